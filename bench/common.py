@@ -256,9 +256,12 @@ class Kernel:
             elif param["kind"] == "size":
                 self.keep.append(ctypes.c_uint32(param["value"]))
             elif param["kind"] == "integer":
-                self.keep.append(ctypes.c_uint32(scalars.get(param["name"], param["value"]) & 0xFFFFFFFF))
+                wide = param["dtype"] in ("i64", "u64")
+                word, mask = (ctypes.c_uint64, 2**64 - 1) if wide else (ctypes.c_uint32, 2**32 - 1)
+                self.keep.append(word(scalars.get(param["name"], param["value"]) & mask))
             elif param["kind"] == "scalar":
-                self.keep.append(ctypes.c_float(scalars[param["name"]]))
+                number = ctypes.c_double if param.get("dtype") == "f64" else ctypes.c_float
+                self.keep.append(number(scalars[param["name"]]))
             else:
                 of = launch["params"][param["of"]]["name"]
                 self.keep.append(self.tensor_map(param, tensors[of]))

@@ -33,6 +33,7 @@ TOKENS = [(256, 32), (512, 32), (4096, 32), (32768, 32)]
 SQUARES = [(1024, 1024), (4096, 4096), (8192, 8192), (16384, 8192), (100000, 512)]
 SCANS = [(1, 4096, 1024), (1, 4096, 4096), (1, 4096, 16384), (1, 8192, 4096), (2, 5120, 2048), (4, 5120, 2048), (8, 4096, 2048), (8, 5120, 2048),
          (8, 5120, 4096), (8, 8192, 2048), (8, 8192, 16384), (1, 5120, 1024)]  # fmt: skip
+MIDDLES = [(64, 1024, 1024), (4096, 128, 128), (8, 4096, 4096)]
 VECTORS = [(4096, 4096), (28672, 8192), (8192, 28672), (16384, 8192), (128256, 8192)]
 
 
@@ -100,14 +101,6 @@ def causal_conv1d(b, d, l):
 def permute(l, m, n, d):
     x = randn(l, m, n, d)
     return Case({"x": x}, {"y": lambda: x.transpose(1, 2).float()}, 2 * l * m * n * d, compiled(lambda x: x.transpose(1, 2).contiguous(), x))
-
-
-def sum_rows(m, n):
-    import torch
-
-    x = randn(m, n)
-    peers = compiled(lambda x: x.sum(-1, dtype=torch.float32), x)
-    return Case({"x": x}, {"y": lambda: x.float().sum(-1)}, m * n, peers, bound=1e-2)
 
 
 def cross_entropy(m, n):
@@ -289,6 +282,20 @@ def gemv(m, n):
     return Case({"a": a, "x": x}, {"y": lambda: (a.float() @ x.float())}, m * n, peers)
 
 
+def gemv_transposed(m, n):
+    import torch
+
+    a, x = randn(m, n), randn(m)
+    g = torch.compile(lambda a, x: (a * x[:, None]).sum(0, dtype=torch.float32), dynamic=False)
+    peers = {"eager": lambda: x @ a, "compile": lambda: g(a, x)}
+    return Case({"a": a, "x": x}, {"y": lambda: x.float() @ a.float()}, m * n, peers)
+
+
+def permute_reversed(l, m, n):
+    x = randn(l, m, n)
+    return Case({"x": x}, {"y": lambda: x.permute(2, 1, 0).float()}, 2 * l * m * n, compiled(lambda x: x.permute(2, 1, 0).contiguous(), x))
+
+
 def cross_entropy_backward(m, n):
     import torch
 
@@ -303,35 +310,47 @@ def cross_entropy_backward(m, n):
     return Case(tensors, {"dx": lambda: f(x, target, lse, scale).float()}, 2 * m * n, compiled(f, x, target, lse, scale))
 
 
-def norm_backward(centres):
-    """The gradients of a norm."""
+def norm_backward(centres, added=False):
+    """The gradients of a norm; with `added` of one of a sum, which has a gradient of its own."""
 
     def make(m, n):
         import torch
 
         x, dy, w = randn(m, n), randn(m, n), torch.rand(n, device="cuda", dtype=torch.float16) + 0.5
+        beside = [randn(m, n)] if added else []
         eps = 1e-5 if centres else 1e-6
 
-        def f(x, dy, w):
+        def f(x, dy, w, *beside):
             v, d = x.float(), dy.float()
             v = v - v.mean(-1, keepdim=True) if centres else v
             s = torch.rsqrt(v.square().mean(-1, keepdim=True) + eps)
             h, g = v * s, d * w.float()
             flat = g.mean(-1, keepdim=True) if centres else 0
-            dx = s * (g - flat - h * (g * h).mean(-1, keepdim=True))
+            dx = s * (g - flat - h * (g * h).mean(-1, keepdim=True)) + sum(dh.float() for dh in beside)
             return (dx.to(x.dtype), (d * h).sum(0), d.sum(0)) if centres else (dx.to(x.dtype), (d * h).sum(0))
 
-        exact = {"dx": lambda: f(x, dy, w)[0].float(), "dw": lambda: f(x, dy, w)[1]} | ({"db": lambda: f(x, dy, w)[2]} if centres else {})
-        return Case({"x": x, "dy": dy, "w": w}, exact, 3 * m * n, compiled(f, x, dy, w), bound=1e-2)
+        given = x, dy, w, *beside
+        exact = {"dx": lambda: f(*given)[0].float(), "dw": lambda: f(*given)[1]} | ({"db": lambda: f(*given)[2]} if centres else {})
+        tensors = {"x": x, "dy": dy, "w": w} | {"dh": dh for dh in beside}
+        return Case(tensors, exact, (4 if added else 3) * m * n, compiled(f, *given), bound=1e-2)
 
     return make
 
 
-def sum_columns(m, n):
-    import torch
+def reduced(kind, axis):
+    """Sums, means or maxima over an axis."""
 
-    x = randn(m, n)
-    return Case({"x": x}, {"y": lambda: x.float().sum(0)}, m * n, compiled(lambda x: x.sum(0, dtype=torch.float32), x), bound=1e-2)
+    def make(*shape):
+        import torch
+
+        x = randn(*shape)
+        if kind == "max":
+            return Case({"x": x}, {"y": lambda: x.float().amax(axis)}, math.prod(shape), compiled(lambda x: x.amax(axis), x), bound=0.0)
+        reduce = torch.sum if kind == "sum" else torch.mean
+        peers = compiled(lambda x: reduce(x, axis, dtype=torch.float32), x)
+        return Case({"x": x}, {"y": lambda: reduce(x.float(), axis)}, math.prod(shape), peers, bound=1e-2)
+
+    return make
 
 
 def dropout(m, n):
@@ -377,6 +396,150 @@ def softmax_ragged(m, n):
     return Case({"x": x, "lengths": lengths.int()}, {"y": lambda: f(x.float(), lengths)}, elements, compiled(f, x, lengths))
 
 
+def topk(k):
+    """The largest elements of rows; beside FlashInfer's selection, where it is installed."""
+
+    def make(m, n):
+        import torch
+
+        x = randn(m, n)
+        peers = compiled(lambda x: torch.topk(x, k, -1), x)
+        try:
+            import flashinfer
+
+            peers["flashinfer"] = lambda: flashinfer.top_k(x, k)
+        except (ImportError, AttributeError):
+            pass
+        # Columns of equal elements are not compared: peers take any.
+        return Case({"x": x}, {"v": lambda: x.float().topk(k, -1).values}, m * n, peers, bound=0.0)
+
+    return make
+
+
+def top_p(m, n):
+    import torch
+
+    x, u = randn(m, n), torch.rand(m, device="cuda")
+
+    def f(x, u):
+        share, order = torch.softmax(x.float(), -1).sort(-1, descending=True)
+        up = share.cumsum(-1)
+        share = torch.where(up - share < 0.9, share, 0)
+        up = share.cumsum(-1)
+        return order.gather(-1, torch.searchsorted(up, (u * up[:, -1])[:, None], right=True).clamp(max=x.shape[1] - 1))
+
+    # Drawn in the order of shares by the peer, in that of columns by ours: other tokens, alike distributed.
+    return Case({"x": x, "u": u}, {}, m * n, compiled(f, x, u))
+
+
+def histogram(n, v):
+    import torch
+
+    x = torch.randint(0, v, (n,), device="cuda", dtype=torch.int32)
+    peers = compiled(lambda x: torch.bincount(x, minlength=v), x)
+    return Case({"x": x}, {"h": lambda: torch.bincount(x, minlength=v).float()}, 2 * n, peers, bound=0.0)
+
+
+def embedding_backward(t, v, n):
+    import torch
+
+    dy, ids = randn(t, n), torch.randint(0, v, (t,), device="cuda")
+    peers = compiled(lambda dy, ids: torch.ops.aten.embedding_dense_backward(dy, ids, v, -1, False), dy, ids)
+    exact = {"dw": lambda: torch.zeros(v, n, device="cuda").index_add_(0, ids, dy.float())}
+    # Rows of f32 are read and written where they are added, and filled with zeros before.
+    return Case({"dy": dy, "ids": ids.int()}, exact, 5 * t * n + 2 * v * n, peers, bound=1e-2)
+
+
+def scatter_add(t, v, n):
+    import torch
+
+    # Sums grow from launch to launch: of zeros, none does.
+    x, y, ids = torch.zeros(t, n, device="cuda", dtype=torch.float16), randn(v, n), torch.randint(0, v, (t,), device="cuda")
+    before = y.float()
+    peers = compiled(lambda y, ids, x: y.index_add_(0, ids, x), y, ids, x)
+    return Case({"x": x, "y": y, "ids": ids.int()}, {"y": lambda: before}, 3 * t * n, peers)
+
+
+def batched_gemm(l, m, n, k):
+    import torch
+
+    a, b = randn(l, m, k), randn(l, n, k)
+    exact = {"c": lambda: a.float() @ b.float().transpose(1, 2)}
+    return Case({"a": a, "b": b}, exact, l * (m * k + n * k + m * n), compiled(lambda a, b: torch.bmm(a, b.transpose(1, 2)), a, b))
+
+
+def linear_cross_entropy(m, n, k):
+    import torch
+    import torch.nn.functional as F
+
+    x, w, target = randn(m, k) / 8, randn(n, k) / 8, torch.randint(0, n, (m,), device="cuda")
+
+    def f(x, w, target):
+        return F.cross_entropy((x @ w.t()).float(), target, reduction="none")
+
+    exact = {"loss": lambda: torch.cat([f(part.float(), w.float(), t) for part, t in zip(x.split(512), target.split(512))])}
+    return Case({"x": x, "w": w, "target": target.int()}, exact, k * (m + n), compiled(f, x, w, target))
+
+
+def linear_cross_entropy_backward(m, n, k):
+    """Beside torch in chunks of 1024 rows, as Liger has it."""
+    import torch
+
+    x, w, target = randn(m, k) / 8, randn(n, k) / 8, torch.randint(0, n, (m,), device="cuda")
+    lse = torch.cat([torch.logsumexp((part @ w.t()).float(), -1) for part in x.split(1024)])
+    scale = torch.rand(m, device="cuda")
+
+    def gradient(x, w, target, lse, scale):
+        hit = torch.arange(w.shape[0], device=x.device)[None] == target[:, None]
+        return ((((x @ w.t()).float() - lse[:, None]).exp() - hit.float()) * scale[:, None]).to(x.dtype)
+
+    made = torch.compile(gradient, dynamic=False)
+
+    def parts(gradient):
+        return (gradient(a, w, t, b, c) for a, t, b, c in zip(*(tensor.split(1024) for tensor in (x, target, lse, scale))))
+
+    def f(gradient):
+        dx, dw = [], torch.zeros(n, k, device="cuda")
+        for g, part in zip(parts(gradient), x.split(1024)):
+            dx.append(g @ w)
+            dw += g.t() @ part
+        return torch.cat(dx), dw
+
+    exact = {"dx": lambda: torch.cat([g.float() @ w.float() for g in parts(gradient)]),
+             "dw": lambda: sum(g.float().t() @ part.float() for g, part in zip(parts(gradient), x.split(1024)))}  # fmt: skip
+    tensors = {"x": x, "w": w, "target": target.int(), "lse": lse, "dloss": scale, "meet": torch.zeros(1, device="cuda", dtype=torch.int32)}
+    peers = {"eager": lambda: f(gradient), "compile": lambda: f(made)}
+    return Case(tensors, exact, 2 * k * (2 * m + 3 * n), peers, bound=1e-2)
+
+
+def mamba2(b, l, h):
+    """Beside mamba-ssm's Triton kernels, where they are installed."""
+    import torch
+    import torch.nn.functional as F
+
+    x, delta, bs, cs = randn(b, l, h, 64), randn(b, l, h) / 2, randn(b, l, 128), randn(b, l, 128)
+    a, skip, bias = -torch.rand(h, device="cuda") - 0.1, torch.randn(h, device="cuda"), torch.rand(h, device="cuda") - 4
+
+    def exact():
+        dt, state, sums = F.softplus(delta.float() + bias), torch.zeros(b, h, 64, 128, device="cuda"), []
+        for t in range(min(l, 256)):
+            step = (dt[:, t, :, None] * x[:, t].float())[..., None] * bs[:, t, None, None].float()
+            state = state * torch.exp(dt[:, t] * a)[..., None, None] + step
+            sums.append((state * cs[:, t, None, None].float()).sum(-1))
+        return torch.stack(sums, 1) + skip[:, None] * x[:, : min(l, 256)].float()
+
+    peers = {}
+    try:
+        from mamba_ssm.ops.triton.ssd_combined import mamba_chunk_scan_combined as theirs
+
+        wide = [t[:, :, None].contiguous() for t in (bs, cs)]
+        peers["mamba-ssm"] = lambda: theirs(x, delta, a, *wide, 256, D=skip, dt_bias=bias, dt_softplus=True)
+    except ImportError:
+        pass
+    tensors = {"x": x, "delta": delta, "a": a, "bs": bs, "cs": cs, "skip": skip, "bias": bias}
+    return Case(tensors, {"y": exact}, 128 * b * l * h + 256 * b * l, peers, bound=2e-2, part=lambda y: y.reshape(b, l, h, 64)[:, :256].float())
+
+
 def selective_scan(b, d, l):
     """Beside mamba-ssm's kernel, where PEERS_SCAN_SO names a library with `scan_fwd`."""
     import ctypes
@@ -411,6 +574,9 @@ def selective_scan(b, d, l):
             assert library.scan_fwd(0, b, d, l, 16, *pointers, stream) == 0
             return oz
 
+        # Its pointers alone do not keep these.
+        theirs.kept = o, x
+
         peers["mamba-ssm"] = theirs
     tensors = {"u": u, "delta": delta, "a": a, "bs": bs, "cs": cs, "skip": skip, "z": z, "bias": bias}
     return Case(tensors, {"y": exact}, 4 * b * d * l + 32 * b * l, peers, bound=2e-2, part=right)
@@ -421,14 +587,27 @@ OPERATORS = {
     "add_rmsnorm": (add_rmsnorm, ROWS, "m n"), "add_layernorm": (add_layernorm, ROWS, "m n"), "silu_mul": (silu_mul, ROWS, "m n"),
     "gelu_mul": (gelu_mul, ROWS, "m n"), "log_softmax": (log_softmax, ROWS + LONG[:2], "m n"), "rope": (rope, TOKENS, "t h"),
     "rope_interleaved": (rope_interleaved, TOKENS, "t h"), "transpose": (transpose, SQUARES, "m n"), "gemv": (gemv, VECTORS, "m n"),
-    "cross_entropy": (cross_entropy, LONG, "m n"), "sum_rows": (sum_rows, ROWS, "m n"),
+    "cross_entropy": (cross_entropy, LONG, "m n"), "sum_rows": (reduced("sum", -1), ROWS, "m n"),
+    "mean_rows": (reduced("mean", -1), ROWS[1:2], "m n"), "max_rows": (reduced("max", -1), ROWS, "m n"),
+    "mean_columns": (reduced("mean", 0), ROWS[1:2], "m n"), "max_columns": (reduced("max", 0), ROWS, "m n"),
+    "mean_middle": (reduced("mean", 1), MIDDLES[:1], "l m n"), "max_middle": (reduced("max", 1), MIDDLES, "l m n"),
+    "gemv_transposed": (gemv_transposed, VECTORS, "m n"), "permute_reversed": (permute_reversed, [(4096, 8, 4096), (1024, 64, 1024)], "l m n"),
+    "add_rmsnorm_backward": (norm_backward(False, True), ROWS, "m n"), "add_layernorm_backward": (norm_backward(True, True), ROWS, "m n"),
+    "linear_cross_entropy_backward": (linear_cross_entropy_backward, [(4096, 128256, 4096), (8192, 32000, 4096)], "m n k"),
     "permute": (permute, [(4, 4096, 32, 128), (1, 512, 32, 128), (16, 1024, 16, 64)], "l m n d"),
     "selective_scan": (selective_scan, SCANS, "b d l"),
     "causal_conv1d": (causal_conv1d, [(1, 4096, 4096), (8, 5120, 2048), (1, 5120, 1024)], "b d l"),
     "cross_entropy_backward": (cross_entropy_backward, LONG, "m n"), "rmsnorm_backward": (norm_backward(False), ROWS, "m n"),
-    "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (sum_columns, ROWS, "m n"),
+    "layernorm_backward": (norm_backward(True), ROWS, "m n"), "sum_columns": (reduced("sum", 0), ROWS, "m n"),
     "dropout": (dropout, ROWS, "m n"), "softmax_ragged": (softmax_ragged, LONG, "m n"),
     "embedding": (embedding, [(65536, 128256, 4096), (262144, 128256, 128), (1048576, 32000, 512)], "t v n"), "argmax": (argmax, LONG, "m n"), "cumsum": (cumsum, ROWS, "m n"),
+    "sum_middle": (reduced("sum", 1), MIDDLES, "l m n"), "topk": (topk(8), LONG + ROWS[1:3], "m n"),
+    "top_p": (top_p, LONG[:2] + [(256, 32000)], "m n"), "histogram": (histogram, [(1 << 24, 256), (1 << 26, 4096), (1 << 20, 1024)], "n v"),
+    "embedding_backward": (embedding_backward, [(65536, 32000, 4096), (262144, 32000, 128)], "t v n"),
+    "scatter_add": (scatter_add, [(65536, 32000, 4096), (262144, 128256, 128)], "t v n"),
+    "batched_gemm": (batched_gemm, [(4096, 64, 64, 64), (1024, 128, 128, 64), (16384, 32, 32, 32)], "l m n k"),
+    "linear_cross_entropy": (linear_cross_entropy, [(4096, 128256, 4096), (8192, 32000, 4096), (1024, 128256, 2048)], "m n k"),
+    "mamba2": (mamba2, [(8, 2048, 80), (1, 8192, 80), (2, 2048, 64)], "b l h"),
     "quantise_rows_fp8": (quantise(448.0, "float8_e4m3fn", 0), ROWS, "m n"), "quantise_rows_int8": (quantise(127.0, "int8", 0), ROWS, "m n"),
     "quantise_blocks_fp8": (quantise(448.0, "float8_e4m3fn", 128), ROWS, "m n"), "quantise_blocks_int8": (quantise(127.0, "int8", 128), ROWS, "m n"),
 }  # fmt: skip
@@ -450,8 +629,25 @@ def traffic(operator, shape):
         return 2 * shape[0] * shape[2]
     if operator == "softmax_ragged":
         return 3 * elements // 2
+    if operator == "histogram":
+        return 2 * shape[0]
+    if operator == "embedding_backward":
+        return 5 * shape[0] * shape[2] + 2 * shape[1] * shape[2]
+    if operator == "scatter_add":
+        return 3 * shape[0] * shape[2]
+    if operator == "batched_gemm":
+        l, m, n, k = shape
+        return l * (m * k + n * k + m * n)
+    if operator == "linear_cross_entropy":
+        return shape[2] * (shape[0] + shape[1])
+    if operator == "linear_cross_entropy_backward":
+        return 2 * shape[2] * (2 * shape[0] + 3 * shape[1])
+    if operator == "mamba2":
+        return 128 * elements + 256 * shape[0] * shape[1]
     once = {"add_rmsnorm": 4, "add_layernorm": 4, "silu_mul": 3, "gelu_mul": 3, "gemv": 1, "sum_rows": 1, "cross_entropy": 1}
-    once |= {"sum_columns": 1, "argmax": 1, "cumsum": 3, "rmsnorm_backward": 3, "layernorm_backward": 3}
+    once |= {"sum_middle": 1, "topk": 1, "top_p": 1, "sum_columns": 1, "argmax": 1, "cumsum": 3, "rmsnorm_backward": 3, "layernorm_backward": 3}
+    once |= {"add_rmsnorm_backward": 4, "add_layernorm_backward": 4, "gemv_transposed": 1}
+    once |= {f"{kind}_{axis}": 1 for kind in ("mean", "max") for axis in ("rows", "columns", "middle")}
     return once.get(operator, 2) * elements
 
 
@@ -577,7 +773,8 @@ class Ours:
             bound = {}
             for param in (p for p in launch["params"] if p["kind"] == "tensor"):
                 name = param["name"]
-                if name not in given and name not in made:
+                # What lies between two kernels has a shape of each configuration's own.
+                if name not in given and (name not in made or list(made[name].shape) != list(param["shape"])):
                     dtype = common.torch_type(param["dtype"])
                     made[name] = poison(torch.empty(param["shape"], device="cuda", dtype=dtype))
                 bound[name] = given.get(name, made.get(name))
@@ -631,7 +828,7 @@ def fastest(turns, operator, sizes, listed, args, case):
         for tensor in made.values():
             poison(tensor)
         ours()
-        errors = {name: error_of(part(made[name]).reshape(value.shape), value) for name, value in wanted.items()}
+        errors = {name: error_of(part({**made, **given}[name]).reshape(value.shape), value) for name, value in wanted.items()}
         error = max(errors.values(), default=0.0)
         if error > bound:
             print(f"  WRONG: {operator} {each['config']} {sizes}: {errors}", flush=True)
@@ -668,7 +865,7 @@ def measure(turns, operator, shape, listed, args):
         functions["copy"], errors["copy"] = copy["run"], 0.0
     wanted = next(iter(case.exact.values()))() if case.exact else None
     for name, run in case.peers.items():
-        if name.split("-")[0] not in [*args.peers.split(","), "mamba"]:
+        if name.split("-")[0] not in [*args.peers.split(","), "mamba", "flashinfer"]:
             continue
         try:
             alike = wanted is None or name.endswith("-inplace")
@@ -727,6 +924,16 @@ def show(rows, notes):
     print(f"{line}  ({others})  {ours['config'] or 'default'}  {'; '.join(f'{k}: {v}' for k, v in notes.items())}".rstrip(), flush=True)
 
 
+def table(rows):
+    """The rows as a table in Markdown: a line for each case that ours has."""
+    lines = ["| operator | sizes | µs | GB/s | of a copy | best peer | its time over ours |", "|---|---|--:|--:|--:|---|--:|"]
+    for row in sorted((row for row in rows if row["impl"] == "ours"), key=lambda row: list(OPERATORS).index(row["operator"])):
+        ratios = [f"{row[name]:.3f}" if name in row else "" for name in ("of_copy", "of_best_peer")]
+        sizes = "×".join(map(str, row["shape"]))
+        lines.append(f"| {row['operator']} | {sizes} | {row['ms'] * 1e3:.1f} | {row['gbps']:.0f} | {ratios[0]} | {row.get('best_peer', '')} | {ratios[1]} |")
+    return "\n".join(lines)
+
+
 def conclude(rows):
     """Whether the aims hold: 0.95 of a copy from 64 MiB on, 0.98 of the best peer below."""
     ours = [row for row in rows if row["impl"] == "ours"]
@@ -753,6 +960,7 @@ def main():
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--budget", type=float, default=8, help="milliseconds of each implementation's turns in a run")
     parser.add_argument("--limit-seconds", type=float, default=1e9, help="begin no case after so many seconds")
+    parser.add_argument("--table", action="store_true", help="print the rows of --json as a table of bench/README.md, and stop")
     parser.add_argument("--summary", action="store_true", help="say what the rows of --json come to, and stop")
     args = parser.parse_args()
     if args.emit_launches:
@@ -761,6 +969,9 @@ def main():
     done = [json.loads(line) for line in pathlib.Path(args.json).read_text().splitlines()] if args.json and os.path.exists(args.json) else []
     if args.summary:
         conclude(done)
+        return
+    if args.table:
+        print(table(done))
         return
     if args.warm:
         warm(args)

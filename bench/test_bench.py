@@ -140,6 +140,11 @@ class Memory(unittest.TestCase):
                 sizes, elements = memory.copy_of(operator, shape), memory.traffic(operator, shape)
                 self.assertLess(abs(2 * sizes["m"] * sizes["n"] - elements), 2 * sizes["n"], (operator, shape))
 
+    def test_a_table_has_a_line_for_each_case_of_ours(self):
+        row = {"impl": "ours", "operator": "softmax", "shape": [2, 3], "ms": 0.0125, "gbps": 1234.5, "of_copy": 0.9}
+        lines = memory.table([row | {"impl": "copy"}, row]).splitlines()
+        self.assertEqual(lines[2:], ["| softmax | 2×3 | 12.5 | 1234 | 0.900 |  |  |"])
+
     def test_aims_are_counted_by_size(self):
         row = {"impl": "ours", "operator": "x", "shape": [1], "of_copy": 0.9, "of_best_peer": 1.1}
         with contextlib.redirect_stdout(io.StringIO()) as said:

@@ -3,7 +3,7 @@
 //     nvcc -std=c++17 -O2 -lineinfo -gencode arch=compute_90a,code=sm_90a -o racecheck_cluster racecheck_cluster.cu
 //     for kind in 0 1 2 3; do compute-sanitizer --tool racecheck --racecheck-report all ./racecheck_cluster $kind; done
 //
-// Kinds 0 and 3 order every pair of accesses by release and acquire of cluster scope on mbarriers, as `cluster_sum` does; kind 1 does by the
+// Kinds 0 and 3 order every pair of accesses by release and acquire of cluster scope on mbarriers, as `cluster_reduce` does; kind 1 does by the
 // cluster's barrier; kind 2 overwrites what peers may still read. Compute Sanitizer of CUDA 13.0 on an H200 reports kinds 0, 2 and 3 and is
 // silent about kind 1: it does not follow arrivals at mbarriers from other blocks.
 #include <cstdint>

@@ -1,7 +1,7 @@
-"""The operations of crates/layout/benches/algebra.rs with the CuTe DSL and with pycute, beside criterion's results.
+"""The operations of crates/layout/benches/algebra.rs with the CuTe DSL and with pycute, beside the results of that file.
 
-    cargo bench -p tilewright-layout --bench algebra
-    python scripts/layout-oracle/bench.py [--pycute DIR] [--criterion target/criterion]
+    cargo bench -p tilewright-layout --bench algebra | tee algebra.txt
+    python scripts/layout-oracle/bench.py [--pycute DIR] [--ours algebra.txt]
 
 Needs the Python package nvidia-cutlass-dsl, and pycute, which is part of the package nvidia-cutlass (its dependencies
 are not needed: pip install --no-deps --target DIR nvidia-cutlass). Either may be missing; its column stays empty. Only
@@ -10,8 +10,8 @@ timed there, and an operation that it folds into the same MLIR operation again c
 """
 
 import argparse
-import json
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -93,22 +93,25 @@ def with_dsl():
     return out
 
 
-def with_criterion(directory):
-    out = {}
-    for name, _, _ in CASES:
-        path = pathlib.Path(directory) / name / "new" / "estimates.json"
-        if path.exists():
-            out[name] = json.loads(path.read_text())["median"]["point_estimate"]
-    return out
+# A line of divan's table: the name, then the fastest, the slowest and the median time.
+LINE = re.compile(r"[├╰]─ (\w+) +[\d.]+ [nµm]?s +│ [\d.]+ [nµm]?s +│ ([\d.]+) ([nµm]?s) ")
+UNITS = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
+
+
+def with_divan(path):
+    if path is None:
+        return {}
+    found = LINE.findall(pathlib.Path(path).read_text())
+    return {name: float(median) * UNITS[unit] for name, median, unit in found}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--pycute", help="where pycute is installed, if not in this environment")
-    parser.add_argument("--criterion", default="target/criterion", help="where criterion wrote its results")
+    parser.add_argument("--ours", help="what `cargo bench` printed")
     parser.add_argument("--results", action="store_true", help="also print what the others compute")
     options = parser.parse_args()
-    ours, pycute, dsl = with_criterion(options.criterion), with_pycute(options.pycute), with_dsl()
+    ours, pycute, dsl = with_divan(options.ours), with_pycute(options.pycute), with_dsl()
     print("| operation | ours (ns) | pycute (µs) | CuTe DSL (µs) | pycute / ours | DSL / ours |")
     print("|---|--:|--:|--:|--:|--:|")
     for name, _, _ in CASES:

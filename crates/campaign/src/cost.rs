@@ -43,7 +43,11 @@ pub fn cost(program: &Program) -> Cost {
         values[i] = match &symbol.kind {
             SymbolKind::Size(default) => Some(*default),
             SymbolKind::Constant(default) => default.eval(&Names { values: &values }),
-            SymbolKind::Let | SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => None,
+            SymbolKind::Let
+            | SymbolKind::Ticket
+            | SymbolKind::Counter
+            | SymbolKind::UnrolledBy(_)
+            | SymbolKind::Unrolled => None,
         };
     }
     let product = |extents: &[Expr], values: &[Option<i64>]| -> f64 {

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright::machine::Memory;
 use tilewright::tile::{
-    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, TensorId,
-    TensorKind, TensorRef, parse, verify,
+    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, SyncScope,
+    TensorId, TensorKind, TensorRef, parse, verify,
 };
 
 use crate::syncs::{Change, Changed};
@@ -30,6 +30,10 @@ pub fn explain(base: &str, changed: &Changed) -> Option<&'static str> {
     let statement = changed.statement.as_str();
     if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
         return Some("no_launch_before_or_behind");
+    }
+    // What another role does behind a barrier is not followed.
+    if statement.starts_with("arrive") {
+        return None;
     }
     if !statement.starts_with("syncthreads") {
         return Some("nothing_in_flight_is_touched");
@@ -63,7 +67,7 @@ fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
     }
     let passed = (0..old.len()).filter(|i| old[*i] != new[*i]).map(|i| old[i].trim());
     let quiet = |line: &str| {
-        let touches = ["copy", "gemm.async", "wait_", "commit_", "cluster_sum", "launch_"];
+        let touches = ["copy", "gemm.async", "wait_", "commit_", "cluster_reduce", "launch_"];
         !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
     };
     Some(passed.into_iter().all(quiet))
@@ -260,7 +264,7 @@ struct Numbered {
 fn number(body: &[Stmt], next: &mut usize) -> Vec<Numbered> {
     body.iter()
         .map(|stmt| {
-            let own = matches!(stmt.kind, StmtKind::Sync).then(|| {
+            let own = matches!(stmt.kind, StmtKind::Sync(_)).then(|| {
                 *next += 1;
                 *next - 1
             });
@@ -285,7 +289,11 @@ impl Walk<'_> {
         let start = stmt.span.text().map(|span| span.range().start);
         self.passes = self.passed.as_ref().zip(start).is_some_and(|(line, start)| line.contains(&start));
         match &stmt.kind {
-            StmtKind::Sync => {
+            // A barrier of some threads ends nothing, and what it orders is not followed.
+            StmtKind::Sync(SyncScope::Warpgroup | SyncScope::Barrier(_)) => {
+                (id.own != Some(self.target)).then_some(())?;
+            }
+            StmtKind::Sync(SyncScope::All) => {
                 if id.own == Some(self.target) {
                     // With several in a row, what lies before the first still counts.
                     let mut before = self.before.take().unwrap_or_default();
@@ -325,10 +333,17 @@ impl Walk<'_> {
                 self.body(body, &id.inner)?;
                 self.end();
             }
+            // The number of its iterations is not worked out.
+            StmtKind::Break { .. } => return None,
             StmtKind::If { condition, body, .. } if condition.eval(self)? != 0 => {
                 self.body(body, &id.inner)?;
             }
-            StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.body(body, &id.inner)?,
+            StmtKind::Stage { body, .. }
+            | StmtKind::InTurn { body, .. }
+            | StmtKind::Drain { body, .. }
+            | StmtKind::IfAny { body, .. } => {
+                self.body(body, &id.inner)?;
+            }
             StmtKind::Copy { src, dst, .. } => {
                 self.touch(src, false);
                 self.touch(dst, true);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tilewright::check::{CheckOptions, Difference, Outcome, check_against, interpreted, problems};
+use tilewright::check::{CheckOptions, Difference, Outcome, check_against, findings_of, interpreted};
 use tilewright::compiler::{Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::{Device, DeviceChoice, SimDevice, open};
@@ -195,7 +195,7 @@ fn summary(plan: &Plan, lines: &[Line], seconds: f64) -> bool {
 fn wrong(outcome: &Outcome) -> Option<String> {
     let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
     let text = first.map(|c| format!("output `{}`: {} wrong elements; {c}", c.name, c.wrong));
-    text.or_else(|| outcome.problems.first().cloned())
+    text.or_else(|| outcome.findings.first().map(ToString::to_string))
 }
 
 /// The largest error of an output as a part of its bound.
@@ -206,9 +206,11 @@ fn error_of(outcome: &Outcome) -> f64 {
 
 /// True if two runs left the same bits; NaNs of any kind are equal.
 fn equal(a: &Outcome, b: &Outcome) -> bool {
-    let same = |x: &f64, y: &f64| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan());
     a.results.iter().zip(&b.results).all(|pair| match pair {
-        (Some(x), Some(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y)),
+        (Some(x), Some(y)) => {
+            let same = |at: usize| x.same_bits(y, at) || x.same(y, at) && x.get(at).is_some_and(f64::is_nan);
+            x.len() == y.len() && (0..x.len()).all(same)
+        }
         (None, None) => true,
         _ => false,
     })
@@ -246,7 +248,7 @@ fn attempt(
         .map_err(|e| ("refused", e.to_string()))?;
     let inputs = CheckOptions { seed: number, ..CheckOptions::default() };
     if plan.run_only {
-        problems(&kernel, device, &inputs).map_err(|e| {
+        findings_of(&kernel, device, &inputs).map_err(|e| {
             line.broken = true;
             ("device", e.to_string())
         })?;

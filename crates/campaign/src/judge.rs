@@ -6,10 +6,11 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use tilewright::check::{
-    CheckError, CheckOptions, Comparison, Expected, check_against, core_difference, problems, watched,
+    CheckError, CheckOptions, Comparison, Expected, check_against, core_difference, findings_of, watched,
 };
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
+use tilewright::printed::{PrintedBy, Prints};
 use tilewright::runtime::{RuntimeError, SimDevice};
 use tilewright::sim::{Config, SimError};
 use tilewright::tile::{Code, Diagnostics, Program, core, parse};
@@ -47,7 +48,7 @@ pub struct How {
 
 impl How {
     /// Compiler options that this stands for.
-    fn options(&self, program: &Program, arch: Arch) -> Options {
+    pub fn options(&self, program: &Program, arch: Arch) -> Options {
         let mut options = Options::new(arch);
         if self.for_sizes {
             options = options.for_sizes(program, &[]);
@@ -83,7 +84,8 @@ pub enum Class {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
     /// The kind: `panic`, `crash`, `hang`, `internal`, `placeless`, `round_trip`, `assembler`, `advice`, `disagreement`, `deadlock`,
-    /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`, `core`.
+    /// `false_alarm`, `refused`, `missed`, `unreported`, `candidate`, `core`,
+    /// `print`.
     pub kind: String,
     /// The panic's, compiler's or assembler's message.
     pub message: String,
@@ -251,7 +253,7 @@ fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
         Err(error) => {
             let mut judgement = Judgement::new(Class::Rejected, error.to_string());
             judgement.simulator_finds = how.seeds.iter().any(|seed| {
-                problems(kernel, &device(*seed), &inputs).map_or(true, |found| !found.is_empty())
+                findings_of(kernel, &device(*seed), &inputs).map_or(true, |found| !found.is_empty())
             });
             return judgement;
         }
@@ -284,16 +286,19 @@ fn simulated(
     expected: &Expected,
     device: impl Fn(u64) -> SimDevice,
 ) -> Judgement {
-    let (mut wrong, mut compared) = (None, [0, 0]);
+    let (mut wrong, mut compared, mut unlike) = (None, [0, 0], None);
     for seed in &how.seeds {
-        match check_against(kernel, &device(*seed), inputs, expected) {
+        let checked = check_against(kernel, &device(*seed), inputs, expected);
+        if let Ok(outcome) = &checked {
+            let sum = |of: &dyn Fn(&Comparison) -> usize| outcome.comparisons.iter().map(of).sum::<usize>();
+            compared = [sum(&|c| c.elements), sum(&|c| c.unbounded)];
+        }
+        match checked {
             Ok(outcome) if outcome.is_right() => {
-                let sum =
-                    |of: &dyn Fn(&Comparison) -> usize| outcome.comparisons.iter().map(of).sum::<usize>();
-                compared = [sum(&|c| c.elements), sum(&|c| c.unbounded)];
+                unlike = unlike.or_else(|| unlike_print(kernel, &outcome.printed));
             }
-            Ok(outcome) if !outcome.problems.is_empty() => {
-                return Judgement::new(Class::Reported, format!("seed {seed}: {}", outcome.problems[0]));
+            Ok(outcome) if !outcome.findings.is_empty() => {
+                return Judgement::new(Class::Reported, format!("seed {seed}: {}", outcome.findings[0]));
             }
             Ok(outcome) => {
                 let first = outcome.comparisons.iter().find(|c| c.wrong > 0);
@@ -307,9 +312,22 @@ fn simulated(
         }
     }
     match wrong {
-        Some(message) => Judgement::new(Class::Wrong, message),
-        None => Judgement { compared, ..Judgement::new(Class::Right, "") },
+        Some(message) => Judgement { compared, ..Judgement::new(Class::Wrong, message) },
+        None => {
+            let faults = unlike.map(|record| Fault::new("print", record)).into_iter().collect();
+            Judgement { compared, faults, ..Judgement::new(Class::Right, "") }
+        }
     }
+}
+
+/// A record of what a kernel prints that one execution alone has, if what it prints does not depend on the order of blocks.
+fn unlike_print(kernel: &Kernel, printed: &Prints) -> Option<String> {
+    let mut open = printed.left_out > 0;
+    kernel.core.visit(&mut |stmt, _| {
+        open |= stmt.kind.fetch().is_some() || stmt.kind.counter().is_some();
+    });
+    let alone = printed.records.iter().find(|record| record.by != PrintedBy::Both);
+    alone.filter(|_| !open).map(ToString::to_string)
 }
 
 /// Judges a launch that ended with an error.

@@ -23,6 +23,7 @@ mod outline;
 mod pool;
 mod shrink;
 mod syncs;
+mod text;
 mod work;
 
 use std::collections::BTreeMap;
@@ -36,7 +37,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::corpus::Corpus;
 use crate::judge::{Class, Judgement};
 use crate::pool::{Seat, Tally};
-use crate::work::{Finding, Request, Worker, watch_panics};
+use crate::work::{Finding, Request, TEXT_MUTANTS, Worker, watch_panics};
 
 /// Random, mutated and broken tile programs through every execution of Tilewright, with an oracle for each.
 #[derive(Parser)]
@@ -49,9 +50,11 @@ struct Cli {
 enum Action {
     /// Runs a campaign.
     Run(RunArgs),
+    /// Mutants by text of programs that are right: how many are refused, warned of, found, equal, or silent and different.
+    Text(TextArgs),
     /// Does one job again and prints what it finds.
     Replay {
-        /// `SEED:JOB`, as a finding names it.
+        /// `SEED:JOB`, or `text SEED:JOB`, as a finding names it.
         replay: String,
         #[command(flatten)]
         corpus: CorpusArgs,
@@ -109,6 +112,24 @@ struct RunArgs {
 }
 
 #[derive(Args)]
+struct TextArgs {
+    /// Seed that decides everything.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Mutants, ten of each program that is picked.
+    #[arg(long, default_value_t = 5000)]
+    count: u64,
+    /// Worker processes; one for each core where nothing is said.
+    #[arg(long)]
+    threads: Option<usize>,
+    /// File that findings go to, one JSON line each.
+    #[arg(long, default_value = "target/campaign-text.jsonl")]
+    findings: PathBuf,
+    #[command(flatten)]
+    corpus: CorpusArgs,
+}
+
+#[derive(Args)]
 struct GpuArgs {
     /// Seed that decides everything.
     #[arg(long, default_value_t = 1)]
@@ -139,6 +160,7 @@ struct GpuArgs {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Action::Run(args) => campaign(&args),
+        Action::Text(args) => text(&args),
         Action::Replay { replay, corpus } => again(&replay, &corpus),
         Action::Print { replay } => print(&replay),
         Action::Gpu(args) => on_gpu(&args),
@@ -184,9 +206,6 @@ fn campaign(args: &RunArgs) -> Result<bool, String> {
     let started = Instant::now();
     let seats = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let arguments = worker_arguments(&args.corpus);
-    if let Some(folder) = args.findings.parent() {
-        std::fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
-    }
     let mut all = Tally::default();
     if args.written {
         let count = Corpus::read(&args.corpus.root, &args.corpus.corpus).right().len() as u64;
@@ -204,11 +223,32 @@ fn campaign(args: &RunArgs) -> Result<bool, String> {
     }
     all.findings.extend(random.findings);
     shrink_all(&mut all.findings, &arguments, args.shrink).map_err(|e| e.to_string())?;
-    let lines: Vec<String> = all.findings.iter().filter_map(|f| serde_json::to_string(f).ok()).collect();
-    std::fs::write(&args.findings, lines.join("\n") + "\n")
-        .map_err(|e| format!("cannot write {}: {e}", args.findings.display()))?;
-    report(&all, args, started.elapsed().as_secs_f64());
+    write_findings(&all.findings, &args.findings)?;
+    report(&all, args.seed, &args.findings, started.elapsed().as_secs_f64());
     Ok(all.findings.is_empty())
+}
+
+/// Mutants by text: what became of them.
+fn text(args: &TextArgs) -> Result<bool, String> {
+    let started = Instant::now();
+    let seats = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let jobs = args.count.div_ceil(TEXT_MUTANTS);
+    let next = |number| (number < jobs).then_some(Request::Text { seed: args.seed, number });
+    let all =
+        pool::run(seats, &worker_arguments(&args.corpus), None, &next, &said).map_err(|e| e.to_string())?;
+    write_findings(&all.findings, &args.findings)?;
+    let seconds = started.elapsed().as_secs_f64();
+    report(&all, args.seed, &args.findings, seconds);
+    Ok(all.findings.is_empty())
+}
+
+/// Writes findings as JSON lines.
+fn write_findings(findings: &[Finding], path: &std::path::Path) -> Result<(), String> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).map_err(|e| format!("cannot make {}: {e}", folder.display()))?;
+    }
+    let lines: Vec<String> = findings.iter().filter_map(|f| serde_json::to_string(f).ok()).collect();
+    std::fs::write(path, lines.join("\n") + "\n").map_err(|e| format!("cannot write {}: {e}", path.display()))
 }
 
 /// A finding's kind and what was said, without names and numbers: those with the same are one mistake, probably.
@@ -296,8 +336,8 @@ fn shows(wanted: &Finding, judgement: &Judgement) -> bool {
     }
 }
 
-fn report(all: &Tally, args: &RunArgs, seconds: f64) {
-    println!("\nseed {}, {seconds:.0} s", args.seed);
+fn report(all: &Tally, seed: u64, path: &std::path::Path, seconds: f64) {
+    println!("\nseed {seed}, {seconds:.0} s");
     for (name, count) in &all.counts {
         println!("{count:>10}  {name}");
     }
@@ -319,12 +359,7 @@ fn report(all: &Tally, args: &RunArgs, seconds: f64) {
             }
         }
     }
-    println!(
-        "{} findings, {} different; all in {}",
-        all.findings.len(),
-        kinds.len(),
-        args.findings.display()
-    );
+    println!("{} findings, {} different; all in {}", all.findings.len(), kinds.len(), path.display());
 }
 
 fn parsed(replay: &str) -> Result<(u64, u64), String> {
@@ -334,9 +369,11 @@ fn parsed(replay: &str) -> Result<(u64, u64), String> {
 }
 
 fn again(replay: &str, args: &CorpusArgs) -> Result<bool, String> {
-    let (seed, number) = parsed(replay)?;
     let mut seat = Seat::new(&worker_arguments(args));
-    let request = Request::Job { seed, number, assemble_one_in: 1 };
+    let request = match replay.strip_prefix("text ") {
+        Some(text) => parsed(text).map(|(seed, number)| Request::Text { seed, number })?,
+        None => parsed(replay).map(|(seed, number)| Request::Job { seed, number, assemble_one_in: 1 })?,
+    };
     let done = seat.ask(&request, 60.0).map_err(|e| e.to_string())?;
     for finding in &done.findings {
         println!("{}: {}\n{:?}", finding.fault.kind, finding.fault.message, finding.how);

@@ -7,10 +7,12 @@ use tilewright::tile::{Word, words};
 use crate::dice::Dice;
 
 /// Words that are none of the language by themselves, but mean something in their places.
-const SPELLED: [&str; 16] = [
+const SPELLED: [&str; 19] = [
     "copy.async",
     "gemm.async",
     "tiles",
+    "dynamic",
+    "listed",
     "registers",
     "block.x",
     "block.y",
@@ -20,6 +22,7 @@ const SPELLED: [&str; 16] = [
     "sum",
     "add",
     "multicast",
+    "any",
     "0",
     "1",
     ":",
@@ -127,9 +130,25 @@ fn lines(text: &str, other: &str, dice: &mut Dice) -> String {
                 all.insert(at, dice.pick(&from).to_string());
             }
         }
+        7 if dice.once_in(3) => {
+            // A statement behind an assignment is done for the rows that ask for it.
+            let named = |line: &String| line.split_once(" = ").map(|(name, _)| name.trim().to_string());
+            let names: Vec<String> = all[..at].iter().filter_map(named).collect();
+            if !names.is_empty() {
+                let name = dice.pick(&names);
+                all[at] = format!("if any({name} > 0.5, {}) {{\n{}\n}}", dice.below(2), all[at]);
+            }
+        }
         7 => {
             // A statement becomes a loop of it.
-            let head = dice.pick(&["for zz in 0..2 {", "unroll for zz in 0..3 {", "for zz in 0..0 {"]);
+            let head = dice.pick(&[
+                "for zz in 0..2 {",
+                "unroll for zz in 0..3 {",
+                "for zz in 0..0 {",
+                "unroll(2) for zz in 0..3 {",
+                "for zz in 0..4 while zz < 2 {",
+                "if block.x > 0 {",
+            ]);
             all[at] = format!("{head}\n{}\n}}", all[at]);
         }
         _ => {
@@ -140,6 +159,8 @@ fn lines(text: &str, other: &str, dice: &mut Dice) -> String {
                 "wait_gemm(0)",
                 "wait_dependencies()",
                 "launch_dependents()",
+                "break",
+                "break if block.x > 0",
             ]);
             all.insert(at, line.to_string());
         }

@@ -126,6 +126,7 @@ impl Seat {
         let counts = BTreeMap::from([(format!("found.{}", what.kind), 1)]);
         let replay = match request {
             Request::Job { seed, number, .. } => format!("{seed}:{number}"),
+            Request::Text { seed, number } => format!("text {seed}:{number}"),
             Request::Written { number } => format!("written {number}"),
             Request::Judge { .. } => String::new(),
         };

@@ -1,8 +1,12 @@
 //! Synchronising statements taken away, moved by one statement, or made to wait for less: which of these make a program wrong.
 
 /// Beginnings of statements that synchronise.
-const WORDS: [&str; 7] = [
+const WORDS: [&str; 11] = [
     "syncthreads(",
+    "syncgrid(",
+    "signal(",
+    "wait(",
+    "arrive(",
     "wait_group(",
     "commit_group(",
     "wait_gemm(",

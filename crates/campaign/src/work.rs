@@ -13,9 +13,12 @@ use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
 use crate::syncs::{Change, Changed, Expected, changes, mentions};
+use crate::text::{Difference, meaning, mutant, reason};
 
 /// Mutants of one job.
 const MUTANTS: usize = 16;
+/// Mutants by text of one program.
+pub const TEXT_MUTANTS: u64 = 10;
 /// Candidates with which a silent change of a written program is tried.
 const CANDIDATES: usize = 24;
 /// The codes with which a program of the generator may be refused: nothing is wrong with it, and the compiler or the chip cannot.
@@ -44,6 +47,13 @@ pub enum Request {
     Written {
         /// The program's number.
         number: usize,
+    },
+    /// Mutants by text of one program of the corpus that is right.
+    Text {
+        /// The campaign's seed.
+        seed: u64,
+        /// The job's number.
+        number: u64,
     },
     /// One text.
     Judge {
@@ -157,6 +167,10 @@ impl<'a> Worker<'a> {
                     worker.replay = seed.name.clone();
                     worker.written(seed);
                 }
+            }
+            Request::Text { seed, number } => {
+                worker.replay = format!("text {seed}:{number}");
+                worker.text(&mut Dice::of(*seed, *number));
             }
             Request::Judge { text, how } => judgement = Some(worker.judged(text, how)),
         }
@@ -375,6 +389,14 @@ impl<'a> Worker<'a> {
                 continue;
             }
             match judgement.class {
+                // The two orders that the interpreter runs show that results depend on the order of blocks; a third may give others.
+                Class::Wrong if judgement.compared[1] > 0 && depends_on_order(&text) => {
+                    self.count("mutated.open_order");
+                }
+                // What an `asm` is said to mean is changed like other text, and is then not what its instructions do.
+                Class::Wrong if text.contains("asm(") => {
+                    self.count("mutated.other_meaning");
+                }
                 Class::Wrong => self.find(Fault::new("disagreement", judgement.message), &text, &how, None),
                 Class::Reported if judgement.message.contains("deadlock") => {
                     self.find(Fault::new("deadlock", judgement.message), &text, &how, None);
@@ -382,6 +404,85 @@ impl<'a> Worker<'a> {
                 _ => {}
             }
         }
+    }
+
+    /// Mutants by text of a program that is right and of which nothing warns.
+    fn text(&mut self, dice: &mut Dice) {
+        let seeds = self.corpus.right();
+        let how = |arch: &str| How {
+            arch: arch.to_string(),
+            for_sizes: true,
+            solutions: Some(16),
+            order: 0,
+            candidate: None,
+            seeds: vec![0, 1],
+            inputs: 0,
+            assemble: false,
+        };
+        for _ in 0..8 {
+            let seed = dice.pick(&seeds);
+            let how = how(&seed.arch);
+            if self.judged(&seed.text, &how).class != Class::Right {
+                self.count("text.base_not_right");
+                continue;
+            }
+            let Some(base) = meaning(&seed.text, &how).filter(|base| base.warnings.is_empty()) else {
+                self.count("text.base_warned");
+                continue;
+            };
+            let mut made = 0;
+            for _ in 0..TEXT_MUTANTS * 8 {
+                let Some(mutant) = mutant(&seed.text, dice) else { continue };
+                made += 1;
+                self.count("text.mutants");
+                self.count(&format!("text.mutants.{}", mutant.change.name()));
+                self.text_mutant(&seed, &base, &mutant, &how);
+                if made == TEXT_MUTANTS {
+                    return;
+                }
+            }
+            return;
+        }
+    }
+
+    fn text_mutant(
+        &mut self,
+        seed: &Seed,
+        base: &crate::text::Meaning,
+        mutant: &crate::text::Mutant,
+        how: &How,
+    ) {
+        let judgement = self.judged(&mutant.text, how);
+        self.faults(&judgement, &mutant.text, how);
+        let class = match judgement.class {
+            Class::Refused => "refused",
+            Class::Rejected => "refused_by_the_interpreter",
+            Class::Reported => "found_by_the_simulator",
+            Class::Large => "too_large",
+            Class::Wrong => "wrong",
+            Class::Right => match meaning(&mutant.text, how) {
+                None => "too_large",
+                Some(meaning) if !meaning.warnings.is_empty() => "warned",
+                Some(meaning) => match base.difference(&meaning) {
+                    Difference::Equal => "equal",
+                    Difference::Parameters => "silent.other_parameters",
+                    Difference::Output(words) => {
+                        if let Some(reason) = reason(mutant) {
+                            self.count(&format!("text.silent.{reason}"));
+                        } else {
+                            let change = format!("{} {:?}", mutant.change.name(), mutant.before);
+                            let said =
+                                format!("{change} becomes {:?} in {}: {words}", mutant.after, seed.name);
+                            let origin = Some((change, seed.text.clone()));
+                            self.find(Fault::new("silent", said), &mutant.text, how, origin);
+                            self.count("text.silent.without_a_reason");
+                        }
+                        return;
+                    }
+                },
+            },
+        };
+        self.count(&format!("text.{class}"));
     }
 
     /// The synchronising statements of a program that somebody wrote: what is silent without one needs a reason.
@@ -507,4 +608,10 @@ fn name(class: Class) -> &'static str {
         Class::Wrong => "wrong",
         Class::Right => "right",
     }
+}
+
+/// True for a text in which blocks take part in an order that the language leaves open: of atomic operations with a value, or of tiles that are dealt
+/// out.
+fn depends_on_order(text: &str) -> bool {
+    ["atomic_", "ticket(", "dynamic ="].iter().any(|word| text.contains(word))
 }

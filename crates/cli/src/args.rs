@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tilewright::findings::Detail;
 use tilewright::synth::Options as SynthOptions;
 
 /// Compile, explain, run and check GPU tile kernels.
@@ -28,6 +29,16 @@ pub enum Command {
     Run(RunArgs),
     /// Compile a program and print one of its forms
     Compile(CompileArgs),
+    /// Verify programs, look for what they hardly mean, and compile them for every architecture; nothing is run
+    Check(CheckArgs),
+    /// Say what the code of a message means, with a wrong and a right program; without one, list the codes
+    Explain(ExplainArgs),
+    /// Serve an editor: diagnostics, hover, completion, definitions and formatting by the Language Server Protocol on standard input and output
+    Lsp(LspArgs),
+    /// Write a page with a program's costs, layouts, timeline and alternatives, to open in a browser
+    View(ViewArgs),
+    /// Bring programs into the form that all have: indentation, blanks and empty lines
+    Fmt(FmtArgs),
     /// Run every candidate of a program's layouts and instructions, and compare estimates with what they take
     Candidates(CandidatesArgs),
     /// Make a program's kernel wrong in many ways, and see which of them the simulator finds
@@ -46,6 +57,50 @@ pub enum Command {
     Fidelity(FidelityArgs),
     /// Measure an operator on a GPU, beside a library if wanted
     Bench(BenchArgs),
+}
+
+/// `tilewright check`
+#[derive(Args)]
+pub struct CheckArgs {
+    /// The tile programs
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// A value for a size or a tile constant, e.g. -p m=512 -p BM=64
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
+    /// Make warnings mistakes
+    #[arg(long)]
+    pub deny_warnings: bool,
+    /// Print one JSON object instead of messages and a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `tilewright explain`
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// Codes, as messages have them in brackets, e.g. shape-mismatch
+    #[arg(value_name = "CODE")]
+    pub codes: Vec<String>,
+}
+
+/// `tilewright lsp`
+#[derive(Args)]
+pub struct LspArgs {
+    /// Standard input and output, which are the only way: clients that offer several add this
+    #[arg(long, hide = true)]
+    pub stdio: bool,
+}
+
+/// `tilewright fmt`
+#[derive(Args)]
+pub struct FmtArgs {
+    /// The tile programs, which are written anew where they change; `-` reads one from standard input and prints it
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// Change nothing: name the files that would change, and fail if there are any
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// A program, and values for its sizes, constants and scalars.
@@ -84,6 +139,12 @@ pub struct ProgramArgs {
     /// Leave out a part of synthesis, to measure what it is worth
     #[arg(long, value_enum, value_name = "PART")]
     pub without: Vec<Without>,
+    /// Leave the lines of the program out of PTX: those that ncu, compute-sanitizer and cuda-gdb show beside the code
+    #[arg(long)]
+    pub no_lines: bool,
+    /// Keep `assert` and `print` in PTX: a GPU then says which do not hold and shows the same as the simulator, which has them anyway
+    #[arg(long)]
+    pub debug: bool,
 }
 
 /// A part of synthesis.
@@ -143,11 +204,14 @@ pub struct RunArgs {
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub sim_seed: u64,
     /// Run with as many seeds, from --sim-seed on, and stop at the first that fails (simulator only)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    #[arg(long, value_name = "N", value_parser = seeds)]
     pub seeds: Option<u64>,
     /// Run all seeds even if one fails
     #[arg(long, requires = "seeds")]
     pub keep_going: bool,
+    /// Lines of what the program prints that are shown at most
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub print_lines: usize,
     /// Count instructions, bytes and cycles of each statement, and print them (simulator only)
     #[arg(long, conflicts_with = "seeds")]
     pub profile: bool,
@@ -157,6 +221,9 @@ pub struct RunArgs {
     /// The block whose cluster is traced, counted along x, then y, then z
     #[arg(long, value_name = "N", default_value_t = 0, requires = "trace")]
     pub trace_block: u64,
+    /// Say beside each finding what the machine does: threads, instructions, bytes, mbarriers with their parities (simulator only)
+    #[arg(long)]
+    pub machine: bool,
     /// Make warnings mistakes: they say what a comparison with the interpreter cannot show, such as elements of outputs
     /// that nothing writes
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -170,6 +237,11 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Depth of messages about what the simulator finds.
+    pub fn detail(&self) -> Detail {
+        if self.machine { Detail::Machine } else { Detail::Program }
+    }
+
     /// True if warnings are mistakes.
     pub fn denies_warnings(&self) -> bool {
         self.deny.contains(&Deny::Warnings)
@@ -181,6 +253,27 @@ impl RunArgs {
 pub enum Deny {
     /// Every warning
     Warnings,
+}
+
+/// `tilewright view`
+///
+/// Compiles the program, runs it on the simulator, and writes one HTML file that needs nothing else: the source with the cost of each line,
+/// layouts and bank maps as pictures, the pipeline as a timeline, each statement's alternatives and why they lost, warnings. Where a run at
+/// the given sizes takes long, the page shows one at smaller sizes and says so. docs/view.md says how it is read.
+#[derive(Args)]
+pub struct ViewArgs {
+    /// The program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// The page to write, `-` for standard output; without, the program's name with .html in this folder
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// Run nothing: a page without costs and timeline
+    #[arg(long)]
+    pub no_run: bool,
+    /// Write the page's data as JSON instead
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `tilewright candidates`
@@ -321,8 +414,21 @@ pub struct LayoutArgs {
 fn tolerance(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(value) if value >= 0.0 && value.is_finite() => Ok(value),
-        _ => Err("it must be a number that is at least 0, e.g. 1e-3".to_string()),
+        _ => Err("it must be a number that is at least 0; e.g. `1e-3`".to_string()),
     }
+}
+
+/// A number of seeds.
+fn seeds(text: &str) -> Result<u64, String> {
+    if let Ok(count @ 1..=0x1_0000_0000) = text.parse::<u64>() {
+        return Ok(count);
+    }
+    let range = text.split_once("..").and_then(|(first, end)| {
+        let (first, end) = (first.parse::<u64>().ok()?, end.trim_start_matches('=').parse::<u64>().ok()?);
+        let count = end.checked_sub(first).filter(|count| *count > 0)?;
+        Some(format!("it is a number of seeds, and not a range; `--sim-seed {first} --seeds {count}`"))
+    });
+    Err(range.unwrap_or_else(|| "it is a number of seeds, from 1 to 4294967296; `--seeds 10`".to_string()))
 }
 
 fn layout_functions() -> String {
@@ -342,8 +448,8 @@ pub enum EmitOperator {
 
 /// `tilewright kernels`
 ///
-/// Without an operator, lists them with their parameters, defaults and what they mean. With one, prints its tile program, which
-/// `tilewright run -` and `tilewright compile -` read:
+/// Without an operator, lists them with their parameters, defaults and what they mean. With one, prints its tile program, or a file of the
+/// several that it is, which `tilewright run -` and `tilewright compile -` read:
 ///
 /// tilewright kernels gemm -p stages=3 | tilewright run - -p m=512
 #[derive(Args)]
@@ -353,9 +459,9 @@ pub struct KernelsArgs {
     /// A value for a parameter of the operator, e.g. -p bm=64
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
-    /// Of an operator that is several programs with these parameters: which one to print, counted from 1
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub step: usize,
+    /// Of an operator that is several programs with these parameters: the one to print, counted from 1, instead of a file with all
+    #[arg(long, value_name = "N")]
+    pub step: Option<usize>,
     /// Form to print
     #[arg(long, value_enum)]
     pub emit: Option<EmitOperator>,

@@ -63,7 +63,7 @@ pub fn assembled(kernel: &Kernel) -> Option<Result<Assembled, String>> {
         std::fs::remove_file(&file)?;
         let output = output?;
         let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
-        let first = || text.lines().next().unwrap_or("it says nothing").to_string();
+        let first = || kernel.explain_log(text.lines().next().unwrap_or("it says nothing"));
         Ok(figures(&text).filter(|_| output.status.success()).ok_or_else(first))
     };
     Some(run().unwrap_or_else(|e| Err(format!("`{}` does not run: {e}", ptxas.display()))))

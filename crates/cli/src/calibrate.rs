@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use tilewright::compiler::arch_named;
 use tilewright::lab::calibrate::{self, Config};
 use tilewright::machine::Arch;
-use tilewright::runtime::{self, DeviceChoice, DeviceKind};
+use tilewright::runtime::{self, DeviceKind};
 
 use crate::args::CalibrateArgs;
 use crate::messages::{Failure, bar, cannot_write, error, print, progress};
@@ -22,9 +22,8 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
     if let Some(dir) = &args.ptx_dir {
         return write_ptx(dir, args.arch.as_deref(), calibrate::ptx);
     }
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
-    let device = runtime::open(choice).map_err(failed)?;
+    let device = crate::device::open(&args.device)?;
     let config = if args.quick { Config::quick() } else { Config::full() };
     let arch = device.arch().unwrap_or(Arch::SM_90A);
     let seconds = calibrate::simulated_instructions(arch, &config) / SIMULATED_A_SECOND;

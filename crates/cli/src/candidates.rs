@@ -6,26 +6,25 @@ use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::candidates::{CandidatesError, Measured, candidates, rank_correlation, regret};
 use tilewright::check::CheckOptions;
-use tilewright::runtime::{DeviceChoice, DeviceKind};
+use tilewright::runtime::DeviceKind;
 
 use crate::args::CandidatesArgs;
 use crate::load::{load, timing};
-use crate::messages::{Failure, error, print};
+use crate::messages::{Failure, print};
 use crate::outcome::refused;
 use crate::target::target;
 
 /// Runs every candidate and prints what it was estimated at and what it took.
 pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let loaded = load(&args.program)?;
     let program = loaded.tile_program("candidates")?;
-    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    let device = crate::device::open(&args.device)?;
     let target = target(&args.program, std::slice::from_ref(&loaded), device.as_ref())?;
     target.say();
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
     // Says what is wrong with the program, if anything is.
-    loaded.compile(&options)?;
+    let kernel = loaded.compile(&options)?;
     let inputs = CheckOptions {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
@@ -35,8 +34,8 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     };
     let mut all =
         candidates(program, &options, device.as_ref(), &inputs, args.rounds).map_err(|e| match e {
-            CandidatesError::Check(e) => refused(&loaded, e),
-            CandidatesError::Compile(d) => Failure::compile(&d),
+            CandidatesError::Check(e) => refused(&loaded, &kernel, &inputs, &e, None),
+            CandidatesError::Compile(d) => Failure::refused(&loaded.sources, &d),
         })?;
     all.sort_by(|a, b| a.time.total_cmp(&b.time));
     let right = all.iter().all(|m| m.agrees);

@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tilewright::arrays::{Array, Place, Written};
-use tilewright::check::Outcome;
+use tilewright::check::{CheckError, Outcome};
 use tilewright::compiler::Kernel;
 use tilewright::input::{Input, all_read, offsets, sizes_of_arrays};
+use tilewright::machine::Elements;
 use tilewright::runtime::sizes_of;
 use tilewright::tile::interpret::{tensor_shape, tensor_strides};
-use tilewright::tile::{ParamId, Program};
+use tilewright::tile::{ParamId, ParamKind, Program};
 
 use crate::load::Loaded;
 use crate::messages::{Failure, error};
@@ -62,7 +63,7 @@ pub fn check_names(
     inputs: &BTreeMap<String, Input>,
     outputs: &[String],
 ) -> Result<(), Failure> {
-    all_read(kernels.iter().copied(), inputs).map_err(Failure::usage)?;
+    all_read(kernels.iter().copied(), inputs).map_err(|e| not_read(kernels, &e, inputs))?;
     let known: BTreeSet<&str> =
         kernels.iter().flat_map(|kernel| outputs_of(kernel)).map(|(_, name)| name).collect();
     for (name, value) in pairs("--output", "y=y.npy", outputs)? {
@@ -82,6 +83,43 @@ pub fn check_names(
     Ok(())
 }
 
+/// The refusal of an input that no kernel reads: a scalar is given with `-p`.
+fn not_read(kernels: &[&Kernel], e: &CheckError, inputs: &BTreeMap<String, Input>) -> Failure {
+    let CheckError::Input { name, .. } = e else { return Failure::usage(e) };
+    let value = match inputs.get(name) {
+        Some(Input::Constant(value)) => value.to_string(),
+        _ => "VALUE".to_string(),
+    };
+    let params = kernels.iter().flat_map(|kernel| &kernel.program().params);
+    let scalar =
+        params.clone().any(|param| param.name == *name && matches!(param.kind, ParamKind::Scalar { .. }));
+    let size = kernels.iter().any(|kernel| {
+        let program = kernel.program();
+        program.sizes().any(|(_, symbol, _)| symbol.name == *name)
+            || program.constants().any(|(_, symbol, _)| symbol.name == *name)
+    });
+    let written = params.clone().any(|param| param.name == *name);
+    if scalar {
+        let message = format!(
+            "`--input {name}={value}`: `{name}` is a scalar of the kernel, and `--input` is for tensors"
+        );
+        return Failure::usage_with(message, format!("`-p {name}={value}`"));
+    }
+    if size {
+        let message = format!(
+            "`--input {name}={value}`: `{name}` is a size or a constant, and `--input` is for tensors"
+        );
+        return Failure::usage_with(message, format!("`-p {name}={value}`"));
+    }
+    if written {
+        return Failure::usage_with(
+            e,
+            format!("`{name}` is only written; `--output {name}={name}.npy` keeps what is written to it"),
+        );
+    }
+    Failure::usage(e)
+}
+
 fn outputs_of(kernel: &Kernel) -> impl Iterator<Item = (ParamId, &str)> {
     kernel.verified.outputs().iter().map(|id| (*id, kernel.program().param(*id).name.as_str()))
 }
@@ -97,7 +135,7 @@ pub fn write_outputs(
         name: String,
         dtype: tilewright::machine::DType,
         shape: Vec<i64>,
-        values: Vec<f64>,
+        values: Elements,
     }
     let failed = |e: &dyn std::fmt::Display| Failure::program(error(e));
     let mut files: BTreeMap<PathBuf, Vec<Output>> = BTreeMap::new();
@@ -111,8 +149,7 @@ pub fn write_outputs(
         let sizes = sizes_of(kernel, sizes);
         let shape = tensor_shape(&kernel.verified, id, &sizes).map_err(|e| failed(&e))?;
         let strides = tensor_strides(&kernel.verified, id, &sizes).map_err(|e| failed(&e))?;
-        let values =
-            offsets(&shape, &strides).map(|at| results.get(at).copied().unwrap_or(f64::NAN)).collect();
+        let values = results.picked(offsets(&shape, &strides));
         let name = place.name.unwrap_or_else(|| name.to_string());
         let dtype = kernel.program().param(id).dtype;
         files.entry(place.path).or_default().push(Output { name, dtype, shape, values });

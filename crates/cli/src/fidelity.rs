@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::lab::fidelity::{self, Accuracy, Config, FunctionConfig, Row, Sample};
-use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind};
+use tilewright::runtime::{self, Device, DeviceKind};
 
 use crate::args::FidelityArgs;
 use crate::messages::{Failure, bar, error, print, progress};
@@ -15,12 +15,11 @@ pub fn fidelity(args: &FidelityArgs) -> Result<ExitCode, Failure> {
     if let Some(dir) = &args.ptx_dir {
         return crate::calibrate::write_ptx(dir, args.arch.as_deref(), fidelity::ptx);
     }
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     if !(1..=1024).contains(&args.blocks) {
         return Err(Failure::usage(format!("`--blocks {}`: it must be from 1 to 1024", args.blocks)));
     }
     let failed = |e: runtime::RuntimeError| Failure::program(error(e));
-    let device = runtime::open(choice).map_err(failed)?;
+    let device = crate::device::open(&args.device)?;
     if args.functions {
         return functions(args, &*device);
     }

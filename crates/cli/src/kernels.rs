@@ -4,13 +4,14 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, operator};
+use tilewright::tile::Module;
 use tilewright::tune::choose;
 
 use crate::args::KernelsArgs;
 use crate::messages::{Failure, print};
 use crate::tune::{failure, problem, store, target};
 
-/// Lists the operators, or prints the program of one.
+/// Lists the operators, or prints the programs of one.
 pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
     let Some(name) = &args.operator else {
         if !args.params.is_empty() || args.emit.is_some() {
@@ -44,21 +45,74 @@ pub fn parameters(params: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
     Ok(given)
 }
 
-/// The program of an operator, or of several the one that is asked for.
+/// The refusal of a parameter that is a size of the operator's problems.
+fn size_of_problem(operator: &Operator, name: &str, given: &[(&str, &str)]) -> Option<Failure> {
+    let programs = (operator.programs)(&[]).ok()?;
+    let defaults: Vec<(String, i64)> = programs
+        .iter()
+        .flat_map(|program| program.sizes().map(|(_, symbol, default)| (symbol.name.clone(), default)))
+        .collect();
+    let is_size = |name: &str| {
+        let tuned = operator.tuning.is_some_and(|tuning| tuning.sizes.iter().any(|(size, _)| *size == name));
+        tuned || defaults.iter().any(|(size, _)| size == name)
+    };
+    if !is_size(name) {
+        return None;
+    }
+    let operator_name = operator.name;
+    let sizes: Vec<String> = given
+        .iter()
+        .filter(|(size, _)| is_size(size))
+        .map(|(size, value)| format!("{size}={value}"))
+        .collect();
+    let rest: String = given
+        .iter()
+        .filter(|(parameter, _)| !is_size(parameter))
+        .map(|(parameter, value)| format!(" -p {parameter}={value}"))
+        .collect();
+    let run: String = sizes.iter().map(|size| format!(" -p {size}")).collect();
+    let run = format!("`tilewright kernels {operator_name}{rest} | tilewright run -{run}`");
+    let chosen = operator.tuning.map(|tuning| {
+        let value = |size: &str| {
+            let given = given.iter().find(|(name, _)| *name == size).map(|(_, value)| (*value).to_string());
+            let default = defaults.iter().find(|(name, _)| name == size).map(|(_, value)| value.to_string());
+            given.or(default).unwrap_or_else(|| "1".to_string())
+        };
+        let all: Vec<String> =
+            tuning.sizes.iter().map(|(size, _)| format!("{size}={}", value(size))).collect();
+        format!(
+            "`tilewright kernels {operator_name}{rest} --for {}` chooses parameters for a problem; ",
+            all.join(",")
+        )
+    });
+    let message = format!("`{name}` is a size of the problem, and no parameter of `{operator_name}`");
+    let help = format!("{}the program takes sizes when it runs: {run}", chosen.unwrap_or_default());
+    Some(Failure::usage_with(message, help))
+}
+
+/// The programs of an operator as one file, or the one that is asked for.
 fn program(args: &KernelsArgs, operator: &Operator, given: &[(&str, &str)]) -> Result<String, Failure> {
-    let programs = (operator.programs)(given).map_err(|error| match error {
+    let programs = (operator.programs)(given).map_err(|error| match &error {
         ConfigError::Program(_) => Failure::program(crate::messages::error(error)),
+        ConfigError::UnknownParameter { name, .. } => {
+            size_of_problem(operator, name, given).unwrap_or_else(|| Failure::usage(error))
+        }
         _ => Failure::usage(error),
     })?;
-    let (count, step, name) = (programs.len(), args.step, operator.name);
-    let Some(program) = step.checked_sub(1).and_then(|at| programs.get(at)) else {
-        let there = if count == 1 { "1 program" } else { &format!("{count} programs") };
-        return Err(Failure::usage(format!("`--step {step}`: `{name}` is {there} with these parameters")));
-    };
-    if count > 1 {
-        anstream::eprintln!("program {step} of {count}, which are launched in turn: see --step");
+    let (count, name) = (programs.len(), operator.name);
+    if let Some(step) = args.step {
+        let Some(program) = step.checked_sub(1).and_then(|at| programs.get(at)) else {
+            let there = if count == 1 { "1 program" } else { &format!("{count} programs") };
+            return Err(Failure::usage(format!(
+                "`--step {step}`: `{name}` is {there} with these parameters"
+            )));
+        };
+        if count > 1 {
+            anstream::eprintln!("program {step} of {count}, which are launched in turn");
+        }
+        return Ok(program.to_string());
     }
-    Ok(program.to_string())
+    Ok(Module::of(programs).to_string())
 }
 
 /// Prints what is chosen for a problem, and where the choice comes from.

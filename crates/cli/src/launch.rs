@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use tilewright::compiler::Kernel;
 use tilewright::machine::tensor_map_type;
 use tilewright::simt::FunctionParamKind;
+use tilewright::simt::record::BUFFER_BYTES;
 use tilewright::tile::interpret::{grid, size_values, tensor_shape, tensor_strides};
-use tilewright::tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
+use tilewright::tile::{Axis, Expr, Param, ParamId, ParamKind, Scope, SymbolId};
 
 use crate::messages::{Failure, error};
 
@@ -45,11 +46,15 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 json!({ "kind": "tensor", "name": param.name, "dtype": dtype, "shape": shape, "strides": strides })
             }
             FunctionParamKind::F32 => json!({ "kind": "scalar", "name": param.name }),
-            FunctionParamKind::I32 if program.params.get(i).is_some_and(|param| param.is_integer()) => {
-                let ParamKind::Scalar { default } = program.params[i].kind else { continue };
-                json!({ "kind": "integer", "name": param.name, "value": default as i64 })
+            FunctionParamKind::F64 => json!({ "kind": "scalar", "name": param.name, "dtype": "f64" }),
+            FunctionParamKind::I32 | FunctionParamKind::I64
+                if let Some(Param { kind: ParamKind::Scalar { default }, dtype, .. }) = program.params.get(i) =>
+            {
+                let (bits, dtype) = (default.bits(*dtype), dtype.to_string());
+                let value = if dtype == "u64" { json!(bits) } else { json!(default.integer().map(|x| x as i64)) };
+                json!({ "kind": "integer", "name": param.name, "dtype": dtype, "value": value })
             }
-            FunctionParamKind::I32 => {
+            FunctionParamKind::I32 | FunctionParamKind::I64 => {
                 let value = named.next().map(|(_, value)| *value);
                 json!({ "kind": "size", "name": param.name, "value": value })
             }
@@ -71,6 +76,9 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 })
             }
         });
+    }
+    if kernel.recording.is_some() {
+        params.push(json!({ "kind": "records", "name": "records", "bytes": BUFFER_BYTES }));
     }
     Ok(json!({
         "kernel": kernel.function.name,

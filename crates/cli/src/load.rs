@@ -5,10 +5,13 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use tilewright::compiler::{self, Dump, Kernel, MAX_EXTENT, Options, multiple_of};
-use tilewright::machine::{Arch, Timing};
+use tilewright::compiler::{self, Dump, Kernel, LineInfo, MAX_EXTENT, Options, multiple_of};
+use tilewright::machine::{Arch, DType, Number, Timing};
 use tilewright::synth::{Ablation, Budget};
-use tilewright::tile::{Constants, Module, ParamKind, Program, Sources, core, parse_module, read_beside};
+use tilewright::tile::{
+    Constants, Diagnostics, Misread, Module, Param, ParamKind, Program, Sources, core, decoded, nearest,
+    parse_module, read_beside,
+};
 
 use crate::args::{ProgramArgs, Without};
 use crate::messages::Failure;
@@ -31,21 +34,27 @@ pub struct Loaded {
     /// The value of every size.
     pub sizes: BTreeMap<String, i64>,
     /// The value of every scalar parameter, in order.
-    pub scalars: BTreeMap<String, f64>,
+    pub scalars: BTreeMap<String, Number>,
     /// The candidate that was asked for.
     pub candidate: Option<usize>,
     /// The budget of the search.
     pub search: Budget,
     /// Parts of synthesis to leave out.
     pub without: Ablation,
+    /// The PTX text has no source lines.
+    pub no_lines: bool,
+    /// The PTX text keeps assertions and prints.
+    pub debug: bool,
 }
 
 /// The text of a file, or of standard input for `-`; `what` it should be is for messages.
-fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
+pub fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
     let path = file.display().to_string();
     let mut bytes = Vec::new();
-    let failed =
-        |e: std::io::Error| Failure::program(crate::messages::error(format!("cannot read `{path}`: {e}")));
+    let failed = |e: std::io::Error| cannot_read(file, &e);
+    if file.is_dir() {
+        return Err(folder(file, what));
+    }
     if path == "-" {
         std::io::stdin().take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed)?;
     } else {
@@ -56,36 +65,124 @@ fn read(file: &Path, what: &str) -> Result<(String, String), Failure> {
         let text = format!("`{path}` is larger than 1 MiB: it is not {what}");
         return Err(Failure::program(crate::messages::error(text)));
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok((path, text)),
-        Err(e) => {
-            let at = e.utf8_error().valid_up_to();
-            let text = format!("`{path}` is not a text file: byte {at} is not UTF-8");
-            Err(Failure::program(crate::messages::error(text)))
+    let text = decoded(&path, bytes).map_err(|(message, help)| Failure::program_with(message, help))?;
+    Ok((path, text))
+}
+
+/// The names of the files of a folder, in order.
+fn files_of(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok);
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().is_file())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+/// The refusal of a folder.
+fn folder(path: &Path, what: &str) -> Failure {
+    let message = format!("`{}` is a folder; this takes a file: {what}", path.display());
+    let shown = path.display().to_string();
+    let shown = shown.trim_end_matches('/');
+    let programs: Vec<String> = files_of(path).into_iter().filter(|name| name.ends_with(".tile")).collect();
+    match programs.first() {
+        Some(first) => Failure::program_with(
+            message,
+            format!(
+                "one of its {} programs, `{shown}/{first}`; all of them: `for f in {shown}/*.tile; do tilewright run $f; done`, and \
+                 `tilewright check {shown}/*.tile` without a run",
+                programs.len()
+            ),
+        ),
+        None => Failure::program_with(message, "name a file, or `-` for standard input"),
+    }
+}
+
+/// The refusal of a file that cannot be read, with the name that is nearest to it in its folder.
+fn cannot_read(path: &Path, e: &std::io::Error) -> Failure {
+    let message = format!("cannot read `{}`: {e}", path.display());
+    if e.kind() != std::io::ErrorKind::NotFound {
+        return Failure::program(crate::messages::error(message));
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let folder = parent.unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Failure::program_with(message, format!("there is no folder `{}`", folder.display()));
+    }
+    let names = files_of(folder);
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let shown = |name: &str| parent.map_or(Path::new(name).to_path_buf(), |parent| parent.join(name));
+    match nearest(&name, names.iter().map(String::as_str)) {
+        Some(near) => Failure::program_with(message, format!("did you mean `{}`?", shown(near).display())),
+        None => {
+            let mut programs: Vec<&str> =
+                names.iter().map(String::as_str).filter(|name| name.ends_with(".tile")).collect();
+            let more = if programs.len() > 8 { ", …" } else { "" };
+            programs.truncate(8);
+            match programs.is_empty() {
+                true => Failure::program_with(
+                    message,
+                    format!("`{}` has no programs (`*.tile`)", folder.display()),
+                ),
+                false => Failure::program_with(
+                    message,
+                    format!("the programs in `{}` are {}{more}", folder.display(), programs.join(", ")),
+                ),
+            }
+        }
+    }
+}
+
+/// A file whose kernels are not loaded: its text is wrong, or the command is.
+pub enum Unloaded {
+    /// The text is wrong.
+    Misread(Misread),
+    /// The file cannot be read, or the command line does not fit to it.
+    Failed(Failure),
+}
+
+impl From<Misread> for Unloaded {
+    fn from(misread: Misread) -> Self {
+        Unloaded::Misread(misread)
+    }
+}
+
+impl From<Failure> for Unloaded {
+    fn from(failure: Failure) -> Self {
+        Unloaded::Failed(failure)
+    }
+}
+
+impl From<Unloaded> for Failure {
+    fn from(unloaded: Unloaded) -> Self {
+        match unloaded {
+            Unloaded::Misread(wrong) => Failure::refused(&wrong.sources, &wrong.diagnostics),
+            Unloaded::Failed(failure) => failure,
         }
     }
 }
 
 /// The programs of a text, and the core program, if the text is one's.
-fn parsed(path: &str, source: &str) -> Result<(Vec<Program>, Option<core::Program>, Sources), Failure> {
+fn parsed(path: &str, source: &str) -> Result<(Vec<Program>, Option<core::Program>, Sources), Misread> {
     let sources = Sources::new(path, source);
     if !core::is_core_text(source) {
-        let module = parse_module(sources, &mut read_beside);
-        let Module { programs, sources } =
-            module.map_err(|wrong| Failure::refused(&wrong.sources, &wrong.diagnostics))?;
+        let Module { programs, sources } = parse_module(sources, &mut read_beside)?;
         return Ok((programs, None, sources));
     }
     let read =
         core::parse(source).and_then(|program| Ok((core::check(&program)?.program().clone(), program)));
-    let (surface, program) = read.map_err(|d| Failure::refused(&sources, &d))?;
-    Ok((vec![surface], Some(program), sources))
+    match read {
+        Ok((surface, program)) => Ok((vec![surface], Some(program), sources)),
+        Err(diagnostics) => Err(Misread { diagnostics, sources }),
+    }
 }
 
 /// The values that the command line gives, by what they are for.
 struct Values {
     constants: Constants,
     sizes: BTreeMap<String, i64>,
-    scalars: BTreeMap<String, f64>,
+    scalars: BTreeMap<String, Number>,
 }
 
 /// True if a program has a size, a constant or a scalar of this name.
@@ -95,13 +192,43 @@ fn has(program: &Program, name: &str) -> bool {
         || program.params.iter().any(|p| p.name == name && matches!(p.kind, ParamKind::Scalar { .. }))
 }
 
+/// The message that no kernel has a size, a constant or a scalar of this name.
+fn unknown(given: &str, name: &str, kernels: &[Program]) -> String {
+    let list = |of: &dyn Fn(&Program) -> Vec<String>| {
+        let mut names: Vec<String> = Vec::new();
+        for name in kernels.iter().flat_map(of) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { "none".to_string() } else { names.join(", ") }
+    };
+    let scalar = |p: &&Param| matches!(p.kind, ParamKind::Scalar { .. });
+    format!(
+        "`-p {given}`: {} no `{name}`; its sizes are {}, its constants {}, its scalars {}",
+        if kernels.len() > 1 { "the file has" } else { "the program has" },
+        list(&|program| program.sizes().map(|(_, s, _)| s.name.clone()).collect()),
+        list(&|program| program.constants().map(|(_, s, _)| s.name.clone()).collect()),
+        list(&|program| program.params.iter().filter(scalar).map(|p| p.name.clone()).collect()),
+    )
+}
+
+/// `-p m=64 -p n=64` for `m=64,n=64`.
+fn in_a_list(given: &str) -> Option<String> {
+    let separator = [',', ';', ' '].into_iter().find(|separator| given.contains(*separator))?;
+    let parts: Vec<&str> = given.split(separator).map(str::trim).filter(|part| !part.is_empty()).collect();
+    let pairs = parts.len() > 1
+        && parts.iter().all(|part| part.split_once('=').is_some_and(|(name, _)| !name.is_empty()));
+    pairs.then(|| parts.iter().map(|part| format!("-p {part}")).collect::<Vec<_>>().join(" "))
+}
+
 /// Sorts the given values by what they are for; sizes and scalars that are not given have their defaults. Values of another of the
 /// kernels are left out.
 fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<Values, Failure> {
     let mut constants = Constants::new();
     let mut sizes: BTreeMap<String, i64> =
         program.sizes().map(|(_, s, default)| (s.name.clone(), default)).collect();
-    let mut scalars: BTreeMap<String, f64> = program
+    let mut scalars: BTreeMap<String, Number> = program
         .params
         .iter()
         .filter_map(|p| match p.kind {
@@ -112,9 +239,22 @@ fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<V
     let mut seen = BTreeSet::new();
     for given in params {
         let Some((name, value)) = given.split_once('=') else {
-            return Err(Failure::usage(format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`")));
+            let message = format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`");
+            return Err(
+                match has(program, given.trim()) || kernels.iter().any(|other| has(other, given.trim())) {
+                    true => Failure::usage_with(
+                        message,
+                        format!("the value is missing: `-p {}=VALUE`", given.trim()),
+                    ),
+                    false => Failure::usage(message),
+                },
+            );
         };
         let (name, value) = (name.trim(), value.trim());
+        if let Some(each) = in_a_list(given) {
+            let message = format!("`-p {given}` gives several values at once");
+            return Err(Failure::usage_with(message, format!("each has its own `-p`: `{each}`")));
+        }
         if !seen.insert(name) {
             return Err(Failure::usage(format!("`-p {given}`: `{name}` is given twice")));
         }
@@ -123,17 +263,19 @@ fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<V
         }
         if let Some(param) = program.params.iter().find(|p| p.name == name && p.is_integer()) {
             let (low, high) = param.dtype.range().unwrap_or((0, 0));
-            let integer = value.parse().ok().filter(|x: &i64| (low..=high).contains(x)).ok_or_else(|| {
+            let integer: i128 = value.parse().ok().filter(|x: &i128| (low..=high).contains(x)).ok_or_else(|| {
                 Failure::usage(format!(
                     "`-p {given}`: `{name}` is a parameter of type {}, and `{value}` is no integer from {low} to {high}",
                     param.dtype
                 ))
             })?;
-            scalars.insert(name.to_string(), integer as f64);
+            scalars.insert(name.to_string(), Number::Integer(integer));
             continue;
         }
         if let Some(scalar) = scalars.get_mut(name) {
-            *scalar = value.parse().ok().filter(|x: &f64| (*x as f32).is_finite()).ok_or_else(|| {
+            let dtype = program.params.iter().find(|p| p.name == name).map_or(DType::F32, |p| p.dtype);
+            let fits = |x: &f64| x.is_finite() && Number::Float(*x).fits(dtype);
+            *scalar = value.parse().ok().filter(fits).map(Number::Float).ok_or_else(|| {
                 Failure::usage(format!(
                     "`-p {given}`: `{name}` is a scalar parameter, and `{value}` is not a number of its range"
                 ))
@@ -143,14 +285,7 @@ fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<V
         let is_size = sizes.contains_key(name);
         let is_constant = program.constants().any(|(_, s, _)| s.name == name);
         if !is_size && !is_constant {
-            let list =
-                |names: Vec<&str>| if names.is_empty() { "none".to_string() } else { names.join(", ") };
-            return Err(Failure::usage(format!(
-                "`-p {given}`: the program has no `{name}`; its sizes are {}, its constants {}, its scalars {}",
-                list(sizes.keys().map(String::as_str).collect()),
-                list(program.constants().map(|(_, s, _)| s.name.as_str()).collect()),
-                list(scalars.keys().map(String::as_str).collect()),
-            )));
+            return Err(Failure::usage(unknown(given, name, kernels)));
         }
         let kind = if is_size { "size" } else { "tile constant" };
         let number: i64 = value.parse().map_err(|_| {
@@ -188,25 +323,28 @@ pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
             shared_layouts: args.without.contains(&Without::SharedLayouts),
             thread_values: args.without.contains(&Without::ThreadValues),
         };
+        loaded.no_lines = args.no_lines;
+        loaded.debug = args.debug;
     }
     Ok(all)
 }
 
 /// The kernels of a file, or the one of a name, with values for names.
-pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result<Vec<Loaded>, Failure> {
+pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result<Vec<Loaded>, Unloaded> {
     let (path, source) = read(file, "a tile program")?;
-    let (mut programs, core, sources) = parsed(&path, &source)?;
+    let (all, core, sources) = parsed(&path, &source)?;
+    let mut asked: Vec<&Program> = all.iter().collect();
     if let Some(name) = kernel {
-        let known: Vec<&str> = programs.iter().map(|p| p.name.as_str()).collect();
-        let Some(i) = known.iter().position(|known| *known == name) else {
+        asked.retain(|program| program.name == name);
+        if asked.is_empty() {
+            let known: Vec<&str> = all.iter().map(|p| p.name.as_str()).collect();
             let text = format!("`--kernel {name}`: `{path}` has {}", known.join(", "));
-            return Err(Failure::usage(text));
-        };
-        programs = vec![programs.swap_remove(i)];
+            return Err(Failure::usage(text).into());
+        }
     }
     let defaults = Options::new(Arch::SM_80);
     let one = |program: &Program| {
-        let Values { constants, sizes, scalars } = values(params, program, &programs)?;
+        let Values { constants, sizes, scalars } = values(params, program, &all)?;
         Ok(Loaded {
             path: path.clone(),
             sources: sources.clone(),
@@ -218,9 +356,11 @@ pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result
             candidate: None,
             search: defaults.budget,
             without: defaults.without,
+            no_lines: false,
+            debug: false,
         })
     };
-    programs.iter().map(one).collect()
+    asked.into_iter().map(one).collect()
 }
 
 /// The kernels of a file as one module.
@@ -271,6 +411,11 @@ impl Loaded {
         options.candidate = self.candidate;
         options.without = self.without;
         options.budget = self.search;
+        options.debug = self.debug;
+        options.lines = (!self.no_lines).then(|| LineInfo {
+            folder: std::env::current_dir().unwrap_or_default(),
+            sources: self.core.is_some().then(|| self.sources.clone()),
+        });
         options
     }
 
@@ -284,13 +429,17 @@ impl Loaded {
         Ok(dumps.iter().map(Dump::to_string).collect::<Vec<_>>().join("\n"))
     }
 
-    /// Compiles, or says what is wrong with the program.
-    pub fn compile(&self, options: &Options) -> Result<Kernel, Failure> {
-        let kernel = match &self.core {
+    /// Compiles.
+    pub fn compiled(&self, options: &Options) -> Result<Kernel, Diagnostics> {
+        match &self.core {
             Some(core) => compiler::compile_core(core, options),
             None => compiler::compile(&self.program, options),
-        };
-        kernel.map_err(|d| Failure::refused(&self.sources, &d))
+        }
+    }
+
+    /// Compiles, or says what is wrong with the program.
+    pub fn compile(&self, options: &Options) -> Result<Kernel, Failure> {
+        self.compiled(options).map_err(|d| Failure::refused(&self.sources, &d))
     }
 
     /// The tile program, for a command that takes no other.

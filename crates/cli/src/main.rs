@@ -8,37 +8,61 @@ mod assembler;
 mod bench;
 mod calibrate;
 mod candidates;
+mod check;
 mod compile;
 mod data;
+mod device;
 mod devices;
+mod explain;
 mod fidelity;
+mod fmt;
 mod kernels;
 mod launch;
 mod layout;
 mod load;
+mod lsp;
 mod messages;
 mod mutate;
 mod outcome;
-mod problems;
+mod patience;
+mod places;
 mod profile;
 mod run;
 mod seeds;
 mod target;
 mod tune;
 mod tune_file;
+mod usage;
+mod view;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Cli, Command};
+use args::Command;
 use messages::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let result = match cli.command {
+    let code = match usage::parse().and_then(|cli| run(cli.command)) {
+        Ok(code) => code,
+        Err(Failure { code, text }) => {
+            anstream::eprintln!("{text}");
+            ExitCode::from(code)
+        }
+    };
+    if let Some(hint) = explain::hint(&messages::rendered()) {
+        messages::note(hint);
+    }
+    code
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
         Command::Run(args) => run::run(&args),
         Command::Compile(args) => compile::compile(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Lsp(_) => lsp::lsp(),
+        Command::View(args) => view::view(&args),
+        Command::Fmt(args) => fmt::fmt(&args),
         Command::Candidates(args) => candidates::list(&args),
         Command::Mutate(args) => mutate::mutate(&args),
         Command::Layout(args) => layout::layout(&args),
@@ -48,12 +72,5 @@ fn main() -> ExitCode {
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),
         Command::Bench(args) => bench::bench(&args),
-    };
-    match result {
-        Ok(code) => code,
-        Err(Failure { code, text }) => {
-            anstream::eprintln!("{text}");
-            ExitCode::from(code)
-        }
     }
 }

@@ -3,14 +3,31 @@
 use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use indicatif::{ProgressBar, ProgressStyle};
 use tilewright::tile::sources::File;
-use tilewright::tile::{Diagnostic, Diagnostics, Origin, Sources, Span};
+use tilewright::tile::{Code, Diagnostic, Diagnostics, Origin, Sources, Span};
 
 /// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
 const LINE_LIMIT: usize = 400;
+
+/// Codes of the messages that were rendered, for the hint at the end of the command.
+static RENDERED: Mutex<Vec<Code>> = Mutex::new(Vec::new());
+
+/// The codes of the messages that were rendered so far, each once, in their order.
+pub fn rendered() -> Vec<Code> {
+    RENDERED.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Notes that messages have this code.
+fn note_code(code: Code) {
+    let mut codes = RENDERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !codes.contains(&code) {
+        codes.push(code);
+    }
+}
 
 /// Exit code and message of a command that ends without success.
 pub struct Failure {
@@ -31,14 +48,27 @@ impl Failure {
         Failure { code: code_of(diagnostics), text: render(sources, diagnostics) }
     }
 
-    /// The same, of programs without a text.
-    pub fn compile(diagnostics: &Diagnostics) -> Self {
-        Failure { code: code_of(diagnostics), text: error(diagnostics) }
-    }
-
     /// The command line is wrong.
     pub fn usage(text: impl std::fmt::Display) -> Self {
         Failure { code: 2, text: error(text) }
+    }
+
+    /// The command line is wrong, with the remedy.
+    pub fn usage_with(text: impl std::fmt::Display, help: impl std::fmt::Display) -> Self {
+        Failure { code: 2, text: error_with(text, help) }
+    }
+
+    /// A file cannot be used, with the remedy.
+    pub fn program_with(text: impl std::fmt::Display, help: impl std::fmt::Display) -> Self {
+        Failure { code: 1, text: error_with(text, help) }
+    }
+
+    /// A device is not there, with the remedy.
+    pub fn no_device(text: impl std::fmt::Display, help: impl std::fmt::Display) -> Self {
+        note_code(Code::NoDevice);
+        let title = Level::ERROR.primary_title(text.to_string()).id(Code::NoDevice.name());
+        let help = Level::HELP.message(help.to_string());
+        Failure { code: 1, text: Renderer::styled().render(&[title.element(help)]) }
     }
 }
 
@@ -65,6 +95,26 @@ pub fn error(text: impl std::fmt::Display) -> String {
         .elements(Vec::<annotate_snippets::Element<'_>>::new())])
 }
 
+/// The same with the remedy.
+pub fn error_with(text: impl std::fmt::Display, help: impl std::fmt::Display) -> String {
+    title_with(Level::ERROR, text, help)
+}
+
+/// A message of a level without a place, with the remedy.
+pub fn title_with(level: Level<'_>, text: impl std::fmt::Display, help: impl std::fmt::Display) -> String {
+    let help = Level::HELP.message(help.to_string());
+    Renderer::styled().render(&[level.primary_title(text.to_string()).element(help)])
+}
+
+/// A word as a shell reads it.
+pub fn quoted(word: String) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word;
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// Says on standard error what no one asked for and everyone should know.
 pub fn note(text: impl std::fmt::Display) {
     let mut err = anstream::stderr().lock();
@@ -87,6 +137,7 @@ fn range_in(file: &File<'_>, span: Span) -> Range<usize> {
 
 /// Renders one message beside the lines that it is about, file by file: the message's first.
 pub fn render_one(sources: &Sources, diagnostic: &Diagnostic, level: Level<'_>) -> String {
+    note_code(diagnostic.code);
     let diagnostic = sources.place(diagnostic.clone());
     let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
     let mut group = Group::with_title(title);
@@ -130,6 +181,9 @@ pub fn render_one(sources: &Sources, diagnostic: &Diagnostic, level: Level<'_>) 
             group = group.element(Level::NOTE.message(label.as_str())).element(called(location));
         }
     }
+    for note in &diagnostic.notes {
+        group = group.element(Level::NOTE.message(note.as_str()));
+    }
     if let Some(help) = &diagnostic.help {
         group = group.element(Level::HELP.message(help.as_str()));
     }
@@ -167,7 +221,6 @@ pub fn progress(bar: &ProgressBar, done: usize, total: usize, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright::tile::Code;
 
     #[test]
     fn a_mistake_of_the_compiler_has_an_exit_code_of_its_own() {
@@ -175,13 +228,10 @@ mod tests {
         let internal = Diagnostic::internal(Span::new(0, 4), "lowering met a statement without a plan");
         let code = |diagnostics: &[&Diagnostic]| {
             let diagnostics = Diagnostics(diagnostics.iter().map(|d| (*d).clone()).collect());
-            (
-                Failure::refused(&Sources::new("a.tile", "copy"), &diagnostics).code,
-                Failure::compile(&diagnostics).code,
-            )
+            Failure::refused(&Sources::new("a.tile", "copy"), &diagnostics).code
         };
-        assert_eq!(code(&[&wrong]), (1, 1));
-        assert_eq!(code(&[&wrong, &internal]), (3, 3));
+        assert_eq!(code(&[&wrong]), 1);
+        assert_eq!(code(&[&wrong, &internal]), 3);
         let text = render(&Sources::new("a.tile", "copy"), &internal.into());
         assert!(
             text.contains(

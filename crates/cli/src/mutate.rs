@@ -27,7 +27,7 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
     // Says what is wrong with the program, if anything is.
-    loaded.compile(&options)?;
+    let kernel = loaded.compile(&options)?;
     let inputs = CheckOptions {
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
@@ -44,8 +44,8 @@ pub fn mutate(args: &MutateArgs) -> Result<ExitCode, Failure> {
     });
     bar.finish_and_clear();
     let outcome = outcome.map_err(|e| match e {
-        MutateError::Check(e) => refused(&loaded, e),
-        MutateError::Compile(d) => Failure::compile(&d),
+        MutateError::Check(e) => refused(&loaded, &kernel, &inputs, &e, None),
+        MutateError::Compile(d) => Failure::refused(&loaded.sources, &d),
         MutateError::Wrong(_) => Failure::program(error(e)),
     })?;
     let text = if args.json { format!("{:#}\n", as_json(&outcome, args.seeds)) } else { table(&outcome) };

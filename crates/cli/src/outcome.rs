@@ -1,15 +1,25 @@
 //! Outcomes of checked launches as messages and as JSON, for one seed of the simulator or many.
 
+use std::collections::BTreeMap;
+
 use annotate_snippets::Level;
 use serde_json::json;
-use tilewright::check::{CheckError, Comparison, Outcome};
+use tilewright::check::{CheckError, CheckOptions, Comparison, Outcome};
+use tilewright::compiler::Kernel;
+use tilewright::findings::{refusal, wrong_results};
+use tilewright::printed::PrintedRecord;
+use tilewright::runtime::{DeviceKind, sizes_of};
 use tilewright::sim::Config;
-use tilewright::tile::Diagnostic;
+use tilewright::tile::{Code, Diagnostic, Diagnostics, lint};
 
 use crate::args::{Checks, RunArgs};
+use crate::check::as_json;
 use crate::load::Loaded;
-use crate::messages::{Failure, error, render, render_one};
-use crate::problems::{Places, problems};
+use crate::messages::{Failure, render, render_one};
+use crate::places::Places;
+
+/// Findings that are printed; of the others, the number.
+const LIMIT: usize = 10;
 
 /// Configuration of the simulator for the checks that are asked for, with a seed.
 pub fn config(args: &RunArgs, seed: u64) -> Config {
@@ -21,15 +31,28 @@ pub fn config(args: &RunArgs, seed: u64) -> Config {
     }
 }
 
-/// The message of a check that did not begin, or failed; with the statements that wait, where roles wait for each other for ever.
-pub fn refused(loaded: &Loaded, e: CheckError) -> Failure {
-    if let CheckError::Interpret(error) = &e
-        && let Some(diagnostic) = error.diagnostic()
-    {
-        return Failure::program(render(&loaded.sources, &diagnostic.into()));
+/// The messages of a check that did not begin, or failed, beside the statements that they are about; with the lints of the program, which often
+/// show why roles wait for ever.
+pub fn refused(
+    loaded: &Loaded,
+    kernel: &Kernel,
+    options: &CheckOptions,
+    e: &CheckError,
+    proposed: Option<String>,
+) -> Failure {
+    let sizes = sizes_of(kernel, &options.sizes);
+    let mut messages = refusal(kernel, &sizes, e, options.detail);
+    if let (true, Some(first)) = (e.is_estimate(), messages.first_mut()) {
+        first.help = Some(match proposed {
+            Some(options) => format!("for a run of some seconds: `{options}`; `--force` begins all the same"),
+            None => "choose smaller sizes, or begin all the same with `--force`".to_string(),
+        });
     }
-    let forced = if e.is_estimate() { ", or give --force" } else { "" };
-    Failure::program(error(format!("{e}{forced}")))
+    let waits = messages.first().is_some_and(|first| first.code == Code::Deadlock);
+    let failure = Failure::refused(&loaded.sources, &Diagnostics(messages));
+    let lints = if waits { lint(&kernel.verified, &sizes) } else { Vec::new() };
+    let lints = lints.iter().map(|w| format!("\n\n{}", render_one(&loaded.sources, w, Level::WARNING)));
+    Failure { text: failure.text + &lints.collect::<String>(), ..failure }
 }
 
 /// Comparison of each output with the interpreter's, as JSON.
@@ -41,6 +64,8 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
             "elements": c.elements,
             "wrong": c.wrong,
             "unbounded": c.unbounded,
+            "zeros": c.zeros,
+            "nans": c.nans,
             "worst_ratio": c.worst.as_ref().map_or(json!(0.0), |worst| json!(Some(worst.ratio()).filter(|r| r.is_finite()))),
             "worst": c.worst.as_ref().map(|worst| json!({
                 "at": worst.at,
@@ -54,29 +79,75 @@ pub fn comparisons(outcome: &Outcome) -> Vec<serde_json::Value> {
     outcome.comparisons.iter().map(as_json).collect()
 }
 
-/// The simulator's reports, one sentence each, with the lines of the statements.
-pub fn sentences(loaded: &Loaded, outcome: &Outcome) -> Vec<String> {
-    let places = Places::new(loaded);
-    let line = |position| places.at(position).map_or(String::new(), |(path, line)| format!("{path}:{line}"));
-    outcome.report.sim().map(|sim| sim.problems_at(&line)).unwrap_or_default()
+/// Findings of the simulator, then outputs with wrong elements.
+fn found(kernel: &Kernel, outcome: &Outcome, device: DeviceKind) -> Vec<Diagnostic> {
+    let explained = !outcome.findings.is_empty();
+    let wrong = wrong_results(kernel, &outcome.comparisons, device, explained);
+    outcome.findings.iter().cloned().chain(wrong).collect()
 }
 
-/// Wrong elements of outputs, and the simulator's reports, as messages.
-pub fn mistakes(loaded: &Loaded, outcome: &Outcome) -> String {
-    let mut text = String::new();
-    for c in &outcome.comparisons {
-        if let (Some(worst), 1..) = (&c.worst, c.wrong) {
-            let wrong = format!(
-                "output `{}` has {} wrong elements; the worst, {:?}, is {} and should be {} within {:.1e}",
-                c.name, c.wrong, worst.at, worst.actual, worst.expected, worst.bound
-            );
-            text.push_str(&format!("{}\n", error(wrong)));
-        }
-    }
-    if let Some(report) = outcome.report.sim() {
-        text.push_str(&problems(&Places::new(loaded), report));
+/// The same as JSON.
+pub fn findings_as_json(
+    loaded: &Loaded,
+    kernel: &Kernel,
+    outcome: &Outcome,
+    device: DeviceKind,
+) -> Vec<serde_json::Value> {
+    found(kernel, outcome, device).iter().map(|finding| as_json(&loaded.sources, finding, "error")).collect()
+}
+
+/// Findings of the simulator and wrong elements of outputs, as messages beside the statements that they are about.
+pub fn mistakes(loaded: &Loaded, kernel: &Kernel, outcome: &Outcome, device: DeviceKind) -> String {
+    let mut all = found(kernel, outcome, device);
+    let more = all.len().saturating_sub(LIMIT);
+    all.truncate(LIMIT);
+    let mut text =
+        all.into_iter().map(|finding| render(&loaded.sources, &finding.into()) + "\n").collect::<String>();
+    if more > 0 {
+        text.push_str(&format!("and {more} more findings (--json lists all)\n"));
     }
     text
+}
+
+/// Records of the program's prints, up to a number of lines.
+pub fn prints(loaded: &Loaded, outcome: &Outcome, limit: usize) -> String {
+    let places = Places::new(loaded);
+    let (mut text, mut lines) = (String::new(), 0);
+    let mut left_out = outcome.printed.left_out;
+    for record in &outcome.printed.records {
+        let at = record.span.text().and_then(|span| places.at(span.start));
+        let at = at.map_or(String::new(), |(path, line)| format!("{path}:{line}: "));
+        let shown = format!("{at}{record}\n");
+        lines += shown.lines().count();
+        if lines <= limit {
+            text.push_str(&shown);
+        } else {
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        text.push_str(&format!("{left_out} prints are left out (--print-lines {limit})\n"));
+    }
+    text
+}
+
+/// The same with all lines that were kept.
+pub fn prints_as_json(loaded: &Loaded, outcome: &Outcome) -> serde_json::Value {
+    let places = Places::new(loaded);
+    let as_json = |record: &PrintedRecord| {
+        let counters: BTreeMap<&String, &i64> =
+            record.counters.iter().zip(&record.record.iteration).collect();
+        json!({
+            "text": record.text,
+            "line": record.span.text().and_then(|span| places.line(span.start)),
+            "block": record.record.block,
+            "iteration": counters,
+            "items": record.record.items.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "by": record.by.to_string(),
+        })
+    };
+    let printed = &outcome.printed;
+    json!({ "records": printed.records.iter().map(as_json).collect::<Vec<_>>(), "left_out": printed.left_out })
 }
 
 /// Warnings beside the lines that they are about; as errors where they are denied.

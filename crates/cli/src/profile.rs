@@ -4,7 +4,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use tilewright::sim::{Bytes, Class, Profile};
 use tilewright::simt::Position;
 
-use crate::problems::Places;
+use crate::places::Places;
 
 /// Characters of a statement that are shown.
 const STATEMENT: usize = 44;

@@ -10,7 +10,8 @@ use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::check::{CheckOptions, Outcome, check};
 use tilewright::compiler::Kernel;
-use tilewright::runtime::{self, Device, DeviceChoice, DeviceKind, SimDevice};
+use tilewright::machine::Progress;
+use tilewright::runtime::{Device, DeviceKind, SimDevice};
 use tilewright::sequence::check_in_order;
 use tilewright::sim::{Config, Trace};
 use tilewright::tile::Program;
@@ -19,8 +20,12 @@ use crate::args::RunArgs;
 use crate::data;
 use crate::load::{Loaded, load_all, timing};
 use crate::messages::{Failure, error, print};
-use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
-use crate::problems::Places;
+use crate::outcome::{
+    comparisons, config, findings_as_json, mistakes, prints, prints_as_json, refused, warnings,
+    warnings_as_json,
+};
+use crate::patience::{Watcher, announce, proposal};
+use crate::places::Places;
 use crate::profile::profile;
 use crate::seeds;
 use crate::target::{Target, target};
@@ -38,7 +43,6 @@ pub struct Compiled {
 
 /// Compiles, runs and checks the kernels of a file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let mut all = load_all(&args.program)?;
     let inputs = data::inputs(&args.input)?;
     // A size of all kernels is that of an array of any of them.
@@ -48,7 +52,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             data::take_sizes(loaded, program, &args.program.params, &inputs);
         }
     }
-    let device = open(choice, args)?;
+    let (simulator, interpreter) = (Progress::default(), Progress::default());
+    let device = open(args, &simulator)?;
     let target = target(&args.program, &all, device.as_ref())?;
     if args.json || args.seeds.is_some() {
         target.say();
@@ -66,16 +71,22 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         repeat: args.repeat,
         force: args.force,
         tolerance: args.tolerance,
+        progress: Some(interpreter.clone()),
+        detail: args.detail(),
     };
+    let sizes = kernels.iter().flat_map(|part| part.loaded.sizes.clone()).collect();
+    if device.kind() == DeviceKind::Sim {
+        announce(&parts, &sizes, args.force);
+    }
     match kernels.as_slice() {
-        [one] => run_one(args, one, &target, device.as_ref(), &of(one)),
+        [one] => run_one(args, one, &target, (device.as_ref(), &simulator), &of(one)),
         several => {
             let mut options = CheckOptions { inputs: inputs.clone(), ..of(&several[0]) };
             for part in several {
                 options.sizes.extend(part.loaded.sizes.clone());
                 options.scalars.extend(part.loaded.scalars.clone());
             }
-            run_several(args, several, &target, device.as_ref(), &options)
+            run_several(args, several, &target, (device.as_ref(), &simulator), &options)
         }
     }
 }
@@ -92,22 +103,27 @@ fn run_one(
     args: &RunArgs,
     part: &Compiled,
     target: &Target,
-    device: &dyn Device,
+    (device, simulated): (&dyn Device, &Progress),
     options: &CheckOptions,
 ) -> Result<ExitCode, Failure> {
     let Compiled { loaded, kernel, .. } = part;
     if let Some(count) = args.seeds {
         return seeds::run(args, loaded, kernel, options, count);
     }
-    let grid = grid(loaded, kernel);
+    let sizes = &loaded.sizes;
+    let grid = tilewright::tile::interpret::grid(&kernel.verified, sizes)
+        .map_err(|e| refused(loaded, kernel, options, &e.into(), None))?;
     let blocks = grid.iter().map(|g| u64::from(*g)).product::<u64>();
-    if args.trace_block >= blocks {
+    if args.trace.is_some() && args.trace_block >= blocks {
         return Err(Failure::usage(format!(
             "`--trace-block {}`: the grid has {blocks} blocks",
             args.trace_block
         )));
     }
-    let outcome = check(kernel, device, options).map_err(|e| refused(loaded, e))?;
+    let refuse = |e| refused(loaded, kernel, options, &e, proposal(&[kernel], &options.sizes));
+    let watcher = Watcher::new(options.progress.clone().unwrap_or_default(), simulated.clone());
+    let outcome = check(kernel, device, options).map_err(refuse)?;
+    drop(watcher);
     if let (Some(path), Some(trace)) = (&args.trace, outcome.report.sim().and_then(|s| s.trace.as_ref())) {
         write_trace(path, trace)?;
     }
@@ -124,14 +140,15 @@ fn run_several(
     args: &RunArgs,
     parts: &[Compiled],
     target: &Target,
-    device: &dyn Device,
+    (device, simulated): (&dyn Device, &Progress),
     options: &CheckOptions,
 ) -> Result<ExitCode, Failure> {
     if args.trace.is_some() {
         return Err(Failure::usage("`--trace` takes one kernel: add --kernel"));
     }
     let kernels: Vec<&Kernel> = parts.iter().map(|part| &part.kernel).collect();
-    let failed = |e| refused(&parts[0].loaded, e);
+    let proposed = || proposal(&kernels, &options.sizes);
+    let failed = |e| refused(&parts[0].loaded, &parts[0].kernel, options, &e, proposed());
     if let Some(count) = args.seeds {
         let end = args.sim_seed.saturating_add(count);
         let mut wrong = 0;
@@ -142,7 +159,7 @@ fn run_several(
                 let text: String = parts
                     .iter()
                     .zip(&ran.outcomes)
-                    .map(|(part, outcome)| mistakes(&part.loaded, outcome))
+                    .map(|(part, outcome)| mistakes(&part.loaded, &part.kernel, outcome, device.kind()))
                     .collect();
                 let together: String = ran.together.iter().map(|text| format!("{}\n", error(text))).collect();
                 print(&format!("{text}{together}seed {seed} fails\n"))?;
@@ -161,7 +178,9 @@ fn run_several(
         ))?;
         return Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) });
     }
+    let watcher = Watcher::new(options.progress.clone().unwrap_or_default(), simulated.clone());
     let ran = check_in_order(&kernels, device, options).map_err(failed)?;
+    drop(watcher);
     let pairs: Vec<(&Kernel, &Outcome)> = kernels.iter().copied().zip(&ran.outcomes).collect();
     data::write_outputs(&pairs, &options.sizes, &args.output)?;
     let summaries: Vec<Summary<'_>> = parts
@@ -192,11 +211,12 @@ fn run_several(
 }
 
 /// Opens the device; the simulator as it is asked for.
-fn open(choice: DeviceChoice, args: &RunArgs) -> Result<Box<dyn Device>, Failure> {
-    let device = runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+fn open(args: &RunArgs, progress: &Progress) -> Result<Box<dyn Device>, Failure> {
+    let device = crate::device::open(&args.device)?;
     if device.kind() == DeviceKind::Sim {
         let trace = args.trace.as_ref().map(|_| args.trace_block);
-        let config = Config { profile: args.profile, trace, ..config(args, args.sim_seed) };
+        let progress = Some(progress.clone());
+        let config = Config { profile: args.profile, trace, progress, ..config(args, args.sim_seed) };
         return Ok(Box::new(SimDevice::new(config)));
     }
     let only = [
@@ -273,7 +293,8 @@ impl<'a> Summary<'a> {
             "milliseconds": self.outcome.timing.as_ref().map(|t| t.median_ms).or(self.outcome.report.milliseconds()),
             "compile_ms": self.compile_ms,
             "outputs": comparisons(self.outcome),
-            "problems": sentences(self.loaded, self.outcome),
+            "findings": findings_as_json(self.loaded, self.kernel, self.outcome, self.device.kind()),
+            "printed": prints_as_json(self.loaded, self.outcome),
             "simulation": self.outcome.report.sim(),
         })
     }
@@ -369,7 +390,8 @@ impl<'a> Summary<'a> {
                 ));
             }
         }
-        text.push_str(&mistakes(self.loaded, self.outcome));
+        text.push_str(&prints(self.loaded, self.outcome, self.args.print_lines));
+        text.push_str(&mistakes(self.loaded, self.kernel, self.outcome, self.device.kind()));
         text.push_str(&warnings(self.args, self.loaded, &self.outcome.warnings));
         text.push_str(&format!("{}\n", self.outcome.verdict()));
         text

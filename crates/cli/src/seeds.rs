@@ -7,13 +7,14 @@ use rayon::prelude::*;
 use serde_json::json;
 use tilewright::check::{CheckError, CheckOptions, Outcome, check_against, watched};
 use tilewright::compiler::Kernel;
-use tilewright::runtime::SimDevice;
+use tilewright::runtime::{DeviceKind, SimDevice};
 use tilewright::tile::Code;
 
 use crate::args::RunArgs;
 use crate::load::Loaded;
-use crate::messages::{Failure, error, print};
-use crate::outcome::{comparisons, config, mistakes, refused, sentences, warnings, warnings_as_json};
+use crate::messages::{Failure, print, quoted};
+use crate::outcome::{comparisons, config, findings_as_json, mistakes, refused, warnings, warnings_as_json};
+use crate::patience::proposal;
 
 /// Failures whose details are kept, and seeds that are listed by number.
 const LIMIT: usize = 20;
@@ -36,7 +37,8 @@ pub fn run(
     let end = args.sim_seed.checked_add(count).ok_or_else(|| {
         Failure::usage(format!("`--seeds {count}`: seeds from {} on are more than there are", args.sim_seed))
     })?;
-    let (expected, found) = watched(kernel, options).map_err(|e| refused(loaded, e))?;
+    let refuse = |e| refused(loaded, kernel, options, &e, proposal(&[kernel], &options.sizes));
+    let (expected, found) = watched(kernel, options).map_err(refuse)?;
     let bar = ProgressBar::new(end - args.sim_seed).with_style(
         ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} seeds {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
@@ -74,7 +76,7 @@ pub fn run(
         value["warnings"] = json!(warnings_as_json(loaded, &found));
         format!("{value:#}\n")
     } else {
-        warnings(args, loaded, &found) + &text(args, loaded, kernel, &failed, run)
+        warnings(args, loaded, &found) + &text(args, (loaded, kernel, options), &failed, run)
     };
     print(&text)?;
     let garbage = found.iter().any(|warning| warning.code == Code::ReadUnwritten);
@@ -94,7 +96,7 @@ fn as_json(
         match &f.result {
             Some(Ok(outcome)) => {
                 value["outputs"] = json!(comparisons(outcome));
-                value["problems"] = json!(sentences(loaded, outcome));
+                value["findings"] = json!(findings_as_json(loaded, kernel, outcome, DeviceKind::Sim));
             }
             Some(Err(e)) => value["error"] = json!(e.to_string()),
             None => {}
@@ -112,7 +114,12 @@ fn as_json(
     })
 }
 
-fn text(args: &RunArgs, loaded: &Loaded, kernel: &Kernel, failed: &[Failed], run: u64) -> String {
+fn text(
+    args: &RunArgs,
+    (loaded, kernel, options): (&Loaded, &Kernel, &CheckOptions),
+    failed: &[Failed],
+    run: u64,
+) -> String {
     let name = &kernel.function.name;
     let seeds = match run {
         1 => format!("seed {}", args.sim_seed),
@@ -122,8 +129,8 @@ fn text(args: &RunArgs, loaded: &Loaded, kernel: &Kernel, failed: &[Failed], run
         return format!("{name} on the simulator, {seeds}: all right\n");
     };
     let mut text = match &first.result {
-        Some(Ok(outcome)) => mistakes(loaded, outcome),
-        Some(Err(e)) => format!("{}\n", error(e)),
+        Some(Ok(outcome)) => mistakes(loaded, kernel, outcome, DeviceKind::Sim),
+        Some(Err(e)) => format!("{}\n", refused(loaded, kernel, options, e, None).text),
         None => String::new(),
     };
     let listed: Vec<String> = failed.iter().take(LIMIT).map(|f| f.seed.to_string()).collect();
@@ -152,13 +159,4 @@ fn replay(seed: u64) -> String {
         }
     }
     format!("tilewright {} --sim-seed {seed}", words.join(" "))
-}
-
-/// A word as a shell reads it.
-fn quoted(word: String) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word;
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }

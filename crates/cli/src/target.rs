@@ -8,7 +8,7 @@ use tilewright::tile::{Need, least_architecture, verify};
 use crate::args::ProgramArgs;
 use crate::load::Loaded;
 use crate::messages::{Failure, note};
-use crate::problems::Places;
+use crate::places::Places;
 
 /// An architecture, and why it is that one.
 pub struct Target {

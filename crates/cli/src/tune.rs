@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tilewright::compiler::arch_named;
 use tilewright::kernels::operator;
 use tilewright::lab::measure::L2;
-use tilewright::runtime::{CudaDevice, DeviceChoice};
+use tilewright::runtime::CudaDevice;
 use tilewright::tune::{
     Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target, TuneError,
     Tuned, arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
@@ -39,8 +39,7 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         return tune_file(args, Path::new(name));
     }
     let problems = problems(name, &args.params, args.shapes.as_deref())?;
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    let device = crate::device::open(&args.device)?;
     let settings = Settings {
         top: args.top,
         budget: seconds("--budget", args.budget)?,
@@ -328,7 +327,6 @@ pub fn target(problem: &Problem, device: &str, name: Option<&str>) -> Result<Tar
     if let Some(name) = name {
         return Ok(Target { device: name.to_string(), arch: arch_of_shipped(name).unwrap_or(since) });
     }
-    let choice: DeviceChoice = device.parse().map_err(Failure::usage)?;
-    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    let device = crate::device::open(device)?;
     Ok(Target { device: device.name(), arch: device.arch().unwrap_or(since) })
 }

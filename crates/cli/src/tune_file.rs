@@ -9,7 +9,6 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde_json::json;
 use tilewright::compiler::arch_named;
 use tilewright::lab::measure::L2;
-use tilewright::runtime::DeviceChoice;
 use tilewright::tile::Constants;
 use tilewright::tune::{
     GpuMeasurer, ProgramProblem, ProgramReport, Settings, Target as TuneTarget, constants_text,
@@ -18,7 +17,7 @@ use tilewright::tune::{
 
 use crate::args::{L2Args, TuneArgs};
 use crate::load::{Loaded, load_file, module_of};
-use crate::messages::{Failure, error, note, print};
+use crate::messages::{Failure, note, print};
 use crate::target::{Target, target_of};
 use crate::tune::{bar, failure, seconds, shown, store, write};
 
@@ -42,8 +41,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
     }
     let all = load_file(file, None, &args.params)?;
     let problem = problem(&all)?;
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
-    let device = tilewright::runtime::open(choice).map_err(|e| Failure::program(error(e)))?;
+    let device = crate::device::open(&args.device)?;
     let arch = match &args.arch {
         Some(name) => arch_named(name).map_err(Failure::usage)?,
         None => target_of(&all, device.as_ref())?.arch,

@@ -133,7 +133,7 @@ fn what_cannot_be_drawn_is_refused() {
         (&["(4,4):(1,4)", "--draw", "svg", "--banks", "f999"], 1, "999 bits do not fall into banks"),
         (&["(4,4):(1,4)", "--banks", "f16"], 2, "add --draw"),
         (&["-", "--draw", "svg"], 2, "--draw draws one expression"),
-        (&["4:1", "--draw", "png"], 2, "possible values: text, svg, latex"),
+        (&["4:1", "--draw", "png"], 2, "it is one of text, svg, latex"),
     ] {
         let run = layout(args, b"");
         assert_eq!(run.code, Some(code), "{args:?}: {}{}", run.out, run.err);

@@ -27,6 +27,61 @@ fn kernels_run_one_after_another() {
 }
 
 #[test]
+fn sizes_of_other_kernels_are_left_aside() {
+    let file: &[u8] = b"size v = 77, n = 1000
+kernel zero(h: i32[v]) grid(ceil_div(v, 128)) threads(128) {
+    gh = global_view(h[block.x * 128 :], (128) : (e0))
+    r = register_tensor(i32, [128])
+    fill(r, 0)
+    copy(r, gh)
+}
+kernel count(x: i32[n], h: i32[v]) grid(ceil_div(n, 128)) threads(128) {
+    gx = global_view(x[block.x * 128 :], (128) : (e0))
+    gh = global_view(h, (v) : (e0))
+    r = register_tensor(i32, [128])
+    unit = register_tensor(i32, [128])
+    fill(unit, 1)
+    copy(gx, r, outside = -1)
+    copy(unit, gh[r], add)
+}
+";
+    let given = ["run", "-", "--device", "sim", "-p", "n=300", "-p", "v=17", "--input", "x=0..17"];
+    for (kernel, said) in [(None, "2 kernels"), (Some("zero"), "v=17"), (Some("count"), "n=300 v=17")] {
+        let asked = kernel.map(|name| ["--kernel", name]);
+        // The first kernel has no `x`.
+        let args = if kernel == Some("zero") { &given[..8] } else { &given[..] };
+        let run = tilewright(&[args, asked.as_ref().map_or(&[][..], |a| &a[..])].concat(), Some(file));
+        assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
+        assert!(run.out.contains(said) && run.out.contains("right"), "{}", run.out);
+    }
+    let unknown = tilewright(&["run", "-", "--device", "sim", "-p", "k=3"], Some(file));
+    assert_eq!(unknown.code, Some(2), "{}", unknown.out);
+    assert!(
+        unknown.err.contains("the file has no `k`; its sizes are v, n, its constants none"),
+        "{}",
+        unknown.err
+    );
+}
+
+#[test]
+fn operators_of_several_programs_are_one_file() {
+    for (operator, given, sizes, count) in [
+        ("histogram", &[][..], &["-p", "n=300", "-p", "v=17", "--input", "x=0..17"][..], "2 kernels"),
+        ("rmsnorm_backward", &["-p", "split=2"], &["-p", "m=5", "-p", "n=17"], "3 kernels"),
+        ("gemm_hopper", &["-p", "split=2"], &["-p", "m=70", "-p", "n=40", "-p", "k=160"], "2 kernels"),
+    ] {
+        let file = tilewright(&[&["kernels", operator], given].concat(), None);
+        assert_eq!((file.code, file.err.as_str()), (Some(0), ""));
+        let run = tilewright(
+            &[&["run", "-", "--device", "sim", "--arch", "sm_90a"], sizes].concat(),
+            Some(file.out.as_bytes()),
+        );
+        assert_eq!(run.code, Some(0), "{operator}: {}{}", run.out, run.err);
+        assert!(run.out.contains(&format!("{count} one after another: right")), "{}", run.out);
+    }
+}
+
+#[test]
 fn inputs_and_outputs_are_those_of_all_kernels() {
     let folder = tempfile::tempdir().unwrap();
     let output = format!("o={}", folder.path().join("o.npy").display());

@@ -2,6 +2,7 @@
 
 use tilewright_lower::MapRecipe;
 use tilewright_simt::Function;
+use tilewright_simt::record::Recording;
 use tilewright_synth::Explanation;
 use tilewright_tile::{Expr, Program, SymbolId, Verified, core};
 
@@ -19,6 +20,10 @@ pub struct Kernel {
     pub core: core::Program,
     /// The thread-level program: what the simulator executes.
     pub function: Function,
+    /// The sites of [`Kernel::ptx`] that record assertions and prints, of a kernel that was compiled with
+    /// [`Options::debug`](crate::Options::debug) and has some: a launch passes the address of
+    /// [a buffer](tilewright_simt::record::BUFFER_BYTES) behind all other parameters.
+    pub recording: Option<Recording>,
     /// Recipes of the function's tensor maps, one each, by which a launch makes them.
     pub maps: Vec<MapRecipe>,
     /// The PTX text: what a driver loads. Its entry point is [`Function::name`].
@@ -54,6 +59,23 @@ impl Kernel {
     /// Bytes of dynamic shared memory that a launch asks for.
     pub fn shared_bytes(&self) -> u32 {
         self.function.shared_bytes
+    }
+
+    /// An assembler's messages about [`Kernel::ptx`], each that names a line of it with the statement that the line was made for.
+    pub fn explain_log(&self, log: &str) -> String {
+        let explained = |line: &str| match self.statement_named(line) {
+            Some(statement) => format!("{line} (of `{statement}`)"),
+            None => line.to_string(),
+        };
+        log.lines().map(explained).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The statement that the line of PTX was made for which a message names as `line 12`.
+    fn statement_named(&self, message: &str) -> Option<&str> {
+        let behind = message.split_once("line ")?.1;
+        let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+        let before: Vec<&str> = self.ptx.lines().take(behind[..digits].parse().ok()?).collect();
+        before.iter().rev().find_map(|line| line.strip_prefix("    // "))
     }
 
     /// The first assumption that these sizes (by symbol) break.

@@ -6,7 +6,9 @@
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
 
+pub mod check;
 pub mod kernel;
+mod lines;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -15,15 +17,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tilewright_machine::{Arch, Timing, UnknownArch};
+use tilewright_simt::record;
 use tilewright_synth::block::BlockPlan;
-use tilewright_synth::{Ablation, AsyncLayouts, Budget, Multiples, Options as SynthOptions, Words};
+use tilewright_synth::{Ablation, Agreed, AsyncLayouts, Budget, Multiples, Options as SynthOptions, Words};
 use tilewright_tile::core::{self, Changed};
 use tilewright_tile::{
-    Code, Constants, Diagnostic, Diagnostics, Origin, Program, StmtId, Verified, check_architecture,
-    statement_text, unroll, verify,
+    Code, Constants, Diagnostic, Diagnostics, Origin, Program, StmtId, TensorId, Verified,
+    check_architecture, statement_text, unroll, verify,
 };
 
+use parts::Synthesised;
+
 pub use kernel::{Assumption, Kernel};
+pub use lines::LineInfo;
 pub use tilewright_lower::{MAX_EXTENT, MapRecipe};
 
 /// Options of a compilation.
@@ -46,6 +52,10 @@ pub struct Options {
     pub without: Ablation,
     /// Costs of instructions and of the chip, if not those of the architecture's built-in table.
     pub timing: Option<Arc<Timing>>,
+    /// Source lines in the PTX text, for NVIDIA's tools; they change no instruction. Without, there are none.
+    pub lines: Option<LineInfo>,
+    /// Keeps assertions and prints in the PTX text, as stores to a buffer of records ([`Kernel::recording`]). Without, it has nothing of them.
+    pub debug: bool,
 }
 
 impl Options {
@@ -61,6 +71,8 @@ impl Options {
             candidate: None,
             without: wanted.without,
             timing: None,
+            lines: None,
+            debug: false,
         }
     }
 
@@ -138,9 +150,13 @@ impl Clock {
         Clock { times: Vec::new(), last: Instant::now() }
     }
 
-    /// A pass has ended.
+    /// A pass has ended. One that ran before has taken the sum.
     fn lap(&mut self, name: &'static str) {
-        self.times.push(PassTime { name, time: self.last.elapsed() });
+        let time = self.last.elapsed();
+        match self.times.iter_mut().find(|pass| pass.name == name) {
+            Some(pass) => pass.time += time,
+            None => self.times.push(PassTime { name, time }),
+        }
         self.last = Instant::now();
     }
 }
@@ -207,9 +223,7 @@ fn finish(
     mut clock: Clock,
 ) -> Result<Kernel, Diagnostics> {
     let wanted = options.synthesis();
-    let (plain, assigned) = core_passes(program, &wanted, &mut |pass, _, _| clock.lap(pass))?;
-    let parts = parts::parts(&plain, &wanted)?;
-    clock.lap("synthesise");
+    let Laid { program: plain, assigned, parts, .. } = laid_out(&program, &wanted, &mut clock)?;
     let of_roles = parts::lowered(&plain, &parts);
     let plan = BlockPlan::new(&plain, &of_roles, options.arch, &options.multiples)?;
     clock.lap("plan the block");
@@ -221,7 +235,14 @@ fn finish(
     clock.lap("lower");
     tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
     clock.lap("verify the thread-level program");
-    let ptx = tilewright_ptx::print(&function);
+    let lines = options.lines.as_ref().map(|wanted| lines::lines(&function, verified.program(), wanted));
+    let recorded = if options.debug { record::recorded(&function) } else { None };
+    let (printed, recording) = recorded.unzip();
+    if let Some(printed) = &printed {
+        tilewright_simt::verify(printed).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
+    }
+    let printed = printed.as_ref().unwrap_or(&function);
+    let ptx = tilewright_ptx::print_with_lines(printed, &lines.unwrap_or_default());
     clock.lap("print PTX");
     let assumptions = options
         .multiples
@@ -229,16 +250,58 @@ fn finish(
         .filter(|(_, multiple)| **multiple > 1)
         .map(|(size, multiple)| Assumption { size: size.clone(), multiple: *multiple })
         .collect();
-    Ok(Kernel { verified, core: plain, function, maps, ptx, assumptions, explanation, times: clock.times })
+    Ok(Kernel {
+        verified,
+        core: plain,
+        function,
+        recording,
+        maps,
+        ptx,
+        assumptions,
+        explanation,
+        times: clock.times,
+    })
+}
+
+/// A core program after its passes.
+struct Laid {
+    program: core::Program,
+    assigned: AsyncLayouts,
+    /// The parts with their layouts and instructions.
+    parts: Vec<Synthesised>,
+    /// The layouts on which roles have agreed.
+    agreed: BTreeMap<TensorId, Agreed>,
+}
+
+/// Takes a core program through its passes, and its parts through synthesis. Where roles agree on other layouts of what they share than
+/// those with which each was first looked at alone, this is done again with these; what cannot be done so, is done as before.
+fn laid_out(program: &core::Program, wanted: &SynthOptions, clock: &mut Clock) -> Result<Laid, Diagnostics> {
+    let mut with = |agreed: BTreeMap<TensorId, Agreed>, wanted: &SynthOptions| -> Result<Laid, Diagnostics> {
+        let mut lap = |pass, _, _: &core::Program| clock.lap(pass);
+        let (program, assigned) = core_passes(program.clone(), wanted, &agreed, &mut lap)?;
+        let parts = parts::parts(&program, wanted)?;
+        clock.lap("synthesise");
+        Ok(Laid { program, assigned, parts, agreed })
+    };
+    if program.roles().is_empty() {
+        return with(BTreeMap::new(), wanted);
+    }
+    // A candidate that is asked for is one of those that the report lists, which are those of the layouts that are taken.
+    let best = SynthOptions { candidate: None, ..wanted.clone() };
+    let first = with(BTreeMap::new(), &best)?;
+    let agreed = parts::agreed(&first.assigned.open, &first.parts, wanted);
+    let found = if agreed.is_empty() { first } else { with(agreed, &best).unwrap_or(first) };
+    if wanted.candidate.is_some() { with(found.agreed, wanted) } else { Ok(found) }
 }
 
 /// Follows the passes of the core program: the pass, whether it changed the program, the program after it.
 type Observer<'a> = dyn FnMut(&'static str, Changed, &core::Program) + 'a;
 
-/// Makes a core program ready for the synthesis of its parts. Its invariants are checked after every pass.
+/// Makes a core program ready for the synthesis of its parts, which have agreed on some layouts. Its invariants are checked after every pass.
 fn core_passes(
     mut program: core::Program,
     wanted: &SynthOptions,
+    agreed: &BTreeMap<TensorId, Agreed>,
     observe: &mut Observer<'_>,
 ) -> Result<(core::Program, AsyncLayouts), Diagnostics> {
     let mut after = |pass: &'static str, changed: Changed, program: &core::Program| {
@@ -250,7 +313,7 @@ fn core_passes(
     };
     let changed = core::multi_buffer(&mut program);
     after("multi-buffer", changed, &program)?;
-    let assigned = tilewright_synth::assign_async_layouts(&program, wanted)?;
+    let assigned = tilewright_synth::assign_async_layouts(&program, wanted, agreed)?;
     check_marks(&program, &assigned)?;
     let changed = Changed::from(assigned.verified != program);
     program = assigned.verified.clone();
@@ -327,8 +390,10 @@ pub fn core_dumps(program: &core::Program, options: &Options) -> Result<Vec<Dump
 }
 
 fn dumps_of_passes(program: core::Program, options: &Options) -> Result<Vec<Dump>, Diagnostics> {
-    let mut dumps = Vec::new();
-    core_passes(program, &options.synthesis(), &mut |pass, changed, program| {
+    let (mut dumps, wanted) = (Vec::new(), options.synthesis());
+    // A program that cannot be synthesised has passes all the same.
+    let agreed = laid_out(&program, &wanted, &mut Clock::new()).map(|laid| laid.agreed).unwrap_or_default();
+    core_passes(program, &wanted, &agreed, &mut |pass, changed, program| {
         dumps.push(Dump { pass, program: (changed == Changed::Yes).then(|| program.clone()) });
     })?;
     Ok(dumps)

@@ -1,13 +1,15 @@
 //! The parts of a program: the whole, or one for each role of its warpgroups; each is prepared and synthesised on its own, for they
 //! meet only in shared memory, whose layouts are assigned before.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tilewright_machine::Timing;
 use tilewright_simt::Function;
 use tilewright_synth::block::Part;
 use tilewright_synth::cost::{Estimate, together};
-use tilewright_synth::{AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words};
+use tilewright_synth::{Agreed, AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words, agree};
 use tilewright_tile::core::Program;
-use tilewright_tile::{Diagnostic, statement_text};
+use tilewright_tile::{Diagnostic, TensorId, statement_text};
 
 /// A part, synthesised.
 pub struct Synthesised {
@@ -44,6 +46,20 @@ fn part(program: &Program, role: Option<usize>, options: &Options) -> Result<Syn
     let mut synthesis = synthesis.map_err(|error| prepared.explain(error))?;
     synthesis.explanation.inserted.clone_from(&prepared.inserted);
     Ok(Synthesised { role, prepared, synthesis })
+}
+
+/// The layouts of the tensors `open` on which the parts agree.
+pub fn agreed(
+    open: &BTreeSet<TensorId>,
+    parts: &[Synthesised],
+    options: &Options,
+) -> BTreeMap<TensorId, Agreed> {
+    let roles: Vec<_> = parts.iter().map(|part| (&part.prepared.verified, &part.synthesis)).collect();
+    if open.is_empty() || options.without.shared_layouts {
+        BTreeMap::new()
+    } else {
+        agree(open, &roles, options)
+    }
 }
 
 /// The parts as lowering takes them.

@@ -1,5 +1,6 @@
 //! Parameters of operators: declared once as the fields of a configuration, read and written by name.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -67,7 +68,7 @@ pub struct Parameter {
     /// The value where none is given.
     pub default: String,
     /// A description.
-    pub about: &'static str,
+    pub about: Cow<'static, str>,
 }
 
 /// A field of a configuration.
@@ -226,7 +227,8 @@ pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 /// The parameters of an operator.
 pub(crate) fn parameter_list<C: Config>() -> Vec<Parameter> {
     let default = C::default();
-    let parameter = |f: &Field<C>| Parameter { name: f.name, default: (f.get)(&default), about: f.about };
+    let parameter =
+        |f: &Field<C>| Parameter { name: f.name, default: (f.get)(&default), about: f.about.into() };
     C::FIELDS.iter().map(parameter).collect()
 }
 

@@ -103,7 +103,7 @@ pub struct AsyncState {
     pub(crate) accumulate: BTreeMap<TensorId, Reg>,
     /// Accumulators whose next product is the first: it overwrites them.
     pub(crate) zero_init: BTreeSet<TensorId>,
-    /// The part's sums over the cluster, and the parities of their two barriers.
+    /// The part's reductions over the cluster, and the parities of their two barriers.
     pub(crate) cluster_reduce: Option<(ClusterReducePlan, [Reg; 2])>,
     /// The registers that hold row and column of the previous iteration's tile.
     pub(crate) previous_tile: BTreeMap<SymbolId, Reg>,
@@ -142,7 +142,7 @@ impl AsyncState {
             state.positions.insert((*id, *side), position);
         }
         state.cluster_reduce = plan.cluster_reduce.map(|reduce| {
-            let array = b.add_array("sum.parities", 2);
+            let array = b.add_array("cluster_reduce.parities", 2);
             let parities = [0, 1].map(|index| Reg { array, index });
             // Nothing is there to be read at first, and everything has been read.
             b.write(parities[0], int(0));

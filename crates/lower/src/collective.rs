@@ -8,11 +8,11 @@ use tilewright_synth::reduce::{Meeting, PickPlan, ReducePlan};
 use tilewright_tile::{Diagnostic, Origin, ReduceOp, TensorId};
 
 use crate::bits::{bit, masked_linear_map};
-use crate::context::{Lower, internal};
+use crate::context::Lower;
 use crate::elements;
 use crate::movement::{Element, apply};
 use crate::scalar::{add, int};
-use crate::scan::{Item, combining};
+use crate::scan::{Item, Operator, combining};
 
 impl Lower<'_> {
     /// `dst = reduce(src, op, …)`. Floats are combined in `f32` and rounded once; integers in 32 bits.
@@ -27,30 +27,32 @@ impl Lower<'_> {
         let dtype = self.verified.tensor(src).dtype;
         let from = self.array(src)?;
         let combine = combining(dtype, op);
-        let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
-        let mut partial: Vec<Operand> = Vec::new();
+        let operator = Operator::One(combine);
+        let mut partial: Vec<Item> = Vec::new();
         for values in &plan.local {
-            let values: Vec<Operand> = values.iter().map(|v| read(self.b, from, *v, dtype)).collect();
-            partial.push(self.tree(combine, values).unwrap_or(int(0)));
+            let read = |v: &u32| elements::read_words_of(self.b, from, *v, dtype);
+            let values: Vec<Item> = values.iter().map(read).collect();
+            partial.push(self.together(operator, values)?);
         }
         for distance in &plan.lanes {
             for value in &mut partial {
-                let other = self.b.shuffle(*value, ShuffleMode::Bfly, int(i64::from(*distance)));
-                *value = self.b.scalar(combine, &[*value, other]);
+                let other = self.shuffled(value, ShuffleMode::Bfly, int(i64::from(*distance)));
+                *value = self.combine(operator, value, &other)?;
             }
         }
         match &plan.meeting {
             Meeting::None => {}
-            Meeting::Warps(trip) => self.reduce_across_warps(combine, trip, &mut partial, span)?,
+            Meeting::Warps(trip) => self.reduce_across_warps(operator, trip, &mut partial, span)?,
             Meeting::Threads(exchange) => {
-                let items: Vec<Vec<Item>> = partial.iter().map(|value| vec![vec![*value]]).collect();
-                self.show(exchange, &items, 1, span)?;
+                let items: Vec<Vec<Item>> = partial.iter().map(|value| vec![value.clone()]).collect();
+                self.show(exchange, &items, plan.words, span)?;
                 for (number, value) in (0..).zip(partial.iter_mut()) {
-                    let parts = self.parts(exchange, number, 1, span)?;
-                    *value = self.tree(combine, parts.concat()).unwrap_or(int(0));
+                    let parts = self.parts(exchange, number, plan.words, span)?;
+                    *value = self.together(operator, parts)?;
                 }
             }
         }
+        let partial = self.numbers(&partial);
         self.hand_on(&partial, dst, !op.computes(), &plan.last, span)
     }
 
@@ -63,23 +65,29 @@ impl Lower<'_> {
         span: Origin,
     ) -> Result<(), Diagnostic> {
         let (dtype, from) = (self.verified.tensor(src).dtype, self.array(src)?);
-        let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
-        let mut picked: Vec<Operand> = plan.values.iter().map(|v| read(self.b, from, *v, dtype)).collect();
+        let read = |v: &u32| elements::read_words_of(self.b, from, *v, dtype);
+        let mut picked: Vec<Item> = plan.values.iter().map(read).collect();
         let [mask, set] = plan.lanes;
         if mask != 0 {
             let thread = self.thread();
             let others = self.b.scalar(ScalarOp::AndB32, &[thread, int(!i64::from(mask))]);
             let holder = self.b.scalar(ScalarOp::OrB32, &[others, int(i64::from(set))]);
-            picked.iter_mut().for_each(|value| *value = self.b.shuffle(*value, ShuffleMode::Idx, holder));
+            picked.iter_mut().for_each(|value| *value = self.shuffled(value, ShuffleMode::Idx, holder));
         }
         if let Some((exchange, part)) = &plan.meeting {
-            let items: Vec<Vec<Item>> = picked.iter().map(|value| vec![vec![*value]]).collect();
-            self.show(exchange, &items, 1, span)?;
+            let items: Vec<Vec<Item>> = picked.iter().map(|value| vec![value.clone()]).collect();
+            self.show(exchange, &items, plan.words, span)?;
             for (number, value) in (0..).zip(picked.iter_mut()) {
-                *value = self.shown(exchange, number, *part..*part + 1, 1, span)?[0][0];
+                *value = self.shown(exchange, number, *part..*part + 1, plan.words, span)?.concat();
             }
         }
+        let picked = self.numbers(&picked);
         self.hand_on(&picked, dst, true, &plan.last, span)
+    }
+
+    /// The number of each item.
+    fn numbers(&mut self, items: &[Item]) -> Vec<Operand> {
+        items.iter().map(|item| elements::of_words(self.b, item)).collect()
     }
 
     /// Rounds what has been put together, unless it is `exact`, and moves it to the layout of its tensor.
@@ -108,28 +116,30 @@ impl Lower<'_> {
     /// Combines the values of several warps, which meet in the scratch buffer.
     fn reduce_across_warps(
         &mut self,
-        combine: ScalarOp,
+        operator: Operator<'_>,
         trip: &Trip,
-        partial: &mut [Operand],
+        partial: &mut [Item],
         span: Origin,
     ) -> Result<(), Diagnostic> {
+        let words = partial.first().map_or(1, Vec::len) as u32;
         let (given, taken) = (trip.store.bits.register_bits(), trip.load.bits.register_bits());
         let slices = trip.store.bits.slices() as u32;
         let parts = 1usize << (taken - given);
-        let stored = self.b.add_array("partial", slices << given);
-        let loaded = self.b.add_array("parts", slices << taken);
-        elements::write_words(self.b, stored, partial.to_vec());
-        self.trip(trip, (stored, loaded), 32, span)?;
+        let stored = self.b.add_array("partial", (words * slices) << given);
+        let loaded = self.b.add_array("parts", (words * slices) << taken);
+        elements::write_words(self.b, stored, partial.concat());
+        self.trip(trip, (stored, loaded), 32 * words, span)?;
         for slice in 0..trip.store.bits.slices() {
             for register in 0..1u64 << given {
-                let values: Vec<Operand> = (0..parts as u64)
+                let values: Vec<Item> = (0..parts as u64)
                     .map(|part| {
                         let index = trip.load.bits.value(register << (taken - given) | part, slice);
-                        self.b.read(Reg { array: loaded, index })
+                        let places = elements::places(loaded, &[index], 32 * words);
+                        places.into_iter().map(|place| self.b.read(place)).collect()
                     })
                     .collect();
                 let value = trip.store.bits.value(register, slice);
-                partial[value as usize] = self.tree(combine, values).unwrap_or(int(0));
+                partial[value as usize] = self.together(operator, values)?;
             }
         }
         Ok(())
@@ -137,32 +147,28 @@ impl Lower<'_> {
 
     /// Writes results to a fragment; `exact` ones are numbers of the element type.
     pub(crate) fn write_reduced(&mut self, array: ArrayId, dtype: DType, exact: bool, results: &[Operand]) {
-        let (bits, per_register) = (dtype.bits(), tilewright_machine::per_register(dtype.bits()));
+        let per_register = tilewright_machine::per_register(dtype.bits());
         for (k, group) in results.chunks(per_register as usize).enumerate() {
-            let first = k as u32 * per_register;
-            if !dtype.is_float() {
-                let word = elements::join(self.b, group, bits);
-                self.b.write(elements::place(array, first, bits).0, word);
-            } else if exact {
-                elements::write_exact(self.b, array, dtype, first, group);
-            } else {
-                elements::write_register(self.b, array, dtype, first, group);
-            }
+            self.write_group(array, (dtype, exact), k as u32 * per_register, group);
         }
     }
 
-    /// All operands combined pairwise.
-    fn tree(&mut self, op: ScalarOp, mut values: Vec<Operand>) -> Option<Operand> {
-        while values.len() > 1 {
-            values = values
-                .chunks(2)
-                .map(|pair| match pair {
-                    [a, c] => self.b.scalar(op, &[*a, *c]),
-                    one => one[0],
-                })
-                .collect();
+    /// Writes the results of one register, whose first value is `first`.
+    pub(crate) fn write_group(
+        &mut self,
+        array: ArrayId,
+        (dtype, exact): (DType, bool),
+        first: u32,
+        group: &[Operand],
+    ) {
+        if !dtype.is_float() && dtype.bits() < 64 {
+            let word = elements::join(self.b, group, dtype.bits());
+            self.b.write(elements::place(array, first, dtype.bits()).0, word);
+        } else if exact {
+            elements::write_exact(self.b, array, dtype, first, group);
+        } else {
+            elements::write_register(self.b, array, dtype, first, group);
         }
-        values.first().copied()
     }
 
     /// `dst = gather(src, index, …)`.
@@ -178,7 +184,21 @@ impl Lower<'_> {
         let bits = own.max(8);
         let from = if own < 8 { self.in_bytes(from, own, self.count(src)?) } else { from };
         let values = match plan {
+            GatherPlan::Warp(g) if bits == 64 => {
+                let count = self.count(src)?;
+                let halves = self.halves_of(from, count);
+                let found = halves.map(|half| self.gather_in_warp(g, half, by, 32));
+                let words: Vec<Operand> =
+                    found[0].iter().zip(&found[1]).flat_map(|(low, high)| [low.0, high.0]).collect();
+                elements::write_words(self.b, to, words);
+                return Ok(());
+            }
             GatherPlan::Warp(g) => self.gather_in_warp(g, from, by, bits),
+            GatherPlan::Shared(g) if bits == 64 => {
+                let words = self.gather_through_shared(g, from, by, bits, span)?;
+                elements::write_words(self.b, to, words.into_iter().map(|(word, _)| word).collect());
+                return Ok(());
+            }
             GatherPlan::Shared(g) => self.gather_through_shared(g, from, by, bits, span)?,
         };
         if own < 8 {
@@ -321,7 +341,7 @@ impl Lower<'_> {
         let index_columns = bytes(&g.index);
         let window = Operand::Value(self.b.special(Special::SharedBase));
         let count = 1u32 << own;
-        let arrived = self.b.add_array("gathered", count);
+        let arrived = self.b.add_array("gathered", count * g.load.registers());
         for value in 0..count {
             let index = self.index_of(by, value);
             let along = masked_linear_map(self.b, &index_columns, index, u64::MAX);
@@ -330,11 +350,11 @@ impl Lower<'_> {
             let place = self.b.scalar(ScalarOp::XorB32, &[place, along]);
             let base = add(self.b, window, place);
             let address = Address { base, offset: self.memory.scratch as i32 };
-            self.b.load(g.load, vec![Reg { array: arrived, index: value }], address, None);
+            let width = g.load.registers();
+            let places = (0..width).map(|k| Reg { array: arrived, index: value * width + k });
+            self.b.load(g.load, places.collect(), address, None);
         }
-        if bits > 32 {
-            return Err(internal(span, "a gather of elements wider than a register"));
-        }
-        Ok((0..count).map(|index| (self.b.read(Reg { array: arrived, index }), 0)).collect())
+        let words = 0..count * g.load.registers();
+        Ok(words.map(|index| (self.b.read(Reg { array: arrived, index }), 0)).collect())
     }
 }

@@ -8,11 +8,13 @@ use tilewright_simt::{ArrayId, Build, Builder, Operand, Special, Value};
 use tilewright_synth::block::pipeline::Pipelines;
 use tilewright_synth::block::role::RolePlan;
 use tilewright_synth::block::smem::PartMemory;
+use tilewright_synth::block::tiles::TileQueues;
 use tilewright_synth::{Divisibility, Synthesis};
 use tilewright_tile::core::{Coord, Program, Slot, Stmt};
 use tilewright_tile::{Diagnostic, Expr, Origin, StmtId, SymbolId, TensorId};
 
 use crate::async_state::AsyncState;
+use crate::barriers::Barriers;
 use crate::maps::Maps;
 use crate::scalar;
 use crate::schedule::FirstUse;
@@ -49,10 +51,18 @@ pub struct Lower<'a> {
     pub(crate) first_use: FirstUse,
     /// Copies to fragments that products do step by step, by fragment.
     pub(crate) streams: BTreeMap<TensorId, Stmt>,
+    /// The statements of conditions that a vote alone takes, by condition: they stand in it.
+    pub(crate) decisions: BTreeMap<TensorId, Stmt>,
     /// The plan of the part.
     pub(crate) role: &'a RolePlan,
     /// The pipelines of the block.
     pub(crate) pipelines: &'a Pipelines,
+    /// The counters of the block that deal out tiles.
+    pub(crate) tiles: &'a TileQueues,
+    /// The number of the part.
+    pub(crate) part: usize,
+    /// The numbers of its barriers.
+    pub(crate) barriers: Barriers,
     /// The state of asynchronous operations.
     pub(crate) state: AsyncState,
 }

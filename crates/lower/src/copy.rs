@@ -19,10 +19,9 @@ use crate::scalar::{self, both};
 /// Loads whose results wait in scratch registers before they are packed or stored on.
 const BATCH: usize = 16;
 
-/// A register full of a literal; zeros if there is none.
-pub(crate) fn word_of(dtype: DType, value: Option<Literal>) -> u32 {
-    let bits = value.map_or(0, |value| dtype.encode(value.value()));
-    (0..32).step_by(dtype.bits() as usize).fold(0, |word, place| word | bits << place)
+/// Two neighbouring registers full of a literal; zeros if there is none.
+pub(crate) fn words_of(dtype: DType, value: Option<Literal>) -> [u32; 2] {
+    elements::words_of_literal(dtype, value.map_or(0.0, |value| value.value()))
 }
 
 /// The bits of a register that a load of less than one fills.
@@ -31,7 +30,7 @@ fn narrow_mask(row: &CopyRow) -> u32 {
 }
 
 /// The place in memory of one side of a copy.
-enum Side<'a> {
+pub(crate) enum Side<'a> {
     Global(GlobalAddressing<'a>),
     Shared(SharedAddressing),
     /// With a mode that a register tensor indexes.
@@ -76,14 +75,14 @@ impl Side<'_> {
     }
 
     /// The address of an access to whole bytes.
-    fn call(&self, lower: &mut Lower<'_>, offset: i64) -> (Address, Option<Value>) {
+    pub(crate) fn call(&self, lower: &mut Lower<'_>, offset: i64) -> (Address, Option<Value>) {
         let (place, guard) = self.place(lower, offset);
         (place.address, guard)
     }
 }
 
 impl Lower<'_> {
-    fn side<'t>(
+    pub(crate) fn side<'t>(
         &mut self,
         reference: &TensorRef,
         tile: &'t TileRef,
@@ -189,7 +188,7 @@ impl Lower<'_> {
     }
 
     /// Holds for the first of the threads that touch the same elements; `None` if there is only one.
-    fn owner(&mut self, access: &Access) -> Option<Operand> {
+    pub(crate) fn owner(&mut self, access: &Access) -> Option<Operand> {
         if !access.broadcast {
             return None;
         }
@@ -229,7 +228,7 @@ impl Lower<'_> {
         let tiles = (&from, &to);
         match plan {
             CopyPlan::Direct { row, access } => {
-                let outside = word_of(from.dtype, outside);
+                let outside = words_of(from.dtype, outside);
                 self.copy_direct((src, dst), tiles, (row, access), outside)?;
             }
             CopyPlan::Async { row, access } => {
@@ -241,6 +240,7 @@ impl Lower<'_> {
             CopyPlan::Staged { load, store, access } => {
                 self.copy_staged((src, dst), tiles, (load, store), access)?;
             }
+            CopyPlan::Fetch { .. } => return Err(internal(src.span, "an atomic operation without a result")),
             CopyPlan::Registers { moves } => {
                 let (a, d) = (self.array(src.tensor)?, self.array(dst.tensor)?);
                 self.moves(&moves_from(a, moves), d, from.dtype.bits());
@@ -255,7 +255,7 @@ impl Lower<'_> {
         (src, dst): (&TensorRef, &TensorRef),
         (from, to): (&TileRef, &TileRef),
         (row, access): (&'static CopyRow, &Access),
-        outside: u32,
+        outside: [u32; 2],
     ) -> Result<(), Diagnostic> {
         let is_load = to.memory == Memory::Register;
         let (reference, tile, tensor) = if is_load { (src, from, dst.tensor) } else { (dst, to, src.tensor) };
@@ -380,7 +380,7 @@ impl Lower<'_> {
 
     fn load_fragment(
         &mut self,
-        (row, outside): (&'static CopyRow, u32),
+        (row, outside): (&'static CopyRow, [u32; 2]),
         access: &Access,
         side: &Side<'_>,
         (tensor, array): (TensorId, ArrayId),
@@ -407,7 +407,8 @@ impl Lower<'_> {
             let mut begins = Vec::new();
             for (slot, (_, offset)) in group.iter().enumerate() {
                 let (place, guard) = side.place(self, *offset);
-                let (reg, outside) = (Reg { array: scratch, index: slot as u32 }, outside & narrow_mask(row));
+                let reg = Reg { array: scratch, index: slot as u32 };
+                let outside = outside.map(|word| word & narrow_mask(row));
                 self.b.load_or(row, vec![reg], place.address, guard, outside);
                 begins.push(place.bit.filter(|_| lone));
             }
@@ -449,11 +450,7 @@ impl Lower<'_> {
             let (address, guard) = side.call(self, call.offset);
             let guard = narrow(self.b, guard, owner);
             let regs = match scratch {
-                None => call
-                    .values
-                    .chunks(tilewright_machine::per_register(bits) as usize)
-                    .map(|chunk| elements::place(array, chunk[0], bits).0)
-                    .collect(),
+                None => elements::places(array, &call.values, bits),
                 Some(scratch) => {
                     let (reg, shift) = elements::place(array, call.values[0], bits);
                     if shift == 0 {

@@ -7,27 +7,26 @@ use std::collections::btree_map::Entry;
 use tilewright_layout::{Layout, compose};
 use tilewright_machine::{DType, ScalarOp};
 use tilewright_simt::{ArrayId, Builder, Operand, Reg, Special};
-use tilewright_synth::{TvLayout, cast};
-use tilewright_tile::{BinaryOp, Compute, Diagnostic, ElemExpr, Rounded, TensorId, UnaryOp, rounded};
+use tilewright_synth::{TvLayout, cast, moves};
+use tilewright_tile::{BinaryOp, Compute, Diagnostic, ElemExpr, Origin, Rounded, TensorId, UnaryOp, rounded};
 
 use crate::context::{Lower, internal};
-use crate::{elements, packed, scalar};
+use crate::wide::{self, convert};
+use crate::{asm, elements, integer, packed, scalar};
 
 impl Lower<'_> {
     pub(crate) fn fill(&mut self, dst: TensorId, value: f64) -> Result<(), Diagnostic> {
         let array = self.array(dst)?;
         let dtype = self.verified.tensor(dst).dtype;
-        let bits = dtype.encode(value);
-        // The element in every place of a register.
-        let word = (0..32).step_by(dtype.bits() as usize).fold(0, |word, place| word | bits << place);
+        let words = elements::words_of_literal(dtype, value);
         let count = elements::registers(self.count(dst)?, dtype.bits());
         for index in 0..count {
-            self.b.write(Reg { array, index }, Operand::Imm(u64::from(word)));
+            self.b.write(Reg { array, index }, Operand::Imm(u64::from(words[index as usize % 2])));
         }
         Ok(())
     }
 
-    /// A cast, by the rows that [`cast`] chooses.
+    /// A cast, by the rows that [`cast`] chooses. Each thread has the values of both sides, perhaps in different orders.
     pub(crate) fn cast(&mut self, dst: TensorId, src: TensorId) -> Result<(), Diagnostic> {
         let dtype = |id| self.verified.tensor(id).dtype;
         let (from, to) = (dtype(src), dtype(dst));
@@ -35,8 +34,8 @@ impl Lower<'_> {
         let count = self.count(dst)?;
         let held = elements::registers(self.count(src)?, from.bits());
         let words = elements::read_words(self.b, source, held);
+        let order = self.order_of_cast(dst, src, count)?;
         if from == to || to.bits() != 16 {
-            let order: Vec<u32> = (0..count).collect();
             let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
             elements::write_words(self.b, target, results);
             return Ok(());
@@ -44,13 +43,27 @@ impl Lower<'_> {
         // What products multiply comes register by register, in the order in which they want it.
         let per = tilewright_machine::per_register(to.bits());
         for index in self.first_use.registers(dst, elements::registers(count, to.bits()), to.bits()) {
-            let order: Vec<u32> = (index * per..((index + 1) * per).min(count)).collect();
-            let results = cast::emit(&mut elements::Into(self.b), from, to, &words, &order);
+            let order = &order[(index * per) as usize..((index + 1) * per).min(count) as usize];
+            let results = cast::emit(&mut elements::Into(self.b), from, to, &words, order);
             for word in results {
                 self.b.write(Reg { array: target, index }, word);
             }
         }
         Ok(())
+    }
+
+    /// For each value of a cast's result the operand's.
+    fn order_of_cast(&self, dst: TensorId, src: TensorId, count: u32) -> Result<Vec<u32>, Diagnostic> {
+        let (Some(to), Some(from)) = (self.synthesis.register(dst), self.synthesis.register(src)) else {
+            return Ok((0..count).collect());
+        };
+        if to.same_function(from) {
+            return Ok((0..count).collect());
+        }
+        let span = self.verified.tensor(dst).span;
+        let moves = moves(from, to, i64::from(self.verified.threads()));
+        let moves = moves.ok_or_else(|| internal(span, "a cast between threads"))?;
+        Ok(moves.into_iter().map(|(source, _)| source).collect())
     }
 
     /// An elementwise statement. `parts` are the operands that repeat, each with the value that each of the result's takes.
@@ -88,10 +101,18 @@ impl Lower<'_> {
             }
             return Ok(());
         }
-        let span = self.verified.tensor(dst).span;
-        let tree = rounded(expr, dtype, self.verified)
-            .map_err(|_| internal(span, "types that clash, which the verifier refuses"))?;
-        let mut coordinates = Coordinates { dst, axes: BTreeMap::new(), parts };
+        let (tree, mut coordinates) = self.typed(dst, expr, parts)?;
+        if let Rounded::Convert([from, _], inner) = &tree
+            && from.is_packed()
+            && from.dtype() == dtype
+        {
+            for index in self.first_use.registers(dst, elements::registers(count, dtype.bits()), dtype.bits())
+            {
+                let word = self.pair(inner, (index, count), &mut coordinates)?;
+                self.b.write(Reg { array, index }, word);
+            }
+            return Ok(());
+        }
         let per_register = tilewright_machine::per_register(dtype.bits());
         for first in (0..count).step_by(per_register as usize) {
             let values = first..(first + per_register).min(count);
@@ -109,6 +130,119 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// Values `2 · index` and `2 · index + 1` of a tree in packed arithmetic, of so many: the register in which they lie. The second is anything where
+    /// there is none.
+    fn pair(
+        &mut self,
+        tree: &Rounded,
+        (index, count): (u32, u32),
+        coordinates: &mut Coordinates<'_>,
+    ) -> Result<Operand, Diagnostic> {
+        let (arch, at) = (self.arch, (index, count));
+        Ok(match tree {
+            Rounded::Number(compute, x) => packed::both(compute.dtype(), *x),
+            Rounded::Convert([_, to], x) if let Some((id, dtype)) = self.element_of_type(x, *to) => {
+                let array = self.array(id)?;
+                match coordinates.parts.get(&id) {
+                    None => self.b.read(elements::place(array, 2 * index, dtype.bits()).0),
+                    Some(values) => elements::read_pair(self.b, array, values, index),
+                }
+            }
+            Rounded::Unary(op @ (UnaryOp::Neg | UnaryOp::Abs), _, x) => {
+                let x = self.pair(x, at, coordinates)?;
+                packed::sign(self.b, *op, x)
+            }
+            Rounded::Binary(op, compute, x, y) if packed::has(*op) => {
+                let (x, y) = (self.pair(x, at, coordinates)?, self.pair(y, at, coordinates)?);
+                packed::binary(self.b, (arch, compute.dtype()), *op, [x, y])
+            }
+            Rounded::Fma(compute, operands) => {
+                let mut words = Vec::new();
+                for x in &**operands {
+                    words.push(self.pair(x, at, coordinates)?);
+                }
+                packed::fma(self.b, compute.dtype(), &words)
+            }
+            Rounded::Where(compute, operands) => {
+                let [c, x, y] = &**operands;
+                let mut halves = Vec::new();
+                for value in 2 * index..(2 * index + 2).min(count) {
+                    halves.push(match self.holds(c, value, coordinates)? {
+                        Some(holds) => Operand::Imm(u64::from(holds)),
+                        None => self.element(c, value, coordinates)?,
+                    });
+                }
+                if let [Operand::Imm(first), rest @ ..] = &halves[..]
+                    && rest.iter().all(|half| *half == Operand::Imm(*first))
+                {
+                    return self.pair(if *first == 1 { x } else { y }, at, coordinates);
+                }
+                let (x, y) = (self.pair(x, at, coordinates)?, self.pair(y, at, coordinates)?);
+                let mut choice = |half| match half {
+                    Operand::Imm(holds) => [y, x][holds as usize],
+                    half => choose(self.b, *compute, half, x, y),
+                };
+                let chosen: Vec<Operand> = halves.into_iter().map(&mut choice).collect();
+                match chosen[..] {
+                    // The lower half of the first, the upper half of the second.
+                    [low, high] => self.b.scalar(ScalarOp::PrmtB32, &[low, high, Operand::Imm(0x7610)]),
+                    _ => chosen[0],
+                }
+            }
+            _ => {
+                let low = self.element(tree, 2 * index, coordinates)?;
+                if 2 * index + 1 == count {
+                    return Ok(low);
+                }
+                let high = self.element(tree, 2 * index + 1, coordinates)?;
+                elements::join(self.b, &[low, high], 16)
+            }
+        })
+    }
+
+    /// The tensor that a tree is an element of, if that is of the type of packed arithmetic.
+    fn element_of_type(&self, tree: &Rounded, compute: Compute) -> Option<(TensorId, DType)> {
+        let Rounded::Tensor(id) = tree else { return None };
+        let dtype = self.verified.tensor(*id).dtype;
+        (compute.is_packed() && dtype == compute.dtype()).then_some((*id, dtype))
+    }
+
+    /// The truth values of an elementwise statement, one a value of the thread.
+    pub(crate) fn truths(
+        &mut self,
+        dst: TensorId,
+        expr: &ElemExpr,
+        parts: &[(TensorId, Vec<u32>)],
+    ) -> Result<Vec<Operand>, Diagnostic> {
+        let parts = parts.iter().map(|(id, values)| (*id, values.as_slice())).collect();
+        let (tree, mut coordinates) = self.typed(dst, expr, parts)?;
+        (0..self.count(dst)?).map(|value| self.element(&tree, value, &mut coordinates)).collect()
+    }
+
+    /// The typed expression of an elementwise statement.
+    fn typed<'p>(
+        &self,
+        dst: TensorId,
+        expr: &ElemExpr,
+        parts: BTreeMap<TensorId, &'p [u32]>,
+    ) -> Result<(Rounded, Coordinates<'p>), Diagnostic> {
+        let row = self.verified.tensor(dst);
+        let tree = rounded(expr, row.dtype, self.verified)
+            .map_err(|_| internal(row.span, "types that clash, which the verifier refuses"))?;
+        Ok((tree, Coordinates { dst: Some(dst), axes: BTreeMap::new(), parts, operands: &[] }))
+    }
+
+    /// The results of a function that puts tuples together.
+    pub(crate) fn function_of(
+        &mut self,
+        trees: &[Rounded],
+        operands: &[Operand],
+    ) -> Result<Vec<Operand>, Diagnostic> {
+        let (axes, parts) = (BTreeMap::new(), BTreeMap::new());
+        let mut coordinates = Coordinates { dst: None, axes, parts, operands };
+        trees.iter().map(|tree| self.element(tree, 0, &mut coordinates)).collect()
+    }
+
     fn element(
         &mut self,
         tree: &Rounded,
@@ -119,6 +253,14 @@ impl Lower<'_> {
             && let Some(holds) = self.holds(&operands[0], value, coordinates)?
         {
             return self.element(&operands[if holds { 1 } else { 2 }], value, coordinates);
+        }
+        if let Rounded::Convert([_, to], x) = tree
+            && let Some((id, dtype)) = self.element_of_type(x, *to)
+        {
+            let value = coordinates.parts.get(&id).map_or(value, |values| values[value as usize]);
+            let (reg, shift) = elements::place(self.array(id)?, value, dtype.bits());
+            let word = self.b.read(reg);
+            return Ok(packed::half(self.b, word, shift));
         }
         let mut operands = Vec::new();
         for x in tree.operands() {
@@ -135,11 +277,11 @@ impl Lower<'_> {
                         let word = self.b.read(reg);
                         cast::read_truth(&mut elements::Into(self.b), word, shift)
                     }
-                    dtype => elements::read_f32(self.b, array, value, dtype),
+                    dtype => elements::read(self.b, array, value, dtype),
                 }
             }
-            Rounded::Number(x) => scalar::float(f64::from(*x)),
-            Rounded::Integer(x) => scalar::int(i64::from(*x as i32)),
+            Rounded::Number(compute, x) => Operand::Imm(compute.dtype().encode(*x)),
+            Rounded::Integer(compute, x) => Operand::Imm(compute.dtype().encode_integer(*x)),
             Rounded::Scalar(param) => Operand::Value(self.b.param(param.0)),
             Rounded::Int(e) if e.is_condition() => {
                 let truth = self.expr(e);
@@ -147,15 +289,40 @@ impl Lower<'_> {
             }
             Rounded::Int(e) => self.expr(e),
             Rounded::Index(axis) => self.coordinate(*axis, value, coordinates)?,
+            Rounded::Operand(number) => coordinates
+                .operands
+                .get(*number as usize)
+                .copied()
+                .ok_or_else(|| internal(Origin::Unknown, "an operand of a function that is not passed"))?,
+            // Where no argument is subnormal, nothing tells the forms that take such for 0 from the others, which are twice as long.
+            Rounded::Unary(UnaryOp::Rsqrt, _, x) if x.is_normal() => {
+                self.b.scalar(ScalarOp::RsqrtFtzF32, &operands)
+            }
+            Rounded::Unary(op @ (UnaryOp::Log | UnaryOp::Log2), _, x) if x.is_normal() => {
+                let log2 = self.b.scalar(ScalarOp::Lg2FtzF32, &operands);
+                if *op == UnaryOp::Log { natural(self.b, log2) } else { log2 }
+            }
+            Rounded::Unary(op, compute, _) if compute.is_packed() => {
+                packed::unary(self.b, *op, *compute, operands[0])
+            }
+            Rounded::Binary(op, compute, _, _) if compute.is_packed() => {
+                packed::operator(self.b, self.arch, *op, *compute, [operands[0], operands[1]])
+            }
             Rounded::Unary(op, compute, _) => unary(self.b, *op, *compute, operands[0]),
             Rounded::Binary(op, compute, _, _) => binary(self.b, *op, *compute, [operands[0], operands[1]]),
-            Rounded::Fma(_) => self.b.scalar(ScalarOp::FmaF32, &operands),
+            Rounded::Fma(compute, _) if compute.is_packed() => {
+                packed::fma(self.b, compute.dtype(), &operands)
+            }
+            Rounded::Fma(Compute::F64, _) => self.b.scalar(ScalarOp::FmaF64, &operands),
+            Rounded::Fma(..) => self.b.scalar(ScalarOp::FmaF32, &operands),
+            Rounded::Convert([from, to], _) => convert(self.b, *from, *to, operands[0]),
             Rounded::Where(compute, _) => {
                 let [c, x, y] = [operands[0], operands[1], operands[2]];
                 choose(self.b, *compute, c, x, y)
             }
             // Registers have no types.
             Rounded::Bitcast(..) => operands[0],
+            Rounded::Asm(asm) => asm::emit(self.b, asm, &operands),
         })
     }
 
@@ -167,7 +334,7 @@ impl Lower<'_> {
         coordinates: &mut Coordinates<'_>,
     ) -> Result<Option<bool>, Diagnostic> {
         let Rounded::Binary(BinaryOp::Lt, _, x, y) = condition else { return Ok(None) };
-        let (Rounded::Index(axis), Rounded::Integer(bound)) = (&**x, &**y) else { return Ok(None) };
+        let (Rounded::Index(axis), Rounded::Integer(_, bound)) = (&**x, &**y) else { return Ok(None) };
         let (tv, known) = self.along(*axis, coordinates)?;
         let Some((low, high)) = known.bounds else { return Ok(None) };
         let (step, bound) = (known.of(tv.value_offset(i64::from(value))), i64::from(*bound as i32));
@@ -186,14 +353,12 @@ impl Lower<'_> {
         axis: u32,
         coordinates: &'c mut Coordinates<'_>,
     ) -> Result<(&TvLayout, &'c Along), Diagnostic> {
-        let row = self.verified.tensor(coordinates.dst);
-        let missing = || internal(row.span, "a register tensor without a layout");
-        let tv = self.synthesis.register(coordinates.dst).ok_or_else(missing)?;
+        let missing = || internal(Origin::Unknown, "coordinates of what has no layout");
+        let dst = coordinates.dst.ok_or_else(missing)?;
+        let tv = self.synthesis.register(dst).ok_or_else(missing)?;
         let known = match coordinates.axes.entry(axis) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => {
-                vacant.insert(Along::new(&self.verified.shape(coordinates.dst), axis, tv))
-            }
+            Entry::Vacant(vacant) => vacant.insert(Along::new(&self.verified.shape(dst), axis, tv)),
         };
         Ok((tv, known))
     }
@@ -221,7 +386,10 @@ impl Lower<'_> {
 
 /// The coordinates of a tensor's elements along those of its modes that an expression asks for, and their places in operands that repeat.
 struct Coordinates<'a> {
-    dst: TensorId,
+    /// The result; none of a function that puts tuples together.
+    dst: Option<TensorId>,
+    /// The operands of such a function.
+    operands: &'a [Operand],
     parts: BTreeMap<TensorId, &'a [u32]>,
     axes: BTreeMap<u32, Along>,
 }
@@ -268,7 +436,8 @@ impl Along {
 /// The second where a predicate holds, else the third.
 fn choose(b: &mut Builder, compute: Compute, c: Operand, x: Operand, y: Operand) -> Operand {
     if compute != Compute::Bool {
-        return b.scalar(ScalarOp::Select, &[x, y, c]);
+        let select = if compute.bits() == 64 { ScalarOp::SelectB64 } else { ScalarOp::Select };
+        return b.scalar(select, &[x, y, c]);
     }
     // (c and x) or (not c and y)
     let no = b.scalar(ScalarOp::NotPred, &[c]);
@@ -279,8 +448,10 @@ fn choose(b: &mut Builder, compute: Compute, c: Operand, x: Operand, y: Operand)
 /// An operator on two values.
 pub fn binary(b: &mut Builder, op: BinaryOp, compute: Compute, [x, y]: [Operand; 2]) -> Operand {
     match compute {
-        Compute::F32 => float_operator(b, op, x, y),
-        Compute::I32 | Compute::U32 => integer_operator(b, op, compute == Compute::U32, x, y),
+        // Of packed arithmetic what `packed::operator` leaves to this.
+        Compute::F32 | Compute::F16 | Compute::BF16 => float_operator(b, op, x, y),
+        Compute::F64 => wide::binary(b, op, [x, y]),
+        Compute::I32 | Compute::U32 | Compute::I64 | Compute::U64 => integer::binary(b, op, compute, [x, y]),
         Compute::Bool => match op {
             BinaryOp::And => b.scalar(ScalarOp::AndPred, &[x, y]),
             BinaryOp::Or => b.scalar(ScalarOp::OrPred, &[x, y]),
@@ -300,7 +471,7 @@ fn float_operator(b: &mut Builder, op: BinaryOp, x: Operand, y: Operand) -> Oper
         BinaryOp::Add => (ScalarOp::AddF32, [x, y]),
         BinaryOp::Sub => (ScalarOp::SubF32, [x, y]),
         BinaryOp::Mul => (ScalarOp::MulF32, [x, y]),
-        BinaryOp::FastDiv => (ScalarOp::DivApproxF32, [x, y]),
+        BinaryOp::FastDiv => (ScalarOp::DivApproxFtzF32, [x, y]),
         BinaryOp::Min => (ScalarOp::MinF32, [x, y]),
         BinaryOp::Max => (ScalarOp::MaxF32, [x, y]),
         BinaryOp::Eq => (ScalarOp::EqF32, [x, y]),
@@ -324,68 +495,11 @@ fn float_operator(b: &mut Builder, op: BinaryOp, x: Operand, y: Operand) -> Oper
     b.scalar(op, &operands)
 }
 
-/// An operator on two integers.
-fn integer_operator(b: &mut Builder, op: BinaryOp, unsigned: bool, x: Operand, y: Operand) -> Operand {
-    use ScalarOp::*;
-    let of = |signed: ScalarOp, other: ScalarOp| if unsigned { other } else { signed };
-    let (op, operands) = match op {
-        BinaryOp::Add => (AddI32, [x, y]),
-        BinaryOp::Sub => (SubI32, [x, y]),
-        BinaryOp::Mul => (MulI32, [x, y]),
-        BinaryOp::MulHi => (of(MulHiI32, MulHiU32), [x, y]),
-        BinaryOp::Div | BinaryOp::FastDiv | BinaryOp::Rem => return quotient(b, op, unsigned, x, y),
-        BinaryOp::Min => (of(MinI32, MinU32), [x, y]),
-        BinaryOp::Max => (of(MaxI32, MaxU32), [x, y]),
-        BinaryOp::BitAnd | BinaryOp::And => (AndB32, [x, y]),
-        BinaryOp::BitOr | BinaryOp::Or => (OrB32, [x, y]),
-        BinaryOp::BitXor => (XorB32, [x, y]),
-        BinaryOp::Shl => (ShlB32, [x, y]),
-        BinaryOp::Shr => (of(ShrI32, ShrU32), [x, y]),
-        BinaryOp::Eq => (EqI32, [x, y]),
-        BinaryOp::Ne => (NeI32, [x, y]),
-        BinaryOp::Lt => (of(LtI32, LtU32), [x, y]),
-        BinaryOp::Ge => (of(GeI32, GeU32), [x, y]),
-        BinaryOp::Gt => (of(LtI32, LtU32), [y, x]),
-        BinaryOp::Le => (of(GeI32, GeU32), [y, x]),
-    };
-    b.scalar(op, &operands)
-}
-
-/// A quotient rounded down, or the remainder with the sign of the divisor.
-fn quotient(b: &mut Builder, op: BinaryOp, unsigned: bool, x: Operand, y: Operand) -> Operand {
-    use ScalarOp::*;
-    let remainder = op == BinaryOp::Rem;
-    // Powers of two are shifts and masks, which round down whatever the sign.
-    if let Operand::Imm(divisor) = y
-        && (divisor as u32).is_power_of_two()
-        && (unsigned || divisor as i32 > 0)
-    {
-        let log = i64::from((divisor as u32).trailing_zeros());
-        if remainder {
-            return b.scalar(AndB32, &[x, scalar::int(divisor as i64 - 1)]);
-        }
-        return b.scalar(if unsigned { ShrU32 } else { ShrI32 }, &[x, scalar::int(log)]);
-    }
-    if unsigned {
-        return b.scalar(if remainder { RemU32 } else { DivU32 }, &[x, y]);
-    }
-    let rest = b.scalar(RemI32, &[x, y]);
-    // Where the rest is not 0 and has not the divisor's sign, it is one divisor too small.
-    let signs = b.scalar(XorB32, &[rest, y]);
-    let zero = scalar::int(0);
-    let [some, opposite] = [b.scalar(NeI32, &[rest, zero]), b.scalar(LtI32, &[signs, zero])];
-    let below = b.scalar(AndPred, &[some, opposite]);
-    if remainder {
-        let raised = scalar::add(b, rest, y);
-        return b.scalar(Select, &[raised, rest, below]);
-    }
-    let whole = b.scalar(DivI32, &[x, y]);
-    let lower = scalar::add(b, whole, scalar::int(-1));
-    b.scalar(Select, &[lower, whole, below])
-}
-
 /// A function of one value.
 pub fn unary(b: &mut Builder, op: UnaryOp, compute: Compute, x: Operand) -> Operand {
+    if compute.bits() == 64 {
+        return wide::unary(b, op, compute, x);
+    }
     let integer = compute.is_integer();
     match op {
         UnaryOp::Neg if integer => b.scalar(ScalarOp::SubI32, &[scalar::int(0), x]),
@@ -400,12 +514,12 @@ pub fn unary(b: &mut Builder, op: UnaryOp, compute: Compute, x: Operand) -> Oper
         UnaryOp::Rsqrt => b.scalar(ScalarOp::RsqrtF32, &[x]),
         UnaryOp::Exp => {
             let scaled = b.scalar(ScalarOp::MulF32, &[x, scalar::float(std::f64::consts::LOG2_E)]);
-            b.scalar(ScalarOp::Ex2F32, &[scaled])
+            b.scalar(ScalarOp::Ex2FtzF32, &[scaled])
         }
-        UnaryOp::Exp2 => b.scalar(ScalarOp::Ex2F32, &[x]),
+        UnaryOp::Exp2 => b.scalar(ScalarOp::Ex2FtzF32, &[x]),
         UnaryOp::Log => {
             let log2 = b.scalar(ScalarOp::Lg2F32, &[x]);
-            b.scalar(ScalarOp::MulF32, &[log2, scalar::float(std::f64::consts::LN_2)])
+            natural(b, log2)
         }
         UnaryOp::Log2 => b.scalar(ScalarOp::Lg2F32, &[x]),
         UnaryOp::Tanh => tanh(b, x),
@@ -424,7 +538,7 @@ pub fn unary(b: &mut Builder, op: UnaryOp, compute: Compute, x: Operand) -> Oper
         UnaryOp::Float => match compute {
             Compute::Bool => b.scalar(ScalarOp::Select, &[scalar::float(1.0), scalar::float(0.0), x]),
             Compute::U32 => b.scalar(ScalarOp::F32FromU32, &[x]),
-            Compute::I32 | Compute::F32 => b.scalar(ScalarOp::F32FromI32, &[x]),
+            _ => b.scalar(ScalarOp::F32FromI32, &[x]),
         },
         UnaryOp::Int if compute == Compute::Bool => {
             b.scalar(ScalarOp::Select, &[scalar::int(1), scalar::int(0), x])
@@ -432,6 +546,11 @@ pub fn unary(b: &mut Builder, op: UnaryOp, compute: Compute, x: Operand) -> Oper
         UnaryOp::Int => x,
         UnaryOp::Not => b.scalar(ScalarOp::NotPred, &[x]),
     }
+}
+
+/// The natural logarithm of what has this logarithm to base 2.
+fn natural(b: &mut Builder, log2: Operand) -> Operand {
+    b.scalar(ScalarOp::MulF32, &[log2, scalar::float(std::f64::consts::LN_2)])
 }
 
 /// The remainder of an angle by 2π, from −π to π, in double precision on the way.
@@ -604,7 +723,7 @@ mod tests {
             Operand::Value(_) => panic!("literals fold"),
         };
         for compute in [Compute::I32, Compute::U32] {
-            let number = |word: u32| compute.wrap(i64::from(word));
+            let number = |word: u32| compute.wrap(i128::from(word));
             for (x, y) in words.iter().flat_map(|x| words.map(|y| (*x, y))) {
                 let operands = [x, y].map(|word| Operand::Imm(u64::from(word)));
                 for op in BinaryOp::ALL {

@@ -10,22 +10,30 @@
 //! has a file: `tma.rs`, `wgmma.rs`, `pipeline.rs` and `release.rs` (stages of pipelines), `cluster_reduce.rs`, `persistent.rs`.
 
 mod arg;
+mod asm;
 mod async_state;
+mod barriers;
 mod bits;
 mod cluster_reduce;
 mod collective;
 mod context;
 mod copy;
+mod counter;
 mod elements;
 mod elementwise;
+mod fetch;
+mod flags;
+mod integer;
 mod maps;
 mod memory;
 mod movement;
 mod packed;
 mod persistent;
 mod pipeline;
+mod print;
 mod release;
 mod roles;
+mod rows;
 mod scalar;
 mod scan;
 mod schedule;
@@ -33,17 +41,21 @@ mod smem;
 mod sort;
 mod tma;
 mod wgmma;
+mod wide;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{Arch, Memory, SyncOp};
-use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position};
+use tilewright_machine::{Arch, Memory, ScalarOp, SyncOp};
+use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position, Special};
 use tilewright_synth::block::{BlockPlan, Part};
-use tilewright_synth::{Divisibility, GemmPlan, Multiples, StmtPlan};
+use tilewright_synth::{CopyPlan, Divisibility, GemmPlan, Multiples, StmtPlan};
 use tilewright_tile::core::{Program, Stmt, StmtKind, Tensor};
-use tilewright_tile::{Diagnostic, Expr, Origin, ParamKind, SymbolId, TensorId, named_statement_text};
+use tilewright_tile::{
+    CombineForm, CopyAttrs, Diagnostic, Expr, Origin, ParamKind, SymbolId, TensorId, named_statement_text,
+};
 
 use async_state::AsyncState;
+use barriers::Barriers;
 use context::{Lower, internal};
 pub use maps::MapRecipe;
 use maps::Maps;
@@ -95,8 +107,7 @@ pub fn lower(
     for param in &whole.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
-            ParamKind::Scalar { .. } if param.is_integer() => FunctionParamKind::I32,
-            ParamKind::Scalar { .. } => FunctionParamKind::F32,
+            ParamKind::Scalar { .. } => FunctionParamKind::number(param.dtype),
         };
         b.add_param(param.name.clone(), kind);
     }
@@ -157,8 +168,12 @@ fn lower_part(
         loops: 0,
         first_use: FirstUse::of(part.verified, part.synthesis),
         streams: BTreeMap::new(),
+        decisions: BTreeMap::new(),
         role,
         pipelines: &block.plan.pipelines,
+        tiles: &block.plan.tiles,
+        part: index,
+        barriers: Barriers::new(block.whole, index),
         state,
     };
     let team = lower.state.team;
@@ -188,6 +203,10 @@ impl Lower<'_> {
             {
                 continue;
             }
+            if let Some(condition) = self.decides(body, i) {
+                self.decisions.insert(condition, stmt.clone());
+                continue;
+            }
             self.statement(stmt)?;
         }
         Ok(())
@@ -212,10 +231,17 @@ impl Lower<'_> {
         let plan = self.synthesis.plan(stmt)?;
         self.begin(stmt);
         match (&stmt.kind, plan) {
-            (StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Let { .. }, _) => {}
+            (
+                StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Barrier(_) | StmtKind::Let { .. },
+                _,
+            ) => {}
             (StmtKind::Copy { dst, .. }, StmtPlan::Copy(_)) if self.synthesis.streamed.contains(&stmt.id) => {
                 self.streams.insert(dst.tensor, stmt.clone());
             }
+            (
+                StmtKind::Copy { src, dst, how: CopyAttrs { fetch: Some(fetch), .. } },
+                StmtPlan::Copy(CopyPlan::Fetch { access, bytes, .. }),
+            ) => self.fetch((src, dst), *fetch, (access, *bytes))?,
             (StmtKind::Copy { src, dst, how }, StmtPlan::Copy(plan)) => {
                 self.copy((src, dst), plan, how.outside, true)?;
             }
@@ -265,29 +291,71 @@ impl Lower<'_> {
             (StmtKind::Scan { dst, operands, reverse, .. }, StmtPlan::Scan(plan)) => {
                 self.scan(*dst, operands, plan, *reverse, stmt.span)?;
             }
+            (StmtKind::Combine { dsts, srcs, by, .. }, StmtPlan::Combine(plan)) => {
+                self.combined_reduction((dsts, srcs), by, plan, stmt.span)?;
+            }
+            (StmtKind::Combine { dsts, srcs, by, form, .. }, StmtPlan::Scan(plan)) => {
+                let reverse = *form == CombineForm::Scan { reverse: true };
+                self.combined_scan((dsts, srcs), by, plan, reverse, stmt.span)?;
+            }
             (StmtKind::Gather { dst, src, index, .. }, StmtPlan::Gather(plan)) => {
                 self.gather((*dst, *src, *index), plan, stmt.span)?;
             }
-            (StmtKind::ClusterSum { dst }, _) => {
+            (StmtKind::ClusterReduce { dst, op }, _) => {
                 self.fences(stmt.id);
-                self.cluster_sum(*dst, stmt.span)?;
+                self.cluster_reduce(*dst, *op, stmt.span)?;
             }
-            (StmtKind::Sync, _) => {
+            (StmtKind::ClusterCombine { dsts, by }, _) => {
+                self.fences(stmt.id);
+                self.cluster_combine(dsts, by, stmt.span)?;
+            }
+            (StmtKind::Sync(scope), _) => {
                 self.wait_for_copies(None);
                 self.fences(stmt.id);
-                self.b.sync(SyncOp::Barrier);
+                self.sync_threads(*scope, stmt.id);
+            }
+            (StmtKind::Arrive(barrier), _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                let (id, threads) = self.barriers.named(*barrier);
+                self.b.sync(SyncOp::BarrierArrive { id, threads });
+            }
+            (StmtKind::SyncGrid { counter }, _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.sync_grid(*counter, stmt.span)?;
+            }
+            (StmtKind::Signal { flag, value, combine }, _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.signal(flag, value, *combine, stmt.span)?;
+            }
+            (StmtKind::Await { flag, least }, _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.await_flag(flag, least);
+            }
+            (StmtKind::Ticket { symbol, flag, count }, _) => {
+                self.wait_for_copies(None);
+                self.fences(stmt.id);
+                self.ticket(*symbol, flag, count, stmt.span)?;
             }
             (StmtKind::WaitDependencies, _) => self.b.sync(SyncOp::DependencyWait),
             (StmtKind::LaunchDependents, _) => self.b.sync(SyncOp::DependentsLaunch),
             (StmtKind::Stage { pipeline, side, body, .. }, _) => {
                 self.stage((*pipeline, *side), body, stmt)?
             }
+            (StmtKind::Break { condition }, _) => self.leave_loop(condition),
+            (StmtKind::Assert { condition, .. }, _) => self.assert(condition)?,
+            (StmtKind::Print { items, iteration, .. }, _) => self.print(stmt, items, iteration)?,
             (StmtKind::If { condition, body, .. }, _) => self.branch(condition, body)?,
+            (StmtKind::IfAny { condition, body, .. }, _) => self.branch_of_rows(*condition, body)?,
             (StmtKind::For { counter, lo, hi, condition, body }, _) => {
                 self.repeat(*counter, (lo, hi, condition.as_ref()), body)?;
             }
-            (StmtKind::Tiles { row, col, previous, rows, cols, order, body }, _) => {
-                self.tiles([*row, *col], *previous, (rows, cols), order, body)?;
+            (StmtKind::Tiles { row, col, previous, rows, cols, order, dynamic, body }, _) => {
+                let walk = (order, *dynamic);
+                self.tiles([*row, *col], *previous, (rows, cols), walk, body, stmt.span)?;
             }
             (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span)?,
             (
@@ -295,6 +363,7 @@ impl Lower<'_> {
                 | StmtKind::CopyAsync { .. }
                 | StmtKind::GemmAsync { .. }
                 | StmtKind::Role { .. }
+                | StmtKind::InTurn { .. }
                 | StmtKind::Gemm { .. }
                 | StmtKind::Rearrange { .. }
                 | StmtKind::Shape { .. }
@@ -302,6 +371,7 @@ impl Lower<'_> {
                 | StmtKind::Split { .. }
                 | StmtKind::Reduce { .. }
                 | StmtKind::Scan { .. }
+                | StmtKind::Combine { .. }
                 | StmtKind::Arg { .. }
                 | StmtKind::Sort { .. }
                 | StmtKind::Gather { .. },
@@ -336,6 +406,22 @@ impl Lower<'_> {
             lower.symbols.remove(&counter);
             result
         })
+    }
+
+    /// `break if condition`, in the body of a loop.
+    fn leave_loop(&mut self, condition: &Expr) {
+        let leaves = self.condition(condition);
+        // Copies in flight may be read behind the loop.
+        self.wait_for_copies(None);
+        match leaves {
+            Operand::Imm(0) => {}
+            Operand::Imm(_) => {
+                let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+                let always = scalar::condition(self.b, ScalarOp::GeI32, thread, scalar::int(0));
+                always.into_iter().for_each(|always| self.b.break_where(always));
+            }
+            Operand::Value(leaves) => self.b.break_where(leaves),
+        }
     }
 
     /// One side of a branch. What does not depend on it is computed before: where the branch is in a loop, before that.

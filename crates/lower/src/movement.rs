@@ -81,6 +81,13 @@ impl Lower<'_> {
     pub(crate) fn moves(&mut self, moves: &[(ArrayId, u32, u32)], dst: ArrayId, bits: u32) {
         let mut ordered = moves.to_vec();
         ordered.sort_unstable_by_key(|m| m.2);
+        if bits == 64 {
+            let halves = |(array, from, to): &(ArrayId, u32, u32)| {
+                [(*array, 2 * from, 2 * to), (*array, 2 * from + 1, 2 * to + 1)]
+            };
+            let halves: Vec<(ArrayId, u32, u32)> = ordered.iter().flat_map(halves).collect();
+            return self.moves(&halves, dst, 32);
+        }
         if bits < 8 {
             match whole_bytes(&ordered, bits) {
                 Some(bytes) => self.moves(&bytes, dst, 8),
@@ -210,12 +217,41 @@ impl Lower<'_> {
                 self.moves(&moves_from(src, moves), dst, bits);
                 Ok(())
             }
+            Movement::Shuffles(shuffles) if bits == 64 => {
+                let given = (shuffles.from.slices() as u32) << shuffles.from.register_bits();
+                let taken = (shuffles.to.slices() as u32) << shuffles.to.register_bits();
+                let halves = self.halves_of(src, given);
+                let shuffled = halves.map(|half| {
+                    let to = self.b.add_array("half", taken);
+                    self.shuffles(shuffles, half, to, 32);
+                    to
+                });
+                for index in 0..taken {
+                    for (half, array) in (0..).zip(shuffled) {
+                        let word = self.b.read(Reg { array, index });
+                        self.b.write(Reg { array: dst, index: 2 * index + half }, word);
+                    }
+                }
+                Ok(())
+            }
             Movement::Shuffles(shuffles) => {
                 self.shuffles(shuffles, src, dst, bits);
                 Ok(())
             }
             Movement::Shared(trip) => self.trip(trip, (src, dst), bits, span),
         }
+    }
+
+    /// The lower and the upper halves of a fragment of so many elements of 64 bits.
+    pub(crate) fn halves_of(&mut self, array: ArrayId, count: u32) -> [ArrayId; 2] {
+        [0, 1].map(|half| {
+            let to = self.b.add_array("half", count);
+            for index in 0..count {
+                let word = self.b.read(Reg { array, index: 2 * index + half });
+                self.b.write(Reg { array: to, index }, word);
+            }
+            to
+        })
     }
 
     /// Selects between pairs of words by the bits of the thread's index: afterwards word `x` is what word
@@ -380,14 +416,14 @@ impl Lower<'_> {
                 let regs = words
                     .iter()
                     .enumerate()
-                    .map(|(k, word)| {
+                    .flat_map(|(k, word)| {
                         if aligned {
-                            return elements::place(src, word[0], bits).0;
+                            return elements::places(src, word, bits);
                         }
                         let packed = self.word_of(src, word, bits);
                         let reg = Reg { array: scratch, index: k as u32 };
                         self.b.write(reg, packed);
-                        reg
+                        vec![reg]
                     })
                     .collect();
                 self.b.store(side.row, regs, address, guard);
@@ -413,7 +449,7 @@ impl Lower<'_> {
         let whole = |call: u64, slice: i64| {
             let values: Vec<u32> = elements.iter().map(|e| side.bits.value(call | e, slice)).collect();
             let fits = values.chunks(per_register as usize).all(|w| is_register(w, bits));
-            fits.then(|| values.iter().step_by(per_register as usize).copied().collect::<Vec<u32>>())
+            fits.then_some(values)
         };
         let width = side.row.registers();
         let all: Vec<(i64, u64)> =
@@ -424,10 +460,11 @@ impl Lower<'_> {
         for (n, (slice, call)) in all.iter().enumerate() {
             let address = self.place(&base, apply(&registers, *call), *slice);
             let regs: Vec<Reg> = match whole(*call, *slice).filter(|_| direct) {
-                Some(firsts) => firsts.iter().map(|v| elements::place(dst, *v, bits).0).collect(),
+                Some(values) => elements::places(dst, &values, bits),
                 None => (0..width).map(|k| Reg { array: arrived, index: n as u32 * width + k }).collect(),
             };
             for (k, e) in elements.iter().enumerate() {
+                // Of elements in two registers, each call fills its own directly.
                 let at = k as u32 * bits;
                 places[side.bits.value(call | e, *slice) as usize] = (regs[(at / 32) as usize], at % 32 / 8);
             }

@@ -1,4 +1,4 @@
-//! Elementwise statements on 16-bit floats, two values an instruction, where that gives the bits that evaluation in `f32`
+//! Elementwise statements on 16-bit floats, two values an instruction: those of `f16x2(…)` and `bf16x2(…)`, and others where that gives the bits that evaluation in `f32`
 //! and one rounding give.
 //!
 //! The sum, the difference and the product of two numbers of the type, rounded to `f32` and then to the type, are what one
@@ -9,7 +9,10 @@
 
 use tilewright_machine::{Arch, DType, ScalarOp};
 use tilewright_simt::{Builder, Operand};
-use tilewright_tile::{BinaryOp, ElemExpr, TensorId, UnaryOp};
+use tilewright_tile::{BinaryOp, Compute, ElemExpr, TensorId, UnaryOp};
+
+use crate::elementwise;
+use crate::wide::convert;
 
 /// A literal that is a number of the type: the number.
 fn literal(expr: &ElemExpr, dtype: DType) -> Option<f64> {
@@ -48,8 +51,8 @@ pub fn applies(expr: &ElemExpr, dtype: DType) -> bool {
 }
 
 /// The same number in both halves.
-fn both(dtype: DType, x: f64) -> Operand {
-    Operand::Imm(u64::from(dtype.encode(x)) * 0x0001_0001)
+pub fn both(dtype: DType, x: f64) -> Operand {
+    Operand::Imm(dtype.encode(x) * 0x0001_0001)
 }
 
 /// A register of the result of an expression that [`applies`]; `read` gives the tensors' registers.
@@ -66,23 +69,34 @@ pub fn register(
         ElemExpr::Tensor(id) => read(b, *id),
         ElemExpr::Unary(op, x) => {
             let x = register(b, (arch, dtype), x, read);
-            let (op, mask) = match op {
-                UnaryOp::Neg => (ScalarOp::XorB32, 0x8000_8000),
-                _ => (ScalarOp::AndB32, 0x7fff_7fff),
-            };
-            b.scalar(op, &[x, Operand::Imm(mask)])
+            sign(b, *op, x)
         }
         ElemExpr::Binary(op, x, y) => {
             let x = register(b, (arch, dtype), x, read);
             let y = register(b, (arch, dtype), y, read);
-            binary(b, arch, dtype, *op, x, y)
+            binary(b, (arch, dtype), *op, [x, y])
         }
         // Literals of the type have been taken; others do not apply.
         _ => both(dtype, 0.0),
     }
 }
 
-fn binary(b: &mut Builder, arch: Arch, dtype: DType, op: BinaryOp, x: Operand, y: Operand) -> Operand {
+/// True for the operators that packed instructions have.
+pub fn has(op: BinaryOp) -> bool {
+    matches!(op, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max)
+}
+
+/// The negation, or the absolute value, of both halves.
+pub fn sign(b: &mut Builder, op: UnaryOp, x: Operand) -> Operand {
+    let (op, mask) = match op {
+        UnaryOp::Neg => (ScalarOp::XorB32, 0x8000_8000),
+        _ => (ScalarOp::AndB32, 0x7fff_7fff),
+    };
+    b.scalar(op, &[x, Operand::Imm(mask)])
+}
+
+/// An operator that packed instructions have, on both halves.
+pub fn binary(b: &mut Builder, (arch, dtype): (Arch, DType), op: BinaryOp, [x, y]: [Operand; 2]) -> Operand {
     use ScalarOp::*;
     let [half, bfloat] = match op {
         BinaryOp::Add => [AddF16x2, AddBF16x2],
@@ -105,10 +119,51 @@ fn binary(b: &mut Builder, arch: Arch, dtype: DType, op: BinaryOp, x: Operand, y
     }
 }
 
+/// A product and a sum of both halves, rounded once.
+pub fn fma(b: &mut Builder, dtype: DType, operands: &[Operand]) -> Operand {
+    let op = if dtype == DType::F16 { ScalarOp::FmaF16x2 } else { ScalarOp::FmaBF16x2 };
+    b.scalar(op, operands)
+}
+
+/// The half of a word that begins at a bit, 0 or 16, as the lower one.
+pub fn half(b: &mut Builder, word: Operand, shift: u32) -> Operand {
+    match shift {
+        0 => b.scalar(ScalarOp::AndB32, &[word, Operand::Imm(0xffff)]),
+        _ => b.scalar(ScalarOp::ShrU32, &[word, Operand::Imm(u64::from(shift))]),
+    }
+}
+
+/// A function of a value in the lower half of a word, in packed arithmetic: where there is no instruction, that of `f32`, rounded.
+pub fn unary(b: &mut Builder, op: UnaryOp, compute: Compute, x: Operand) -> Operand {
+    if matches!(op, UnaryOp::Neg | UnaryOp::Abs) {
+        return sign(b, op, x);
+    }
+    let single = convert(b, compute, Compute::F32, x);
+    let single = elementwise::unary(b, op, Compute::F32, single);
+    convert(b, Compute::F32, compute, single)
+}
+
+/// An operator on values in the lower halves of words, in packed arithmetic: where there is no instruction, that of `f32`, rounded. Comparisons are those
+/// of `f32`.
+pub fn operator(
+    b: &mut Builder,
+    arch: Arch,
+    op: BinaryOp,
+    compute: Compute,
+    operands: [Operand; 2],
+) -> Operand {
+    if has(op) {
+        return binary(b, (arch, compute.dtype()), op, operands);
+    }
+    let singles = operands.map(|x| convert(b, compute, Compute::F32, x));
+    let found = elementwise::binary(b, op, Compute::F32, singles);
+    if op.compares() { found } else { convert(b, Compute::F32, compute, found) }
+}
+
 #[cfg(test)]
 mod tests {
     use tilewright_synth::cast;
-    use tilewright_tile::{Compute, Expr};
+    use tilewright_tile::Expr;
 
     use super::*;
     use crate::elements::Into;

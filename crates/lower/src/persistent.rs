@@ -4,7 +4,7 @@ use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
 use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::rasterization::{self, Arithmetic};
-use tilewright_tile::{Diagnostic, Expr, Origin, SymbolId};
+use tilewright_tile::{Diagnostic, Expr, Origin, ParamId, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, int};
@@ -48,18 +48,26 @@ impl Arithmetic for Emit<'_> {
 }
 
 impl Lower<'_> {
-    /// `for (row, col) previous (i, j) in tiles(rows, cols, order)`.
+    /// `for (row, col) previous (i, j) in tiles(rows, cols, order, dynamic = counter)`.
     pub(crate) fn tiles(
         &mut self,
         counters: [SymbolId; 2],
         previous: Option<[SymbolId; 2]>,
         (rows, cols): (&Expr, &Expr),
-        order: &TileOrder,
+        (order, dynamic): (&TileOrder, Option<ParamId>),
         body: &[Stmt],
+        span: Origin,
     ) -> Result<(), Diagnostic> {
         let cluster = i64::from(self.verified.cluster());
         let (rows, cols) = (self.expr(rows), self.expr(cols));
         let tiles = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
+        let count = match order {
+            TileOrder::Listed { table } => {
+                let extent = self.verified.buffer_shape(*table).first().cloned();
+                self.expr(&extent.unwrap_or(Expr::Int(0)))
+            }
+            TileOrder::Grouped { .. } | TileOrder::Hilbert { .. } => tiles,
+        };
         let block = Operand::Value(self.b.special(Special::BlockIndex(0)));
         let first = scalar::divide(self.b, block, cluster);
         let grid = self.verified.grid.first().cloned().unwrap_or(Expr::Int(1));
@@ -76,8 +84,21 @@ impl Lower<'_> {
                 self.b.write(*reg, extent);
             }
         }
-        self.in_loop([first, tiles, step], |lower, counter| {
-            let (r, c) = rasterization::tile(&mut Emit(lower.b), order, counter.into(), rows, cols);
+        let queue = match dynamic {
+            Some(counter) => Some(self.begin_queue(counter, count, step, span)?),
+            None => None,
+        };
+        let bounds =
+            if queue.is_some() { [int(0), int(i64::from(i32::MAX)), int(1)] } else { [first, count, step] };
+        self.in_loop(bounds, |lower, counter| {
+            let mut number = Operand::Value(counter);
+            if let Some(queue) = &queue {
+                number = lower.next_number(queue);
+            }
+            if let TileOrder::Listed { table } = order {
+                number = lower.listed_number(*table, number, tiles);
+            }
+            let (r, c) = rasterization::tile(&mut Emit(lower.b), order, number, rows, cols);
             lower.symbols.extend(counters.into_iter().zip([r, c]));
             lower.read_previous_tile(previous);
             lower.loops += 1;
@@ -87,11 +108,24 @@ impl Lower<'_> {
             for (reg, current) in regs.into_iter().zip([r, c]) {
                 lower.b.write(reg, current);
             }
+            if let Some(queue) = &queue {
+                lower.hand_number(queue);
+            }
             for counter in counters.iter().chain(previous.iter().flatten()) {
                 lower.symbols.remove(counter);
             }
             result
         })
+    }
+
+    /// The number of the tile at a place of a list; `tiles` where it is that of none.
+    fn listed_number(&mut self, table: ParamId, at: Operand, tiles: Operand) -> Operand {
+        let symbols = &self.symbols;
+        let number = scalar::listed(self.b, self.divisibility, &|id| symbols[&id], table, at);
+        let above = self.b.scalar(ScalarOp::GeI32, &[number, int(0)]);
+        let below = self.b.scalar(ScalarOp::LtI32, &[number, tiles]);
+        let inside = self.b.scalar(ScalarOp::AndPred, &[above, below]);
+        self.b.scalar(ScalarOp::Select, &[number, tiles, inside])
     }
 
     /// `drain`, after the loop over tiles whose last it knows.

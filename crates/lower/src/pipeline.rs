@@ -17,7 +17,8 @@ use crate::scalar::{self, add, condition, int, value, warp_index};
 /// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
 pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
     let reductions = || plan.roles.iter().filter_map(|role| role.cluster_reduce);
-    if plan.pipelines.is_empty() && reductions().next().is_none() {
+    let queues = || plan.tiles.values().filter_map(|queue| Some((queue, queue.slot.barriers?)));
+    if plan.pipelines.is_empty() && reductions().next().is_none() && queues().next().is_none() {
         return;
     }
     b.set_origin("the barriers of pipelines");
@@ -34,6 +35,14 @@ pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
                     for (at, count) in
                         [(pipeline.barriers, pipeline.full_arrivals), (empty, pipeline.empty_arrivals)]
                     {
+                        let address = Address { base, offset: (at + 8 * stage) as i32 };
+                        b.mbarrier(MbarrierOp::Init, address, int(i64::from(count)));
+                    }
+                }
+            }
+            for (queue, barriers) in queues() {
+                for stage in 0..queue.slot.stages {
+                    for (at, count) in [(barriers, 1), (barriers + 8 * queue.slot.stages, queue.readers)] {
                         let address = Address { base, offset: (at + 8 * stage) as i32 };
                         b.mbarrier(MbarrierOp::Init, address, int(i64::from(count)));
                     }

@@ -225,6 +225,43 @@ pub fn holds(
     }
 }
 
+/// The bytes of so many steps of a stride in elements of 32 bits.
+fn words(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    at: Operand,
+    stride: &Expr,
+) -> Operand {
+    match self::stride(b, divisibility, symbol, stride) {
+        Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
+            b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
+        }
+        stride => {
+            let elements = product(b, at, stride);
+            b.scalar(ScalarOp::ShlB64, &[elements, int(2)])
+        }
+    }
+}
+
+/// The element of a table of one mode at an index that lies within it.
+pub fn listed(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    table: ParamId,
+    at: Operand,
+) -> Operand {
+    let row = thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4);
+    let (Some(row), Some(stride)) = (row, divisibility.program().strides(table).first()) else {
+        return int(0);
+    };
+    let offset = words(b, divisibility, symbol, at, stride);
+    let pointer = Operand::Value(b.param(table.0));
+    let base = b.scalar(ScalarOp::AddI64, &[pointer, offset]);
+    b.lookup(row, Address { base, offset: 0 }, None)
+}
+
 /// An element of a tensor that the kernel does not write, at one index a mode: 0 where one is outside.
 fn element(
     b: &mut Builder,
@@ -233,9 +270,22 @@ fn element(
     param: ParamId,
     index: &[Expr],
 ) -> Operand {
+    let Some(row) = thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4) else { return int(0) };
+    let (address, guard) = word(b, divisibility, symbol, param, index);
+    let guard = predicate(b, guard);
+    b.lookup(row, address, guard)
+}
+
+/// The address of a word of a parameter of 32-bit elements, and the condition that the index lies within it, where that is not known.
+pub fn word(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    param: ParamId,
+    index: &[Expr],
+) -> (Address, Option<Operand>) {
     let verified = divisibility.program();
     let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
-    let Some(row) = thread_copy(Memory::Global, Memory::Register, Scope::Cta, 4) else { return int(0) };
     let mut guard = None;
     let mut place = None;
     for ((index, extent), stride) in index.iter().zip(shape).zip(strides) {
@@ -249,15 +299,7 @@ fn element(
             let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
             guard = Some(both(b, guard, above));
         }
-        let offset = match self::stride(b, divisibility, symbol, stride) {
-            Stride::Narrow(Operand::Imm(stride)) if stride < 1 << 28 => {
-                b.scalar(ScalarOp::MulWide, &[at, int(4 * stride as i64)])
-            }
-            stride => {
-                let elements = product(b, at, stride);
-                b.scalar(ScalarOp::ShlB64, &[elements, int(2)])
-            }
-        };
+        let offset = words(b, divisibility, symbol, at, stride);
         place = Some(match place {
             None => offset,
             Some(before) => b.scalar(ScalarOp::AddI64, &[before, offset]),
@@ -268,8 +310,7 @@ fn element(
         None => pointer,
         Some(place) => b.scalar(ScalarOp::AddI64, &[pointer, place]),
     };
-    let guard = predicate(b, guard);
-    b.lookup(row, Address { base, offset: 0 }, guard)
+    (Address { base, offset: 0 }, guard)
 }
 
 /// A factor of an offset into a buffer: offsets may need 64 bits where coordinates do not.

@@ -6,19 +6,33 @@
 
 use std::collections::HashMap;
 
-use tilewright_synth::{Call, StmtPlan, Synthesis, solve};
+use tilewright_synth::{Call, StmtPlan, Synthesis, moves, statements};
 use tilewright_tile::TensorId;
 use tilewright_tile::core::{Program, StmtKind};
 
 /// For each tensor, for each value, the number of the first instruction of a product that takes it.
 pub struct FirstUse(HashMap<TensorId, Vec<u32>>);
 
+/// The numbers that belong to a result's values, by the operand's values, whose order a cast may change.
+fn by_operand(synthesis: &Synthesis, (dst, src): (TensorId, TensorId), of: &[u32]) -> Vec<u32> {
+    let order = match (synthesis.register(src), synthesis.register(dst)) {
+        (Some(from), Some(to)) if !from.same_function(to) => moves(from, to, 1),
+        _ => None,
+    };
+    let Some(order) = order else { return of.to_vec() };
+    let mut used = vec![u32::MAX; of.len()];
+    for (source, value) in order {
+        used[source as usize] = of[value as usize];
+    }
+    used
+}
+
 impl FirstUse {
     /// The first uses of the operands of matrix products, and of the tensors that they are computed from value by value.
     pub fn of(verified: &Program, synthesis: &Synthesis) -> FirstUse {
         let mut first: HashMap<TensorId, Vec<u32>> = HashMap::new();
         let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
-        let statements = solve::statements(verified);
+        let statements = statements(verified);
         for (stmt, _) in &statements {
             let (StmtKind::Gemm { a, b, .. }, Some(StmtPlan::Gemm(plan))) =
                 (&stmt.kind, synthesis.statements.get(stmt.id))
@@ -44,7 +58,8 @@ impl FirstUse {
             let Some(of) = first.get(&dst).cloned() else { continue };
             for src in sources {
                 if src != dst && count(src) == of.len() {
-                    first.entry(src).or_insert_with(|| of.clone());
+                    let used = by_operand(synthesis, (dst, src), &of);
+                    first.entry(src).or_insert(used);
                 }
             }
         }

@@ -21,18 +21,18 @@ impl Lower<'_> {
             .synthesis
             .shared(reference.tensor)
             .ok_or_else(|| internal(span, "a shared tensor without a layout"))?;
-        let bytes = i64::from(tile.dtype.bits() / 8);
+        let bytes = |elements: i64| elements * i64::from(tile.dtype.bits()) / 8;
         let unit = if coarse { 16 } else { 1 };
         let mut constant = i64::from(self.memory.offsets[reference.tensor.0 as usize]);
         let mut dynamic: Option<Operand> = None;
         for (mode, index) in &tile.fixed {
             let mode = layout.layout.mode(*mode).map_err(|_| internal(span, "a mode that is not there"))?;
             if let Some(index) = index.as_int() {
-                constant += mode.eval(index) * bytes;
+                constant += bytes(mode.eval(index));
                 continue;
             }
             let scaled: Vec<(i64, i64)> =
-                mode.leaves().into_iter().map(|(e, s)| (e, s * bytes / unit)).collect();
+                mode.leaves().into_iter().map(|(e, s)| (e, bytes(s) / unit)).collect();
             let scaled = tilewright_layout::Layout::from_leaves(&scaled)
                 .map_err(|_| internal(span, "a stage that is too far away"))?;
             let index = self.coord(index, span)?;

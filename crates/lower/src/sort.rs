@@ -3,18 +3,19 @@
 //! Elements are compared by keys: integers in the order that is asked for, a NaN the last. What goes along with them is compared by the
 //! coordinate that it had where keys are equal, so that what is equal keeps its order.
 
-use tilewright_machine::{DType, Memory, ScalarOp, Scope, ShuffleMode, thread_copy};
+use std::ops::Range;
+
+use tilewright_machine::{Memory, RegType, ScalarOp, Scope, ShuffleMode, registers_of, thread_copy};
 use tilewright_simt::{Address, Operand, Reg};
 use tilewright_synth::along::{Exchange, Place};
 use tilewright_synth::sort::SortPlan;
 use tilewright_tile::{Diagnostic, Origin, TensorId};
 
-use crate::arg::INFINITY;
 use crate::bits::bit;
 use crate::context::{Lower, internal};
 use crate::elements;
 use crate::scalar::{self, add, int};
-use crate::scan::Item;
+use crate::scan::{Item, computed};
 
 /// A condition on the coordinate of a value: known, or one of the thread's.
 #[derive(Clone, Copy)]
@@ -37,23 +38,28 @@ impl Lower<'_> {
         let mut rows = self.items_to_sort(src, carried, descending, plan)?;
         for size in 1..=plan.bits.len() {
             for step in (0..size).rev() {
-                self.compare(plan, &mut rows, step, size, span)?;
+                self.compare((plan, computed(dtype)), &mut rows, step, size, span)?;
             }
         }
-        let place = |rows: &[Vec<Item>], word: usize, count: usize| {
-            let mut ordered = vec![int(0); count];
+        let place = |rows: &[Vec<Item>], words: Range<usize>, count: usize| {
+            let mut ordered = vec![vec![int(0); words.len()]; count];
             for (row, items) in plan.along.rows.iter().zip(rows) {
-                row.iter().zip(items).for_each(|(value, item)| ordered[*value as usize] = item[word]);
+                for (value, item) in row.iter().zip(items) {
+                    ordered[*value as usize] = item[words.clone()].to_vec();
+                }
             }
             ordered
         };
-        let keys = place(&rows, 0, self.count(dst)? as usize);
+        let key = registers_of(dtype.bits()) as usize;
+        let keys = place(&rows, 0..key, self.count(dst)? as usize);
         let elements: Vec<Operand> =
-            keys.into_iter().map(|key| self.element_in_order(key, dtype, descending)).collect();
+            keys.into_iter().map(|key| self.element_of(&key, dtype, descending)).collect();
         let to = self.array(dst)?;
         self.write_reduced(to, dtype, true, &elements);
         if let Some([result, _]) = carried {
-            let values = place(&rows, 2, self.count(result)? as usize);
+            let values = place(&rows, key + 1..plan.words as usize, self.count(result)? as usize);
+            let values: Vec<Operand> =
+                values.into_iter().map(|words| elements::of_words(self.b, &words)).collect();
             let (to, dtype) = (self.array(result)?, self.verified.tensor(result).dtype);
             self.write_reduced(to, dtype, true, &values);
         }
@@ -79,40 +85,18 @@ impl Lower<'_> {
         for row in &plan.along.rows {
             let mut items = Vec::new();
             for (value, at) in row.iter().zip(&plan.along.offsets) {
-                let element = self.read_word(from, *value, dtype);
-                let mut item = vec![self.key_in_order(element, dtype, descending)];
+                let element = elements::read(self.b, from, *value, dtype);
+                // A NaN is the last.
+                let mut item = self.key_of(element, dtype, descending, [i64::from(i32::MAX), i64::MAX]);
                 if let Some((array, dtype)) = with {
                     item.push(add(self.b, first, int(*at)));
-                    item.push(self.read_word(array, *value, dtype));
+                    item.extend(elements::read_words_of(self.b, array, *value, dtype));
                 }
                 items.push(item);
             }
             rows.push(items);
         }
         Ok(rows)
-    }
-
-    fn read_word(&mut self, array: tilewright_simt::ArrayId, value: u32, dtype: DType) -> Operand {
-        let read = if dtype.is_float() { elements::read_f32 } else { elements::read_i32 };
-        read(self.b, array, value, dtype)
-    }
-
-    /// The key of an element: a signed integer, the first in order the least.
-    fn key_in_order(&mut self, element: Operand, dtype: DType, descending: bool) -> Operand {
-        let ordered = self.in_order(element, dtype);
-        let key = if descending { self.b.scalar(ScalarOp::XorB32, &[ordered, int(-1)]) } else { ordered };
-        if !dtype.is_float() {
-            return key;
-        }
-        let size = self.b.scalar(ScalarOp::AndB32, &[element, int(0x7fff_ffff)]);
-        let nan = self.b.scalar(ScalarOp::LtI32, &[int(INFINITY), size]);
-        self.b.scalar(ScalarOp::Select, &[int(i64::from(i32::MAX)), key, nan])
-    }
-
-    /// The element of a key.
-    fn element_in_order(&mut self, key: Operand, dtype: DType, descending: bool) -> Operand {
-        let ordered = if descending { self.b.scalar(ScalarOp::XorB32, &[key, int(-1)]) } else { key };
-        self.in_order(ordered, dtype)
     }
 
     /// A bit of the coordinate of a row's value of this number.
@@ -142,10 +126,10 @@ impl Lower<'_> {
     }
 
     /// True if the first item comes before the second.
-    fn comes_first(&mut self, first: &Item, second: &Item) -> Operand {
-        let less = self.b.scalar(ScalarOp::LtI32, &[first[0], second[0]]);
-        let (Some(x), Some(y)) = (first.get(1), second.get(1)) else { return less };
-        let equal = self.b.scalar(ScalarOp::EqI32, &[first[0], second[0]]);
+    fn comes_first(&mut self, key: RegType, first: &Item, second: &Item) -> Operand {
+        let words = if key == RegType::B64 { 2 } else { 1 };
+        let (less, equal) = self.ordered(key, &first[..words], &second[..words]);
+        let (Some(x), Some(y)) = (first.get(words), second.get(words)) else { return less };
         let before = self.b.scalar(ScalarOp::LtI32, &[*x, *y]);
         let both = self.b.scalar(ScalarOp::AndPred, &[equal, before]);
         self.b.scalar(ScalarOp::XorPred, &[less, both])
@@ -154,7 +138,7 @@ impl Lower<'_> {
     /// One step of the network: elements whose coordinates differ in bit `step` are compared, in the order that bit `size` says.
     fn compare(
         &mut self,
-        plan: &SortPlan,
+        (plan, key): (&SortPlan, RegType),
         rows: &mut [Vec<Item>],
         step: usize,
         size: usize,
@@ -165,7 +149,7 @@ impl Lower<'_> {
                 for low in (0..row.len()).filter(|value| value >> k & 1 == 0) {
                     let high = low | 1 << k;
                     let down = self.coordinate_bit(plan, size, low);
-                    let swap = self.comes_first(&row[high], &row[low]);
+                    let swap = self.comes_first(key, &row[high], &row[low]);
                     let swap = self.turned(swap, down);
                     let (x, y) = (row[low].clone(), row[high].clone());
                     row[low] = self.chosen(swap, &y, &x);
@@ -191,7 +175,7 @@ impl Lower<'_> {
                 // The upper one of both takes what comes later, and so does the lower one where the order is turned.
                 let (upper, down) =
                     (self.coordinate_bit(plan, step, value), self.coordinate_bit(plan, size, value));
-                let takes = self.comes_first(&other, item);
+                let takes = self.comes_first(key, &other, item);
                 let takes = self.turned(takes, upper);
                 let takes = self.turned(takes, down);
                 *item = self.chosen(takes, &other, item);

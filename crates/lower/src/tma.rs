@@ -4,7 +4,7 @@ use tilewright_machine::TensorOp;
 use tilewright_simt::{Address, Op, Operand, Special, TensorMap};
 use tilewright_synth::TmaPlan;
 use tilewright_tile::core::TensorRef;
-use tilewright_tile::{Diagnostic, Side};
+use tilewright_tile::{Diagnostic, Expr, IntOp, Side};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
@@ -25,17 +25,35 @@ impl Lower<'_> {
         let global = tile.global.ok_or_else(|| internal(span, "a tensor copy without a view"))?;
         let param = self.verified.param(global.param);
         let dims: Vec<usize> = plan.dims.iter().map(|d| *d as usize).collect();
+        let units = |elements: &Expr| match plan.per_unit {
+            1 => elements.clone(),
+            n => Expr::binary(IntOp::Div, elements.clone(), Expr::Int(n)),
+        };
+        // Along the contiguous mode, which is dimension 0, and from one step along the others to the next. That mode may have two dimensions.
+        let along = |k: usize, of: &[Expr]| match plan.span {
+            Some(span) if dims[k] == dims[0] => {
+                let spans = Expr::binary(IntOp::Div, of[dims[k]].clone(), Expr::Int(plan.per_unit * span));
+                if k == 0 { None } else { Some(spans) }
+            }
+            _ if k == 0 => Some(units(&of[dims[0]])),
+            _ => Some(of[dims[k]].clone()),
+        };
+        let extent = |k: usize| along(k, &global.shape).unwrap_or(Expr::Int(plan.span.unwrap_or(1)));
+        let stride = |k: usize| match plan.span {
+            Some(span) if dims[k] == dims[0] => Expr::Int(span),
+            _ => units(&global.strides[dims[k]]),
+        };
         let recipe = MapRecipe {
             param: global.param,
-            extents: dims.iter().map(|d| global.shape[*d].clone()).collect(),
-            strides: dims[1..].iter().map(|d| global.strides[*d].clone()).collect(),
+            extents: (0..dims.len()).map(extent).collect(),
+            strides: (1..dims.len()).map(stride).collect(),
         };
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
         let map = self.maps.index(map, recipe);
         let rank = plan.multicast.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
         let mut base: Vec<Operand> = Vec::new();
-        for (k, dim) in dims.iter().enumerate() {
-            let mut at = self.expr(&global.base[*dim]);
+        for k in 0..dims.len() {
+            let mut at = self.expr(&along(k, &global.base).unwrap_or(Expr::Int(0)));
             if let (Some(share), Some(rank)) = (plan.multicast.filter(|s| s.dim == k), rank) {
                 let own = scalar::scale(self.b, rank, share.step);
                 at = add(self.b, at, own);

@@ -123,7 +123,9 @@ impl Lower<'_> {
         let stmt = rest.iter().find(|s| touches(s, tensor))?;
         match &stmt.kind {
             StmtKind::GemmAsync { c, a, .. } if *c == tensor && a.tensor != tensor => Some(false),
-            StmtKind::For { lo, hi, condition: None, body, .. } if self.divisibility.has_round(lo, hi) => {
+            StmtKind::For { lo, hi, condition: None, body, .. }
+                if self.divisibility.has_round(lo, hi) && !stmt.kind.may_break() =>
+            {
                 self.next_is_product(tensor, body).map(|_| true)
             }
             StmtKind::Stage { body, .. } => self.next_is_product(tensor, body),

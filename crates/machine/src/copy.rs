@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use tilewright_layout::Layout;
 
 use crate::arch::{Arch, Memory};
+use crate::atomic::AtomicOp;
 use crate::features::{Feature, Features};
 use crate::red::Reduction;
 
@@ -32,6 +33,8 @@ pub enum CopyKind {
     },
     /// Each thread combines its own elements with those in memory, each as one step, and gets nothing back (`red`).
     Reduction(Reduction),
+    /// Each thread changes one element of memory as one step and gets what was there (`atom`).
+    Atomic(AtomicOp),
 }
 
 /// Blocks whose shared memory an instruction reaches.

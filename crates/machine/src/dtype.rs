@@ -7,9 +7,15 @@ use std::str::FromStr;
 
 use half::{bf16, f16};
 
-/// Elements of `bits` bits in a 32-bit register. No element has more than 32 bits: one that had would have to lie in several registers.
+/// Elements of `bits` bits in a 32-bit register, or 1 where an element lies in several ([`registers_of`]).
 pub const fn per_register(bits: u32) -> u32 {
-    32 / bits
+    if bits > 32 { 1 } else { 32 / bits }
+}
+
+/// The 32-bit registers that an element of `bits` bits lies in, the lowest bits in the first; 1 where several elements share one
+/// ([`per_register`]).
+pub const fn registers_of(bits: u32) -> u32 {
+    bits.div_ceil(32)
 }
 
 /// The type of one tensor element.
@@ -21,6 +27,8 @@ pub enum DType {
     BF16,
     /// IEEE binary32.
     F32,
+    /// IEEE binary64.
+    F64,
     /// 8-bit float of 4 exponent and 3 mantissa bits: no infinities, one NaN a sign, up to 448 (`float8_e4m3fn`).
     E4M3,
     /// 8-bit float of 5 exponent and 2 mantissa bits: the upper half of an IEEE binary16.
@@ -33,8 +41,12 @@ pub enum DType {
     I4,
     /// Signed 8-bit integer.
     I8,
+    /// Signed 16-bit integer.
+    I16,
     /// Signed 32-bit integer.
     I32,
+    /// Signed 64-bit integer.
+    I64,
     /// Unsigned 1-bit integer.
     U1,
     /// Unsigned 2-bit integer.
@@ -43,30 +55,39 @@ pub enum DType {
     U4,
     /// Unsigned 8-bit integer.
     U8,
+    /// Unsigned 16-bit integer.
+    U16,
     /// Unsigned 32-bit integer.
     U32,
+    /// Unsigned 64-bit integer.
+    U64,
     /// A truth value in a byte: 1, or 0; any other byte that memory holds is true, too.
     Bool,
 }
 
 impl DType {
     /// Every element type, in the order in which messages list them.
-    pub const ALL: [DType; 16] = [
+    pub const ALL: [DType; 21] = [
         DType::F16,
         DType::BF16,
         DType::F32,
+        DType::F64,
         DType::E4M3,
         DType::E5M2,
         DType::I1,
         DType::I2,
         DType::I4,
         DType::I8,
+        DType::I16,
         DType::I32,
+        DType::I64,
         DType::U1,
         DType::U2,
         DType::U4,
         DType::U8,
+        DType::U16,
         DType::U32,
+        DType::U64,
         DType::Bool,
     ];
 
@@ -76,18 +97,23 @@ impl DType {
             DType::F16 => "f16",
             DType::BF16 => "bf16",
             DType::F32 => "f32",
+            DType::F64 => "f64",
             DType::E4M3 => "e4m3",
             DType::E5M2 => "e5m2",
             DType::I1 => "i1",
             DType::I2 => "i2",
             DType::I4 => "i4",
             DType::I8 => "i8",
+            DType::I16 => "i16",
             DType::I32 => "i32",
+            DType::I64 => "i64",
             DType::U1 => "u1",
             DType::U2 => "u2",
             DType::U4 => "u4",
             DType::U8 => "u8",
+            DType::U16 => "u16",
             DType::U32 => "u32",
+            DType::U64 => "u64",
             DType::Bool => "bool",
         }
     }
@@ -99,8 +125,9 @@ impl DType {
             DType::I2 | DType::U2 => 2,
             DType::I4 | DType::U4 => 4,
             DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 | DType::Bool => 8,
-            DType::F16 | DType::BF16 => 16,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 16,
             DType::F32 | DType::I32 | DType::U32 => 32,
+            DType::F64 | DType::I64 | DType::U64 => 64,
         }
     }
 
@@ -119,26 +146,52 @@ impl DType {
 
     /// True for a floating-point type.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::E4M3 | DType::E5M2)
+        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::E4M3 | DType::E5M2)
+    }
+
+    /// True for an integer type whose numbers an `f64` does not all hold: `i64` and `u64`.
+    pub fn is_wide_integer(self) -> bool {
+        matches!(self, DType::I64 | DType::U64)
+    }
+
+    /// True for a signed integer type.
+    pub fn is_signed(self) -> bool {
+        use DType::{I1, I2, I4, I8, I16, I32, I64};
+        matches!(self, I1 | I2 | I4 | I8 | I16 | I32 | I64)
     }
 
     /// The smallest and the largest value of an integer type.
-    pub fn range(self) -> Option<(i64, i64)> {
-        match self {
-            DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
-                let half = 1i64 << (self.bits() - 1);
-                Some((-half, half - 1))
-            }
-            DType::U1 | DType::U2 | DType::U4 | DType::U8 | DType::U32 => Some((0, (1 << self.bits()) - 1)),
-            _ => None,
+    pub fn range(self) -> Option<(i128, i128)> {
+        let unsigned = !self.is_float() && self != DType::Bool;
+        if self.is_signed() {
+            let half = 1i128 << (self.bits() - 1);
+            Some((-half, half - 1))
+        } else {
+            unsigned.then(|| (0, (1 << self.bits()) - 1))
+        }
+    }
+
+    /// The bits of an element of type `i64` or `u64`, or of a narrower integer type, for an integer: modulo 2ⁿ, zero-extended.
+    pub fn encode_integer(self, x: i128) -> u64 {
+        x as u64 & (u64::MAX >> (64 - self.bits()))
+    }
+
+    /// The integer that the low [`bits`](DType::bits) of `bits` are in an integer type; in another type those bits.
+    pub fn decode_integer(self, bits: u64) -> i128 {
+        let above = 64 - self.bits();
+        if self.is_signed() {
+            i128::from((bits << above) as i64 >> above)
+        } else {
+            i128::from(bits << above >> above)
         }
     }
 
     /// Rounds `x` to this type and returns its bits, zero-extended. Floats go to nearest even; 8-bit floats saturate at
     /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. Integers go to nearest
     /// even and saturate, NaN to 0.
-    pub fn encode(self, x: f64) -> u32 {
-        match self {
+    pub fn encode(self, x: f64) -> u64 {
+        u64::from(match self {
+            DType::F64 => return x.to_bits(),
             DType::F16 => u32::from(f16::from_f64(sticky(x)).to_bits()),
             DType::BF16 => u32::from(bf16::from_f64(sticky(x)).to_bits()),
             DType::F32 => (x as f32).to_bits(),
@@ -147,15 +200,18 @@ impl DType {
             DType::Bool => u32::from(x != 0.0),
             _ => {
                 let (low, high) = self.range().unwrap_or((0, 0));
-                let rounded = (x.round_ties_even() as i64).clamp(low, high);
-                rounded as u32 & (u32::MAX >> (32 - self.bits()))
+                return self.encode_integer((x.round_ties_even() as i128).clamp(low, high));
             }
-        }
+        })
     }
 
-    /// The value of the low [`bits`](DType::bits) of `bits`, exactly.
-    pub fn decode(self, bits: u32) -> f64 {
+    /// The value of the low [`bits`](DType::bits) of `bits`: exactly, but for integers of 64 bits, of which it is the nearest number
+    /// ([`decode_integer`](DType::decode_integer) is exact).
+    pub fn decode(self, bits: impl Into<u64>) -> f64 {
+        let wide: u64 = bits.into();
+        let bits = wide as u32;
         match self {
+            DType::F64 => f64::from_bits(wide),
             DType::F16 => f16::from_bits(bits as u16).to_f64(),
             DType::BF16 => bf16::from_bits(bits as u16).to_f64(),
             DType::F32 => f64::from(f32::from_bits(bits)),
@@ -170,12 +226,7 @@ impl DType {
             }
             DType::E5M2 => f16::from_bits((bits as u8 as u16) << 8).to_f64(),
             DType::Bool => f64::from(u8::from(bits & 0xff != 0)),
-            DType::U32 => f64::from(bits),
-            DType::U1 | DType::U2 | DType::U4 | DType::U8 => f64::from(bits & ((1 << self.bits()) - 1)),
-            DType::I1 | DType::I2 | DType::I4 | DType::I8 | DType::I32 => {
-                let above = 32 - self.bits();
-                f64::from((bits << above) as i32 >> above)
-            }
+            _ => self.decode_integer(wide) as f64,
         }
     }
 
@@ -185,6 +236,7 @@ impl DType {
             DType::F16 => 2f64.powi(-11),
             DType::BF16 => 2f64.powi(-8),
             DType::F32 => 2f64.powi(-24),
+            DType::F64 => 2f64.powi(-53),
             DType::E4M3 => 2f64.powi(-4),
             DType::E5M2 => 2f64.powi(-3),
             _ => 0.0,
@@ -238,7 +290,7 @@ mod tests {
     #[test]
     fn encode_is_the_inverse_of_decode_on_every_small_type() {
         for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32 && *t != DType::Bool) {
-            for bits in 0..(1u32 << dtype.bits()) {
+            for bits in 0..(1u64 << dtype.bits()) {
                 let value = dtype.decode(bits);
                 if dtype == DType::E5M2 && value.is_infinite() {
                     assert_eq!(dtype.decode(dtype.encode(value)), 57344f64.copysign(value));
@@ -275,11 +327,11 @@ mod tests {
             [(DType::E4M3, table(16, 8, 7), 448.0), (DType::E5M2, table(32, 4, 15), 57344.0)]
         {
             for (bits, expected) in table.iter().enumerate() {
-                let found = dtype.decode(bits as u32);
+                let found = dtype.decode(bits as u64);
                 assert!(found == *expected || found.is_nan() && expected.is_nan(), "{dtype} {bits:#x}");
             }
             // Every number between neighbours rounds to the nearer one, a tie to the even one.
-            let finite: Vec<(u32, f64)> = (0..128u32)
+            let finite: Vec<(u64, f64)> = (0..128u64)
                 .map(|bits| (bits, table[bits as usize]))
                 .filter(|(_, value)| value.is_finite())
                 .collect();
@@ -299,7 +351,7 @@ mod tests {
                 assert_eq!(dtype.decode(dtype.encode(-x)), -most);
             }
             assert_eq!(dtype.encode(f64::NAN), 0x7f);
-            assert!(dtype.decode(0x7f).is_nan());
+            assert!(dtype.decode(0x7fu32).is_nan());
             assert_eq!((dtype.encode(5e-324), dtype.encode(-5e-324)), (0, 0x80));
         }
     }
@@ -316,7 +368,7 @@ mod tests {
         ];
         for (dtype, low, high) in ranges {
             assert_eq!(dtype.range(), Some((low, high)));
-            for x in -20..=20i64 {
+            for x in -20..=20i128 {
                 let found = dtype.decode(dtype.encode(x as f64));
                 assert_eq!(found, x.clamp(low, high) as f64, "{dtype} {x}");
             }
@@ -344,6 +396,21 @@ mod tests {
         assert_eq!(DType::U8.encode(-3.0), 0);
         assert_eq!(DType::I32.encode(2.5), 2);
         assert_eq!(DType::I32.encode(f64::NAN), 0);
+        assert_eq!(DType::U16.encode(65535.5), 65535);
+        assert_eq!(DType::I64.encode(1e300), i64::MAX as u64);
+        assert_eq!(DType::U64.encode(1e300), u64::MAX);
+        assert_eq!(DType::I64.encode(-2.5), (-2i64).cast_unsigned());
+    }
+
+    #[test]
+    fn integers_of_64_bits_are_exact() {
+        for x in [i64::MIN, -1, 0, 1, (1 << 53) + 1, i64::MAX] {
+            assert_eq!(DType::I64.decode_integer(DType::I64.encode_integer(x.into())), x.into());
+            let bits = x.cast_unsigned();
+            assert_eq!(DType::U64.decode_integer(DType::U64.encode_integer(bits.into())), bits.into());
+        }
+        assert_eq!(DType::I16.decode_integer(0x1_8000), -32768);
+        assert_eq!(DType::F64.decode(DType::F64.encode(0.1)), 0.1);
     }
 
     #[test]

@@ -56,28 +56,25 @@ impl ScalarOp {
     /// 9.7.3.20 (`lg2`), 9.7.3.21 (`ex2`) and 9.7.3.8 (`div.approx`). The
     /// simulator's own results are within a unit in the last place.
     pub fn error(self) -> Option<ErrorBound> {
-        // A subnormal result is rounded to a multiple of 2⁻¹⁴⁹, and is the square of a result of half the argument.
-        let subnormal = 2f64.powi(-147);
         // The least normal number, below which `.ftz` gives 0.
         let flushed = 2f64.powi(-126);
         match self {
-            ScalarOp::Ex2F32 => {
-                Some(ErrorBound { absolute: subnormal, ..ErrorBound::relative(2f64.powf(-22.5)) })
-            }
             ScalarOp::Ex2FtzF32 => {
                 Some(ErrorBound { absolute: flushed, ..ErrorBound::relative(2f64.powf(-22.5)) })
             }
             ScalarOp::RcpFtzF32 => {
                 Some(ErrorBound { absolute: flushed, ..ErrorBound::relative(2f64.powi(-23)) })
             }
-            ScalarOp::RsqrtF32 => Some(ErrorBound::relative(2f64.powf(-22.9))),
-            ScalarOp::Lg2F32 => {
+            ScalarOp::RsqrtF32 | ScalarOp::RsqrtFtzF32 => Some(ErrorBound::relative(2f64.powf(-22.9))),
+            ScalarOp::Lg2F32 | ScalarOp::Lg2FtzF32 => {
                 Some(ErrorBound { absolute: 2f64.powf(-22.6), ..ErrorBound::relative(2f64.powi(-22)) })
             }
             ScalarOp::SinF32 | ScalarOp::CosF32 => {
                 Some(ErrorBound { absolute: 2f64.powf(-20.5), ..ErrorBound::relative(0.0) })
             }
-            ScalarOp::DivApproxF32 => Some(ErrorBound::relative(2f64.powi(-22))),
+            ScalarOp::DivApproxFtzF32 => {
+                Some(ErrorBound { absolute: flushed, ..ErrorBound::relative(2f64.powi(-22)) })
+            }
             _ => None,
         }
     }

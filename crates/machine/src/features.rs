@@ -34,11 +34,13 @@ pub enum Feature {
     Wgmma,
     /// `red` of `bf16`, and of vectors in global memory.
     VectorReduction,
+    /// `mma` of `f64` with 16 rows (those with 8 are older).
+    TallF64Products,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 12] = [
+    pub const ALL: [Feature; 13] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -51,6 +53,7 @@ impl Feature {
         Feature::SetMaxRegisters,
         Feature::Wgmma,
         Feature::VectorReduction,
+        Feature::TallF64Products,
     ];
 
     /// The name in messages.
@@ -68,6 +71,7 @@ impl Feature {
             Feature::SetMaxRegisters => "setmaxnreg",
             Feature::Wgmma => "wgmma",
             Feature::VectorReduction => "vector reductions",
+            Feature::TallF64Products => "f64 products of 16 rows",
         }
     }
 }

@@ -3,36 +3,47 @@
 //! An instruction is one row: the memories that it connects, the layouts of its operands, the features that it needs, its spelling and
 //! its semantics. [`copy`] and [`mma`] hold the instructions that a warp executes
 //! together, [`wgmma`] and [`tensor`] those of a warpgroup and of the tensor memory accelerator; their layouts map (lane, value) → index in the instruction tile and *are* their semantics. [`scalar`]
-//! holds what one thread does to its own registers; there an evaluation function is the semantics. Synthesis reads
+//! holds what one thread does to its own registers; there an evaluation function is the semantics. [`sync`] holds barriers, fences and
+//! waits. Synthesis reads
 //! layouts and cycles, lowering reads legality, PTX reads spellings, the simulator reads semantics: no second
 //! description exists that could disagree. [`mod@timing`] holds what instructions and chips cost, as tables that can be measured.
 
 pub mod arch;
+mod atomic;
 pub mod banks;
 pub mod copy;
 pub mod dtype;
+pub mod elements;
+pub mod emit;
 pub mod error;
 pub mod features;
 pub mod mma;
 pub mod op;
+pub mod printed;
+mod progress;
 pub mod red;
 pub mod scalar;
+pub mod sync;
 pub mod tensor;
 pub mod timing;
 pub mod wgmma;
 
 pub use arch::{Arch, ArchSpec, Limits, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP};
+pub use atomic::{AtomicOp, AtomicRow, MemoryOrder, Until, atomic, atomic_copy, atomic_rows};
 pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, linear_wavefronts, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows, thread_copy};
-pub use dtype::{DType, UnknownDType, per_register};
+pub use dtype::{DType, UnknownDType, per_register, registers_of};
+pub use elements::{Elements, Number};
+pub use emit::Emit;
 pub use error::ErrorBound;
 pub use features::{Feature, Features};
 pub use mma::{MmaRow, mma_rows, mmas};
 pub use op::{Class, OpKey, Unit, WgmmaKind};
+pub use printed::{PrintLog, Printed, PrintedItem, PrintedTensor};
+pub use progress::Progress;
 pub use red::{RedForm, RedOp, Reduction, reduction_rows, reductions, reductions_anywhere};
-pub use scalar::{
-    MbarrierOp, ProxyFence, RegType, ScalarOp, ScalarRow, ShuffleMode, SyncOp, conversion_needs,
-};
+pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, conversion_needs};
+pub use sync::{MbarrierOp, ProxyFence, SyncOp};
 pub use tensor::{
     BoxShape, BulkOp, CacheHint, InvalidBox, TensorOp, TensorRow, tensor_map_type, tensor_row, tensor_rows,
 };

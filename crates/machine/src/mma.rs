@@ -12,7 +12,7 @@ use tilewright_layout::Layout;
 
 use crate::arch::Arch;
 use crate::dtype::DType;
-use crate::features::Features;
+use crate::features::{Feature, Features};
 
 /// A matrix-product instruction of one warp: `D = A · Bᵀ + C`, with C and D in the same registers.
 #[derive(Clone, PartialEq, Debug)]
@@ -79,8 +79,38 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
     }
 }
 
+/// A product of `f64`: a lane has one element along K of every four. Source: PTX ISA 8.0, sections 9.7.13.4.1 and 9.7.13.4.5 to 9.7.13.4.7.
+fn dmma(name: &'static str, mnemonic: &'static str, [m, k]: [i64; 2], needs: Features) -> MmaRow {
+    let layout =
+        |text: &str| -> Layout { text.parse().expect("the layouts of rows are literals that a test parses") };
+    let fours = k / 4;
+    let (a_tv, b_tv, c_tv) = if m == 8 {
+        ("((4,8),1):((8,1),0)".to_string(), "((4,8),1):((8,1),0)".to_string(), "((4,8),2):((16,1),8)")
+    } else {
+        (
+            format!("((4,8),(2,{fours})):((16,1),(8,64))"),
+            format!("((4,8),{fours}):((8,1),32)"),
+            "((4,8),(2,2)):((32,1),(16,8))",
+        )
+    };
+    MmaRow {
+        name,
+        mnemonic,
+        m,
+        n: 8,
+        k,
+        ab: DType::F64,
+        c: DType::F64,
+        a_tv: layout(&a_tv),
+        b_tv: layout(&b_tv),
+        c_tv: layout(c_tv),
+        needs,
+    }
+}
+
 static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
     use DType::{BF16, F16, F32};
+    let tall = Features::from(Feature::TallF64Products);
     vec![
         mma("mma.m16n8k16.f32.f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, F16, F32),
         mma("mma.m16n8k16.f16.f16", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 16, F16, F16),
@@ -88,6 +118,10 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
         mma("mma.m16n8k8.f32.f16", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", 8, F16, F32),
         mma("mma.m16n8k8.f16.f16", "mma.sync.aligned.m16n8k8.row.col.f16.f16.f16.f16", 8, F16, F16),
         mma("mma.m16n8k8.f32.bf16", "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", 8, BF16, F32),
+        dmma("mma.m16n8k16.f64.f64", "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64", [16, 16], tall),
+        dmma("mma.m16n8k8.f64.f64", "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64", [16, 8], tall),
+        dmma("mma.m16n8k4.f64.f64", "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", [16, 4], tall),
+        dmma("mma.m8n8k4.f64.f64", "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", [8, 4], Features::NONE),
     ]
 });
 
@@ -124,5 +158,7 @@ mod tests {
         assert_eq!(of("mma.m16n8k16.f32.f16"), (4, 2, 4));
         assert_eq!(of("mma.m16n8k16.f16.f16"), (4, 2, 2));
         assert_eq!(of("mma.m16n8k8.f32.bf16"), (2, 1, 4));
+        assert_eq!(of("mma.m8n8k4.f64.f64"), (2, 2, 4));
+        assert_eq!(of("mma.m16n8k16.f64.f64"), (16, 8, 8));
     }
 }

@@ -5,12 +5,14 @@
 
 use std::fmt;
 
-use crate::arch::Arch;
-use crate::copy::{CopyKind, CopyRow, copy_rows, thread_copy};
+use crate::arch::{Arch, Memory};
+use crate::atomic::AtomicRow;
+use crate::copy::{CopyKind, CopyRow, Scope, copy_rows, thread_copy};
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::mma::{MmaRow, mma_rows};
-use crate::scalar::{MbarrierOp, ProxyFence, ScalarOp, ShuffleMode, SyncOp};
+use crate::scalar::{ScalarOp, ShuffleMode};
+use crate::sync::{MbarrierOp, ProxyFence, SyncOp};
 use crate::tensor::{BulkOp, TensorOp};
 use crate::wgmma::WgmmaRow;
 
@@ -217,11 +219,11 @@ impl ScalarOp {
             BfeU32 | BfeS32 => Class::Bfe,
             BfiB32 => Class::Bfi,
             PrmtB32 => Class::Prmt,
-            ExtendI64 => Class::ExtendI64,
+            ExtendI64 | ExtendU64 => Class::ExtendI64,
             MulWide => Class::ImadWide,
-            AddI64 => Class::AddI64,
+            AddI64 | SubI64 => Class::AddI64,
             MulI64 => Class::MulI64,
-            ShlB64 | ShrI64 => Class::ShiftB64,
+            ShlB64 | ShrI64 | ShrU64 => Class::ShiftB64,
             LtI32 | GeI32 | EqI32 | NeI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | AndPred
             | OrPred | XorPred | NotPred => Class::Setp,
             Select => Class::Selp,
@@ -230,16 +232,25 @@ impl ScalarOp {
             MinF32 | MaxF32 | MinF16x2 | MaxF16x2 | MinBF16x2 | MaxBF16x2 => Class::MinF32,
             DivF32 => Class::DivF32,
             SqrtF32 => Class::SqrtF32,
-            RsqrtF32 => Class::Rsqrt,
+            RsqrtF32 | RsqrtFtzF32 => Class::Rsqrt,
             // A quotient by the reciprocal, sines and cosines are operations of the same pipe.
-            Ex2F32 | Ex2FtzF32 | RcpFtzF32 | SinF32 | CosF32 | DivApproxF32 => Class::Ex2,
-            Lg2F32 => Class::Lg2,
+            Ex2FtzF32 | RcpFtzF32 | SinF32 | CosF32 | DivApproxFtzF32 => Class::Ex2,
+            Lg2F32 | Lg2FtzF32 => Class::Lg2,
             Mapa | LowB16 | ExtendB16 | LowB32 => Class::ConvertI16,
             F32FromF16 => Class::F32FromHalf,
             F16FromF32 | BF16FromF32 | F16x2FromF32 | BF16x2FromF32 => Class::HalfFromF32,
             F32FromI32 | F32FromU32 => Class::F32FromI32,
             I32FromF32 | U32FromF32 | RoundF32 | FloorF32 | CeilF32 => Class::I32FromF32,
-            F64FromF32 | F32FromF64 | MulF64 | FmaF64 | RoundF64 => Class::MulI64,
+            // Of arithmetic in `f64` nothing is measured: it costs what products of 64 bits do.
+            F64FromF32 | F32FromF64 | MulF64 | FmaF64 | RoundF64 | AddF64 | SubF64 | MinF64 | MaxF64
+            | NegF64 | AbsF64 | FloorF64 | CeilF64 | F64FromI32 | F64FromU32 | F64FromI64 | F64FromU64
+            | F32FromI64 | F32FromU64 | I32FromF64 | U32FromF64 | I64FromF64 | U64FromF64 | I64FromF32
+            | U64FromF32 | MulHiI64 | MulHiU64 => Class::MulI64,
+            DivF64 | SqrtF64 => Class::DivF32,
+            DivI64 | RemI64 | DivU64 | RemU64 => Class::DivI32,
+            MinI64 | MaxI64 | MinU64 | MaxU64 | AndB64 | OrB64 | XorB64 | SelectB64 | LtI64 | GeI64
+            | LtU64 | GeU64 | EqI64 | NeI64 | LtF64 | LeF64 | EqF64 | NeF64 => Class::AddI64,
+            JoinB64 | HighB32 => Class::ConvertI16,
             AddF16x2 | SubF16x2 | MulF16x2 | FmaF16x2 | AddBF16x2 | SubBF16x2 | MulBF16x2 | FmaBF16x2 => {
                 Class::FmaF16x2
             }
@@ -372,8 +383,20 @@ impl From<&CopyRow> for OpKey {
     fn from(row: &CopyRow) -> OpKey {
         // Of reductions nothing is measured: they cost what a store of as many bytes does.
         let store = || thread_copy(row.src, row.dst, row.scope, row.bytes);
-        let row = if let CopyKind::Reduction(_) = row.kind { store().unwrap_or(row) } else { row };
+        let row = if let CopyKind::Reduction(_) | CopyKind::Atomic(_) = row.kind {
+            store().unwrap_or(row)
+        } else {
+            row
+        };
         OpKey::Row(row.name, Unit::Lsu)
+    }
+}
+
+impl From<&AtomicRow> for OpKey {
+    fn from(row: &AtomicRow) -> OpKey {
+        // Nothing is measured of atomic operations either: what comes back takes as long as a load.
+        let load = thread_copy(row.memory, Memory::Register, Scope::Cta, row.bytes());
+        load.map_or(OpKey::Class(Class::Wait), OpKey::from)
     }
 }
 
@@ -398,7 +421,9 @@ impl From<ShuffleMode> for OpKey {
 impl From<SyncOp> for OpKey {
     fn from(op: SyncOp) -> OpKey {
         let class = match op {
-            SyncOp::Barrier | SyncOp::NamedBarrier { .. } => Class::BlockBarrier,
+            SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::BarrierArrive { .. } => {
+                Class::BlockBarrier
+            }
             SyncOp::ClusterBarrier => Class::ClusterBarrier,
             // The fence of global memory has no memory barrier before it (SASS of sm_90a).
             SyncOp::FenceProxyAsync(ProxyFence::Global) => Class::GlobalProxyFence,

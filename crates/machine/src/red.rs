@@ -36,26 +36,48 @@ impl RedOp {
     /// The element types that it combines, in the order of messages.
     pub fn types(self) -> &'static [DType] {
         match self {
-            RedOp::Add => &[DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32],
-            RedOp::Max | RedOp::Min => &[DType::F32, DType::I32, DType::U32],
+            RedOp::Add | RedOp::Max | RedOp::Min => &[
+                DType::F32,
+                DType::F16,
+                DType::BF16,
+                DType::F64,
+                DType::I32,
+                DType::U32,
+                DType::I64,
+                DType::U64,
+            ],
         }
     }
 
-    /// The result of combining two elements of a type, as bits. Of `max` and `min` a NaN that comes changes nothing.
-    pub fn combine(self, dtype: DType, old: u32, new: u32) -> u32 {
-        let (signed, sign) = ((old as i32, new as i32), (new as i32) < 0);
-        match (self, dtype) {
-            (RedOp::Add, DType::I32 | DType::U32) => old.wrapping_add(new),
-            (RedOp::Add, DType::F32) => (f32::from_bits(old) + f32::from_bits(new)).to_bits(),
-            (RedOp::Add, _) => dtype.encode(dtype.decode(old) + dtype.decode(new)),
-            (_, DType::F32) if f32::from_bits(new).is_nan() => old,
-            // Bits of floats are ordered as integers are; of those below zero, as unsigned ones, the other way round.
-            (RedOp::Max, DType::F32) if sign => old.min(new),
-            (RedOp::Min, DType::F32) if sign => old.max(new),
-            (RedOp::Max, DType::U32) => old.max(new),
-            (RedOp::Min, DType::U32) => old.min(new),
-            (RedOp::Max, _) => signed.0.max(signed.1) as u32,
-            (RedOp::Min, _) => signed.0.min(signed.1) as u32,
+    /// The result of combining two elements of a type, as bits. Of `max` and `min` a NaN that comes changes nothing, and one that is there stays.
+    pub fn combine(self, dtype: DType, old: u64, new: u64) -> u64 {
+        let chosen = |takes: bool| if takes { new } else { old };
+        if dtype.is_float() {
+            let [x, y] = [old, new].map(|bits| dtype.decode(bits));
+            return match (self, dtype) {
+                (RedOp::Add, DType::F32) => u64::from((x as f32 + y as f32).to_bits()),
+                (RedOp::Add, _) => dtype.encode(x + y),
+                _ if y.is_nan() => old,
+                // Bits of floats are ordered as integers are; of those below zero, as unsigned ones, the other way round.
+                (op, DType::F32) => {
+                    let signed = |bits: u64| bits as u32 as i32;
+                    chosen(if y.is_sign_negative() {
+                        if op == RedOp::Max { new < old } else { new > old }
+                    } else if op == RedOp::Max {
+                        signed(new) > signed(old)
+                    } else {
+                        signed(new) < signed(old)
+                    })
+                }
+                (RedOp::Max, _) => chosen(x < y),
+                (RedOp::Min, _) => chosen(x > y),
+            };
+        }
+        let [x, y] = [old, new].map(|bits| dtype.decode_integer(bits));
+        match self {
+            RedOp::Add => dtype.encode_integer(x + y),
+            RedOp::Max => chosen(y > x),
+            RedOp::Min => chosen(y < x),
         }
     }
 }
@@ -67,7 +89,7 @@ pub enum RedForm {
     Instruction,
     /// Of an `f32`: as a signed or as an unsigned integer, by its sign, since the bits of floats are ordered as integers are.
     Ordered,
-    /// By `atom.cas` until nothing has come between.
+    /// By `atom.cas` until nothing has come between. Of a largest or smallest element, which must be larger or smaller than the one there.
     Loop,
 }
 
@@ -95,7 +117,7 @@ fn row(dst: Memory, bytes: u32, reduction: Reduction, name: &'static str, needs:
 }
 
 static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
-    use DType::{BF16, F16, F32, I32, U32};
+    use DType::{BF16, F16, F32, F64, I32, I64, U32, U64};
     use Memory::{Global, Shared};
     use RedForm::{Instruction, Loop, Ordered};
     let (all, vectors) = (Features::NONE, Features::from(Feature::VectorReduction));
@@ -154,6 +176,28 @@ static ROWS: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
             all,
         ),
     ];
+    for (dst, space) in [(Global, 0), (Shared, 1)] {
+        let name = |names: [&'static str; 2]| names[space];
+        let add_f64 = name(["red.global.add.f64", "red.shared.add.f64"]);
+        rows.push(row(dst, 8, add(F64, Instruction), add_f64, all));
+        let add_u64 = name(["red.global.add.u64", "red.shared.add.u64"]);
+        rows.push(row(dst, 8, add(I64, Instruction), add_u64, all));
+        rows.push(row(dst, 8, add(U64, Instruction), add_u64, all));
+        let signed =
+            [["red.global.max.s64", "red.shared.max.s64"], ["red.global.min.s64", "red.shared.min.s64"]];
+        let others =
+            [["red.global.max.u64", "red.shared.max.u64"], ["red.global.min.u64", "red.shared.min.u64"]];
+        let cas =
+            [["atom.global.cas.b16", "atom.shared.cas.b16"], ["atom.global.cas.b64", "atom.shared.cas.b64"]];
+        for (k, op) in [RedOp::Max, RedOp::Min].into_iter().enumerate() {
+            let by = |dtype, form| Reduction { op, dtype, form };
+            rows.push(row(dst, 8, by(I64, Instruction), name(signed[k]), all));
+            rows.push(row(dst, 8, by(U64, Instruction), name(others[k]), all));
+            rows.push(row(dst, 8, by(F64, Loop), name(cas[1]), all));
+            rows.push(row(dst, 2, by(F16, Loop), name(cas[0]), all));
+            rows.push(row(dst, 2, by(BF16, Loop), name(cas[0]), all));
+        }
+    }
     for (op, [global, shared, global_f32, shared_f32]) in [
         (
             RedOp::Max,
@@ -218,12 +262,15 @@ mod tests {
         let numbers = [f32::NEG_INFINITY, -2.5, -1.0, -1e-40, 0.0, 1e-40, 1.0, 3.0, f32::INFINITY];
         for x in numbers {
             for y in numbers {
-                let [a, b] = [x, y].map(f32::to_bits);
-                assert_eq!(f32::from_bits(RedOp::Max.combine(DType::F32, a, b)), x.max(y));
-                assert_eq!(f32::from_bits(RedOp::Min.combine(DType::F32, a, b)), x.min(y));
+                for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+                    let [x, y] = [x, y].map(|x| dtype.decode(dtype.encode(f64::from(x))));
+                    let [a, b] = [x, y].map(|x| dtype.encode(x));
+                    assert_eq!(dtype.decode(RedOp::Max.combine(dtype, a, b)), x.max(y), "{dtype} {x} {y}");
+                    assert_eq!(dtype.decode(RedOp::Min.combine(dtype, a, b)), x.min(y), "{dtype} {x} {y}");
+                }
             }
-            let nan = f32::NAN.to_bits();
-            assert_eq!(RedOp::Max.combine(DType::F32, x.to_bits(), nan), x.to_bits());
+            let nan = u64::from(f32::NAN.to_bits());
+            assert_eq!(RedOp::Max.combine(DType::F32, x.to_bits().into(), nan), u64::from(x.to_bits()));
         }
     }
 }

@@ -6,7 +6,6 @@
 
 use half::{bf16, f16};
 
-use crate::arch::Memory;
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
 
@@ -50,6 +49,17 @@ fn f(x: u64) -> f32 {
 fn from_f(x: f32) -> u64 {
     u64::from(x.to_bits())
 }
+fn l(x: u64) -> i64 {
+    x.cast_signed()
+}
+fn d(x: u64) -> f64 {
+    f64::from_bits(x)
+}
+/// A float as an integer of a type, to nearest even, saturating. A NaN is half of the range for `wide` conversions, those of `f64` and to
+/// 64 bits, else 0 (PTX ISA 8.1, section 9.7.9.21).
+fn integer_of(dtype: DType, x: f64, wide: bool) -> u64 {
+    if x.is_nan() && wide { 1 << (dtype.bits() - 1) } else { dtype.encode(x) }
+}
 fn pair(lo: u16, hi: u16) -> u64 {
     u64::from(lo) | u64::from(hi) << 16
 }
@@ -59,10 +69,10 @@ fn halves(dtype: DType, bits: u64) -> [f64; 2] {
 }
 /// Two numbers rounded to a type of at most 16 bits, the first lowest.
 fn packed(dtype: DType, [low, high]: [f64; 2]) -> u64 {
-    u64::from(dtype.encode(low)) | u64::from(dtype.encode(high)) << dtype.bits()
+    dtype.encode(low) | dtype.encode(high) << dtype.bits()
 }
 /// `a · b + c` of 16-bit floats, with the last bit set where it is not exact, so that it can be rounded once more.
-fn fused(a: f64, b: f64, c: f64) -> f64 {
+pub fn fused(a: f64, b: f64, c: f64) -> f64 {
     // The product of two such numbers is exact in double precision.
     let product = a * b;
     let sum = product + c;
@@ -220,6 +230,56 @@ scalar_ops! {
     ShlB64: "shl.64" = "shl.b64" (B64, B32) -> B64, |a| if a[1] >= 64 { 0 } else { a[0] << a[1] };
     /// 64-bit arithmetic shift right (the amount is 32 bits wide).
     ShrI64: "shr.64" = "shr.s64" (B64, B32) -> B64, |a| (a[0] as i64 >> a[1].min(63)) as u64;
+    /// 64-bit subtraction, wrapping.
+    SubI64: "sub.64" = "sub.s64" (B64, B64) -> B64, |a| a[0].wrapping_sub(a[1]);
+    /// Signed 64-bit quotient, rounded towards zero; by zero gives all ones.
+    DivI64: "div.64" = "div.s64" (B64, B64) -> B64, |a| if a[1] == 0 { u64::MAX } else { l(a[0]).wrapping_div(l(a[1])).cast_unsigned() };
+    /// Signed 64-bit remainder, with the sign of the dividend; by zero gives the dividend.
+    RemI64: "rem.64" = "rem.s64" (B64, B64) -> B64, |a| if a[1] == 0 { a[0] } else { l(a[0]).wrapping_rem(l(a[1])).cast_unsigned() };
+    /// Unsigned 64-bit quotient; by zero gives all ones.
+    DivU64: "div.u64" = "div.u64" (B64, B64) -> B64, |a| a[0].checked_div(a[1]).unwrap_or(u64::MAX);
+    /// Unsigned 64-bit remainder; by zero gives the dividend.
+    RemU64: "rem.u64" = "rem.u64" (B64, B64) -> B64, |a| a[0].checked_rem(a[1]).unwrap_or(a[0]);
+    /// Signed 64-bit minimum.
+    MinI64: "min.64" = "min.s64" (B64, B64) -> B64, |a| l(a[0]).min(l(a[1])).cast_unsigned();
+    /// Signed 64-bit maximum.
+    MaxI64: "max.64" = "max.s64" (B64, B64) -> B64, |a| l(a[0]).max(l(a[1])).cast_unsigned();
+    /// Unsigned 64-bit minimum.
+    MinU64: "min.u64" = "min.u64" (B64, B64) -> B64, |a| a[0].min(a[1]);
+    /// Unsigned 64-bit maximum.
+    MaxU64: "max.u64" = "max.u64" (B64, B64) -> B64, |a| a[0].max(a[1]);
+    /// Upper half of the 128-bit product of two signed numbers.
+    MulHiI64: "mul.hi.64" = "mul.hi.s64" (B64, B64) -> B64, |a| ((i128::from(l(a[0])) * i128::from(l(a[1]))) >> 64) as u64;
+    /// Upper half of the 128-bit product of two unsigned numbers.
+    MulHiU64: "mul.hi.u64" = "mul.hi.u64" (B64, B64) -> B64, |a| ((u128::from(a[0]) * u128::from(a[1])) >> 64) as u64;
+    /// 64-bit bitwise and.
+    AndB64: "and.64" = "and.b64" (B64, B64) -> B64, |a| a[0] & a[1];
+    /// 64-bit bitwise or.
+    OrB64: "or.64" = "or.b64" (B64, B64) -> B64, |a| a[0] | a[1];
+    /// 64-bit bitwise exclusive or.
+    XorB64: "xor.64" = "xor.b64" (B64, B64) -> B64, |a| a[0] ^ a[1];
+    /// 64-bit logical shift right (the amount is 32 bits wide).
+    ShrU64: "shr.u64" = "shr.u64" (B64, B32) -> B64, |a| if a[1] >= 64 { 0 } else { a[0] >> a[1] };
+    /// Zero-extends 32 to 64 bits.
+    ExtendU64: "extend.u64" = "cvt.u64.u32" (B32) -> B64, |a| a[0] & 0xffff_ffff;
+    /// Two words as 64 bits, the lower half first.
+    JoinB64: "join64" = "mov.b64" (B32, B32) -> B64, |a| a[0] & 0xffff_ffff | a[1] << 32;
+    /// The high 32 bits.
+    HighB32: "high32" = "mov.b64" (B64) -> B32, |a| a[0] >> 32;
+    /// Signed 64-bit `<`.
+    LtI64: "lt.64" = "setp.lt.s64" (B64, B64) -> Pred, |a| u64::from(l(a[0]) < l(a[1]));
+    /// Signed 64-bit `>=`.
+    GeI64: "ge.64" = "setp.ge.s64" (B64, B64) -> Pred, |a| u64::from(l(a[0]) >= l(a[1]));
+    /// Unsigned 64-bit `<`.
+    LtU64: "lt.u64" = "setp.lt.u64" (B64, B64) -> Pred, |a| u64::from(a[0] < a[1]);
+    /// Unsigned 64-bit `>=`.
+    GeU64: "ge.u64" = "setp.ge.u64" (B64, B64) -> Pred, |a| u64::from(a[0] >= a[1]);
+    /// 64-bit `==`.
+    EqI64: "eq.64" = "setp.eq.s64" (B64, B64) -> Pred, |a| u64::from(a[0] == a[1]);
+    /// 64-bit `!=`.
+    NeI64: "ne.64" = "setp.ne.s64" (B64, B64) -> Pred, |a| u64::from(a[0] != a[1]);
+    /// `(then, else, condition)`: selects 64 bits by a predicate.
+    SelectB64: "select.64" = "selp.b64" (B64, B64, Pred) -> B64, |a| if a[2] != 0 { a[0] } else { a[1] };
     /// The low 32 bits.
     LowB32: "low32" = "cvt.u32.u64" (B64) -> B32, |a| a[0] & 0xffff_ffff;
     /// `(address, rank)`: the address, in the cluster's window, of the same place in the shared memory of block `rank` of the cluster.
@@ -289,7 +349,7 @@ scalar_ops! {
     /// `f32` quotient, correctly rounded.
     DivF32: "div.f32" = "div.rn.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) / f(a[1]));
     /// `f32` quotient, to 2 units in the last place for divisors from 2⁻¹²⁶ to 2¹²⁶.
-    DivApproxF32: "div.approx.f32" = "div.approx.f32" (B32, B32) -> B32, |a| from_f(f(a[0]) / f(a[1]));
+    DivApproxFtzF32: "div.approx.ftz.f32" = "div.approx.ftz.f32" (B32, B32) -> B32, |a| from_f(flush(flush(f(a[0])) / flush(f(a[1]))));
     /// `f32` rounded to an integer, to nearest even.
     RoundF32: "round.f32" = "cvt.rni.f32.f32" (B32) -> B32, |a| from_f(f(a[0]).round_ties_even());
     /// `f32` rounded down to an integer.
@@ -297,9 +357,9 @@ scalar_ops! {
     /// `f32` rounded up to an integer.
     CeilF32: "ceil.f32" = "cvt.rpi.f32.f32" (B32) -> B32, |a| from_f(f(a[0]).ceil());
     /// `f32` sine, to 2⁻²⁰·⁵ from −π to π.
-    SinF32: "sin.f32" = "sin.approx.f32" (B32) -> B32, |a| from_f(f64::from(f(a[0])).sin() as f32);
+    SinF32: "sin.f32" = "sin.approx.f32" (B32) -> B32, |a| from_f(libm::sin(f64::from(f(a[0]))) as f32);
     /// `f32` cosine, to 2⁻²⁰·⁵ from −π to π.
-    CosF32: "cos.f32" = "cos.approx.f32" (B32) -> B32, |a| from_f(f64::from(f(a[0])).cos() as f32);
+    CosF32: "cos.f32" = "cos.approx.f32" (B32) -> B32, |a| from_f(libm::cos(f64::from(f(a[0]))) as f32);
     /// `f32` to `f64`, exactly.
     F64FromF32: "f64.f32" = "cvt.f64.f32" (B32) -> B64, |a| f64::from(f(a[0])).to_bits();
     /// `f64` to `f32`, to nearest even.
@@ -308,6 +368,58 @@ scalar_ops! {
     MulF64: "mul.f64" = "mul.rn.f64" (B64, B64) -> B64, |a| (f64::from_bits(a[0]) * f64::from_bits(a[1])).to_bits();
     /// `f64` product and sum, rounded once.
     FmaF64: "fma.f64" = "fma.rn.f64" (B64, B64, B64) -> B64, |a| f64::from_bits(a[0]).mul_add(f64::from_bits(a[1]), f64::from_bits(a[2])).to_bits();
+    /// `f64` sum.
+    AddF64: "add.f64" = "add.rn.f64" (B64, B64) -> B64, |a| (d(a[0]) + d(a[1])).to_bits();
+    /// `f64` difference.
+    SubF64: "sub.f64" = "sub.rn.f64" (B64, B64) -> B64, |a| (d(a[0]) - d(a[1])).to_bits();
+    /// `f64` quotient, correctly rounded.
+    DivF64: "div.f64" = "div.rn.f64" (B64, B64) -> B64, |a| (d(a[0]) / d(a[1])).to_bits();
+    /// `f64` minimum; a NaN operand loses, and −0 lies below +0.
+    MinF64: "min.f64" = "min.f64" (B64, B64) -> B64, |a| least(d(a[0]), d(a[1])).to_bits();
+    /// `f64` maximum; a NaN operand loses, and −0 lies below +0.
+    MaxF64: "max.f64" = "max.f64" (B64, B64) -> B64, |a| most(d(a[0]), d(a[1])).to_bits();
+    /// `f64` negation.
+    NegF64: "neg.f64" = "neg.f64" (B64) -> B64, |a| (-d(a[0])).to_bits();
+    /// `f64` absolute value.
+    AbsF64: "abs.f64" = "abs.f64" (B64) -> B64, |a| d(a[0]).abs().to_bits();
+    /// `f64` square root, correctly rounded.
+    SqrtF64: "sqrt.f64" = "sqrt.rn.f64" (B64) -> B64, |a| d(a[0]).sqrt().to_bits();
+    /// `f64` rounded down to an integer.
+    FloorF64: "floor.f64" = "cvt.rmi.f64.f64" (B64) -> B64, |a| d(a[0]).floor().to_bits();
+    /// `f64` rounded up to an integer.
+    CeilF64: "ceil.f64" = "cvt.rpi.f64.f64" (B64) -> B64, |a| d(a[0]).ceil().to_bits();
+    /// `<` of `f64`; false where an operand is a NaN.
+    LtF64: "lt.f64" = "setp.lt.f64" (B64, B64) -> Pred, |a| u64::from(d(a[0]) < d(a[1]));
+    /// `<=` of `f64`; false where an operand is a NaN.
+    LeF64: "le.f64" = "setp.le.f64" (B64, B64) -> Pred, |a| u64::from(d(a[0]) <= d(a[1]));
+    /// `==` of `f64`; false where an operand is a NaN.
+    EqF64: "eq.f64" = "setp.eq.f64" (B64, B64) -> Pred, |a| u64::from(d(a[0]) == d(a[1]));
+    /// `!=` of `f64`; true where an operand is a NaN.
+    NeF64: "ne.f64" = "setp.neu.f64" (B64, B64) -> Pred, |a| u64::from(d(a[0]) != d(a[1]));
+    /// Signed 32-bit integer to `f64`, exactly.
+    F64FromI32: "f64.i32" = "cvt.rn.f64.s32" (B32) -> B64, |a| f64::from(i(a[0])).to_bits();
+    /// Unsigned 32-bit integer to `f64`, exactly.
+    F64FromU32: "f64.u32" = "cvt.rn.f64.u32" (B32) -> B64, |a| f64::from(a[0] as u32).to_bits();
+    /// Signed 64-bit integer to `f64`, to nearest even.
+    F64FromI64: "f64.i64" = "cvt.rn.f64.s64" (B64) -> B64, |a| (l(a[0]) as f64).to_bits();
+    /// Unsigned 64-bit integer to `f64`, to nearest even.
+    F64FromU64: "f64.u64" = "cvt.rn.f64.u64" (B64) -> B64, |a| (a[0] as f64).to_bits();
+    /// Signed 64-bit integer to `f32`, to nearest even.
+    F32FromI64: "f32.i64" = "cvt.rn.f32.s64" (B64) -> B32, |a| from_f(l(a[0]) as f32);
+    /// Unsigned 64-bit integer to `f32`, to nearest even.
+    F32FromU64: "f32.u64" = "cvt.rn.f32.u64" (B64) -> B32, |a| from_f(a[0] as f32);
+    /// `f64` to signed 32-bit integer, to nearest even, saturating; NaN gives the least.
+    I32FromF64: "i32.f64" = "cvt.rni.s32.f64" (B64) -> B32, |a| integer_of(DType::I32, d(a[0]), true);
+    /// `f64` to unsigned 32-bit integer, to nearest even, saturating; NaN gives 2³¹.
+    U32FromF64: "u32.f64" = "cvt.rni.u32.f64" (B64) -> B32, |a| integer_of(DType::U32, d(a[0]), true);
+    /// `f64` to signed 64-bit integer, to nearest even, saturating; NaN gives the least.
+    I64FromF64: "i64.f64" = "cvt.rni.s64.f64" (B64) -> B64, |a| integer_of(DType::I64, d(a[0]), true);
+    /// `f64` to unsigned 64-bit integer, to nearest even, saturating; NaN gives 2⁶³.
+    U64FromF64: "u64.f64" = "cvt.rni.u64.f64" (B64) -> B64, |a| integer_of(DType::U64, d(a[0]), true);
+    /// `f32` to signed 64-bit integer, to nearest even, saturating; NaN gives the least.
+    I64FromF32: "i64.f32" = "cvt.rni.s64.f32" (B32) -> B64, |a| integer_of(DType::I64, f64::from(f(a[0])), true);
+    /// `f32` to unsigned 64-bit integer, to nearest even, saturating; NaN gives 2⁶³.
+    U64FromF32: "u64.f32" = "cvt.rni.u64.f32" (B32) -> B64, |a| integer_of(DType::U64, f64::from(f(a[0])), true);
     /// `f64` rounded to an integer, to nearest even.
     RoundF64: "round.f64" = "cvt.rni.f64.f64" (B64) -> B64, |a| f64::from_bits(a[0]).round_ties_even().to_bits();
     /// `f32` minimum; a NaN operand loses, and −0 lies below +0.
@@ -325,11 +437,13 @@ scalar_ops! {
     /// `f32` 1/x, to a unit in the last place; subnormal operands and results are zeros.
     RcpFtzF32: "rcp.ftz.f32" = "rcp.approx.ftz.f32" (B32) -> B32, |a| from_f(flush(1.0 / flush(f(a[0]))));
     /// `f32` 2ˣ, to about 2 units in the last place; subnormal results are zeros.
-    Ex2FtzF32: "ex2.ftz.f32" = "ex2.approx.ftz.f32" (B32) -> B32, |a| from_f(flush(f(a[0]).exp2()));
-    /// `f32` 2ˣ, to about 2 units in the last place.
-    Ex2F32: "ex2.f32" = "ex2.approx.f32" (B32) -> B32, |a| from_f(f(a[0]).exp2());
+    Ex2FtzF32: "ex2.ftz.f32" = "ex2.approx.ftz.f32" (B32) -> B32, |a| from_f(flush(libm::exp2f(f(a[0]))));
+    /// `f32` 1/√x, to about 2 units in the last place, where x is normal; of a subnormal one that of 0.
+    RsqrtFtzF32: "rsqrt.ftz.f32" = "rsqrt.approx.ftz.f32" (B32) -> B32, |a| from_f(1.0 / flush(f(a[0])).sqrt());
+    /// `f32` log₂ x, to about 2 units in the last place, where x is normal; of a subnormal one that of 0.
+    Lg2FtzF32: "lg2.ftz.f32" = "lg2.approx.ftz.f32" (B32) -> B32, |a| from_f(libm::log2f(flush(f(a[0]))));
     /// `f32` log₂ x, to about 2 units in the last place.
-    Lg2F32: "lg2.f32" = "lg2.approx.f32" (B32) -> B32, |a| from_f(f(a[0]).log2());
+    Lg2F32: "lg2.f32" = "lg2.approx.f32" (B32) -> B32, |a| from_f(libm::log2f(f(a[0])));
     /// The low 16 bits.
     LowB16: "low16" = "cvt.u16.u32" (B32) -> B16, |a| a[0] & 0xffff;
     /// Zero-extends 16 to 32 bits.
@@ -434,233 +548,6 @@ impl ShuffleMode {
             ShuffleMode::Bfly => lane ^ (operand % 32),
             ShuffleMode::Up => lane.checked_sub(operand % 32).unwrap_or(lane),
             ShuffleMode::Down => Some(lane + operand % 32).filter(|s| *s < 32).unwrap_or(lane),
-        }
-    }
-}
-
-/// Barriers and waits.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum SyncOp {
-    /// All threads of the block arrive; memory accesses before are seen after.
-    Barrier,
-    /// All lanes of the warp arrive; memory accesses before are seen after.
-    WarpBarrier,
-    /// Closes the thread's current group of asynchronous copies.
-    AsyncCommit,
-    /// Waits until at most this many of the thread's groups are in flight.
-    AsyncWaitGroup(u32),
-    /// Waits for all of the thread's asynchronous copies.
-    AsyncWaitAll,
-    /// `threads` threads of the block arrive at barrier `id` (1 to 15); memory accesses before are seen after.
-    NamedBarrier {
-        /// Number of the barrier, one of the block's sixteen.
-        id: u32,
-        /// Number of threads that take part, a multiple of 32.
-        threads: u32,
-    },
-    /// Every thread of the cluster arrives and waits for the others; memory accesses before, also to the shared memory of peers, are
-    /// seen after.
-    ClusterBarrier,
-    /// The registers that `wgmma` is about to read and write are as ordinary code has left them.
-    WgmmaFence,
-    /// Closes the warpgroup's current group of matrix products.
-    WgmmaCommit,
-    /// Waits until at most this many of the warpgroup's groups of matrix products are in flight.
-    WgmmaWait(u32),
-    /// Closes the thread's current group of bulk copies out of shared memory.
-    BulkCommit,
-    /// Waits until at most this many of the thread's groups of bulk copies are in flight: their writes are done.
-    BulkWait(u32),
-    /// Waits until at most this many of the thread's groups of bulk copies still read shared memory.
-    BulkWaitRead(u32),
-    /// The thread's accesses to memory of these state spaces so far come before what the asynchronous proxy does there later, and the
-    /// reverse.
-    FenceProxyAsync(ProxyFence),
-    /// The initialisation of mbarriers by this thread is visible to the cluster.
-    FenceMbarrierInit,
-    /// Registers of each thread of the warpgroup from here on: more or fewer than before. A multiple of 8 from 24 to 256.
-    SetMaxRegisters {
-        /// True if the warpgroup asks for more (and waits until others have given theirs); false if it gives some away.
-        more: bool,
-        /// Registers of each thread from here on.
-        registers: u32,
-    },
-    /// Waits until the grids that this one depends on have ended and their writes are visible.
-    DependencyWait,
-    /// Grids that depend on this one may start.
-    DependentsLaunch,
-}
-
-impl SyncOp {
-    /// PTX spelling, operands included.
-    pub fn spelling(self) -> String {
-        match self {
-            SyncOp::Barrier => "bar.sync 0".to_string(),
-            SyncOp::WarpBarrier => "bar.warp.sync 0xffffffff".to_string(),
-            SyncOp::AsyncCommit => "cp.async.commit_group".to_string(),
-            SyncOp::AsyncWaitGroup(n) => format!("cp.async.wait_group {n}"),
-            SyncOp::AsyncWaitAll => "cp.async.wait_all".to_string(),
-            SyncOp::NamedBarrier { id, threads } => format!("bar.sync {id}, {threads}"),
-            SyncOp::ClusterBarrier => {
-                "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned".to_string()
-            }
-            SyncOp::WgmmaFence => "wgmma.fence.sync.aligned".to_string(),
-            SyncOp::WgmmaCommit => "wgmma.commit_group.sync.aligned".to_string(),
-            SyncOp::WgmmaWait(n) => format!("wgmma.wait_group.sync.aligned {n}"),
-            SyncOp::BulkCommit => "cp.async.bulk.commit_group".to_string(),
-            SyncOp::BulkWait(n) => format!("cp.async.bulk.wait_group {n}"),
-            SyncOp::BulkWaitRead(n) => format!("cp.async.bulk.wait_group.read {n}"),
-            SyncOp::FenceProxyAsync(fence) => fence.spelling().to_string(),
-            SyncOp::FenceMbarrierInit => "fence.mbarrier_init.release.cluster".to_string(),
-            SyncOp::SetMaxRegisters { more, registers } => {
-                format!("setmaxnreg.{}.sync.aligned.u32 {registers}", if more { "inc" } else { "dec" })
-            }
-            SyncOp::DependencyWait => "griddepcontrol.wait".to_string(),
-            SyncOp::DependentsLaunch => "griddepcontrol.launch_dependents".to_string(),
-        }
-    }
-
-    /// The features that an architecture must have.
-    pub fn needs(self) -> Features {
-        match self {
-            SyncOp::Barrier | SyncOp::WarpBarrier | SyncOp::NamedBarrier { .. } => Features::NONE,
-            SyncOp::AsyncCommit | SyncOp::AsyncWaitGroup(_) | SyncOp::AsyncWaitAll => Feature::CpAsync.into(),
-            SyncOp::ClusterBarrier => Feature::Cluster.into(),
-            SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => Feature::Wgmma.into(),
-            SyncOp::BulkCommit
-            | SyncOp::BulkWait(_)
-            | SyncOp::BulkWaitRead(_)
-            | SyncOp::FenceProxyAsync(_) => Feature::Tma.into(),
-            SyncOp::FenceMbarrierInit => Feature::TransactionBarrier.into(),
-            SyncOp::SetMaxRegisters { .. } => Feature::SetMaxRegisters.into(),
-            SyncOp::DependencyWait | SyncOp::DependentsLaunch => Feature::DependentLaunch.into(),
-        }
-    }
-}
-
-/// The state spaces that a fence between the generic and the asynchronous proxy covers. It orders nothing in any other.
-///
-/// Source: PTX ISA 9.0, section 9.7.13.4 (`membar`, `fence`).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ProxyFence {
-    /// Shared memory of the thread's block.
-    Shared,
-    /// Shared memory of every block of the cluster.
-    SharedCluster,
-    /// Global memory.
-    Global,
-    /// Every state space.
-    All,
-}
-
-impl ProxyFence {
-    /// All of them.
-    pub const ALL: [ProxyFence; 4] =
-        [ProxyFence::Shared, ProxyFence::SharedCluster, ProxyFence::Global, ProxyFence::All];
-
-    /// PTX spelling.
-    pub fn spelling(self) -> &'static str {
-        match self {
-            ProxyFence::Shared => "fence.proxy.async.shared::cta",
-            ProxyFence::SharedCluster => "fence.proxy.async.shared::cluster",
-            ProxyFence::Global => "fence.proxy.async.global",
-            ProxyFence::All => "fence.proxy.async",
-        }
-    }
-
-    /// True if it covers this memory, of the thread's own block or of a peer.
-    pub fn covers(self, memory: Memory) -> bool {
-        match memory {
-            Memory::Shared => self != ProxyFence::Global,
-            Memory::Global => matches!(self, ProxyFence::Global | ProxyFence::All),
-            Memory::Register => false,
-        }
-    }
-}
-
-/// An operation on an mbarrier: 64 bits in shared memory that count arrivals and bytes. A phase ends when no arrival and no bytes are
-/// outstanding; the next then begins with the same number of arrivals.
-///
-/// Source: PTX ISA 8.0, section 9.7.12.15.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum MbarrierOp {
-    /// Makes an mbarrier whose phases end after the operand's number of arrivals (1 to 2²⁰ − 1), in phase 0.
-    Init,
-    /// One arrival. No operand (0).
-    Arrive,
-    /// One arrival at the mbarrier of a peer in the cluster, by its address there. No operand (0).
-    ArrivePeer,
-    /// The same, and what the thread did before is seen by threads that wait with [`MbarrierOp::WaitCluster`], in any block of the
-    /// cluster. No operand (0).
-    ArriveCluster,
-    /// The phase waits for as many more bytes as the operand says, and one arrival.
-    ArriveExpect,
-    /// Waits until the phase with the operand's parity has ended: what was done before the arrivals is seen after.
-    Wait,
-    /// The same, also for what other blocks of the cluster did before they arrived with [`MbarrierOp::ArriveCluster`].
-    WaitCluster,
-}
-
-impl MbarrierOp {
-    /// All.
-    pub const ALL: [MbarrierOp; 7] = [
-        MbarrierOp::Init,
-        MbarrierOp::Arrive,
-        MbarrierOp::ArrivePeer,
-        MbarrierOp::ArriveCluster,
-        MbarrierOp::ArriveExpect,
-        MbarrierOp::Wait,
-        MbarrierOp::WaitCluster,
-    ];
-
-    /// True if it waits for the end of a phase.
-    pub fn waits(self) -> bool {
-        matches!(self, MbarrierOp::Wait | MbarrierOp::WaitCluster)
-    }
-
-    /// True if it is an arrival at a barrier by its address in the cluster.
-    pub fn reaches_peers(self) -> bool {
-        matches!(self, MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster)
-    }
-
-    /// The features that an architecture must have.
-    pub fn needs(self) -> Features {
-        let barrier = Features::from(Feature::TransactionBarrier);
-        if self.reaches_peers() || self == MbarrierOp::WaitCluster {
-            barrier | Feature::Cluster.into()
-        } else {
-            barrier
-        }
-    }
-
-    /// True if it has an operand.
-    pub fn has_operand(self) -> bool {
-        matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect) || self.waits()
-    }
-
-    /// The name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            MbarrierOp::Init => "mbarrier.init",
-            MbarrierOp::Arrive => "mbarrier.arrive",
-            MbarrierOp::ArrivePeer => "mbarrier.arrive.peer",
-            MbarrierOp::ArriveCluster => "mbarrier.arrive.cluster",
-            MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx",
-            MbarrierOp::Wait => "mbarrier.wait",
-            MbarrierOp::WaitCluster => "mbarrier.wait.cluster",
-        }
-    }
-
-    /// PTX mnemonic.
-    pub fn mnemonic(self) -> &'static str {
-        match self {
-            MbarrierOp::Init => "mbarrier.init.shared::cta.b64",
-            MbarrierOp::Arrive => "mbarrier.arrive.shared::cta.b64",
-            MbarrierOp::ArrivePeer => "mbarrier.arrive.shared::cluster.b64",
-            MbarrierOp::ArriveCluster => "mbarrier.arrive.release.cluster.shared::cluster.b64",
-            MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
-            MbarrierOp::Wait => "mbarrier.try_wait.parity.shared::cta.b64",
-            MbarrierOp::WaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
         }
     }
 }

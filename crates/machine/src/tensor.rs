@@ -143,15 +143,21 @@ impl CacheHint {
     }
 }
 
-/// `CUtensorMapDataType` of an element type; `None` for types narrower than a byte.
+/// The number in `CUtensorMapDataType` of an element type; `None` for types narrower than a byte. Of bytes and of signed integers of 16 bits there is
+/// none: they are moved as unsigned ones. (CUDA driver API, `cuda.h` of CUDA 12.)
 pub fn tensor_map_type(dtype: DType) -> Option<u32> {
     Some(match dtype {
-        DType::U8 | DType::I8 | DType::E4M3 | DType::E5M2 => 0,
+        DType::U8 | DType::I8 | DType::E4M3 | DType::E5M2 | DType::Bool => 0,
+        DType::U16 | DType::I16 => 1,
+        DType::U32 => 2,
         DType::I32 => 3,
+        DType::U64 => 4,
+        DType::I64 => 5,
         DType::F16 => 6,
         DType::F32 => 7,
+        DType::F64 => 8,
         DType::BF16 => 9,
-        _ => return None,
+        DType::I1 | DType::I2 | DType::I4 | DType::U1 | DType::U2 | DType::U4 => return None,
     })
 }
 
@@ -266,5 +272,16 @@ mod tests {
         assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(InvalidBox::Rank(0))));
         let narrow = BoxShape { dtype: DType::U4, extents: vec![64], swizzle: SwizzleMode::None };
         assert!(matches!(narrow.check(), Err(InvalidBox::Type(DType::U4))));
+    }
+
+    #[test]
+    fn types_of_whole_bytes_have_a_number_of_as_many_bytes() {
+        // The bytes of `CUtensorMapDataType`'s types, from 0 on.
+        let bytes = [1, 2, 4, 4, 8, 8, 2, 4, 8, 2];
+        for dtype in DType::ALL {
+            let number = tensor_map_type(dtype);
+            assert_eq!(number.is_some(), dtype.bits() >= 8, "{dtype}");
+            assert!(number.is_none_or(|n| bytes[n as usize] == dtype.bits() / 8), "{dtype}");
+        }
     }
 }

@@ -558,7 +558,8 @@ mod tests {
     use crate::features::Features;
     use crate::mma::mma_rows;
     use crate::op::{Class, WgmmaKind};
-    use crate::scalar::{MbarrierOp, ScalarOp};
+    use crate::scalar::ScalarOp;
+    use crate::sync::MbarrierOp;
     use crate::tensor::{BulkOp, TensorRow, tensor_rows};
     use crate::wgmma::{wgmma_rows, wgmmas};
 

@@ -1,12 +1,16 @@
 //! The instructions of a function's body.
 
+mod atomic;
 mod reduction;
 
 use tilewright_machine::{
     BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
 };
-use tilewright_simt::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
+use tilewright_simt::{
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
+};
 
+use crate::lines::Lines;
 use crate::operand::{comment, literal, param, reg, shared_window, vector};
 
 /// Registers of each type that are named so far.
@@ -54,13 +58,17 @@ pub(crate) struct Body<'a> {
     ends: Vec<String>,
     /// The text of the last instruction's origin.
     origin: &'a str,
+    /// The places of origins, and the functions that they lie in.
+    lines: (&'a Lines, Vec<&'a str>),
+    /// The origin whose place the last `.loc` has.
+    place: Option<OriginId>,
     /// The register that holds the address of each tensor map.
     maps: Vec<String>,
 }
 
 impl<'a> Body<'a> {
-    /// Prints the body of a function.
-    pub(crate) fn print(function: &'a Function) -> Self {
+    /// Prints the body of a function, with the places of its origins.
+    pub(crate) fn print(function: &'a Function, lines: &'a Lines) -> Self {
         let mut body = Body {
             function,
             names: vec![String::new(); function.values.len()],
@@ -69,8 +77,11 @@ impl<'a> Body<'a> {
             labels: 0,
             ends: Vec::new(),
             origin: "",
+            lines: (lines, lines.functions()),
+            place: None,
             maps: vec![String::new(); function.tensor_maps.len()],
         };
+        body.locate(OriginId(0));
         body.tensor_maps();
         body.block(&function.body);
         body
@@ -165,6 +176,7 @@ impl<'a> Body<'a> {
     }
 
     fn block(&mut self, body: &[Inst]) {
+        let around = self.place;
         for inst in body {
             let origin = self.function.origin(inst.origin);
             if self.origin != origin {
@@ -173,7 +185,21 @@ impl<'a> Body<'a> {
                     self.text.push_str(&format!("    // {}\n", comment(origin)));
                 }
             }
+            self.locate(inst.origin);
             self.op(&inst.op);
+        }
+        // What ends a loop or a branch is its own.
+        if let Some(around) = around {
+            self.locate(around);
+        }
+    }
+
+    /// Gives what follows the place of this origin.
+    fn locate(&mut self, origin: OriginId) {
+        if self.place != Some(origin) {
+            self.place = Some(origin);
+            let (lines, functions) = &self.lines;
+            self.text.push_str(&lines.directives(functions, origin));
         }
     }
 
@@ -205,7 +231,7 @@ impl<'a> Body<'a> {
             }
             Op::Load { row, dst, address, guard, outside } => {
                 if guard.is_some() {
-                    for r in dst {
+                    for (r, outside) in dst.iter().zip(outside.iter().cycle()) {
                         self.line(format!("mov.b32 {}, {outside}", reg(*r)));
                     }
                 }
@@ -222,9 +248,22 @@ impl<'a> Body<'a> {
                 let guard = self.guard(*guard);
                 self.line(format!("{guard}{} {name}, {address}", row.mnemonic));
             }
+            Op::Atomic { row, order, dst, address, operands, guard } => {
+                self.atomic((row, *order), *dst, address, operands, *guard);
+            }
+            Op::Await { address, until, operand } => self.await_word(address, *until, *operand),
             Op::Store { row, src, address, guard } => self.store(row, src, address, *guard),
             Op::AsyncCopy { row, dst, src, guard } => self.async_copy(row, dst, src, *guard),
             Op::Matrix { row, regs, address } => self.matrix(row, regs, address),
+            Op::Mma { row, d, a, b } if row.c.bits() == 64 => {
+                let [sums, a, b] = [d, a, b].map(|regs| self.wholes(regs));
+                let list = |names: &[String]| format!("{{{}}}", names.join(", "));
+                let d_names = list(&sums);
+                self.line(format!("{} {d_names}, {}, {}, {d_names}", row.mnemonic, list(&a), list(&b)));
+                for (name, halves) in sums.iter().zip(d.chunks(2)) {
+                    self.line(format!("mov.b64 {}, {name}", vector(halves, true)));
+                }
+            }
             Op::Mma { row, d, a, b } => {
                 let [d, a, b] = [d, a, b].map(|regs| vector(regs, true));
                 self.line(format!("{} {d}, {a}, {b}, {d}", row.mnemonic));
@@ -260,7 +299,19 @@ impl<'a> Body<'a> {
                 let dst = self.define(*dst);
                 self.line(format!("elect.sync _|{dst}, 0xffffffff"));
             }
+            Op::Asm { text, dst, types, args, .. } => self.asm(text, *dst, types, args),
+            // `print` has left them out.
+            Op::Assert { .. } | Op::Print { .. } => {}
+            Op::Vote { dst, src } => {
+                let src = self.register(*src, RegType::Pred);
+                let dst = self.define(*dst);
+                self.line(format!("vote.sync.any.pred {dst}, {src}, 0xffffffff"));
+            }
             Op::Sync(op) => self.line(op.spelling()),
+            Op::BarrierSync { id, threads } => {
+                let id = self.register(*id, RegType::B32);
+                self.line(format!("bar.sync {id}, {threads}"));
+            }
             Op::For { counter, lo, hi, step, body } => self.for_loop(*counter, *lo, *hi, *step, body),
             Op::Break { condition } => {
                 let condition = self.name(*condition);
@@ -286,13 +337,7 @@ impl<'a> Body<'a> {
 
     fn scalar(&mut self, dst: Value, op: ScalarOp, args: &[Operand]) {
         let row = op.row();
-        let literals: Option<Vec<u64>> = args
-            .iter()
-            .map(|arg| match arg {
-                Operand::Imm(bits) => Some(*bits),
-                Operand::Value(_) => None,
-            })
-            .collect();
+        let literals: Option<Vec<u64>> = args.iter().map(|arg| arg.literal()).collect();
         // Not every instruction takes a literal as its only operand, and none needs to.
         if let Some(literals) = literals {
             let result = literal(mov(row.result), row.result, (row.eval)(&literals));
@@ -301,10 +346,36 @@ impl<'a> Body<'a> {
         }
         let mut operands = Vec::with_capacity(args.len() + 1);
         for (arg, ty) in args.iter().zip(row.operands) {
-            operands.push(self.operand(row.mnemonic, *arg, *ty));
+            // A vector of halves has no literals in it.
+            operands.push(match op {
+                ScalarOp::JoinB64 => self.register(*arg, *ty),
+                _ => self.operand(row.mnemonic, *arg, *ty),
+            });
         }
-        operands.insert(0, self.define(dst));
-        self.line(format!("{} {}", row.mnemonic, operands.join(", ")));
+        let dst = self.define(dst);
+        self.line(match op {
+            ScalarOp::JoinB64 => format!("{} {dst}, {{{}}}", row.mnemonic, operands.join(", ")),
+            ScalarOp::HighB32 => format!("{} {{_, {dst}}}, {}", row.mnemonic, operands.join(", ")),
+            _ => format!("{} {dst}, {}", row.mnemonic, operands.join(", ")),
+        });
+    }
+
+    /// The author's instructions, with registers in the places of `$0`, `$1` and so on.
+    fn asm(&mut self, text: &str, dst: Value, types: &[RegType], args: &[Operand]) {
+        let mut names = vec![String::new()];
+        for (arg, ty) in args.iter().zip(types) {
+            names.push(self.register(*arg, *ty));
+        }
+        names[0] = self.define(dst);
+        let mut parts = text.split('$');
+        let mut line = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            let number: Option<usize> = part[..digits].parse().ok();
+            line.push_str(number.and_then(|number| names.get(number)).map_or("", String::as_str));
+            line.push_str(&part[digits..]);
+        }
+        self.text.push_str(&format!("    {}\n", comment(&line)));
     }
 
     /// Emits a `cp.async`. If the guard is false, the number of source bytes is 0: nothing is read, and zeros are written.
@@ -321,6 +392,16 @@ impl<'a> Body<'a> {
                 self.line(format!("{} {dst}, {src}, {bytes}, {size}", row.mnemonic));
             }
         }
+    }
+
+    /// A register of 64 bits for every two of a fragment's.
+    fn wholes(&mut self, regs: &[Reg]) -> Vec<String> {
+        let whole = |halves: &[Reg]| {
+            let whole = self.counts.fresh(RegType::B64);
+            self.line(format!("mov.b64 {whole}, {}", vector(halves, true)));
+            whole
+        };
+        regs.chunks(2).map(whole).collect()
     }
 
     fn matrix(&mut self, row: &CopyRow, regs: &[Reg], address: &Address) {

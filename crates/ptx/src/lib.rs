@@ -30,14 +30,16 @@
 //! ```
 
 mod body;
+mod lines;
 mod operand;
 
 use std::fmt::Write;
 
-use tilewright_simt::{Function, FunctionParamKind, Op};
+use tilewright_simt::{Function, FunctionParamKind, Op, Operand, passes};
 
 use crate::body::Body;
 use crate::operand::comment;
+pub use lines::{Frame, Lines};
 
 /// The version of PTX that a function is written in: the architecture's, or that of an instruction which is younger.
 fn version(function: &Function) -> &'static str {
@@ -54,7 +56,26 @@ fn version(function: &Function) -> &'static str {
 /// A launch passes the parameters in their order (`.u64` pointers, `.u32` integers, `.f32` numbers) and asks for
 /// [`Function::shared_bytes`] of dynamic shared memory.
 pub fn print(function: &Function) -> String {
-    let body = Body::print(function);
+    print_with_lines(function, &Lines::default())
+}
+
+/// The PTX text as [`print()`] makes it, with the source lines of its instructions: what NVIDIA's profiler, sanitizer and debugger show beside
+/// the code. They change no instruction.
+pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
+    let mut simulated = false;
+    function.visit(&mut |inst| {
+        simulated |= matches!(
+            inst.op,
+            Op::Assert { .. } | Op::Print { .. } | Op::Asm { means: Operand::Value(_), .. }
+        );
+    });
+    if simulated {
+        let mut without = function.clone();
+        passes::drop_diagnostics(&mut without);
+        passes::drop_meanings(&mut without);
+        return print_with_lines(&without, lines);
+    }
+    let body = Body::print(function, lines);
     let arch = function.arch;
     let mut out = String::new();
     let mut line = |text: String| {
@@ -63,8 +84,7 @@ pub fn print(function: &Function) -> String {
     };
     line(format!(".version {}", version(function)));
     line(format!(".target {}", arch));
-    line(".address_size 64".to_string());
-    line(String::new());
+    line(format!(".address_size 64\n{}", lines.header()));
     if function.shared_bytes > 0 {
         for buffer in &function.shared {
             let name = comment(&buffer.name);
@@ -80,6 +100,8 @@ pub fn print(function: &Function) -> String {
             FunctionParamKind::Pointer => ".u64",
             FunctionParamKind::I32 => ".u32",
             FunctionParamKind::F32 => ".f32",
+            FunctionParamKind::I64 => ".u64",
+            FunctionParamKind::F64 => ".f64",
             FunctionParamKind::TensorMap(_) => ".align 64 .b8",
         };
         let size = if matches!(param.kind, FunctionParamKind::TensorMap(_)) { "[128]" } else { "" };
@@ -109,7 +131,7 @@ pub fn print(function: &Function) -> String {
         }
     }
     // Writing to a string cannot fail.
-    let _ = write!(out, "{}    ret;\n}}\n", body.text());
+    let _ = write!(out, "{}    ret;\n}}\n{}", body.text(), lines.names());
     out
 }
 

@@ -8,9 +8,10 @@ use std::process::Command;
 
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, Major, MbarrierOp,
-    Memory, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, SwizzleMode, SyncOp, TensorOp, WgmmaRow,
-    copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
+    Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, SwizzleMode, SyncOp, TensorOp,
+    Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
 };
+use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
     Special, TensorMap, Value, verify,
@@ -146,7 +147,12 @@ impl Bench {
         self.b.write(reg, wide);
     }
 
-    fn finish(mut self) -> String {
+    fn finish(self) -> String {
+        check(&self.function())
+    }
+
+    /// The function, which ends with a store of all registers.
+    fn function(mut self) -> Function {
         let row = tilewright_machine::copy_named("st.global.v4.b32").unwrap();
         self.b.set_origin("copy(fragment, x)");
         for start in (0..REGISTERS).step_by(4) {
@@ -154,7 +160,7 @@ impl Bench {
             let address = Address { base: self.global, offset: start as i32 * 256 };
             self.b.store(row, regs, address, Some(self.guard));
         }
-        check(&self.b.finish())
+        self.b.finish()
     }
 
     fn copy(&mut self, row: &'static CopyRow, guard: Option<Value>, offset: i32) {
@@ -166,6 +172,8 @@ impl Bench {
                 self.b.matrix(row, regs, shared);
             }
             CopyKind::Async => self.b.async_copy(row, shared, global, guard),
+            // Synthesis alone has these: `every_atomic_instruction` has what is emitted.
+            CopyKind::Atomic(_) => {}
             CopyKind::PerThread | CopyKind::Reduction(_) => {
                 let regs = self.regs(row.registers());
                 let memory = if row.dst == Memory::Register { row.src } else { row.dst };
@@ -177,6 +185,41 @@ impl Bench {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn every_atomic_instruction_and_wait() {
+    let orders =
+        [MemoryOrder::Relaxed, MemoryOrder::Acquire, MemoryOrder::Release, MemoryOrder::AcquireRelease];
+    for arch in Arch::ALL {
+        let mut bench = Bench::new("atomics", arch);
+        let mut expected = Vec::new();
+        for row in atomic_rows() {
+            for order in orders {
+                let base = if row.memory == Memory::Global { bench.global } else { bench.shared };
+                let address = Address { base, offset: 8 };
+                let operands = vec![bench.of_type(row.register()); row.op.operands()];
+                for guard in [None, Some(bench.guard)] {
+                    let old = bench.b.atomic(row, order, address, operands.clone(), guard);
+                    bench.keep(old, row.register());
+                }
+                expected.push(row.mnemonic(order, true));
+                if row.has_plain_form(order) {
+                    bench.b.atomic(row, order, address, operands, Some(bench.guard));
+                    expected.push(row.mnemonic(order, false));
+                }
+            }
+        }
+        for until in [Until::AtLeast, Until::SignDiffers] {
+            bench.b.await_word(Address { base: bench.global, offset: 0 }, until, bench.b32);
+        }
+        // Results that nothing reads are left out.
+        let mut function = bench.function();
+        dead_code(&mut function);
+        let ptx = check(&function);
+        expected.push("ld.acquire.gpu.global.b32".to_string());
+        expected.iter().for_each(|mnemonic| assert!(ptx.contains(mnemonic.as_str()), "{mnemonic}"));
     }
 }
 
@@ -279,14 +322,15 @@ fn every_copy() {
 fn every_matrix_product() {
     for arch in Arch::ALL {
         let mut bench = Bench::new("products", arch);
-        for row in mma_rows() {
+        let rows = || mma_rows().iter().filter(|row| arch.has(row.needs));
+        for row in rows() {
             let (a, b, c) = row.registers();
             bench.b.set_origin(row.name);
             let (a, b, d) = (bench.regs(a), bench.regs(b), bench.regs(c));
             bench.b.mma(row, d, a, b);
         }
         let ptx = bench.finish();
-        for row in mma_rows() {
+        for row in rows() {
             assert!(ptx.contains(row.mnemonic), "{}", row.name);
         }
     }

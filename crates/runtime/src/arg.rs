@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tilewright_machine::{DType, Number};
+
 use crate::buffer::Buffer;
 use crate::tensor::Tensor;
 
@@ -17,8 +19,14 @@ pub enum Arg<'a> {
     Tensor(&'a Tensor),
     /// A number for a scalar parameter of type `f32`.
     Scalar(f32),
-    /// An integer for a scalar parameter of an integer type.
+    /// An integer for a scalar parameter of type `i32`; for one of type `u32`, its bits.
     Integer(i32),
+    /// A number for a scalar parameter of type `f64`.
+    F64(f64),
+    /// An integer for a scalar parameter of type `i64`.
+    I64(i64),
+    /// An integer for a scalar parameter of type `u64`.
+    U64(u64),
 }
 
 impl<'a> Arg<'a> {
@@ -27,7 +35,43 @@ impl<'a> Arg<'a> {
         match self {
             Arg::Buffer(buffer) => Some(buffer),
             Arg::Tensor(tensor) => Some(tensor.buffer()),
-            Arg::Scalar(_) | Arg::Integer(_) => None,
+            Arg::Scalar(_) | Arg::Integer(_) | Arg::F64(_) | Arg::I64(_) | Arg::U64(_) => None,
+        }
+    }
+
+    /// The number for a scalar parameter of a type, rounded to it.
+    pub fn number(dtype: DType, number: Number) -> Self {
+        let bits = number.bits(dtype);
+        match dtype {
+            DType::F64 => Arg::F64(f64::from_bits(bits)),
+            DType::I64 => Arg::I64(bits.cast_signed()),
+            DType::U64 => Arg::U64(bits),
+            _ if dtype.range().is_some() => Arg::Integer((bits as u32).cast_signed()),
+            _ => Arg::Scalar(number.nearest() as f32),
+        }
+    }
+
+    /// The words for it in messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Arg::Buffer(_) | Arg::Tensor(_) => "a buffer",
+            Arg::Scalar(_) => "a number",
+            Arg::Integer(_) => "an integer",
+            Arg::F64(_) => "an f64",
+            Arg::I64(_) => "an i64",
+            Arg::U64(_) => "a u64",
+        }
+    }
+
+    /// The bits of a number that a parameter of a type takes; `None` of anything else.
+    pub(crate) fn bits_for(&self, dtype: DType) -> Option<u64> {
+        match (self, dtype) {
+            (Arg::Scalar(x), DType::F32) => Some(u64::from(x.to_bits())),
+            (Arg::Integer(x), DType::I32 | DType::U32) => Some(u64::from(x.cast_unsigned())),
+            (Arg::F64(x), DType::F64) => Some(x.to_bits()),
+            (Arg::I64(x), DType::I64) => Some(x.cast_unsigned()),
+            (Arg::U64(x), DType::U64) => Some(*x),
+            _ => None,
         }
     }
 }
@@ -47,6 +91,24 @@ impl<'a> From<&'a Tensor> for Arg<'a> {
 impl From<f32> for Arg<'_> {
     fn from(value: f32) -> Self {
         Arg::Scalar(value)
+    }
+}
+
+impl From<f64> for Arg<'_> {
+    fn from(value: f64) -> Self {
+        Arg::F64(value)
+    }
+}
+
+impl From<i64> for Arg<'_> {
+    fn from(value: i64) -> Self {
+        Arg::I64(value)
+    }
+}
+
+impl From<u64> for Arg<'_> {
+    fn from(value: u64) -> Self {
+        Arg::U64(value)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tilewright_compiler::Kernel;
+use tilewright_machine::Number;
 use tilewright_tile::interpret::tensor_len;
 use tilewright_tile::{ParamId, ParamKind};
 
@@ -16,8 +17,7 @@ use crate::error::RuntimeError;
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     buffers: BTreeMap<String, Buffer>,
-    scalars: BTreeMap<String, f32>,
-    integers: BTreeMap<String, i32>,
+    numbers: BTreeMap<String, Number>,
 }
 
 impl Bindings {
@@ -33,12 +33,17 @@ impl Bindings {
 
     /// Binds a number. Those that are not bound have the defaults that programs declare.
     pub fn set_scalar(&mut self, name: impl Into<String>, value: f32) {
-        self.scalars.insert(name.into(), value);
+        self.set_number(name, f64::from(value));
     }
 
     /// Binds an integer, of a scalar parameter of an integer type. Those that are not bound have the defaults that programs declare.
     pub fn set_integer(&mut self, name: impl Into<String>, value: i32) {
-        self.integers.insert(name.into(), value);
+        self.set_number(name, i64::from(value));
+    }
+
+    /// Binds a number, of a scalar parameter of any type, to which it is rounded. Those that are not bound have the defaults that programs declare.
+    pub fn set_number(&mut self, name: impl Into<String>, value: impl Into<Number>) {
+        self.numbers.insert(name.into(), value.into());
     }
 
     /// The buffer of this name.
@@ -81,11 +86,9 @@ impl Bindings {
     /// [`RuntimeError::Unbound`] for a tensor without a buffer.
     pub fn args(&self, kernel: &Kernel) -> Result<Vec<Arg<'_>>, RuntimeError> {
         let arg = |param: &tilewright_tile::Param| match param.kind {
-            ParamKind::Scalar { default } if param.is_integer() => {
-                Ok(Arg::Integer(self.integers.get(&param.name).copied().unwrap_or(default as i64 as i32)))
-            }
             ParamKind::Scalar { default } => {
-                Ok(Arg::Scalar(self.scalars.get(&param.name).copied().unwrap_or(default as f32)))
+                let number = self.numbers.get(&param.name).copied().unwrap_or(default);
+                Ok(Arg::number(param.dtype, number))
             }
             ParamKind::Tensor { .. } => {
                 let buffer = self.buffers.get(&param.name).ok_or_else(|| RuntimeError::Unbound {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Elements};
 
 use crate::cuda::memory::Allocation;
 
@@ -67,33 +67,50 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// The bytes of these numbers as elements of a type, little-endian, rounded. Elements of fewer than 8 bits are packed,
-/// element `i` at bit `i · bits`, low bits first.
-pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
+/// The bytes of elements of a type, little-endian, of their bits. Elements of fewer than 8 bits are packed, element `i` at bit `i · bits`, low
+/// bits first.
+fn packed(dtype: DType, bits: impl Iterator<Item = u64>) -> Vec<u8> {
     let width = (dtype.bits() / 8) as usize;
     if width == 0 {
-        let byte =
-            |part: &[f64]| part.iter().rev().fold(0, |byte, x| byte << dtype.bits() | dtype.encode(*x)) as u8;
-        return values.chunks(dtype.per_byte() as usize).map(byte).collect();
+        let bits: Vec<u64> = bits.collect();
+        let byte = |part: &[u64]| part.iter().rev().fold(0, |byte, x| byte << dtype.bits() | x) as u8;
+        return bits.chunks(dtype.per_byte() as usize).map(byte).collect();
     }
-    values.iter().flat_map(|x| dtype.encode(*x).to_le_bytes().into_iter().take(width)).collect()
+    bits.flat_map(|bits| bits.to_le_bytes().into_iter().take(width)).collect()
 }
 
-/// The numbers in these bytes; bytes that make no whole element are left out, and every element that has its place in the
+/// The bits of the elements in these bytes; bytes that make no whole element are left out, and every element that has its place in the
 /// last byte is there.
-pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+fn unpacked(dtype: DType, bytes: &[u8]) -> Vec<u64> {
     if dtype.bits() < 8 {
         let parts = |byte: &u8| {
-            let byte = u32::from(*byte);
-            (0..dtype.per_byte()).map(move |k| dtype.decode(byte >> (k * dtype.bits())))
+            let byte = u64::from(*byte);
+            (0..dtype.per_byte()).map(move |k| byte >> (k * dtype.bits()))
         };
         return bytes.iter().flat_map(parts).collect();
     }
-    let element = |chunk: &[u8]| {
-        let bits = chunk.iter().rev().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
-        dtype.decode(bits)
-    };
+    let element = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
     bytes.chunks_exact((dtype.bits() / 8) as usize).map(element).collect()
+}
+
+/// The bytes of these numbers as elements of a type, rounded.
+pub fn encode(dtype: DType, values: &[f64]) -> Vec<u8> {
+    packed(dtype, values.iter().map(|x| dtype.encode(*x)))
+}
+
+/// The bytes of these elements in a type, without loss where they are of it.
+pub fn encode_elements(dtype: DType, elements: &Elements) -> Vec<u8> {
+    packed(dtype, (0..elements.len()).map(|at| elements.bits(dtype, at).unwrap_or(0)))
+}
+
+/// The numbers in these bytes; of 64-bit integers the nearest ([`decode_elements`] is exact).
+pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+    unpacked(dtype, bytes).into_iter().map(|bits| dtype.decode(bits)).collect()
+}
+
+/// The elements in these bytes.
+pub fn decode_elements(dtype: DType, bytes: &[u8]) -> Elements {
+    Elements::of_bits(dtype, unpacked(dtype, bytes))
 }
 
 #[cfg(test)]

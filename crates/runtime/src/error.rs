@@ -4,7 +4,7 @@ use std::fmt;
 
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::SimError;
-use tilewright_tile::interpret::InterpretError;
+use tilewright_tile::interpret::{InterpretError, Quote};
 
 /// A dimension of a tensor map, and the mode of the parameter that it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +89,18 @@ pub enum RuntimeError {
     /// The text names no device.
     #[error("`{0}` is not a device; devices are auto, sim, cuda, cuda:0, cuda:1, …")]
     UnknownDevice(String),
+    /// The blocks of a kernel wait for each other, and do not all run at once.
+    #[error(
+        "kernel `{kernel}` has {blocks} blocks that wait for each other (`syncgrid`, `wait`), and this GPU holds {resident} at once; choose a smaller grid"
+    )]
+    NotResident {
+        /// The kernel.
+        kernel: String,
+        /// Blocks of the grid.
+        blocks: u64,
+        /// Blocks that the GPU holds at once.
+        resident: u32,
+    },
     /// A call of the CUDA driver failed.
     #[error("{action}: {code} ({message})")]
     Driver {
@@ -282,7 +294,7 @@ pub enum RuntimeError {
         /// The kernel.
         kernel: String,
         /// The size or extent.
-        what: String,
+        what: Quote,
         /// Its value.
         value: i64,
         /// The largest that is possible.

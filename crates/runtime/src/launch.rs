@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use tilewright_compiler::{Kernel, MAX_EXTENT, MapRecipe};
+use tilewright_machine::DType;
 use tilewright_simt::FunctionParamKind;
-use tilewright_tile::interpret::{InterpretError, check_ranges, grid, size_values, tensor_len, tensor_shape};
+use tilewright_tile::interpret::{
+    InterpretError, Quote, check_ranges, grid, size_values, tensor_len, tensor_shape,
+};
 use tilewright_tile::{Axis, Expr, ParamId, ParamKind, Scope, SymbolId};
 
 use crate::arg::{Arg, Sizes};
@@ -25,12 +28,8 @@ pub fn default_sizes(kernel: &Kernel) -> Sizes {
 pub(crate) enum Passed<'a> {
     /// A pointer to this buffer.
     Buffer(&'a Buffer),
-    /// A number.
-    Scalar(f32),
-    /// An integer.
-    Integer(i32),
-    /// A size.
-    Size(i32),
+    /// The bits of a number of a kind, or of a size.
+    Number(FunctionParamKind, u64),
     /// A tensor map.
     TensorMap(Mapped<'a>),
 }
@@ -73,9 +72,9 @@ pub(crate) fn check<'a>(
     let values = size_values(&kernel.verified, sizes).map_err(failed)?;
     let size_params = check_sizes(kernel, &values)?;
     let grid = grid(&kernel.verified, sizes).map_err(failed)?;
-    let cluster = kernel.function.cluster.max(1);
-    if !grid[0].is_multiple_of(cluster) {
-        return Err(failed(InterpretError::PartOfCluster { blocks: grid[0], cluster }));
+    // The grid is made of whole clusters of the program; those of the code are the same.
+    if !grid[0].is_multiple_of(kernel.function.cluster.max(1)) {
+        return Err(RuntimeError::Inconsistent { kernel: name() });
     }
 
     if args.len() != program.params.len() {
@@ -95,20 +94,22 @@ pub(crate) fn check<'a>(
             Err(RuntimeError::ArgumentKind { kernel: name(), param: param.name.clone(), expected, given })
         };
         let buffer = match (&param.kind, arg) {
-            (ParamKind::Scalar { .. }, Arg::Integer(value)) if param.is_integer() => {
-                params.push(Passed::Integer(*value));
-                continue;
-            }
-            (ParamKind::Scalar { .. }, Arg::Scalar(value)) if !param.is_integer() => {
-                params.push(Passed::Scalar(*value));
-                continue;
-            }
-            (ParamKind::Scalar { .. }, Arg::Scalar(_)) => return kind("an integer", "a number"),
-            (ParamKind::Scalar { .. }, Arg::Integer(_)) => return kind("a number", "an integer"),
-            (ParamKind::Scalar { .. }, _) if param.is_integer() => return kind("an integer", "a buffer"),
-            (ParamKind::Scalar { .. }, _) => return kind("a number", "a buffer"),
-            (ParamKind::Tensor { .. }, Arg::Scalar(_)) => return kind("a tensor", "a number"),
-            (ParamKind::Tensor { .. }, Arg::Integer(_)) => return kind("a tensor", "an integer"),
+            (ParamKind::Scalar { .. }, arg) => match arg.bits_for(param.dtype) {
+                Some(bits) => {
+                    params.push(Passed::Number(FunctionParamKind::number(param.dtype), bits));
+                    continue;
+                }
+                None => {
+                    let expected = match param.dtype {
+                        DType::F32 => "a number",
+                        DType::F64 => "an f64",
+                        DType::I64 => "an i64",
+                        DType::U64 => "a u64",
+                        _ => "an integer",
+                    };
+                    return kind(expected, arg.name());
+                }
+            },
             (ParamKind::Tensor { .. }, Arg::Buffer(buffer)) => *buffer,
             (ParamKind::Tensor { .. }, Arg::Tensor(tensor)) => {
                 let (expected, given) = (param.dtype, tensor.dtype());
@@ -118,6 +119,7 @@ pub(crate) fn check<'a>(
                 }
                 tensor.buffer()
             }
+            (ParamKind::Tensor { .. }, arg) => return kind("a tensor", arg.name()),
         };
         if buffer.device != device {
             return Err(RuntimeError::ForeignBuffer { device: device_name.to_string() });
@@ -126,7 +128,7 @@ pub(crate) fn check<'a>(
         if let Some((mode, value)) = shape.iter().enumerate().find(|(_, extent)| **extent > MAX_EXTENT) {
             return Err(RuntimeError::SizeTooLarge {
                 kernel: name(),
-                what: format!("mode {mode} of `{}`", param.name),
+                what: Quote::new(format!("mode {mode} of `{}`", param.name), param.span),
                 value: *value,
                 limit: MAX_EXTENT,
             });
@@ -144,7 +146,8 @@ pub(crate) fn check<'a>(
         params.push(Passed::Buffer(buffer));
         buffers.insert(i as u32, buffer);
     }
-    params.extend(size_params.into_iter().map(Passed::Size));
+    let number = |size: i32| Passed::Number(FunctionParamKind::I32, u64::from(size.cast_unsigned()));
+    params.extend(size_params.into_iter().map(number));
     for (map, recipe) in (0..).zip(&kernel.maps) {
         let buffer = buffers.get(&recipe.param.0).copied();
         let buffer = buffer.ok_or_else(|| RuntimeError::Inconsistent { kernel: name() })?;
@@ -154,8 +157,7 @@ pub(crate) fn check<'a>(
     }
     let kinds = params.iter().map(|passed| match passed {
         Passed::Buffer(_) => FunctionParamKind::Pointer,
-        Passed::Scalar(_) => FunctionParamKind::F32,
-        Passed::Size(_) | Passed::Integer(_) => FunctionParamKind::I32,
+        Passed::Number(kind, _) => *kind,
         Passed::TensorMap(mapped) => FunctionParamKind::TensorMap(mapped.map),
     });
     if !kinds.eq(kernel.function.params.iter().map(|param| param.kind)) {
@@ -214,7 +216,7 @@ fn tensor_of_map(
     }
     let value = |expr: &Expr, what: &str| {
         expr.eval(scope).ok_or_else(|| {
-            let what = format!("{what} of a tensor map of `{}`", param.name);
+            let what = Quote::new(format!("{what} of a tensor map of `{}`", param.name), param.span);
             RuntimeError::Sizes { kernel: name(), error: Box::new(InterpretError::NoValue { what }) }
         })
     };
@@ -269,7 +271,7 @@ fn check_sizes(kernel: &Kernel, values: &[i64]) -> Result<Vec<i32>, RuntimeError
         let fits = i32::try_from(value).ok().filter(|_| value <= MAX_EXTENT);
         passed.push(fits.ok_or_else(|| RuntimeError::SizeTooLarge {
             kernel: name(),
-            what: format!("size `{}`", symbol.name),
+            what: Quote::new(format!("size `{}`", symbol.name), symbol.span),
             value,
             limit: MAX_EXTENT,
         })?);

@@ -26,6 +26,7 @@ mod device;
 mod error;
 mod launch;
 mod open;
+mod refusal;
 mod report;
 mod scale;
 mod sequence;
@@ -35,7 +36,7 @@ mod turn;
 
 pub use arg::{Arg, LaunchOptions, Sizes};
 pub use bind::{Bindings, sizes_of};
-pub use buffer::{Buffer, decode, encode};
+pub use buffer::{Buffer, decode, decode_elements, encode, encode_elements};
 pub use cuda::{CudaDevice, CudaGraph, CudaSequence, CudaStream, StreamWork};
 pub use device::{Chip, Device, DeviceChoice, DeviceInfo, DeviceKind};
 pub use error::{MapDimension, ParamOf, RuntimeError, TensorMapError};

@@ -1,5 +1,9 @@
 //! Reports of launches.
 
+use tilewright_compiler::Kernel;
+use tilewright_machine::PrintLog;
+use tilewright_simt::record::{Broken, Records};
+
 /// Report of one launch.
 #[derive(Clone, Debug)]
 pub enum LaunchReport {
@@ -18,10 +22,23 @@ impl LaunchReport {
         }
     }
 
-    /// Everything wrong that the simulator found, one sentence each: races, accesses outside a buffer, … Hardware does
-    /// not look for these; where it meets one that it cannot survive, the launch itself is an error.
+    /// Everything wrong that the device found, one sentence each. The simulator finds races, accesses outside a buffer, … Hardware does
+    /// not look for these; where it meets one that it cannot survive, the launch itself is an error. A GPU finds what kernels that were compiled
+    /// with [`Options::debug`](tilewright_compiler::Options::debug) assert.
     pub fn problems(&self) -> Vec<String> {
-        self.sim().map(tilewright_sim::Report::problems).unwrap_or_default()
+        match self {
+            LaunchReport::Sim(report) => report.problems(),
+            LaunchReport::Cuda(report) => report.broken.clone(),
+        }
+    }
+
+    /// Records of what the kernel printed, from a device that has them: a GPU has those of kernels that were compiled with
+    /// [`Options::debug`](tilewright_compiler::Options::debug).
+    pub fn printed(&self) -> Option<&PrintLog> {
+        match self {
+            LaunchReport::Sim(report) => Some(&report.printed),
+            LaunchReport::Cuda(report) => report.records.as_ref().map(|records| &records.printed),
+        }
     }
 
     /// The simulator's report.
@@ -57,6 +74,23 @@ pub struct CudaReport {
     /// Duration of the kernel, between two events around it. One launch of a kernel that ran never before is no
     /// measurement; see [`Device::time`](crate::Device::time).
     pub milliseconds: f64,
+    /// The kernel's assertions that do not hold, a sentence each.
+    pub broken: Vec<String>,
+    /// Records of the kernel's assertions and prints, of one that was compiled with
+    /// [`Options::debug`](tilewright_compiler::Options::debug).
+    pub records: Option<Records>,
+}
+
+/// The assertions of a kernel that do not hold, a sentence each.
+pub(crate) fn assertions(kernel: &Kernel, records: &Records) -> Vec<String> {
+    let sentence = |broken: &Broken| {
+        let [x, y, z] = broken.block;
+        let Broken { thread, count, .. } = broken;
+        let statement = kernel.function.origin(broken.origin);
+        let times = if *count == 1 { String::new() } else { format!(", and {} times more", count - 1) };
+        format!("`{statement}` does not hold in thread {thread} of block ({x}, {y}, {z}){times}")
+    };
+    records.broken.iter().map(sentence).collect()
 }
 
 /// Durations of several runs of a kernel, each between two events around it.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_compiler::Kernel;
 use tilewright_machine::Arch;
 use tilewright_sim::{Argument, Config, GlobalMemory};
+use tilewright_simt::FunctionParamKind;
 
 use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
@@ -86,8 +87,12 @@ impl SimDevice {
         };
         for passed in &launch.params {
             arguments.push(match passed {
-                Passed::Scalar(value) => Argument::F32(*value),
-                Passed::Size(value) | Passed::Integer(value) => Argument::I32(*value),
+                Passed::Number(kind, bits) => match kind {
+                    FunctionParamKind::F32 => Argument::F32(f32::from_bits(*bits as u32)),
+                    FunctionParamKind::F64 => Argument::F64(f64::from_bits(*bits)),
+                    FunctionParamKind::I64 => Argument::I64(bits.cast_signed()),
+                    _ => Argument::I32((*bits as u32).cast_signed()),
+                },
                 Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
                 Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
                     buffer: place(buffer)?,

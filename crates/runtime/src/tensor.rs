@@ -1,13 +1,14 @@
 //! Tensors: memory of a device as elements of one type.
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Elements};
 
-use crate::buffer::{Buffer, decode, encode};
+use crate::buffer::{Buffer, decode, decode_elements, encode, encode_elements};
 use crate::device::Device;
 use crate::error::RuntimeError;
 
 /// A buffer of elements of one type. Numbers go in and out as `f64`, through [`DType::encode`] and [`DType::decode`]: they
-/// are rounded to the type on their way in, and are exact on their way out.
+/// are rounded to the type on their way in, and are exact on their way out, but for 64-bit integers, of which an `f64` does not hold all; as
+/// [`Elements`] these are exact, too.
 #[derive(Clone, Debug)]
 pub struct Tensor {
     buffer: Buffer,
@@ -53,6 +54,24 @@ impl Tensor {
         // The last byte may have room for more elements.
         values.truncate(self.len);
         Ok(values)
+    }
+
+    /// These elements, without loss where they are of the type.
+    pub fn from_elements(
+        device: &dyn Device,
+        dtype: DType,
+        elements: &Elements,
+    ) -> Result<Self, RuntimeError> {
+        let tensor = Tensor::zeros(device, dtype, elements.len())?;
+        device.upload(&tensor.buffer, &encode_elements(dtype, elements))?;
+        Ok(tensor)
+    }
+
+    /// Every element, exactly.
+    pub fn elements(&self, device: &dyn Device) -> Result<Elements, RuntimeError> {
+        let mut elements = decode_elements(self.dtype, &device.download(&self.buffer)?);
+        elements.truncate(self.len);
+        Ok(elements)
     }
 
     /// The buffer.

@@ -5,7 +5,7 @@ mod common;
 
 use common::{SOURCE, compiled, every_device, function, kernel_of, sizes};
 use tilewright_compiler::{Assumption, Kernel};
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, DType, Elements};
 use tilewright_runtime::*;
 
 fn kernel() -> Kernel {
@@ -193,6 +193,44 @@ fn arguments_are_checked() {
         at(9, &|_| {}),
         "the buffer for parameter `x` of kernel `scale` has 32 bytes; at these sizes it needs 36"
     );
+}
+
+#[test]
+fn numbers_of_64_bits_are_passed_and_checked() {
+    let kernel = compiled(
+        "kernel wide(y: u64[32], z: f64[32], seed: u64 = 1, low: i64 = 2, step: f64 = 0.5) grid(1) threads(32) {
+            gy = global_view(y, (32) : (e0))
+            gz = global_view(z, (32) : (e0))
+            ry = register_tensor(u64, [32])
+            rz = register_tensor(f64, [32])
+            fill(ry, 1.0)
+            fill(rz, 2.0)
+            copy(ry + seed + bitcast(low, u64), gy)
+            copy(rz * step, gz)
+        }",
+    );
+    for device in every_device()
+        .into_iter()
+        .filter(|device| device.arch().is_none_or(|arch| arch == kernel.function.arch))
+    {
+        let y = Tensor::from_elements(&*device, DType::U64, &Elements::Integers(vec![0; 32])).unwrap();
+        let z = Tensor::zeros(&*device, DType::F64, 32).unwrap();
+        let args = [Arg::from(&y), Arg::from(&z), Arg::U64(1 << 63), Arg::from(-3i64), Arg::from(0.1f64)];
+        device.launch(&kernel, &Sizes::new(), &args).unwrap();
+        let expected = Elements::Integers(vec![(1i128 << 63) - 2; 32]);
+        assert_eq!(y.elements(&*device).unwrap(), expected, "{}", device.name());
+        assert_eq!(z.read(&*device).unwrap(), [0.2; 32], "{}", device.name());
+        let refused = |at: usize, arg| {
+            let mut args = args;
+            args[at] = arg;
+            device.launch(&kernel, &Sizes::new(), &args).unwrap_err().to_string()
+        };
+        assert_eq!(refused(2, Arg::I64(1)), "parameter `seed` of kernel `wide` is a u64; an i64 is given");
+        assert_eq!(
+            refused(4, Arg::Scalar(1.0)),
+            "parameter `step` of kernel `wide` is an f64; a number is given"
+        );
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use tilewright_machine::{Memory, SECTOR_BYTES, global_sectors, shared_wavefronts};
 
 use crate::bulk::reduce;
-use crate::clock::{HappensBefore, lanes};
+use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Transfer};
 use crate::global::Touch;
@@ -41,7 +41,7 @@ impl Warp {
     pub(crate) fn load(&mut self, cluster: &mut Cluster<'_>, transfer: &Transfer, origin: u32) -> u64 {
         let Transfer { statement, memory, bytes, regs, place, guard, outside, .. } = transfer;
         let reading = self.guarded(*guard);
-        for reg in regs {
+        for (reg, outside) in regs.iter().zip(outside.iter().cycle()) {
             lanes(self.active & !reading).for_each(|lane| self.registers[*reg as usize][lane] = *outside);
         }
         if *memory == Memory::Shared {
@@ -59,7 +59,7 @@ impl Warp {
                     self.registers[*reg as usize][lane] = word(&data, i);
                 }
             }
-            return count_shared(cluster, *statement, &addresses, *bytes);
+            return count_shared(cluster, self.agent, *statement, &addresses, *bytes);
         }
         let mut addresses = [None; 32];
         for lane in lanes(reading) {
@@ -115,7 +115,7 @@ impl Warp {
                     Some(by) => cluster.reduce_shared(&site, offset, &data[..*bytes as usize], *by),
                 }
             }
-            return count_shared(cluster, *statement, &addresses, *bytes);
+            return count_shared(cluster, self.agent, *statement, &addresses, *bytes);
         }
         let mut addresses = [None; 32];
         for lane in lanes(writing) {
@@ -200,7 +200,7 @@ impl Warp {
             }
         }
         count_global(cluster, statement, &from, bytes);
-        count_shared(cluster, statement, &to, bytes)
+        count_shared(cluster, self.agent, statement, &to, bytes)
     }
 
     /// Executes a wait of the active lanes: all their copies land, or those of all their closed groups but the last `n`.
@@ -300,7 +300,7 @@ impl Warp {
                 }
             }
         }
-        count_shared(cluster, statement, &addresses, 16)
+        count_shared(cluster, self.agent, statement, &addresses, 16)
     }
 }
 
@@ -335,9 +335,19 @@ fn read_global(
 }
 
 /// Counts a shared request; returns wavefronts lost to bank conflicts.
-fn count_shared(cluster: &mut Cluster<'_>, statement: u32, offsets: &[Option<u32>; 32], bytes: u32) -> u64 {
+fn count_shared(
+    cluster: &mut Cluster<'_>,
+    agent: Agent,
+    statement: u32,
+    offsets: &[Option<u32>; 32],
+    bytes: u32,
+) -> u64 {
     let waves = shared_wavefronts(offsets, bytes);
     if waves.ideal > 0 {
+        if let Some(tracer) = cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
+            let program = &cluster.context.program;
+            tracer.request(agent as usize, statement, offsets, (bytes, waves), program);
+        }
         let counts = &mut cluster.sink.counts[statement as usize];
         counts.shared_requests += 1;
         counts.shared_wavefronts += u64::from(waves.actual);

@@ -11,8 +11,9 @@ use crate::context::BoundMap;
 use crate::flight::{Course, Flight, Request};
 use crate::global::Touch;
 use crate::memory::{Buffer, SHARED_BASE};
+use crate::rule::Rule;
 use crate::shadow::{ASYNC, Access, Kind};
-use crate::sink::{FaultKind, Rule, Site};
+use crate::sink::{FaultKind, Site};
 
 /// Bytes that a swizzle moves together, and that copies are multiples of.
 const UNIT: u32 = 16;
@@ -50,31 +51,37 @@ impl<'a> Cluster<'a> {
         let units = self.units_of(&site, offset, bytes, swizzle, !store);
         let (mut source, mut destination, mut targets, mut signals) =
             (Vec::new(), Vec::new(), Vec::new(), None);
+        let mut missing = None;
         match &course {
             _ if store => source = units,
             Course::Peer { address } => {
-                let rank = address >> 24;
-                if barrier.is_some_and(|b| b >> 24 != rank) {
+                if barrier.is_some_and(|b| b >> 24 != address >> 24) {
                     let message = || "its mbarrier is not one of the block that it copies to".to_string();
                     self.misuse(&site, Rule::Place, message);
                 }
                 source = units;
                 let offset = (address & LOCAL).wrapping_sub(SHARED_BASE);
                 destination = self.units_of(&site, offset, bytes, SwizzleMode::None, true);
-                targets.push(rank);
+                targets.extend(self.peer(&site, address >> 24));
             }
             _ => {
-                if barrier.is_some_and(|b| b >> 24 != site.rank) {
+                if barrier.is_some_and(|b| self.peer(&site, b >> 24) != Some(site.rank)) {
                     self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
                 }
                 destination = units;
-                let mask = multicast.unwrap_or(1 << site.rank.min(31));
-                targets.extend(lanes(mask).map(|rank| rank as u32));
+                match multicast {
+                    None => targets.push(site.rank),
+                    Some(mask) => {
+                        let found = |rank| self.peer(&site, rank as u32).ok_or(rank);
+                        let (peers, none): (Vec<_>, Vec<_>) = lanes(mask).map(found).partition(Result::is_ok);
+                        targets.extend(peers.into_iter().flatten());
+                        missing = none.into_iter().find_map(Result::err);
+                    }
+                }
             }
         }
-        if let Some(none) = targets.iter().copied().find(|rank| *rank as usize >= self.ctas.len()) {
+        if let Some(none) = missing {
             self.misuse(&site, Rule::Place, || format!("the cluster has no block {none}"));
-            targets.retain(|rank| (*rank as usize) < self.ctas.len());
         }
         if !store {
             signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
@@ -135,7 +142,7 @@ impl<'a> Cluster<'a> {
         let tensor = matches!(course, Course::Tensor { .. });
         let aligned = if tensor { swizzle.period() } else { UNIT };
         let local = shared & LOCAL;
-        if shared >> 24 != site.rank {
+        if self.peer(site, shared >> 24) != Some(site.rank) {
             self.misuse(site, Rule::Place, || {
                 format!("address {shared:#x} is not in the block's own shared memory")
             });
@@ -284,6 +291,7 @@ impl<'a> Cluster<'a> {
             let issue = self.access(&flight.site);
             let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC, ..issue };
             if self.ctas[*target as usize].running == 0 {
+                let target = *target - self.peers(*target).start;
                 self.misuse(&flight.site, Rule::Ended, || {
                     format!("block {target} of the cluster ends before the copy into its shared memory is complete")
                 });
@@ -424,11 +432,15 @@ pub(crate) fn reduce(buffer: &Buffer, offset: u64, data: &[u8], Reduction { op, 
     let bytes = (dtype.bits() / 8) as usize;
     for (i, element) in data.chunks_exact(bytes).enumerate() {
         let at = offset + (i * bytes) as u64;
+        let term = element.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+        if bytes == 8 {
+            buffer.update_pair((at / 4) as usize, |old| op.combine(dtype, old, term));
+            continue;
+        }
         let shift = 8 * (at % 4) as u32;
         let mask = (u32::MAX >> (32 - dtype.bits())) << shift;
-        let term = element.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
         buffer.update((at / 4) as usize, |old| {
-            let result = op.combine(dtype, (old & mask) >> shift, term);
+            let result = op.combine(dtype, u64::from((old & mask) >> shift), term) as u32;
             (old & !mask) | (result << shift & mask)
         });
     }

@@ -11,9 +11,11 @@ use crate::flight::Flight;
 use crate::global::{Range, Touch, Watched};
 use crate::mbarrier::{Mbarrier, Posted};
 use crate::memory::{Buffer, SHARED_BASE};
+use crate::named::NamedBarrier;
 use crate::profile::Observer;
+use crate::rule::Rule;
 use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Kind, Now, Shadow};
-use crate::sink::{FaultKind, Place, Rule, Sink, Site, Wrong};
+use crate::sink::{FaultKind, Place, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
 use crate::wgmma::{Tiles, Unit};
 
@@ -38,6 +40,8 @@ pub(crate) struct Cta {
     shadow: Option<Shadow>,
     /// Marks of the 8 bytes that are an mbarrier; empty before the first.
     barriers: Vec<bool>,
+    /// The number of each record of what it prints, by the instruction and how often that was executed before.
+    pub printed: BTreeMap<(usize, u64), u64>,
 }
 
 /// The operand tiles of products, kept between products.
@@ -58,12 +62,16 @@ pub(crate) struct Cluster<'a> {
     pub know: Vec<Knowledge>,
     /// By rank and offset in the window.
     pub barriers: BTreeMap<(u32, u32), Mbarrier>,
+    /// By rank and number.
+    pub named: BTreeMap<(u32, u32), NamedBarrier>,
     /// Copies in flight, in the order of their issue.
     pub flights: Vec<Flight>,
     /// Arrivals at mbarriers of peers that are on their way, in the order of their issue.
     pub posted: Vec<Posted>,
     /// The matrix units, one a warpgroup.
     pub units: Vec<Unit>,
+    /// Clocks that releases of words of global memory have published, by buffer and offset.
+    pub words: BTreeMap<(u32, u64), HappensBefore>,
     /// Accesses to global memory.
     pub global: Watched,
     /// Something has happened that a blocked warp may wait for.
@@ -74,38 +82,41 @@ pub(crate) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// The cluster whose first block is block `first` of the grid.
-    pub(crate) fn new(context: &'a Context<'a>, first: [u32; 3], warps: u32) -> Self {
+    /// The clusters that run together, of so many `blocks`, the first of which is block `first` of the grid.
+    pub(crate) fn new(context: &'a Context<'a>, first: [u32; 3], blocks: u32, warps: u32) -> Self {
         let function = context.program.function;
         let watched = context.config.check_races || context.config.check_uninitialised;
         let bytes = function.shared_bytes;
         let cta = |rank| Cta {
-            index: [first[0] + rank, first[1], first[2]],
+            index: context.block_behind(first, rank),
             pipes: Pipes::default(),
             pool: 0,
             running: warps,
             shared: vec![POISON; bytes as usize],
             shadow: watched.then(|| Shadow::new(bytes)),
             barriers: Vec::new(),
+            printed: BTreeMap::new(),
         };
-        let all = function.cluster * warps;
+        let all = blocks * warps;
         let groups = warps / GROUP;
         Cluster {
             context,
             sink: Sink::new(context.program.statements.len()),
             tiles: AllTiles::default(),
-            ctas: (0..function.cluster).map(cta).collect(),
+            ctas: (0..blocks).map(cta).collect(),
             know: Vec::new(),
             barriers: BTreeMap::new(),
+            named: BTreeMap::new(),
             flights: Vec::new(),
             posted: Vec::new(),
+            words: BTreeMap::new(),
             global: Watched::default(),
             // Warps come first, then the reads of their bulk copies, then the matrix units, then the writes of bulk copies, then the
             // reads of asynchronous copies.
-            units: (0..function.cluster * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
+            units: (0..blocks * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
             changed: false,
             observer: None,
-            agents: (4 * all + function.cluster * groups) as Agent,
+            agents: (4 * all + blocks * groups) as Agent,
         }
     }
 
@@ -136,10 +147,22 @@ impl<'a> Cluster<'a> {
         let global = fence.covers(Memory::Global).then_some(Space::GLOBAL);
         let shared: Vec<u32> = match fence {
             ProxyFence::Shared => vec![rank],
-            ProxyFence::SharedCluster | ProxyFence::All => (0..self.ctas.len() as u32).collect(),
+            ProxyFence::SharedCluster | ProxyFence::All => self.peers(rank).collect(),
             ProxyFence::Global => Vec::new(),
         };
         global.into_iter().chain(shared.into_iter().map(Space::shared)).collect()
+    }
+
+    /// The blocks of a block's cluster, among those that run together.
+    pub(crate) fn peers(&self, rank: u32) -> std::ops::Range<u32> {
+        let blocks = self.context.program.function.cluster;
+        let first = rank / blocks * blocks;
+        first..first + blocks
+    }
+
+    /// The block of a thread's cluster that an address of the cluster's window, or a rank, names; `None` where there is none.
+    pub(crate) fn peer(&self, site: &Site, rank: u32) -> Option<u32> {
+        self.peers(site.rank).nth(rank as usize)
     }
 
     /// A unit that is new.
@@ -222,19 +245,22 @@ impl<'a> Cluster<'a> {
 
     /// The rank and the offset of what is aligned and lies in a shared buffer of a block that runs; all else is reported.
     pub(crate) fn place(&mut self, site: &Site, address: u32, bytes: u32, write: bool) -> Option<(u32, u32)> {
-        let (rank, local) = (address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1));
+        let local = address & ((1 << RANK_SHIFT) - 1);
         let offset = local.wrapping_sub(SHARED_BASE);
-        let exists = (rank as usize) < self.ctas.len() && local >= SHARED_BASE;
-        if !exists || self.context.owners.find(offset, bytes).is_none() {
-            let address = if rank == site.rank { local } else { address };
+        let peer = self.peer(site, address >> RANK_SHIFT);
+        let found =
+            peer.filter(|_| local >= SHARED_BASE && self.context.owners.find(offset, bytes).is_some());
+        let Some(rank) = found else {
+            let address = if peer == Some(site.rank) { local } else { address };
             self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, i64::from(address), bytes, write);
             return None;
-        }
+        };
         if !local.is_multiple_of(bytes) {
             self.wrong(site, FaultKind::Misaligned, Memory::Shared, i64::from(local), bytes, write);
             return None;
         }
         if self.ctas[rank as usize].running == 0 {
+            let rank = rank - self.peers(rank).start;
             self.misuse(site, Rule::Ended, || {
                 format!("it reaches the shared memory of block {rank} of the cluster, which has ended")
             });
@@ -305,11 +331,16 @@ impl<'a> Cluster<'a> {
         let Some(to) = self.ctas[site.rank as usize].shared.get_mut(start..start + data.len()) else {
             return;
         };
-        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
+        let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         for (old, new) in to.chunks_exact_mut(bytes).zip(data.chunks_exact(bytes)) {
             let result = by.op.combine(by.dtype, word(old), word(new));
             old.copy_from_slice(&result.to_le_bytes()[..bytes]);
         }
+    }
+
+    /// Notes an atomic operation on shared bytes of the thread's block.
+    pub(crate) fn watch_combine(&mut self, site: &Site, offset: u32, bytes: u32) {
+        self.watch(site, site.rank, offset, bytes, Kind::Combine);
     }
 
     /// Notes that an asynchronous copy of a thread into shared bytes is in flight.

@@ -1,5 +1,7 @@
 //! Arguments of a launch, and the configuration of the simulator.
 
+use tilewright_machine::Progress;
+
 use crate::memory::BufferId;
 
 /// An argument of a launch, for one parameter of the function.
@@ -11,6 +13,10 @@ pub enum Argument {
     I32(i32),
     /// An `f32`.
     F32(f32),
+    /// A 64-bit integer.
+    I64(i64),
+    /// An `f64`.
+    F64(f64),
     /// A tensor in a buffer, for a tensor map: it begins at the buffer's first byte.
     TensorMap {
         /// The buffer.
@@ -47,6 +53,8 @@ pub struct Config {
     pub profile: bool,
     /// The number of a block, x fastest, whose cluster is traced in [`Report::trace`](crate::Report::trace).
     pub trace: Option<u64>,
+    /// Counts the clusters that have run.
+    pub progress: Option<Progress>,
 }
 
 impl Default for Config {
@@ -61,6 +69,7 @@ impl Default for Config {
             step_limit: 100_000_000,
             profile: false,
             trace: None,
+            progress: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Context of a launch, which all its blocks share: the program, the arguments, and where buffers lie.
 
-use tilewright_machine::{BoxShape, Memory, SyncOp};
+use tilewright_machine::{BoxShape, Memory, MemoryOrder, SyncOp};
 use tilewright_simt::{Function, FunctionParamKind, Op, SharedBuffer};
 
 use crate::config::{Argument, Config};
@@ -41,6 +41,8 @@ pub(crate) struct Context<'a> {
     /// True if launches before this one may still run when it begins.
     overlaps: bool,
     pub grid: [u32; 3],
+    /// Clusters that run together, under one scheduler: what some write decides what others do.
+    pub together: u64,
 }
 
 impl<'a> Context<'a> {
@@ -107,17 +109,23 @@ impl<'a> Context<'a> {
                 }
                 (FunctionParamKind::I32, Argument::I32(x)) => u64::from(*x as u32),
                 (FunctionParamKind::F32, Argument::F32(x)) => u64::from(x.to_bits()),
+                (FunctionParamKind::I64, Argument::I64(x)) => x.cast_unsigned(),
+                (FunctionParamKind::F64, Argument::F64(x)) => x.to_bits(),
                 (kind, arg) => {
                     let expected = match kind {
                         FunctionParamKind::Pointer => "a pointer",
                         FunctionParamKind::I32 => "an i32",
                         FunctionParamKind::F32 => "an f32",
+                        FunctionParamKind::I64 => "an i64",
+                        FunctionParamKind::F64 => "an f64",
                         FunctionParamKind::TensorMap(_) => "a tensor map",
                     };
                     let given = match arg {
                         Argument::Buffer(_) => "a buffer",
                         Argument::I32(_) => "an i32",
                         Argument::F32(_) => "an f32",
+                        Argument::I64(_) => "an i64",
+                        Argument::F64(_) => "an f64",
                         Argument::TensorMap { .. } => "a tensor for a tensor map",
                     };
                     return Err(SimError::ArgumentKind { name: param.name.clone(), expected, given });
@@ -142,8 +150,22 @@ impl<'a> Context<'a> {
             }
         }
         let owners = Owners::new(function);
+        let blocks = grid.iter().map(|g| u64::from(*g)).product::<u64>();
+        let together = together(function, blocks)?;
         let overlaps = config.check_global && config.overlaps && waits_or_lets_begin(function);
-        Ok(Context { program, memory, config, owners, args: bits, maps, buffers, watched, overlaps, grid })
+        Ok(Context {
+            program,
+            memory,
+            config,
+            owners,
+            args: bits,
+            maps,
+            buffers,
+            watched,
+            overlaps,
+            grid,
+            together,
+        })
     }
 
     /// True if reads of a buffer may race.
@@ -175,6 +197,14 @@ impl<'a> Context<'a> {
         [(cluster % x * blocks) as u32, (cluster / x % y) as u32, (cluster / x / y) as u32]
     }
 
+    /// The index of the block that comes so many after this one in the grid, x fastest.
+    pub(crate) fn block_behind(&self, [x, y, z]: [u32; 3], rank: u32) -> [u32; 3] {
+        let [width, height, _] = self.grid;
+        let at = x + rank;
+        let rows = y + at / width;
+        [at % width, rows % height, z + rows / height]
+    }
+
     /// The shared buffer that an access by a statement at an offset of the window means: its name, the offset in it and its size.
     pub(crate) fn describe_shared(&self, origin: u32, offset: i64) -> (String, i64, u64) {
         let found = u32::try_from(offset).ok().and_then(|at| self.owners.of(origin, at));
@@ -201,6 +231,35 @@ impl<'a> Context<'a> {
         let Some((buffer, index, offset)) = self.memory.locate(address as u64) else { return none };
         (self.name(index), offset as i64, buffer.size())
     }
+}
+
+/// Blocks that run under one scheduler where what they do depends on its order.
+const TOGETHER: u64 = 256;
+
+/// The most blocks that words of global memory order.
+const ORDERED: u64 = 1024;
+
+/// The clusters of a launch that run together: all, where words of global memory order what they do; some, where what they do depends on the
+/// order of their atomic operations; else each by itself.
+fn together(function: &Function, blocks: u64) -> Result<u64, SimError> {
+    let (mut takes, mut meets) = (false, false);
+    function.visit(&mut |inst| match &inst.op {
+        Op::Atomic { row, dst, order, .. } if row.memory == Memory::Global => {
+            takes |= dst.is_some();
+            meets |= *order != MemoryOrder::Relaxed;
+        }
+        Op::Await { .. } => meets = true,
+        _ => {}
+    });
+    if meets && blocks > ORDERED {
+        return Err(SimError::Together { blocks, limit: ORDERED });
+    }
+    let most = match (meets, takes) {
+        (true, _) => ORDERED,
+        (false, true) => TOGETHER,
+        (false, false) => 1,
+    };
+    Ok((most / u64::from(function.cluster)).max(1))
 }
 
 /// True if a function is made for launches that overlap.

@@ -5,13 +5,14 @@
 //! one file of registers, and collective instructions get their index tables.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tilewright_machine::{
-    BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MmaRow, OpKey, Reduction, ScalarOp, Scope,
-    ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, WgmmaRow, timing,
+    AtomicRow, BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder, MmaRow, OpKey, Reduction,
+    ScalarOp, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, Until, WgmmaRow, timing,
 };
 use tilewright_simt::{
-    Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Reg, Special, Value, verify,
+    Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Print, Reg, Special, Value, verify,
 };
 
 use crate::error::SimError;
@@ -45,9 +46,22 @@ pub(crate) struct Transfer {
     pub place: Place,
     pub guard: Option<Slot>,
     /// Of a load: the content of each register where nothing is read.
-    pub outside: u32,
+    pub outside: [u32; 2],
     /// The reduction that a store does.
     pub reduction: Option<Reduction>,
+}
+
+/// An atomic operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Atomic {
+    /// Index into [`Program::statements`].
+    pub statement: u32,
+    pub row: &'static AtomicRow,
+    pub order: MemoryOrder,
+    pub dst: Option<Slot>,
+    pub place: Place,
+    pub operands: Vec<Slot>,
+    pub guard: Option<Slot>,
 }
 
 /// A factor of a warpgroup's product.
@@ -112,6 +126,13 @@ pub(crate) enum Code {
         transfer: Transfer,
     },
     Store(Transfer),
+    Atomic(Atomic),
+    Await {
+        statement: u32,
+        place: Place,
+        until: Until,
+        operand: Slot,
+    },
     AsyncCopy {
         statement: u32,
         bytes: u32,
@@ -156,9 +177,25 @@ pub(crate) enum Code {
     Elect {
         dst: Slot,
     },
+    Assert {
+        holds: Slot,
+    },
+    Print {
+        what: Arc<Print>,
+        operands: Vec<Slot>,
+    },
+    Vote {
+        dst: Slot,
+        src: Slot,
+    },
     Sync {
         statement: u32,
         op: SyncOp,
+    },
+    BarrierSync {
+        statement: u32,
+        id: Slot,
+        threads: u32,
     },
     /// Lanes where the condition holds leave the loop, whose [`Code::LoopEnd`] is at `end`.
     Break {
@@ -250,13 +287,20 @@ fn name_of(op: &Op) -> &'static str {
         | Op::AsyncCopy { row, .. }
         | Op::Matrix { row, .. } => row.name,
         Op::Mma { row, .. } => row.name,
+        Op::Atomic { row, .. } => row.name.as_str(),
+        Op::Await { .. } => "ld.acquire",
         Op::Shuffle { mode, .. } => mode.mnemonic(),
         Op::Wgmma { row, .. } => row.name.as_str(),
         Op::Tensor { row, .. } => row.name.as_str(),
         Op::Bulk { op, .. } => op.name(),
         Op::Mbarrier { op, .. } => op.name(),
         Op::Elect { .. } => "elect.sync",
+        Op::Vote { .. } => "vote.sync",
+        Op::Assert { .. } => "assert",
+        Op::Print { .. } => "print",
+        Op::Asm { .. } => "asm",
         Op::Sync(op) => sync_name(*op),
+        Op::BarrierSync { .. } => "bar.sync",
         Op::For { .. } => "for",
         Op::Break { .. } => "break",
         Op::If { .. } => "if",
@@ -305,6 +349,8 @@ impl Program<'_> {
                 (named(&t.statement), Class::Memory, Flow::Load(t.memory))
             }
             Code::Store(t) => (named(&t.statement), Class::Memory, Flow::Store(t.memory)),
+            Code::Atomic(t) => (named(&t.statement), Class::Memory, Flow::Store(t.row.memory)),
+            Code::Await { statement, .. } => (named(statement), Class::Barrier, Flow::Nowhere),
             Code::AsyncCopy { statement, .. } => (named(statement), Class::Memory, Flow::Async),
             Code::Matrix { statement, table, .. } => {
                 let store = self.matrices[*table as usize].store;
@@ -329,9 +375,9 @@ impl Program<'_> {
                 };
                 (named(&copy.statement), Class::Memory, flow)
             }
-            Code::Mbarrier { statement, .. } | Code::Sync { statement, .. } => {
-                (named(statement), Class::Barrier, Flow::Nowhere)
-            }
+            Code::Mbarrier { statement, .. }
+            | Code::Sync { statement, .. }
+            | Code::BarrierSync { statement, .. } => (named(statement), Class::Barrier, Flow::Nowhere),
             _ => ("scalar", Class::Scalar, Flow::Nowhere),
         };
         Row { origin, name, class, flow }
@@ -519,6 +565,16 @@ impl Decoder<'_> {
                 let transfer = self.transfer(statement, row, row.dst, src, address, guard.map(|g| g.0));
                 (Code::Store(transfer), self.copy_cost(row))
             }
+            Op::Atomic { row, order, dst, address, operands, guard } => {
+                let (place, dst, guard) = (self.place(address), dst.map(|dst| dst.0), guard.map(|g| g.0));
+                let operands = operands.iter().map(|operand| self.slot(*operand)).collect();
+                let atomic = Atomic { statement, row, order: *order, dst, place, operands, guard };
+                (Code::Atomic(atomic), self.cost(*row))
+            }
+            Op::Await { address, until, operand } => {
+                let (place, operand) = (self.place(address), self.slot(*operand));
+                (Code::Await { statement, place, until: *until, operand }, self.cost(SyncOp::AsyncWaitAll))
+            }
             Op::AsyncCopy { row, dst, src, guard } => {
                 if !matches!(row.bytes, 4 | 8 | 16) {
                     return Err(self.unsupported(row.name, "it does not move 4, 8 or 16 bytes", origin));
@@ -565,8 +621,19 @@ impl Decoder<'_> {
                 (Code::Mbarrier { statement, op: *op, place, operand }, (self.cost(*op).0, 0))
             }
             Op::Elect { dst } => (Code::Elect { dst: dst.0 }, (1, 4)),
+            Op::Asm { dst, means, .. } => {
+                let (unit, args) = (ScalarOp::AddI32.class().unit(), [self.slot(*means), 0, 0, 0]);
+                let eval = |args: &[u64]| args[0];
+                (Code::Scalar { dst: dst.0, eval, args, count: 1, unit }, self.cost(ScalarOp::AddI32))
+            }
+            Op::Assert { holds } => (Code::Assert { holds: self.slot(*holds) }, (0, 0)),
+            Op::Print { what, operands } => {
+                let operands = operands.iter().map(|operand| self.slot(*operand)).collect();
+                (Code::Print { what: what.clone(), operands }, (0, 0))
+            }
+            Op::Vote { dst, src } => (Code::Vote { dst: dst.0, src: self.slot(*src) }, (1, 4)),
             Op::Sync(op) => {
-                if let SyncOp::NamedBarrier { id, threads } = op
+                if let SyncOp::NamedBarrier { id, threads } | SyncOp::BarrierArrive { id, threads } = op
                     && (!(1..=15).contains(id) || *threads == 0 || !threads.is_multiple_of(32))
                 {
                     let reason = "barriers have numbers from 1 to 15 and whole warps";
@@ -575,6 +642,11 @@ impl Decoder<'_> {
                 let all = self.program.function.threads;
                 self.program.roles |= matches!(op, SyncOp::NamedBarrier { threads, .. } if *threads < all);
                 (Code::Sync { statement, op: *op }, (self.cost(*op).0, 0))
+            }
+            Op::BarrierSync { id, threads } => {
+                self.program.roles |= *threads < self.program.function.threads;
+                let cost = self.cost(SyncOp::NamedBarrier { id: 1, threads: *threads });
+                (Code::BarrierSync { statement, id: self.slot(*id), threads: *threads }, (cost.0, 0))
             }
             Op::For { counter, lo, hi, step, body } => {
                 return self.repeat(*counter, [*lo, *hi, *step], body, at);
@@ -700,7 +772,7 @@ impl Decoder<'_> {
             regs: self.regs(regs),
             place: self.place(address),
             guard,
-            outside: 0,
+            outside: [0; 2],
             reduction: row.reduction(),
         }
     }
@@ -715,6 +787,7 @@ pub(crate) fn sync_name(op: SyncOp) -> &'static str {
         SyncOp::AsyncWaitGroup(_) => "cp.async.wait_group",
         SyncOp::AsyncWaitAll => "cp.async.wait_all",
         SyncOp::NamedBarrier { .. } => "bar.sync",
+        SyncOp::BarrierArrive { .. } => "bar.arrive",
         SyncOp::ClusterBarrier => "barrier.cluster",
         SyncOp::WgmmaFence => "wgmma.fence",
         SyncOp::WgmmaCommit => "wgmma.commit_group",

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
-use tilewright_simt::VerifyError;
+use tilewright_simt::{Position, VerifyError};
+
+use crate::findings::Findings;
 
 /// A launch that does not fit its function, or an execution that hardware would hang on or leave undefined. What merely
 /// goes wrong inside a run (races, accesses out of bounds) is in the [`Report`](crate::Report) instead.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum SimError {
     /// The launch passes another number of arguments than the function has parameters.
     #[error("the function has {expected} parameters, but the launch passes {given} arguments")]
@@ -69,6 +71,16 @@ pub enum SimError {
         /// Limit of the architecture.
         limit: u32,
     },
+    /// Blocks wait for each other, and there are too many to run together.
+    #[error(
+        "the grid has {blocks} blocks that words of global memory order; the simulator runs at most {limit} together"
+    )]
+    Together {
+        /// Blocks of the grid.
+        blocks: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The program breaks an invariant of thread-level programs.
     #[error(transparent)]
     Invalid(#[from] VerifyError),
@@ -115,7 +127,7 @@ pub enum SimError {
     /// Some warps wait for what never comes: nothing else can run, and no asynchronous operation is outstanding.
     #[error(
         "deadlock: {waiting} warps wait for what never comes, {exited} have finished (block {block:?}, in `{origin}`){}",
-        details(waits, problems)
+        details(waits, found)
     )]
     Deadlock {
         /// The tile statement at which the first of them waits.
@@ -128,8 +140,12 @@ pub enum SimError {
         exited: u32,
         /// Waiting warps, with what each waits for.
         waits: Vec<Waiting>,
+        /// The warps that have finished, each with its block.
+        ended: Box<[([u32; 3], u32)]>,
+        /// The mbarriers of all blocks.
+        barriers: Box<[BarrierState]>,
         /// Other findings in the cluster until then.
-        problems: Vec<String>,
+        found: Box<Findings>,
     },
     /// The warps of a warpgroup execute different matrix products together, or some of them none.
     #[error(
@@ -170,8 +186,59 @@ pub struct Waiting {
     pub warps: Vec<u32>,
     /// The tile statement at which they wait.
     pub origin: String,
-    /// The awaited event, as text.
+    /// Its position in the source.
+    pub position: Option<Position>,
+    /// The awaited event.
+    pub on: Awaited,
+    /// The same in words of the machine.
     pub what: String,
+}
+
+/// An event that warps wait for.
+#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub enum Awaited {
+    /// The other warps of the block.
+    Block,
+    /// The other blocks of the cluster.
+    Cluster,
+    /// A word of global memory, by another block.
+    Word {
+        /// Its value.
+        now: i32,
+    },
+    /// The threads that come to a barrier of the block.
+    Named {
+        /// Its number.
+        id: u32,
+        /// Phases that have ended.
+        phases: u32,
+    },
+    /// A phase of an mbarrier of the block.
+    Mbarrier {
+        /// The shared buffer that holds it.
+        buffer: String,
+        /// Its byte in the buffer.
+        offset: u64,
+    },
+    /// Registers that other warps have to give back.
+    Registers,
+    /// The other warps of the warpgroup, to issue a product together.
+    Warpgroup,
+    /// Products of the warpgroup.
+    Products,
+}
+
+/// An mbarrier when nothing can go on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BarrierState {
+    /// The block.
+    pub block: [u32; 3],
+    /// The shared buffer that holds it.
+    pub buffer: String,
+    /// Its byte in the buffer.
+    pub offset: u64,
+    /// Phases that have ended.
+    pub phases: u32,
 }
 
 impl fmt::Display for Waiting {
@@ -184,7 +251,7 @@ impl fmt::Display for Waiting {
     }
 }
 
-fn details(waits: &[Waiting], problems: &[String]) -> String {
+fn details(waits: &[Waiting], found: &Findings) -> String {
     let waits = waits.iter().map(Waiting::to_string);
-    waits.chain(problems.iter().cloned()).map(|line| format!("\n  {line}")).collect()
+    waits.chain(found.problems()).map(|line| format!("\n  {line}")).collect()
 }

@@ -6,23 +6,17 @@ use serde::Serialize;
 use tilewright_machine::Memory;
 use tilewright_simt::Position;
 
+use crate::rule::Rule;
+
 /// Most distinct races that a report lists.
 pub const RACE_LIMIT: usize = 64;
 
-/// A statement with its place: "`copy(a, b)` (line 3)", or that of the call in Rust that made it.
-fn statement(origin: &str, position: Option<Position>, place: &dyn Fn(u32) -> String) -> String {
-    let place = position.map(|position| match position {
-        Position::Text(byte) => place(byte),
-        Position::Rust(location) => location.to_string(),
-    });
-    match place {
-        Some(place) if !place.is_empty() => format!("`{origin}` ({place})"),
-        _ => format!("`{origin}`"),
+/// A statement, with the call in Rust that made it, if one did.
+fn statement(origin: &str, position: Option<Position>) -> String {
+    match position {
+        Some(Position::Rust(location)) => format!("`{origin}` ({location})"),
+        Some(Position::Text(_)) | None => format!("`{origin}`"),
     }
-}
-
-pub(crate) fn nowhere(_: u32) -> String {
-    String::new()
 }
 
 /// The kind of a race.
@@ -92,15 +86,15 @@ pub struct Race {
 
 impl fmt::Display for Race {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe(&nowhere))
+        f.write_str(&self.describe())
     }
 }
 
 impl Race {
-    pub(crate) fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+    fn describe(&self) -> String {
         let Race { memory, buffer, offset, first, second, block, count, suggestion, .. } = self;
         let does = |p: &Party| if p.write { "writes" } else { "reads" };
-        let of = |p: &Party| statement(&p.origin, p.position, place);
+        let of = |p: &Party| statement(&p.origin, p.position);
         let thread = |p: &Party| {
             let of = match first.block == second.block {
                 true => String::new(),
@@ -176,12 +170,12 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe(&nowhere))
+        f.write_str(&self.describe())
     }
 }
 
 impl Fault {
-    pub(crate) fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+    fn describe(&self) -> String {
         let Fault { instruction, thread, bytes, buffer, memory, offset, size, block, count, .. } = self;
         let does = if self.write { "writes" } else { "reads" };
         let what = match (*memory, buffer.as_str()) {
@@ -197,7 +191,7 @@ impl Fault {
                 "{does} {bytes} bytes at offset {offset} of {memory} buffer `{buffer}` ({size} bytes)"
             ),
         };
-        let of = statement(&self.origin, self.position, place);
+        let of = statement(&self.origin, self.position);
         format!("`{instruction}` in {of}: thread {thread} {what} (block {block:?}, {count} times)")
     }
 }
@@ -211,6 +205,8 @@ pub struct Misuse {
     pub position: Option<Position>,
     /// The instruction.
     pub instruction: String,
+    /// The rule.
+    pub rule: Rule,
     /// The fault.
     pub message: String,
     /// The thread in its block.
@@ -225,15 +221,54 @@ pub struct Misuse {
 
 impl fmt::Display for Misuse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.describe(&nowhere))
+        f.write_str(&self.describe())
     }
 }
 
 impl Misuse {
-    pub(crate) fn describe(&self, place: &dyn Fn(u32) -> String) -> String {
+    fn describe(&self) -> String {
         let Misuse { instruction, message, thread, block, count, .. } = self;
-        let of = statement(&self.origin, self.position, place);
+        let of = statement(&self.origin, self.position);
         format!("`{instruction}` in {of}: thread {thread}: {message} (block {block:?}, {count} times)")
+    }
+}
+
+/// Everything wrong that a run has found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Findings {
+    /// Races.
+    pub races: Vec<Race>,
+    /// Accesses out of bounds.
+    pub out_of_bounds: Vec<Fault>,
+    /// Accesses not aligned to their size.
+    pub misaligned: Vec<Fault>,
+    /// Reads of what nothing had written.
+    pub uninitialised: Vec<Fault>,
+    /// Misuse of mbarriers, asynchronous engines and the registers that they own.
+    pub protocol: Vec<Misuse>,
+}
+
+impl Findings {
+    /// True if there is none.
+    pub fn is_clean(&self) -> bool {
+        self.races.is_empty()
+            && self.out_of_bounds.is_empty()
+            && self.misaligned.is_empty()
+            && self.uninitialised.is_empty()
+            && self.protocol.is_empty()
+    }
+
+    /// One sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        let kinds = [
+            ("out of bounds", &self.out_of_bounds),
+            ("misaligned", &self.misaligned),
+            ("uninitialised", &self.uninitialised),
+        ];
+        let faults =
+            kinds.into_iter().flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {f}")));
+        let races = self.races.iter().map(ToString::to_string);
+        races.chain(faults).chain(self.protocol.iter().map(ToString::to_string)).collect()
     }
 }
 

@@ -316,6 +316,7 @@ pub(crate) fn written(function: &Function) -> BTreeSet<u32> {
             }
             Op::Store { row, address, .. } if row.dst == Memory::Global => through(&address.base),
             Op::Bulk { op: BulkOp::Store, other, .. } => through(&other.base),
+            Op::Atomic { row, address, .. } if row.memory == Memory::Global => through(&address.base),
             Op::Tensor { row, map, .. } if row.op != TensorOp::Load => {
                 let passes = FunctionParamKind::TensorMap(*map);
                 let params = (0..).zip(&function.params).filter(|(_, p)| p.kind == passes);

@@ -7,7 +7,8 @@
 //! lanes. One scheduler runs the warps of all blocks of a cluster: a warp runs until it has to wait (at a barrier, for an mbarrier, for
 //! the warpgroup it multiplies with, for registers), or, with a [`Config::seed`] that is not 0, for a random number of
 //! instructions. Clusters run in parallel on the CPU's threads, and their findings are merged in the order of the grid, so that a report
-//! is deterministic unless blocks race on global memory.
+//! is deterministic unless blocks race on global memory. Where a function takes values from atomic operations on global memory, or waits for
+//! words there, clusters run together under one scheduler (all of them, up to 1024 blocks, where releases and acquires order what they do): who comes first is decided by it.
 //!
 //! If the lanes of a warp are on both sides of a branch, those on one side run to its end or until they wait for an mbarrier; then those
 //! on the other side may run, so that one side may wait for the other. At the end of the branch they meet again.
@@ -56,8 +57,10 @@
 //! A copy to global memory writes until a wait for the whole operation covers it; one for its reads frees its source, and nothing else.
 //! Until then it is unordered with all that touches the place, another such copy of the same thread included.
 //!
-//! On global memory the same holds within a cluster. Nothing orders what different clusters do but the end of the kernel. Two unordered
-//! accesses do not race where both are atomic additions (of tensor copies), or both write the same value to the byte; every other access
+//! On global memory the same holds within a cluster, and among clusters that run together. What different clusters do is ordered by the end
+//! of the kernel and by words of global memory: an acquire (of an atomic operation, or of a wait for a word) comes after the releases on that
+//! word that it reads from, relaxed operations in between included. Two unordered
+//! accesses do not race where both are atomic, or both write the same value to the byte; every other access
 //! of that byte has to be ordered with each of them. Between clusters all values that a cluster writes to the byte have to be the same.
 //! Reads are followed only of buffers that the function writes.
 //!
@@ -98,6 +101,7 @@
 //! units of a cluster did when ([`Config::trace`]).
 
 mod access;
+mod atomic;
 mod bulk;
 mod clock;
 mod cluster;
@@ -111,11 +115,14 @@ mod flight;
 mod global;
 mod mbarrier;
 mod memory;
+mod named;
 mod observe;
 mod owned;
+mod print;
 mod profile;
 mod queues;
 mod report;
+mod rule;
 mod schedule;
 mod shadow;
 mod sink;
@@ -129,15 +136,19 @@ mod wgmma;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
+use tilewright_machine::Progress;
 use tilewright_simt::Function;
 
 pub use config::{Argument, Config};
-pub use error::{SimError, Waiting};
-pub use findings::{Bytes, Class, Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Traffic};
+pub use error::{Awaited, BarrierState, SimError, Waiting};
+pub use findings::{
+    Bytes, Class, Counts, Fault, Findings, Misuse, Party, RACE_LIMIT, Race, RaceKind, Traffic,
+};
 pub use memory::{BufferId, GlobalMemory};
 pub use profile::Profile;
 pub use report::Report;
-pub use trace::{Details, EVENT_LIMIT, Event, Trace, Track};
+pub use rule::Rule;
+pub use trace::{Details, EVENT_LIMIT, Event, Phase, SharedRequest, StageEnd, Trace, Track};
 
 use context::Context;
 use schedule::Outcome;
@@ -166,28 +177,33 @@ pub fn run(
     let mut trace = None;
     let mut touched = Vec::new();
     let failed = AtomicU64::new(u64::MAX);
-    for start in (0..clusters).step_by(BATCH as usize) {
-        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..clusters.min(start + BATCH))
+    let groups = clusters.div_ceil(context.together);
+    if let Some(progress) = &config.progress {
+        progress.begin(groups);
+    }
+    for start in (0..groups).step_by(BATCH as usize) {
+        let batch: Vec<Option<Result<Outcome, SimError>>> = (start..groups.min(start + BATCH))
             .into_par_iter()
-            .map(|linear| {
+            .map(|group| {
                 // Clusters after a failed one do not matter; those before it still run, for one of them may fail too.
-                (linear < failed.load(Ordering::Relaxed)).then(|| {
-                    let outcome = schedule::execute(&context, linear);
+                (group < failed.load(Ordering::Relaxed)).then(|| {
+                    let outcome = schedule::execute(&context, group * context.together);
                     if outcome.is_err() {
-                        failed.fetch_min(linear, Ordering::Relaxed);
+                        failed.fetch_min(group, Ordering::Relaxed);
                     }
+                    config.progress.iter().for_each(Progress::step);
                     outcome
                 })
             })
             .collect();
-        for (linear, outcome) in (start..).zip(batch) {
+        for (group, outcome) in (start..).zip(batch) {
             let Some(outcome) = outcome else { continue };
             let outcome = outcome?;
             if let Some(observer) = outcome.observer {
                 costs.iter_mut().zip(&observer.costs).for_each(|(sum, cost)| sum.add(cost));
                 trace = trace.or(observer.tracer.map(trace::Tracer::finish));
             }
-            touched.push((linear, outcome.touched));
+            touched.push((group * context.together, outcome.touched));
             sink.merge(outcome.sink);
             longest = longest.max(outcome.longest);
             sum += outcome.sum;

@@ -1,6 +1,7 @@
 //! The address of shared memory, and global memory: buffers of bytes that blocks read and write in parallel.
 
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// The address of the shared window in its block. Not 0, so that code that forgets to add it is out of bounds; the rank in
 /// the cluster is added from bit 24 on.
@@ -31,6 +32,8 @@ pub(crate) struct Buffer {
     /// True if no launch that the simulated one may overlap writes it.
     constant: bool,
     words: Vec<AtomicU32>,
+    /// Held while two words are changed as one.
+    pairs: Mutex<()>,
 }
 
 impl Buffer {
@@ -67,6 +70,16 @@ impl Buffer {
         while let Err(now) = word.compare_exchange_weak(old, f(old), Ordering::Relaxed, Ordering::Relaxed) {
             old = now;
         }
+    }
+
+    /// Replaces words `index` and the next by a function of both, the first the lower half, as one step; nothing outside.
+    pub(crate) fn update_pair(&self, index: usize, f: impl Fn(u64) -> u64) {
+        let Some([low, high]) = self.words.get(index..index + 2) else { return };
+        let _held = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = u64::from(low.load(Ordering::Relaxed)) | u64::from(high.load(Ordering::Relaxed)) << 32;
+        let new = f(old);
+        low.store(new as u32, Ordering::Relaxed);
+        high.store((new >> 32) as u32, Ordering::Relaxed);
     }
 
     /// Reads bytes from an offset on; those outside are left as they are.
@@ -115,7 +128,7 @@ impl GlobalMemory {
     /// A new buffer of `bytes` zeros.
     pub fn alloc(&mut self, bytes: usize) -> BufferId {
         let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(0)).collect();
-        self.buffers.push(Some(Buffer { bytes, constant: false, words }));
+        self.buffers.push(Some(Buffer { bytes, constant: false, words, pairs: Mutex::new(()) }));
         BufferId((self.buffers.len() - 1) as u32)
     }
 

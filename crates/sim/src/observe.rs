@@ -7,6 +7,7 @@ use crate::decode::{Code, Instruction, sync_name};
 use crate::findings::Class;
 use crate::memory::SHARED_BASE;
 use crate::profile::{Cost, Observer};
+use crate::trace::StageEnd;
 use crate::warp::{State, Warp};
 
 impl Warp {
@@ -51,7 +52,7 @@ impl Warp {
             tracer.executed(agent, row, (before, end), if waits { 0 } else { stall }, bytes, program);
             if waits && stall > 0 {
                 let what = self.awaited(context, &instruction.code);
-                tracer.wait(agent, what, end, after);
+                tracer.wait(agent, what, program.position(row.origin), (end, after));
             }
         }
         if suspended {
@@ -68,6 +69,7 @@ impl Warp {
         let lanes = u64::from(self.active.count_ones());
         match code {
             Code::Load(t) | Code::Store(t) | Code::Lookup { transfer: t, .. } => lanes * u64::from(t.bytes),
+            Code::Atomic(_) => lanes * 4,
             Code::AsyncCopy { bytes, .. } => lanes * u64::from(*bytes),
             Code::Tensor(copy) => lanes * u64::from(copy.bytes),
             Code::Matrix { regs, .. } => 128 * regs.len() as u64,
@@ -82,7 +84,9 @@ impl Warp {
                 let lane = self.active.trailing_zeros().min(31) as usize;
                 format!("wait {}", barrier_name(context, self.shared_address(*place, lane)))
             }
+            Code::Await { .. } => "wait for a word of global memory".to_string(),
             Code::Sync { op: SyncOp::NamedBarrier { id, .. }, .. } => format!("wait barrier {id}"),
+            Code::BarrierSync { .. } => "wait barrier of a warpgroup".to_string(),
             Code::Sync { op: SyncOp::Barrier, .. } => "wait barrier 0".to_string(),
             Code::Sync { op, .. } => format!("wait {}", sync_name(*op)),
             _ => "wait for the warpgroup".to_string(),
@@ -90,15 +94,25 @@ impl Warp {
     }
 }
 
-/// The name of the mbarrier at an address of a block. Of the buffer `P.barriers` of a pipeline, the first half says that stages are full,
-/// the second that they are empty.
+/// The name of the mbarrier at an address of a block.
 fn barrier_name(context: &Context<'_>, address: u32) -> String {
-    let offset = i64::from(address & 0xff_ffff) - i64::from(SHARED_BASE);
-    let (buffer, at, bytes) = context.describe(Memory::Shared, offset);
-    let (index, stages) = (at / 8, (bytes / 16) as i64);
-    match buffer.strip_suffix(".barriers") {
-        Some(ring) if index < stages => format!("{ring}.full[{index}]"),
-        Some(ring) => format!("{ring}.empty[{}]", index - stages),
-        None => format!("{buffer}[{index}]"),
+    let offset = (address & 0xff_ffff).wrapping_sub(SHARED_BASE);
+    match stage_end(context, offset) {
+        Some(StageEnd { pipeline, stage, full: true }) => format!("{pipeline}.full[{stage}]"),
+        Some(StageEnd { pipeline, stage, full: false }) => format!("{pipeline}.empty[{stage}]"),
+        None => {
+            let (buffer, at, _) = context.describe(Memory::Shared, i64::from(offset as i32));
+            format!("{buffer}[{}]", at / 8)
+        }
     }
+}
+
+/// The stage whose mbarrier lies at an offset of the window. Of the buffer `P.barriers` of a pipeline, the first half says that stages are
+/// full, the second that they are empty.
+pub(crate) fn stage_end(context: &Context<'_>, offset: u32) -> Option<StageEnd> {
+    let (buffer, at, bytes) = context.describe(Memory::Shared, i64::from(offset as i32));
+    let pipeline = buffer.strip_suffix(".barriers")?.to_string();
+    let (index, stages) = (u32::try_from(at / 8).ok()?, (bytes / 16) as u32);
+    let full = index < stages;
+    Some(StageEnd { pipeline, stage: if full { index } else { index - stages }, full })
 }

@@ -1,5 +1,7 @@
 //! Profiles: the cost of each instruction of a tile statement, in warp instructions, bytes, cycles of issue and of waiting.
 
+use std::ops::Range;
+
 use serde::Serialize;
 use tilewright_simt::{OriginId, Position};
 
@@ -63,27 +65,28 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    /// That of a cluster of `warps` warps, if its launch is observed.
-    pub(crate) fn new(context: &Context<'_>, cluster: u64, warps: usize) -> Option<Box<Self>> {
+    /// That of clusters that run together, of `warps` warps, if their launch is observed.
+    pub(crate) fn new(context: &Context<'_>, clusters: Range<u64>, warps: usize) -> Option<Box<Self>> {
         let blocks = u64::from(context.program.function.cluster);
-        let traced = context.config.trace.is_some_and(|block| block / blocks == cluster);
+        let traced = context.config.trace.is_some_and(|block| clusters.contains(&(block / blocks)));
         (context.config.profile || traced).then(|| {
             Box::new(Observer {
                 costs: vec![Cost::default(); context.program.rows.len()],
                 suspended: vec![None; warps],
-                tracer: traced.then(|| Tracer::new(context, cluster * blocks, warps)),
+                tracer: traced.then(|| Tracer::new(context, clusters.start * blocks, warps)),
             })
         })
     }
 
     /// Notes that a warp goes on.
-    pub(crate) fn resume(&mut self, agent: usize, clock: u64) {
+    pub(crate) fn resume(&mut self, agent: usize, clock: u64, program: &Program<'_>) {
         let Some((since, row, what)) = self.suspended.get_mut(agent).and_then(Option::take) else { return };
         if let Some(cost) = self.costs.get_mut(row as usize) {
             cost.stall += clock - since;
         }
         if let Some(tracer) = &mut self.tracer {
-            tracer.wait(agent, what, since, clock);
+            let origin = program.rows.get(row as usize).map(|row| row.origin);
+            tracer.wait(agent, what, origin.and_then(|origin| program.position(origin)), (since, clock));
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The report of a run.
 
 use serde::Serialize;
+use tilewright_machine::PrintLog;
 
-use crate::findings::{Fault, Misuse, Race, Traffic, nowhere};
+use crate::findings::{Fault, Findings, Misuse, Race, Traffic};
 use crate::profile::Profile;
 use crate::trace::Trace;
 
@@ -51,6 +52,9 @@ pub struct Report {
     /// The execution of the cluster that was to be traced.
     #[serde(skip)]
     pub trace: Option<Trace>,
+    /// The first of what blocks print: tensors as they were when threads came to the statement.
+    #[serde(skip)]
+    pub printed: PrintLog,
     /// An estimate of the kernel's duration in cycles; the model is described in the crate's documentation.
     pub estimated_cycles: u64,
 }
@@ -65,22 +69,19 @@ impl Report {
             && self.protocol.is_empty()
     }
 
-    /// Everything wrong that was found, one sentence each.
-    pub fn problems(&self) -> Vec<String> {
-        self.problems_at(&nowhere)
+    /// Everything wrong that was found.
+    pub fn findings(&self) -> Findings {
+        Findings {
+            races: self.races.clone(),
+            out_of_bounds: self.out_of_bounds.clone(),
+            misaligned: self.misaligned.clone(),
+            uninitialised: self.uninitialised.clone(),
+            protocol: self.protocol.clone(),
+        }
     }
 
-    /// The same, with what `place` makes of each position (a byte offset in the source text) behind the statement.
-    pub fn problems_at(&self, place: &dyn Fn(u32) -> String) -> Vec<String> {
-        let races = self.races.iter().map(|r| r.describe(place));
-        let kinds = [
-            ("out of bounds", &self.out_of_bounds),
-            ("misaligned", &self.misaligned),
-            ("uninitialised", &self.uninitialised),
-        ];
-        let faults = kinds
-            .into_iter()
-            .flat_map(|(what, list)| list.iter().map(move |f| format!("{what}: {}", f.describe(place))));
-        races.chain(faults).chain(self.protocol.iter().map(|m| m.describe(place))).collect()
+    /// Everything wrong that was found, one sentence each.
+    pub fn problems(&self) -> Vec<String> {
+        self.findings().problems()
     }
 }

@@ -7,11 +7,13 @@ use crate::clock::HappensBefore;
 use crate::cluster::{Cluster, GROUP};
 use crate::context::Context;
 use crate::decode::{Code, Source};
-use crate::error::{SimError, Waiting};
+use crate::error::{Awaited, BarrierState, SimError, Waiting};
 use crate::global::Touched;
+use crate::named::NamedBarrier;
 use crate::profile::Observer;
+use crate::rule::Rule;
 use crate::shadow::Kind;
-use crate::sink::{Rule, Sink, Site};
+use crate::sink::{Sink, Site};
 use crate::warp::{Issue, State, Wait, Warp};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
 
@@ -57,22 +59,26 @@ struct Scheduler<'a> {
     per_block: usize,
     /// `None`: warps run in order, and units as late as they may.
     choices: Option<Choices>,
+    /// Of clusters that run together in order: the first warp whose turn it is.
+    turn: usize,
 }
 
-/// Executes one cluster to its end.
+/// Executes the clusters that run together from this one on to their ends.
 pub(crate) fn execute<'a>(context: &'a Context<'a>, linear: u64) -> Result<Outcome, SimError> {
     let function = context.program.function;
     let per_block = function.threads.div_ceil(32);
-    let mut cluster = Cluster::new(context, context.first_block(linear), per_block);
-    let warps: Vec<Warp> = (0..function.cluster)
+    let clusters = context.together.min(context.clusters() - linear) as u32;
+    let blocks = clusters * function.cluster;
+    let mut cluster = Cluster::new(context, context.first_block(linear), blocks, per_block);
+    let warps: Vec<Warp> = (0..blocks)
         .flat_map(|rank| (0..per_block).map(move |index| (rank, index)))
         .map(|(rank, index)| Warp::new(&context.program, context.config.check_registers, rank, index))
         .collect();
     cluster.know = warps.iter().map(|w| crate::clock::Knowledge::new(w.agent, w.live)).collect();
-    cluster.observer = Observer::new(context, linear, warps.len());
+    cluster.observer = Observer::new(context, linear..linear + u64::from(clusters), warps.len());
     let seed = context.config.seed;
     let choices = (seed != 0).then(|| Choices(seed ^ linear.wrapping_mul(0x2545_f491_4f6c_dd1d)));
-    Scheduler { cluster, warps, per_block: per_block as usize, choices }.run()
+    Scheduler { cluster, warps, per_block: per_block as usize, choices, turn: 0 }.run()
 }
 
 impl Scheduler<'_> {
@@ -91,6 +97,11 @@ impl Scheduler<'_> {
                 return Err(self.deadlock());
             };
             let (warp, quantum) = match &mut self.choices {
+                None if self.cluster.context.together > 1 => {
+                    let next = ready.iter().copied().find(|warp| *warp >= self.turn).unwrap_or(first);
+                    self.turn = next + 1;
+                    (next, QUANTUM)
+                }
                 None => (first, u64::MAX),
                 Some(choices) => {
                     let warp = ready[choices.below(ready.len())];
@@ -169,6 +180,8 @@ impl Scheduler<'_> {
             for warp in &mut self.warps {
                 warp.look(&mut self.cluster);
                 warp.take_registers(&mut self.cluster);
+                warp.look_at_words(&mut self.cluster);
+                warp.look_at_named(&mut self.cluster);
             }
         }
     }
@@ -178,7 +191,9 @@ impl Scheduler<'_> {
         // One that has ended may be the last for which the others wait at the cluster's barrier.
         let warp = match self.warps[warp].state {
             State::Done => {
-                self.warps.iter().position(|w| w.state == State::Waiting(Wait::Cluster)).unwrap_or(warp)
+                let cluster = self.cluster_of(warp);
+                let waits = |w: &usize| self.warps[*w].state == State::Waiting(Wait::Cluster);
+                cluster.into_iter().find(waits).unwrap_or(warp)
             }
             _ => warp,
         };
@@ -187,7 +202,7 @@ impl Scheduler<'_> {
         let block = first..first + self.per_block;
         match wait {
             Wait::Block | Wait::Cluster => {
-                let range = if wait == Wait::Block { block } else { 0..self.warps.len() };
+                let range = if wait == Wait::Block { block } else { self.cluster_of(warp) };
                 // The cluster's barrier does not wait for warps that have ended (PTX ISA 8.0, section 9.7.12.3).
                 let ended = |w: &Warp| wait == Wait::Cluster && w.state == State::Done;
                 let here = |w: &Warp| w.state == State::Waiting(wait.clone());
@@ -204,26 +219,6 @@ impl Scheduler<'_> {
                     self.meet(&range.filter(|w| here(&self.warps[*w])).collect::<Vec<_>>(), end);
                 }
             }
-            Wait::Named { id, threads } => {
-                let at = |w: &Warp| match w.state {
-                    State::Waiting(Wait::Named { id: other, threads }) if other == id => Some(threads),
-                    _ => None,
-                };
-                let here: Vec<usize> = block.filter(|w| at(&self.warps[*w]).is_some()).collect();
-                if let Some(other) = here.iter().find(|w| at(&self.warps[**w]) != Some(threads)) {
-                    let other = at(&self.warps[*other]).unwrap_or(0);
-                    let site = self.site_of(warp);
-                    self.cluster.misuse(&site, Rule::Disagree, || {
-                        format!(
-                            "it waits at barrier {id} for {threads} threads, and others there for {other}"
-                        )
-                    });
-                }
-                if here.len() as u32 * 32 >= threads {
-                    let time = here.iter().map(|w| self.warps[*w].timing.clock).max().unwrap_or(0);
-                    self.meet(&here, time);
-                }
-            }
             Wait::Product(issue) => self.rendezvous(warp, issue)?,
             Wait::Products(products) => {
                 let unit = self.unit(warp);
@@ -237,9 +232,16 @@ impl Scheduler<'_> {
                 self.cluster.know[agent].acquire(self.warps[warp].live, &done);
                 self.warps[warp].resume(0);
             }
-            Wait::Mbarriers(_) | Wait::Registers(_) => {}
+            Wait::Named { .. } | Wait::Mbarriers(_) | Wait::Registers(_) | Wait::Words(_) => {}
         }
         Ok(())
+    }
+
+    /// The warps of a warp's cluster.
+    fn cluster_of(&self, warp: usize) -> std::ops::Range<usize> {
+        let warps = self.per_block * self.cluster.context.program.function.cluster as usize;
+        let first = warp / warps * warps;
+        first..first + warps
     }
 
     /// These warps have met: each knows what the others know, and goes on.
@@ -345,8 +347,8 @@ impl Scheduler<'_> {
         let begin = pipes.multiply(ready.max(self.cluster.units[unit].free), busy, shared);
         self.cluster.units[unit].free = begin + busy;
         if let Some(tracer) = self.cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
-            let name = program.origin(instruction.origin);
-            tracer.product(first, name, (begin, begin + busy), places.row.name.as_str());
+            let (origin, row) = (instruction.origin, places.row.name.as_str());
+            tracer.product(first, origin, (begin, begin + busy), row, program);
         }
         let mut executed = HappensBefore::default();
         for other in group {
@@ -419,6 +421,7 @@ impl Scheduler<'_> {
     /// Completes what is pending when all warps have ended.
     fn end(mut self) -> Outcome {
         self.cluster.report_unread();
+        self.cluster.report_arrivals();
         while !self.cluster.flights.is_empty() {
             self.cluster.complete(0);
         }
@@ -445,8 +448,9 @@ impl Scheduler<'_> {
 
     /// Waiting warps, with what each waits for.
     fn deadlock(self) -> SimError {
-        let program = &self.cluster.context.program;
-        let mut waits: BTreeMap<(u32, u32, String), Vec<u32>> = BTreeMap::new();
+        let context = self.cluster.context;
+        let program = &context.program;
+        let mut waits: BTreeMap<(u32, u32, Awaited, String), Vec<u32>> = BTreeMap::new();
         let mut first = None;
         for (i, warp) in self.warps.iter().enumerate() {
             let State::Waiting(wait) = &warp.state else { continue };
@@ -458,28 +462,42 @@ impl Scheduler<'_> {
                 (origin, wait)
             });
             for (origin, wait) in std::iter::once((origin, wait)).chain(aside) {
-                for what in self.describe(i, wait) {
-                    waits.entry((warp.rank, origin, what)).or_default().push(warp.index);
+                for (on, what) in self.describe(i, wait) {
+                    waits.entry((warp.rank, origin, on, what)).or_default().push(warp.index);
                 }
             }
         }
-        let waits = waits.into_iter().map(|((rank, origin, what), warps)| Waiting {
+        let waits = waits.into_iter().map(|((rank, origin, on, what), warps)| Waiting {
             block: self.cluster.index(rank),
             warps,
             origin: program.origin(origin),
+            position: program.position(origin),
+            on,
             what,
         });
         let waits = waits.collect();
-        let exited = self.warps.iter().filter(|w| w.state == State::Done).count() as u32;
+        let ended: Box<[([u32; 3], u32)]> = self
+            .warps
+            .iter()
+            .filter(|w| w.state == State::Done)
+            .map(|w| (self.cluster.index(w.rank), w.index))
+            .collect();
+        let barriers = self.cluster.barriers.iter().map(|((rank, offset), barrier)| {
+            let (buffer, at, _) = context.describe(tilewright_machine::Memory::Shared, i64::from(*offset));
+            let block = self.cluster.index(*rank);
+            BarrierState { block, buffer, offset: at as u64, phases: barrier.phase }
+        });
+        let barriers = barriers.collect();
         let (rank, origin) = first.unwrap_or((0, 0));
         let (origin, block) = (program.origin(origin), self.cluster.index(rank));
+        let exited = ended.len() as u32;
         let waiting = self.warps.len() as u32 - exited;
-        let problems = self.cluster.sink.report(self.cluster.context).problems();
-        SimError::Deadlock { origin, block, waiting, exited, waits, problems }
+        let found = Box::new(self.cluster.sink.report(context).findings());
+        SimError::Deadlock { origin, block, waiting, exited, waits, ended, barriers, found }
     }
 
-    /// The awaited event of a warp, as text.
-    fn describe(&self, warp: usize, wait: &Wait) -> Vec<String> {
+    /// The awaited events of a warp, each also as text.
+    fn describe(&self, warp: usize, wait: &Wait) -> Vec<(Awaited, String)> {
         let of = &self.warps[warp];
         let first = warp / self.per_block * self.per_block;
         let block = &self.warps[first..first + self.per_block];
@@ -490,13 +508,16 @@ impl Scheduler<'_> {
             format!("{waiting} of {} warps are there{ended}", warps.len())
         };
         match wait {
-            Wait::Block => vec![format!("the barrier of the block: {}", there(block))],
-            Wait::Cluster => vec![format!("the barrier of the cluster: {}", there(&self.warps))],
-            Wait::Named { id, threads } => {
-                let here = block.iter().filter(
-                    |w| matches!(w.state, State::Waiting(Wait::Named { id: other, .. }) if other == *id),
-                );
-                vec![format!("barrier {id}: {} of {threads} threads are there", 32 * here.count())]
+            Wait::Block => vec![(Awaited::Block, format!("the barrier of the block: {}", there(block)))],
+            Wait::Cluster => {
+                let there = there(&self.warps[self.cluster_of(warp)]);
+                vec![(Awaited::Cluster, format!("the barrier of the cluster: {there}"))]
+            }
+            Wait::Words(words) => words.iter().map(|word| self.cluster.describe_word(word)).collect(),
+            Wait::Named { id, threads, phase } => {
+                let here = self.cluster.named.get(&(of.rank, *id)).map_or(0, NamedBarrier::threads);
+                let what = format!("barrier {id}: {here} of {threads} threads are there");
+                vec![(Awaited::Named { id: *id, phases: *phase }, what)]
             }
             Wait::Mbarriers(phases) => {
                 phases.iter().map(|phase| self.describe_phase(of.rank, phase.offset, phase.parity)).collect()
@@ -504,22 +525,25 @@ impl Scheduler<'_> {
             Wait::Registers(registers) => {
                 let pool = self.cluster.ctas[of.rank as usize].pool;
                 let wanted = 32 * (registers - of.quota);
-                vec![format!(
+                let what = format!(
                     "{registers} registers a thread: a warp wants {wanted} more, and the block's pool has {pool}"
-                )]
+                );
+                vec![(Awaited::Registers, what)]
             }
             Wait::Product(_) => {
-                vec!["the other warps of the warpgroup, to issue a product together".to_string()]
+                let what = "the other warps of the warpgroup, to issue a product together".to_string();
+                vec![(Awaited::Warpgroup, what)]
             }
-            Wait::Products(products) => vec![format!("{products} products")],
+            Wait::Products(products) => vec![(Awaited::Products, format!("{products} products"))],
         }
     }
 
-    fn describe_phase(&self, rank: u32, offset: u32, parity: u32) -> String {
+    fn describe_phase(&self, rank: u32, offset: u32, parity: u32) -> (Awaited, String) {
         let memory = tilewright_machine::Memory::Shared;
         let (name, at, _) = self.cluster.context.describe(memory, i64::from(offset));
+        let on = Awaited::Mbarrier { buffer: name.clone(), offset: at as u64 };
         let Some(barrier) = self.cluster.barriers.get(&(rank, offset)) else {
-            return format!("an mbarrier at byte {at} of `{name}`");
+            return (on, format!("an mbarrier at byte {at} of `{name}`"));
         };
         let bytes = match barrier.bytes {
             more @ 1.. => format!("{more} bytes"),
@@ -527,9 +551,10 @@ impl Scheduler<'_> {
             less => format!("no bytes, for {} more have come than were expected", -less),
         };
         let ended = barrier.phase;
-        format!(
+        let what = format!(
             "the mbarrier at byte {at} of `{name}`, parity {parity}: {ended} phases have ended, the next lacks {} arrivals and {bytes}",
             barrier.pending
-        )
+        );
+        (on, what)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, ProxyFence};
+use tilewright_machine::{Memory, PrintLog, ProxyFence};
 
 use crate::clock::Agent;
 use crate::context::Context;
@@ -10,6 +10,7 @@ use crate::decode::Nature;
 use crate::findings::{Counts, Fault, Misuse, Party, RACE_LIMIT, Race, RaceKind, Traffic};
 use crate::global::Range;
 use crate::report::Report;
+use crate::rule::Rule;
 use crate::shadow::{ASYNC, Event};
 use crate::suggest::{Side, suggestion};
 
@@ -34,41 +35,6 @@ impl Site {
     pub(crate) fn lanes(&self) -> u32 {
         if self.collective { u32::MAX } else { 1 << (self.thread % 32) }
     }
-}
-
-/// Rule of asynchronous engines and mbarriers that is broken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
-pub(crate) enum Rule {
-    /// An mbarrier is initialised where one is.
-    Again,
-    /// An address is not aligned as it has to be.
-    Alignment,
-    /// More arrivals than a phase has.
-    Arrivals,
-    /// An mbarrier's bytes are not for ordinary accesses, and nothing else is an mbarrier.
-    Barrier,
-    /// A count of bytes is wrong.
-    Bytes,
-    /// Memory is accessed before a wait for the launches that may still access it.
-    Dependency,
-    /// The threads of a warpgroup or of a barrier do not agree.
-    Disagree,
-    /// A block or barrier is used after its end.
-    Ended,
-    /// Registers are written before a product without a fence.
-    Fence,
-    /// Registers are used while a product owns them.
-    Owned,
-    /// A wait names neither phase.
-    Parity,
-    /// The phase that an arrival or a wait belongs to depends on the order of execution.
-    Phase,
-    /// An address is not where it has to be.
-    Place,
-    /// A thread's number of registers is wrong.
-    Registers,
-    /// An mbarrier's initialisation was not made visible.
-    Visible,
 }
 
 /// Kind of a wrong access.
@@ -126,6 +92,8 @@ pub(crate) struct Sink {
     pub tma_bytes: u64,
     /// By statement.
     pub counts: Vec<Counts>,
+    /// The first of what blocks print.
+    pub printed: PrintLog,
     /// By kind, statement, and whether it writes: an asynchronous copy does both.
     faults: BTreeMap<(FaultKind, u32, bool), Fault>,
     /// By statement, origin and rule.
@@ -192,6 +160,7 @@ impl Sink {
                 origin: context.program.origin(site.origin),
                 position: context.program.position(site.origin),
                 instruction: statement.map_or("", |s| s.name).to_string(),
+                rule,
                 message: message(),
                 thread: site.thread,
                 block,
@@ -218,7 +187,7 @@ impl Sink {
                     self.uninitialised = self.serial;
                     let kind = FaultKind::Uninitialised;
                     let wrong = Wrong { kind, memory: Memory::Shared, address: offset.into(), bytes, write };
-                    self.fault(context, [first[0] + site.rank, first[1], first[2]], site, wrong);
+                    self.fault(context, context.block_behind(first, site.rank), site, wrong);
                 }
             }
             Event::Race { offset, .. } if context.config.check_races => {
@@ -239,7 +208,7 @@ impl Sink {
         place: Place,
     ) {
         let Event::Race { kind, first: access, first_writes, .. } = event else { return };
-        let block = |rank: u32| [first[0] + rank, first[1], first[2]];
+        let block = |rank: u32| context.block_behind(first, rank);
         let rank = u32::from(access.rank);
         let thread = u32::from(access.thread);
         let first = (access.statement, block(rank), rank, thread, first_writes, access.is(ASYNC));
@@ -258,7 +227,7 @@ impl Sink {
     ) {
         let who = |(block, range): ([u32; 3], Range)| -> Who {
             let rank = u32::from(range.rank);
-            let block = [block[0] + rank, block[1], block[2]];
+            let block = context.block_behind(block, rank);
             let writes = range.touch.writes();
             (range.statement, block, rank, u32::from(range.thread), writes, range.asynchronous)
         };
@@ -302,7 +271,7 @@ impl Sink {
                 position: program.position(origin(who)),
                 instruction: statement(who).map_or(String::new(), |s| s.name.to_string()),
                 block: who.1,
-                rank: who.2,
+                rank: who.2 % program.function.cluster,
                 thread: who.3,
                 write: who.4,
                 asynchronous: who.5,
@@ -344,6 +313,7 @@ impl Sink {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             mine.add(theirs);
         }
+        self.printed.merge(other.printed);
         for (key, fault) in other.faults {
             if let Some(mine) = self.faults.get_mut(&key) {
                 mine.count += fault.count;
@@ -375,6 +345,7 @@ impl Sink {
             wgmma_count: self.wgmma_count,
             tma_bytes: self.tma_bytes,
             protocol: self.misuses.into_values().collect(),
+            printed: self.printed,
             ..Report::default()
         };
         for (statement, counts) in context.program.statements.iter().zip(self.counts) {

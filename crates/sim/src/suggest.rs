@@ -36,8 +36,8 @@ fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (
     use Nature::{Copy, Load, Ordinary, Product, Store};
     let cluster = |block: [u32; 3]| (block[0] / context.program.function.cluster, block[1], block[2]);
     if global && cluster(first.block) != cluster(second.block) {
-        return "nothing orders the blocks of a launch: let one block write these bytes, add them with an atomic addition, or launch \
-                another kernel";
+        return "nothing orders these blocks: let the one `signal` a flag behind its access and the other `wait` for it before, or \
+                draw both a `ticket`, or meet in `syncgrid`; else let one block write these bytes, add them with an atomic addition, or launch another kernel";
     }
     let apart = first.block != second.block;
     let roles = context.program.roles && first.thread / 128 != second.thread / 128;

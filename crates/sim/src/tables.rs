@@ -72,6 +72,8 @@ pub(crate) struct MmaTiles {
     a: Vec<f32>,
     b: Vec<f32>,
     c: Vec<f32>,
+    /// Those of products of `f64`.
+    wide: [Vec<f64>; 3],
 }
 
 impl MmaTable {
@@ -103,6 +105,9 @@ impl MmaTable {
         tiles: &mut MmaTiles,
     ) {
         let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
+        if self.row.c == DType::F64 {
+            return self.execute_wide(regs, [d, a, b], &mut tiles.wide);
+        }
         gather(&mut tiles.a, m * k, &self.a, self.row.ab, regs, a);
         gather(&mut tiles.b, n * k, &self.b, self.row.ab, regs, b);
         gather(&mut tiles.c, m * n, &self.c, self.row.c, regs, d);
@@ -116,6 +121,46 @@ impl MmaTable {
             }
         }
         scatter(&tiles.c, &self.c, self.row.c, regs, d);
+    }
+}
+
+impl MmaTable {
+    /// The same of `f64`, whose sums are rounded after each product.
+    fn execute_wide(
+        &self,
+        regs: &mut [[u32; 32]],
+        [d, a, b]: [&[u32]; 3],
+        [left, right, sums]: &mut [Vec<f64>; 3],
+    ) {
+        let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
+        let both = |regs: &[[u32; 32]], from: &[u32], value: usize, lane: usize| {
+            let [low, high] = [0, 1].map(|half| u64::from(regs[from[2 * value + half] as usize][lane]));
+            f64::from_bits(low | high << 32)
+        };
+        for (tile, size, table, from) in [
+            (&mut *left, m * k, &self.a, a),
+            (&mut *right, n * k, &self.b, b),
+            (&mut *sums, m * n, &self.c, d),
+        ] {
+            tile.resize(size, 0.0);
+            for (value, positions) in table.iter().enumerate() {
+                for (lane, position) in positions.iter().enumerate() {
+                    tile[usize::from(*position)] = both(regs, from, value, lane);
+                }
+            }
+        }
+        for (i, c) in sums.iter_mut().enumerate() {
+            for j in 0..k {
+                *c = left[i % m + m * j].mul_add(right[i / m + n * j], *c);
+            }
+        }
+        for (value, positions) in self.c.iter().enumerate() {
+            for (lane, position) in positions.iter().enumerate() {
+                let bits = sums[usize::from(*position)].to_bits();
+                regs[d[2 * value] as usize][lane] = bits as u32;
+                regs[d[2 * value + 1] as usize][lane] = (bits >> 32) as u32;
+            }
+        }
     }
 }
 
@@ -177,7 +222,7 @@ fn scatter(tile: &[f32], table: &Lanes, dtype: DType, regs: &mut [[u32; 32]], to
         } else {
             let mask = (u32::MAX >> (32 - bits)) << shift;
             for (position, word) in positions.iter().zip(reg) {
-                let encoded = dtype.encode(f64::from(tile[usize::from(*position)]));
+                let encoded = dtype.encode(f64::from(tile[usize::from(*position)])) as u32;
                 *word = (*word & !mask) | (encoded << shift);
             }
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
+use tilewright_machine::Wavefronts;
+use tilewright_simt::Position;
 
 use crate::context::Context;
 use crate::decode::Program;
@@ -21,8 +23,56 @@ pub struct Trace {
     pub tracks: Vec<Track>,
     /// The events; those of a track follow each other.
     pub events: Vec<Event>,
+    /// For each instruction of a statement that accesses shared memory, the request of a warp that took the most wavefronts.
+    pub requests: Vec<SharedRequest>,
+    /// The ends of phases of pipelines' mbarriers, in the order in which they were executed.
+    pub phases: Vec<Phase>,
     /// True if there were more than [`EVENT_LIMIT`].
     pub truncated: bool,
+}
+
+/// A side of a stage of a pipeline: the mbarrier that says that it is full, or empty.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct StageEnd {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The stage.
+    pub stage: u32,
+    /// True if the stage is full, false if it is free.
+    pub full: bool,
+}
+
+/// The end of a phase of a stage's mbarrier: from then on the stage is full, or free.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Phase {
+    /// The block's number in the grid.
+    pub block: u64,
+    /// The mbarrier.
+    #[serde(flatten)]
+    pub end: StageEnd,
+    /// The cycle.
+    pub time: u64,
+}
+
+/// A warp's request to shared memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct SharedRequest {
+    /// The position of the tile statement in its source.
+    pub position: Option<Position>,
+    /// The instruction row's name.
+    pub instruction: &'static str,
+    /// The block's number in the grid.
+    pub block: u64,
+    /// The warp in its block.
+    pub warp: u32,
+    /// Bytes of each lane; of a matrix access those of each row.
+    pub bytes: u32,
+    /// By lane: the first byte in the window of the block's shared memory; none of a lane that accesses nothing.
+    pub offsets: Vec<Option<u32>>,
+    /// Wavefronts that it took.
+    pub wavefronts: u32,
+    /// Wavefronts that it needs without bank conflicts.
+    pub ideal: u32,
 }
 
 /// A warp or a unit of a block.
@@ -44,6 +94,9 @@ pub struct Event {
     /// `statement`, `wait`, `copy` or `product`.
     #[serde(rename = "cat")]
     pub category: &'static str,
+    /// The position of the tile statement in its source; of a wait, that of the statement that waits.
+    #[serde(skip)]
+    pub position: Option<Position>,
     ph: &'static str,
     /// The first cycle.
     #[serde(rename = "ts")]
@@ -128,13 +181,15 @@ pub(crate) struct Tracer {
     warps: u32,
     /// By warp: the event that its next instruction may continue, with its statement.
     open: Vec<Option<(u32, Event)>>,
+    /// By the program's statements, the request with the most wavefronts.
+    requests: BTreeMap<u32, SharedRequest>,
 }
 
 impl Tracer {
-    /// That of a cluster of `warps` warps whose first block is `first`.
+    /// That of clusters that run together, of `warps` warps, whose first block is `first`.
     pub(crate) fn new(context: &Context<'_>, first: u64, warps: usize) -> Self {
-        let blocks = context.program.function.cluster.max(1);
-        let per_block = warps as u32 / blocks;
+        let per_block = context.program.function.threads.div_ceil(32).max(1);
+        let blocks = warps as u32 / per_block;
         let mut tracks = Vec::new();
         for block in first..first + u64::from(blocks) {
             let mut track = |number, name| tracks.push(Track { block, number, name });
@@ -146,7 +201,7 @@ impl Tracer {
             }
         }
         let trace = Trace { tracks, ..Trace::default() };
-        Tracer { trace, first, warps: per_block.max(1), open: vec![None; warps] }
+        Tracer { trace, first, warps: per_block.max(1), open: vec![None; warps], requests: BTreeMap::new() }
     }
 
     fn event(&self, category: &'static str, name: String, agent: usize, (start, end): (u64, u64)) -> Event {
@@ -154,6 +209,7 @@ impl Tracer {
         Event {
             name,
             category,
+            position: None,
             ph: "X",
             start,
             cycles: end - start,
@@ -190,7 +246,8 @@ impl Tracer {
                 return;
             }
             self.close(agent);
-            let event = self.event("statement", program.origin(row.origin), agent, (start, start));
+            let mut event = self.event("statement", program.origin(row.origin), agent, (start, start));
+            event.position = program.position(row.origin);
             self.open[agent] = Some((row.origin, event));
         }
         if let Some((_, event)) = &mut self.open[agent] {
@@ -207,18 +264,33 @@ impl Tracer {
         }
     }
 
-    /// Notes that a warp waited.
-    pub(crate) fn wait(&mut self, agent: usize, what: String, start: u64, end: u64) {
+    /// Notes that a warp waited, in a statement at a position.
+    pub(crate) fn wait(
+        &mut self,
+        agent: usize,
+        what: String,
+        position: Option<Position>,
+        (start, end): (u64, u64),
+    ) {
         if end > start {
             self.close(agent);
-            let event = self.event("wait", what, agent, (start, end));
+            let mut event = self.event("wait", what, agent, (start, end));
+            event.position = position;
             self.push(event);
         }
     }
 
     /// Notes a copy of the tensor memory accelerator that a warp has issued.
-    pub(crate) fn copy(&mut self, agent: usize, name: String, time: (u64, u64), bytes: u64, lands: u64) {
-        let mut event = self.event("copy", name, agent, time);
+    pub(crate) fn copy(
+        &mut self,
+        agent: usize,
+        origin: u32,
+        time: (u64, u64),
+        (bytes, lands): (u64, u64),
+        program: &Program<'_>,
+    ) {
+        let mut event = self.event("copy", program.origin(origin), agent, time);
+        event.position = program.position(origin);
         event.track = self.warps;
         event.args = Details { bytes, lands, ..Details::default() };
         self.push(event);
@@ -228,19 +300,56 @@ impl Tracer {
     pub(crate) fn product(
         &mut self,
         agent: usize,
-        name: String,
+        origin: u32,
         time: (u64, u64),
         instruction: &'static str,
+        program: &Program<'_>,
     ) {
-        let mut event = self.event("product", name, agent, time);
+        let mut event = self.event("product", program.origin(origin), agent, time);
+        event.position = program.position(origin);
         event.track = self.warps + 1 + event.track / 4;
         event.args.instructions.insert(instruction, 1);
         self.push(event);
     }
 
+    /// Notes a request of a warp to shared memory, in one of the program's statements, if none before took as many wavefronts.
+    pub(crate) fn request(
+        &mut self,
+        agent: usize,
+        statement: u32,
+        offsets: &[Option<u32>; 32],
+        (bytes, waves): (u32, Wavefronts),
+        program: &Program<'_>,
+    ) {
+        if self.requests.get(&statement).is_some_and(|known| known.wavefronts >= waves.actual) {
+            return;
+        }
+        let Some(counted) = program.statements.get(statement as usize) else { return };
+        let agent = agent as u32;
+        let request = SharedRequest {
+            position: program.position(counted.origin),
+            instruction: counted.name,
+            block: self.first + u64::from(agent / self.warps),
+            warp: agent % self.warps,
+            bytes,
+            offsets: offsets.to_vec(),
+            wavefronts: waves.actual,
+            ideal: waves.ideal,
+        };
+        self.requests.insert(statement, request);
+    }
+
+    /// Notes that a phase of a stage's mbarrier has ended in the block of this rank.
+    pub(crate) fn phase(&mut self, rank: u32, end: StageEnd, time: u64) {
+        if self.trace.phases.len() < EVENT_LIMIT {
+            self.trace.phases.push(Phase { block: self.first + u64::from(rank), end, time });
+        }
+    }
+
     /// The trace, when all warps have ended.
     pub(crate) fn finish(mut self) -> Trace {
         (0..self.open.len()).for_each(|agent| self.close(agent));
+        self.trace.requests = self.requests.into_values().collect();
         self.trace.events.sort_by_key(|e| (e.block, e.track, e.start));
         self.trace
     }

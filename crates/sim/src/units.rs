@@ -7,8 +7,10 @@ use crate::cluster::Cluster;
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
 use crate::flight::{Course, Request, bulk_course};
 use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow, Posted};
+use crate::observe::stage_end;
 use crate::queues::Started;
-use crate::sink::{FaultKind, Rule, Site};
+use crate::rule::Rule;
+use crate::sink::{FaultKind, Site};
 use crate::warp::{Phase, State, Wait, Warp};
 
 impl Warp {
@@ -76,8 +78,8 @@ impl Warp {
         let start = pipes.copy(issued, busy);
         let ready = start + latency + moved;
         if let Some(tracer) = cluster.observer.as_mut().and_then(|o| o.tracer.as_mut()) {
-            let name = cluster.context.program.origin(request.site.origin);
-            tracer.copy(self.agent as usize, name, (start, start + busy), u64::from(request.bytes), ready);
+            let (program, moved) = (&cluster.context.program, (u64::from(request.bytes), ready));
+            tracer.copy(self.agent as usize, request.site.origin, (start, start + busy), moved, program);
         }
         let counts = &mut cluster.sink.counts[request.site.statement as usize];
         counts.global_requests += 1;
@@ -295,8 +297,9 @@ impl Cluster<'_> {
         if let Some(first) = self.posted.iter().position(|posted| Some(posted.key) == key) {
             let posted = self.posted.remove(first);
             if self.ctas[posted.key.0 as usize].running == 0 {
+                let rank = posted.key.0 - self.peers(posted.key.0).start;
                 self.misuse(&posted.site, Rule::Ended, || {
-                    format!("block {} of the cluster ends before the arrival at its mbarrier", posted.key.0)
+                    format!("block {rank} of the cluster ends before the arrival at its mbarrier")
                 });
             }
             self.arrive(posted);
@@ -333,9 +336,21 @@ impl Cluster<'_> {
     /// Notes that a phase of an mbarrier has ended, if it has, and checks that all waits for the phase before were over.
     pub(crate) fn ended(&mut self, site: &Site, key: (u32, u32), ended: bool) {
         self.changed |= ended;
+        if ended {
+            self.trace_phase(key);
+        }
         if let Some(wait) = self.barriers.get_mut(&key).and_then(Mbarrier::overtaken) {
             let message = "it may end a phase while a thread still waits for the phase before, since it is not ordered after that wait";
             self.undetermined(site, key, &wait, message);
+        }
+    }
+
+    /// Writes down that a phase of an mbarrier has ended, if the cluster is traced.
+    fn trace_phase(&mut self, (rank, offset): (u32, u32)) {
+        let Some(tracer) = self.observer.as_mut().and_then(|o| o.tracer.as_mut()) else { return };
+        let Some(time) = self.barriers.get(&(rank, offset)).map(Mbarrier::done_time) else { return };
+        if let Some(end) = stage_end(self.context, offset) {
+            tracer.phase(rank, end, time);
         }
     }
 
@@ -372,7 +387,7 @@ impl Cluster<'_> {
 
     /// The mbarrier of the thread's own block at an address.
     pub(crate) fn own_barrier(&mut self, site: &Site, address: u32) -> Option<(u32, u32)> {
-        if address >> 24 != site.rank {
+        if self.peer(site, address >> 24) != Some(site.rank) {
             let local = i64::from(address);
             self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, local, 8, true);
             return None;

@@ -1,6 +1,8 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
-use tilewright_machine::{Memory, SyncOp, Unit};
+use std::collections::BTreeMap;
+
+use tilewright_machine::{Memory, SyncOp, Unit, Until};
 use tilewright_simt::Special;
 
 use crate::clock::{Agent, lanes};
@@ -11,7 +13,8 @@ use crate::error::SimError;
 use crate::memory::SHARED_BASE;
 use crate::owned::Owned;
 use crate::queues::{AsyncQueue, BulkQueue};
-use crate::sink::{FaultKind, Rule, Site};
+use crate::rule::Rule;
+use crate::sink::{FaultKind, Site};
 
 /// Content of uninitialised registers.
 const POISON: u32 = u32::MAX;
@@ -33,7 +36,7 @@ pub(crate) enum Wait {
     /// The other warps of the cluster.
     Cluster,
     /// As many threads at a barrier of the block.
-    Named { id: u32, threads: u32 },
+    Named { id: u32, threads: u32, phase: u32 },
     /// Phases of mbarriers of the block.
     Mbarriers(Vec<Phase>),
     /// So many registers for each thread.
@@ -42,6 +45,18 @@ pub(crate) enum Wait {
     Product(Issue),
     /// So many products of the warpgroup.
     Products(u32),
+    /// Words of global memory.
+    Words(Vec<Word>),
+}
+
+/// A word of global memory that a lane waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Word {
+    pub lane: usize,
+    pub address: u64,
+    pub until: Until,
+    pub operand: u32,
+    pub site: (u32, u32),
 }
 
 /// A phase that some lanes wait for.
@@ -123,6 +138,8 @@ pub(crate) struct Warp {
     /// Registers that each thread has.
     pub quota: u32,
     pub timing: Timing,
+    /// Executions of each print so far.
+    pub printed: BTreeMap<usize, u64>,
 }
 
 impl Warp {
@@ -156,6 +173,7 @@ impl Warp {
             // Registers are given out in groups of eight.
             quota: limits.registers_of_a_thread(threads).next_multiple_of(8),
             timing: Timing::new(program),
+            printed: BTreeMap::new(),
         }
     }
 
@@ -171,7 +189,7 @@ impl Warp {
         let limit = cluster.context.config.step_limit;
         let limit = limit.saturating_mul(cluster.ctas.len() as u64);
         if let Some(observer) = &mut cluster.observer {
-            observer.resume(self.agent as usize, self.timing.clock);
+            observer.resume(self.agent as usize, self.timing.clock, program);
         }
         for _ in 0..quantum {
             let Some(instruction) = program.code.get(self.pc) else {
@@ -245,7 +263,7 @@ impl Warp {
     }
 
     /// The site of a warp's own instruction.
-    fn together(&self, statement: u32, origin: u32) -> Site {
+    pub(crate) fn together(&self, statement: u32, origin: u32) -> Site {
         Site {
             collective: true,
             ..self.site(statement, origin, self.active.trailing_zeros().min(31) as usize)
@@ -295,11 +313,12 @@ impl Warp {
                         self.set(*dst, |_| u64::from(index));
                     }
                     Special::ClusterRank => {
-                        let rank = u64::from(self.rank);
+                        let rank = u64::from(self.rank - cluster.peers(self.rank).start);
                         self.set(*dst, |_| rank);
                     }
                     Special::SharedBase => {
-                        let base = u64::from(self.rank << 24 | SHARED_BASE);
+                        let rank = self.rank - cluster.peers(self.rank).start;
+                        let base = u64::from(rank << 24 | SHARED_BASE);
                         self.set(*dst, |_| base);
                     }
                     // The warp's own clock: between two barriers no other warp moves it.
@@ -360,6 +379,20 @@ impl Warp {
                 let ready = self.address_ready(transfer.place, transfer.guard);
                 let ready = ready.max(self.timing.registers_ready(&transfer.regs));
                 self.issue(cluster, Unit::Lsu, ready, busy + lost);
+            }
+            Code::Atomic(atomic) => {
+                self.atomic(cluster, atomic, *origin);
+                let ready =
+                    self.address_ready(atomic.place, atomic.guard).max(self.slots_ready(&atomic.operands));
+                let start = self.issue(cluster, Unit::Lsu, ready, busy);
+                if let Some(dst) = atomic.dst {
+                    self.timing.values[dst as usize] = start + latency;
+                }
+            }
+            Code::Await { statement, place, until, operand } => {
+                let ready = self.address_ready(*place, Some(*operand));
+                self.issue(cluster, Unit::Issue, ready, busy);
+                self.await_words(cluster, (*place, *until, *operand), (*statement, *origin));
             }
             Code::AsyncCopy { statement, bytes, dst, src, guard } => {
                 let ready = self.address_ready(*dst, *guard).max(self.address_ready(*src, None));
@@ -451,6 +484,27 @@ impl Warp {
                 self.set(*dst, |lane| u64::from(lane == elected));
                 let start = self.issue(cluster, Unit::Issue, 0, busy);
                 self.timing.values[*dst as usize] = start + latency;
+            }
+            Code::Assert { holds } => {
+                let broken = self.active & !self.where_true(*holds);
+                for lane in lanes(broken) {
+                    let site = self.site(*own, *origin, lane);
+                    cluster.misuse(&site, Rule::Assertion, || "the assertion does not hold".to_string());
+                }
+            }
+            Code::Print { what, operands } => self.print(cluster, what, operands),
+            Code::Vote { dst, src } => {
+                self.collective(cluster, "vote.sync", self.live, *origin)?;
+                let any = u64::from(self.where_true(*src) & self.active != 0);
+                self.set(*dst, |_| any);
+                let ready = self.timing.values[*src as usize];
+                let start = self.issue(cluster, Unit::Issue, ready, busy);
+                self.timing.values[*dst as usize] = start + latency;
+            }
+            Code::BarrierSync { statement, id, threads } => {
+                let ready = self.timing.values[*id as usize];
+                self.issue(cluster, Unit::Issue, ready, busy);
+                self.barrier_sync(cluster, (*id, *threads), (*statement, *origin))?;
             }
             Code::Sync { statement, op } => {
                 self.issue(cluster, Unit::Issue, 0, busy);
@@ -635,6 +689,19 @@ impl Warp {
         }
     }
 
+    /// Fails where lanes of the warp do not come to a barrier with the others.
+    pub(crate) fn all_lanes(&self, cluster: &Cluster<'_>, origin: u32) -> Result<(), SimError> {
+        if self.active == self.live {
+            return Ok(());
+        }
+        Err(SimError::DivergentBarrier {
+            origin: cluster.context.program.origin(origin),
+            block: cluster.index(self.rank),
+            warp: self.index,
+            active: self.active,
+        })
+    }
+
     fn sync(
         &mut self,
         cluster: &mut Cluster<'_>,
@@ -643,20 +710,21 @@ impl Warp {
         origin: u32,
     ) -> Result<(), SimError> {
         match op {
-            SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier => {
-                if self.active != self.live {
-                    return Err(SimError::DivergentBarrier {
-                        origin: cluster.context.program.origin(origin),
-                        block: cluster.index(self.rank),
-                        warp: self.index,
-                        active: self.active,
-                    });
+            SyncOp::Barrier
+            | SyncOp::NamedBarrier { .. }
+            | SyncOp::BarrierArrive { .. }
+            | SyncOp::ClusterBarrier => {
+                self.all_lanes(cluster, origin)?;
+                match op {
+                    SyncOp::NamedBarrier { id, threads } => {
+                        self.come(cluster, (id, threads), true, (statement, origin));
+                    }
+                    SyncOp::BarrierArrive { id, threads } => {
+                        self.come(cluster, (id, threads), false, (statement, origin));
+                    }
+                    SyncOp::ClusterBarrier => self.wait(Wait::Cluster),
+                    _ => self.wait(Wait::Block),
                 }
-                self.wait(match op {
-                    SyncOp::NamedBarrier { id, threads } => Wait::Named { id, threads },
-                    SyncOp::ClusterBarrier => Wait::Cluster,
-                    _ => Wait::Block,
-                });
             }
             SyncOp::WarpBarrier => {
                 self.collective(cluster, &op.spelling(), self.live, origin)?;

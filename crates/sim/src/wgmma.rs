@@ -139,7 +139,7 @@ pub(crate) trait Number: Copy + Default {
 
 /// 8-bit floats to `f32`, by type and bits.
 static BYTES: LazyLock<[Vec<f32>; 2]> = LazyLock::new(|| {
-    [DType::E4M3, DType::E5M2].map(|dtype| (0..256).map(|bits| dtype.decode(bits) as f32).collect())
+    [DType::E4M3, DType::E5M2].map(|dtype| (0..256u32).map(|bits| dtype.decode(bits) as f32).collect())
 });
 
 impl Number for f32 {
@@ -164,7 +164,7 @@ impl Number for f32 {
     }
 
     fn encode(self, dtype: DType) -> u32 {
-        if dtype == DType::F32 { self.to_bits() } else { dtype.encode(f64::from(self)) }
+        if dtype == DType::F32 { self.to_bits() } else { dtype.encode(f64::from(self)) as u32 }
     }
 
     fn fma(self, a: f32, b: f32) -> f32 {

@@ -202,7 +202,7 @@ fn a_peer_that_has_not_released_its_stage_is_overwritten() {
     for seed in 0..20 {
         match run_ring(&ring(Release::Own, Fence::Readers(ProxyFence::Shared)), seed) {
             Ok((report, _)) => found += usize::from(!report.is_clean()),
-            Err(SimError::Deadlock { problems, .. }) => found += usize::from(!problems.is_empty()),
+            Err(SimError::Deadlock { found: other, .. }) => found += usize::from(!other.is_clean()),
             Err(error) => panic!("{error}"),
         }
     }

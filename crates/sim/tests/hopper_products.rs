@@ -118,7 +118,7 @@ fn stage(b: &mut Builder, param: u32, offset: u32, bytes: usize, threads: i64) {
 /// A small number of a type, as bits.
 fn small(dtype: DType, next: &mut impl FnMut() -> u32) -> u32 {
     let x = f64::from(next() % 9) - 4.0;
-    dtype.encode(if dtype == DType::U8 { x + 4.0 } else { x })
+    dtype.encode(if dtype == DType::U8 { x + 4.0 } else { x }) as u32
 }
 
 /// The words of a fragment, thread fastest, whose element at tile position `p` is `element(p)`.
@@ -204,7 +204,7 @@ fn product(
         let (m, i) = (p % 64, p / 64);
         let terms = (0..k).map(|kk| row.a.decode(ea[m + 64 * kk]) * row.b.decode(eb[i + n * kk]));
         // Small whole numbers: every sum is exact.
-        row.c.encode(terms.sum::<f64>() + if accumulate { row.c.decode(ec[p]) } else { 0.0 })
+        row.c.encode(terms.sum::<f64>() + if accumulate { row.c.decode(ec[p]) } else { 0.0 }) as u32
     });
     assert!(memory.read(out) == wanted, "{what}");
 }

@@ -598,7 +598,7 @@ fn an_mbarrier_is_used_after_its_initialisation() {
         for seed in 0..10 {
             let problems = match alone(&f, &seeded(seed)) {
                 Ok(report) => report.problems(),
-                Err(SimError::Deadlock { problems, .. }) => problems,
+                Err(SimError::Deadlock { found, .. }) => found.problems(),
                 Err(error) => panic!("{error}"),
             };
             found += usize::from(!problems.is_empty());

@@ -150,6 +150,26 @@ fn c_position(lane: usize, v: usize) -> (usize, usize) {
     (lane / 4 + if v < 2 { 0 } else { 8 }, 2 * (lane % 4) + v % 2)
 }
 
+/// The places of elements of `f64` in the factors: a lane has one of every four along K (PTX ISA 8.0, figures of `.f64` fragments).
+fn wide_a_position(lane: usize, v: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (v % 2), lane % 4 + 4 * (v / 2))
+}
+
+fn wide_b_position(lane: usize, v: usize) -> (usize, usize) {
+    (lane / 4, lane % 4 + 4 * v)
+}
+
+/// Places of the elements of A, B and C of a row.
+type Positions = [fn(usize, usize) -> (usize, usize); 3];
+
+fn positions(row: &MmaRow) -> Positions {
+    match (row.ab, row.m) {
+        (DType::F64, 8) => [wide_b_position, wide_b_position, c_position],
+        (DType::F64, _) => [wide_a_position, wide_b_position, c_position],
+        _ => [a_position, b_position, c_position],
+    }
+}
+
 fn encode(dtype: DType, x: f64) -> u32 {
     match dtype {
         DType::F16 => u32::from(f16::from_f64(x).to_bits()),
@@ -165,8 +185,15 @@ fn pack(
     position: fn(usize, usize) -> (usize, usize),
     element: impl Fn(usize, usize) -> f64,
 ) -> Vec<u8> {
-    let per = (32 / dtype.bits()) as usize;
     let mut bytes = Vec::new();
+    if dtype == DType::F64 {
+        for (lane, value) in (0..32).flat_map(|lane| (0..registers as usize / 2).map(move |v| (lane, v))) {
+            let (row, column) = position(lane, value);
+            bytes.extend(element(row, column).to_le_bytes());
+        }
+        return bytes;
+    }
+    let per = (32 / dtype.bits()) as usize;
     for lane in 0..32 {
         for r in 0..registers as usize {
             let mut word = 0;
@@ -211,18 +238,18 @@ fn product(row: &'static MmaRow, a: &[u8], b_bytes: &[u8], c: &[u8]) -> Vec<u32>
 #[test]
 fn products_are_those_of_plain_loops() {
     for row in mma_rows() {
-        let counts = row.registers();
+        let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Small integers: every sum is exact in every type.
         let a = |m: usize, k: usize| ((m * 7 + k * 3) % 5) as f64 - 2.0;
         let b = |n: usize, k: usize| ((n * 5 + k * 11) % 7) as f64 - 3.0;
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
         let words = product(
             row,
-            &pack(counts.0, row.ab, a_position, a),
-            &pack(counts.1, row.ab, b_position, b),
-            &pack(counts.2, row.c, c_position, c),
+            &pack(counts.0, row.ab, of_a, a),
+            &pack(counts.1, row.ab, of_b, b),
+            &pack(counts.2, row.c, of_c, c),
         );
-        let expected = pack(counts.2, row.c, c_position, |m, n| {
+        let expected = pack(counts.2, row.c, of_c, |m, n| {
             c(m, n) + (0..row.k as usize).map(|k| a(m, k) * b(n, k)).sum::<f64>()
         });
         assert_eq!(words, words_of(&expected), "{}", row.name);

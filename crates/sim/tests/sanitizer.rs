@@ -79,8 +79,8 @@ fn threads_of_a_block_race_on_global_memory_without_a_barrier() {
             );
             assert_eq!(race.offset, 4 * u64::from(writer.thread));
             assert_eq!(race.suggestion, "add `syncthreads()` between");
-            let text = report.problems_at(&|at| format!("line {at}")).join("");
-            assert!(text.contains("race on global `x` byte") && text.contains("`write` (line 40)"), "{text}");
+            let text = report.problems().join("");
+            assert!(text.contains("race on global `x` byte") && text.contains("`write`"), "{text}");
             // A call in Rust has a place without a text.
             assert!(text.contains(&format!("`read` ({call})")), "{text}");
         }
@@ -126,7 +126,7 @@ fn blocks_race_unless_a_barrier_of_their_cluster_orders_them() {
     let race = &report.races[0];
     assert_eq!((race.offset, race.first.block, race.second.block), (124, [0, 0, 0], [1, 0, 0]));
     assert_eq!(race.count, 3);
-    assert!(race.suggestion.starts_with("nothing orders the blocks of a launch"), "{race}");
+    assert!(race.suggestion.starts_with("nothing orders these blocks"), "{race}");
     assert!(race.to_string().contains("of block [1, 0, 0] writes (`st.global.b32`)"), "{race}");
 }
 

@@ -6,15 +6,18 @@
 //! that has to find them again.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tilewright_machine::{
-    Arch, CopyRow, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, WgmmaRow,
+    Arch, AtomicRow, CopyRow, MbarrierOp, MemoryOrder, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, Until,
+    WgmmaRow,
 };
 
 use crate::function::{
     Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
     Position, Reg, SharedBuffer, Special, TensorMap, Value,
 };
+use crate::printed::Print;
 
 #[derive(PartialEq, Eq, Hash, Clone)]
 enum Key {
@@ -26,12 +29,19 @@ enum Key {
 }
 
 /// A block that is being filled.
-#[derive(Default)]
 struct Scope {
     body: Vec<Inst>,
+    /// The statement that opened it.
+    origin: OriginId,
     made: HashMap<Key, Value>,
     /// Operations made here that were not to be hoisted. They are shared within the block only: a loop in it computes its own.
     local: HashMap<Key, Value>,
+}
+
+impl Scope {
+    fn of(origin: OriginId) -> Self {
+        Scope { body: Vec::new(), origin, made: HashMap::new(), local: HashMap::new() }
+    }
 }
 
 /// Builds one [`Function`].
@@ -70,7 +80,7 @@ impl Builder {
                 named: Vec::new(),
                 body: Vec::new(),
             },
-            scopes: vec![Scope::default()],
+            scopes: vec![Scope::of(OriginId(0))],
             depths: Vec::new(),
             origin: OriginId(0),
             hoist: true,
@@ -238,20 +248,13 @@ impl Builder {
 
     /// The value of a parameter.
     pub fn param(&mut self, param: u32) -> Value {
-        let pointer = self.function.params[param as usize].kind == FunctionParamKind::Pointer;
-        let ty = if pointer { RegType::B64 } else { RegType::B32 };
+        let ty = self.function.params[param as usize].kind.register();
         self.pure(Key::Param(param), ty, 0, |dst| Op::Param { dst, param })
     }
 
     /// `op(args)`: folded, shared and hoisted.
     pub fn scalar(&mut self, op: ScalarOp, args: &[Operand]) -> Operand {
-        let literals: Option<Vec<u64>> = args
-            .iter()
-            .map(|a| match a {
-                Operand::Imm(bits) => Some(*bits),
-                Operand::Value(_) => None,
-            })
-            .collect();
+        let literals: Option<Vec<u64>> = args.iter().map(|a| a.literal()).collect();
         if let Some(literals) = literals {
             return Operand::Imm((op.row().eval)(&literals));
         }
@@ -282,17 +285,17 @@ impl Builder {
 
     /// A guarded load.
     pub fn load(&mut self, row: &'static CopyRow, dst: Vec<Reg>, address: Address, guard: Option<Value>) {
-        self.load_or(row, dst, address, guard, 0);
+        self.load_or(row, dst, address, guard, [0; 2]);
     }
 
-    /// A guarded load: where the guard is false, each register becomes `outside`.
+    /// A guarded load: where the guard is false, the registers become `outside`, in turns.
     pub fn load_or(
         &mut self,
         row: &'static CopyRow,
         dst: Vec<Reg>,
         address: Address,
         guard: Option<Value>,
-        outside: u32,
+        outside: [u32; 2],
     ) {
         self.push(Op::Load { row, dst, address, guard, outside });
     }
@@ -310,6 +313,26 @@ impl Builder {
     /// A guarded store, or reduction.
     pub fn store(&mut self, row: &'static CopyRow, src: Vec<Reg>, address: Address, guard: Option<Value>) {
         self.push(Op::Store { row, src, address, guard });
+    }
+
+    /// A guarded atomic operation; what was there before, 0 where the guard is false. Where nothing uses it,
+    /// [`dead_code`](crate::passes::dead_code) takes the instruction without a result.
+    pub fn atomic(
+        &mut self,
+        row: &'static AtomicRow,
+        order: MemoryOrder,
+        address: Address,
+        operands: Vec<Operand>,
+        guard: Option<Value>,
+    ) -> Operand {
+        let dst = self.new_value(row.register(), self.scopes.len() - 1);
+        self.push(Op::Atomic { row, order, dst: Some(dst), address, operands, guard });
+        Operand::Value(dst)
+    }
+
+    /// A wait for a word of global memory.
+    pub fn await_word(&mut self, address: Address, until: Until, operand: Operand) {
+        self.push(Op::Await { address, until, operand });
     }
 
     /// A guarded asynchronous copy.
@@ -356,6 +379,36 @@ impl Builder {
         dst
     }
 
+    /// The result, a value of type `result`, of instructions of PTX on operands of these types: `means` is the same.
+    pub fn asm(
+        &mut self,
+        text: &str,
+        result: RegType,
+        (types, args): (Vec<RegType>, Vec<Operand>),
+        means: Operand,
+    ) -> Operand {
+        let dst = self.new_value(result, self.scopes.len() - 1);
+        self.push(Op::Asm { text: text.into(), dst, result, types, args, means });
+        Operand::Value(dst)
+    }
+
+    /// Notes that a predicate holds.
+    pub fn assert(&mut self, holds: Operand) {
+        self.push(Op::Assert { holds });
+    }
+
+    /// Shows operands.
+    pub fn print(&mut self, what: Print, operands: Vec<Operand>) {
+        self.push(Op::Print { what: Arc::new(what), operands });
+    }
+
+    /// True in all lanes where it is in one of them.
+    pub fn vote(&mut self, src: Operand) -> Value {
+        let dst = self.new_value(RegType::Pred, self.scopes.len() - 1);
+        self.push(Op::Vote { dst, src });
+        dst
+    }
+
     /// A barrier, a fence or a wait.
     pub fn sync(&mut self, op: SyncOp) {
         let op = match (op, self.team) {
@@ -366,6 +419,11 @@ impl Builder {
             self.waits = (self.waits.0 + 1, self.scopes.len() - 1);
         }
         self.push(Op::Sync(op));
+    }
+
+    /// Waits at the barrier whose number is a value, alike in the threads of a warp, until so many threads have come.
+    pub fn barrier_sync(&mut self, id: Operand, threads: u32) {
+        self.push(Op::BarrierSync { id, threads });
     }
 
     /// A counted loop; `body` receives the counter.
@@ -382,16 +440,23 @@ impl Builder {
         result
     }
 
+    /// Ends the innermost open block; what comes next is of the statement that opened it.
+    fn close(&mut self) -> Vec<Inst> {
+        let Some(scope) = self.scopes.pop() else { return Vec::new() };
+        self.origin = scope.origin;
+        scope.body
+    }
+
     /// Begins a loop: what follows, to the matching [`close_loop`](Builder::close_loop), is its body. Returns the counter.
     pub fn open_loop(&mut self) -> Value {
         let counter = self.new_value(RegType::B32, self.scopes.len());
-        self.scopes.push(Scope::default());
+        self.scopes.push(Scope::of(self.origin));
         counter
     }
 
     /// Ends the innermost open loop, which [`open_loop`](Builder::open_loop) began.
     pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: Operand) {
-        let body = self.scopes.pop().unwrap_or_default().body;
+        let body = self.close();
         self.push(Op::For { counter, lo, hi, step, body });
     }
 
@@ -403,7 +468,7 @@ impl Builder {
     /// Begins one side of a branch: what follows, to the matching [`close_branch`](Builder::close_branch) or
     /// [`close_side`](Builder::close_side), is its body.
     pub fn open_branch(&mut self) {
-        self.scopes.push(Scope::default());
+        self.scopes.push(Scope::of(self.origin));
     }
 
     /// Ends the innermost open side of a branch, which is done where the condition holds.
@@ -414,7 +479,7 @@ impl Builder {
 
     /// Ends the innermost open side of a branch, for [`if_else`](Builder::if_else).
     pub fn close_side(&mut self) -> Vec<Inst> {
-        self.scopes.pop().unwrap_or_default().body
+        self.close()
     }
 
     /// A branch of sides that were built before.
@@ -436,13 +501,13 @@ impl Builder {
         then: impl FnOnce(&mut Builder),
         otherwise: impl FnOnce(&mut Builder),
     ) {
-        self.scopes.push(Scope::default());
+        self.open_branch();
         then(self);
-        let then = self.scopes.pop().unwrap_or_default().body;
-        self.scopes.push(Scope::default());
+        let then = self.close_side();
+        self.open_branch();
         otherwise(self);
-        let otherwise = self.scopes.pop().unwrap_or_default().body;
-        self.push(Op::If { condition, then, otherwise });
+        let otherwise = self.close_side();
+        self.if_else(condition, then, otherwise);
     }
 }
 

@@ -7,12 +7,15 @@
 
 use std::fmt;
 use std::panic::Location;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyRow, Major, MbarrierOp, MmaRow, RegType, ScalarOp, ShuffleMode,
-    SyncOp, TensorRow, WgmmaRow,
+    Arch, AtomicRow, BoxShape, BulkOp, CacheHint, CopyRow, DType, Major, MbarrierOp, MemoryOrder, MmaRow,
+    RegType, ScalarOp, ShuffleMode, SyncOp, TensorRow, Until, WgmmaRow,
 };
+
+use crate::printed::Print;
 
 /// An SSA value; its type is in [`Function::values`]. Prints as `%7`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -38,6 +41,16 @@ pub enum Operand {
     Value(Value),
     /// A literal.
     Imm(u64),
+}
+
+impl Operand {
+    /// The bits of a literal.
+    pub fn literal(self) -> Option<u64> {
+        match self {
+            Operand::Imm(bits) => Some(bits),
+            Operand::Value(_) => None,
+        }
+    }
 }
 
 impl From<Value> for Operand {
@@ -68,8 +81,44 @@ pub enum FunctionParamKind {
     I32,
     /// An `f32`.
     F32,
+    /// A 64-bit integer.
+    I64,
+    /// An `f64`.
+    F64,
     /// A tensor map of 128 bytes, by value: an index into [`Function::tensor_maps`]. A launch gives the tensor's extents and strides.
     TensorMap(u32),
+}
+
+impl FunctionParamKind {
+    /// The kind of a number of a type.
+    pub fn number(dtype: DType) -> Self {
+        match dtype {
+            DType::F32 => FunctionParamKind::F32,
+            DType::F64 => FunctionParamKind::F64,
+            DType::I64 | DType::U64 => FunctionParamKind::I64,
+            _ => FunctionParamKind::I32,
+        }
+    }
+
+    /// The register that holds its value.
+    pub fn register(self) -> RegType {
+        match self {
+            FunctionParamKind::Pointer | FunctionParamKind::I64 | FunctionParamKind::F64 => RegType::B64,
+            FunctionParamKind::I32 | FunctionParamKind::F32 | FunctionParamKind::TensorMap(_) => RegType::B32,
+        }
+    }
+
+    /// The name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            FunctionParamKind::Pointer => "pointer",
+            FunctionParamKind::I32 => "i32",
+            FunctionParamKind::F32 => "f32",
+            FunctionParamKind::I64 => "i64",
+            FunctionParamKind::F64 => "f64",
+            FunctionParamKind::TensorMap(_) => "tensor map",
+        }
+    }
 }
 
 /// A tensor map: a tensor in global memory and the box that copies move. Extents and strides come with the launch.
@@ -206,7 +255,7 @@ pub enum Op {
         src: Operand,
     },
     /// Loads `row.bytes` at `address` into `dst` (one register for 4 bytes or fewer, zero-extended). Where `guard` is
-    /// false nothing is read and the registers become `outside`.
+    /// false nothing is read and the registers become `outside`, in turns.
     Load {
         /// The instruction; per-thread, to registers.
         row: &'static CopyRow,
@@ -216,8 +265,8 @@ pub enum Op {
         address: Address,
         /// The predicate of reading, per thread.
         guard: Option<Value>,
-        /// The content of each register where nothing is read.
-        outside: u32,
+        /// The content of the registers where nothing is read: of the first, the third and so on, and of the others.
+        outside: [u32; 2],
     },
     /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
     /// read, and the value is 0. `B32`.
@@ -241,6 +290,31 @@ pub enum Op {
         address: Address,
         /// The predicate of writing, per thread.
         guard: Option<Value>,
+    },
+    /// `dst = the element at address`, which the operation changes as one step. Where `guard` is false nothing is done, and the value is 0. Of
+    /// the row's register type.
+    Atomic {
+        /// The instruction.
+        row: &'static AtomicRow,
+        /// The order that it gives to other accesses.
+        order: MemoryOrder,
+        /// The result, if it is used.
+        dst: Option<Value>,
+        /// The element, aligned to its size.
+        address: Address,
+        /// As many as the operation has, of the row's register type.
+        operands: Vec<Operand>,
+        /// The predicate of doing it, per thread.
+        guard: Option<Value>,
+    },
+    /// Waits until a word of global memory is what the condition says, and acquires what a release of it has published to the GPU.
+    Await {
+        /// The word, aligned to 4 bytes.
+        address: Address,
+        /// The condition.
+        until: Until,
+        /// Its operand, `B32`.
+        operand: Operand,
     },
     /// Starts a copy of `row.bytes` from global to shared memory; where `guard` is false zeros are written. It is
     /// complete, for the issuing thread, after a wait that covers it.
@@ -345,8 +419,50 @@ pub enum Op {
         /// The result.
         dst: Value,
     },
+    /// Nothing, where the operand holds in each thread; a mistake of the program where it does not. PTX has none.
+    Assert {
+        /// The operand, a `Pred`.
+        holds: Operand,
+    },
+    /// Shows the operands: for the author, to whom a simulator may show them. PTX has none.
+    Print {
+        /// Its form.
+        what: Arc<Print>,
+        /// The operands, as [`Print`] lists them.
+        operands: Vec<Operand>,
+    },
+    /// `dst = what instructions of PTX compute`: nothing but a value of registers, so that it is shared and left out like other pure operations
+    /// by whoever wishes. A simulator takes the value that it means.
+    Asm {
+        /// The instructions, in which `$0` is the result and `$1` and so on are the operands.
+        text: Arc<str>,
+        /// The result.
+        dst: Value,
+        /// Type of the result.
+        result: RegType,
+        /// Types of the operands.
+        types: Vec<RegType>,
+        /// The operands.
+        args: Vec<Operand>,
+        /// The value, of the result's type. PTX has nothing of it.
+        means: Operand,
+    },
+    /// `dst = whether the operand holds in a lane`: the same in all lanes, which all take part. `Pred`.
+    Vote {
+        /// The result.
+        dst: Value,
+        /// The operand, a `Pred`.
+        src: Operand,
+    },
     /// A barrier, a fence or a wait.
     Sync(SyncOp),
+    /// A wait at a barrier of the block until `threads` threads have come: [`SyncOp::NamedBarrier`], of which the number is a value.
+    BarrierSync {
+        /// The number, from 1 to 15, alike in the threads of a warp.
+        id: Operand,
+        /// Number of threads that take part, a multiple of 32.
+        threads: u32,
+    },
     /// `for counter in lo..hi step step { body }`; `step` is positive. The bounds and the step are `B32`, signed.
     For {
         /// The counter, `B32`, visible in the body.
@@ -386,7 +502,10 @@ impl Op {
             | Op::ReadReg { dst, .. }
             | Op::Lookup { dst, .. }
             | Op::Elect { dst }
+            | Op::Vote { dst, .. }
+            | Op::Asm { dst, .. }
             | Op::Shuffle { dst, .. } => Some(*dst),
+            Op::Atomic { dst, .. } => *dst,
             _ => None,
         }
     }
@@ -395,7 +514,14 @@ impl Op {
     pub fn is_removable(&self) -> bool {
         match self {
             Op::Special { special, .. } => special.is_constant(),
-            op => matches!(op, Op::Param { .. } | Op::Scalar { .. } | Op::ReadReg { .. } | Op::Lookup { .. }),
+            op => matches!(
+                op,
+                Op::Param { .. }
+                    | Op::Scalar { .. }
+                    | Op::ReadReg { .. }
+                    | Op::Lookup { .. }
+                    | Op::Asm { .. }
+            ),
         }
     }
 
@@ -418,6 +544,12 @@ impl Op {
             Op::Load { address, guard, .. }
             | Op::Lookup { address, guard, .. }
             | Op::Store { address, guard, .. } => guarded(address, guard),
+            Op::Atomic { address, operands, guard, .. } => {
+                let mut all = guarded(address, guard);
+                all.extend(operands);
+                all
+            }
+            Op::Await { address, operand, .. } => vec![address.base, *operand],
             Op::AsyncCopy { dst, src, guard, .. } => {
                 let mut all = guarded(dst, guard);
                 all.push(src.base);
@@ -425,6 +557,11 @@ impl Op {
             }
             Op::Matrix { address, .. } => vec![address.base],
             Op::Shuffle { src, operand, .. } => vec![*src, *operand],
+            Op::Vote { src, .. } => vec![*src],
+            Op::Asm { args, means, .. } => args.iter().chain([means]).copied().collect(),
+            Op::BarrierSync { id, .. } => vec![*id],
+            Op::Assert { holds } => vec![*holds],
+            Op::Print { operands, .. } => operands.clone(),
             Op::Wgmma { a, b, accumulate, .. } => {
                 let low = |factor: &Factor| match factor {
                     Factor::Shared { descriptor, .. } => Some(descriptor.low),

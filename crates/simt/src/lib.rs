@@ -7,6 +7,8 @@ pub mod builder;
 pub mod function;
 pub mod passes;
 mod print;
+pub mod printed;
+pub mod record;
 mod scopes;
 pub mod verify;
 
@@ -15,5 +17,6 @@ pub use function::{
     Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
     Operand, OriginId, Position, Reg, SharedBuffer, Special, TensorMap, Value,
 };
+pub use printed::{Print, PrintItem};
 pub use scopes::Build;
 pub use verify::{VerifyError, verify};

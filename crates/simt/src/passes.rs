@@ -2,8 +2,8 @@
 
 use crate::function::{Function, Inst, Op, Operand};
 
-/// Removes pure instructions whose values nothing uses, and loops and branches with nothing in them.
-/// Needs: nothing. Keeps: the order of everything else. Returns whether it changed anything.
+/// Removes pure instructions whose values nothing uses, the results of atomic operations that nothing uses, and loops and branches with nothing
+/// in them. Needs: nothing. Keeps: the order of everything else. Returns whether it changed anything.
 pub fn dead_code(function: &mut Function) -> bool {
     let mut changed = false;
     loop {
@@ -22,6 +22,53 @@ pub fn dead_code(function: &mut Function) -> bool {
     }
 }
 
+/// Applies a change to a body and to those within it, the outer ones first, and removes what is dead then. Returns whether it changed anything.
+fn change_bodies(function: &mut Function, mut change: impl FnMut(&mut Vec<Inst>) -> bool) -> bool {
+    fn within(body: &mut Vec<Inst>, change: &mut impl FnMut(&mut Vec<Inst>) -> bool) -> bool {
+        let mut changed = change(body);
+        for inst in body {
+            match &mut inst.op {
+                Op::For { body, .. } => changed |= within(body, change),
+                Op::If { then, otherwise, .. } => {
+                    changed |= within(then, change);
+                    changed |= within(otherwise, change);
+                }
+                _ => {}
+            }
+        }
+        changed
+    }
+    let changed = within(&mut function.body, &mut change);
+    if changed {
+        dead_code(function);
+    }
+    changed
+}
+
+/// Removes assertions and prints, and what computes their operands alone. Needs: nothing. Keeps: everything else. Returns whether it changed anything.
+pub fn drop_diagnostics(function: &mut Function) -> bool {
+    change_bodies(function, |body| {
+        let before = body.len();
+        body.retain(|inst| !matches!(inst.op, Op::Assert { .. } | Op::Print { .. }));
+        body.len() != before
+    })
+}
+
+/// Removes what instructions of PTX mean, and what computes that alone: who executes the instructions needs none of it. Needs: nothing. Keeps:
+/// everything else. Returns whether it changed anything.
+pub fn drop_meanings(function: &mut Function) -> bool {
+    change_bodies(function, |body| {
+        let mut changed = false;
+        for inst in body {
+            if let Op::Asm { means: means @ Operand::Value(_), .. } = &mut inst.op {
+                *means = Operand::Imm(0);
+                changed = true;
+            }
+        }
+        changed
+    })
+}
+
 fn sweep(body: &mut Vec<Inst>, used: &[bool]) -> bool {
     let before = body.len();
     let mut changed = false;
@@ -31,6 +78,12 @@ fn sweep(body: &mut Vec<Inst>, used: &[bool]) -> bool {
             Op::If { then, otherwise, .. } => {
                 changed |= sweep(then, used);
                 changed |= sweep(otherwise, used);
+            }
+            Op::Atomic { dst, row, order, .. }
+                if row.has_plain_form(*order) && dst.is_some_and(|dst| !used[dst.0 as usize]) =>
+            {
+                *dst = None;
+                changed = true;
             }
             _ => {}
         }

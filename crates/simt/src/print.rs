@@ -5,7 +5,7 @@ use std::fmt;
 
 use tilewright_machine::BulkOp;
 
-use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Reg, Special, Value};
+use crate::function::{Address, Factor, Function, Inst, Op, Reg, Special, Value};
 
 fn regs(regs: &[Reg]) -> String {
     let all: Vec<String> = regs.iter().map(Reg::to_string).collect();
@@ -70,7 +70,11 @@ impl Printer<'_> {
                 Op::ReadReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
                 Op::WriteReg { dst, src } => writeln!(f, "{pad}{dst} = {src}")?,
                 Op::Load { row, dst, address, guard: g, outside } => {
-                    let otherwise = if *outside == 0 { String::new() } else { format!(" else {outside:#x}") };
+                    let otherwise = match outside {
+                        [0, 0] => String::new(),
+                        [even, odd] if even == odd => format!(" else {even:#x}"),
+                        [even, odd] => format!(" else {even:#x}, {odd:#x}"),
+                    };
                     writeln!(f, "{pad}{} = {} {address}{}{otherwise}", regs(dst), row.name, guard(g))?;
                 }
                 Op::Lookup { row, dst, address, guard: g } => {
@@ -78,6 +82,15 @@ impl Printer<'_> {
                 }
                 Op::Store { row, src, address, guard: g } => {
                     writeln!(f, "{pad}{} {address}, {}{}", row.name, regs(src), guard(g))?;
+                }
+                Op::Atomic { row, order, dst, address, operands, guard: g } => {
+                    let operands: Vec<String> = operands.iter().map(ToString::to_string).collect();
+                    let (order, operands) = (order.spelling(), operands.join(", "));
+                    let result = dst.map_or(String::new(), |dst| format!("{dst} = "));
+                    writeln!(f, "{pad}{result}{} {order} {address}, {operands}{}", row.name, guard(g))?;
+                }
+                Op::Await { address, until, operand } => {
+                    writeln!(f, "{pad}await {address} {until:?} {operand}")?;
                 }
                 Op::AsyncCopy { row, dst, src, guard: g } => {
                     writeln!(f, "{pad}{} {dst}, {src}{}", row.name, guard(g))?;
@@ -112,7 +125,18 @@ impl Printer<'_> {
                     writeln!(f, "{pad}{} {address}{operand}", op.name())?;
                 }
                 Op::Elect { dst } => writeln!(f, "{pad}{dst} = elect")?,
+                Op::Asm { text, dst, args, means, .. } => {
+                    let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+                    writeln!(f, "{pad}{dst} = asm({text:?}, {}) means {means}", args.join(", "))?;
+                }
+                Op::Assert { holds } => writeln!(f, "{pad}assert {holds}")?,
+                Op::Print { what, operands } => {
+                    let list: Vec<String> = operands.iter().map(ToString::to_string).collect();
+                    writeln!(f, "{pad}print s{} {}", what.statement, list.join(", "))?;
+                }
+                Op::Vote { dst, src } => writeln!(f, "{pad}{dst} = any lane {src}")?,
                 Op::Sync(op) => writeln!(f, "{pad}{}", op.spelling())?,
+                Op::BarrierSync { id, threads } => writeln!(f, "{pad}bar.sync {id}, {threads}")?,
                 Op::For { counter, lo, hi, step, body } => {
                     writeln!(f, "{pad}for {counter} in {lo}..{hi} step {step} {{")?;
                     self.block(f, body, depth + 1)?;
@@ -136,19 +160,8 @@ impl Printer<'_> {
 
 impl fmt::Display for Function {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let params: Vec<String> = self
-            .params
-            .iter()
-            .map(|p| {
-                let kind = match p.kind {
-                    FunctionParamKind::Pointer => "pointer",
-                    FunctionParamKind::I32 => "i32",
-                    FunctionParamKind::F32 => "f32",
-                    FunctionParamKind::TensorMap(_) => "tensor map",
-                };
-                format!("{}: {kind}", p.name)
-            })
-            .collect();
+        let params: Vec<String> =
+            self.params.iter().map(|p| format!("{}: {}", p.name, p.kind.name())).collect();
         writeln!(
             f,
             "function {}({}) {} threads({}){} {{",

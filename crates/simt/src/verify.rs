@@ -101,7 +101,7 @@ impl Checker<'_> {
 
     fn sync(&self, op: SyncOp) -> Result<(), String> {
         match op {
-            SyncOp::NamedBarrier { id, threads } => {
+            SyncOp::NamedBarrier { id, threads } | SyncOp::BarrierArrive { id, threads } => {
                 let all = self.function.threads.next_multiple_of(32);
                 let fits =
                     (1..16).contains(&id) && threads.is_multiple_of(32) && (1..=all).contains(&threads);
@@ -156,6 +156,11 @@ impl Checker<'_> {
                     exists(&op.spelling(), op.needs())?;
                     self.sync(*op)
                 }
+                Op::BarrierSync { id, threads } => {
+                    // The number is that of a barrier if the first is.
+                    self.sync(SyncOp::NamedBarrier { id: 1, threads: *threads })?;
+                    self.operand(*id, RegType::B32)
+                }
                 Op::Param { param, .. } => match function.params.get(*param as usize).map(|p| p.kind) {
                     Some(FunctionParamKind::TensorMap(_)) => Err("a tensor map is no value".to_string()),
                     Some(_) => Ok(()),
@@ -203,6 +208,21 @@ impl Checker<'_> {
                     self.regs(src, row.registers())?;
                     self.address(address, row.dst)?;
                     self.guard(*guard)
+                }
+                Op::Atomic { row, order, dst, address, operands, guard } => {
+                    if row.op.operands() != operands.len() {
+                        return Err(format!("{} takes {} operands", row.name, row.op.operands()));
+                    }
+                    if dst.is_none() && !row.has_plain_form(*order) {
+                        return Err(format!("{} always has a result", row.name));
+                    }
+                    self.address(address, row.memory)?;
+                    operands.iter().try_for_each(|operand| self.operand(*operand, row.register()))?;
+                    self.guard(*guard)
+                }
+                Op::Await { address, operand, .. } => {
+                    self.address(address, Memory::Global)?;
+                    self.operand(*operand, RegType::B32)
                 }
                 Op::AsyncCopy { row, dst, src, guard } => {
                     exists(row.name, row.needs)?;
@@ -312,6 +332,24 @@ impl Checker<'_> {
                     }
                 }
                 Op::Elect { .. } => exists("elect.sync", Feature::Elect.into()),
+                Op::Vote { src, .. } | Op::Assert { holds: src } => self.operand(*src, RegType::Pred),
+                Op::Asm { result, types, args, means, .. } => {
+                    if types.len() != args.len() {
+                        return Err(format!("{} types of {} operands", types.len(), args.len()));
+                    }
+                    self.operand(*means, *result)?;
+                    args.iter().zip(types).try_for_each(|(arg, ty)| self.operand(*arg, *ty))
+                }
+                Op::Print { what, operands } => {
+                    if operands.len() != what.operands() {
+                        return Err(format!(
+                            "a print of {} operands with {}",
+                            what.operands(),
+                            operands.len()
+                        ));
+                    }
+                    operands.iter().try_for_each(|operand| self.operand(*operand, RegType::B32))
+                }
                 Op::For { lo, hi, step, .. } => {
                     self.operand(*lo, RegType::B32)?;
                     self.operand(*hi, RegType::B32)?;
@@ -331,12 +369,10 @@ impl Checker<'_> {
         if let Some(dst) = inst.op.defines() {
             let ty = match &inst.op {
                 Op::Scalar { op, .. } => op.row().result,
-                Op::Param { param, .. }
-                    if function.params[*param as usize].kind == FunctionParamKind::Pointer =>
-                {
-                    RegType::B64
-                }
-                Op::Elect { .. } => RegType::Pred,
+                Op::Param { param, .. } => function.params[*param as usize].kind.register(),
+                Op::Elect { .. } | Op::Vote { .. } => RegType::Pred,
+                Op::Atomic { row, .. } => row.register(),
+                Op::Asm { result, .. } => *result,
                 _ => RegType::B32,
             };
             self.define(dst, ty, scope).map_err(|message| VerifyError {

@@ -289,6 +289,19 @@ pub fn in_memory_order(tile: &TileRef, tv: &TvLayout) -> Option<TvLayout> {
     TvLayout::new(tv.threads().clone(), squeeze(&Layout::from_leaves(&leaves).ok()?)).ok()
 }
 
+/// A layout in which the threads hold the same values, [in the order of a tile's memory](in_memory_order), where that puts neighbours in memory into
+/// one register and the given order does not.
+pub fn packed_in_memory_order(tile: &TileRef, tv: &TvLayout) -> Option<TvLayout> {
+    let per_register = i64::from(tilewright_machine::per_register(tile.dtype.bits()));
+    let run = MemoryOrder::new(tile).ok()?.run;
+    if run.size() < per_register || tv.count() as i64 % per_register != 0 {
+        return None;
+    }
+    let packs = |tv: &TvLayout| (0..per_register).all(|value| tv.value_offset(value) == run.eval(value));
+    let ordered = in_memory_order(tile, tv)?;
+    (!packs(tv) && packs(&ordered)).then_some(ordered)
+}
+
 /// A tile's coordinate → which of the indices of its indexed mode is the coordinate's.
 pub fn index_map(tile: &TileRef) -> Option<Layout> {
     let at = tile.indexed.as_ref()?.at;
@@ -372,7 +385,9 @@ fn global_vectors(
     n: i64,
 ) -> Result<Access, Reject> {
     let bits = tile.dtype.bits();
-    let dims = buffer_layouts(global).ok_or(Reject::TooLarge)?;
+    let mut dims = buffer_layouts(global).ok_or(Reject::TooLarge)?;
+    // Where a mode is indexed, the buffer's coordinate along it is that of an index: a vector has one.
+    dims.extend(index_map(tile));
     let composed: Vec<Layout> = dims
         .iter()
         .map(|d| compose(d, tv.layout()))
@@ -383,9 +398,10 @@ fn global_vectors(
     if !dims.iter().all(|layout| adds(layout, &threads, offsets.clone())) {
         return Err(Reject::ViewLeaves);
     }
-    let values: Vec<Layout> = composed.iter().map(|l| l.mode(1)).collect::<Result<_, _>>()?;
+    let values: Vec<Vec<i64>> =
+        composed.iter().map(|l| Ok(l.mode(1)?.table())).collect::<Result<_, Reject>>()?;
     let mut order: Vec<(Vec<i64>, u32)> =
-        (0..tv.count() as i64).map(|v| (values.iter().map(|l| l.eval(v)).collect(), v as u32)).collect();
+        (0..tv.count()).map(|v| (values.iter().map(|places| places[v]).collect(), v as u32)).collect();
     let mode = contiguous_mode(global);
     if n > 1 {
         let mode = mode.ok_or(Reject::BufferNotContiguous)?;
@@ -394,11 +410,12 @@ fn global_vectors(
         if threads.divisor() % n != 0 {
             return Err(Reject::ThreadsUnaligned(n));
         }
-        order.sort_by_key(|(c, v)| {
-            let mut key = c.clone();
-            let along = key.remove(mode);
-            key.push(along);
-            (key, *v)
+        // By the other modes, then along the contiguous one.
+        fn others(c: &[i64], mode: usize) -> impl Iterator<Item = &i64> {
+            c[..mode].iter().chain(&c[mode + 1..])
+        }
+        order.sort_by(|(a, v), (b, w)| {
+            others(a, mode).cmp(others(b, mode)).then((a[mode], v).cmp(&(b[mode], w)))
         });
     }
     let mut calls = Vec::new();
@@ -437,7 +454,7 @@ fn global_vectors(
 pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access, Layout), Reject> {
     match row.kind {
         CopyKind::Matrix { count, trans } => matrix_access(tv, bits, count as usize, trans),
-        CopyKind::PerThread | CopyKind::Reduction(_) => {
+        CopyKind::PerThread | CopyKind::Reduction(_) | CopyKind::Atomic(_) => {
             if row.bytes * 8 < bits {
                 return Err(Reject::NarrowerThanElement);
             }
@@ -450,21 +467,91 @@ pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access,
 
 /// Per-thread accesses of `n` values at a time, in the order of the values, with the run of coordinates of such a vector.
 pub fn vector_run(tv: &TvLayout, n: i64) -> Result<(Access, Layout), Reject> {
+    vectors_in_order(tv, &Layout::identity(tv.count() as i64), n)
+}
+
+/// Further accesses of a per-thread instruction of `row`: those whose vectors are made of other values than neighbours in the order of the
+/// registers' layout, each with the run of coordinates of a vector. A vector of an instruction names its registers, so any may stand in it; what
+/// shares a register stays together. `shape` is the tile's.
+pub fn reordered_accesses(tv: &TvLayout, shape: &[i64], bits: u32, row: &CopyRow) -> Vec<(Access, Layout)> {
+    let n = i64::from(row.bytes * 8 / bits);
+    if !matches!(row.kind, CopyKind::PerThread | CopyKind::Reduction(_)) {
+        return Vec::new();
+    }
+    let orders = value_orders(tv, shape, i64::from(tilewright_machine::per_register(bits)), n);
+    orders.iter().filter_map(|order| vectors_in_order(tv, order, n).ok()).collect()
+}
+
+/// Orders of the values, position → value, in which vectors of `n` begin with other modes of the values than the first: a register's values, then
+/// one of the other modes with those that continue it, then what is left.
+fn value_orders(tv: &TvLayout, shape: &[i64], per_register: i64, n: i64) -> Vec<Layout> {
+    if n <= per_register || tv.count() as i64 % n != 0 {
+        return Vec::new();
+    }
+    let Ok(divided) = logical_divide(tv.values(), &Layout::identity(per_register)) else { return Vec::new() };
+    let Ok(registers) = divided.mode(1) else { return Vec::new() };
+    // Of each mode the values from one to the next, and the coordinates.
+    let (mut modes, mut step) = (Vec::new(), per_register);
+    for (extent, stride) in coalesce(&registers).leaves() {
+        for (extent, stride) in split_by_modes(extent, stride, shape) {
+            modes.push((extent, step, stride));
+            step *= extent;
+        }
+    }
+    modes.retain(|(extent, ..)| *extent > 1);
+    let begins = (1..modes.len()).filter(|first| modes[*first].2 != 0);
+    let order = |first: usize| {
+        let mut left = modes.clone();
+        let mut taken = vec![(per_register, 1)];
+        let mut next = Some(first);
+        while let Some(at) = next {
+            let (extent, step, stride) = left.remove(at);
+            taken.push((extent, step));
+            next = left.iter().position(|mode| mode.2 == stride * extent);
+        }
+        taken.extend(left.into_iter().map(|(extent, step, _)| (extent, step)));
+        Layout::from_leaves(&taken).ok()
+    };
+    begins.filter_map(order).collect()
+}
+
+/// The parts, extents and strides, that a run of coordinates has in each mode of a tile of this shape, where it goes through several from one's end to
+/// the next one's.
+fn split_by_modes(mut extent: i64, mut stride: i64, shape: &[i64]) -> Vec<(i64, i64)> {
+    let mut parts = Vec::new();
+    let mut end = 1;
+    for mode in shape {
+        end *= mode;
+        let whole = stride > 0 && stride < end && end % stride == 0 && extent % (end / stride) == 0;
+        if whole && end / stride < extent {
+            parts.push((end / stride, stride));
+            extent /= end / stride;
+            stride = end;
+        }
+    }
+    parts.push((extent, stride));
+    parts
+}
+
+/// Per-thread accesses of `n` values at a time, taken in an order, position → value, with the run of coordinates of such a vector.
+fn vectors_in_order(tv: &TvLayout, order: &Layout, n: i64) -> Result<(Access, Layout), Reject> {
     let count = tv.count() as i64;
     if count % n != 0 {
         return Err(Reject::CountUneven(count, n));
     }
-    let vectors = logical_divide(tv.values(), &Layout::identity(n)).map_err(|_| Reject::ValuesApart(n))?;
+    let apart = |_| Reject::ValuesApart(n);
+    let coordinates = compose(tv.values(), order).map_err(apart)?;
+    let vectors = logical_divide(&coordinates, &Layout::identity(n)).map_err(apart)?;
     let run = coalesce(&vectors.mode(0)?);
     if is_broadcast(&run) {
         return Err(Reject::ValuesApart(n));
     }
-    let calls = (0..count / n)
-        .map(|i| Call {
-            offset: tv.value_offset(i * n),
-            values: (i * n..(i + 1) * n).map(|v| v as u32).collect(),
-        })
-        .collect();
+    let call = |i: i64| {
+        let values: Vec<u32> = (i * n..(i + 1) * n).map(|v| order.eval(v) as u32).collect();
+        Call { offset: tv.value_offset(i64::from(values[0])), values }
+    };
+    let mut calls: Vec<Call> = (0..count / n).map(call).collect();
+    calls.sort_by_key(|call| call.values[0]);
     let access = Access {
         vector: n as u32,
         threads: tv.threads().clone(),
@@ -581,6 +668,29 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A mode of the values that goes through two of the tile's is two; a register's values stay together.
+    #[test]
+    fn vectors_are_made_of_any_values() {
+        let row = copy_named("st.shared.v4.b32").unwrap();
+        let accesses = |layout: &str, bits: u32| {
+            let tv = TvLayout::from_layout(layout.parse().unwrap()).unwrap();
+            let accesses = reordered_accesses(&tv, &[32, 16], bits, row);
+            let plain = |(access, run): &(Access, Layout)| {
+                let calls = access.calls.iter().map(|call| (call.offset, call.values.clone()));
+                (run.to_string(), calls.collect::<Vec<_>>())
+            };
+            accesses.iter().map(plain).collect::<Vec<_>>()
+        };
+        let calls = |offsets: [i64; 2], calls: [&[u32]; 2]| {
+            offsets.into_iter().zip(calls.map(<[u32]>::to_vec)).collect()
+        };
+        let two: Vec<_> = calls([0, 16], [&[0, 2, 4, 6], &[1, 3, 5, 7]]);
+        assert_eq!(accesses("((4,16),(2,4)):((128,1),(16,32))", 32), [("4:32".to_string(), two.clone())]);
+        assert_eq!(accesses("((4,16),(2,4)):((32,1),(16,128))", 32), [("4:128".to_string(), two)]);
+        let halves: Vec<_> = calls([0, 4], [&[0, 1, 4, 5, 8, 9, 12, 13], &[2, 3, 6, 7, 10, 11, 14, 15]]);
+        assert_eq!(accesses("((4,8),(2,2,4)):((8,64),(1,4,32))", 16), [("(2,4):(1,32)".to_string(), halves)]);
     }
 
     /// Rows whose elements lanes reduce stay within a warp, as long as there are rows for the others.

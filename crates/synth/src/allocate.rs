@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use tilewright_machine::Memory;
 use tilewright_tile::TensorId;
-use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::core::{Program, Stmt, StmtKind, SyncScope};
 
 /// Shared tensors start at multiples of this many bytes, so that a swizzle of their offsets is one of their addresses.
 pub const SHARED_ALIGN: u32 = 128;
@@ -118,7 +118,12 @@ impl Bodies {
                 body.accessed.entry(id).or_insert((i, i)).1 = i;
             }
             body.copied.extend(copied.into_iter().map(|id| (id, i)));
-            body.syncs.push(body.syncs[i] + usize::from(matches!(stmt.kind, StmtKind::Sync)));
+            let all_meet = match stmt.kind {
+                StmtKind::Sync(scope) => scope != SyncScope::Warpgroup,
+                StmtKind::SyncGrid { .. } => true,
+                _ => stmt.kind.flag().is_some(),
+            };
+            body.syncs.push(body.syncs[i] + usize::from(all_meet));
         }
         self.all.push(body);
         self.all.len() - 1

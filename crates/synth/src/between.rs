@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, Memory, Timing};
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
-use tilewright_tile::{Code, Diagnostic, ScanOperands, TensorId};
+use tilewright_tile::{Code, CombineForm, Diagnostic, ScanOperands, TensorId};
 
 use crate::copies::{self, global_copy};
 use crate::divisibility::Divisibility;
@@ -13,7 +13,7 @@ use crate::plan::{CopyPlan, StmtPlan};
 use crate::reason::NotTaken;
 use crate::reject::Reject;
 use crate::tv::{TvLayout, moves, moves_through};
-use crate::{gather, movement, reduce, scan, shapes, sort};
+use crate::{combine, gather, movement, reduce, scan, shapes, sort};
 
 /// An operand's layout as a statement sees it: in the coordinates of its result.
 pub(crate) type See<'a> = &'a dyn Fn(&TvLayout) -> Option<TvLayout>;
@@ -47,8 +47,13 @@ impl Planner<'_> {
             StmtKind::Reduce { dst, src, axis, .. } => self.reduce(*dst, *src, *axis),
             StmtKind::Arg { value, index, src, axis, .. } => self.arg([*value, *index], *src, *axis),
             StmtKind::Scan { dst, operands, axis, .. } => self.scan(*dst, operands, *axis),
-            StmtKind::Sort { dst, carried, axis, .. } => self.sort(*dst, carried.is_some(), *axis),
+            StmtKind::Combine { dsts, srcs, axis, form, .. } => self.combine(dsts, srcs, *axis, *form),
+            StmtKind::Sort { dst, carried, axis, .. } => {
+                self.sort(*dst, carried.map(|[_, with]| with), *axis)
+            }
             StmtKind::Gather { dst, src, axis, .. } => self.gather(*dst, *src, *axis),
+            StmtKind::Signal { .. } | StmtKind::Await { .. } => Ok((StmtPlan::Flag { bytes: 0 }, Vec::new())),
+            StmtKind::Ticket { .. } => Ok((StmtPlan::Flag { bytes: 4 }, Vec::new())),
             StmtKind::Elementwise { dst, expr } => {
                 let shape = self.verified.shape(*dst);
                 let mut parts: Vec<TensorId> = expr.tensors();
@@ -118,7 +123,7 @@ impl Planner<'_> {
                 let plan = reduce::pick(&layouts, (&from, &to), (*axis, *start), across, self.timing)?;
                 Ok((StmtPlan::Pick(plan), Vec::new()))
             }
-            (Err(why), ShapeOp::Slice { .. }) => Err(why.into()),
+            (Err(_), ShapeOp::Slice { axis, start, .. }) => Err(self.no_slice(dst, src, (*axis, *start))),
             (Err(_), ShapeOp::Broadcast(_)) => Err(self.no_broadcast(dst, src)),
             (Err(_), _) => self.moved((src, dst), Some(&see)),
         }
@@ -177,9 +182,14 @@ impl Planner<'_> {
         Ok((StmtPlan::Arg(plan), Vec::new()))
     }
 
-    fn sort(&self, dst: TensorId, carries: bool, axis: u32) -> Planned {
+    /// 32-bit words of an element in the type that it is computed with.
+    fn words(&self, id: TensorId) -> u32 {
+        reduce::words_of(self.verified.tensor(id).dtype.bits())
+    }
+
+    fn sort(&self, dst: TensorId, carried: Option<TensorId>, axis: u32) -> Planned {
         // With what goes along goes the place that it had.
-        let words = if carries { 3 } else { 1 };
+        let words = self.words(dst) + carried.map_or(0, |with| 1 + self.words(with));
         let plan = sort::sort(&self.layout(dst)?, &self.verified.shape(dst), axis, words)?;
         Ok((StmtPlan::Sort(plan), Vec::new()))
     }
@@ -187,13 +197,29 @@ impl Planner<'_> {
     fn scan(&self, dst: TensorId, operands: &ScanOperands, axis: u32) -> Planned {
         let (layout, shape) = (self.layout(dst)?, self.verified.shape(dst));
         let (words, before) = match operands {
-            ScanOperands::One { .. } => (1, None),
-            ScanOperands::Linear { before, .. } => (2, *before),
+            ScanOperands::One { .. } => (self.words(dst), None),
+            ScanOperands::Linear { before, .. } => (2 * self.words(dst), *before),
         };
         let first = before.map(|id| self.layout(id)).transpose()?;
         let before = first.as_ref().map(|tv| (tv, self.threads(), carried(self.verified, dst)));
         let plan = scan::scan(&layout, &shape, axis, words, before, self.timing)?;
         Ok((StmtPlan::Scan(plan), Vec::new()))
+    }
+
+    fn combine(&self, dsts: &[TensorId], srcs: &[TensorId], axis: u32, form: CombineForm) -> Planned {
+        let (layout, shape) = (self.layout(srcs[0])?, self.verified.shape(srcs[0]));
+        if form != CombineForm::Reduce {
+            let words = srcs.iter().map(|src| reduce::words_of(carried(self.verified, *src))).sum();
+            return Ok((
+                StmtPlan::Scan(scan::scan(&layout, &shape, axis, words, None, self.timing)?),
+                Vec::new(),
+            ));
+        }
+        let result = self.verified.shape(dsts[0]);
+        let results = dsts.iter().map(|dst| Ok((self.layout(*dst)?, carried(self.verified, *dst))));
+        let results: Vec<(TvLayout, u32)> = results.collect::<Result<_, Reject>>()?;
+        let plan = combine::reduce(&layout, &results, (&shape, &result), axis, self.threads(), self.timing)?;
+        Ok((StmtPlan::Combine(plan), Vec::new()))
     }
 
     fn gather(&self, dst: TensorId, src: TensorId, axis: u32) -> Planned {
@@ -278,6 +304,29 @@ impl Planner<'_> {
         }
     }
 
+    /// Of a slice whose elements other threads hold.
+    fn no_slice(&self, dst: TensorId, src: TensorId, (axis, start): (u32, i64)) -> Refusal {
+        let (name, shape) = (self.name(src), self.verified.shape(dst));
+        let last = start + shape[axis as usize] - 1;
+        let message = format!(
+            "a slice takes of each thread what it holds, and elements {start}..{last} of mode {axis} of `{name}` are held by some threads alone"
+        );
+        let index = if start == 0 { format!("index({axis})") } else { format!("index({axis}) + {start}") };
+        let gather = format!(
+            "let threads fetch them from others, of a tile that a warp can hold: `i = register_tensor(i32, {shape:?})`, `i = {index}`, and \
+             `gather({name}, i, {axis})` for the slice"
+        );
+        let extent = self.verified.shape(src)[axis as usize];
+        let help = match start {
+            0 => format!(
+                "to store the first of them, copy all of `{name}` through a view with {extent} coordinates along that mode: what lies outside of a tensor \
+                 is not written; or {gather}"
+            ),
+            _ => gather,
+        };
+        Refusal { message, help }
+    }
+
     /// Of a join into `whole`, or a split of it.
     fn no_halves(&self, whole: TensorId, half: TensorId, joins: bool) -> Refusal {
         let name = self.name(whole);
@@ -348,16 +397,14 @@ pub(crate) fn direct(
             let is_load = memory(src.tensor) == Memory::Global;
             let (view, tensor) = if is_load { (src, dst.tensor) } else { (dst, src.tensor) };
             let tv = layout(tensor)?;
-            let (plan, others) =
-                global_copy(divisibility, arch, &tv, &verified.tile(view), (is_load, how.combine)).map_err(
-                    |why| {
-                        let dtype = verified.tensor(tensor).dtype;
-                        if is_load || dtype.bits() >= 8 {
-                            return fail(why);
-                        }
-                        copies::shares_bytes(verified, stmt, dtype, &why)
-                    },
-                )?;
+            let (plan, others) = global_copy(divisibility, arch, &tv, &verified.tile(view), (is_load, *how))
+                .map_err(|why| {
+                    let dtype = verified.tensor(tensor).dtype;
+                    if is_load || dtype.bits() >= 8 {
+                        return fail(why);
+                    }
+                    copies::shares_bytes(verified, stmt, dtype, &why)
+                })?;
             Some((StmtPlan::Copy(plan), others))
         }
         (Memory::Register, Memory::Register) => {

@@ -8,11 +8,11 @@
 use tilewright_layout::Layout;
 use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
-use tilewright_tile::{ElemExpr, ScanOperands, TensorId};
+use tilewright_tile::{CombineForm, CopyAttrs, ElemExpr, Fetch, ScanOperands, TensorId};
 
 use crate::divisibility::Divisibility;
 use crate::tv::TvLayout;
-use crate::{access, reduce, shapes};
+use crate::{access, reduce, rows, shapes};
 
 /// The demands of a statement on the layouts of its register tensors.
 #[derive(Clone, PartialEq, Debug)]
@@ -26,7 +26,7 @@ pub struct Constraint {
 /// An equation over thread-value layouts.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Equation {
-    /// `f₁ = f₂ = … = fₙ`: elementwise statements, casts, register copies (tp-elem).
+    /// `f₁ = f₂ = … = fₙ`: elementwise statements, casts, register copies (tp-elem), reductions of a mode of extent 1.
     Equal(Vec<TensorId>),
     /// `f(dst) = σ∘f(src)`: a shape statement; also an operand of an elementwise statement whose extents of 1 repeat.
     Shape {
@@ -74,6 +74,16 @@ pub enum Equation {
         /// The right factor.
         b: TensorId,
     },
+    /// Each warp holds the condition of every row of which it holds an element, and warps that share a row hold one part of the condition
+    /// ([`rows::apart`]): a tensor that the body of an `if any` writes.
+    Rows {
+        /// The condition.
+        condition: TensorId,
+        /// The mode along which one true element decides.
+        axis: u32,
+        /// The tensor that is written.
+        of: TensorId,
+    },
     /// `f∘p⁻¹ = g∘q⁻¹`, with `g` the register tensor's layout, `p` and `q` an instruction's, and `f` the coordinates that
     /// threads address in memory (tp-copy).
     Memory {
@@ -100,6 +110,11 @@ pub fn constraints(
     statements: &[(&Stmt, usize)],
 ) -> Vec<Constraint> {
     let memory = |t: TensorId| verified.tensor(t).memory();
+    // A mode of extent 1 leaves every element where it is.
+    let reduced = |dst: TensorId, src: TensorId, axis: u32| match verified.shape(src).get(axis as usize) {
+        Some(1) => Equation::Equal(if dst == src { vec![dst] } else { vec![dst, src] }),
+        _ => Equation::Reduce { dst, src, axis },
+    };
     let mut all = Vec::new();
     for (statement, (stmt, _)) in statements.iter().enumerate() {
         indexed(verified, divisibility, stmt, &mut |equation| all.push(Constraint { statement, equation }));
@@ -121,6 +136,18 @@ pub fn constraints(
                     push(Equation::Shape { dst: *dst, src, op });
                 }
             }
+            StmtKind::Copy { src, dst, how: CopyAttrs { fetch: Some(Fetch { old, compare, .. }), .. } } => {
+                let mut alike = vec![src.tensor];
+                for tensor in [Some(*old), *compare].into_iter().flatten() {
+                    if !alike.contains(&tensor) {
+                        alike.push(tensor);
+                    }
+                }
+                if alike.len() > 1 {
+                    push(Equation::Equal(alike));
+                }
+                push(Equation::Memory { register: src.tensor, memory: dst.tensor });
+            }
             StmtKind::Copy { src, dst, .. } => match (memory(src.tensor), memory(dst.tensor)) {
                 (Memory::Register, Memory::Register) => push(Equation::Equal(vec![src.tensor, dst.tensor])),
                 (Memory::Register, _) => {
@@ -132,6 +159,11 @@ pub fn constraints(
                 _ => {}
             },
             StmtKind::Gemm { c, a, b, .. } => push(Equation::Gemm { c: *c, a: *a, b: *b }),
+            StmtKind::IfAny { condition, axis, body } => {
+                for of in rows::outside(stmt, body, statements) {
+                    push(Equation::Rows { condition: *condition, axis: *axis, of });
+                }
+            }
             StmtKind::Gather { dst, index, .. } => push(Equation::Equal(vec![*dst, *index])),
             StmtKind::Shape { dst, src, op } => {
                 push(Equation::Shape { dst: *dst, src: *src, op: op.clone() });
@@ -145,11 +177,27 @@ pub fn constraints(
                 push(Equation::Half { whole: *src, half: *lo, joins: false });
             }
             StmtKind::Reduce { dst, src, axis, .. } => {
-                push(Equation::Reduce { dst: *dst, src: *src, axis: *axis });
+                push(reduced(*dst, *src, *axis));
             }
+            StmtKind::Combine { dsts, srcs, axis, form, .. } => {
+                let mut alike: Vec<TensorId> = Vec::new();
+                let results = if *form == CombineForm::Reduce { &[][..] } else { dsts };
+                for tensor in results.iter().chain(srcs) {
+                    if !alike.contains(tensor) {
+                        alike.push(*tensor);
+                    }
+                }
+                push(Equation::Equal(alike));
+                if *form == CombineForm::Reduce {
+                    for dst in dsts {
+                        push(reduced(*dst, srcs[0], *axis));
+                    }
+                }
+            }
+            StmtKind::ClusterCombine { dsts, .. } => push(Equation::Equal(dsts.clone())),
             StmtKind::Arg { value, index, src, axis, .. } => {
                 for dst in [*value, *index] {
-                    push(Equation::Reduce { dst, src: *src, axis: *axis });
+                    push(reduced(dst, *src, *axis));
                 }
             }
             StmtKind::Sort { dst, src, carried, .. } => {
@@ -217,6 +265,7 @@ impl Constraint {
             Equation::Memory { register, .. } => vec![*register],
             Equation::Indexed { by, tile: IndexedPart::Register(register), .. } => vec![*by, *register],
             Equation::Indexed { by, .. } => vec![*by],
+            Equation::Rows { condition, of, .. } => vec![*of, *condition],
         }
     }
 
@@ -249,6 +298,9 @@ impl Constraint {
                     IndexedPart::Vectors(tv, _) => tv.layout().to_string(),
                 };
                 format!("{} = {map}∘{of}", f(by))
+            }
+            Equation::Rows { condition, axis, of } => {
+                format!("warps of {} decide by {}, rows without mode {axis}", f(of), f(condition))
             }
             Equation::Memory { register, memory } => format!("{}∘p⁻¹ = {}∘q⁻¹", f(memory), f(register)),
         }
@@ -311,7 +363,15 @@ impl Constraint {
                 IndexedPart::Register(register) => Some((*register, shapes::seen(known(*register)?, map)?)),
                 IndexedPart::Vectors(tv, _) => Some((*by, shapes::seen(tv, map)?)),
             },
-            Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => None,
+            // A row's one condition where the row is.
+            Equation::Rows { condition, axis, of } if any && unknown == *condition => {
+                let (condition, of_shape) = (shape(condition), shape(of));
+                Some((*of, rows::held_rows(known(*of)?, (&condition, *axis), &of_shape)?))
+            }
+            Equation::Gemm { .. }
+            | Equation::Memory { .. }
+            | Equation::Indexed { .. }
+            | Equation::Rows { .. } => None,
         }
     }
 }

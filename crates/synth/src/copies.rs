@@ -7,22 +7,30 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap as HashMap;
-use tilewright_layout::{HTuple, Layout, Slice, SwizzledLayout, compose, max_alignment, slice};
+use tilewright_layout::{HTuple, Layout, Slice, SwizzledLayout, compose, slice};
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Features, Memory, RedOp, Scope, Timing, Wavefronts, copies,
-    copies_anywhere, reductions, reductions_anywhere,
+    Arch, CopyKind, CopyRow, DType, Features, Memory, Scope, Timing, atomic_copy, copies, copies_anywhere,
+    reductions, reductions_anywhere,
 };
 use tilewright_tile::core::{Program, TensorKind, TensorRef, TileRef};
 use tilewright_tile::{Code, Diagnostic, IndexedMode, Origin, TensorId};
 
-use crate::access::{coalesced, global_access, shared_access, vector_run, widest_access};
+mod agree;
+mod search;
+
+pub use agree::{Agreed, agree};
+use search::{Leaf, Search, holds, leave_useful};
+
+use crate::access::{
+    coalesced, global_access, is_broadcast, reordered_accesses, shared_access, vector_run, widest_access,
+};
 use crate::allocate::SHARED_ALIGN;
 use crate::divisibility::{Divisibility, weight};
 use crate::explain::Words;
 use crate::plan::CopyPlan;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
-use crate::shared::{Constraint, SharedUse, UnifyError, choose_swizzle, count, stage_modes};
+use crate::shared::{Constraint, SharedUse, UnifyError, count, stage_modes};
 use crate::tv::{Access, TvLayout, linear_coordinate};
 
 /// A copy of a register tensor from or to global memory; it may combine elements with those there.
@@ -31,21 +39,26 @@ pub fn global_copy(
     arch: Arch,
     tv: &TvLayout,
     tile: &TileRef,
-    (is_load, combine): (bool, Option<RedOp>),
+    (is_load, how): (bool, tilewright_tile::CopyAttrs),
 ) -> Result<(CopyPlan, Vec<NotTaken>), Reject> {
     let Some(global) = &tile.global else { return Err(Reject::NotAView) };
     let (src, dst) =
         if is_load { (Memory::Global, Memory::Register) } else { (Memory::Register, Memory::Global) };
     let mut not_taken = Vec::new();
     let mut last = Reject::NotAView;
-    let rows: Vec<_> = match combine {
-        Some(op) => reductions(op, tile.dtype, dst, arch).collect(),
-        None => copies(src, dst, Scope::Cta, arch).collect(),
+    let rows: Vec<_> = match (how.fetch, how.combine) {
+        (Some(fetch), _) => atomic_copy(fetch.op, tile.dtype, dst).into_iter().collect(),
+        (None, Some(op)) => reductions(op, tile.dtype, dst, arch).collect(),
+        (None, None) => copies(src, dst, Scope::Cta, arch).collect(),
     };
     for row in rows {
         match global_access(divisibility, tile, global, tv, row) {
             Ok(access) => {
                 let access = Arc::new(access);
+                if how.fetch.is_some() {
+                    let bytes = handed_on(&access, tile);
+                    return Ok((CopyPlan::Fetch { row, access, bytes }, not_taken));
+                }
                 return Ok((CopyPlan::Direct { row, access }, not_taken));
             }
             Err(why) => {
@@ -55,6 +68,13 @@ pub fn global_copy(
         }
     }
     Err(last)
+}
+
+/// Bytes of shared memory through which the results of atomic operations go to the threads that hold the same elements.
+fn handed_on(access: &Access, tile: &TileRef) -> u32 {
+    // Elements of 16 bits travel one a word.
+    let bytes = (tile.dtype.bits() / 8).max(4);
+    if access.broadcast { bytes * tile.shape.iter().product::<i64>() as u32 } else { 0 }
 }
 
 /// Issue cycles of the arithmetic around the load of a lone element of a few bits.
@@ -81,6 +101,9 @@ pub fn shares_bytes(
     ))
 }
 
+/// Choices that the search over the copies of a shared tensor looks at, at most.
+const NODES: u32 = 2000;
+
 /// Cycles of a warp for the address and the guard of a call to global memory.
 const ADDRESS_CYCLES: u32 = 4;
 
@@ -96,12 +119,16 @@ struct Candidate {
     cycles: u64,
     /// Elements that must stay together at one shared address.
     vector: i64,
+    /// True if vectors are made of other values than neighbours in the order of the registers' layout.
+    reordered: bool,
 }
 
 /// The instruction of a plan, as reports name it.
 pub fn plan_name(plan: &CopyPlan) -> String {
     match plan {
-        CopyPlan::Direct { row, .. } | CopyPlan::Async { row, .. } => row.name.to_string(),
+        CopyPlan::Direct { row, .. } | CopyPlan::Async { row, .. } | CopyPlan::Fetch { row, .. } => {
+            row.name.to_string()
+        }
         CopyPlan::Staged { load, store, .. } => format!("{} + {}", load.name, store.name),
         CopyPlan::Registers { moves } if moves.is_empty() => "nothing".to_string(),
         CopyPlan::Registers { .. } => "mov".to_string(),
@@ -129,7 +156,21 @@ impl Candidates<'_> {
         };
         let vector = i64::from(access.vector);
         let constraint = Constraint::contiguous(self.shape, &run);
-        self.found.push(Candidate { plan, row, access, constraint, cycles, vector });
+        self.found.push(Candidate { plan, row, access, constraint, cycles, vector, reordered: false });
+    }
+
+    /// Further ways for an instruction between registers of this layout and a shared tensor, with vectors of other values.
+    fn add_reordered(&mut self, tv: &TvLayout, tile: &TileRef, row: &'static CopyRow, issue: u32) {
+        let from = self.found.len();
+        for (access, run) in reordered_accesses(tv, &tile.shape, tile.dtype.bits(), row) {
+            let access = Arc::new(access);
+            let cycles = access.calls.len() as u64 * u64::from(issue);
+            // One whose run splits in the tensor is no way, and no reason.
+            if compose(self.own, &run).is_ok_and(|run| !is_broadcast(&run)) {
+                self.add(CopyPlan::Direct { row, access: access.clone() }, row, access, &run, cycles);
+            }
+        }
+        self.found[from..].iter_mut().for_each(|candidate| candidate.reordered = true);
     }
 }
 
@@ -307,7 +348,7 @@ impl SharedProblem<'_> {
         match &key.1 {
             _ if src.memory == Memory::Global => self.without_registers(src, &mut candidates),
             Some(tv) => {
-                let how = (self.statements[i].0.kind.combines(), self.is_indexed(i));
+                let how = (&self.statements[i].0.kind, self.is_indexed(i));
                 self.with_registers(tv, src, how, &mut candidates);
             }
             None => {}
@@ -377,16 +418,20 @@ impl SharedProblem<'_> {
         &self,
         tv: &TvLayout,
         src: &TileRef,
-        (combine, indexed): (Option<RedOp>, bool),
+        (kind, indexed): (&tilewright_tile::core::StmtKind, bool),
         candidates: &mut Candidates<'_>,
     ) {
         let (bits, is_store) = (src.dtype.bits(), src.memory == Memory::Register);
         let (from, to) =
             if is_store { (Memory::Register, Memory::Shared) } else { (Memory::Shared, Memory::Register) };
         // What is narrower than one element is no alternative.
-        let rows: Vec<_> = match combine {
-            Some(op) => reductions_anywhere(op, src.dtype, to).collect(),
-            None => copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits).collect(),
+        let fetch = kind.fetch();
+        let rows: Vec<_> = match (fetch, kind.combines()) {
+            (Some(fetch), _) => atomic_copy(fetch.op, src.dtype, to).into_iter().collect(),
+            (None, Some(op)) => reductions_anywhere(op, src.dtype, to).collect(),
+            (None, None) => {
+                copies_anywhere(from, to, Scope::Cta).filter(|row| row.bytes * 8 >= bits).collect()
+            }
         };
         for row in rows {
             if row.is_collective() && indexed {
@@ -405,13 +450,15 @@ impl SharedProblem<'_> {
                 Ok((access, run)) => {
                     let access = Arc::new(access);
                     let cycles = access.calls.len() as u64 * u64::from(self.issue(row));
-                    candidates.add(
-                        CopyPlan::Direct { row, access: access.clone() },
-                        row,
-                        access,
-                        &run,
-                        cycles,
-                    );
+                    let bytes = handed_on(&access, src);
+                    let plan = match fetch {
+                        Some(_) => CopyPlan::Fetch { row, access: access.clone(), bytes },
+                        None => CopyPlan::Direct { row, access: access.clone() },
+                    };
+                    candidates.add(plan, row, access, &run, cycles);
+                    if fetch.is_none() {
+                        candidates.add_reordered(tv, src, row, self.issue(row));
+                    }
                 }
                 Err(reason) => candidates.reject(row.name, reason),
             }
@@ -442,9 +489,10 @@ impl SharedProblem<'_> {
         };
         let stages = self.stages(tensor, given.is_some());
         let shape = &stages.shape;
-        let sites = self.sites(tensor, &stages)?;
+        let mut sites = self.sites(tensor, &stages)?;
         let plain = (self.plain && given.is_none()).then(|| plain_layout(shape, &sites));
         let pinned = given.clone().or(plain);
+        leave_useful(&mut sites, pinned.as_ref());
         let mut search = Search {
             sites: &sites,
             bits,
@@ -453,7 +501,7 @@ impl SharedProblem<'_> {
             limit: limit.max(1),
             best: Vec::new(),
             clashes: Vec::new(),
-            budget: 2000,
+            budget: NODES,
             steps: self.steps,
             most_steps: self.limit,
         };
@@ -476,8 +524,14 @@ impl SharedProblem<'_> {
 
     /// The stages of a shared tensor: the layout is found for the other modes, and repeated for each stage.
     fn stages(&self, tensor: TensorId, given: bool) -> Stages {
+        let rank = self.verified.shape(tensor).len();
+        let modes = if given { Vec::new() } else { self.stage_modes(tensor, rank) };
+        self.stages_along(tensor, modes)
+    }
+
+    /// The stages of a shared tensor whose modes `modes` tell them apart.
+    fn stages_along(&self, tensor: TensorId, modes: Vec<usize>) -> Stages {
         let whole = self.verified.shape(tensor);
-        let modes = if given { Vec::new() } else { self.stage_modes(tensor, whole.len()) };
         let kept = (0..whole.len()).filter(|mode| !modes.contains(mode));
         let shape: Vec<i64> = kept.map(|mode| whole[mode]).collect();
         let bits = self.verified.tensor(tensor).dtype.bits();
@@ -632,10 +686,14 @@ impl SharedProblem<'_> {
 
     /// The modes of a shared tensor that are stages; none if that leaves no mode, or if nothing uses it.
     fn stage_modes(&self, tensor: TensorId, rank: usize) -> Vec<usize> {
+        stage_modes(rank, self.references(tensor))
+    }
+
+    /// The references to a shared tensor in copies.
+    fn references(&self, tensor: TensorId) -> impl Iterator<Item = &TensorRef> {
         let copying = self.copying.get(&tensor).into_iter().flatten();
         let operands = copying.filter_map(|i| self.statements[*i].0.kind.copied());
-        let references = operands.flat_map(|(src, dst)| [src, dst]).filter(|r| r.tensor == tensor);
-        stage_modes(rank, references)
+        operands.flat_map(|(src, dst)| [src, dst]).filter(move |r| r.tensor == tensor)
     }
 
     /// For each statement that touches the tensor what else could have done it, and why it lost.
@@ -646,7 +704,12 @@ impl SharedProblem<'_> {
             let winner = &site.candidates[chosen[s]];
             let mut not_taken = Vec::new();
             for (c, candidate) in site.candidates.iter().enumerate() {
-                if c == chosen[s] {
+                let name = plan_name(&candidate.plan);
+                let alike = candidate.reordered || winner.reordered;
+                let told = name == plan_name(&winner.plan)
+                    || not_taken.iter().any(|n: &NotTaken| n.instruction == name);
+                // The same instruction with other values is no alternative to tell of.
+                if c == chosen[s] || (alike && told) {
                     continue;
                 }
                 // Does it contradict what the other copies chose?
@@ -668,7 +731,7 @@ impl SharedProblem<'_> {
                     None if cycles > winner.cycles => Lost::MoreCycles { cycles, against: winner.cycles },
                     None => Lost::DearerInAll { cycles, total: *cost },
                 };
-                not_taken.push(NotTaken { instruction: plan_name(&candidate.plan), why });
+                not_taken.push(NotTaken { instruction: name, why });
             }
             for (statement, rejected) in &site.statements {
                 all.push((*statement, rejected.iter().chain(&not_taken).cloned().collect()));
@@ -728,137 +791,4 @@ fn plain_layout(shape: &[i64], sites: &[Site]) -> SwizzledLayout {
     let size = shape.iter().product();
     let layout = constraint.materialise().unwrap_or_else(|| Layout::identity(size));
     SwizzledLayout::from(layout)
-}
-
-/// A choice for every site.
-struct Leaf {
-    cost: u64,
-    chosen: Vec<usize>,
-    layout: SwizzledLayout,
-    constraint: Constraint,
-}
-
-struct Search<'a> {
-    sites: &'a [Site],
-    bits: u32,
-    pinned: Option<&'a SwizzledLayout>,
-    /// The distance between stages, if there are some.
-    stage: Option<i64>,
-    /// Leaves that are kept, at most.
-    limit: usize,
-    /// The leaves found, the cheapest first.
-    best: Vec<Leaf>,
-    clashes: Vec<(usize, usize, UnifyError)>,
-    budget: u32,
-    /// Steps taken so far by the search over the whole program, and how many it may take.
-    steps: &'a Cell<u64>,
-    most_steps: u64,
-}
-
-/// Steps that a candidate for a copy counts for where it is unified with what others ask.
-const UNIFICATION: u64 = 5;
-/// Steps that a call counts for where the swizzle of a layout is chosen.
-const SWIZZLES: u64 = 20;
-
-impl Search<'_> {
-    fn descend(&mut self, chosen: &mut Vec<usize>, constraint: Constraint, cost: u64) {
-        let s = chosen.len();
-        let spent = self.steps.get() >= self.most_steps && !self.best.is_empty();
-        if self.budget == 0 || spent {
-            return;
-        }
-        self.budget -= 1;
-        self.step(UNIFICATION * self.sites.get(s).map_or(1, |site| site.candidates.len() as u64));
-        let remaining: u64 = self.sites[s..]
-            .iter()
-            .map(|site| site.weight * site.candidates.iter().map(|c| c.cycles).min().unwrap_or(0))
-            .sum();
-        if self.best.len() == self.limit && self.best.last().is_some_and(|b| cost + remaining >= b.cost) {
-            return;
-        }
-        if s == self.sites.len() {
-            self.leaf(chosen, constraint, cost);
-            return;
-        }
-        let sites = self.sites;
-        for (c, candidate) in sites[s].candidates.iter().enumerate() {
-            match constraint.unify(&candidate.constraint) {
-                Ok(unified) => {
-                    chosen.push(c);
-                    self.descend(chosen, unified, cost + sites[s].weight * candidate.cycles);
-                    chosen.pop();
-                }
-                Err(error) => {
-                    let other = (0..s).rev().find(|o| {
-                        let theirs = &sites[*o].candidates[chosen[*o]].constraint;
-                        theirs.unify(&candidate.constraint).is_err()
-                    });
-                    self.clashes.push((other.unwrap_or(0), s, error));
-                }
-            }
-        }
-    }
-
-    fn step(&self, steps: u64) {
-        self.steps.set(self.steps.get().saturating_add(steps));
-    }
-
-    fn leaf(&mut self, chosen: &[usize], constraint: Constraint, cost: u64) {
-        let vector = self.sites.iter().zip(chosen).map(|(s, c)| s.candidates[*c].vector).max().unwrap_or(1);
-        let uses: Vec<SharedUse<'_>> = self
-            .sites
-            .iter()
-            .zip(chosen)
-            .map(|(site, c)| SharedUse {
-                row: site.candidates[*c].row,
-                access: &site.candidates[*c].access,
-                own: &site.own,
-                weight: site.weight,
-            })
-            .collect();
-        self.step(uses.iter().map(|u| SWIZZLES * u.access.calls.len() as u64).sum());
-        let (layout, wavefronts, ideal) = match self.pinned {
-            Some(pinned) => {
-                if !holds(pinned, &constraint, vector) {
-                    return;
-                }
-                let counted: Option<Vec<_>> =
-                    uses.iter().map(|u| count(u, pinned, self.bits, 0..1).map(|w| (w, u.weight))).collect();
-                let Some(counted) = counted else { return };
-                let sum = |pick: fn(&Wavefronts) -> u32| -> u64 {
-                    counted.iter().map(|(w, weight)| u64::from(pick(w)) * weight).sum()
-                };
-                (pinned.clone(), sum(|w| w.actual), sum(|w| w.ideal))
-            }
-            None => {
-                let Some(memory) = constraint.materialise() else { return };
-                // Beyond the last leaf that is kept, a leaf is of no use.
-                let worst = self.best.last().filter(|_| self.best.len() == self.limit);
-                let bound = worst.map_or(u64::MAX, |worst| worst.cost.saturating_sub(cost));
-                let Some((swizzle, w, ideal)) =
-                    choose_swizzle(&memory, &uses, self.bits, vector, self.stage, bound)
-                else {
-                    return;
-                };
-                (SwizzledLayout::new(swizzle, memory), w, ideal)
-            }
-        };
-        let cost = cost + wavefronts.saturating_sub(ideal);
-        let at = self.best.partition_point(|b| b.cost <= cost);
-        if at < self.limit {
-            self.best.insert(at, Leaf { cost, chosen: chosen.to_vec(), layout, constraint });
-            self.best.truncate(self.limit);
-        }
-    }
-}
-
-/// True if a given layout has the runs of a constraint, aligned, with a swizzle that keeps them together.
-fn holds(layout: &SwizzledLayout, constraint: &Constraint, vector: i64) -> bool {
-    let SwizzledLayout { layout, swizzle } = layout;
-    let runs = constraint
-        .known()
-        .iter()
-        .all(|k| (0..k.extent).all(|i| layout.eval(k.coordinate * i) == k.stride * i));
-    let together = swizzle.is_identity() || (1i64 << swizzle.base()) >= vector;
-    runs && together && max_alignment(layout) % vector == 0
 }

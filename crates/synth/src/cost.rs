@@ -10,15 +10,16 @@
 //! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit.
 
 use rustc_hash::FxHashMap as HashMap;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use serde::Serialize;
 use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{
-    Axis, BinaryOp, Compute, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtMap,
-    SymbolId, TensorId, UnaryOp, rounded,
+    Axis, BinaryOp, Compute, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtId,
+    StmtMap, SymbolId, TensorId, UnaryOp, rounded,
 };
 
 mod roles;
@@ -63,6 +64,16 @@ struct Work {
     /// Barriers within the statement.
     barriers: u32,
 }
+
+/// The work of a statement, and the tensors that it waits for and makes.
+struct Issued {
+    work: Work,
+    reads: Vec<TensorId>,
+    writes: Vec<TensorId>,
+}
+
+/// The work of the statements that were gone through: the plans decide it, whatever the iteration.
+type IssuedOnce = RefCell<HashMap<StmtId, Option<Rc<Issued>>>>;
 
 /// An estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Default)]
@@ -197,6 +208,7 @@ impl Warp {
 /// The multiprocessor with the warps of its resident blocks.
 struct Clock<'a, 'b> {
     problem: &'a Problem<'b>,
+    issued: &'a IssuedOnce,
     /// Warps of a block, and all of them.
     per_block: usize,
     warps: Vec<Warp>,
@@ -211,10 +223,11 @@ struct Clock<'a, 'b> {
 }
 
 impl<'a, 'b> Clock<'a, 'b> {
-    fn new(problem: &'a Problem<'b>, blocks: usize) -> Self {
+    fn new(problem: &'a Problem<'b>, issued: &'a IssuedOnce, blocks: usize) -> Self {
         let per_block = (problem.verified.threads() / 32).max(1) as usize;
         Clock {
             problem,
+            issued,
             per_block,
             warps: vec![Warp::default(); per_block * blocks],
             free: HashMap::default(),
@@ -256,10 +269,15 @@ impl<'a, 'b> Clock<'a, 'b> {
                         self.block(body);
                     }
                 }
+                // Taken; the vote is an operation on each element of the condition.
+                StmtKind::IfAny { body, .. } => {
+                    self.statement(stmt);
+                    self.block(body);
+                }
                 StmtKind::Stage { pipeline, side, body, .. } => {
                     self.stage(*pipeline, *side, body);
                 }
-                StmtKind::Sync => {
+                kind if kind.is_barrier() => {
                     self.warps.iter_mut().for_each(Warp::settle);
                     self.barrier();
                 }
@@ -333,10 +351,22 @@ impl<'a, 'b> Clock<'a, 'b> {
         self.counters.remove(&counter);
     }
 
+    /// The work of a statement, if it has any.
+    fn issued(&self, stmt: &Stmt) -> Option<Rc<Issued>> {
+        let known = self.issued.borrow().get(&stmt.id).cloned();
+        known.unwrap_or_else(|| {
+            let work = work(self.problem, stmt);
+            let issued = work
+                .map(|work| Rc::new(Issued { work, reads: stmt.kind.reads(), writes: stmt.kind.writes() }));
+            self.issued.borrow_mut().insert(stmt.id, issued.clone());
+            issued
+        })
+    }
+
     /// Issues a statement for every warp, the one that comes first to it first.
     fn statement(&mut self, stmt: &Stmt) {
-        let Some(work) = work(self.problem, stmt) else { return };
-        let (reads, writes) = (stmt.kind.reads(), stmt.kind.writes());
+        let Some(issued) = self.issued(stmt) else { return };
+        let Issued { work, reads, writes } = &*issued;
         let mut order: Vec<usize> = (0..self.warps.len()).collect();
         order.sort_by(|a, b| self.warps[*a].now.total_cmp(&self.warps[*b].now));
         self.problem.steps.set(self.problem.steps.get().saturating_add(order.len() as u64));
@@ -357,7 +387,7 @@ impl<'a, 'b> Clock<'a, 'b> {
                 arrival = (arrival.0.max(*way), arrival.1.max(*way + work.latency));
             }
             warp.now = unit_start + work.busy;
-            for tensor in &writes {
+            for tensor in writes {
                 if work.asynchronous && matches!(stmt.kind, StmtKind::CopyAsync { .. }) {
                     warp.open.push((*tensor, arrival.1));
                 } else if work.asynchronous {
@@ -418,24 +448,53 @@ fn share(tree: &Rounded, parts: Parts<'_>) -> f64 {
     }
 }
 
+/// The operands of an operation that a kernel computes: not what instructions of PTX mean.
+fn computed(tree: &Rounded) -> Vec<&Rounded> {
+    let mut operands = tree.operands();
+    if matches!(tree, Rounded::Asm(_)) && !operands.is_empty() {
+        operands.remove(0);
+    }
+    operands
+}
+
 /// Cycles of a warp for the operations of an elementwise statement, for each value of a thread.
 fn operations(timing: &Timing, tree: &Rounded, parts: Parts<'_>) -> f64 {
     let cost = |class: Class| timing.cost(class).issue;
-    let operands: f64 = tree.operands().into_iter().map(|x| operations(timing, x, parts)).sum();
+    let operands: f64 = computed(tree).into_iter().map(|x| operations(timing, x, parts)).sum();
     operands
         + share(tree, parts)
             * match tree {
+                Rounded::Unary(UnaryOp::Neg | UnaryOp::Abs, compute, _)
+                | Rounded::Binary(
+                    BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul | BinaryOp::Min | BinaryOp::Max,
+                    compute,
+                    ..,
+                )
+                | Rounded::Fma(compute, _)
+                    if compute.is_packed() =>
+                {
+                    // Of two values.
+                    0.5 * cost(Class::FmaF16x2)
+                }
                 Rounded::Unary(op, compute, _) => function(timing, *op, *compute),
                 Rounded::Binary(op, compute, _, _) => operator(timing, *op, *compute),
-                Rounded::Fma(_) => cost(Class::FmaF32),
+                Rounded::Fma(Compute::F64, _) => cost(Class::MulI64),
+                Rounded::Fma(..) => cost(Class::FmaF32),
+                Rounded::Convert([_, to], x) if to.is_packed() && matches!(**x, Rounded::Tensor(_)) => 0.0,
+                Rounded::Convert([from, to], _) if from.is_packed() || to.is_packed() => {
+                    cost(Class::F32FromHalf)
+                }
+                Rounded::Convert(..) => cost(Class::MulI64),
                 // Of predicates it is an operation, too.
                 Rounded::Where(..) => cost(Class::Selp),
                 // The base of a thread plus a constant.
                 Rounded::Index(_) => cost(Class::AddI32),
+                Rounded::Asm(asm) => asm.text.matches(';').count() as f64 * cost(Class::FmaF32),
                 Rounded::Bitcast(..)
+                | Rounded::Operand(_)
                 | Rounded::Tensor(_)
-                | Rounded::Number(_)
-                | Rounded::Integer(_)
+                | Rounded::Number(..)
+                | Rounded::Integer(..)
                 | Rounded::Scalar(_)
                 | Rounded::Int(_) => 0.0,
             }
@@ -444,6 +503,12 @@ fn operations(timing: &Timing, tree: &Rounded, parts: Parts<'_>) -> f64 {
 /// Cycles of a function of one value.
 fn function(timing: &Timing, op: UnaryOp, compute: Compute) -> f64 {
     let cost = |class: Class| timing.cost(class).issue;
+    if compute.bits() == 64 {
+        // Of arithmetic in `f64` nothing is measured: it costs what products of 64 bits do.
+        let division = if op == UnaryOp::Sqrt { cost(Class::DivF32) } else { cost(Class::MulI64) };
+        let instructions = op.double_instructions().filter(|_| compute == Compute::F64);
+        return instructions.map_or(division, |count| f64::from(count) * cost(Class::MulI64));
+    }
     match op {
         UnaryOp::Neg | UnaryOp::Abs if compute == Compute::F32 => cost(Class::FmaF32),
         UnaryOp::Neg | UnaryOp::Abs => cost(Class::AddI32),
@@ -481,7 +546,17 @@ fn function(timing: &Timing, op: UnaryOp, compute: Compute) -> f64 {
 /// Cycles of an operator on two values.
 fn operator(timing: &Timing, op: BinaryOp, compute: Compute) -> f64 {
     let cost = |class: Class| timing.cost(class).issue;
-    let float = compute == Compute::F32;
+    let float = compute.is_float();
+    if compute.bits() == 64 {
+        return match op {
+            BinaryOp::Div if float => cost(Class::DivF32),
+            BinaryOp::Div | BinaryOp::Rem => cost(Class::DivI32) + 4.0 * cost(Class::AddI64),
+            BinaryOp::Mul | BinaryOp::MulHi => cost(Class::MulI64),
+            _ if float => cost(Class::MulI64),
+            BinaryOp::Shl | BinaryOp::Shr => cost(Class::ShiftB64),
+            _ => cost(Class::AddI64),
+        };
+    }
     match op {
         BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul if float => cost(Class::FmaF32),
         BinaryOp::Add | BinaryOp::Sub => cost(Class::AddI32),
@@ -502,6 +577,11 @@ fn operator(timing: &Timing, op: BinaryOp, compute: Compute) -> f64 {
         | BinaryOp::And
         | BinaryOp::Or => cost(Class::Setp),
     }
+}
+
+/// Cycles of a warp for a vote on a condition of so many values a thread: each is put to those before, four a register.
+pub(crate) fn vote(timing: &Timing, values: usize) -> f64 {
+    timing.cost(Class::Lop3).issue * values.div_ceil(4) as f64 + timing.cost(Class::Setp).issue
 }
 
 /// True if an expression is one operation, which 16-bit types have in packed instructions.
@@ -569,10 +649,16 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
         StmtPlan::Reduce(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Pick(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Arg(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Combine(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Sort(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Scan(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Gather(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
+        StmtPlan::Flag { .. } => Work::alu(1.0),
         StmtPlan::Halves(moves) => Work::alu(moves.iter().map(|m| m.len() as f64).sum::<f64>() / 2.0),
+        StmtPlan::None if matches!(stmt.kind, StmtKind::IfAny { .. }) => {
+            let StmtKind::IfAny { condition, .. } = &stmt.kind else { return None };
+            Work::alu(vote(timing, (problem.register)(*condition)?.count()))
+        }
         StmtPlan::None => Work::alu(arithmetic(problem, stmt, &[])?),
         StmtPlan::Repeat(parts) => Work::alu(arithmetic(problem, stmt, parts)?),
     })
@@ -582,7 +668,7 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
 fn copy_work(problem: &Problem<'_>, stmt: &Stmt, plan: &CopyPlan) -> Option<Work> {
     let timing = problem.timing;
     let (row, access, asynchronous) = match plan {
-        CopyPlan::Direct { row, access } => (*row, access, false),
+        CopyPlan::Direct { row, access } | CopyPlan::Fetch { row, access, .. } => (*row, access, false),
         CopyPlan::Async { row, access } => (*row, access, true),
         CopyPlan::Staged { load, access, .. } => (*load, access, false),
         CopyPlan::Registers { moves } => return Some(Work::alu(moves.len() as f64)),
@@ -644,6 +730,13 @@ pub(crate) fn arithmetic_of(
         StmtKind::Elementwise { dst, expr } if bits(*dst) == 16 && is_single(expr) => {
             words(*dst) * timing.cost(Class::FmaF16x2).issue
         }
+        StmtKind::Elementwise { dst, expr: expr @ ElemExpr::Packed(dtype, _) }
+            if program.tensor(*dst).dtype == *dtype =>
+        {
+            let tree = rounded(expr, *dtype, program).ok()?;
+            let inner: f64 = tree.operands().into_iter().map(|x| operations(timing, x, parts)).sum();
+            values(*dst) * inner
+        }
         StmtKind::Elementwise { dst, expr } => {
             // Other types are unpacked and packed again.
             let conversion = expr.tensors().len() as f64 * timing.cost(Class::F32FromHalf).issue + 1.0;
@@ -657,17 +750,21 @@ pub(crate) fn arithmetic_of(
 
 /// The operations of an elementwise statement on each value, by name, each as often as it is done.
 pub(crate) fn operation_names(tree: &Rounded) -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = tree.operands().into_iter().flat_map(operation_names).collect();
+    let mut names: Vec<&'static str> = computed(tree).into_iter().flat_map(operation_names).collect();
     names.extend(match tree {
         Rounded::Unary(op, ..) => Some(op.name()),
         Rounded::Binary(op, ..) => Some(op.name()),
-        Rounded::Fma(_) => Some("fma"),
+        Rounded::Fma(..) => Some("fma"),
+        Rounded::Convert([_, to], _) if to.is_float() => Some(UnaryOp::Float.name()),
+        Rounded::Convert(..) => Some(UnaryOp::Int.name()),
         Rounded::Where(..) => Some("where"),
         Rounded::Index(_) => Some("index"),
+        Rounded::Asm(_) => Some("asm"),
         Rounded::Bitcast(..)
+        | Rounded::Operand(_)
         | Rounded::Tensor(_)
-        | Rounded::Number(_)
-        | Rounded::Integer(_)
+        | Rounded::Number(..)
+        | Rounded::Integer(..)
         | Rounded::Scalar(_)
         | Rounded::Int(_) => None,
     });
@@ -702,13 +799,14 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
     let multiprocessors = problem.timing.rate(Rate::Multiprocessors);
     let resident = limits.resident_blocks(threads, registers, problem.shared_bytes);
     let (resident, waves) = waves(blocks, resident, multiprocessors);
-    let mut clock = Clock::new(problem, 1);
+    let issued = IssuedOnce::default();
+    let mut clock = Clock::new(problem, &issued, 1);
     clock.block(&program.body);
     let alone = clock.finish();
     let busy = UNITS.map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)));
     let followed = resident.min(FOLLOWED);
     let overlapped = if followed > 1 {
-        let mut several = Clock::new(problem, followed as usize);
+        let mut several = Clock::new(problem, &issued, followed as usize);
         several.block(&program.body);
         several.finish()
     } else {

@@ -44,6 +44,9 @@ impl<'a> Divisibility<'a> {
                     counters.insert(*counter, (least, extent.clone() + 1));
                 }
             }
+            StmtKind::Ticket { symbol, count, .. } => {
+                counters.insert(*symbol, (Expr::Int(0), count.clone()));
+            }
             _ => {}
         });
         Divisibility { verified, multiples, counters }

@@ -247,8 +247,10 @@ impl Words<'_> {
                 "what several roles share is laid out before each is looked at alone".to_string()
             }
             Why::Unified { constraint, stage } => {
-                let stage = stage.map_or_else(String::new, |n| format!(", a stage every {n} elements"));
-                format!("unified from its copies: {constraint}{stage}")
+                format!("unified from its copies: {constraint}{}", stage_text(*stage))
+            }
+            Why::Agreed { constraint, stage } => {
+                format!("unified from the copies of all roles: {constraint}{}", stage_text(*stage))
             }
         }
     }
@@ -280,6 +282,11 @@ impl Words<'_> {
     pub fn alternative(&self, other: &NotTaken) -> Alternative {
         Alternative { instruction: other.instruction.clone(), reason: self.lost(&other.why) }
     }
+}
+
+/// The distance of stages, if there are some.
+fn stage_text(stage: Option<i64>) -> String {
+    stage.map_or_else(String::new, |n| format!(", a stage every {n} elements"))
 }
 
 impl fmt::Display for Explanation {

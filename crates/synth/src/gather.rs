@@ -24,6 +24,8 @@ pub struct WarpGather {
     pub index: Vec<(u64, u64)>,
     /// A basis of the registers that lanes and indices lead to: the candidates that a lane chooses from.
     pub candidates: Vec<u64>,
+    /// Shuffles for each element of the result: one for each word that a lane may want.
+    pub shuffles: u32,
 }
 
 /// A gather through shared memory.
@@ -41,8 +43,8 @@ pub struct SharedGather {
     pub index: Vec<u64>,
     /// The load of one element.
     pub load: &'static CopyRow,
-    /// Wavefronts to expect of a load: indices choose among the words that lie in one bank.
-    pub wavefronts: u32,
+    /// Wavefronts to expect of a load whose indices are random (`random_wavefronts`).
+    pub wavefronts: f64,
     /// Bytes of shared memory.
     pub bytes: u32,
 }
@@ -68,9 +70,7 @@ impl GatherPlan {
     /// Instruction calls of one thread.
     pub fn calls(&self) -> u32 {
         match self {
-            GatherPlan::Warp(g) => {
-                (1 << (g.to.register_bits() + g.candidates.len() as u32)) * g.to.slices() as u32
-            }
+            GatherPlan::Warp(g) => (g.shuffles << g.to.register_bits()) * g.to.slices() as u32,
             GatherPlan::Shared(g) => g.store.calls() + (1 << g.to.register_bits()) * g.to.slices() as u32,
         }
     }
@@ -80,27 +80,26 @@ impl GatherPlan {
         if let GatherPlan::Shared(g) = self { g.bytes } else { 0 }
     }
 
-    /// Half cycles of the multiprocessor for one warp, the arithmetic on the index included.
+    /// Half cycles of the multiprocessor for one warp. The arithmetic on indices goes beside the shuffles and the accesses to shared
+    /// memory: of an H200's gathers of 32-bit elements of 128×64 and 64×128, a second shuffle took 1.17 cycles and two more 0.85 each, a
+    /// way through shared memory as many as it has wavefronts (`bench/README.md`).
     pub fn cycles(&self, timing: &Timing) -> u32 {
         match self {
             GatherPlan::Warp(g) => {
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
                 let selections = (1 << g.candidates.len()) - 1 + g.candidates.len() as u32;
-                let each = (RANDOM_SHUFFLE_HALF_CYCLES << g.candidates.len()) / 2;
-                elements * (each + (selections + INDEX_OPS) * halves(timing.cost(Class::Selp)))
+                let shuffles = g.shuffles * halves(timing.cost(Class::Shuffle));
+                elements * shuffles.max((selections + INDEX_OPS) * halves(timing.cost(Class::Selp)))
             }
             GatherPlan::Shared(g) => {
                 let elements = (1 << g.to.register_bits()) * g.to.slices() as u32;
-                let each = g.wavefronts * WAVEFRONT_CYCLES + INDEX_OPS * halves(timing.cost(Class::Lop3));
-                g.store.cycles(timing) + elements * each + 2 * BARRIER_CYCLES
+                let loads = (f64::from(elements * WAVEFRONT_CYCLES) * g.wavefronts).round() as u32;
+                let arithmetic = elements * INDEX_OPS * halves(timing.cost(Class::Lop3));
+                (g.store.cycles(timing) + loads).max(arithmetic) + 2 * BARRIER_CYCLES
             }
         }
     }
 }
-
-/// Twice the issue cycles of a shuffle whose lanes read others at random. On an H200 one took 1.2 to 1.5 cycles of the
-/// multiprocessor where a wavefront of shared memory took 1 (`bench/conversions.py`, gathers of 512×4 to 512×32).
-const RANDOM_SHUFFLE_HALF_CYCLES: u32 = 5;
 
 /// Operations that make an address or a lane of an index.
 const INDEX_OPS: u32 = 3;
@@ -128,7 +127,7 @@ pub fn gather(
     }
     let name = format!("dim{axis}");
     let other = elsewhere(from.linear(), to.linear(), &name)?;
-    let warp = within_warps(&from, &to, &other, &name)?;
+    let warp = within_warps(&from, &to, &other, &name, bits)?;
     let shared = through_shared(&from, &to, &other, &name, bits, timing.arch)?;
     let Some(warp) = warp else {
         let lost = NotTaken::rejected("shfl.sync", Reject::SeveralWarps);
@@ -177,6 +176,7 @@ fn within_warps(
     to: &Bits,
     other: &LinearLayout,
     axis: &str,
+    bits: u32,
 ) -> Result<Option<WarpGather>, LayoutError> {
     let reorder = Reorder::new(from.linear(), other)?;
     // Rounds do not matter here, only that the warp is the same.
@@ -212,7 +212,12 @@ fn within_warps(
         }
     }
     candidates.sort_unstable();
-    Ok(Some(WarpGather { from: from.clone(), to: to.clone(), source: reorder.source, index, candidates }))
+    // Neighbours in a register travel together; elements of 64 bits take two words.
+    let together = tilewright_machine::per_register(bits);
+    let words = candidates.iter().filter(|c| **c >= u64::from(together)).count();
+    let shuffles = bits.div_ceil(32) << words;
+    let (from, to, source) = (from.clone(), to.clone(), reorder.source);
+    Ok(Some(WarpGather { from, to, source, index, candidates, shuffles }))
 }
 
 fn through_shared(
@@ -232,12 +237,11 @@ fn through_shared(
     let store = per_thread(Memory::Register, Memory::Shared, (bits << access.vector.len()) / 8, arch)?;
     let elements = 1u64 << memory.in_bits();
     let bytes = u32::try_from(elements * u64::from(bits) / 8).map_err(|_| Reject::TooLarge)?;
-    // A warp reads at random from the modes' words of its rows, which the swizzle spreads over all banks: how many such
-    // words a bank has bounds the lanes that meet there; of many, three or so do.
+    // A warp reads at random from the modes' words of its rows, which the swizzle spreads over all banks.
     let lanes = to.linear().part("lane", axis)?;
     let along = lanes.iter().filter(|c| **c != 0).count() as u32;
-    let words = from.linear().out_size(axis) as u32 >> along;
-    let wavefronts = words.clamp(1, 3);
+    let elements = from.linear().out_size(axis) as u32 >> along;
+    let wavefronts = random_wavefronts(elements * bits.min(32) / 32, bits.div_ceil(32));
     Ok(SharedGather {
         wavefronts,
         store: Side { bits: from.clone(), access, row: store },
@@ -248,4 +252,52 @@ fn through_shared(
         load: per_thread(Memory::Shared, Memory::Register, bits / 8, arch)?,
         bytes,
     })
+}
+
+/// The wavefronts to expect of a load by 32 lanes of words at random, where each bank has so many of the words, and each lane reads a number of
+/// `words` that lie side by side: for each phase the largest number of different words in one bank. As many lanes as there are banks for
+/// them choose each of all words with the same probability; exponential generating functions count in how many ways no bank has more than
+/// `most` of them.
+fn random_wavefronts(in_a_bank: u32, words: u32) -> f64 {
+    let lanes = (32 / words.max(1)) as usize;
+    let in_a_bank = f64::from(in_a_bank.max(1));
+    let times = |x: &[f64], y: &[f64]| -> Vec<f64> {
+        (0..=lanes).map(|n| (0..=n).map(|k| x[k] * y[n - k]).sum()).collect()
+    };
+    // Of words each chosen at least once: (e^x - 1)^j, and of all words of a bank so many sets of j.
+    let factorials: Vec<f64> = (0..=lanes)
+        .scan(1.0, |f, n| {
+            *f *= (n as f64).max(1.0);
+            Some(*f)
+        })
+        .collect();
+    let chosen: Vec<f64> = (0..=lanes).map(|n| if n == 0 { 0.0 } else { 1.0 / factorials[n] }).collect();
+    let mut power: Vec<f64> = (0..=lanes).map(|n| f64::from(u8::from(n == 0))).collect();
+    let (mut sets, mut expected, mut bank) = (1.0, 0.0, power.clone());
+    let ways = factorials[lanes] / (in_a_bank * lanes as f64).powi(lanes as i32);
+    for most in 0..lanes {
+        // The probability that some bank has more than `most`.
+        let banks = (0..lanes.ilog2()).fold(bank.clone(), |banks, _| times(&banks, &banks));
+        expected += 1.0 - ways * banks[lanes];
+        power = times(&power, &chosen);
+        sets *= (in_a_bank - most as f64).max(0.0) / (most as f64 + 1.0);
+        bank.iter_mut().zip(&power).for_each(|(bank, power)| *bank += sets * power);
+    }
+    expected * f64::from(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As 20,000 simulated loads have it.
+    #[test]
+    fn random_loads_meet_in_banks() {
+        for (in_a_bank, words, expected) in
+            [(1, 1, 1.0), (2, 1, 2.0), (4, 1, 2.78), (8, 1, 3.15), (64, 1, 3.48), (1, 2, 2.0)]
+        {
+            let found = random_wavefronts(in_a_bank, words);
+            assert!((found - expected).abs() < 0.02, "{in_a_bank} {words}: {found}");
+        }
+    }
 }

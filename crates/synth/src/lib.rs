@@ -16,6 +16,7 @@ pub mod async_layout;
 mod between;
 pub mod block;
 pub mod cast;
+pub mod combine;
 pub mod constraint;
 pub mod copies;
 pub mod cost;
@@ -34,12 +35,14 @@ mod prepare;
 mod reason;
 pub mod reduce;
 mod reject;
+pub mod rows;
 pub mod scan;
 mod search;
 mod shapes;
 pub mod shared;
 pub mod solve;
 pub mod sort;
+mod statements;
 mod synthesis;
 mod tv;
 
@@ -50,6 +53,7 @@ pub use allocate::{ASYNC_ALIGN, SHARED_ALIGN};
 pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
 pub use async_layout::wgmma::{OperandA, SharedOperand, WgmmaCall, WgmmaPlan};
 pub use async_layout::{AsyncLayouts, assign_async_layouts};
+pub use copies::{Agreed, agree};
 pub use divisibility::{Divisibility, Multiples};
 pub use explain::{
     Alternative, CandidateNote, ConstraintNote, Explanation, PipelineNote, SearchNote, StatementNote,
@@ -63,6 +67,7 @@ pub use prepare::{Prepared, prepare};
 use reason::Why;
 use search::{Candidate, Search};
 pub use solve::Budget;
+pub use statements::statements;
 pub use synthesis::{Synthesis, TensorLayout};
 pub use tv::{Access, Call, TvLayout, moves};
 
@@ -76,7 +81,7 @@ pub use tv::{Access, Call, TvLayout, moves};
 /// different layouts of one tensor, a tensor is too large for registers or shared memory.
 pub fn synthesise(verified: &Program, options: &Options) -> Result<Synthesis, Diagnostic> {
     let divisibility = Divisibility::new(verified, &options.multiples);
-    let statements = solve::statements(verified);
+    let statements = statements(verified);
     let mut search = Search::new(verified, options, &divisibility, &statements)?;
     let mut outcome = search.run()?;
     let components = search.solver().components();

@@ -179,7 +179,7 @@ pub(crate) fn streamed(
 
 /// The fragments that take the most 32-bit registers at one time. A tensor lives from its first use to its last; one that
 /// was used before a loop and is used in it lives through the whole loop. Of a streamed one a part lives. A slice or another shape of a tensor, or a cast to its own
-/// type, is a name for its registers, and a statement between elements may leave its result where an operand was that nobody needs any more.
+/// type, is a name for its registers, and some statements may leave their results where operands were that nobody needs any more ([`reuses`]).
 pub(crate) fn live_registers(
     verified: &Program,
     statements: &[(&tilewright_tile::core::Stmt, usize)],
@@ -191,7 +191,9 @@ pub(crate) fn live_registers(
     let parts: HashMap<TensorId, u32> = streamed.iter().map(|s| (s.tensor, s.parts)).collect();
     let names = names(verified, statements, plans);
     let mut spans: HashMap<TensorId, (usize, usize)> = HashMap::default();
-    for (i, (stmt, _)) in statements.iter().enumerate() {
+    // What is only shown is not there in PTX.
+    let is_print = |(_, (stmt, _)): &(usize, &(&Stmt, usize))| matches!(stmt.kind, StmtKind::Print { .. });
+    for (i, (stmt, _)) in statements.iter().enumerate().filter(|of| !is_print(of)) {
         for mut id in touched(stmt) {
             while let Some(of) = names.get(&id) {
                 id = *of;
@@ -222,9 +224,7 @@ pub(crate) fn live_registers(
         begins[*first] += registers;
         ends[*last] += registers;
     }
-    // A statement between elements may leave its result where an operand was that nobody needs any more.
-    let reuses =
-        |i: usize| matches!(statements[i].0.kind, StmtKind::Elementwise { .. } | StmtKind::Cast { .. });
+    let reuses = |i: usize| reuses(statements[i].0, plans);
     let (mut live, mut most, mut place) = (0, 0, None);
     for i in 0..n {
         live += begins[i];
@@ -245,6 +245,21 @@ pub(crate) fn live_registers(
         alive.map(|(id, _)| (*id, size(id))).filter(|(_, registers)| *registers > 0).collect();
     fragments.sort_by_key(|(id, registers)| (std::cmp::Reverse(*registers), *id));
     Live { statement: Some(i), fragments }
+}
+
+/// True if a statement makes its result register by register, so that it may leave it where an operand was that nobody needs any more:
+/// between elements, and where elements change registers within a thread.
+fn reuses(stmt: &Stmt, plans: &StmtMap<StmtPlan>) -> bool {
+    match &stmt.kind {
+        StmtKind::Elementwise { .. } | StmtKind::Cast { .. } => true,
+        StmtKind::Join { .. } | StmtKind::Split { .. } => {
+            matches!(plans.get(stmt.id), Some(StmtPlan::Halves(_)))
+        }
+        StmtKind::Shape { .. } => {
+            matches!(plans.get(stmt.id), Some(StmtPlan::Move(Movement::Registers(_))))
+        }
+        _ => false,
+    }
 }
 
 /// True if every register of a statement's result is one of its operand's.

@@ -1,12 +1,12 @@
 //! Notes on statements, for reports.
 
-use tilewright_machine::{Memory, Timing};
+use tilewright_machine::{AtomicOp, DType, Memory, MemoryOrder, Timing, atomic};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
 use tilewright_tile::{TensorId, rounded};
 
 use crate::cast;
 use crate::copies::{own_layout, plan_name};
-use crate::cost::{Parts, arithmetic_of, operation_names};
+use crate::cost::{Parts, arithmetic_of, operation_names, vote};
 use crate::explain::{Alternative, StatementNote};
 use crate::gather::GatherPlan;
 use crate::movement::Movement;
@@ -66,6 +66,11 @@ pub(crate) fn note(
             let parts: &[_] = if let StmtPlan::Repeat(parts) = plan { parts } else { &[] };
             elementwise((verified, timing), stmt, (tensors, parts), &mut note)?;
         }
+        StmtPlan::None if matches!(stmt.kind, StmtKind::IfAny { .. }) => {
+            let StmtKind::IfAny { condition, .. } = &stmt.kind else { return None };
+            let TensorLayout::Register(tv) = tensors[condition.0 as usize].as_ref()? else { return None };
+            note.issues("vote.sync.any".to_string(), 1, vote(timing, tv.count()).ceil() as u32);
+        }
         StmtPlan::None | StmtPlan::Repeat(_) => {
             let plan = cast_plan(verified, options, stmt, tensors)?;
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
@@ -77,6 +82,7 @@ pub(crate) fn note(
             }
         }
         StmtPlan::Halves(_) => note.issues("nothing".to_string(), 0, 0),
+        StmtPlan::Flag { .. } => note.issues(flag_instruction(&stmt.kind)?, 1, 1),
         StmtPlan::Reduce(plan) => {
             let shared = plan.shared_instructions();
             let calls = (plan.lanes.len() * plan.local.len()) as u32 + shared;
@@ -102,6 +108,10 @@ pub(crate) fn note(
         StmtPlan::Arg(plan) => {
             note.issues("shfl.sync".to_string(), plan.calls(), plan.cycles(timing));
             note.passes(4, plan.shared_calls(), plan.shared_calls() * warps);
+        }
+        StmtPlan::Combine(plan) => {
+            note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            note.passes(4, plan.up.shared_calls(), plan.up.shared_calls() * warps);
         }
         StmtPlan::Sort(plan) => {
             note.issues("bitonic sort".to_string(), plan.calls(), plan.cycles(timing));
@@ -207,7 +217,9 @@ fn copy(
     note: &mut StatementNote,
 ) -> Option<()> {
     let (calls, per_call, issue) = match plan {
-        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => {
+        CopyPlan::Direct { row, access }
+        | CopyPlan::Async { row, access }
+        | CopyPlan::Fetch { row, access, .. } => {
             (access.calls.len(), row.bytes_per_lane(), timing.lsu_issue(row))
         }
         CopyPlan::Staged { load, store, access } => {
@@ -230,7 +242,9 @@ fn copy(
         }
     }
     let (row, access) = match plan {
-        CopyPlan::Direct { row, access } | CopyPlan::Async { row, access } => (*row, access),
+        CopyPlan::Direct { row, access }
+        | CopyPlan::Async { row, access }
+        | CopyPlan::Fetch { row, access, .. } => (*row, access),
         CopyPlan::Staged { store, access, .. } => (*store, access),
         CopyPlan::Registers { .. } => return Some(()),
     };
@@ -251,4 +265,20 @@ fn copy(
         }
     }
     Some(())
+}
+
+/// The instruction that changes a flag, or looks at it.
+fn flag_instruction(kind: &StmtKind) -> Option<String> {
+    let row = |op| atomic(op, DType::I32, Memory::Global);
+    Some(match kind {
+        StmtKind::Signal { combine, .. } => {
+            let row = row(combine.map_or(AtomicOp::Exchange, AtomicOp::Combine))?;
+            row.mnemonic(MemoryOrder::Release, false)
+        }
+        StmtKind::Ticket { .. } => {
+            let row = atomic(AtomicOp::Increment, DType::U32, Memory::Global)?;
+            row.mnemonic(MemoryOrder::AcquireRelease, true)
+        }
+        _ => "ld.acquire.gpu.global.b32".to_string(),
+    })
 }

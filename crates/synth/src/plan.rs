@@ -7,6 +7,7 @@ use tilewright_tile::TensorId;
 
 use crate::async_layout::tma::TmaPlan;
 use crate::async_layout::wgmma::WgmmaPlan;
+use crate::combine::CombinePlan;
 use crate::gather::GatherPlan;
 use crate::gemm::{GemmCall, TiledMma};
 use crate::movement::Movement;
@@ -40,6 +41,15 @@ pub enum CopyPlan {
         store: &'static CopyRow,
         /// The addresses that both touch.
         access: Arc<Access>,
+    },
+    /// An element of memory at a time is changed, and what was there goes to registers.
+    Fetch {
+        /// The instruction.
+        row: &'static CopyRow,
+        /// The addresses that it touches.
+        access: Arc<Access>,
+        /// Bytes of shared memory through which the results go to other threads that hold the same elements; 0 where none do.
+        bytes: u32,
     },
     /// Between register tensors that agree which thread holds what: (source value, destination value).
     Registers {
@@ -93,12 +103,19 @@ pub enum StmtPlan {
     Pick(PickPlan),
     /// The largest or the smallest along a mode with its coordinate.
     Arg(ArgPlan),
+    /// A reduction by a function.
+    Combine(CombinePlan),
     /// A sort.
     Sort(SortPlan),
     /// A scan.
     Scan(ScanPlan),
     /// A gather.
     Gather(GatherPlan),
+    /// A statement with a flag: bytes of shared memory by which one thread hands the others what it was.
+    Flag {
+        /// The bytes.
+        bytes: u32,
+    },
 }
 
 impl StmtPlan {
@@ -109,9 +126,11 @@ impl StmtPlan {
             StmtPlan::Reduce(plan) => plan.shared_bytes(),
             StmtPlan::Pick(plan) => plan.shared_bytes(),
             StmtPlan::Arg(plan) => plan.shared_bytes(),
+            StmtPlan::Combine(plan) => plan.shared_bytes(),
             StmtPlan::Sort(plan) => plan.shared_bytes(),
             StmtPlan::Scan(plan) => plan.shared_bytes(),
             StmtPlan::Gather(plan) => plan.shared_bytes(),
+            StmtPlan::Copy(CopyPlan::Fetch { bytes, .. }) | StmtPlan::Flag { bytes } => *bytes,
             StmtPlan::None
             | StmtPlan::Copy(_)
             | StmtPlan::Tma(_)

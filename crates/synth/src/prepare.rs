@@ -20,7 +20,8 @@ use crate::options::Options;
 use crate::plan::CopyPlan;
 use crate::reason::Why;
 use crate::search::Search;
-use crate::solve::{self, Budget, Cache, Registers, Solver, nothing_found};
+use crate::solve::{Budget, Cache, Registers, Solver, nothing_found};
+use crate::statements::statements;
 use crate::tv::TvLayout;
 
 /// A program that is ready for [`synthesise`](crate::synthesise).
@@ -86,7 +87,7 @@ pub fn prepare(verified: &Program, options: &Options) -> Result<Prepared, Diagno
     let mut steps = 0;
     let cache = Rc::new(Cache::default());
     let registers = loop {
-        let statements = solve::statements(&verified);
+        let statements = statements(&verified);
         let divisibility = Divisibility::new(&verified, &options.multiples);
         let solver = Solver::with(&verified, &divisibility, options.arch, &statements, cache.clone())?;
         let found = solver.search(first_solution(options.budget, steps));
@@ -135,7 +136,7 @@ fn first_solution(budget: Budget, taken: u64) -> Budget {
 
 /// A matrix product with a factor that does not come out of a rearrangement, and that factor.
 fn unmoved(verified: &Program) -> Option<(StmtId, TensorId)> {
-    let statements = solve::statements(verified);
+    let statements = statements(verified);
     let moved = |t: TensorId| {
         statements.iter().any(|(s, _)| matches!(s.kind, StmtKind::Rearrange { dst, .. } if dst == t))
     };
@@ -160,7 +161,7 @@ fn expand_rearrangements(
     let mut solved = Some(registers);
     let mut known = Answers::default();
     loop {
-        let statements = solve::statements(&verified);
+        let statements = statements(&verified);
         let divisibility = Divisibility::new(&verified, &options.multiples);
         let parts: Vec<&Stmt> = statements
             .iter()
@@ -284,7 +285,7 @@ impl Staging<'_> {
         let mut variant = self.verified.clone();
         core::desugar_rearrangements(&mut variant, &BTreeSet::from([stmt.id]));
         let buffer = TensorId(variant.tensors.len() as u32 - 1);
-        let statements = solve::statements(&variant);
+        let statements = statements(&variant);
         let divisibility = Divisibility::new(&variant, &options.multiples);
         let solved;
         let registers = if fixed {
@@ -330,7 +331,7 @@ impl Staging<'_> {
     fn is_possible(&mut self, variant: &Program) -> bool {
         let budget = first_solution(self.options.budget, *self.steps);
         let options = Options { budget, candidate: None, ..self.options.clone() };
-        let statements = solve::statements(variant);
+        let statements = statements(variant);
         let divisibility = Divisibility::new(variant, &options.multiples);
         let Ok(mut search) = Search::new(variant, &options, &divisibility, &statements) else { return false };
         let possible = search.first_is_possible();

@@ -84,8 +84,15 @@ pub enum Why {
         /// True if `wgmma` reads it.
         wgmma: bool,
     },
-    /// Several roles share it.
+    /// Several roles share it, and no layout suits their copies better.
     SharedByRoles,
+    /// It unifies what the copies of several roles ask.
+    Agreed {
+        /// Their demands.
+        constraint: Constraint,
+        /// Elements from one stage to the next, where it has stages.
+        stage: Option<i64>,
+    },
     /// It unifies what the copies of a shared tensor ask.
     Unified {
         /// Their demands.
@@ -111,6 +118,7 @@ impl Why {
             | Why::Wgmma { .. }
             | Why::AsyncEngines { .. }
             | Why::SharedByRoles
+            | Why::Agreed { .. }
             | Why::Unified { .. } => None,
         }
     }

@@ -23,6 +23,8 @@ pub struct ReducePlan {
     pub meeting: Meeting,
     /// From the layout in which the result arises to that of the result's tensor.
     pub last: Movement,
+    /// 32-bit words of a partial result.
+    pub words: u32,
 }
 
 /// The exchange of partial results through shared memory.
@@ -38,12 +40,12 @@ pub enum Meeting {
 }
 
 impl Meeting {
-    /// Bytes of shared memory.
-    pub fn shared_bytes(&self) -> u32 {
+    /// Bytes of shared memory for partial results of so many words.
+    pub fn shared_bytes(&self, words: u32) -> u32 {
         match self {
             Meeting::None => 0,
             Meeting::Warps(trip) => trip.bytes,
-            Meeting::Threads(exchange) => 4 * exchange.words(1),
+            Meeting::Threads(exchange) => 4 * exchange.words(words),
         }
     }
 
@@ -69,7 +71,7 @@ impl Meeting {
 impl ReducePlan {
     /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
-        self.meeting.shared_bytes().max(self.last.shared_bytes())
+        self.meeting.shared_bytes(self.words).max(self.last.shared_bytes())
     }
 
     /// Half cycles of the multiprocessor for one warp.
@@ -107,7 +109,8 @@ pub fn reduce(
     (threads, bits): (i64, u32),
     timing: &Timing,
 ) -> Result<ReducePlan, Reject> {
-    let (local, lanes, meeting, partial) = match over_bits(src, (shape, result), axis, timing) {
+    let words = words_of(bits);
+    let (local, lanes, meeting, partial) = match over_bits(src, (shape, result), axis, words, timing) {
         Ok(found) => found,
         Err(Reject::TooLarge) => return Err(Reject::TooLarge),
         Err(_) => {
@@ -120,7 +123,13 @@ pub fn reduce(
     };
     let between = Between { from: &partial, to: dst, shape: result, threads, bits, timing };
     let (last, _) = movement(&between)?;
-    Ok(ReducePlan { local, lanes: lanes.into_iter().map(|k| 1 << k).collect(), meeting, last })
+    let lanes = lanes.into_iter().map(|k| 1 << k).collect();
+    Ok(ReducePlan { local, lanes, meeting, last, words })
+}
+
+/// 32-bit words of an element of so many bits in the type that it is computed with.
+pub fn words_of(bits: u32) -> u32 {
+    tilewright_machine::registers_of(bits)
 }
 
 /// Values that a thread combines, bits of the lane that exchange, the exchange of warps, and the layout of what comes of it.
@@ -137,6 +146,8 @@ pub struct PickPlan {
     pub meeting: Option<(Exchange, u32)>,
     /// From the layout in which the result arises to that of its tensor.
     pub last: Movement,
+    /// 32-bit words of an element.
+    pub words: u32,
 }
 
 /// The plan of an `argmax` or an `argmin`.
@@ -148,12 +159,14 @@ pub struct ArgPlan {
     pub meeting: Option<Exchange>,
     /// From the layout in which the results arise to those of their tensors.
     pub last: [Movement; 2],
+    /// 32-bit words of an element with its coordinate.
+    pub words: u32,
 }
 
 impl PickPlan {
     /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
-        let exchange = self.meeting.as_ref().map_or(0, |(exchange, _)| 4 * exchange.words(1));
+        let exchange = self.meeting.as_ref().map_or(0, |(exchange, _)| 4 * exchange.words(self.words));
         exchange.max(self.last.shared_bytes())
     }
 
@@ -165,7 +178,7 @@ impl PickPlan {
 
     /// Accesses to shared memory of one thread.
     pub fn shared_calls(&self) -> u32 {
-        self.meeting.as_ref().map_or(0, |(exchange, _)| 2 * exchange.items[0])
+        self.meeting.as_ref().map_or(0, |(exchange, _)| 2 * self.words * exchange.items[0])
     }
 
     /// Half cycles of the multiprocessor for one warp.
@@ -189,16 +202,16 @@ impl ArgPlan {
     /// Bytes of shared memory.
     pub fn shared_bytes(&self) -> u32 {
         let last = self.last.iter().map(Movement::shared_bytes).max().unwrap_or(0);
-        last.max(self.meeting.as_ref().map_or(0, |exchange| 4 * exchange.words(2)))
+        last.max(self.meeting.as_ref().map_or(0, |exchange| 4 * exchange.words(self.words)))
     }
 
     /// Accesses to shared memory of one thread.
     pub fn shared_calls(&self) -> u32 {
-        self.meeting.as_ref().map_or(0, |exchange| 2 * exchange.items[0] * (exchange.extent + 1))
+        self.meeting.as_ref().map_or(0, |exchange| self.words * exchange.items[0] * (exchange.extent + 1))
     }
 
     fn shuffles(&self) -> u32 {
-        2 * (self.along.lanes().len() * self.along.rows.len()) as u32
+        self.words * (self.along.lanes().len() * self.along.rows.len()) as u32
     }
 
     /// Shuffles and accesses to shared memory of one thread.
@@ -242,7 +255,7 @@ pub fn pick(
     let between = Between { from: &along.without, to: dst, shape: result, threads, bits, timing };
     let (last, _) = movement(&between)?;
     let values = along.rows.iter().map(|row| row[holder.value]).collect();
-    Ok(PickPlan { values, lanes: [lanes, holder.lanes], meeting, last })
+    Ok(PickPlan { values, lanes: [lanes, holder.lanes], meeting, last, words: words_of(bits) })
 }
 
 /// Plans an `argmax` or an `argmin` of a tensor of `shape` along `axis`.
@@ -265,7 +278,7 @@ pub fn arg(
         movement(&between).map(|(movement, _)| movement)
     };
     let last = [last(0)?, last(1)?];
-    Ok(ArgPlan { meeting: along.meeting()?, along, last })
+    Ok(ArgPlan { meeting: along.meeting()?, along, last, words: 1 + words_of(bits[0]) })
 }
 
 /// The reason for which a reduction does not go along a mode of this layout, if there is one.
@@ -278,6 +291,7 @@ fn over_bits(
     src: &TvLayout,
     (shape, result): (&[i64], &[i64]),
     axis: u32,
+    words: u32,
     timing: &Timing,
 ) -> Result<Steps, Reject> {
     let map = shapes::without(axis, shape).ok_or(Reject::TooLarge)?;
@@ -295,8 +309,7 @@ fn over_bits(
     } else {
         let bits = Bits::new(&partial, result)?;
         let (store, load) = across_warps(&bits, &parts)?;
-        // Partial results have 32 bits.
-        Meeting::Warps(Box::new(trip(&store, &load, 32, timing.arch)?))
+        Meeting::Warps(Box::new(trip(&store, &load, 32 * words, timing.arch)?))
     };
     Ok((local, lanes, meeting, partial))
 }

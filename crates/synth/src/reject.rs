@@ -197,9 +197,14 @@ pub enum TmaReject {
     /// No global memory.
     #[error("it is no copy of a view")]
     NotAView,
-    /// Element type.
-    #[error("tensor maps do not have elements of type {0}")]
-    ElementType(DType),
+    /// A sum of elements that share a byte.
+    #[error("tensor copies add no elements of type {0}")]
+    SubByteSum(DType),
+    /// Mode, elements of a byte: an offset, an extent or a walk that ends within a byte.
+    #[error(
+        "tensor maps count bytes, and the tile's places along mode {0} are not known to be multiples of the {1} elements of one"
+    )]
+    WithinByte(usize, i64),
     /// Swizzle.
     #[error("tensor copies do not have the swizzle {0}")]
     Swizzle(Swizzle),

@@ -21,7 +21,7 @@ pub struct ScanPlan {
     pub stages: Vec<Stage>,
     /// From the layout of what comes before the first element to that of the rows.
     pub initial: Option<Movement>,
-    /// 32-bit words of an item: 2 of a linear scan.
+    /// 32-bit words of an item: of a linear scan those of two elements.
     pub words: u32,
 }
 

@@ -27,7 +27,7 @@ use crate::reason::NotTaken;
 use crate::solve::{Budget, Exhausted, Registers, Solver, nothing_found};
 use crate::synthesis::TensorLayout;
 use crate::tv::TvLayout;
-use crate::{async_layout, between, copies, limits};
+use crate::{async_layout, between, copies, limits, rows};
 
 /// A solution, completed and estimated.
 #[derive(Clone)]
@@ -237,6 +237,7 @@ impl<'a> Search<'a> {
                 Some(StmtPlan::Copy(
                     CopyPlan::Direct { access, .. }
                     | CopyPlan::Async { access, .. }
+                    | CopyPlan::Fetch { access, .. }
                     | CopyPlan::Staged { access, .. },
                 )) => access.calls.len(),
                 _ => 0,
@@ -378,16 +379,18 @@ impl<'a> Search<'a> {
         let mut plans: StmtMap<StmtPlan> =
             self.statements.iter().map(|(stmt, _)| (stmt.id, StmtPlan::None)).collect();
         let (mut alternatives, mut wavefronts) = (StmtMap::new(), StmtMap::new());
+        let mut scratch_bytes = 0;
         let shared = self.shared_tensors(&registers, variant)?;
         for (_, solution) in &shared {
             for (s, plan) in solution.plans() {
-                plans.insert(self.statements[s].0.id, StmtPlan::Copy(plan.clone()));
+                let plan = StmtPlan::Copy(plan.clone());
+                scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
+                plans.insert(self.statements[s].0.id, plan);
             }
             for (s, count) in &solution.wavefronts {
                 wavefronts.insert(self.statements[*s].0.id, *count);
             }
         }
-        let mut scratch_bytes = 0;
         for (i, (stmt, _)) in self.statements.iter().enumerate() {
             if let Some((plan, others)) = self.plan(i, &registers, &shared)? {
                 scratch_bytes = scratch_bytes.max(plan.scratch_bytes());
@@ -395,6 +398,7 @@ impl<'a> Search<'a> {
                 alternatives.insert(stmt.id, others);
             }
         }
+        self.statements.iter().try_for_each(|(stmt, _)| rows::check_alone(stmt, &plans, self.verified))?;
         let sizes: Vec<(TensorId, u32)> = shared.iter().map(|(id, solution)| (*id, solution.bytes)).collect();
         let allocation = self.lifetimes.allocate(&sizes);
         let shared_bytes = allocation.bytes.next_multiple_of(SHARED_ALIGN).saturating_add(scratch_bytes);

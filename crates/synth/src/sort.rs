@@ -18,7 +18,7 @@ pub struct SortPlan {
     pub bits: Vec<Place>,
     /// The exchange of all items between threads.
     pub meeting: Option<Exchange>,
-    /// 32-bit words of an item: its key, with what goes along also the coordinate that it had, and that.
+    /// 32-bit words of an item: those of its key, with what goes along also the coordinate that it had, and those of that.
     pub words: u32,
 }
 

@@ -9,7 +9,7 @@ use tilewright_synth::constraint::{Constraint, Equation, constraints};
 use tilewright_synth::gemm::{self, TiledMma};
 use tilewright_synth::{
     CopyPlan, Divisibility, GemmPlan, Multiples, Options, StatementNote, StmtPlan, Synthesis, TvLayout,
-    prepare, shared, solve, synthesise,
+    prepare, shared, statements, synthesise,
 };
 use tilewright_tile::core::{self, Program, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Constants, Diagnostic, TensorId, parse, unroll, verify};
@@ -144,7 +144,7 @@ fn figure_17_is_loaded_by_ldmatrix_without_conflicts() {
     assert_eq!((note.instruction.as_str(), note.calls, note.bank_conflicts), ("ldmatrix.x4", 1, 0));
     // f = g∘q⁻¹∘p: what lane 17's pointer names is what the composite sends (17, 0..8) to.
     let at = &made.verified;
-    let (stmts, plans) = (solve::statements(&made.verified), &made.synthesis.statements);
+    let (stmts, plans) = (statements(&made.verified), &made.synthesis.statements);
     let plan = stmts.iter().find_map(|(stmt, _)| match (&stmt.kind, plans.get(stmt.id)?) {
         (StmtKind::Copy { dst, .. }, StmtPlan::Copy(CopyPlan::Direct { access, .. }))
             if at.tensor(dst.tensor).name == "b" =>
@@ -411,6 +411,10 @@ fn holds(verified: &Program, equation: &Equation, get: &dyn Fn(TensorId) -> TvLa
             };
             held(&get(*dst), t) == held(&get(*src), t).into_iter().map(without).collect()
         }
+        Equation::Rows { condition, axis, of } => {
+            let (condition, of) = ((&get(*condition), &*shape(condition)), (&get(*of), &*shape(of)));
+            tilewright_synth::rows::apart(condition, *axis, of, threads).is_none()
+        }
         Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => true,
     })
 }
@@ -489,7 +493,7 @@ fn figure_19_every_equation_as_text() {
 #[test]
 fn figure_19_each_equation_solved_for_each_unknown() {
     let made = make(EVERYTHING);
-    let statements = solve::statements(&made.verified);
+    let statements = statements(&made.verified);
     let multiples = Multiples::default();
     let divisibility = Divisibility::new(&made.verified, &multiples);
     let all: Vec<Constraint> = constraints(&made.verified, &divisibility, &statements);
@@ -501,7 +505,8 @@ fn figure_19_each_equation_solved_for_each_unknown() {
             Equation::Half { .. } => "half",
             Equation::Reduce { .. } => "reduce",
             // Solved by arrangements and accesses: see the tests below.
-            Equation::Gemm { .. } | Equation::Memory { .. } | Equation::Indexed { .. } => continue,
+            Equation::Gemm { .. } | Equation::Memory { .. } => continue,
+            Equation::Indexed { .. } | Equation::Rows { .. } => continue,
         };
         for unknown in constraint.tensors() {
             let known = |id: TensorId| (id != unknown).then(|| made.synthesis.register(id)).flatten();
@@ -575,7 +580,7 @@ fn gemm_equations(
 #[test]
 fn figure_19_b_products_solved_for_each_operand() {
     let plan_of = |made: &Made| {
-        let statements = solve::statements(&made.verified);
+        let statements = statements(&made.verified);
         let mut found = None;
         for (stmt, _) in &statements {
             let plan = made.synthesis.plan(stmt).unwrap();
@@ -656,7 +661,7 @@ fn attention_p_stays_where_it_is() {
 
 /// An instruction takes registers, not elements: the elements that share one must be neighbours in the fragment.
 fn takes_whole_registers(made: &Made) -> bool {
-    let statements = solve::statements(&made.verified);
+    let statements = statements(&made.verified);
     statements.iter().all(|(stmt, _)| {
         let plan = made.synthesis.plan(stmt).unwrap();
         let (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) = (&stmt.kind, plan) else { return true };

@@ -1,18 +1,21 @@
 //! The arithmetic of elementwise statements, defined once: [`rounded`] makes of an expression the tree of operations that it
 //! means. The interpreter evaluates the tree, lowering emits it, the cost model counts it.
 //!
-//! Every value has a type, and every operation is done in one of four ([`Compute`]): floats in `f32`, integers of 32 bits modulo
-//! 2³², and truth values. Literals, scalar parameters of type `f32`, `float(…)` and integers of the program take the type of the operand beside them;
-//! nothing else is converted unasked ([`value_type`]).
+//! Every value has a type, and every operation is done in one of nine ([`Compute`]): floats in `f32`, those of `f64` in `f64`, integers of 32
+//! and of 64 bits modulo 2³² and 2⁶⁴, and truth values. Literals, scalar parameters of type `f32`, `float(…)` and integers of the program take the
+//! type of the operand beside them; nothing else is converted unasked ([`value_type`]).
 //!
-//! Every operation on floats rounds its result to `f32`, to nearest even. The one contraction is syntactic: a sum or a difference of which an
+//! In `f16x2(…)` and `bf16x2(…)` operations on values of that type are done in it ([`Compute::F16`], [`Compute::BF16`]), and round to it.
+//!
+//! Every operation on floats rounds its result to `f32` or `f64`, to nearest even. The one contraction is syntactic: a sum or a difference of which an
 //! operand is written as a product is one `fma`, with one rounding. Where both are products, the right one is contracted, and the
 //! left one is rounded on its own. Signs are free: `x * y - z` is fma(x, y, −z), `z - x * y` is fma(−x, y, z).
 //!
 //! `+ - * / min max abs sqrt floor ceil round`, negation, `fma`, comparisons, and all that is done with integers and truth values are defined to
-//! the bit, but for the bits of a NaN and quotients by the integer 0. The other functions are approximated by kernels, within [`UnaryOp::error`] of the exact value; here they
+//! the bit, but for the bits of a NaN and quotients by the integer 0, and so are all functions of `f64` ([`double`]). The other functions are approximated by kernels, within [`UnaryOp::error`] of the exact value; here they
 //! are rounded from it.
 
+pub mod double;
 mod types;
 
 use tilewright_machine::scalar::{least, most};
@@ -21,7 +24,9 @@ use tilewright_machine::{DType, ErrorBound};
 pub use types::{Compute, TypeClash, TypeClashReason, Types, ValueType, value_type};
 
 use crate::expr::Expr;
-use crate::program::{BinaryOp, ElemExpr, ParamId, ReduceOp, TensorId, UnaryOp};
+#[cfg(doc)]
+use crate::program::Asm;
+use crate::program::{BinaryOp, Combination, ElemExpr, ParamId, ReduceOp, TensorId, UnaryOp};
 
 /// A tree of operations, each of which rounds once. An operation names the type of its operands.
 #[derive(Clone, PartialEq, Debug)]
@@ -29,41 +34,102 @@ pub enum Rounded {
     /// The element of a register tensor at this coordinate.
     Tensor(TensorId),
     /// A literal.
-    Number(f32),
+    Number(Compute, f64),
     /// A literal integer.
-    Integer(i64),
+    Integer(Compute, i128),
     /// A scalar parameter.
     Scalar(ParamId),
-    /// An integer of the program, modulo 2³², or a condition over them.
+    /// An integer of the program, modulo 2³², or a condition over them: an `i32`.
     Int(Expr),
-    /// The coordinate of the element along a mode.
+    /// The coordinate of the element along a mode: an `i32`.
     Index(u32),
+    /// An operand of a [`Combination`].
+    Operand(u32),
     /// A function of one value.
     Unary(UnaryOp, Compute, Box<Rounded>),
     /// An operator on two values.
     Binary(BinaryOp, Compute, Box<Rounded>, Box<Rounded>),
     /// `x · y + z`, rounded once.
-    Fma(Box<[Rounded; 3]>),
+    Fma(Compute, Box<[Rounded; 3]>),
     /// The second where the first is true, else the third; of this type.
     Where(Compute, Box<[Rounded; 3]>),
     /// The bits of a value of the first type as one of the second.
     Bitcast([Compute; 2], Box<Rounded>),
+    /// A value of the first type as the nearest one of the second: an integer as a float, or as an integer modulo 2ⁿ; a truth value as 1 or 0; an
+    /// `f32` as an `f64`.
+    Convert([Compute; 2], Box<Rounded>),
+    /// The result of instructions of PTX.
+    Asm(Box<RoundedAsm>),
+}
+
+/// An [`Asm`] whose operands have types.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RoundedAsm {
+    /// The text.
+    pub text: String,
+    /// The type of the result and of the meaning.
+    pub compute: Compute,
+    /// The types of the operands.
+    pub computes: Vec<Compute>,
+    /// The meaning, and behind it the operands.
+    pub operands: Vec<Rounded>,
+    /// The largest distance of the result from the meaning, as a part of its size.
+    pub within: f64,
 }
 
 impl Rounded {
-    /// The operands of an operation.
+    /// The operands of an operation; of instructions of PTX their meaning first.
     pub fn operands(&self) -> Vec<&Rounded> {
         match self {
-            Rounded::Unary(_, _, x) | Rounded::Bitcast(_, x) => vec![x],
+            Rounded::Unary(_, _, x) | Rounded::Bitcast(_, x) | Rounded::Convert(_, x) => vec![x],
             Rounded::Binary(_, _, x, y) => vec![x, y],
-            Rounded::Fma(operands) | Rounded::Where(_, operands) => operands.iter().collect(),
+            Rounded::Fma(_, operands) | Rounded::Where(_, operands) => operands.iter().collect(),
+            Rounded::Asm(asm) => asm.operands.iter().collect(),
             Rounded::Tensor(_)
-            | Rounded::Number(_)
-            | Rounded::Integer(_)
+            | Rounded::Number(..)
+            | Rounded::Integer(..)
             | Rounded::Scalar(_)
             | Rounded::Int(_)
-            | Rounded::Index(_) => Vec::new(),
+            | Rounded::Index(_)
+            | Rounded::Operand(_) => Vec::new(),
         }
+    }
+
+    /// A number that no value of this `f32` is below, a NaN apart; `None` if none is known. From the signs of functions and squares, and
+    /// the numbers that are added to them.
+    pub fn lower_bound(&self) -> Option<f64> {
+        let both = |x: &Rounded, y: &Rounded| x.lower_bound().zip(y.lower_bound());
+        // Of factors that are not negative, or are the same.
+        let product = |x: &Rounded, y: &Rounded| {
+            (x == y || both(x, y).is_some_and(|(x, y)| x >= 0.0 && y >= 0.0)).then_some(0.0)
+        };
+        match self {
+            Rounded::Number(Compute::F32, x) => Some(*x),
+            Rounded::Unary(UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Abs | UnaryOp::Sqrt, Compute::F32, _) => {
+                Some(0.0)
+            }
+            Rounded::Binary(op, Compute::F32, x, y) => match op {
+                BinaryOp::Add => both(x, y).map(|(x, y)| x + y),
+                BinaryOp::Mul => product(x, y),
+                BinaryOp::Min => both(x, y).map(|(x, y)| x.min(y)),
+                BinaryOp::Max => match (x.lower_bound(), y.lower_bound()) {
+                    (Some(x), Some(y)) => Some(x.max(y)),
+                    (x, y) => x.or(y),
+                },
+                _ => None,
+            },
+            Rounded::Fma(Compute::F32, operands) => {
+                let [x, y, z] = &**operands;
+                product(x, y).zip(z.lower_bound()).map(|(_, z)| z)
+            }
+            Rounded::Where(Compute::F32, operands) => both(&operands[1], &operands[2]).map(|(x, y)| x.min(y)),
+            _ => None,
+        }
+    }
+
+    /// No value of this `f32` is a subnormal number.
+    pub fn is_normal(&self) -> bool {
+        self.lower_bound().is_some_and(|least| least >= LEAST_NORMAL)
     }
 }
 
@@ -84,39 +150,109 @@ pub fn rounded(expr: &ElemExpr, result: DType, types: &(impl Types + ?Sized)) ->
     if !found.becomes(result) {
         return Err(TypeClash::result(expr, found, result));
     }
-    tree(expr, compute, types)
+    tree(expr, compute, types, None)
 }
 
-/// The tree of an expression whose value is of a type.
-fn tree(expr: &ElemExpr, compute: Compute, types: &(impl Types + ?Sized)) -> Result<Rounded, TypeClash> {
-    let of = |x: &ElemExpr| tree(x, compute, types);
-    let boxed = |x: &ElemExpr, compute: Compute| Ok(Box::new(tree(x, compute, types)?));
+/// The type in which elements of a type are put together by a [`Combination`]: `f32` of floats, their own of `f64` and of integers of 32 and 64
+/// bits; `None` of those that none puts together.
+pub fn combined_in(dtype: DType) -> Option<DType> {
+    match dtype {
+        DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::F64 => Some(dtype),
+        _ => dtype.is_float().then_some(DType::F32),
+    }
+}
+
+/// The operations of a function that puts together tuples of elements of these types.
+///
+/// # Errors
+///
+/// The first clash of types in it.
+pub fn combined(by: &Combination, elements: &[DType], types: &impl Types) -> Result<Vec<Rounded>, TypeClash> {
+    let held: Vec<DType> = elements.iter().filter_map(|dtype| combined_in(*dtype)).collect();
+    let types = types::OfTuples { outside: types, elements: &held };
+    by.results.iter().zip(&held).map(|(result, dtype)| rounded(result, *dtype, &types)).collect()
+}
+
+/// True if a cast rounds to `f32` before it rounds to its type: every one to a float of fewer bits, of elements that an `f32` does not all hold.
+pub fn through_f32(from: DType, to: DType) -> bool {
+    let wide = matches!(from, DType::I32 | DType::U32 | DType::I64 | DType::U64 | DType::F64);
+    wide && to.is_float() && to != DType::F64
+}
+
+/// The tree of an expression whose value is of a type, inside of packed arithmetic if there is one around.
+fn tree(
+    expr: &ElemExpr,
+    compute: Compute,
+    types: &(impl Types + ?Sized),
+    packed: Option<Compute>,
+) -> Result<Rounded, TypeClash> {
+    let of = |x: &ElemExpr| tree(x, compute, types, packed);
+    let boxed = |x: &ElemExpr, compute: Compute| Ok(Box::new(tree(x, compute, types, packed)?));
+    // What is an `f32` anywhere else.
+    let rounded = |x: Rounded| match compute.is_packed() {
+        true => Rounded::Convert([Compute::F32, compute], Box::new(x)),
+        false => x,
+    };
+    // Integers of the program have 32 bits, whichever type is beside them.
+    let of_32_bits = |x: Rounded| match compute.bits() {
+        64 => Rounded::Convert([Compute::I32, compute], Box::new(x)),
+        _ => x,
+    };
     Ok(match expr {
-        ElemExpr::Tensor(id) => Rounded::Tensor(*id),
-        ElemExpr::Number(x) if compute.is_integer() => Rounded::Integer(types::integer(expr, *x, compute)?),
-        ElemExpr::Number(x) => Rounded::Number(*x as f32),
-        ElemExpr::Scalar(id) => Rounded::Scalar(*id),
-        ElemExpr::Int(e) => Rounded::Int(e.clone()),
-        ElemExpr::Index(axis) => Rounded::Index(*axis),
+        ElemExpr::Tensor(id) => rounded(Rounded::Tensor(*id)),
+        ElemExpr::Number(x) if compute.is_integer() => {
+            Rounded::Integer(compute, types::integer(expr, *x, compute)?)
+        }
+        ElemExpr::Number(x) => Rounded::Number(compute, compute.round(*x)),
+        ElemExpr::Scalar(id) => match (types.scalar(*id), compute.bits()) {
+            (DType::F32, 64) => Rounded::Convert([Compute::F32, compute], Box::new(Rounded::Scalar(*id))),
+            (DType::I32, _) => of_32_bits(Rounded::Scalar(*id)),
+            _ => rounded(Rounded::Scalar(*id)),
+        },
+        ElemExpr::Int(e) => of_32_bits(Rounded::Int(e.clone())),
+        ElemExpr::Index(axis) => of_32_bits(Rounded::Index(*axis)),
+        ElemExpr::Operand(number) => Rounded::Operand(*number),
         ElemExpr::Unary(op @ (UnaryOp::Float | UnaryOp::Int), x) => {
-            let from = types::operand(x, types)?;
-            Rounded::Unary(*op, from, boxed(x, from)?)
+            let from = types::operand(x, types, packed)?;
+            let x = boxed(x, from)?;
+            if from.bits() == 64 || compute.bits() == 64 {
+                return Ok(if from == compute { *x } else { Rounded::Convert([from, compute], x) });
+            }
+            rounded(Rounded::Unary(*op, from, x))
+        }
+        ElemExpr::Packed(dtype, x) => {
+            let inside = Compute::packed(*dtype).ok_or_else(|| TypeClash::unsupported(expr, *dtype))?;
+            let x = tree(x, inside, types, Some(inside))?;
+            if compute == inside { x } else { Rounded::Convert([inside, compute], Box::new(x)) }
         }
         ElemExpr::Unary(op, x) => Rounded::Unary(*op, compute, boxed(x, compute)?),
-        ElemExpr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), left, right) if compute == Compute::F32 => {
-            sum(*op == BinaryOp::Sub, left, right, &of)?
+        ElemExpr::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), left, right) if compute.is_float() => {
+            sum(*op == BinaryOp::Sub, compute, left, right, &of)?
         }
         ElemExpr::Binary(op, x, y) if op.compares() => {
-            let operands = types::operands(expr, [x, y], types)?;
+            let operands = types::operands(expr, [x, y], types, packed)?;
             Rounded::Binary(*op, operands, boxed(x, operands)?, boxed(y, operands)?)
         }
         ElemExpr::Binary(op, x, y) => Rounded::Binary(*op, compute, boxed(x, compute)?, boxed(y, compute)?),
         ElemExpr::Where(operands) => {
             let [c, x, y] = &**operands;
-            Rounded::Where(compute, Box::new([tree(c, Compute::Bool, types)?, of(x)?, of(y)?]))
+            Rounded::Where(compute, Box::new([tree(c, Compute::Bool, types, packed)?, of(x)?, of(y)?]))
+        }
+        ElemExpr::Asm(asm) => {
+            // Outside of packed arithmetic, whatever is around: its registers hold one value each.
+            let of = types::operand(&asm.means, types, None)?;
+            let (mut computes, mut operands) = (Vec::new(), vec![tree(&asm.means, of, types, None)?]);
+            for x in &asm.operands {
+                let compute = types::operand(x, types, None)?;
+                computes.push(compute);
+                operands.push(tree(x, compute, types, None)?);
+            }
+            let (text, within) = (asm.text.clone(), asm.within);
+            let value = Rounded::Asm(Box::new(RoundedAsm { text, compute: of, computes, operands, within }));
+            if of == compute { value } else { Rounded::Convert([of, compute], Box::new(value)) }
         }
         ElemExpr::Bitcast(_, x) => {
-            let from = types::operand(x, types)?;
+            let from = types::operand(x, types, packed)?;
             Rounded::Bitcast([from, compute], boxed(x, from)?)
         }
     })
@@ -124,22 +260,23 @@ fn tree(expr: &ElemExpr, compute: Compute, types: &(impl Types + ?Sized)) -> Res
 
 fn sum(
     subtracts: bool,
+    compute: Compute,
     left: &ElemExpr,
     right: &ElemExpr,
     of: &impl Fn(&ElemExpr) -> Result<Rounded, TypeClash>,
 ) -> Result<Rounded, TypeClash> {
     let signed = |negative: bool, x: &ElemExpr| {
         let x = of(x)?;
-        Ok(if negative { Rounded::Unary(UnaryOp::Neg, Compute::F32, Box::new(x)) } else { x })
+        Ok(if negative { Rounded::Unary(UnaryOp::Neg, compute, Box::new(x)) } else { x })
     };
     if let ElemExpr::Binary(BinaryOp::Mul, x, y) = right {
-        return Ok(Rounded::Fma(Box::new([signed(subtracts, x)?, of(y)?, of(left)?])));
+        return Ok(Rounded::Fma(compute, Box::new([signed(subtracts, x)?, of(y)?, of(left)?])));
     }
     if let ElemExpr::Binary(BinaryOp::Mul, x, y) = left {
-        return Ok(Rounded::Fma(Box::new([of(x)?, of(y)?, signed(subtracts, right)?])));
+        return Ok(Rounded::Fma(compute, Box::new([of(x)?, of(y)?, signed(subtracts, right)?])));
     }
     let op = if subtracts { BinaryOp::Sub } else { BinaryOp::Add };
-    Ok(Rounded::Binary(op, Compute::F32, Box::new(of(left)?), Box::new(of(right)?)))
+    Ok(Rounded::Binary(op, compute, Box::new(of(left)?), Box::new(of(right)?)))
 }
 
 impl UnaryOp {
@@ -165,20 +302,29 @@ impl UnaryOp {
         }
     }
 
-    /// The value in double precision.
+    /// The value of a number of a float type: the exact one, rounded to nearest even.
+    pub fn apply_in(self, compute: Compute, x: f64) -> f64 {
+        if compute == Compute::F64 {
+            self.apply_double(x)
+        } else {
+            compute.round(f64::from(self.apply(x as f32)))
+        }
+    }
+
+    /// The value in double precision, the same on every machine: the functions are those of the crate `libm`, as a C library's differ by the processor.
     pub fn exact(self, x: f64) -> f64 {
         match self {
             UnaryOp::Neg => -x,
             UnaryOp::Abs => x.abs(),
-            UnaryOp::Exp => x.exp(),
-            UnaryOp::Exp2 => x.exp2(),
-            UnaryOp::Log => x.ln(),
-            UnaryOp::Log2 => x.log2(),
+            UnaryOp::Exp => libm::exp(x),
+            UnaryOp::Exp2 => libm::exp2(x),
+            UnaryOp::Log => libm::log(x),
+            UnaryOp::Log2 => libm::log2(x),
             UnaryOp::Sqrt => x.sqrt(),
             UnaryOp::Rsqrt => 1.0 / x.sqrt(),
-            UnaryOp::Tanh => x.tanh(),
-            UnaryOp::Sin => x.sin(),
-            UnaryOp::Cos => x.cos(),
+            UnaryOp::Tanh => libm::tanh(x),
+            UnaryOp::Sin => libm::sin(x),
+            UnaryOp::Cos => libm::cos(x),
             UnaryOp::Erf => libm::erf(x),
             UnaryOp::Floor => x.floor(),
             UnaryOp::Ceil => x.ceil(),
@@ -203,14 +349,14 @@ impl UnaryOp {
             | UnaryOp::Int
             | UnaryOp::Not => None,
             // ex2(x · log₂ e): the product is rounded (2⁻²⁴), and so is log₂ e (2⁻²⁶·²), together 2⁻²³·⁷¹ of the
-            // exponent; a subnormal result is a rounded square.
+            // exponent; a subnormal result is 0.
             UnaryOp::Exp => Some(ErrorBound {
                 relative: 2f64.powf(-22.5),
                 per_argument: 2f64.powf(-23.7),
-                absolute: 2f64.powi(-147),
+                absolute: LEAST_NORMAL,
             }),
             UnaryOp::Exp2 => {
-                Some(ErrorBound { absolute: 2f64.powi(-147), ..ErrorBound::relative(2f64.powf(-22.5)) })
+                Some(ErrorBound { absolute: LEAST_NORMAL, ..ErrorBound::relative(2f64.powf(-22.5)) })
             }
             // lg2(x) · ln 2: 2⁻²² and a rounding; from 0.5 to 2, where the logarithm vanishes, 2⁻²²·⁶ · ln 2.
             UnaryOp::Log => {
@@ -236,10 +382,38 @@ impl UnaryOp {
 }
 
 impl UnaryOp {
+    /// The distance of the value in `f64` from the exact one, at most; `None` where it is correctly rounded. The value itself is the same, bit by bit, in
+    /// every execution ([`double`]).
+    ///
+    /// The bounds are what 20,000 arguments a function came to in comparison with values of 180 places (1.09, 1.18, 1.30, 1.13, 1.49, 2.72, 1.09, 1.09 and 1.16
+    /// times 2⁻⁵³, in the order of the list), rounded up. Those of `sin` and `cos` hold for arguments up to [`double::LARGEST_DOUBLE_ANGLE`].
+    pub fn double_error(self) -> Option<ErrorBound> {
+        let least = 2f64.powi(-1074);
+        let normal = |power: f64| ErrorBound::relative(2f64.powf(power));
+        Some(match self {
+            UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Erf => ErrorBound { absolute: least, ..normal(-52.5) },
+            UnaryOp::Log | UnaryOp::Rsqrt => normal(-52.4),
+            UnaryOp::Log2 | UnaryOp::Sin | UnaryOp::Cos => normal(-52.5),
+            // The quotient of two numbers of which the first is off by a unit.
+            UnaryOp::Tanh => ErrorBound { absolute: least, ..normal(-51.3) },
+            UnaryOp::Neg
+            | UnaryOp::Abs
+            | UnaryOp::Sqrt
+            | UnaryOp::Floor
+            | UnaryOp::Ceil
+            | UnaryOp::Round
+            | UnaryOp::Float
+            | UnaryOp::Int
+            | UnaryOp::Not => return None,
+        })
+    }
+
     /// The distance of a kernel's result from the exact value `y` at argument `x`, at most; 0 where it is defined to the bit.
     pub fn error_at(self, x: f64, y: f64) -> f64 {
         match self {
             UnaryOp::Sin | UnaryOp::Cos if x.abs() > LARGEST_ANGLE => 2.0,
+            // Far below the subnormal numbers there is 0 alone.
+            UnaryOp::Exp | UnaryOp::Exp2 if y == 0.0 => 0.0,
             _ => self.error().map_or(0.0, |bound| bound.at(x, y)),
         }
     }
@@ -248,9 +422,13 @@ impl UnaryOp {
 /// The largest argument for which the bounds of `sin` and `cos` hold; beyond it their results are from −1 to 1.
 pub const LARGEST_ANGLE: f64 = (1u64 << 30) as f64;
 
-/// The bound of `fdividef(x, y)` where |y| is from 2⁻¹²⁶ to 2¹²⁶: 2 units in the last place (PTX ISA, `div.approx`).
-pub fn fast_quotient_error() -> ErrorBound {
-    ErrorBound { absolute: 2f64.powi(-149), ..ErrorBound::relative(2f64.powi(-22)) }
+/// The least normal number, 2⁻¹²⁶: instructions with `.ftz` take what is smaller for 0.
+pub const LEAST_NORMAL: f64 = f32::MIN_POSITIVE as f64;
+
+/// The bound of `fdividef(x, y)` where |y| is from 2⁻¹²⁶ to 2¹²⁶: 2 units in the last place, and a subnormal x or quotient is 0 (PTX ISA,
+/// `div.approx.ftz`).
+pub fn fast_quotient_error(y: f64) -> ErrorBound {
+    ErrorBound { absolute: LEAST_NORMAL / y.abs().min(1.0), ..ErrorBound::relative(2f64.powi(-22)) }
 }
 
 impl BinaryOp {
@@ -268,14 +446,32 @@ impl BinaryOp {
         })
     }
 
-    /// The value of an operation on integers of 32 bits, modulo 2³²; `None` of a quotient or a remainder by 0, which may be anything, and of an
-    /// operator that has no integer for a result.
-    pub fn apply_integer(self, compute: Compute, x: i64, y: i64) -> Option<i64> {
-        let unsigned = compute == Compute::U32;
-        let shift = y as u32;
+    /// The value of an operation on numbers of a float type, as [`BinaryOp::apply`] has it.
+    pub fn apply_in(self, compute: Compute, x: f64, y: f64) -> Option<f64> {
+        if compute != Compute::F64 {
+            // Of 16-bit floats the rounding to `f32` on the way changes nothing: it has more than twice as many places and two.
+            return self.apply(x as f32, y as f32).map(|value| compute.round(f64::from(value)));
+        }
+        Some(match self {
+            BinaryOp::Add => x + y,
+            BinaryOp::Sub => x - y,
+            BinaryOp::Mul => x * y,
+            BinaryOp::Div | BinaryOp::FastDiv => x / y,
+            BinaryOp::Min => least(x, y),
+            BinaryOp::Max => most(x, y),
+            _ => return None,
+        })
+    }
+
+    /// The value of an operation on integers of 32 or 64 bits, modulo 2³² or 2⁶⁴; `None` of a quotient or a remainder by 0, which may be anything,
+    /// and of an operator that has no integer for a result.
+    pub fn apply_integer(self, compute: Compute, x: i128, y: i128) -> Option<i128> {
+        let bits = compute.bits();
+        // A shift by as many bits or more leaves the sign alone, or nothing. Of a negative amount the bits count.
+        let shift = u32::try_from(compute.dtype().encode_integer(y)).map_or(bits, |y| y.min(bits));
         let value = match self {
-            BinaryOp::Add => x.wrapping_add(y),
-            BinaryOp::Sub => x.wrapping_sub(y),
+            BinaryOp::Add => x + y,
+            BinaryOp::Sub => x - y,
             BinaryOp::Mul => x.wrapping_mul(y),
             BinaryOp::Div => {
                 let quotient = x.checked_div(y)?;
@@ -287,21 +483,22 @@ impl BinaryOp {
             }
             BinaryOp::Min => x.min(y),
             BinaryOp::Max => x.max(y),
-            BinaryOp::MulHi if unsigned => ((x as u64).wrapping_mul(y as u64) >> 32) as i64,
-            BinaryOp::MulHi => x.wrapping_mul(y) >> 32,
+            BinaryOp::MulHi if compute.is_unsigned() => {
+                ((x.cast_unsigned()).wrapping_mul(y.cast_unsigned()) >> bits).cast_signed()
+            }
+            BinaryOp::MulHi => (x * y) >> bits,
             BinaryOp::BitAnd => x & y,
             BinaryOp::BitOr => x | y,
             BinaryOp::BitXor => x ^ y,
-            BinaryOp::Shl => i64::from((x as u32).checked_shl(shift).unwrap_or(0)),
-            BinaryOp::Shr if unsigned => i64::from((x as u32).checked_shr(shift).unwrap_or(0)),
-            BinaryOp::Shr => x >> shift.min(31),
+            BinaryOp::Shl => i128::from(compute.dtype().encode_integer(x)) << shift,
+            BinaryOp::Shr => x >> shift,
             _ => return None,
         };
         Some(compute.wrap(value))
     }
 
     /// The truth of a comparison of two numbers; `None` of another operator. A NaN is unequal to everything, and otherwise compares to nothing.
-    pub fn compare(self, x: f64, y: f64) -> Option<bool> {
+    pub fn compare<T: PartialOrd>(self, x: T, y: T) -> Option<bool> {
         Some(match self {
             BinaryOp::Eq => x == y,
             BinaryOp::Ne => x != y,
@@ -360,7 +557,25 @@ mod tests {
     }
 
     fn fma(x: Rounded, y: Rounded, z: Rounded) -> Rounded {
-        Rounded::Fma(Box::new([x, y, z]))
+        Rounded::Fma(Compute::F32, Box::new([x, y, z]))
+    }
+
+    #[test]
+    fn lower_bounds_are_below_all_values() {
+        let float = |x: f32| Box::new(Rounded::Number(Compute::F32, f64::from(x)));
+        let x = || Box::new(Rounded::Tensor(TensorId(0)));
+        let unary = |op, x| Box::new(Rounded::Unary(op, Compute::F32, x));
+        let binary = |op, x, y| Box::new(Rounded::Binary(op, Compute::F32, x, y));
+        let one_and_power = binary(BinaryOp::Add, float(1.0), unary(UnaryOp::Exp, x()));
+        assert_eq!(one_and_power.lower_bound(), Some(1.0));
+        assert!(one_and_power.is_normal());
+        let square = Rounded::Fma(Compute::F32, Box::new([*x(), *x(), Rounded::Number(Compute::F32, 1e-5)]));
+        assert!(square.is_normal());
+        assert_eq!(binary(BinaryOp::Max, x(), float(0.5)).lower_bound(), Some(0.5));
+        assert_eq!(binary(BinaryOp::Min, x(), float(0.5)).lower_bound(), None);
+        assert_eq!(binary(BinaryOp::Sub, float(1.0), unary(UnaryOp::Abs, x())).lower_bound(), None);
+        assert_eq!(binary(BinaryOp::Mul, float(-1.0), unary(UnaryOp::Abs, x())).lower_bound(), None);
+        assert!(!unary(UnaryOp::Exp2, x()).is_normal() && !x().is_normal());
     }
 
     #[test]
@@ -395,15 +610,23 @@ mod tests {
             (Rem, i, -7, 2, Some(1)),
             (Rem, i, 7, -2, Some(-1)),
             (Div, i, 1, 0, None),
-            (Div, i, i64::from(i32::MIN), -1, Some(i64::from(i32::MIN))),
-            (Add, i, i64::from(i32::MAX), 1, Some(i64::from(i32::MIN))),
-            (Sub, u, 0, 1, Some(i64::from(u32::MAX))),
+            (Div, i, i128::from(i32::MIN), -1, Some(i128::from(i32::MIN))),
+            (Add, i, i128::from(i32::MAX), 1, Some(i128::from(i32::MIN))),
+            (Sub, u, 0, 1, Some(i128::from(u32::MAX))),
             (MulHi, u, 0xffff_ffff, 0xffff_ffff, Some(0xffff_fffe)),
             (MulHi, i, -1, 1, Some(-1)),
             (Shl, u, 1, 32, Some(0)),
             (Shr, i, -8, 40, Some(-1)),
             (Shr, u, 0x8000_0000, 31, Some(1)),
             (Lt, i, 1, 2, None),
+            (Add, Compute::I64, i128::from(i64::MAX), 1, Some(i128::from(i64::MIN))),
+            (Mul, Compute::U64, i128::from(u64::MAX), i128::from(u64::MAX), Some(1)),
+            (MulHi, Compute::U64, i128::from(u64::MAX), i128::from(u64::MAX), Some(i128::from(u64::MAX) - 1)),
+            (MulHi, Compute::I64, i128::from(i64::MIN), i128::from(i64::MIN), Some(1 << 62)),
+            (Shl, Compute::I64, -1, 63, Some(i128::from(i64::MIN))),
+            (Shr, Compute::U64, i128::from(u64::MAX), 63, Some(1)),
+            (Shr, Compute::I64, -8, -1, Some(-1)),
+            (Sub, Compute::U64, 0, 1, Some(i128::from(u64::MAX))),
         ];
         for (op, compute, x, y, expected) in cases {
             assert_eq!(op.apply_integer(compute, x, y), expected, "{op:?} {compute:?} {x} {y}");

@@ -5,6 +5,8 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::Location;
 
+pub use crate::code::Code;
+
 /// A range of bytes of the source text.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Span {
@@ -103,94 +105,6 @@ impl PartialEq for Origin {
 }
 impl Eq for Origin {}
 
-/// The kind of mistake that a [`Diagnostic`] is about. The text form is stable: tools may match on it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Code {
-    /// The text is not a program of the language's grammar.
-    Syntax,
-    /// A name is used that nothing declares.
-    UnknownName,
-    /// A name is declared twice.
-    DuplicateName,
-    /// A number or an expression has no legal value here (a tile size of zero, a division by zero, an overflow).
-    BadValue,
-    /// A tensor has the wrong number of modes.
-    WrongRank,
-    /// Two shapes that must be equal are not.
-    ShapeMismatch,
-    /// An operand lives in a memory the statement cannot use.
-    WrongMemory,
-    /// Element types do not fit together.
-    TypeMismatch,
-    /// No instruction or no layout satisfies the statement's constraints; other shapes, types or layouts would.
-    Unsatisfiable,
-    /// Two layout constraints contradict each other.
-    LayoutConflict,
-    /// The block's shared tensors do not fit.
-    SharedMemoryExceeded,
-    /// The block's register tensors do not fit.
-    RegistersExceeded,
-    /// The architecture is unknown or lacks something the program needs.
-    UnsupportedArchitecture,
-    /// The kernel's threads or grid are outside what the hardware takes.
-    BadLaunch,
-    /// A statement stands where it cannot (outside its stage, its role, before a wait), or lacks its counterpart.
-    Misplaced,
-    /// Roles wait for each other for ever.
-    Deadlock,
-    /// A core program that was given as text violates an invariant of core programs ([`core::verify`](crate::core::verify())).
-    Invariant,
-    /// An internal compiler error, not a mistake of the program: [`Diagnostic::internal`].
-    Internal,
-    /// A warning: elements of an output that nothing writes.
-    PartlyWritten,
-    /// A warning: elements of an input that nothing reads.
-    PartlyRead,
-    /// A warning: elements of an output that are written more than once, with different values.
-    WrittenAgain,
-    /// A warning: a result that is overwritten before anything reads it, or that nothing reads.
-    OverwrittenUnread,
-    /// A warning: an output depends on elements of a register or shared tensor that nothing had written.
-    ReadUnwritten,
-}
-
-impl Code {
-    /// The stable text form, e.g. `shape-mismatch`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Code::Syntax => "syntax",
-            Code::UnknownName => "unknown-name",
-            Code::DuplicateName => "duplicate-name",
-            Code::BadValue => "bad-value",
-            Code::WrongRank => "wrong-rank",
-            Code::ShapeMismatch => "shape-mismatch",
-            Code::WrongMemory => "wrong-memory",
-            Code::TypeMismatch => "type-mismatch",
-            Code::Unsatisfiable => "unsatisfiable",
-            Code::LayoutConflict => "layout-conflict",
-            Code::SharedMemoryExceeded => "shared-memory-exceeded",
-            Code::RegistersExceeded => "registers-exceeded",
-            Code::UnsupportedArchitecture => "unsupported-architecture",
-            Code::BadLaunch => "bad-launch",
-            Code::Misplaced => "misplaced",
-            Code::Deadlock => "deadlock",
-            Code::Invariant => "invariant",
-            Code::Internal => "internal",
-            Code::PartlyWritten => "partly-written",
-            Code::PartlyRead => "partly-read",
-            Code::WrittenAgain => "written-again",
-            Code::OverwrittenUnread => "overwritten-unread",
-            Code::ReadUnwritten => "read-unwritten",
-        }
-    }
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 /// One message about one place of a program.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Diagnostic {
@@ -204,6 +118,8 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that take part, each with a few words.
     pub related: Vec<(Origin, String)>,
+    /// Facts beside it, a sentence each: how often it happened, and where first.
+    pub notes: Vec<String>,
     /// The remedy.
     pub help: Option<String>,
 }
@@ -217,6 +133,7 @@ impl Diagnostic {
             span: span.into(),
             label: String::new(),
             related: Vec::new(),
+            notes: Vec::new(),
             help: None,
         }
     }
@@ -241,6 +158,12 @@ impl Diagnostic {
     /// With another place that takes part.
     pub fn related(mut self, span: impl Into<Origin>, label: impl Into<String>) -> Self {
         self.related.push((span.into(), label.into()));
+        self
+    }
+
+    /// With a fact beside it.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.notes.push(note.into());
         self
     }
 

@@ -284,15 +284,37 @@ pub enum ElemExpr {
     Int(Expr),
     /// `index(axis)`: the coordinate of the element along a mode of the result.
     Index(u32),
+    /// An operand of a [`Combination`]: an element of the first tuple, or, behind those, of the second.
+    Operand(u32),
     /// A function of one value.
     Unary(UnaryOp, Box<ElemExpr>),
     /// An operator on two values.
     Binary(BinaryOp, Box<ElemExpr>, Box<ElemExpr>),
     /// `where(c, x, y)`: x where c is true, else y. Both are evaluated.
     Where(Box<[ElemExpr; 3]>),
+    /// `f16x2(x)` and `bf16x2(x)`: x with every operation on values of the type rounded to it, as packed instructions do them.
+    Packed(DType, Box<ElemExpr>),
     /// `bitcast(x, u32)`: the bits of a value of 32 bits, as a value of another type of 32 bits.
     Bitcast(DType, Box<ElemExpr>),
+    /// `asm("…", x, y, means = z)`: what instructions of PTX compute, which is z.
+    Asm(Box<Asm>),
 }
+
+/// Instructions of PTX in an elementwise expression, and what they compute.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Asm {
+    /// The text, of which [`crate::asm`] says what may stand in it.
+    pub text: String,
+    /// The operands, `$1` first: values of 32 or 64 bits.
+    pub operands: Vec<ElemExpr>,
+    /// The meaning: what the interpreter computes. The result is of its type.
+    pub means: ElemExpr,
+    /// The largest distance of the result from the meaning, as a part of its size.
+    pub within: f64,
+}
+
+/// The types of packed arithmetic, each with the name of its call.
+pub const PACKED: [(&str, DType); 2] = [("f16x2", DType::F16), ("bf16x2", DType::BF16)];
 
 impl ElemExpr {
     /// A function of an expression. What is `float(3)` in the text is a function of an integer.
@@ -320,17 +342,19 @@ impl ElemExpr {
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a ElemExpr)) {
         visit(self);
         match self {
-            ElemExpr::Unary(_, x) | ElemExpr::Bitcast(_, x) => x.visit(visit),
+            ElemExpr::Unary(_, x) | ElemExpr::Bitcast(_, x) | ElemExpr::Packed(_, x) => x.visit(visit),
             ElemExpr::Binary(_, x, y) => {
                 x.visit(visit);
                 y.visit(visit);
             }
             ElemExpr::Where(operands) => operands.iter().for_each(|x| x.visit(visit)),
+            ElemExpr::Asm(asm) => asm.operands.iter().chain([&asm.means]).for_each(|x| x.visit(visit)),
             ElemExpr::Tensor(_)
             | ElemExpr::Number(_)
             | ElemExpr::Scalar(_)
             | ElemExpr::Int(_)
-            | ElemExpr::Index(_) => {}
+            | ElemExpr::Index(_)
+            | ElemExpr::Operand(_) => {}
         }
     }
 
@@ -343,6 +367,25 @@ impl ElemExpr {
             }
         });
         tensors
+    }
+}
+
+/// A function of the program that puts two tuples of elements together, which a [`StmtKind::Combine`](crate::StmtKind::Combine) asks to be associative.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Combination {
+    /// The elements of the tuple that both come to, over [`ElemExpr::Operand`]s: as many as each of both has.
+    pub results: Vec<ElemExpr>,
+}
+
+impl Combination {
+    /// The most operators, operands and literals of its results.
+    pub const MAX_SIZE: usize = 10_000;
+
+    /// Operators, operands and literals of its results.
+    pub fn size(&self) -> usize {
+        let mut size = 0;
+        self.results.iter().for_each(|result| result.visit(&mut |_| size += 1));
+        size
     }
 }
 

@@ -187,6 +187,19 @@ impl Expr {
         }
     }
 
+    /// Calls `visit` for itself and each expression in it.
+    pub fn visit(&self, visit: &mut impl FnMut(&Expr)) {
+        visit(self);
+        match self {
+            Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => {}
+            Expr::Binary(_, a, b) => {
+                a.visit(visit);
+                b.visit(visit);
+            }
+            Expr::Element(_, index) => index.iter().for_each(|e| e.visit(visit)),
+        }
+    }
+
     /// Calls `visit` for each parameter of which it reads an element, as often as it does.
     pub fn elements(&self, visit: &mut impl FnMut(ParamId)) {
         match self {

@@ -13,6 +13,8 @@ use crate::verified::Verified;
 pub enum Construct {
     /// `pipeline`: stages handed on by mbarriers.
     Pipeline,
+    /// `dynamic = counter` in roles: numbers of tiles handed on by mbarriers.
+    DealtTiles,
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
     /// `gemm.async`: `wgmma.mma_async`.
@@ -23,8 +25,8 @@ pub enum Construct {
     WaitForProducts,
     /// `cluster(n)` of several blocks.
     Cluster,
-    /// `cluster_sum`: distributed shared memory.
-    ClusterSum,
+    /// `cluster_reduce`: distributed shared memory.
+    ClusterReduce,
     /// `copy.async(…, multicast)`: one tensor copy for all blocks of a cluster.
     Multicast,
     /// `copy.async(…, add)`: a reduction by a tensor or bulk copy.
@@ -41,12 +43,14 @@ impl Construct {
     /// The features that it needs, by the instruction rows that do it.
     pub fn needs(self) -> Features {
         match self {
-            Construct::Pipeline => SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs(),
+            Construct::Pipeline | Construct::DealtTiles => {
+                SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs()
+            }
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
-            Construct::Cluster | Construct::ClusterSum => SyncOp::ClusterBarrier.needs(),
+            Construct::Cluster | Construct::ClusterReduce => SyncOp::ClusterBarrier.needs(),
             Construct::Multicast => TensorRow::MULTICAST_NEEDS,
             Construct::CopyThatAdds => TensorRow::NEEDS,
             Construct::WaitForDependencies => SyncOp::DependencyWait.needs(),
@@ -60,12 +64,13 @@ impl fmt::Display for Construct {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Construct::Pipeline => "`pipeline`",
+            Construct::DealtTiles => "`dynamic` in a role",
             Construct::RoleRegisters => "`registers` of a role",
             Construct::AsyncProduct => "`gemm.async`",
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
             Construct::Cluster => "`cluster` of several blocks",
-            Construct::ClusterSum => "`cluster_sum`",
+            Construct::ClusterReduce => "`cluster_reduce`",
             Construct::Multicast => "`copy.async` with `multicast`",
             Construct::CopyThatAdds => "`copy.async` with `add`",
             Construct::WaitForDependencies => "`wait_dependencies`",
@@ -111,11 +116,18 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
     let dtype = |id: crate::TensorId| v.program().tensor(id).dtype;
     match &stmt.kind {
         StmtKind::Pipeline(_) | StmtKind::Stage { .. } => vec![Construct::Pipeline],
-        StmtKind::Role { registers: Some(_), .. } => vec![Construct::RoleRegisters],
+        StmtKind::Role { registers, body, .. } => {
+            let mut found: Vec<_> = registers.iter().map(|_| Construct::RoleRegisters).collect();
+            let deals = |stmt: &Stmt| matches!(stmt.kind, StmtKind::Tiles { dynamic: Some(_), .. });
+            found.extend(body.iter().any(deals).then_some(Construct::DealtTiles));
+            found
+        }
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
         StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],
-        StmtKind::ClusterSum { .. } => vec![Construct::ClusterSum],
+        StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } if v.cluster() > 1 => {
+            vec![Construct::ClusterReduce]
+        }
         StmtKind::CopyAsync { how, .. } => {
             let asked = [(how.multicast, Construct::Multicast), (how.add, Construct::CopyThatAdds)];
             asked.into_iter().filter(|(asked, _)| *asked).map(|(_, construct)| construct).collect()
@@ -147,6 +159,12 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             let back = dtype(*src) == DType::E4M3;
             let read = [Construct::Conversion(dtype(*src), DType::F32)];
             read.into_iter().chain(back.then(|| Construct::Conversion(DType::F32, dtype(*src)))).collect()
+        }
+        StmtKind::Combine { srcs, .. } => {
+            let floats = srcs.iter().map(|src| dtype(*src)).filter(|dtype| dtype.is_float());
+            floats
+                .flat_map(|of| [Construct::Conversion(of, DType::F32), Construct::Conversion(DType::F32, of)])
+                .collect()
         }
         StmtKind::Scan { dst, .. } => {
             let float = DType::F32;

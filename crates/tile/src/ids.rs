@@ -9,6 +9,13 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct StmtId(u32);
 
+impl StmtId {
+    /// Its number.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 impl fmt::Display for StmtId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "s{}", self.0)
@@ -48,6 +55,11 @@ impl StmtIds {
             id = origin;
         }
         id
+    }
+
+    /// [`written`](Self::written) by number; the number itself if it is none of these.
+    pub fn written_number(&self, number: u32) -> u32 {
+        self.written(StmtId(number)).0
     }
 
     /// True if the id is one of these.
@@ -121,6 +133,19 @@ pub struct ParamId(pub u32);
 /// A tensor: an index into [`Program::tensors`](crate::Program::tensors).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct TensorId(pub u32);
+
+/// A named barrier, or turns: an index into [`Program::barriers`](crate::Program::barriers).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct BarrierId(pub u32);
+
+/// The way in which roles come to a [`Barrier`](crate::Barrier).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BarrierKind {
+    /// `named_barrier()`: they come together.
+    Named,
+    /// `turns()`: one after the other, in the order in which the roles are written, and after the last the first again.
+    Turns,
+}
 
 /// A pipeline: an index into [`Program::pipelines`](crate::Program::pipelines).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]

@@ -6,6 +6,11 @@ const TEXTS: [(&str, &str); 2] = [
     ("philox", include_str!("../library/philox.tile")),
 ];
 
+/// The names of the libraries: what may stand behind `use`.
+pub fn libraries() -> impl Iterator<Item = &'static str> {
+    TEXTS.iter().map(|(name, _)| *name)
+}
+
 /// The path for messages, and the text, of a library.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Names: the words of the language, and the name that a mistyped one was meant to be.
+//! Names: the words of the language.
 
 use std::collections::HashSet;
 
@@ -30,14 +30,17 @@ pub enum Word {
 
 /// `fn`, `use` and `space` begin a declaration, too, and may be names inside a kernel.
 const DECLARATIONS: [&str; 6] = ["size", "const", "kernel", "grid", "threads", "cluster"];
-const BLOCKS: [&str; 7] = ["let", "if", "for", "unroll", "warpgroup", "produce", "consume"];
+const BLOCKS: [&str; 8] = ["let", "if", "for", "unroll", "warpgroup", "produce", "consume", "in_turn"];
 /// Calls with arguments of their own; the others are [`PLAIN`].
-const CALLS: [&str; 2] = ["copy", "gemm"];
-const VALUES: [&str; 19] = [
+const CALLS: [&str; 9] =
+    ["copy", "gemm", "assert", "print", "syncthreads", "syncgrid", "arrive", "signal", "wait"];
+const VALUES: [&str; 27] = [
     "global_view",
     "register_tensor",
     "shared_tensor",
     "pipeline",
+    "named_barrier",
+    "turns",
     "cast",
     "rearrange",
     "transpose",
@@ -53,11 +56,17 @@ const VALUES: [&str; 19] = [
     "argmin",
     "sort",
     "gather",
+    "atomic_add",
+    "atomic_max",
+    "atomic_min",
+    "atomic_exchange",
+    "atomic_cas",
+    "ticket",
 ];
 /// Functions other than those of [`UnaryOp`] and [`BinaryOp`].
-const FUNCTIONS: [&str; 3] = ["index", "where", "bitcast"];
-const OTHERS: [&str; 11] =
-    ["else", "while", "in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
+const FUNCTIONS: [&str; 6] = ["index", "where", "bitcast", "f16x2", "bf16x2", "asm"];
+const OTHERS: [&str; 12] =
+    ["else", "while", "break", "in", "block", "reverse", "async", "ceil_div", "layout", "inf", "_", "return"];
 const FUTURE: [&str; 0] = [];
 
 /// Every word of the language, with its part of speech. None is a name of anything else, but for functions, which are known by the parenthesis
@@ -115,44 +124,18 @@ pub(crate) fn is_identifier(name: &str) -> bool {
         && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
 }
 
-/// The candidate nearest to a mistyped name, if one is near.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.len() / 3).clamp(1, 3);
-    candidates
-        .into_iter()
-        .filter(|c| c.len().abs_diff(name.len()) <= limit && *c != name)
-        .map(|c| (distance(name.as_bytes(), c.as_bytes()), c))
-        .filter(|(d, _)| *d <= limit && *d < name.len())
-        .min()
-        .map(|(_, c)| c)
-}
-
-/// The edit distance, without regard to case.
-fn distance(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(!x.eq_ignore_ascii_case(y));
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 /// Every name of a program.
 pub(crate) fn names_of(program: &Program) -> HashSet<String> {
     let symbols = program.symbols.iter().map(|s| &s.name);
     let params = program.params.iter().map(|p| &p.name);
     let pipelines = program.pipelines.iter().map(|p| &p.name);
+    let barriers = program.barriers.iter().map(|b| &b.name);
     let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
         StmtKind::Role { name, .. } => Some(name),
         _ => None,
     });
     let tensors = program.tensors.iter().map(|t| &t.name);
-    symbols.chain(params).chain(tensors).chain(pipelines).chain(roles).cloned().collect()
+    symbols.chain(params).chain(tensors).chain(pipelines).chain(barriers).chain(roles).cloned().collect()
 }
 
 /// A name that nothing has yet, made of another and a suffix.
@@ -170,6 +153,7 @@ pub(crate) fn fresh_name(names: &mut HashSet<String>, of: &str, suffix: &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nearest::nearest;
 
     #[test]
     fn the_nearest_name_is_near() {

@@ -5,18 +5,21 @@
 //! coordinate of the buffer; a pinned register layout maps (thread, value) to the tile's linear coordinate; a
 //! pinned shared layout maps the tile's coordinate to an offset in elements.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use tilewright_layout::{Layout, SwizzledLayout};
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{DType, Memory, Number};
 
 use crate::diagnostic::Origin;
-pub use crate::elementwise::{BinaryOp, ElemExpr, Notation, UnaryOp};
+pub use crate::elementwise::{Asm, BinaryOp, Combination, ElemExpr, Notation, PACKED, UnaryOp};
 use crate::expr::{Expr, SymbolId};
 use crate::ids::StmtIds;
-pub use crate::ids::{ParamId, PipelineId, TensorId};
+pub use crate::ids::{BarrierId, BarrierKind, ParamId, PipelineId, TensorId};
 use crate::sources::Sources;
 pub use crate::statement::{
-    ArgOp, AsyncCopyAttrs, CopyAttrs, Form, IndexedMode, Literal, Operand, OperandMut, ReduceOp,
-    ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, TensorRef, TileOrder, Use,
+    ArgOp, Asserted, AsyncCopyAttrs, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Iteration,
+    Literal, Operand, OperandMut, PrintItem, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface,
+    SyncScope, TensorRef, TileOrder, Use,
 };
 
 /// A tile program: one kernel.
@@ -44,6 +47,8 @@ pub struct Program {
     pub tensors: Vec<Tensor>,
     /// Every pipeline, in the order of definition.
     pub pipelines: Vec<Pipeline>,
+    /// Every named barrier, in the order of definition.
+    pub barriers: Vec<Barrier>,
     /// The ids of statements.
     pub statements: StmtIds,
     /// The statements of a block.
@@ -62,6 +67,32 @@ pub struct Module {
     pub programs: Vec<Program>,
     /// The texts that they were read from.
     pub sources: Sources,
+}
+
+impl Module {
+    /// Kernels that were built apart, in the order in which they run, as one text can declare them: a constant of a name that stands for a size or
+    /// for another value in a kernel before is renamed, with the kernel's name behind its own (`BM_split_sum`).
+    pub fn of(mut programs: Vec<Program>) -> Self {
+        let sizes: BTreeSet<String> =
+            programs.iter().flat_map(|p| p.sizes()).map(|(_, symbol, _)| symbol.name.clone()).collect();
+        let mut taken: BTreeSet<String> =
+            programs.iter().flat_map(Program::names).map(str::to_string).collect();
+        let mut known: BTreeMap<String, Option<i64>> = BTreeMap::new();
+        for program in &mut programs {
+            for (id, value) in program.constant_values() {
+                let name = &mut program.symbols[id.0 as usize].name;
+                let differs = known.get(name).is_some_and(|other| value.is_none() || *other != value);
+                if differs || sizes.contains(name) {
+                    name.push_str(&format!("_{}", program.name));
+                    while !taken.insert(name.clone()) {
+                        name.push('_');
+                    }
+                }
+                known.insert(name.clone(), value);
+            }
+        }
+        Module { programs, sources: Sources::default() }
+    }
 }
 
 /// A constant with the values that a tuner may choose.
@@ -95,6 +126,8 @@ pub enum SymbolKind {
     Size(i64),
     /// The name that a [`StmtKind::Let`] gives an integer, to the end of the block around.
     Let,
+    /// The name of a ticket ([`StmtKind::Ticket`]), to the end of the block around.
+    Ticket,
     /// A loop's counter.
     Counter,
     /// The counter of an `unroll(n) for`: a loop of any bounds, `n` of whose iterations are written out at a time. The number is over
@@ -119,6 +152,9 @@ pub struct Param {
 }
 
 impl Param {
+    /// The types of numbers that a launch passes.
+    pub const SCALARS: [DType; 6] = [DType::F32, DType::F64, DType::I32, DType::U32, DType::I64, DType::U64];
+
     /// True for a tensor that is marked `constant`.
     pub fn is_constant(&self) -> bool {
         matches!(self.kind, ParamKind::Tensor { constant: true, .. })
@@ -129,18 +165,16 @@ impl Param {
         matches!(self.kind, ParamKind::Scalar { .. }) && self.dtype.range().is_some()
     }
 
-    /// True for an integer that integer expressions may have: those are signed.
+    /// True for an integer that integer expressions may have: those have 32 bits and a sign.
     pub fn is_signed_integer(&self) -> bool {
         self.is_integer() && self.dtype == DType::I32
     }
 
-    /// The default of a scalar of an integer type.
+    /// The default of a scalar of an integer type, if an `i64` is it.
     pub fn integer(&self) -> Option<i64> {
         match self.kind {
             // The verifier knows that it is a value of the type.
-            ParamKind::Scalar { default } if self.is_integer() && default.fract() == 0.0 => {
-                Some(default as i64)
-            }
+            ParamKind::Scalar { default } if self.is_integer() => i64::try_from(default.integer()?).ok(),
             _ => None,
         }
     }
@@ -176,10 +210,10 @@ pub enum ParamKind {
         /// [`StmtKind::WaitDependencies`].
         constant: bool,
     },
-    /// A number (`f32`, or `i32`: an integer of the kernel), with the default that `tilewright run` passes.
+    /// A number of type `f32`, `f64`, `i32` (an integer of the kernel), `u32`, `i64` or `u64`, with the default that `tilewright run` passes.
     Scalar {
         /// The default.
-        default: f64,
+        default: Number,
     },
 }
 
@@ -195,6 +229,17 @@ pub struct Pipeline {
     pub stages: Expr,
     /// The shared tensors of a stage.
     pub tensors: Vec<TensorId>,
+    /// The place of its definition.
+    pub span: Origin,
+}
+
+/// A barrier of several roles: those that have statements of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Barrier {
+    /// The name.
+    pub name: String,
+    /// The way in which roles come to it. Core programs have named barriers alone.
+    pub kind: BarrierKind,
     /// The place of its definition.
     pub span: Origin,
 }
@@ -329,6 +374,11 @@ impl Program {
         &self.pipelines[id.0 as usize]
     }
 
+    /// The named barrier's row.
+    pub fn barrier(&self, id: BarrierId) -> &Barrier {
+        &self.barriers[id.0 as usize]
+    }
+
     /// The tensor's row.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0 as usize]
@@ -361,6 +411,29 @@ impl Program {
             SymbolKind::Constant(default) => Some((SymbolId(i as u32), s, default)),
             _ => None,
         })
+    }
+
+    /// The constants with their values, in order of declaration; none of one that is computed from what is no constant.
+    fn constant_values(&self) -> Vec<(SymbolId, Option<i64>)> {
+        let mut values: Vec<(SymbolId, Option<i64>)> = Vec::new();
+        for (id, _, default) in self.constants() {
+            let known = |id: SymbolId| {
+                let found = values.iter().find(|(other, _)| *other == id);
+                found.and_then(|(_, value)| *value).map(Expr::Int)
+            };
+            let value = default.substitute(&known).as_int();
+            values.push((id, value));
+        }
+        values
+    }
+
+    /// The names that the text of the program has for what it declares.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let symbols = self.symbols.iter().map(|symbol| symbol.name.as_str());
+        let params = self.params.iter().map(|param| param.name.as_str());
+        let tensors = self.tensors.iter().map(|tensor| tensor.name.as_str());
+        let pipelines = self.pipelines.iter().map(|pipeline| pipeline.name.as_str());
+        symbols.chain(params).chain(tensors).chain(pipelines).chain([self.name.as_str()])
     }
 }
 

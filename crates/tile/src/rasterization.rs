@@ -54,7 +54,9 @@ pub trait Arithmetic {
 
 /// The row and the column of tile number `index`, which is less than `rows · cols`.
 ///
-/// Every order reaches each of the `rows`×`cols` tiles once. What it is over, apart from constants, are the given values; nothing in
+/// Of a `listed` order `index` is the number that the table has, and `rows · cols` where that is none of a tile: the result is then outside.
+///
+/// Every other order reaches each of the `rows`×`cols` tiles once. What it is over, apart from constants, are the given values; nothing in
 /// between exceeds `rows · cols` or the larger of both plus a square's side.
 pub fn tile<A: Arithmetic, F: Form>(
     a: &mut A,
@@ -71,7 +73,20 @@ pub fn tile<A: Arithmetic, F: Form>(
         TileOrder::Hilbert { order } => {
             hilbert(a, F::value(order).unwrap_or(1).clamp(0, MAX_HILBERT) as u32, index, rows, cols)
         }
+        TileOrder::Listed { .. } => {
+            let cols = a.divisor(cols);
+            (a.div(index.clone(), cols.clone()), a.rem(index, cols))
+        }
     }
+}
+
+/// The cluster that the interpreter has take a tile which a counter deals out: any is right, and this is none that a static walk has.
+pub(crate) fn taker(number: i64, clusters: i64) -> i64 {
+    // The finalizer of splitmix64.
+    let mut z = (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) % clusters.max(1) as u64) as i64
 }
 
 /// The largest order of a Hilbert curve.

@@ -43,6 +43,7 @@ pub const RENAMED: &[Renamed] = &[
     word(Place::Language, "finally", "drain"),
     word(Place::Language, "bands", "grouped"),
     word(Place::Language, "snake", "serpentine"),
+    word(Place::Language, "cluster_sum", "cluster_reduce"),
     word(Place::Parameter, "deferred", "overlap_epilogue"),
     word(Place::Parameter, "order", "rasterization"),
     word(Place::Parameter, "sms", "sm_count"),

@@ -114,6 +114,18 @@ impl Sources {
         &self.0.text
     }
 
+    /// A part of the text on one line, without its comments: a statement as its author wrote it. `None` of a place without text, and of
+    /// more than 120 characters.
+    pub fn quote(&self, span: Span) -> Option<String> {
+        let text = self.text().get(span.range())?;
+        let words: Vec<&str> = text
+            .lines()
+            .flat_map(|line| line.split("//").next().unwrap_or_default().split_whitespace())
+            .collect();
+        let line = words.join(" ");
+        (!line.is_empty() && line.chars().count() <= 120).then_some(line)
+    }
+
     fn region(&self, at: u32) -> Option<&Region> {
         let regions = &self.0.regions;
         let i = regions.partition_point(|region| region.end < at);
@@ -127,17 +139,22 @@ impl Sources {
     /// The file in which a byte lies; the first one for what lies in none.
     pub fn file(&self, at: u32) -> File<'_> {
         let at = self.locate(Span { start: at, end: at }).span.start;
-        let mut files = self.0.regions.iter().filter_map(|region| match &region.kind {
+        let mut files = self.all();
+        let first = files.next();
+        let reaches = |file: &File<'_>| (file.start..=file.start + file.text.len() as u32).contains(&at);
+        let found = first.into_iter().chain(files).find(reaches);
+        found.or(first).unwrap_or(File { path: "", text: "", start: 0 })
+    }
+
+    /// The files, the program's first.
+    pub fn all(&self) -> impl Iterator<Item = File<'_>> {
+        self.0.regions.iter().filter_map(|region| match &region.kind {
             Kind::File(path) => {
                 let text = self.0.text.get(region.start as usize..region.end as usize)?;
-                Some((region.end, File { path, text, start: region.start }))
+                Some(File { path, text, start: region.start })
             }
             Kind::Call { .. } => None,
-        });
-        let first = files.next();
-        let found = first.into_iter().chain(files).find(|(end, file)| (file.start..=*end).contains(&at));
-        let none = File { path: "", text: "", start: 0 };
-        found.or(first).map_or(none, |(_, file)| file)
+        })
     }
 
     /// The paths of the files, the program's first.
@@ -228,6 +245,32 @@ impl fmt::Debug for Sources {
 /// A reader of the files that a program uses: the path and the text of `name`, as it stands in the file `from`, or why there is none.
 pub type Reader<'a> = dyn FnMut(&str, &str) -> Result<(String, String), String> + 'a;
 
+/// The text of a file's bytes.
+///
+/// # Errors
+///
+/// The first byte that is not UTF-8, with its line and column, and the remedy, as text.
+pub fn decoded(path: &str, bytes: Vec<u8>) -> Result<String, (String, String)> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let bytes = error.into_bytes();
+        let before = String::from_utf8_lossy(&bytes[..at]).into_owned();
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        let byte = bytes.get(at).copied().unwrap_or_default();
+        if bytes.contains(&0) {
+            let message = format!("`{path}` is not a text file: byte {at}, 0x{byte:02x}, is not UTF-8");
+            return (message, "give the text of a program".to_string());
+        }
+        let latin = char::from(byte);
+        let meaning = if latin.is_control() { String::new() } else { format!(", `{latin}` in Latin-1") };
+        let message =
+            format!("`{path}` is not UTF-8: line {line}, column {column} (byte {at} of the file) is 0x{byte:02x}{meaning}");
+        let file = if path == "-" { "FILE" } else { path };
+        (message, format!("save it as UTF-8; of a file in Latin-1: `iconv -f latin1 -t utf-8 {file} > NEW`"))
+    })
+}
+
 /// Reads files beside the one that uses them: `name` is relative to the folder of `from`.
 ///
 /// # Errors
@@ -241,14 +284,36 @@ pub fn read_beside(from: &str, name: &str) -> Result<(String, String), String> {
     if size > MAX_SOURCE as u64 {
         return Err(format!("`{}` has {size} bytes; a program has at most {MAX_SOURCE}", path.display()));
     }
-    let text = std::fs::read_to_string(&path).map_err(said)?;
-    Ok((path.display().to_string(), text))
+    let bytes = std::fs::read(&path).map_err(said)?;
+    let path = path.display().to_string();
+    let text = decoded(&path, bytes).map_err(|(message, help)| format!("{message}; {help}"))?;
+    Ok((path, text))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::diagnostic::Code;
+
+    #[test]
+    fn bytes_that_are_no_text_have_a_line_and_a_column() {
+        let wrong = |bytes: &[u8]| decoded("a.tile", bytes.to_vec()).unwrap_err();
+        let (message, help) = wrong(b"size n = 64\n// die Gr\xf6\xdfe\n");
+        assert!(
+            message.contains("line 2, column 10 (byte 21 of the file) is 0xf6, `ö` in Latin-1"),
+            "{message}"
+        );
+        assert!(help.contains("iconv -f latin1 -t utf-8 a.tile"), "{help}");
+        assert!(wrong(b"\x7fELF\0\xff").0.contains("byte 5, 0xff"));
+        assert_eq!(decoded("a", b"m\xc3\xb6".to_vec()), Ok("mö".to_string()));
+    }
+
+    #[test]
+    fn a_statement_is_quoted_on_one_line() {
+        let sources = Sources::new("a", "copy(a, // from\n     b)\nx");
+        assert_eq!(sources.quote(Span::new(0, 23)).as_deref(), Some("copy(a, b)"));
+        assert_eq!(sources.quote(Span::new(23, 23)), None);
+    }
 
     #[test]
     fn a_place_in_a_copy_is_one_in_a_file_with_its_calls() {

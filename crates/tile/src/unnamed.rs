@@ -142,7 +142,10 @@ fn walk(body: &mut [Stmt], visit: &mut impl FnMut(&mut TensorId)) {
             for operand in stmt.kind.operands_mut() {
                 match operand {
                     OperandMut::Tensor(used, id) if (used == Use::Assign) == assigns => visit(id),
-                    OperandMut::Reference(_, r) if !assigns => visit(&mut r.tensor),
+                    OperandMut::Reference(_, r) if !assigns => {
+                        visit(&mut r.tensor);
+                        r.indexed.iter_mut().for_each(|indexed| visit(&mut indexed.by));
+                    }
                     OperandMut::Body(body) if !assigns => walk(body, visit),
                     _ => {}
                 }
@@ -186,14 +189,18 @@ impl Expressions {
     }
 
     /// Messages in which expressions stand for tensors that the author did not name.
-    pub fn in_words(&self, Diagnostics(mut all): Diagnostics) -> Diagnostics {
+    pub fn in_words(&self, Diagnostics(all): Diagnostics) -> Diagnostics {
+        Diagnostics(all.into_iter().map(|diagnostic| self.in_words_of(diagnostic)).collect())
+    }
+
+    /// The same for one message.
+    pub fn in_words_of(&self, mut diagnostic: Diagnostic) -> Diagnostic {
         if !self.0.is_empty() {
-            for Diagnostic { message, label, related, help, .. } in &mut all {
-                let texts = [message, label].into_iter().chain(related.iter_mut().map(|(_, text)| text));
-                texts.chain(help).for_each(|text| *text = self.said(text));
-            }
+            let Diagnostic { message, label, related, notes, help, .. } = &mut diagnostic;
+            let texts = [message, label].into_iter().chain(related.iter_mut().map(|(_, text)| text));
+            texts.chain(notes).chain(help).for_each(|text| *text = self.said(text));
         }
-        Diagnostics(all)
+        diagnostic
     }
 }
 

@@ -1,17 +1,20 @@
-//! Expands `unroll for` and the branches whose condition is then known, and makes a tensor of every part of a register tensor.
+//! Expands `unroll for` and the branches whose condition is then known, splits loops in which a branch on the counter has products, and
+//! makes a tensor of every part of a register tensor.
 //!
 //! Needs: a verified program. Keeps: its meaning. Afterwards no loop is an `unroll for`, no condition a literal, and no operand a part of a
 //! tensor ([`TensorKind::Part`]); ids of tensors are new ones, without those that nothing uses.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use crate::breaks;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
-use crate::expr::{Expr, SymbolId};
+use crate::expr::{Expr, IntOp, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::names::{fresh_name, names_of};
 use crate::program::{
     OperandMut, Pipeline, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, Use,
 };
+use crate::split::{self, Fact, Threshold};
 use crate::verified::Verified;
 use crate::verify::verify;
 
@@ -54,10 +57,9 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
         })
         .collect();
     let mut decided = false;
-    v.visit(&mut |stmt, _| {
-        if let StmtKind::If { condition, .. } = &stmt.kind {
-            decided |= condition.as_int().is_some();
-        }
+    v.visit(&mut |stmt, _| match &stmt.kind {
+        StmtKind::If { condition, .. } => decided |= condition.as_int().is_some() || breaks::in_branch(stmt),
+        kind => decided |= !splits(kind, &Expr::clone).is_empty(),
     });
     if !unrolled && indexed.is_empty() && !decided {
         return Ok(v.clone());
@@ -74,6 +76,7 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
         now: BTreeMap::new(),
         stages: BTreeMap::new(),
         rounds: Vec::new(),
+        facts: Vec::new(),
         statements: 0,
     };
     let body = pass.block(&program.body)?;
@@ -85,6 +88,16 @@ pub fn unroll(v: &Verified) -> Result<Verified, Diagnostics> {
         let mut seen = BTreeSet::new();
         Diagnostics(all.into_iter().filter(|d| seen.insert((d.span.key(), d.code.name()))).collect())
     })
+}
+
+/// The conditions by which a loop is split.
+fn splits(kind: &StmtKind, seen: &dyn Fn(&Expr) -> Expr) -> Vec<Threshold> {
+    match kind {
+        StmtKind::For { counter, condition: None, body, .. } if !kind.may_break() => {
+            split::thresholds(*counter, body, seen)
+        }
+        _ => Vec::new(),
+    }
 }
 
 struct Unroll<'a> {
@@ -106,6 +119,8 @@ struct Unroll<'a> {
     stages: BTreeMap<TensorId, BTreeMap<Vec<i64>, TensorId>>,
     /// The rounds that are being expanded, outermost first.
     rounds: Vec<i64>,
+    /// Facts about the counters of the parts of loops around.
+    facts: Vec<Fact>,
     statements: usize,
 }
 
@@ -144,12 +159,23 @@ impl Unroll<'_> {
             let factor = factor.as_int().unwrap_or(1);
             return self.by_factor(stmt, (*counter, factor), [lo, hi], body, out);
         }
+        let thresholds = splits(&stmt.kind, &|e| self.expr(e));
+        if let StmtKind::For { counter, lo, hi, body, .. } = &stmt.kind
+            && !thresholds.is_empty()
+        {
+            return self.split(
+                stmt,
+                *counter,
+                (split::parts([self.expr(lo), self.expr(hi)], &thresholds), body),
+                out,
+            );
+        }
         // The verifier has put the value where the name was used.
         if matches!(stmt.kind, StmtKind::Let { .. }) {
             return Ok(());
         }
         if let StmtKind::If { condition, body, .. } = &stmt.kind
-            && let Some(holds) = self.expr(condition).as_int()
+            && let Some(holds) = self.resolved(self.expr(condition)).as_int()
         {
             return self.decided(holds != 0, body, out);
         }
@@ -180,7 +206,13 @@ impl Unroll<'_> {
             }
         }
         self.count(span)?;
-        let kind = self.kind(&stmt.kind)?;
+        let mut kind = self.kind(&stmt.kind)?;
+        if let StmtKind::If { condition, .. } = &mut kind {
+            *condition = self.resolved(condition.clone());
+        }
+        if let StmtKind::For { body, .. } = &mut kind {
+            *body = breaks::flat(std::mem::take(body), &mut self.ids);
+        }
         out.push(Stmt { id: self.id(stmt.id), kind, span });
         Ok(())
     }
@@ -265,6 +297,41 @@ impl Unroll<'_> {
         }
         self.values.remove(&counter);
         Ok(())
+    }
+
+    /// The loops over the parts of a loop's iterations, in each of which the conditions that split it are known.
+    fn split(
+        &mut self,
+        stmt: &Stmt,
+        counter: SymbolId,
+        (parts, body): (Vec<split::Part>, &[Stmt]),
+        out: &mut Vec<Stmt>,
+    ) -> Result<(), Diagnostic> {
+        for (number, split::Part { bounds: [lo, hi], known }) in parts.into_iter().enumerate() {
+            self.count(stmt.span)?;
+            let part = self.fresh_counter(counter, &number.to_string());
+            let facts = self.facts.len();
+            self.facts.extend(known.into_iter().map(|known| Fact::new(part, known)));
+            let inner = self.iteration((counter, Expr::Symbol(part)), number as i64, body);
+            self.facts.truncate(facts);
+            let kind = StmtKind::For { counter: part, lo, hi, condition: None, body: inner? };
+            out.push(Stmt { id: self.ids.fresh(Some(stmt.id)), kind, span: stmt.span });
+        }
+        self.values.remove(&counter);
+        Ok(())
+    }
+
+    /// A condition, as far as what is known of counters does not decide it.
+    fn resolved(&self, condition: Expr) -> Expr {
+        if let Some(holds) = self.facts.iter().find_map(|fact| fact.decides(&condition)) {
+            return Expr::Int(i64::from(holds));
+        }
+        match condition {
+            Expr::Binary(op @ (IntOp::And | IntOp::Or), a, b) => {
+                Expr::binary(op, self.resolved(*a), self.resolved(*b))
+            }
+            other => other,
+        }
     }
 
     /// The statements of an iteration, with this value of the counter.
@@ -425,7 +492,10 @@ impl Unroll<'_> {
                     }
                 }
                 OperandMut::Body(body) => *body = self.block(body)?,
-                OperandMut::Pipeline(..) | OperandMut::Scalar(_) => {}
+                OperandMut::Pipeline(..)
+                | OperandMut::Barrier(..)
+                | OperandMut::Scalar(_)
+                | OperandMut::Param(..) => {}
             }
         }
         Ok(kind)

@@ -35,6 +35,8 @@ pub struct Verified {
     pub(crate) inputs: Vec<ParamId>,
     /// Parameters of which elements are integers of the kernel.
     pub(crate) elements: Vec<ParamId>,
+    /// Parameters that count how far the blocks are.
+    pub(crate) counters: Vec<ParamId>,
 }
 
 /// A tensor as a statement sees it after indexing and transposition: `shape` and, for a view, how its modes
@@ -226,6 +228,12 @@ impl Verified {
     /// Parameters of which elements are integers of the kernel (`groups[i]`), in order.
     pub fn elements(&self) -> &[ParamId] {
         &self.elements
+    }
+
+    /// Parameters that count how far the blocks are (`dynamic = counter`, `syncgrid(counter)`) or are flags (`signal`, `wait`, `ticket`), in
+    /// order: 0 when a launch begins, unless the program says otherwise.
+    pub fn counters(&self) -> &[ParamId] {
+        &self.counters
     }
 
     /// The shape of a register or shared tensor, or of a view's modes where they are static.

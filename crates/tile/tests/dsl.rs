@@ -1,6 +1,7 @@
 //! The Rust DSL makes the programs that the text form reads; its misuse is reported, never a panic.
 
-use tilewright_machine::DType::{F16, F32, I32};
+use tilewright_machine::DType::{F16, F32, F64, I32, U64};
+use tilewright_machine::RedOp;
 use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, float, nested, steps, tile};
 use tilewright_tile::{Code, Constants, Diagnostic, Program, ReduceOp, Stmt, parse, verify};
 
@@ -248,6 +249,53 @@ fn elements_of_buffers_of_another_kernel_are_refused() {
 }
 
 #[test]
+fn packed_arithmetic_and_numbers_of_64_bits_in_rust_equal_those_in_text() {
+    let mut k = KernelBuilder::new("numbers");
+    let [x, y] = [("x", F16), ("y", F64)].map(|(name, dtype)| k.tensor(name, dtype, [64]));
+    let z = k.tensor("z", U64, [64]);
+    let step = k.number("step", F64, 0.1);
+    let seed = k.number("seed", U64, u64::MAX);
+    let count = k.number("count", I32, -3i64);
+    k.grid([1]);
+    k.threads(32);
+    let views = [("gx", x), ("gy", y), ("gz", z)];
+    let [gx, gy, gz] = views.map(|(name, of)| k.global_view(name, &of, [tile(0, 64)]));
+    let [r, s] = [("r", F16), ("s", F64)].map(|(name, dtype)| k.register_tensor(name, dtype, [64]));
+    let t = k.register_tensor("t", U64, [64]);
+    k.copy(gx, r);
+    k.copy(gy, s);
+    k.copy(gz, t);
+    k.assign(&r, (r * r + 0.1).f16x2());
+    k.assign(&s, s * step);
+    k.assign(&t, t + seed + count);
+    k.copy(r, gx);
+    k.copy(s, gy);
+    k.copy(t, gz);
+    let program = k.finish().unwrap();
+    let text = "kernel numbers(x: f16[64], y: f64[64], z: u64[64], step: f64 = 0.1, seed: u64 = 0xffffffffffffffff, count: i32 = -3)
+            grid(1) threads(32) {
+            gx = global_view(x, (64) : (e0))
+            gy = global_view(y, (64) : (e0))
+            gz = global_view(z, (64) : (e0))
+            r = register_tensor(f16, [64])
+            s = register_tensor(f64, [64])
+            t = register_tensor(u64, [64])
+            copy(gx, r)
+            copy(gy, s)
+            copy(gz, t)
+            r = f16x2(r * r + 0.1)
+            s = s * step
+            t = t + seed + count
+            copy(r, gx)
+            copy(s, gy)
+            copy(t, gz)
+        }";
+    assert_eq!(program, parse(text).unwrap());
+    assert_eq!(program, parse(&program.to_string()).unwrap());
+    verify(&program, &Constants::new()).unwrap();
+}
+
+#[test]
 fn branches_names_and_loops_in_rust_equal_those_in_text() {
     let mut k = KernelBuilder::new("control");
     let n = k.size("n", 256);
@@ -380,7 +428,7 @@ fn mistakes_name_the_line_of_the_call() {
     k.define("v", 2.0);
     k.part(r.at(0).transpose());
     k.for_range("i", 0, 4, |k, _| {
-        k.cluster_sum(&foreign);
+        k.cluster_reduce(&foreign, ReduceOp::Sum);
     });
     k.reduce_to(&r, foreign, ReduceOp::Sum, 0);
     let errors = k.finish().unwrap_err();
@@ -473,7 +521,7 @@ fn misuse_of_roles_and_pipelines_is_reported_at_the_end() {
     k.role("a", 1, None, |k| inner = Some(k.register_tensor("r", F32, [32, 4])));
     k.role("a", 1, None, |_| {});
     let inner = inner.unwrap();
-    k.cluster_sum(&inner);
+    k.cluster_reduce(&inner, ReduceOp::Sum);
     let mut other = KernelBuilder::new("other");
     let foreign = other.register_tensor("f", F32, [4]);
     k.pipeline("q", 2, [&foreign]);
@@ -507,4 +555,86 @@ fn roles_do_not_nest_without_end() {
     let mut k = KernelBuilder::new("deep");
     nest(&mut k, 300);
     assert_eq!(k.finish().unwrap_err().0[0].code, Code::Syntax);
+}
+
+#[test]
+fn branches_that_rows_decide_breaks_and_assertions_in_rust_equal_those_in_text() {
+    let mut k = KernelBuilder::new("rows");
+    let x = k.tensor("x", F32, [64, 32]);
+    k.grid([1]);
+    k.threads(64);
+    let gx = k.global_view("gx", &x, [tile(0, 64), tile(1, 32)]);
+    let r = k.register_tensor("r", F32, [64, 32]);
+    k.copy(gx, r);
+    k.for_range("i", 0, 4, |k, i| {
+        k.assert(i.less(4), "small");
+        k.if_any(r.gt(0.5), 1, |k| {
+            k.assign(&r, r * 0.5);
+        });
+        k.break_if(i.greater(2));
+    });
+    k.assert_all(r.lt(1.0), "below 1");
+    let s = k.shared_tensor("s", F32, [64, 32]);
+    k.copy(r, s);
+    k.syncthreads();
+    k.print("items", [block_x().into(), r.into(), (r * 2.0).into(), s.index([None, Some(3.into())]).into()]);
+    k.print("none", []);
+    k.cluster_combine(&[&r], |a, b| vec![a[0].max(b[0].clone())]);
+    k.copy(r, gx);
+    let text = "kernel rows(x: f32[64, 32]) grid(1) threads(64) {
+        gx = global_view(x, (64, 32) : (e0, e1))
+        r = register_tensor(f32, [64, 32])
+        copy(gx, r)
+        for i in 0..4 {
+            assert(i < 4, \"small\")
+            if any(r > 0.5, 1) { r = r * 0.5 }
+            break if i > 2
+        }
+        assert(all(r < 1.0), \"below 1\")
+        s = shared_tensor(f32, [64, 32])
+        copy(r, s)
+        syncthreads()
+        print(\"items\", block.x, r, r * 2.0, s[:, 3])
+        print(\"none\")
+        cluster_reduce(r, fn(a, b) { return max(a, b) })
+        copy(r, gx)
+    }";
+    let (built, read) = (k.finish().unwrap(), parse(text).unwrap());
+    assert_eq!(built.to_string(), read.to_string());
+    assert_eq!(built, read);
+    assert!(verify(&read, &Constants::new()).is_ok());
+}
+
+#[test]
+fn flags_in_rust_equal_those_in_text() {
+    let mut k = KernelBuilder::new("handed");
+    let (x, y) = (k.tensor("x", F32, [64]), k.tensor("y", F32, [64]));
+    let done = k.tensor("done", I32, [4, 2]);
+    k.grid([4]);
+    k.threads(64);
+    let (gx, gy) = (k.global_view("gx", &x, [tile(0, 64)]), k.global_view("gy", &y, [tile(0, 64)]));
+    let r = k.register_tensor("r", F32, [64]);
+    k.wait(&done, [block_x() - 1, 0.into()], 1);
+    k.copy(gx, r);
+    k.signal(&done, [block_x(), 0.into()], 1, Some(RedOp::Max));
+    k.signal(&done, [block_x(), 0.into()], block_x() + 1, None);
+    let turn = k.ticket("turn", &done, [0.into(), 1.into()], 4);
+    k.if_then(turn.equals(3), |k| {
+        k.copy(r, gy);
+    });
+    let text = "kernel handed(x: f32[64], y: f32[64], done: i32[4, 2]) grid(4) threads(64) {
+        gx = global_view(x, (64) : (e0))
+        gy = global_view(y, (64) : (e0))
+        r = register_tensor(f32, [64])
+        wait(done[block.x - 1, 0] >= 1)
+        copy(gx, r)
+        signal(done[block.x, 0], 1, max)
+        signal(done[block.x, 0], block.x + 1)
+        let turn = ticket(done[0, 1], 4)
+        if turn == 3 { copy(r, gy) }
+    }";
+    let (built, read) = (k.finish().unwrap(), parse(text).unwrap());
+    assert_eq!(built.to_string(), read.to_string());
+    assert_eq!(built, read);
+    assert!(verify(&read, &Constants::new()).is_ok());
 }

@@ -30,7 +30,7 @@ fn data(len: usize, seed: u64) -> Vec<f64> {
 fn tensor(args: &[Argument], i: usize) -> &[f64] {
     match &args[i] {
         Argument::Tensor(data) => data,
-        Argument::Scalar(_) => panic!("argument {i} is a scalar"),
+        Argument::Scalar(_) | Argument::Integers(_) => panic!("argument {i} is no tensor of floats"),
     }
 }
 
@@ -106,7 +106,8 @@ fn a_transpose_with_an_elementwise_tail() {
     let v = verified(include_str!("../../../examples/transpose.tile"), &[("BM", 16), ("BN", 32)]);
     let [m, n] = [45usize, 50];
     let x = data(m * n, 5);
-    let mut args = [Argument::Tensor(x.clone()), Argument::Tensor(vec![0.0; m * n]), Argument::Scalar(0.1)];
+    let mut args =
+        [Argument::Tensor(x.clone()), Argument::Tensor(vec![0.0; m * n]), Argument::Scalar(0.1.into())];
     interpret(&v, &sizes(&[("m", 45), ("n", 50)]), &mut args).unwrap();
     let alpha = 0.1f32;
     for i in 0..m {
@@ -212,7 +213,7 @@ fn launches_that_are_not_possible_are_errors() {
     assert!(matches!(run(&mut []), InterpretError::ArgumentCount { expected: 3, found: 0 }));
     let four = || Argument::Tensor(vec![0.0; 4]);
     assert!(matches!(run(&mut [four(), four(), four()]), InterpretError::ArgumentKind { .. }));
-    let mut short = [four(), Argument::Tensor(vec![0.0; 3]), Argument::Scalar(1.0)];
+    let mut short = [four(), Argument::Tensor(vec![0.0; 3]), Argument::Scalar(1.0.into())];
     assert!(matches!(run(&mut short), InterpretError::ArgumentLength { expected: 4, found: 3, .. }));
 }
 

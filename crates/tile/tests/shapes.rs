@@ -103,7 +103,7 @@ fn run(
     interpret(&verified, &BTreeMap::new(), &mut args).unwrap();
     let data = args.split_off(inputs.len()).into_iter().map(|arg| match arg {
         Argument::Tensor(data) => data,
-        Argument::Scalar(_) => Vec::new(),
+        Argument::Scalar(_) | Argument::Integers(_) => Vec::new(),
     });
     data.collect()
 }

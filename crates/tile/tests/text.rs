@@ -8,7 +8,8 @@ use tilewright_tile::dsl::{
     steps, tile,
 };
 use tilewright_tile::{
-    ArgOp, AsyncCopyAttrs, Code, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse, verify,
+    ArgOp, AsyncCopyAttrs, Code, CombineForm, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse,
+    verify,
 };
 
 const SHAPES: &str = "const A = 4, B = 8
@@ -54,7 +55,7 @@ kernel roles(constant x: f16[A, A] : (A, 1), y: f32[A, A]) grid(8) threads(256) 
                 commit_gemm()
             }
             wait_gemm(0)
-            cluster_sum(r)
+            cluster_reduce(r, sum)
             h = slice(r, 1, A / 2, 8)
             copy(r, t)
             syncthreads()
@@ -353,7 +354,7 @@ impl Choices<'_> {
                     k.gemm_async_over(&c, s, s, [self.expr(&all[2..4], 1), 2.into()]);
                     k.commit_gemm();
                     k.wait_gemm(self.expr(&all[2..4], 1));
-                    k.cluster_sum(&c);
+                    k.cluster_reduce(&c, ReduceOp::ALL[self.next(4) as usize]);
                 }
                 21 => {
                     let (start, extent) = (self.expr(all, 2), self.expr(&all[2..4], 1));
@@ -369,7 +370,7 @@ impl Choices<'_> {
                         [None, Some(1.0.into()), Some(f64::NAN.into()), Some(f64::NEG_INFINITY.into())];
                     let combine = [None, Some(RedOp::Add), Some(RedOp::Max), Some(RedOp::Min)];
                     let (outside, combine) = (outside[self.next(4) as usize], combine[self.next(4) as usize]);
-                    k.copy_with(h, r, CopyAttrs { outside, combine });
+                    k.copy_with(h, r, CopyAttrs { outside, combine, fetch: None });
                 }
                 1 => k.copy(s.transpose(), r),
                 2 => k.copy(g.index([None, Some(self.expr(all, 2)), None]), r),
@@ -428,6 +429,14 @@ impl Choices<'_> {
                     let (axis, reverse) = (u32::from(self.next(3)), self.next(2) == 1);
                     let s = k.scan(&format!("{name}s"), r, op, axis, reverse);
                     let h = k.scan_linear(&format!("{name}h"), [&s, r], axis, None, reverse);
+                    let form =
+                        if reverse { CombineForm::Reduce } else { CombineForm::Scan { reverse: false } };
+                    let names = [format!("{name}m"), format!("{name}e")];
+                    let names = names.each_ref().map(String::as_str);
+                    k.combine(&names, &[r, &s], (axis, form), |one, other| {
+                        let top = one[0].clone().max(other[0].clone());
+                        vec![top.clone(), (one[0].clone() - top).exp() * one[1].clone() + other[1].clone()]
+                    });
                     let (v, i) = k.arg(
                         &format!("{name}v"),
                         &format!("{name}i"),
@@ -509,7 +518,7 @@ fn the_programs_in_the_documentation_are_programs() {
     let guide = include_str!("../../../docs/tile-language.md");
     let sources: Vec<&str> =
         guide.split("```tile\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
-    assert_eq!(sources.len(), 6);
+    assert_eq!(sources.len(), 13);
     for source in sources {
         round_trip(source);
         verify(&read(source), &Constants::new()).unwrap();

@@ -10,7 +10,7 @@ mod safetensors;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Elements};
 
 /// The largest file that is read, in bytes.
 const LIMIT: u64 = 1 << 36;
@@ -22,8 +22,8 @@ pub struct Array {
     pub element: &'static Element,
     /// The extents.
     pub shape: Vec<usize>,
-    /// The elements; integers beyond 2⁵³ are rounded.
-    pub values: Vec<f64>,
+    /// The elements.
+    pub values: Elements,
 }
 
 /// An element type of files.
@@ -35,12 +35,8 @@ pub struct Element {
     npy: Option<&'static str>,
     /// The name in `.safetensors`.
     safetensors: &'static str,
-    /// Bytes of an element.
-    bytes: usize,
-    /// True for floats.
-    float: bool,
-    /// The value of little-endian bytes.
-    decode: fn(&[u8]) -> f64,
+    /// The type that has the bytes of its elements.
+    dtype: DType,
 }
 
 impl PartialEq for Element {
@@ -55,51 +51,39 @@ impl fmt::Display for Element {
     }
 }
 
-/// Little-endian bytes as an unsigned integer.
-fn bits(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+impl Element {
+    /// Bytes of an element.
+    fn bytes(&self) -> usize {
+        (self.dtype.bits() / 8) as usize
+    }
 }
 
-/// Little-endian bytes as a signed integer.
-fn signed(bytes: &[u8]) -> f64 {
-    let above = 64 - 8 * bytes.len() as u32;
-    ((bits(bytes) << above).cast_signed() >> above) as f64
-}
-
-fn unsigned(bytes: &[u8]) -> f64 {
-    bits(bytes) as f64
-}
-
-macro_rules! element {
-    ($name:literal, $npy:expr, $safetensors:literal, $bytes:literal, $float:literal, $decode:expr) => {
-        Element {
-            name: $name,
-            npy: $npy,
-            safetensors: $safetensors,
-            bytes: $bytes,
-            float: $float,
-            decode: $decode,
-        }
-    };
+const fn element(
+    dtype: DType,
+    name: &'static str,
+    npy: Option<&'static str>,
+    safetensors: &'static str,
+) -> Element {
+    Element { name, npy, safetensors, dtype }
 }
 
 /// Every element type that files have and this module reads.
 static ELEMENTS: [Element; 15] = [
-    element!("f64", Some("f8"), "F64", 8, true, |b| f64::from_bits(bits(b))),
-    element!("f32", Some("f4"), "F32", 4, true, |b| DType::F32.decode(bits(b) as u32)),
-    element!("f16", Some("f2"), "F16", 2, true, |b| DType::F16.decode(bits(b) as u32)),
-    element!("bf16", None, "BF16", 2, true, |b| DType::BF16.decode(bits(b) as u32)),
-    element!("e4m3", None, "F8_E4M3", 1, true, |b| DType::E4M3.decode(bits(b) as u32)),
-    element!("e5m2", None, "F8_E5M2", 1, true, |b| DType::E5M2.decode(bits(b) as u32)),
-    element!("i8", Some("i1"), "I8", 1, false, signed),
-    element!("u8", Some("u1"), "U8", 1, false, unsigned),
-    element!("i16", Some("i2"), "I16", 2, false, signed),
-    element!("u16", Some("u2"), "U16", 2, false, unsigned),
-    element!("i32", Some("i4"), "I32", 4, false, signed),
-    element!("u32", Some("u4"), "U32", 4, false, unsigned),
-    element!("i64", Some("i8"), "I64", 8, false, signed),
-    element!("u64", Some("u8"), "U64", 8, false, unsigned),
-    element!("bool", Some("b1"), "BOOL", 1, false, unsigned),
+    element(DType::F64, "f64", Some("f8"), "F64"),
+    element(DType::F32, "f32", Some("f4"), "F32"),
+    element(DType::F16, "f16", Some("f2"), "F16"),
+    element(DType::BF16, "bf16", None, "BF16"),
+    element(DType::E4M3, "e4m3", None, "F8_E4M3"),
+    element(DType::E5M2, "e5m2", None, "F8_E5M2"),
+    element(DType::I8, "i8", Some("i1"), "I8"),
+    element(DType::U8, "u8", Some("u1"), "U8"),
+    element(DType::I16, "i16", Some("i2"), "I16"),
+    element(DType::U16, "u16", Some("u2"), "U16"),
+    element(DType::I32, "i32", Some("i4"), "I32"),
+    element(DType::U32, "u32", Some("u4"), "U32"),
+    element(DType::I64, "i64", Some("i8"), "I64"),
+    element(DType::U64, "u64", Some("u8"), "U64"),
+    element(DType::Bool, "bool", Some("b1"), "BOOL"),
 ];
 
 /// Reasons why an array cannot be read, written, or used.
@@ -178,11 +162,11 @@ fn list(names: &[String]) -> String {
 }
 
 /// The smallest and the largest value of an integer type, and of truth values; `None` for floats.
-fn range(dtype: DType) -> Option<[f64; 2]> {
+fn range(dtype: DType) -> Option<[i128; 2]> {
     match dtype.range() {
-        Some((low, high)) => Some([low as f64, high as f64]),
+        Some((low, high)) => Some([low, high]),
         None if dtype.is_float() => None,
-        None => Some([0.0, 1.0]),
+        None => Some([0, 1]),
     }
 }
 
@@ -193,11 +177,11 @@ impl Array {
     /// # Errors
     ///
     /// [`ArrayError::Shape`], [`ArrayError::Type`], [`ArrayError::Range`].
-    pub fn for_tensor(&self, dtype: DType, shape: &[i64]) -> Result<&[f64], ArrayError> {
+    pub fn for_tensor(&self, dtype: DType, shape: &[i64]) -> Result<Elements, ArrayError> {
         if self.shape.len() != shape.len() || self.shape.iter().zip(shape).any(|(a, b)| *a as i64 != *b) {
             return Err(ArrayError::Shape { found: self.shape.clone(), wanted: shape.to_vec() });
         }
-        if self.element.float != dtype.is_float() {
+        if self.element.dtype.is_float() != dtype.is_float() {
             let help = if dtype.is_float() {
                 "convert the array to a float type"
             } else {
@@ -205,13 +189,22 @@ impl Array {
             };
             return Err(ArrayError::Type { found: self.element.name, wanted: dtype, help });
         }
-        if let Some([low, high]) = range(dtype)
-            && let Some(at) = self.values.iter().position(|x| !(low..=high).contains(x))
-        {
-            let value = self.values[at];
-            return Err(ArrayError::Range { at, value, wanted: dtype, low, high });
+        let Some([low, high]) = range(dtype) else {
+            return Ok(Elements::rounded(dtype, self.values.floats()));
+        };
+        let integers: Vec<i128> = match &self.values {
+            Elements::Floats(values) => values.iter().map(|x| *x as i128).collect(),
+            Elements::Integers(values) => values.clone(),
+        };
+        if let Some(at) = integers.iter().position(|x| !(low..=high).contains(x)) {
+            let value = integers[at] as f64;
+            return Err(ArrayError::Range { at, value, wanted: dtype, low: low as f64, high: high as f64 });
         }
-        Ok(&self.values)
+        Ok(if dtype.is_wide_integer() {
+            Elements::Integers(integers)
+        } else {
+            Elements::Floats(integers.into_iter().map(|x| x as f64).collect())
+        })
     }
 
     /// Reads a file: `a.npy`, `a.safetensors:name`, or `a.safetensors` where it has one tensor.
@@ -285,7 +278,7 @@ pub struct Written<'a> {
     /// The extents.
     pub shape: &'a [i64],
     /// The elements.
-    pub values: &'a [f64],
+    pub values: &'a Elements,
 }
 
 /// The type in files that holds all values of a type, in bytes of its own.
@@ -293,7 +286,7 @@ fn element_of(dtype: DType, npy: bool) -> &'static Element {
     let fits = |e: &&Element| e.name == dtype.name() && (!npy || e.npy.is_some());
     let wide = if dtype.is_float() {
         "f32"
-    } else if range(dtype).is_some_and(|[low, _]| low < 0.0) {
+    } else if range(dtype).is_some_and(|[low, _]| low < 0) {
         "i8"
     } else {
         "u8"
@@ -303,17 +296,9 @@ fn element_of(dtype: DType, npy: bool) -> &'static Element {
 }
 
 /// The little-endian bytes of elements.
-fn encode(element: &Element, values: &[f64]) -> Vec<u8> {
-    let dtype: Option<DType> = element.name.parse().ok();
-    let one = |x: &f64| -> [u8; 8] {
-        match dtype {
-            Some(dtype) => u64::from(dtype.encode(*x)).to_le_bytes(),
-            None if element.float => x.to_bits().to_le_bytes(),
-            None if *x < 0.0 => (*x as i64).to_le_bytes(),
-            None => (*x as u64).to_le_bytes(),
-        }
-    };
-    values.iter().flat_map(|x| one(x).into_iter().take(element.bytes)).collect()
+fn encode(element: &Element, values: &Elements) -> Vec<u8> {
+    let bits = (0..values.len()).map(|at| values.bits(element.dtype, at).unwrap_or(0));
+    bits.flat_map(|bits| bits.to_le_bytes().into_iter().take(element.bytes())).collect()
 }
 
 /// The format of a file.
@@ -364,11 +349,12 @@ impl fmt::Display for Place {
 /// The elements of `bytes`.
 fn decoded(element: &'static Element, shape: Vec<usize>, bytes: &[u8]) -> Result<Array, String> {
     let count = shape.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent));
-    let wanted = count.and_then(|n| n.checked_mul(element.bytes));
+    let wanted = count.and_then(|n| n.checked_mul(element.bytes()));
     if wanted != Some(bytes.len()) {
         return Err(format!("an array of {} and shape {shape:?} has {} bytes of data", element, bytes.len()));
     }
-    let values = bytes.chunks_exact(element.bytes).map(element.decode).collect();
+    let bits = |chunk: &[u8]| chunk.iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+    let values = Elements::of_bits(element.dtype, bytes.chunks_exact(element.bytes()).map(bits));
     Ok(Array { element, shape, values })
 }
 
@@ -380,8 +366,8 @@ mod tests {
     fn every_type_is_read_back_from_both_formats() {
         let folder = tempfile::tempdir().unwrap();
         for dtype in DType::ALL {
-            let values: Vec<f64> =
-                [0.0, 1.0, 2.0, 96.0, -3.0, 0.5].map(|x| dtype.decode(dtype.encode(x))).to_vec();
+            let values = Elements::rounded(dtype, [0.0, 1.0, 2.0, 96.0, -3.0, 0.5, 1e30]);
+            let values = values.picked(if dtype.is_float() { 0..6 } else { 1..7 });
             let shape = [2, 3];
             for (file, name) in [("a.npy", None), ("a.safetensors", Some("x"))] {
                 let path = folder.path().join(file);
@@ -401,7 +387,7 @@ mod tests {
         let array = |name: &str, values: &[f64]| Array {
             element: ELEMENTS.iter().find(|e| e.name == name).unwrap(),
             shape: vec![values.len()],
-            values: values.to_vec(),
+            values: Elements::rounded(name.parse().unwrap(), values.iter().copied()),
         };
         let said =
             |array: &Array, dtype, shape: &[i64]| array.for_tensor(dtype, shape).unwrap_err().to_string();

@@ -6,15 +6,18 @@ use std::fmt;
 use std::time::Instant;
 
 use tilewright_compiler::Kernel;
-use tilewright_machine::Memory;
+use tilewright_machine::{DType, Elements, Memory, Number, PrintLog, Progress};
 use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
 use tilewright_tile::interpret::{
-    Argument, Executable, InterpretError, interpret_bounded, interpret_watched, tensor_shape, tensor_strides,
-    work,
+    Argument, Executable, InterpretError, Questionable, Watched, interpret_bounded, interpret_watched,
+    questionable, tensor_shape, tensor_strides, work,
 };
-use tilewright_tile::{Code, Diagnostic, TensorId, core};
+use tilewright_tile::{Code, Diagnostic, Origin, ParamId, ParamKind, Program, TensorId, core, lint};
 
+use crate::coordinate::coordinate;
+use crate::findings::{Detail, broken, findings};
 use crate::input::{Input, InputError, arguments};
+use crate::printed::{PrintedBy, Prints};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
 pub const WORK_LIMIT: u64 = 1 << 40;
@@ -29,7 +32,7 @@ pub struct CheckOptions {
     /// The value of every size; those not named take their defaults.
     pub sizes: Sizes,
     /// Values of scalar parameters; those not named take their defaults.
-    pub scalars: BTreeMap<String, f64>,
+    pub scalars: BTreeMap<String, Number>,
     /// Elements of tensors; those not named are random.
     pub inputs: BTreeMap<String, Input>,
     /// Seed of the random inputs.
@@ -38,8 +41,12 @@ pub struct CheckOptions {
     pub repeat: usize,
     /// Begins however long it takes by the estimate, and however much memory.
     pub force: bool,
+    /// Counts the clusters of blocks that the interpreter has run.
+    pub progress: Option<Progress>,
     /// Instead of the bound that the interpreter carries to each element: an element x may be off by this times 1 + |x|.
     pub tolerance: Option<f64>,
+    /// Depth of messages about what the simulator finds.
+    pub detail: Detail,
 }
 
 /// Reasons why a kernel could not be checked.
@@ -53,8 +60,7 @@ pub enum CheckError {
     Interpret(#[from] InterpretError),
     /// The tensors are too large for the memory that is free.
     #[error(
-        "the tensors have {elements} elements together, for which about {} GiB of memory are needed, and {} GiB are free: choose \
-         smaller sizes",
+        "the tensors have {elements} elements together, for which about {} GiB of memory are needed, and {} GiB are free",
         elements.saturating_mul(BYTES_OF_AN_ELEMENT) >> 30,
         free >> 30
     )]
@@ -74,7 +80,7 @@ pub enum CheckError {
     },
     /// The run would take too long.
     #[error(
-        "{blocks} blocks of about {operations} operations each would keep the {what} busy for about {}: choose smaller sizes",
+        "{blocks} blocks of about {operations} operations each would keep the {what} busy for about {}",
         duration(blocks.saturating_mul(*operations))
     )]
     TooLong {
@@ -88,15 +94,74 @@ pub enum CheckError {
 }
 
 impl CheckError {
+    /// The error as a message about a program, with the places of what it names, in the author's words.
+    pub fn diagnostic(&self, program: &Program) -> Diagnostic {
+        let diagnostic = match self {
+            CheckError::Runtime(error) => error.diagnostic(program),
+            CheckError::Interpret(error) => error.diagnostic(),
+            CheckError::Input { name, error } => {
+                let param = program.params.iter().find(|param| param.name == *name);
+                let span = param.map_or(Origin::Unknown, |param| param.span);
+                let message = Diagnostic::new(Code::BadLaunch, span, self.to_string());
+                match (error, param.map(|param| &param.kind)) {
+                    (InputError::NotRead { .. }, Some(ParamKind::Scalar { .. })) => message.help(format!(
+                        "`{name}` is a number, and no tensor: it is given as a scalar, `-p {name}=…`"
+                    )),
+                    _ => message,
+                }
+            }
+            CheckError::TooLarge { .. } | CheckError::TooLong { .. } => {
+                Diagnostic::new(Code::TooLarge, Origin::Unknown, self.to_string())
+                    .help("choose smaller sizes")
+            }
+        };
+        program.unnamed().in_words_of(diagnostic)
+    }
+
     /// True if [`CheckOptions::force`] would have begun it all the same.
     pub fn is_estimate(&self) -> bool {
         matches!(self, CheckError::TooLarge { .. } | CheckError::TooLong { .. })
     }
 }
 
+/// Operations ([`work`]) that a thread of the simulator and the interpreter does in a second.
+pub const PER_SECOND: u64 = 1_000_000_000;
+
+/// The sizes of kernels that run one after another, with some of them halved so that all operations ([`work`]) are at most so many;
+/// `None` where halving leads to nothing.
+pub fn smaller(kernels: &[&Kernel], sizes: &Sizes, most: u64) -> Option<Sizes> {
+    let total = |sizes: &Sizes| {
+        kernels.iter().try_fold(0u64, |sum, kernel| {
+            let sizes = tilewright_runtime::sizes_of(kernel, sizes);
+            Some(sum.saturating_add(work(&kernel.verified, &sizes).ok()?.total()))
+        })
+    };
+    let mut found = sizes.clone();
+    let mut now = total(&found)?;
+    while now > most {
+        // Sizes of more than a tile first: what lies below is often the number of problems, or of heads.
+        let halved = |least: i64| {
+            let large = found.iter().filter(move |(_, value)| **value > least);
+            let halves = large.map(|(name, value)| {
+                let mut sizes = found.clone();
+                sizes.insert(name.clone(), value - value / 2);
+                (*value, sizes)
+            });
+            let fewer =
+                halves.filter_map(|(value, sizes)| Some((total(&sizes)?, std::cmp::Reverse(value), sizes)));
+            fewer
+                .filter(|(operations, ..)| *operations < now)
+                .min_by_key(|(operations, value, _)| (*operations, *value))
+        };
+        let (operations, _, sizes) = halved(256).or_else(|| halved(64)).or_else(|| halved(1))?;
+        (now, found) = (operations, sizes);
+    }
+    Some(found)
+}
+
 /// The time of some operations on this machine's cores, as text.
 pub fn duration(operations: u64) -> String {
-    let seconds = operations / 1_000_000_000 / rayon::current_num_threads().max(1) as u64;
+    let seconds = operations / PER_SECOND / rayon::current_num_threads().max(1) as u64;
     match seconds {
         0..=119 => format!("{seconds} seconds"),
         120..=7_199 => format!("{} minutes", seconds / 60),
@@ -142,6 +207,8 @@ pub struct Expected {
     /// For each output, how far each element of a right kernel may lie from the interpreter's
     /// ([`interpret_bounded`]).
     pub bounds: Vec<Option<Vec<f32>>>,
+    /// Records of the interpreter's prints. Empty of [`interpreted`].
+    pub printed: PrintLog,
 }
 
 /// An element that is not what the interpreter has.
@@ -153,6 +220,8 @@ pub struct Difference {
     pub expected: f64,
     /// The device's.
     pub actual: f64,
+    /// The distance of the two, exactly 0 of equal ones: also of 64-bit integers, which `expected` and `actual` round.
+    pub distance: f64,
     /// Largest distance of the two at which the device's value is right.
     pub bound: f64,
 }
@@ -160,7 +229,7 @@ pub struct Difference {
 impl Difference {
     /// The error as a part of its bound: more than 1 is wrong. Infinite where one of both is NaN, or nothing may differ.
     pub fn ratio(&self) -> f64 {
-        let ratio = (self.expected - self.actual).abs() / self.bound;
+        let ratio = self.distance / self.bound;
         if self.bound == f64::INFINITY {
             0.0
         } else if ratio.is_nan() {
@@ -184,6 +253,10 @@ pub struct Comparison {
     pub worst: Option<Difference>,
     /// Elements that nothing bounds, so that any value is right (a divisor may be 0, for instance).
     pub unbounded: usize,
+    /// Elements that are 0 by the interpreter.
+    pub zeros: usize,
+    /// Elements that are no numbers by the interpreter.
+    pub nans: usize,
 }
 
 impl fmt::Display for Comparison {
@@ -200,6 +273,14 @@ impl fmt::Display for Comparison {
                 w.expected,
                 w.bound
             )?,
+        }
+        if self.zeros == self.elements && self.elements > 1 {
+            write!(f, ", and all are 0")?;
+        }
+        match self.nans {
+            0 => {}
+            nans if nans == self.elements => write!(f, "; all are NaN")?,
+            nans => write!(f, "; {nans} of {} are NaN", self.elements)?,
         }
         if self.unbounded > 0 {
             write!(f, "; nothing bounds {} of {} elements", self.unbounded, self.elements)?;
@@ -220,12 +301,14 @@ pub struct Outcome {
     /// One entry an output.
     pub comparisons: Vec<Comparison>,
     /// Elements of the outputs after the launch, by parameter; `None` for parameters that are no outputs.
-    pub results: Vec<Option<Vec<f64>>>,
-    /// The simulator's reports: races, stray and misaligned accesses, one sentence each.
-    pub problems: Vec<String>,
+    pub results: Vec<Option<Elements>>,
+    /// Findings of the simulator: races, stray and misaligned accesses, what is in flight or unwritten.
+    pub findings: Vec<Diagnostic>,
     /// Warnings of the interpreter's masks ([`interpret_watched`]): mistakes that a comparison with the interpreter cannot find, since it
     /// does what the program says. Empty of [`check_against`].
     pub warnings: Vec<Diagnostic>,
+    /// Records of the kernel's prints, by the interpreter and by the simulator. Empty of [`check_against`] with what [`interpreted`] gave.
+    pub printed: Prints,
 }
 
 /// Summary of a check in a word.
@@ -259,7 +342,7 @@ impl Outcome {
     /// True if every output is right where it is written, and nothing is wrong on the way to it. See [`Outcome::verdict`] for the rest.
     pub fn is_right(&self) -> bool {
         let garbage = self.warnings.iter().any(|warning| warning.code == Code::ReadUnwritten);
-        !garbage && self.problems.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
+        !garbage && self.findings.is_empty() && self.comparisons.iter().all(|c| c.wrong == 0)
     }
 
     /// Summary of the check in a word.
@@ -277,7 +360,9 @@ impl Outcome {
 }
 
 /// Runs a kernel on a device with uniform random inputs in [−1, 1) (integers: of their whole range, i32 up to a million; those
-/// of which elements are integers of the kernel: from −2 to 7) and compares every output with the reference interpreter's.
+/// of which elements are integers of the kernel: from −2 to 7; those that index a mode of a view or of a shared tensor: coordinates of the mode and
+/// two beyond either end, each once where what is written there does not combine; counters: 0) and compares every output with the reference
+/// interpreter's.
 ///
 /// Elements that are only written begin as NaN (integers: 85, or the nearest there is) on both sides, so that elements nobody writes show.
 ///
@@ -285,8 +370,9 @@ impl Outcome {
 ///
 /// The device's or the interpreter's; a wrong result is no error but an [`Outcome`].
 pub fn check(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Outcome, CheckError> {
-    let launched = launch(kernel, device, options)?;
+    // What the interpreter refuses it says in the program's words; a device would hang, or say what its engines wait for.
     let (expected, warnings) = watched(kernel, options)?;
+    let launched = launch(kernel, device, options)?;
     Ok(Outcome { warnings, ..outcome(kernel, launched, &expected, options)? })
 }
 
@@ -312,24 +398,31 @@ fn outcome(
 ) -> Result<Outcome, CheckError> {
     let Launched { report, seconds, results, timing } = launched;
     let comparisons = compare(kernel, options, expected, &results)?;
-    let problems = report.problems();
-    Ok(Outcome { report, seconds, timing, comparisons, results, problems, warnings: Vec::new() })
+    let findings = found(kernel, options, &report);
+    let device = if report.sim().is_some() { PrintedBy::Simulator } else { PrintedBy::Gpu };
+    let printed = Prints::new(kernel, &expected.printed, report.printed().map(|log| (log, device)));
+    Ok(Outcome { report, seconds, timing, comparisons, results, findings, warnings: Vec::new(), printed })
 }
 
-/// Runs a kernel as [`check`] does, and compares nothing: what the simulator finds wrong with it, one sentence each.
+/// Findings of a device in a launch: of the simulator all that it looks for, of a GPU assertions that do not hold.
+fn found(kernel: &Kernel, options: &CheckOptions, report: &LaunchReport) -> Vec<Diagnostic> {
+    match report.sim() {
+        Some(sim) => findings(kernel, &sizes(kernel, options), &sim.findings(), options.detail),
+        None => report.problems().into_iter().map(|wrong| broken(kernel, wrong)).collect(),
+    }
+}
+
+/// Runs a kernel as [`check`] does, and compares nothing: the findings of the simulator.
 ///
 /// # Errors
 ///
 /// The device's.
-pub fn problems(
+pub fn findings_of(
     kernel: &Kernel,
     device: &dyn Device,
     options: &CheckOptions,
-) -> Result<Vec<String>, CheckError> {
-    let report = launch(kernel, device, options)?.report;
-    let expressions = kernel.core.unnamed();
-    let problems = report.sim().map(|s| s.problems()).unwrap_or_default();
-    Ok(problems.iter().map(|problem| expressions.said(problem)).collect())
+) -> Result<Vec<Diagnostic>, CheckError> {
+    Ok(found(kernel, options, &launch(kernel, device, options)?.report))
 }
 
 /// Interprets a kernel with the inputs that [`check`] draws.
@@ -357,16 +450,17 @@ pub fn core_difference(
     let core = interpreted_as(program, kernel, options)?;
     let (adds, padded) = (adds(kernel), padded(program, kernel));
     for (i, pair) in surface.arguments.iter().zip(&core.arguments).enumerate() {
-        let (Argument::Tensor(x), Argument::Tensor(y)) = pair else { continue };
+        let (Some(x), Some(y)) = (pair.0.elements(), pair.1.elements()) else { continue };
         let [left, right] = [surface, &core].map(|of| of.bounds.get(i).and_then(Option::as_ref));
         let at = |bounds: Option<&Vec<f32>>, k: usize| bounds.and_then(|b| b.get(k)).copied().unwrap_or(0.0);
-        for (k, (x, y)) in x.iter().zip(y).enumerate() {
+        for k in 0..x.len().min(y.len()) {
             let [bound, again] = [at(left, k), at(right, k)];
             // A reduction of more elements has a wider bound, though those that are added change nothing.
             let bounded = adds || bound.to_bits() == again.to_bits() || padded && again >= bound;
-            let same = x.to_bits() == y.to_bits() && bounded;
-            let near = adds && (x - y).abs() < f64::from(bound);
+            let same = x.same_bits(&y, k) && bounded;
+            let near = adds && x.distance(&y, k) < f64::from(bound);
             if !(same || near) {
+                let [x, y] = [&x, &y].map(|of| of.get(k).unwrap_or(f64::NAN));
                 let name = &kernel.verified.program().params[i].name;
                 return Ok(Some(format!(
                     "element {k} of `{name}` is {x} (bound {bound:e}), and {y} (bound {again:e}) by the core program"
@@ -408,7 +502,7 @@ fn interpreted_as(
     affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = arguments(kernel, &sizes, options)?;
     let bounds = interpret_bounded(program, &sizes, &mut arguments)?;
-    Ok(Expected { arguments, bounds })
+    Ok(Expected { arguments, bounds, printed: PrintLog::default() })
 }
 
 /// Interprets a kernel as [`interpreted`] does, with what the interpreter's masks show.
@@ -420,8 +514,90 @@ pub fn watched(kernel: &Kernel, options: &CheckOptions) -> Result<(Expected, Vec
     let sizes = sizes(kernel, options);
     affordable(kernel, &sizes, options, "interpreter")?;
     let mut arguments = arguments(kernel, &sizes, options)?;
-    let (bounds, warnings) = interpret_watched(&kernel.verified, &sizes, &mut arguments)?;
-    Ok((Expected { arguments, bounds }, warnings))
+    let Watched { bounds, mut warnings, printed } =
+        interpret_watched(&kernel.verified, &sizes, &mut arguments, options.progress.as_ref())?;
+    // A run shows more of a mistake than a lint; one message of it is enough.
+    warnings.extend(questioned(kernel, options, &sizes, (&arguments, &warnings))?);
+    let lints = lint(&kernel.verified, &sizes);
+    warnings.extend(lints.into_iter().filter(|lint| !shown(lint.code, &warnings)).collect::<Vec<_>>());
+    Ok((Expected { arguments, bounds, printed }, warnings))
+}
+
+/// Elements of an output from which on it is asked whether all of them are meant to be 0.
+const MANY: usize = 16;
+
+/// Warnings about outputs that are 0 everywhere, and such as are no numbers although all inputs are.
+fn questioned(
+    kernel: &Kernel,
+    options: &CheckOptions,
+    sizes: &Sizes,
+    (results, warnings): (&[Argument], &[Diagnostic]),
+) -> Result<Vec<Diagnostic>, CheckError> {
+    // Elements that nothing wrote are NaN, and so is what depends on them.
+    let unwritten = [Code::PartlyWritten, Code::ReadUnwritten];
+    let written = !warnings.iter().any(|warning| unwritten.contains(&warning.code));
+    let of = |id: &ParamId| {
+        let dtype = kernel.program().param(*id).dtype;
+        let elements = results.get(id.0 as usize)?.elements()?;
+        let Counts { zero, nan, all } = Counts::of(&elements);
+        if dtype.is_float() && zero == all && all >= MANY {
+            Some((*id, Questionable::Zero))
+        } else {
+            (nan > 0 && written).then_some((*id, Questionable::Nan { count: nan, of: all }))
+        }
+    };
+    let outputs: Vec<(ParamId, Questionable)> = kernel.verified.outputs().iter().filter_map(of).collect();
+    if outputs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut arguments = arguments(kernel, sizes, options)?;
+    let finite = |id: &ParamId| {
+        let elements = arguments.get(id.0 as usize).and_then(Argument::elements);
+        elements
+            .is_none_or(|elements| (0..elements.len()).all(|i| elements.get(i).is_none_or(f64::is_finite)))
+    };
+    if !kernel.verified.inputs().iter().all(finite) {
+        return Ok(Vec::new());
+    }
+    Ok(questionable(&kernel.verified, sizes, &mut arguments, &outputs)?)
+}
+
+/// Elements of a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Counts {
+    /// Those that are 0.
+    zero: usize,
+    /// Those that are NaN.
+    nan: usize,
+    /// All.
+    all: usize,
+}
+
+impl Counts {
+    fn of(elements: &Elements) -> Counts {
+        let all = elements.len();
+        let count = |is: fn(f64) -> bool| (0..all).filter(|i| elements.get(*i).is_some_and(is)).count();
+        Counts { zero: count(|x| x == 0.0), nan: count(f64::is_nan), all }
+    }
+}
+
+/// True if what a lint is about is among the warnings of a run.
+fn shown(lint: Code, warnings: &[Diagnostic]) -> bool {
+    let of: &[Code] = match lint {
+        Code::ReadBeforeWrite => &[Code::ReadUnwritten],
+        Code::FillInAccumulation => &[Code::OverwrittenUnread],
+        Code::UnusedTensor => &[Code::OverwrittenUnread],
+        Code::ConstantResult => &[Code::AllZero],
+        Code::IdleAxis => &[Code::WrittenAgain, Code::PartlyRead],
+        Code::ShortGrid
+        | Code::ShortLoop
+        | Code::StepOfView
+        | Code::AxesMixed
+        | Code::IdleBlocks
+        | Code::IndexBeyond => &[Code::PartlyWritten, Code::PartlyRead, Code::WrittenAgain],
+        _ => &[],
+    };
+    warnings.iter().any(|warning| of.contains(&warning.code))
 }
 
 /// A kernel that has run.
@@ -429,7 +605,7 @@ struct Launched {
     seconds: f64,
     report: LaunchReport,
     /// Elements of the tensors after the launch, by parameter.
-    results: Vec<Option<Vec<f64>>>,
+    results: Vec<Option<Elements>>,
     timing: Option<Timing>,
 }
 
@@ -444,18 +620,17 @@ pub(crate) struct Prepared {
     pub(crate) sizes: Sizes,
     inputs: Vec<Argument>,
     tensors: Vec<Option<Tensor>>,
-    /// For each parameter, true if it is a scalar of an integer type.
-    integers: Vec<bool>,
+    /// The type of each parameter.
+    types: Vec<DType>,
 }
 
 impl Prepared {
     pub(crate) fn args(&self) -> Vec<Arg<'_>> {
-        let both = self.tensors.iter().zip(&self.inputs).zip(&self.integers);
-        both.map(|((tensor, input), integer)| match (tensor, input) {
+        let both = self.tensors.iter().zip(&self.inputs).zip(&self.types);
+        both.map(|((tensor, input), dtype)| match (tensor, input) {
             (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
-            (None, Argument::Scalar(x)) if *integer => Arg::Integer(*x as i64 as i32),
-            (None, Argument::Scalar(x)) => Arg::Scalar(*x as f32),
-            (None, Argument::Tensor(_)) => Arg::Scalar(f32::NAN),
+            (None, Argument::Scalar(x)) => Arg::number(*dtype, *x),
+            (None, Argument::Tensor(_) | Argument::Integers(_)) => Arg::Scalar(f32::NAN),
         })
         .collect()
     }
@@ -465,10 +640,10 @@ impl Prepared {
         &self,
         kernel: &Kernel,
         device: &dyn Device,
-    ) -> Result<Vec<Option<Vec<f64>>>, CheckError> {
+    ) -> Result<Vec<Option<Elements>>, CheckError> {
         let outputs: Vec<usize> = kernel.verified.outputs().iter().map(|id| id.0 as usize).collect();
         let read = |(i, t): (usize, &Option<Tensor>)| {
-            t.as_ref().filter(|_| outputs.contains(&i)).map(|t| t.read(device)).transpose()
+            t.as_ref().filter(|_| outputs.contains(&i)).map(|t| t.elements(device)).transpose()
         };
         Ok(self.tensors.iter().enumerate().map(read).collect::<Result<_, _>>()?)
     }
@@ -492,11 +667,15 @@ pub(crate) fn prepare(
         .zip(&inputs)
         .map(|(param, input)| match input {
             Argument::Tensor(values) => Tensor::from_f64(device, param.dtype, values).map(Some),
+            Argument::Integers(_) => {
+                let elements = input.elements().unwrap_or(Elements::none(param.dtype));
+                Tensor::from_elements(device, param.dtype, &elements).map(Some)
+            }
             Argument::Scalar(_) => Ok(None),
         })
         .collect::<Result<_, _>>()?;
-    let integers = kernel.program().params.iter().map(tilewright_tile::Param::is_integer).collect();
-    Ok(Prepared { sizes, inputs, tensors, integers })
+    let types = kernel.program().params.iter().map(|param| param.dtype).collect();
+    Ok(Prepared { sizes, inputs, tensors, types })
 }
 
 fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {
@@ -519,69 +698,60 @@ pub(crate) fn compare(
     kernel: &Kernel,
     options: &CheckOptions,
     expected: &Expected,
-    results: &[Option<Vec<f64>>],
+    results: &[Option<Elements>],
 ) -> Result<Vec<Comparison>, CheckError> {
     let sizes = sizes(kernel, options);
     let mut all = Vec::new();
     for id in kernel.verified.outputs() {
         let number = id.0 as usize;
-        let (Some(Argument::Tensor(values)), Some(Some(bounds)), Some(Some(actual))) =
+        let (Some(argument), Some(Some(bounds)), Some(Some(actual))) =
             (expected.arguments.get(number), expected.bounds.get(number), results.get(number))
         else {
             continue;
         };
+        let Some(values) = argument.elements() else { continue };
         let shape = tensor_shape(&kernel.verified, *id, &sizes)?;
         let strides = tensor_strides(&kernel.verified, *id, &sizes)?;
         let at = |offset| coordinate(offset, &shape, &strides);
         let bound = |i: usize| match options.tolerance {
-            Some(tolerance) => tolerance * (1.0 + values[i].abs()),
+            Some(tolerance) => tolerance * (1.0 + values.get(i).unwrap_or(0.0).abs()),
             None => bounds.get(i).map_or(0.0, |bound| f64::from(*bound)),
         };
-        all.push(comparison(&kernel.program().param(*id).name, values, actual, bound, at));
+        all.push(comparison(&kernel.program().param(*id).name, &values, actual, bound, at));
     }
     Ok(all)
 }
 
-/// Coordinate of the element at an offset; the offset itself if no element of the tensor lies there.
-fn coordinate(offset: usize, shape: &[i64], strides: &[i64]) -> Vec<i64> {
-    let mut rest = offset as i64;
-    let mut modes: Vec<usize> = (0..shape.len()).collect();
-    modes.sort_by_key(|mode| std::cmp::Reverse((strides[*mode], shape[*mode])));
-    let mut at = vec![0; shape.len()];
-    for mode in modes {
-        at[mode] = (rest / strides[mode].max(1)).min(shape[mode] - 1);
-        rest -= at[mode] * strides[mode];
-    }
-    if rest == 0 { at } else { vec![offset as i64] }
-}
-
 fn comparison(
     name: &str,
-    expected: &[f64],
-    actual: &[f64],
+    expected: &Elements,
+    actual: &Elements,
     bound: impl Fn(usize) -> f64,
     at: impl Fn(usize) -> Vec<i64>,
 ) -> Comparison {
     let (mut wrong, mut unbounded, mut worst) = (0, 0, None::<(usize, f64)>);
-    for (i, (e, a)) in expected.iter().zip(actual).enumerate() {
-        let bound = bound(i);
-        unbounded += usize::from(bound == f64::INFINITY);
-        if e == a || (e.is_nan() && a.is_nan()) {
+    let number = |of: &Elements, i: usize| of.get(i).unwrap_or(f64::NAN);
+    let difference = |at: Vec<i64>, i: usize| Difference {
+        at,
+        expected: number(expected, i),
+        actual: number(actual, i),
+        distance: expected.distance(actual, i),
+        bound: bound(i),
+    };
+    for i in 0..expected.len().min(actual.len()) {
+        unbounded += usize::from(bound(i) == f64::INFINITY);
+        if expected.same(actual, i) {
             continue;
         }
-        let ratio = Difference { at: Vec::new(), expected: *e, actual: *a, bound }.ratio();
+        let ratio = difference(Vec::new(), i).ratio();
         wrong += usize::from(ratio > 1.0);
         if worst.is_none_or(|(_, worst)| ratio > worst) {
             worst = Some((i, ratio));
         }
     }
-    let worst = worst.map(|(i, _)| Difference {
-        at: at(i),
-        expected: expected[i],
-        actual: actual[i],
-        bound: bound(i),
-    });
-    Comparison { name: name.to_string(), elements: expected.len(), wrong, worst, unbounded }
+    let worst = worst.map(|(i, _)| difference(at(i), i));
+    let Counts { zero, nan, all } = Counts::of(expected);
+    Comparison { name: name.to_string(), elements: all, wrong, worst, unbounded, zeros: zero, nans: nan }
 }
 
 #[cfg(test)]
@@ -591,7 +761,8 @@ mod tests {
     #[test]
     fn a_comparison_sees_nan_and_elements_beyond_their_bounds() {
         let compare = |expected: &[f64], actual: &[f64], bounds: &[f64]| {
-            comparison("c", expected, actual, |i| bounds[i], |i| coordinate(i, &[1, 3], &[3, 1]))
+            let [expected, actual] = [expected, actual].map(|values| Elements::from(values.to_vec()));
+            comparison("c", &expected, &actual, |i| bounds[i], |i| coordinate(i, &[1, 3], &[3, 1]))
         };
         let right = compare(&[1.0, f64::NAN, -0.0], &[1.0, f64::NAN, 0.0], &[0.0; 3]);
         assert_eq!((right.wrong, right.worst), (0, None));
@@ -603,13 +774,5 @@ mod tests {
         assert!(off.worst.is_some_and(|w| (9.9..10.1).contains(&w.ratio())));
         let open = compare(&[1.0, 2.0], &[f64::NAN, 2.0], &[f64::INFINITY, 0.0]);
         assert_eq!((open.wrong, open.unbounded), (0, 1));
-    }
-
-    #[test]
-    fn coordinates_follow_strides() {
-        assert_eq!(coordinate(7, &[2, 5], &[5, 1]), [1, 2]);
-        assert_eq!(coordinate(7, &[5, 2], &[1, 5]), [2, 1]);
-        assert_eq!(coordinate(7, &[2, 5], &[8, 1]), [7]);
-        assert_eq!(coordinate(0, &[1, 1], &[1, 1]), [0, 0]);
     }
 }

@@ -1,13 +1,15 @@
 //! Inputs of a checked kernel: random by default, else ranges, constants, normal deviates, or arrays of files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Elements, Number};
 use tilewright_tile::interpret::{Argument, InterpretError, tensor_len, tensor_shape, tensor_strides};
-use tilewright_tile::{Expr, ParamId, ParamKind, Program};
+use tilewright_tile::{
+    Axis, Expr, ParamId, ParamKind, Program, Scope, StmtKind, SymbolId, TensorId, TensorKind, Verified,
+};
 
 use crate::arrays::{Array, ArrayError, Place};
 use crate::check::{CheckError, CheckOptions};
@@ -34,7 +36,7 @@ pub enum Input {
     /// The elements of an array of the tensor's shape.
     Array(Array),
     /// The elements in the order of the tensor's memory: what a kernel before this one left.
-    Memory(Vec<f64>),
+    Memory(Elements),
 }
 
 /// Reasons why an input cannot be used.
@@ -126,10 +128,11 @@ impl Input {
     }
 
     /// The elements of a tensor's memory; those that belong to no element of the tensor, between its strides, are of `rest`.
-    fn elements(&self, tensor: &Tensor, rng: &mut impl Rng, rest: Vec<f64>) -> Result<Vec<f64>, InputError> {
+    fn elements(&self, tensor: &Tensor, rng: &mut impl Rng, rest: Elements) -> Result<Elements, InputError> {
         let Tensor { dtype, shape, strides, .. } = tensor;
         let dtype = *dtype;
         let rounded = |x: f64| dtype.decode(dtype.encode(x));
+        let of = |values: Vec<f64>| Elements::rounded(dtype, values);
         let count = rest.len();
         match self {
             Input::Constant(value) => {
@@ -137,10 +140,10 @@ impl Input {
                 if !dtype.is_float() && rounded(*value) != *value {
                     return Err(InputError::Value { value: *value, dtype, low, high });
                 }
-                Ok(vec![rounded(*value); count])
+                Ok(of(vec![*value; count]))
             }
             Input::Uniform { low, high } if dtype.is_float() => {
-                Ok((0..count).map(|_| rounded(rng.random_range(*low..*high))).collect())
+                Ok(of((0..count).map(|_| rng.random_range(*low..*high)).collect()))
             }
             Input::Uniform { low, high } => {
                 let (first, end) = (low.ceil() as i64, high.ceil() as i64);
@@ -153,22 +156,25 @@ impl Input {
                     let [low, high] = [-1e300, 1e300].map(rounded);
                     return Err(InputError::Value { value, dtype, low, high });
                 }
-                Ok((0..count).map(|_| rng.random_range(first..end) as f64).collect())
+                if dtype.is_wide_integer() {
+                    let drawn = (0..count).map(|_| rng.random_range(first..end).into());
+                    return Ok(Elements::Integers(drawn.collect()));
+                }
+                Ok(of((0..count).map(|_| rng.random_range(first..end) as f64).collect()))
             }
             Input::Normal { mean, deviation } => {
                 let mut one = || {
                     // Box and Muller, A Note on the Generation of Random Normal Deviates (1958).
                     let (u, v): (f64, f64) = (1.0 - rng.random::<f64>(), rng.random());
-                    mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+                    mean + deviation * (-2.0 * libm::log(u)).sqrt() * libm::cos(std::f64::consts::TAU * v)
                 };
-                Ok((0..count).map(|_| rounded(one())).collect())
+                Ok(of((0..count).map(|_| one()).collect()))
             }
             Input::Array(array) => {
                 let mut memory = rest;
-                for (x, at) in array.for_tensor(dtype, shape)?.iter().zip(offsets(shape, strides)) {
-                    if let Some(slot) = memory.get_mut(at) {
-                        *slot = rounded(*x);
-                    }
+                let elements = array.for_tensor(dtype, shape)?;
+                for (number, at) in offsets(shape, strides).enumerate() {
+                    memory.put(at, &elements, number);
                 }
                 Ok(memory)
             }
@@ -223,28 +229,39 @@ pub(crate) fn arguments(
         if let ParamKind::Scalar { default } = param.kind {
             // The launch passes a number of the type, so the interpreter computes with one too.
             let value = options.scalars.get(&param.name).copied().unwrap_or(default);
-            arguments.push(Argument::Scalar(param.dtype.decode(param.dtype.encode(value))));
+            arguments.push(Argument::Scalar(Number::of_bits(param.dtype, value.bits(param.dtype))));
             continue;
         }
         let id = ParamId(i as u32);
         let tensor = Tensor::of(kernel, id, sizes)?;
         let read = kernel.verified.inputs().contains(&id);
         let indexes = kernel.verified.elements().contains(&id);
+        let counts = kernel.verified.counters().contains(&id);
+        let mut rows = Rows::of(kernel, id, sizes).map(|rows| rows.shuffled(&mut rng));
         let dtype = param.dtype;
-        let mut draw = || -> f64 {
+        let mut draw = || -> u64 {
+            if let Some(rows) = &mut rows {
+                return dtype.encode_integer(i128::from(rows.draw(&mut rng)));
+            }
+            if read && !indexes && dtype.is_wide_integer() {
+                // Half of them small, so that sums of them are seen to be right, and half of the whole range.
+                let bits = rng.random::<u64>();
+                return if bits & 1 == 0 { bits } else { dtype.encode_integer(i128::from(bits >> 44)) };
+            }
             let x = match (read, dtype.range()) {
                 (false, None) => f64::NAN,
                 (false, Some(_)) => 85.0,
+                (true, _) if counts => 0.0,
                 (true, _) if indexes => f64::from(rng.random_range(-2..8)),
                 (true, None) if dtype == DType::Bool => f64::from(rng.random_range(0..2)),
                 (true, None) => rng.random_range(-1.0..1.0),
                 (true, Some((low, high))) => {
-                    rng.random_range(low.max(-1_000_000)..=high.min(1_000_000)) as f64
+                    rng.random_range(low.max(-1_000_000) as i64..=high.min(1_000_000) as i64) as f64
                 }
             };
-            dtype.decode(dtype.encode(x))
+            dtype.encode(x)
         };
-        let drawn: Vec<f64> = (0..tensor.len).map(|_| draw()).collect();
+        let drawn = Elements::of_bits(dtype, (0..tensor.len).map(|_| draw()));
         let values = match options.inputs.get(&param.name) {
             None => drawn,
             Some(input) => {
@@ -255,9 +272,97 @@ pub(crate) fn arguments(
                     .map_err(|error| CheckError::Input { name: param.name.clone(), error })?
             }
         };
-        arguments.push(Argument::Tensor(values));
+        arguments.push(Argument::tensor(values));
     }
     Ok(arguments)
+}
+
+/// The use of a tensor parameter whose elements, as they are, index a mode of a view or of a shared tensor.
+struct Rows {
+    /// The extent of the mode, the least of several.
+    extent: i64,
+    /// True if a row may be named once only: what is written there does not combine.
+    once: bool,
+    /// Rows that are left to be named.
+    left: Vec<i64>,
+}
+
+impl Rows {
+    /// Indices beyond either end of the mode that are drawn, too.
+    const BEYOND: i64 = 2;
+    /// Rows that are told apart, at most.
+    const MOST: i64 = 1 << 20;
+
+    fn of(kernel: &Kernel, param: ParamId, sizes: &BTreeMap<String, i64>) -> Option<Rows> {
+        let v = &kernel.verified;
+        v.program().param(param).dtype.range()?;
+        let mut holders: BTreeSet<TensorId> = BTreeSet::new();
+        let mut rows: Option<Rows> = None;
+        // In the order of the text: what holds elements of the parameter is defined before it indexes.
+        v.visit(&mut |stmt, _| {
+            let held = |id: &TensorId| holders.contains(id);
+            match &stmt.kind {
+                StmtKind::Copy { src, dst, .. } => {
+                    let view = matches!(&v.program().tensor(src.tensor).kind, TensorKind::View { param: of, .. } if *of == param);
+                    if view || held(&src.tensor) {
+                        holders.insert(dst.tensor);
+                    }
+                }
+                StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } | StmtKind::Shape { dst, src, .. }
+                    if held(src) =>
+                {
+                    holders.insert(*dst);
+                }
+                _ => {}
+            }
+            for (used, r) in stmt.kind.references() {
+                let Some(tile) = v.tile(r).indexed.filter(|tile| holders.contains(&tile.by)) else { continue };
+                let Some(extent) = value_of(v, &tile.extent, sizes) else { continue };
+                let once = used.writes() && !stmt.kind.reads_its_destination();
+                rows = Some(match rows.take() {
+                    Some(rows) => Rows { extent: rows.extent.min(extent), once: rows.once || once, ..rows },
+                    None => Rows { extent, once, left: Vec::new() },
+                });
+            }
+        });
+        rows
+    }
+
+    /// The rows that may be named once, in any order.
+    fn shuffled(mut self, rng: &mut impl Rng) -> Rows {
+        if self.once {
+            let end = self.extent.min(Rows::MOST) + Rows::BEYOND;
+            self.left = (-Rows::BEYOND..end).collect();
+            for i in (1..self.left.len()).rev() {
+                self.left.swap(i, rng.random_range(0..=i));
+            }
+        }
+        self
+    }
+
+    /// The next index; −1, which names no row, where all are taken.
+    fn draw(&mut self, rng: &mut impl Rng) -> i64 {
+        if self.once {
+            self.left.pop().unwrap_or(-1)
+        } else {
+            rng.random_range(-Rows::BEYOND..self.extent + Rows::BEYOND)
+        }
+    }
+}
+
+/// The value of an expression over sizes.
+fn value_of(v: &Verified, expr: &Expr, sizes: &BTreeMap<String, i64>) -> Option<i64> {
+    struct At<'a>(&'a Verified, &'a BTreeMap<String, i64>);
+    impl Scope for At<'_> {
+        fn symbol(&self, id: SymbolId) -> Option<i64> {
+            self.1.get(&self.0.program().symbol(id).name).copied()
+        }
+
+        fn block(&self, _: Axis) -> Option<i64> {
+            None
+        }
+    }
+    expr.eval(&At(v, sizes))
 }
 
 /// Refuses inputs for what no kernel of these reads.
@@ -310,7 +415,9 @@ mod tests {
     fn drawn(text: &str, dtype: DType, shape: &[i64], strides: &[i64]) -> Result<Vec<f64>, InputError> {
         let len = 1 + shape.iter().zip(strides).map(|(n, d)| (n - 1) * d).sum::<i64>() as usize;
         let tensor = Tensor { dtype, shape: shape.to_vec(), strides: strides.to_vec(), len };
-        Input::parse(text)?.elements(&tensor, &mut ChaCha8Rng::seed_from_u64(0), vec![9.0; len])
+        let rest = Elements::from(vec![9.0; len]);
+        let drawn = Input::parse(text)?.elements(&tensor, &mut ChaCha8Rng::seed_from_u64(0), rest)?;
+        Ok(drawn.floats())
     }
 
     #[test]
@@ -347,11 +454,12 @@ mod tests {
             name: "x",
             dtype: DType::F32,
             shape: &[2, 2],
-            values: &[1.0, 2.0, 3.0, 4.0],
+            values: &Elements::from(vec![1.0, 2.0, 3.0, 4.0]),
         };
         Array::write(&path, &[array]).unwrap();
         let input = Input::parse(&path.display().to_string()).unwrap();
         let mut rng = ChaCha8Rng::seed_from_u64(0);
-        assert_eq!(input.elements(&tensor, &mut rng, vec![9.0; 5]).unwrap(), [1.0, 2.0, 9.0, 3.0, 4.0]);
+        let memory = input.elements(&tensor, &mut rng, vec![9.0; 5].into()).unwrap();
+        assert_eq!(memory.floats(), [1.0, 2.0, 9.0, 3.0, 4.0]);
     }
 }

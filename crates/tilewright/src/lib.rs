@@ -82,8 +82,11 @@
 pub mod arrays;
 pub mod candidates;
 pub mod check;
+mod coordinate;
+pub mod findings;
 pub mod input;
 pub mod mutate;
+pub mod printed;
 pub mod sequence;
 
 pub use tilewright_compiler as compiler;
@@ -109,7 +112,7 @@ pub mod prelude {
     };
     pub use tilewright_runtime::{Arg, Device, DeviceChoice, LaunchReport, Sizes, Tensor, open};
     pub use tilewright_tile::dsl::{
-        KernelBuilder, block_x, block_y, block_z, float, index, nested, steps, tile, where_,
+        KernelBuilder, asm, block_x, block_y, block_z, float, index, nested, steps, tile, where_,
     };
     pub use tilewright_tile::{Constants, Diagnostics, Program, parse};
 }

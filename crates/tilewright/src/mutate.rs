@@ -11,6 +11,7 @@
 mod author;
 mod flow;
 mod reasons;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -340,7 +341,9 @@ fn synchronisation(op: &Op) -> Option<String> {
         Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependentsLaunch) => None,
         Op::Sync(SyncOp::ClusterBarrier) => Some("barrier.cluster".to_string()),
         Op::Sync(sync) => Some(sync.spelling()),
+        Op::BarrierSync { .. } => Some("bar.sync of a warpgroup".to_string()),
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),
+        Op::Await { .. } => Some("ld.acquire".to_string()),
         _ => None,
     }
 }
@@ -377,6 +380,11 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
                 }
             }
         }
+        Op::BarrierSync { id, threads } => {
+            let fewer = threads.saturating_sub(32);
+            let what = format!("bar.sync of a warpgroup, {threads} to {fewer} threads");
+            all.push((Kind::Weaken, what, Edit::Replace(Op::BarrierSync { id: *id, threads: fewer })));
+        }
         Op::Mbarrier { op, address, operand } => {
             let minus = |n: u32| u64::from(n.wrapping_neg());
             let changes: &[(&str, ScalarOp, u64)] = match op {
@@ -403,6 +411,10 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
                 let weaker = Op::Mbarrier { op: weaker, address: *address, operand: *operand };
                 all.push((Kind::Weaken, what, Edit::Replace(weaker)));
             }
+        }
+        Op::Atomic { .. } => {
+            let weaker = words::weaker(op).into_iter();
+            all.extend(weaker.map(|(what, op)| (Kind::Weaken, what, Edit::Replace(op))));
         }
         Op::WriteReg { dst, .. } => {
             // Fragments have the names of tensors, in which there is no dot.
@@ -639,6 +651,9 @@ fn weaker(op: SyncOp) -> Vec<SyncOp> {
         SyncOp::BulkWaitRead(n) => vec![SyncOp::BulkWaitRead(n + 1)],
         SyncOp::NamedBarrier { id, threads } => {
             vec![SyncOp::NamedBarrier { id, threads: threads.saturating_sub(32) }]
+        }
+        SyncOp::BarrierArrive { id, threads } => {
+            vec![SyncOp::BarrierArrive { id, threads: threads.saturating_sub(32) }]
         }
         SyncOp::ClusterBarrier => vec![SyncOp::Barrier],
         SyncOp::Barrier => vec![SyncOp::WarpBarrier],

@@ -4,11 +4,13 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use tilewright_compiler::Kernel;
+use tilewright_machine::Elements;
 use tilewright_runtime::{Bindings, CudaDevice, Device, LaunchOptions, SimDevice, Sizes, Tensor, sizes_of};
 use tilewright_tile::interpret::Argument;
 use tilewright_tile::{ParamId, ParamKind};
 
 use crate::check::{CheckError, CheckOptions, Outcome, adds, check};
+use crate::findings::findings;
 use crate::input::{Input, arguments};
 
 /// State of the buffers that kernels leave one after another.
@@ -64,8 +66,8 @@ pub fn check_in_order(
 /// Contents of buffers by name: at first, and as they are now.
 #[derive(Default)]
 struct Buffers {
-    first: BTreeMap<String, Vec<f64>>,
-    now: BTreeMap<String, Vec<f64>>,
+    first: BTreeMap<String, Elements>,
+    now: BTreeMap<String, Elements>,
 }
 
 /// Names of a kernel's tensors, with their numbers.
@@ -82,34 +84,33 @@ impl Buffers {
         // As long as the kernel spans, with what it draws where nothing is known.
         let drawn = arguments(kernel, &crate::check::sizes(kernel, &given), &given)?;
         for (id, name) in tensors(kernel) {
-            let (Some(known), Some(Argument::Tensor(drawn))) = (self.now.get(name), drawn.get(id.0 as usize))
-            else {
-                continue;
-            };
-            let mut memory = drawn.clone();
-            memory.iter_mut().zip(known).for_each(|(slot, x)| *slot = *x);
+            let drawn = drawn.get(id.0 as usize).and_then(Argument::elements);
+            let (Some(known), Some(mut memory)) = (self.now.get(name), drawn) else { continue };
+            (0..known.len()).for_each(|at| memory.put(at, known, at));
             given.inputs.insert(name.to_string(), Input::Memory(memory));
         }
         Ok(given)
     }
 
     /// Keeps `values` as what a buffer holds, and what it held before behind them.
-    fn keep(buffers: &mut BTreeMap<String, Vec<f64>>, name: &str, values: &[f64]) {
-        let known = buffers.entry(name.to_string()).or_default();
-        let behind = known.get(values.len()..).unwrap_or_default().to_vec();
-        *known = [values, &behind].concat();
+    fn keep(buffers: &mut BTreeMap<String, Elements>, name: &str, values: &Elements) {
+        let mut kept = values.clone();
+        if let Some(known) = buffers.get(name) {
+            kept.extend_from(known, values.len());
+        }
+        buffers.insert(name.to_string(), kept);
     }
 
     fn note_inputs(&mut self, kernel: &Kernel, given: &CheckOptions) -> Result<(), CheckError> {
         let drawn = arguments(kernel, &crate::check::sizes(kernel, given), given)?;
         for (id, name) in tensors(kernel) {
-            if let Some(Argument::Tensor(values)) = drawn.get(id.0 as usize) {
-                let known = self.first.get(name).map_or(0, Vec::len);
+            if let Some(values) = drawn.get(id.0 as usize).and_then(Argument::elements) {
+                let known = self.first.get(name).map_or(0, Elements::len);
                 if values.len() > known {
-                    let first = self.first.entry(name.to_string()).or_default();
-                    first.extend_from_slice(&values[known..]);
+                    let none = || Elements::none(kernel.program().param(id).dtype);
+                    self.first.entry(name.to_string()).or_insert_with(none).extend_from(&values, known);
                 }
-                Buffers::keep(&mut self.now, name, values);
+                Buffers::keep(&mut self.now, name, &values);
             }
         }
         Ok(())
@@ -137,14 +138,15 @@ impl Buffers {
                 if bound.contains_key(name) {
                     continue;
                 }
-                let values = self.first.get(name).map_or(&[][..], Vec::as_slice);
-                let tensor = Tensor::from_f64(device, kernel.program().param(id).dtype, values)?;
+                let dtype = kernel.program().param(id).dtype;
+                let none = Elements::none(dtype);
+                let tensor = Tensor::from_elements(device, dtype, self.first.get(name).unwrap_or(&none))?;
                 bindings.set(name, tensor.buffer());
                 bound.insert(name, tensor);
             }
         }
         for (name, value) in &options.scalars {
-            bindings.set_scalar(name, *value as f32);
+            bindings.set_number(name, *value);
         }
         let overlaps = LaunchOptions { dependent: true };
         let sizes: Vec<Sizes> = kernels.iter().map(|kernel| sizes_of(kernel, &options.sizes)).collect();
@@ -157,9 +159,10 @@ impl Buffers {
                 sequence.push(kernel, sizes, &bindings.args(kernel)?, overlaps)?;
             }
             for (kernel, report) in kernels.iter().zip(sequence.run()?) {
-                let said = report.problems().into_iter();
-                wrong.extend(said.map(|problem| {
-                    format!("`{}` after the kernels before: {problem}", kernel.program().name)
+                let sizes = sizes_of(kernel, &options.sizes);
+                let found = report.sim().map(|r| findings(kernel, &sizes, &r.findings(), options.detail));
+                wrong.extend(found.into_iter().flatten().map(|finding| {
+                    format!("`{}` after the kernels before: {finding}", kernel.program().name)
                 }));
             }
         } else if let Some(gpu) = any.downcast_ref::<CudaDevice>() {
@@ -174,10 +177,10 @@ impl Buffers {
         // What is added in an order that is open is another sum each time.
         if !kernels.iter().any(|kernel| adds(kernel)) {
             for (name, tensor) in bound {
-                let now = tensor.read(device)?;
-                let known = self.now.get(name).map_or(&[][..], Vec::as_slice);
-                let differs = |(x, y): &(&f64, &f64)| x != y && !(x.is_nan() && y.is_nan());
-                let count = now.iter().zip(known).filter(differs).count();
+                let now = tensor.elements(device)?;
+                let Some(known) = self.now.get(name) else { continue };
+                let both = 0..now.len().min(known.len());
+                let count = both.filter(|at| !now.same(known, *at)).count();
                 if count > 0 {
                     wrong.push(format!(
                         "{count} elements of `{name}` differ where launches may begin before the one before has ended"

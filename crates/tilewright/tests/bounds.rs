@@ -49,6 +49,22 @@ const GEMM: &str = "
     }";
 
 #[test]
+fn a_meaning_that_is_not_that_of_the_instructions_is_found() {
+    let source = "
+    kernel k(x: f32[64], y: f32[64]) grid(1) threads(64) {
+        gx = global_view(x, (64) : (e0))
+        gy = global_view(y, (64) : (e0))
+        r = register_tensor(f32, [64])
+        copy(gx, r)
+        r = asm(\"{ .reg .b32 t; mul.rn.f32 t, $1, $1; add.rn.f32 $0, t, $2; }\", r, float(2), means = r * r + 2.0, within = 1e-6)
+        copy(r, gy)
+    }";
+    judge(source, "add.rn", "sub.rn", 0.99);
+    // Off by more than it says: 2⁻¹⁵.
+    judge(source, "add.rn.f32 $0, t, $2;", "add.rn.f32 t, t, $2; mul.rn.f32 $0, t, 0f3F800100;", 0.9);
+}
+
+#[test]
 fn a_product_with_a_mistake_is_wrong() {
     let gemm = GEMM;
     // A step of k too few, the last step twice, one term too few.
@@ -161,6 +177,9 @@ fn the_language_page_has_the_bounds_of_the_functions() {
         let row = format!("| `{}(x)` | {bound} |", op.name())
             .replace(" |y|", " \\|y\\|")
             .replace(" |x y|", " \\|x y\\|");
+        assert!(page.contains(&row), "{row} is not in docs/tile-language.md");
+        let bound = op.double_error().expect("a function in f64 has a bound, too");
+        let row = format!("| `{}(x)` of `f64` | {bound} |", op.name()).replace(" |y|", " \\|y\\|");
         assert!(page.contains(&row), "{row} is not in docs/tile-language.md");
     }
 }

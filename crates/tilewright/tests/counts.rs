@@ -10,7 +10,7 @@ fn counted(source: &str, sizes: &[(&str, i64)], arch: Arch, blocks: u64, (repeat
     let sizes = sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
     let outcome =
         check(&kernel, device.as_ref(), &CheckOptions { sizes, ..CheckOptions::default() }).unwrap();
-    assert!(outcome.is_right(), "{:?}", outcome.problems);
+    assert!(outcome.is_right(), "{:?}", outcome.findings);
     let simulated = outcome.report.sim().unwrap();
     let mut compared = 0;
     for note in kernel.explanation.statements.iter().filter(|note| note.wavefronts > 0) {

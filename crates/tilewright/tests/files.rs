@@ -6,12 +6,15 @@
 //! - `// warned: NAME=VALUE …` — compile and interpret for these values: for programs that are wrong, so that the simulator need not agree.
 //! - `// warning: CODE at LINE:COLUMN: MESSAGE` — the case (`run` or `warned`) before it must give this warning. A case gives all its
 //!   warnings and no others.
+//! - `// lint: CODE at LINE:COLUMN: MESSAGE` — a file under `tests/lint`: the lints of its kernels are these and no others; `none` where
+//!   there are none.
 //! - `// conflicts: N` — a bound on the bank conflicts of the cases after it.
-//! - `// snapshot: tile|layouts|core|simt|ptx` — the form must equal the file beside it with that extension; `core` is the core
-//!   program after each of its passes.
-//! - `// problem: TEXT` — the simulator must find something wrong with the kernel, at its default sizes, and say this text.
-//! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text; of one whose roles wait for ever also
-//!   `at LINE:COLUMN, …`, the statements that wait.
+//! - `// snapshot: tile|layouts|core|simt|ptx|output` — the form must equal the file beside it with that extension; `core` is the core
+//!   program after each of its passes, `output` what it prints at its default sizes, by the interpreter and by the simulator.
+//! - `// finding: CODE at LINE:COLUMN, …: MESSAGE [help: …]` — a launch on the simulator, at its default sizes, must find this, at these
+//!   statements. A file gives all findings and no others.
+//! - `// refused: TEXT` — the interpreter must refuse the kernel, at its default sizes, and say this text, which may begin with `CODE at LINE:COLUMN: `;
+//!   or `at LINE:COLUMN, …`, the places of all statements that the message is about.
 //! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
 //!
 //! Files `*.core` hold core programs: `files/core.rs` says what they ask for.
@@ -26,14 +29,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use libtest_mimic::{Arguments, Failed, Trial};
-use tilewright::check::{CheckError, CheckOptions, core_difference, interpreted, problems, watched};
+use tilewright::check::{CheckOptions, check, core_difference, findings_of, interpreted, watched};
 use tilewright::compiler::{Dump, Kernel, Options, arch_named, compile, dumps, multiple_of};
+use tilewright::findings::refusal;
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::sequence::check_in_order;
 use tilewright::tile::{
     Code, Constants, Diagnostic, Diagnostics, Misread, Module, ParamKind, Program, Sources, StmtKind,
-    least_architecture, needs, parse_module, read_beside, verify,
+    least_architecture, lint, needs, parse_module, read_beside, verify,
 };
 
 #[path = "files/core.rs"]
@@ -218,6 +222,30 @@ fn error_test(path: &Path) -> Result<(), Failed> {
     Err(format!("expected {expected}\n     got {actual}").into())
 }
 
+/// The lints of a text's kernels.
+fn lints_of(path: &Path, source: &str) -> Result<Vec<String>, Failed> {
+    let Module { programs, sources } = read_module(path, source)?;
+    let mut found = Vec::new();
+    for program in &programs {
+        let verified = verify(program, &Constants::new()).map_err(|d| describe(&sources, &d))?;
+        found.extend(lint(&verified, &BTreeMap::new()).iter().map(|d| describe_one(&sources, d)));
+    }
+    Ok(if found.is_empty() { vec!["none".to_string()] } else { found })
+}
+
+fn lint_test(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let expected: Vec<&str> = header(&source, "lint").collect();
+    let found = lints_of(path, &source)?;
+    if found == expected {
+        return Ok(());
+    }
+    if bless() {
+        return bless_list(path, &source, "lint", &found, lints_of);
+    }
+    Err(format!("expected {expected:#?}\n     got {found:#?}").into())
+}
+
 fn write_ptx(name: &str, kernel: &Kernel) -> Result<(), Failed> {
     if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
         fs::create_dir_all(&folder)?;
@@ -247,7 +275,7 @@ fn agreeing(program: &Program, name: &str, values: &Values) -> Result<(Kernel, C
         .params
         .iter()
         .filter(|p| matches!(p.kind, ParamKind::Scalar { .. }))
-        .filter_map(|p| values.numbers.get(&p.name).map(|v| (p.name.clone(), *v)))
+        .filter_map(|p| values.numbers.get(&p.name).map(|v| (p.name.clone(), (*v).into())))
         .collect();
     let options =
         CheckOptions { sizes: values.sizes(program), scalars, seed: values.seed, ..Default::default() };
@@ -295,7 +323,7 @@ fn run_case(
     let kernels: Vec<&Kernel> = kernels.iter().collect();
     let ran = check_in_order(&kernels, &device, &options.unwrap_or_default()).map_err(|e| e.to_string())?;
     if !ran.is_right() {
-        let wrong = ran.outcomes.iter().map(|o| format!("{:?}\n{:?}\n", o.comparisons, o.problems));
+        let wrong = ran.outcomes.iter().map(|o| format!("{:?}\n{:?}\n", o.comparisons, o.findings));
         return Err(format!("{}{:?}", wrong.collect::<String>(), ran.together).into());
     }
     if ran.outcomes.iter().any(|outcome| outcome.comparisons.is_empty()) {
@@ -366,6 +394,13 @@ fn snapshot(path: &Path, form: &str) -> Result<(), Failed> {
             let dumps = dumps.map_err(|d| describe(&program.sources, &d))?;
             dumps.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         }
+        "output" => {
+            let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
+            let device = SimDevice::new(tilewright::sim::Config::default());
+            let printed = check(&kernel, &device, &options).map_err(|e| e.to_string())?.printed;
+            let records: String = printed.records.iter().map(|record| format!("{record}\n")).collect();
+            format!("{records}{} left out\n", printed.left_out)
+        }
         other => return Err(format!("there is no form `{other}`").into()),
     };
     let beside = path.with_extension(form);
@@ -395,30 +430,74 @@ fn says(path: &Path, text: &str) -> Result<(), Failed> {
     if report.contains(text) { Ok(()) } else { Err(format!("`{text}` is not in\n{report}").into()) }
 }
 
-/// A kernel that compiles and is wrong: what the simulator (`problem`) or the interpreter (`refused`) says about it.
-fn wrong(path: &Path, by: &str, text: &str) -> Result<(), Failed> {
+/// A kernel that compiles and is wrong: what the interpreter says about it.
+fn refused(path: &Path, text: &str) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
-    let values = Values::parse(header(&source, "options").next().unwrap_or(""))?;
-    let program = read_program(path, &source)?;
-    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
-    let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
-    let said = if by == "problem" {
-        let device = SimDevice::new(tilewright::sim::Config::default());
-        // A launch that does not end, or fails otherwise, says why.
-        problems(&kernel, &device, &options).unwrap_or_else(|e| vec![e.to_string()])
-    } else {
-        let error = interpreted(&kernel, &options).err();
-        let places = error.as_ref().and_then(|error| match error {
-            CheckError::Interpret(error) => Some(places(&program.sources, &error.diagnostic()?)),
-            _ => None,
-        });
-        error.map(|error| error.to_string()).into_iter().chain(places).collect()
-    };
+    let (program, kernel, options) = wrong_kernel(path, &source)?;
+    let diagnostic = interpreted(&kernel, &options).err().map(|error| error.diagnostic(&program));
+    let sources = &program.sources;
+    let said: Vec<String> =
+        diagnostic.iter().flat_map(|d| [describe_one(sources, d), places(sources, d)]).collect();
     if said.iter().any(|s| s.contains(text)) {
         Ok(())
     } else {
         Err(format!("`{text}` is not in {said:?}").into())
     }
+}
+
+/// A kernel that compiles, at its default sizes.
+fn wrong_kernel(path: &Path, source: &str) -> Result<(Program, Kernel, CheckOptions), Failed> {
+    let values = Values::parse(header(source, "options").next().unwrap_or(""))?;
+    let program = read_program(path, source)?;
+    let kernel = values.compile(&program).map_err(|d| describe(&program.sources, &d))?;
+    let options = CheckOptions { sizes: values.sizes(&program), ..Default::default() };
+    Ok((program, kernel, options))
+}
+
+/// Findings of the simulator in a kernel.
+fn all_findings(path: &Path, source: &str) -> Result<Vec<String>, Failed> {
+    let (program, kernel, options) = wrong_kernel(path, source)?;
+    let device = SimDevice::new(tilewright::sim::Config::default());
+    let found = findings_of(&kernel, &device, &options)
+        .unwrap_or_else(|error| refusal(&kernel, &options.sizes, &error, options.detail));
+    let sources = &program.sources;
+    let line = |d: &Diagnostic| {
+        let help = d.help.as_ref().map_or(String::new(), |help| format!(" [help: {help}]"));
+        format!("{} {}: {}{help}", d.code, places(sources, d), d.message)
+    };
+    Ok(found.iter().map(line).collect())
+}
+
+fn finding_test(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let expected: Vec<&str> = header(&source, "finding").collect();
+    let found = all_findings(path, &source)?;
+    if found == expected {
+        return Ok(());
+    }
+    if bless() && !found.is_empty() {
+        return bless_list(path, &source, "finding", &found, all_findings);
+    }
+    Err(format!("expected {expected:#?}\n     got {found:#?}").into())
+}
+
+/// Writes what was found into the header of a file: as many lines as there are findings, of which these name positions behind them.
+fn bless_list(
+    path: &Path,
+    source: &str,
+    name: &str,
+    found: &[String],
+    again: impl Fn(&Path, &str) -> Result<Vec<String>, Failed>,
+) -> Result<(), Failed> {
+    let prefix = format!("// {name}:");
+    let with = |lines: &[String]| -> String {
+        let header = lines.iter().map(|line| format!("{prefix} {line}\n"));
+        let rest = source.lines().filter(|line| !line.starts_with(&prefix)).map(|line| format!("{line}\n"));
+        header.chain(rest).collect()
+    };
+    let placed = again(path, &with(found))?;
+    fs::write(path, with(&placed))?;
+    Ok(())
 }
 
 /// The places that a message is about: `at 12:9, 20:9`.
@@ -540,6 +619,10 @@ fn main() {
     let root = root();
     let stem = |path: &Path| path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
     for path in [found(&root.join("tests"), "tile"), found(&root.join("docs/tutorial"), "tile")].concat() {
+        // Mistakes as users make them, which ask for no message in particular (tests/mistakes/README.md).
+        if path.starts_with(root.join("tests/mistakes")) {
+            continue;
+        }
         let Ok(bytes) = fs::read(&path) else { continue };
         let source = String::from_utf8_lossy(&bytes).into_owned();
         let name = stem(&path);
@@ -548,6 +631,12 @@ fn main() {
                 let path = path.clone();
                 move || error_test(&path)
             }));
+            continue;
+        }
+        if path.starts_with(root.join("tests/lint")) {
+            let same = path.clone();
+            trials.push(Trial::test(format!("lint::{name}"), move || lint_test(&path)));
+            trials.push(Trial::test(format!("round_trip::{name}"), move || round_trip(&same)));
             continue;
         }
         let mut conflicts = None;
@@ -581,12 +670,15 @@ fn main() {
             let (path, form) = (path.clone(), form.to_string());
             trials.push(Trial::test(format!("snapshot::{name}::{form}"), move || snapshot(&path, &form)));
         }
-        for by in ["problem", "refused"] {
-            for text in header(&source, by) {
-                asked += 1;
-                let (path, text) = (path.clone(), text.to_string());
-                trials.push(Trial::test(format!("{by}::{name}::{text}"), move || wrong(&path, by, &text)));
-            }
+        for text in header(&source, "refused") {
+            asked += 1;
+            let (path, text) = (path.clone(), text.to_string());
+            trials.push(Trial::test(format!("refused::{name}::{text}"), move || refused(&path, &text)));
+        }
+        if header(&source, "finding").next().is_some() {
+            asked += 1;
+            let path = path.clone();
+            trials.push(Trial::test(format!("finding::{name}"), move || finding_test(&path)));
         }
         for text in header(&source, "says") {
             asked += 1;

@@ -258,7 +258,7 @@ fn run(cases: Vec<Case>) {
                 Ok(outcome) => {
                     wrong.push(format!(
                         "{} seed {seed}: {:?} {:?}",
-                        case.name, outcome.comparisons, outcome.problems
+                        case.name, outcome.comparisons, outcome.findings
                     ));
                 }
                 Err(e) => wrong.push(format!("{} seed {seed}: {e}", case.name)),

@@ -26,7 +26,7 @@ fn right(source: &str, arch: Arch) -> Explanation {
         .unwrap_or_else(|e| panic!("{e:?}\n{source}"));
     let device = open(DeviceChoice::Sim).unwrap();
     let outcome = check(&kernel, device.as_ref(), &CheckOptions::default()).unwrap();
-    assert!(outcome.is_right(), "{:?}\n{source}", outcome.problems);
+    assert!(outcome.is_right(), "{:?}\n{source}", outcome.findings);
     kernel.explanation
 }
 

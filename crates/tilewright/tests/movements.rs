@@ -102,7 +102,7 @@ proptest! {
             32 << warps, views(dtype, rows, columns), a.0, b.0
         );
         let Some((kernel, outcome)) = outcome(&source, arch, seed) else { return Ok(()) };
-        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.problems);
+        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.findings);
         let simulated = outcome.report.sim().unwrap();
         for note in kernel.explanation.statements.iter().filter(|note| note.wavefronts > 0 && note.text.contains("rearrange")) {
             let here: Vec<_> = simulated.traffic.iter().filter(|t| t.origin == note.text).collect();
@@ -146,7 +146,7 @@ proptest! {
             32 << warps
         );
         let Some((_, outcome)) = outcome(&source, arch, seed) else { return Ok(()) };
-        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.problems);
+        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.findings);
     }
 
     #[test]
@@ -173,6 +173,6 @@ proptest! {
             pair(m, n), pair(m, k), 32 << warps, layout(pinned.0, &a.0), layout(pinned.1, &b.0), i32::from(!first)
         );
         let Some((_, outcome)) = outcome(&source, arch, seed) else { return Ok(()) };
-        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.problems);
+        prop_assert!(outcome.is_right(), "{:?}\n{source}", outcome.findings);
     }
 }

@@ -116,8 +116,8 @@ fn roles_of_warpgroups() {
 fn clusters() {
     let sums = file(include_str!("../../../tests/run/cluster_sums.tile"));
     let equivalent = [
-        ("weaken mbarrier.wait.cluster to mbarrier.wait in `cluster_sum(rc)` #1", READS),
-        ("weaken mbarrier.arrive.cluster to mbarrier.arrive.peer in `cluster_sum(rc)` #2", READS),
+        ("weaken mbarrier.wait.cluster to mbarrier.wait in `cluster_reduce(rc, sum)` #1", READS),
+        ("weaken mbarrier.arrive.cluster to mbarrier.arrive.peer in `cluster_reduce(rc, sum)` #2", READS),
     ];
     let given = [("BN", 32), ("BK", 32)];
     judge(&sums, Arch::SM_90A, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);

@@ -91,7 +91,7 @@ fn what_needs_only_its_features_compiles_and_runs() {
     for seed in [0, 1, 2] {
         let device = SimDevice::new(tilewright::sim::Config { seed, ..Default::default() });
         let outcome = check(&kernel, &device, &CheckOptions { seed, ..CheckOptions::default() }).unwrap();
-        assert!(outcome.is_right(), "{:?} {:?}", outcome.comparisons, outcome.problems);
+        assert!(outcome.is_right(), "{:?} {:?}", outcome.comparisons, outcome.findings);
     }
 }
 

@@ -36,7 +36,7 @@ fn holds(source: &str, arch: Arch, sizes: &[(&str, i64)], seed: u64) -> Result<b
     };
     let outcome =
         check(&kernel, &device, &options).map_err(|e| TestCaseError::fail(format!("{e}\n{source}")))?;
-    prop_assert!(outcome.is_right(), "{:?}\n{:?}\n{}", outcome.comparisons, outcome.problems, source);
+    prop_assert!(outcome.is_right(), "{:?}\n{:?}\n{}", outcome.comparisons, outcome.findings, source);
     Ok(true)
 }
 
@@ -194,7 +194,7 @@ fn all_candidates_hold(
             "candidate {}: {:?}\n{:?}\n{}",
             number,
             outcome.comparisons,
-            outcome.problems,
+            outcome.findings,
             source
         );
     }

@@ -117,6 +117,7 @@ impl<'a> GpuMeasurer<'a> {
             let mut before = None;
             if self.public.contains(&param.name) {
                 let drawn = match (reads, kernel.verified.elements().contains(&id)) {
+                    _ if kernel.verified.counters().contains(&id) => vec![0; bytes],
                     // Integers of the kernel, such as lengths: small ones, as `tilewright run` draws them.
                     (_, true) => {
                         encode(param.dtype, &(0..elements).map(|i| (i % 8) as f64).collect::<Vec<_>>())

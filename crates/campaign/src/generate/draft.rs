@@ -98,13 +98,15 @@ pub(super) fn columns_layout(threads: i64, m: i64, n: i64) -> String {
 }
 
 /// The integer types.
-const INTEGERS: [&str; 10] = ["i8", "u8", "i32", "u32", "i4", "u4", "i2", "u2", "i1", "u1"];
+const INTEGERS: [&str; 14] =
+    ["i8", "u8", "i32", "u32", "i4", "u4", "i2", "u2", "i1", "u1", "i16", "u16", "i64", "u64"];
 
 /// The bits of an element.
 pub(super) fn bits(dtype: &str) -> i64 {
     match dtype {
+        "f64" | "i64" | "u64" => 64,
         "f32" | "i32" | "u32" => 32,
-        "f16" | "bf16" => 16,
+        "f16" | "bf16" | "i16" | "u16" => 16,
         "e4m3" | "e5m2" | "i8" | "u8" => 8,
         "i4" | "u4" => 4,
         "i2" | "u2" => 2,
@@ -119,10 +121,26 @@ pub(super) fn is_float(dtype: &str) -> bool {
 /// Any type, floats and wide ones more often.
 pub(super) fn dtype(dice: &mut Dice) -> &'static str {
     let common = ["f32", "f16", "f32", "f16", "bf16", "i8", "i32", "u8", "e4m3", "e5m2"];
-    if dice.once_in(8) { dice.pick(&INTEGERS) } else { dice.pick(&common) }
+    match dice.below(16) {
+        0..=1 => dice.pick(&INTEGERS),
+        2..=3 => dice.pick(&["f64", "f64", "i64", "u64", "i16", "u16"]),
+        _ => dice.pick(&common),
+    }
 }
 
-/// An elementwise expression over operands of one float type.
+/// An elementwise expression over operands of a float type: of 16-bit ones perhaps in packed arithmetic, and of `f64` without what is of fewer bits
+/// alone.
+pub(super) fn floats(dice: &mut Dice, operands: &[String], dtype: &str, depth: usize) -> String {
+    let text = expression(dice, operands, depth);
+    match dtype {
+        "f64" => text.replace("fdividef(", "min("),
+        // An expression of literals alone has no type to be computed in.
+        "f16" | "bf16" if dice.once_in(4) => format!("{dtype}x2({} + {text})", operands[0]),
+        _ => text,
+    }
+}
+
+/// An elementwise expression over operands of one float type of at most 32 bits.
 pub(super) fn expression(dice: &mut Dice, operands: &[String], depth: usize) -> String {
     if depth == 0 || dice.once_in(6) {
         return match dice.below(8) {

@@ -5,7 +5,7 @@ use crate::dice::Dice;
 
 /// One role fills stages, two or three read every one of them, each in its own layout.
 pub fn fan_out(dice: &mut Dice) -> Case {
-    let dtype = dice.pick(&["f32", "f16", "bf16", "i32", "u8"]);
+    let dtype = dice.pick(&["f32", "f16", "bf16", "i32", "u8", "f64", "i64", "u16"]);
     let (m, n) = (128, 4 * dice.pick(&[4i64, 8]));
     let (stages, rounds) = (dice.range(1, 3), dice.range(1, 5));
     let readers = dice.range(2, 3);

@@ -1,22 +1,22 @@
 //! One tile through a random sequence of statements: registers, shared memory, global memory, every type.
 
-use super::draft::{Case, Draft, bits, columns_layout, dtype, expression, is_float, rows_layout};
+use super::draft::{Case, Draft, bits, columns_layout, dtype, floats, is_float, rows_layout};
 use crate::dice::Dice;
 
 /// A register tensor of the flow's shape.
 #[derive(Clone)]
-struct Value {
-    name: String,
-    dtype: &'static str,
+pub(super) struct Value {
+    pub(super) name: String,
+    pub(super) dtype: &'static str,
 }
 
-struct Flow<'a> {
-    dice: &'a mut Dice,
-    draft: Draft,
+pub(super) struct Flow<'a> {
+    pub(super) dice: &'a mut Dice,
+    pub(super) draft: Draft,
     arch: &'static str,
-    threads: i64,
-    m: i64,
-    n: i64,
+    pub(super) threads: i64,
+    pub(super) m: i64,
+    pub(super) n: i64,
     /// Rows of the buffers, and its name.
     rows: (String, i64),
     /// Scalar operands.
@@ -88,7 +88,7 @@ impl Flow<'_> {
     }
 
     /// A new register tensor.
-    fn tensor(&mut self, stem: &str, dtype: &str, layout: Option<&str>) -> String {
+    pub(super) fn tensor(&mut self, stem: &str, dtype: &str, layout: Option<&str>) -> String {
         let name = self.draft.name(stem);
         let pinned = layout.map_or(String::new(), |l| format!(", layout = {l}"));
         let shape = self.shape();
@@ -125,14 +125,16 @@ impl Flow<'_> {
         self.load_as(dtype)
     }
 
-    fn load_as(&mut self, dtype: &'static str) -> Value {
+    pub(super) fn load_as(&mut self, dtype: &'static str) -> Value {
         if bits(dtype) >= 8 && self.dice.once_in(8) {
             return self.load_rows(dtype);
         }
         let view = self.view(dtype, None);
         let name = self.tensor("r", dtype, None);
         let outside = match dtype {
-            "f32" | "f16" | "bf16" => self.dice.pick(&["", "", ", outside = 2.5", ", outside = -inf"]),
+            "f64" | "f32" | "f16" | "bf16" => {
+                self.dice.pick(&["", "", ", outside = 2.5", ", outside = -inf"])
+            }
             "e4m3" | "e5m2" => self.dice.pick(&["", "", ", outside = -1.5"]),
             _ if dtype.starts_with('i') => self.dice.pick(&["", "", ", outside = -1"]),
             _ => self.dice.pick(&["", "", ", outside = 1"]),
@@ -167,7 +169,9 @@ impl Flow<'_> {
             self.store_in_bulk(&value, &view);
         } else {
             let how = match value.dtype {
-                "f32" | "i32" => self.dice.pick(&["", "", "", ", add", ", max", ", min"]),
+                "f32" | "i32" | "f64" | "i64" | "u64" => {
+                    self.dice.pick(&["", "", "", ", add", ", max", ", min"])
+                }
                 "f16" | "bf16" => self.dice.pick(&["", "", "", ", add"]),
                 _ => "",
             };
@@ -202,14 +206,14 @@ impl Flow<'_> {
         }
     }
 
-    fn cast(&mut self, value: Value, to: &'static str) -> Value {
+    pub(super) fn cast(&mut self, value: Value, to: &'static str) -> Value {
         let name = self.draft.name("q");
         self.draft.line(format!("{name} = cast({}, {to})", value.name));
         Value { name, dtype: to }
     }
 
     /// The value in a floating-point type.
-    fn float(&mut self, value: Value) -> Value {
+    pub(super) fn float(&mut self, value: Value) -> Value {
         if is_float(value.dtype) {
             return value;
         }
@@ -239,7 +243,7 @@ impl Flow<'_> {
     }
 
     fn step(&mut self, value: Value) -> Value {
-        match self.dice.below(26) {
+        match self.dice.below(29) {
             0..=2 => self.elementwise(value),
             3 => {
                 let to = dtype(self.dice);
@@ -262,6 +266,8 @@ impl Flow<'_> {
             22 => self.branch(value),
             23 => self.repeated(value),
             24 => self.odd_rows(value),
+            25..=26 => self.rows_that_ask(value),
+            27 => self.named_integers(value),
             _ => {
                 let name = self.draft.name("t");
                 self.draft.line(format!("{name} = rearrange({})", value.name));
@@ -271,18 +277,27 @@ impl Flow<'_> {
     }
 
     fn elementwise(&mut self, value: Value) -> Value {
+        if !is_float(value.dtype) && self.dice.once_in(2) {
+            return self.integers(value);
+        }
         let value = self.float(value);
         let mut operands = vec![value.name.clone(), value.name.clone()];
         if self.dice.once_in(2) {
             operands.push(self.load_as(value.dtype).name);
         }
         operands.extend(self.scalars.iter().cloned());
+        if value.dtype == "f64" && self.dice.once_in(3) {
+            let name = self.draft.name("k");
+            let default = self.dice.pick(&["0.1", "-3.5", "1e-30"]);
+            self.draft.params.push(format!("{name}: f64 = {default}"));
+            operands.push(name);
+        }
         if self.dice.once_in(6) {
             operands.push("float(block.x + 1)".to_string());
         }
         let depth = self.dice.range(1, 3) as usize;
         let name = self.draft.name("v");
-        let mut text = expression(self.dice, &operands, depth);
+        let mut text = floats(self.dice, &operands, value.dtype, depth);
         if !text.contains(&value.name) {
             text = format!("{} + {text}", value.name);
         }
@@ -420,7 +435,7 @@ impl Flow<'_> {
 
     fn reduce(&mut self, value: Value) -> Value {
         let value =
-            if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
+            if bits(value.dtype) < 32 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
         let op = self.dice.pick(&["sum", "sum", "max", "min", "product"]);
         let axis = self.dice.below(2);
         if is_float(value.dtype) && bits(value.dtype) >= 16 && self.dice.once_in(2) {
@@ -441,9 +456,13 @@ impl Flow<'_> {
     /// A scan of any operation and direction, or a recurrence with factors that do not grow.
     fn scan(&mut self, value: Value) -> Value {
         let value =
-            if bits(value.dtype) <= 8 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
+            if bits(value.dtype) < 32 && !is_float(value.dtype) { self.cast(value, "i32") } else { value };
         let (axis, reverse) = (self.dice.below(2), self.dice.pick(&["", ", reverse"]));
         let name = self.draft.name("c");
+        if matches!(value.dtype, "f32" | "f16" | "bf16" | "i32" | "u32") && self.dice.once_in(3) {
+            self.combine(&name, &value, axis, reverse);
+            return Value { name, dtype: value.dtype };
+        }
         if is_float(value.dtype) && self.dice.once_in(2) {
             let factors = self.draft.name("f");
             self.draft.line(format!("{factors} = tanh({})", value.name));
@@ -461,6 +480,29 @@ impl Flow<'_> {
             self.draft.line(format!("{name} = scan({}, {op}, {axis}{reverse})", value.name));
         }
         Value { name, dtype: value.dtype }
+    }
+
+    /// A scan by an associative function, commutative or not, of one tensor or of two.
+    fn combine(&mut self, name: &str, value: &Value, axis: usize, reverse: &str) {
+        let of = &value.name;
+        let alone = ["max(a, b)", "min(b, a)", "where(b > 0, b, a)"];
+        let pairs = [
+            "where(a > c, a, c), where(a > c, b, d)",
+            "max(a, c), max(b, d)",
+            "where(d > 0, c, a), where(d > 0, d, b)",
+        ];
+        if self.dice.once_in(2) {
+            let returned = self.dice.pick(&alone);
+            let by = format!("fn(a, b) {{ return {returned} }}");
+            self.draft.line(format!("{name} = scan({of}, {by}, {axis}{reverse})"));
+            return;
+        }
+        let by = format!("fn(a, b, c, d) {{ return {} }}", self.dice.pick(&pairs));
+        let (other, found, most) = (self.draft.name("t"), self.draft.name("d"), self.draft.name("d"));
+        self.draft.line(format!("{other} = -{of}"));
+        self.draft.line(format!("{name}, {found} = scan(({of}, {other}), {by}, {axis}{reverse})"));
+        self.draft.line(format!("{most}, {found}r = reduce(({found}, {name}), {by}, {axis})"));
+        self.draft.line(format!("{name} = max({name}, min({found}, expand({most}, {axis})))"));
     }
 
     /// The coordinate of the largest or the smallest, and one row of what it was found in.

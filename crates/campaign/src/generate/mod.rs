@@ -8,9 +8,14 @@
 //! A mark is certain because a shared tile is read twice, once in a layout in which each warp holds rows, once in one in
 //! which each warp holds columns: one of an element's two readers is another warp than its writer.
 
+mod atomics;
+mod barriers;
+mod cluster;
+mod control;
 mod draft;
 mod exchange;
 mod flow;
+mod integers;
 mod ring;
 mod roles;
 
@@ -20,13 +25,18 @@ pub use draft::Case;
 
 /// The program of a random choice.
 pub fn generate(dice: &mut Dice) -> Case {
-    match dice.below(18) {
+    match dice.below(20) {
         0..=6 => flow::flow(dice),
         7..=8 => ring::ring(dice),
         9..=12 => roles::product(dice),
         13 => roles::relay(dice),
         14 => exchange::fan_out(dice),
         15 => exchange::exchange(dice),
+        16 => cluster::rows(dice),
+        19 => barriers::any(dice),
+        _ if dice.once_in(3) => atomics::changes(dice),
+        _ if dice.once_in(4) => atomics::meetings(dice),
+        _ if dice.once_in(4) => atomics::flags(dice),
         _ => roles::tiles_through(dice),
     }
 }
@@ -47,7 +57,7 @@ mod tests {
             let verified = verify(&program, &Constants::new());
             assert!(verified.is_ok(), "{}\n{}", verified.expect_err("an error"), case.text);
         }
-        assert_eq!(families.len(), 7, "{families:?}");
+        assert_eq!(families.len(), 14, "{families:?}");
     }
 
     #[test]

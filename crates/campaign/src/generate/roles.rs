@@ -94,11 +94,18 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.line(format!("ab = pipeline({stages}, sa, sb)"));
     let registers = dice.once_in(3);
     let with = |n: i64| if registers { format!(" registers({n})") } else { String::new() };
+    let dealt = persistent && dice.once_in(2);
+    if dealt {
+        draft.params.push("next: i32[1]".to_string());
+    }
     // Blocks that stay do several tiles.
     let counters = |x: &str, y: &str| (x.to_string(), y.to_string());
     let tiles = |draft: &mut Draft, x: &str, y: &str| {
         if persistent {
-            draft.open(format!("for ({x}, {y}) in tiles(ceil_div({rows}, {m}), ceil_div({columns}, {n}))"));
+            let dealt = if dealt { ", dynamic = next" } else { "" };
+            draft.open(format!(
+                "for ({x}, {y}) in tiles(ceil_div({rows}, {m}), ceil_div({columns}, {n}){dealt})"
+            ));
             counters(x, y)
         } else if cluster > 1 {
             counters(&format!("(block.x / {cluster})"), "block.y")
@@ -159,7 +166,7 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line("wait_gemm(0) // needed for rc");
     }
     if sums {
-        draft.line("cluster_sum(rc)");
+        draft.line("cluster_reduce(rc, sum)");
     }
     let mut result = "rc".to_string();
     if is_float(sum) && dice.once_in(2) {

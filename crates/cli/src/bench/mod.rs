@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 use tilewright::lab::CudaRunner;
 use tilewright::lab::cublaslt::{Algorithm, CublasLt, Product};
 use tilewright::lab::measure::{Condition, Contest, Measure, Score};
-use tilewright::runtime::{self, Buffer, CudaDevice, Device, DeviceChoice, RuntimeError};
+use tilewright::runtime::{Buffer, CudaDevice, Device, RuntimeError};
 use tilewright::tune::Target;
 
 use crate::args::{BenchArgs, BenchWhat, GemmBenchArgs, PeerName};
+use crate::device::open_gpu;
 use crate::messages::{Failure, bar, cannot_write, error, print};
 use data::{Elements, Factor, Reference, tolerance};
 use ours::{Operand, Ours, choose};
@@ -87,11 +88,12 @@ fn gemm(args: &GemmBenchArgs) -> Result<ExitCode, Failure> {
     for shape in &all {
         choose(&args.operator, args.dtype.name(), &params, shape, None).map_err(Failure::usage)?;
     }
-    let choice: DeviceChoice = args.device.parse().map_err(Failure::usage)?;
     let failed = |e: RuntimeError| Failure::program(error(e));
-    let opened = runtime::open(choice).map_err(failed)?;
+    let without = "without a GPU, `tilewright run FILE --device sim --profile` estimates the cycles of a program, and `tilewright tune \
+                   gemm_hopper -p m=1024 -p n=1024 -p k=1024 --estimate` ranks the configurations of an operator";
+    let opened = open_gpu(&args.device, "bench", without)?;
     let Some(device) = opened.cuda() else {
-        return Err(Failure::program(error("the simulator has no clock: `bench` needs a GPU")));
+        return Err(Failure::no_device("the simulator has no clock: `bench` needs a GPU", without));
     };
     let library = match args.vs {
         Some(PeerName::Cublaslt) => Some(CublasLt::open(device).map_err(failed)?),

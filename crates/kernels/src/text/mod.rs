@@ -7,6 +7,7 @@
 mod listed;
 mod operator;
 mod references;
+mod rows;
 mod space;
 mod table;
 
@@ -37,8 +38,19 @@ mod tests {
                 for knob in operator.knobs {
                     let mut constants = programs.iter().flat_map(Program::constants);
                     let has = constants.any(|(_, symbol, _)| symbol.name == knob.constant);
-                    assert!(has, "{} {}: {}", operator.name, form.name, knob.constant);
+                    assert_eq!(
+                        has,
+                        operator.has(i, knob),
+                        "{} {}: {}",
+                        operator.name,
+                        form.name,
+                        knob.constant
+                    );
                 }
+            }
+            for knob in operator.knobs {
+                let has = (0..operator.forms.len()).any(|form| operator.has(form, knob));
+                assert!(has, "{}: {}", operator.name, knob.constant);
             }
             assert!(
                 operator.forms[0].limit == Limit::None,
@@ -51,6 +63,26 @@ mod tests {
                 "{}",
                 operator.name
             );
+        }
+    }
+
+    #[test]
+    fn every_operator_is_tested_at_one_and_beside_vectors_and_tiles() {
+        for operator in TEXT_OPERATORS {
+            for size in [1, 17, 1000, 4097] {
+                let has = operator.edges.iter().any(|edge| edge.contains(&size));
+                assert!(has, "{} has no edge with {size}", operator.name);
+            }
+        }
+    }
+
+    #[test]
+    fn spaces_of_large_problems_have_several_points() {
+        for operator in TEXT_OPERATORS {
+            let names = operator.sizes.iter().map(|(name, _)| name.to_string());
+            let sizes: Sizes = names.zip(operator.large.iter().copied()).collect();
+            let space = operator.points(Arch::SM_90A, &sizes, &[]).unwrap();
+            assert!(space.points.len() > 1, "{}: {:?}", operator.name, space.points);
         }
     }
 

@@ -1,8 +1,10 @@
 //! An operator whose program is a text file: its row, its parameters, and the programs and points of its space.
 
+use std::fmt;
+
 use std::collections::{BTreeMap, HashSet};
 
-use tilewright_machine::{Arch, DType, Features};
+use tilewright_machine::{Arch, DType, Features, SyncOp};
 use tilewright_tile::{Expr, Program, SymbolKind, parse};
 
 use super::space;
@@ -34,10 +36,14 @@ pub struct TextOperator {
     pub large: &'static [i64],
     /// Ranges of integer parameters, from 0 to a size: `("ids", "v")`.
     pub indices: &'static [(&'static str, &'static str)],
+    /// Of these, those that name a number once; the others, as many as there are too few numbers, are -1.
+    pub distinct: &'static [&'static str],
     /// Ranges of floating-point parameters that have no meaning elsewhere; of the others it is from -1 to 1.
     pub floats: &'static [(&'static str, f64, f64)],
     /// Tensors of f32 of the tile's size that a thread holds at once.
     pub(crate) live: i64,
+    /// Rows that a block of the form `shared` has in shared memory for each row of the result.
+    pub(crate) staged: i64,
     /// The configurations worth trying for sizes in the order of `sizes`.
     pub(crate) space: fn(&TextOperator, &[i64]) -> Vec<Setting>,
     /// Elements of `dtype` that are read and written, each counted once.
@@ -48,6 +54,10 @@ pub struct TextOperator {
     pub tolerance: fn(&str) -> (f64, f64),
     /// The features that it needs.
     pub needs: Features,
+    /// Types that the parameter `dtype` may be.
+    pub types: &'static [DType],
+    /// True where elements are added to memory in an open order, so that the bits of results differ from run to run.
+    pub open_order: bool,
     /// True where some access moves less than 16 bytes at a time even if all sizes are multiples of vectors: a few numbers a row.
     pub narrow: bool,
 }
@@ -57,10 +67,41 @@ pub struct TextOperator {
 pub struct Form {
     /// The value of the parameter `form`.
     pub name: &'static str,
+    /// The files of the programs, in the folder of the table.
+    pub files: &'static [&'static str],
     /// The programs, which are launched in this order; tensors of the same name are the same.
     pub texts: &'static [&'static str],
     /// The sizes that it is for.
     pub limit: Limit,
+    /// The features that it needs beside those of the operator.
+    pub needs: Features,
+}
+
+/// The names of forms, with a description.
+const FORMS: &[(&str, &str)] = &[
+    ("tiles", "any tiles of the tensor"),
+    ("chunks", "rows of any length, in chunks"),
+    ("row", "rows in registers, bn · cluster >= n"),
+    ("shared", "rows in shared memory, bn · pieces · cluster >= n"),
+    ("vectors", "rows of multiples of 8"),
+    ("direct", "all rows of some columns in one block"),
+    ("groups", "maxima of groups of columns first"),
+    ("bins", "bins in shared memory"),
+    ("parts", "parts of the columns by blocks of their own"),
+    ("hopper", "TMA and wgmma, for sm_90a"),
+    ("shifted", "a load for each of the shifted inputs"),
+    ("pairs", "two threads a channel"),
+    ("blocks", "a fixed number of blocks, the last of which puts their results together"),
+    ("quads", "four threads a channel, eight steps at a time"),
+    ("few", "four threads a channel, sixteen steps at a time"),
+];
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        let about = FORMS.iter().find(|(name, _)| *name == self.name);
+        about.map_or(Ok(()), |(_, about)| write!(f, ": {about}"))
+    }
 }
 
 /// The sizes that a form is for.
@@ -68,7 +109,7 @@ pub struct Form {
 pub enum Limit {
     /// Any.
     None,
-    /// A tile has as many columns as this size says.
+    /// The blocks of a cluster have together as many columns as this size says.
     Whole(&'static str),
     /// This size is a multiple of 8, and elements have 16 bits: rows are whole vectors of 16 bytes.
     Vectors(&'static str),
@@ -97,7 +138,11 @@ pub(crate) struct Setting {
 /// Elements of 16 bits in a vector of 16 bytes.
 pub(crate) const VECTOR: i64 = 8;
 
-const DTYPES: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+/// Types of floating-point tensors of elementwise programs and of those with sums.
+pub(crate) const FLOATS: &[DType] = &[DType::F16, DType::BF16, DType::F32];
+
+/// Types of the factors of matrix products.
+pub(crate) const FACTORS: &[DType] = &[DType::F16, DType::BF16];
 
 impl TextOperator {
     /// The programs of the files, parsed.
@@ -141,7 +186,7 @@ impl TextOperator {
     fn apply(&self, setting: &mut Setting, given: &[(&str, &str)]) -> Result<(), ConfigError> {
         for (name, value) in given {
             match *name {
-                "dtype" => setting.dtype = dtype_of(&DTYPES, "dtype", value)?,
+                "dtype" => setting.dtype = dtype_of(self.types, "dtype", value)?,
                 "form" if self.forms.len() > 1 => setting.form = self.form(value)?,
                 _ => {
                     let Some(at) = self.knobs.iter().position(|knob| knob.name == *name) else {
@@ -159,8 +204,20 @@ impl TextOperator {
         Ok(())
     }
 
+    /// Returns whether programs of the form have the knob: their texts name its constant.
+    pub(super) fn has(&self, form: usize, knob: &Knob) -> bool {
+        let words = |text: &&'static str| text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        self.forms[form].texts.iter().flat_map(words).any(|word| word == knob.constant)
+    }
+
     pub(super) fn check(&self, setting: &Setting) -> Result<(), ConfigError> {
         let form = &self.forms[setting.form];
+        for (knob, value) in self.knobs.iter().zip(&setting.knobs).filter(|(_, value)| **value != 1) {
+            if !self.has(setting.form, knob) {
+                let message = format!("must be left out with form={}", form.name);
+                return Err(ConfigError::value(knob.name, value, message));
+            }
+        }
         if matches!(form.limit, Limit::Vectors(_)) && setting.dtype.bits() != 16 {
             return Err(ConfigError::value(
                 "dtype",
@@ -172,7 +229,14 @@ impl TextOperator {
             if *value < 1 {
                 return Err(ConfigError::value(knob.name, value, "must be at least 1"));
             }
-            if knob.name == "threads" && (*value % 32 != 0 || *value > 1024) {
+            if knob.name == "cluster" && ![1, 2, 4, 8].contains(value) {
+                return Err(ConfigError::value(knob.name, value, "must be 1, 2, 4 or 8"));
+            }
+            if knob.name == "k" && *value > 1024 {
+                return Err(ConfigError::value(knob.name, value, "must be at most 1024"));
+            }
+            let has = self.has(setting.form, knob);
+            if has && knob.name == "threads" && (*value % 32 != 0 || *value > 1024) {
                 return Err(ConfigError::value(knob.name, value, "must be a multiple of 32, at most 1024"));
             }
         }
@@ -185,17 +249,22 @@ impl TextOperator {
         let dtype = Parameter {
             name: "dtype",
             default: "f16".to_string(),
-            about: "The type of floating-point tensors: f16, bf16 or f32.",
+            about: "The type of floating-point tensors: f16, bf16 or f32 (of matrix products f16 or bf16)."
+                .into(),
         };
         let form = (self.forms.len() > 1).then(|| Parameter {
             name: "form",
             default: self.forms[0].name.to_string(),
-            about: "The program: the default is right at all sizes; `row`: a row in registers, bn >= n; `vectors`: rows of multiples of 8.",
+            about: format!(
+                "The program: {}.",
+                self.forms.iter().map(Form::to_string).collect::<Vec<_>>().join("; ")
+            )
+            .into(),
         });
         let knobs = self.knobs.iter().zip(default).map(|(knob, value)| Parameter {
             name: knob.name,
             default: value.to_string(),
-            about: knob.about,
+            about: knob.about.into(),
         });
         [dtype].into_iter().chain(form).chain(knobs).collect()
     }
@@ -237,10 +306,22 @@ impl TextOperator {
         Ok(words)
     }
 
+    /// True if there is a knob of this name.
+    pub(crate) fn has_knob(&self, name: &str) -> bool {
+        self.knobs.iter().any(|knob| knob.name == name)
+    }
+
     /// The value of a knob, if there is one of this name.
     pub(crate) fn knob(&self, setting: &Setting, name: &str) -> Option<i64> {
         let at = self.knobs.iter().position(|knob| knob.name == name)?;
         setting.knobs.get(at).copied()
+    }
+
+    /// The columns that a cluster of blocks holds together.
+    fn held_columns(&self, setting: &Setting) -> Option<i64> {
+        let columns = self.knob(setting, "bn")?;
+        let parts = ["pieces", "cluster"].map(|name| self.knob(setting, name).unwrap_or(1));
+        parts.into_iter().try_fold(columns, i64::checked_mul)
     }
 
     /// The sizes in the order of `sizes`.
@@ -262,7 +343,7 @@ impl TextOperator {
         };
         match self.forms[setting.form].limit {
             Limit::None => true,
-            Limit::Whole(size) => self.knob(setting, "bn").is_some_and(|columns| value(size) <= columns),
+            Limit::Whole(size) => self.held_columns(setting).is_some_and(|columns| value(size) <= columns),
             Limit::Vectors(size) => value(size) % VECTOR == 0,
         }
     }
@@ -281,7 +362,10 @@ impl TextOperator {
             if !seen.insert(setting.clone()) {
                 continue;
             }
-            if self.check(&setting).is_err() || !self.holds(&setting, &values) {
+            let clusters = self.knob(&setting, "cluster").is_some_and(|blocks| blocks > 1);
+            let lacks = clusters && !arch.has(SyncOp::ClusterBarrier.needs());
+            let lacks = lacks || !arch.has(self.forms[setting.form].needs);
+            if lacks || self.check(&setting).is_err() || !self.holds(&setting, &values) {
                 space.refused += 1;
                 continue;
             }

@@ -58,18 +58,23 @@ pub(super) fn layernorm(sizes: &Sizes, values: &Values) -> Values {
     })
 }
 
-/// Sums of squares are taken of `h` as it is rounded, which the test gives back as a value: the reference of `y` is that of a norm of
-/// the exact sum, and its tolerance has room for one rounding more.
-pub(super) fn add_rmsnorm(sizes: &Sizes, values: &Values) -> Values {
+/// A norm of `h = x + r`, and `h`. Programs take the norm of `h` as it is rounded: this is that of the exact sum, and its tolerance has room
+/// for one rounding more.
+fn added(sizes: &Sizes, values: &Values, norm: fn(&Sizes, &Values) -> Values) -> Values {
     let h: Vec<f64> = values["x"].iter().zip(&values["r"]).map(|(x, r)| x + r).collect();
-    let with = Values::from([
-        ("x".to_string(), h.clone()),
-        ("w".to_string(), values["w"].clone()),
-        ("eps".to_string(), values["eps"].clone()),
-    ]);
-    let mut results = rmsnorm(sizes, &with);
+    let mut with = values.clone();
+    with.insert("x".to_string(), h.clone());
+    let mut results = norm(sizes, &with);
     results.insert("h".to_string(), h);
     results
+}
+
+pub(super) fn add_rmsnorm(sizes: &Sizes, values: &Values) -> Values {
+    added(sizes, values, rmsnorm)
+}
+
+pub(super) fn add_layernorm(sizes: &Sizes, values: &Values) -> Values {
+    added(sizes, values, layernorm)
 }
 
 pub(super) fn transpose(sizes: &Sizes, values: &Values) -> Values {
@@ -89,16 +94,25 @@ pub(super) fn permute(sizes: &Sizes, values: &Values) -> Values {
     result("y", y)
 }
 
+pub(super) fn permute_reversed(sizes: &Sizes, values: &Values) -> Values {
+    let (l, m, n) = (sizes["l"] as usize, sizes["m"] as usize, sizes["n"] as usize);
+    let from = (0..l * m * n).map(|at| (at % l * m + at / l % m) * n + at / (l * m));
+    result("y", from.map(|at| values["x"][at]).collect())
+}
+
 /// Matrices times vectors.
 pub(super) fn gemv(sizes: &Sizes, values: &Values) -> Values {
     let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
-    let dot = |a: &[f64], x: &[f64]| a.iter().zip(x).map(|(a, x)| a * x).sum::<f64>();
     let pairs = values["a"].chunks(m * n).zip(values["x"].chunks(n));
     result("y", pairs.flat_map(|(a, x)| a.chunks(n).map(move |row| dot(row, x))).collect())
 }
 
-pub(super) fn sum_rows(sizes: &Sizes, values: &Values) -> Values {
-    result("y", rows(sizes, values, "x").map(|row| row.iter().sum()).collect())
+pub(super) fn sum_all(_: &Sizes, values: &Values) -> Values {
+    result("y", vec![values["x"].iter().sum()])
+}
+
+pub(super) fn max_all(_: &Sizes, values: &Values) -> Values {
+    result("y", vec![values["x"].iter().copied().fold(f64::NEG_INFINITY, f64::max)])
 }
 
 /// Quotients by scales of rows, or of blocks of columns of rows; the quotients are not rounded.
@@ -236,8 +250,49 @@ fn columns(sizes: &Sizes, values: &Values, f: impl Fn(usize, usize, f64) -> f64)
     sums
 }
 
+/// A function of the elements of `x[m, n]` along one of its modes.
+fn along_rows(sizes: &Sizes, values: &Values, f: impl Fn(&[f64]) -> f64) -> Values {
+    result("y", rows(sizes, values, "x").map(f).collect())
+}
+
+/// The same along the middle mode of `x[l, m, n]`; of `x[m, n]` along the first.
+fn along_columns(sizes: &Sizes, values: &Values, f: impl Fn(&[f64]) -> f64) -> Values {
+    let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
+    let column = |x: &[f64], j: usize| (0..m).map(|i| x[i * n + j]).collect::<Vec<f64>>();
+    let of = |x| (0..n).map(|j| f(&column(x, j))).collect::<Vec<f64>>();
+    result("y", values["x"].chunks(m * n).flat_map(of).collect())
+}
+
+fn sum(x: &[f64]) -> f64 {
+    x.iter().sum()
+}
+
+fn largest(x: &[f64]) -> f64 {
+    x.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
+pub(super) fn sum_rows(sizes: &Sizes, values: &Values) -> Values {
+    along_rows(sizes, values, sum)
+}
+
+pub(super) fn mean_rows(sizes: &Sizes, values: &Values) -> Values {
+    along_rows(sizes, values, mean)
+}
+
+pub(super) fn max_rows(sizes: &Sizes, values: &Values) -> Values {
+    along_rows(sizes, values, largest)
+}
+
 pub(super) fn sum_columns(sizes: &Sizes, values: &Values) -> Values {
-    result("y", columns(sizes, values, |_, _, x| x))
+    along_columns(sizes, values, sum)
+}
+
+pub(super) fn mean_columns(sizes: &Sizes, values: &Values) -> Values {
+    along_columns(sizes, values, mean)
+}
+
+pub(super) fn max_columns(sizes: &Sizes, values: &Values) -> Values {
+    along_columns(sizes, values, largest)
 }
 
 /// The gradients of a norm: of its input, its weights and, of one that centres, its biases.
@@ -271,6 +326,23 @@ pub(super) fn rmsnorm_backward(sizes: &Sizes, values: &Values) -> Values {
 
 pub(super) fn layernorm_backward(sizes: &Sizes, values: &Values) -> Values {
     norm_backward(sizes, values, true)
+}
+
+/// The gradients of a norm of a sum, which has a gradient of its own.
+fn add_norm_backward(sizes: &Sizes, values: &Values, centres: bool) -> Values {
+    let mut results = norm_backward(sizes, values, centres);
+    if let Some(dx) = results.get_mut("dx") {
+        dx.iter_mut().zip(&values["dh"]).for_each(|(dx, dh)| *dx += dh);
+    }
+    results
+}
+
+pub(super) fn add_rmsnorm_backward(sizes: &Sizes, values: &Values) -> Values {
+    add_norm_backward(sizes, values, false)
+}
+
+pub(super) fn add_layernorm_backward(sizes: &Sizes, values: &Values) -> Values {
+    add_norm_backward(sizes, values, true)
 }
 
 pub(super) fn embedding(sizes: &Sizes, values: &Values) -> Values {
@@ -323,6 +395,158 @@ pub(super) fn cumsum(sizes: &Sizes, values: &Values) -> Values {
         row.iter().scan(0.0, next).collect()
     };
     of_rows(sizes, values, sums)
+}
+
+/// The columns of a row, the largest elements first, equals in order.
+fn sorted(row: &[f64]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..row.len()).collect();
+    order.sort_by(|a, b| row[*b].total_cmp(&row[*a]));
+    order
+}
+
+/// The largest elements and their columns; −∞ and −1 where a row has fewer.
+pub(super) fn topk(sizes: &Sizes, values: &Values) -> Values {
+    let (mut tops, mut at) = (Vec::new(), Vec::new());
+    for row in rows(sizes, values, "x") {
+        let order = sorted(row);
+        for i in 0..sizes["k"] as usize {
+            tops.push(order.get(i).map_or(f64::NEG_INFINITY, |j| row[*j]));
+            at.push(order.get(i).map_or(-1.0, |j| *j as f64));
+        }
+    }
+    Values::from([("v".to_string(), tops), ("y".to_string(), at)])
+}
+
+/// The columns at which what is taken of a row's softmax sums to more than `u` of it.
+pub(super) fn top_p(sizes: &Sizes, values: &Values) -> Values {
+    let mut y = Vec::new();
+    for (row, u) in rows(sizes, values, "x").zip(&values["u"]) {
+        let lse = log_sum(row);
+        let share: Vec<f64> = row.iter().map(|x| (x - lse).exp()).collect();
+        let (mut least, mut sum) = (f64::INFINITY, 0.0);
+        for j in sorted(row) {
+            if sum < values["p"][0] {
+                least = row[j];
+            }
+            sum += share[j];
+        }
+        let taken = share.iter().zip(row).map(|(share, x)| if *x >= least { *share } else { 0.0 });
+        let up: Vec<f64> = taken
+            .scan(0.0, |sum, share| {
+                *sum += share;
+                Some(*sum)
+            })
+            .collect();
+        let total = up.last().copied().unwrap_or(0.0);
+        y.push(up.iter().filter(|up| **up <= u * total).count() as f64);
+    }
+    result("y", y)
+}
+
+pub(super) fn histogram(sizes: &Sizes, values: &Values) -> Values {
+    let mut h = vec![0.0; sizes["v"] as usize];
+    values["x"].iter().for_each(|x| h[*x as usize] += 1.0);
+    result("h", h)
+}
+
+pub(super) fn scatter(sizes: &Sizes, values: &Values) -> Values {
+    let (n, mut y) = (sizes["n"] as usize, values["y"].clone());
+    for (row, id) in rows(sizes, values, "x").zip(&values["ids"]).filter(|(_, id)| **id >= 0.0) {
+        let at = *id as usize * n;
+        y[at..at + n].copy_from_slice(row);
+    }
+    result("y", y)
+}
+
+/// Adds rows of `from` to those of `to` that `ids` names.
+fn scattered(sizes: &Sizes, values: &Values, from: &str, mut to: Vec<f64>) -> Vec<f64> {
+    let n = sizes["n"] as usize;
+    for (row, id) in rows(sizes, values, from).zip(&values["ids"]) {
+        let at = *id as usize * n;
+        to[at..at + n].iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
+    }
+    to
+}
+
+pub(super) fn embedding_backward(sizes: &Sizes, values: &Values) -> Values {
+    result("dw", scattered(sizes, values, "dy", vec![0.0; values["dw"].len()]))
+}
+
+pub(super) fn scatter_add(sizes: &Sizes, values: &Values) -> Values {
+    result("y", scattered(sizes, values, "x", values["y"].clone()))
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+/// The product of each matrix's transpose and its vector.
+pub(super) fn gemv_transposed(sizes: &Sizes, values: &Values) -> Values {
+    let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
+    let mut y = Vec::new();
+    for (a, x) in values["a"].chunks(m * n).zip(values["x"].chunks(m)) {
+        y.extend((0..n).map(|j| x.iter().enumerate().map(|(i, x)| x * a[i * n + j]).sum::<f64>()));
+    }
+    result("y", y)
+}
+
+pub(super) fn batched_gemm(sizes: &Sizes, values: &Values) -> Values {
+    let (m, n, k) = (sizes["m"] as usize, sizes["n"] as usize, sizes["k"] as usize);
+    let mut c = Vec::new();
+    for (a, b) in values["a"].chunks(m * k).zip(values["b"].chunks(n * k)) {
+        c.extend(a.chunks(k).flat_map(|row| b.chunks(k).map(|column| dot(row, column))));
+    }
+    result("c", c)
+}
+
+pub(super) fn linear_cross_entropy(sizes: &Sizes, values: &Values) -> Values {
+    let k = sizes["k"] as usize;
+    let logits = |row: &[f64]| values["w"].chunks(k).map(|w| dot(row, w)).collect::<Vec<f64>>();
+    let mut with = values.clone();
+    with.insert("x".to_string(), values["x"].chunks(k).flat_map(logits).collect());
+    cross_entropy(sizes, &with)
+}
+
+/// The gradients of the factors of the logits.
+pub(super) fn linear_cross_entropy_backward(sizes: &Sizes, values: &Values) -> Values {
+    let (n, k) = (sizes["n"] as usize, sizes["k"] as usize);
+    let (x, w) = (&values["x"], &values["w"]);
+    let (mut dx, mut dw) = (vec![0.0; x.len()], vec![0.0; n * k]);
+    for (i, x) in x.chunks(k).enumerate() {
+        for (j, w) in w.chunks(k).enumerate() {
+            let hit = f64::from(u8::from(j as f64 == values["target"][i]));
+            let g = ((dot(x, w) - values["lse"][i]).exp() - hit) * values["dloss"][i];
+            dx[i * k..(i + 1) * k].iter_mut().zip(w).for_each(|(dx, w)| *dx += g * w);
+            dw[j * k..(j + 1) * k].iter_mut().zip(x).for_each(|(dw, x)| *dw += g * x);
+        }
+    }
+    Values::from([("dx".to_string(), dx), ("dw".to_string(), dw)])
+}
+
+/// Mamba-2's recurrence, step by step (Dao and Gu, "Transformers are SSMs", section 6), of heads of 64 channels with 128 states.
+pub(super) fn mamba2(sizes: &Sizes, values: &Values) -> Values {
+    const CHANNELS: usize = 64;
+    const STATES: usize = 128;
+    let (l, heads) = (sizes["l"] as usize, sizes["h"] as usize);
+    let mut y = vec![0.0; values["x"].len()];
+    for at in 0..values["delta"].len() / l {
+        let (batch, head) = (at / heads, at % heads);
+        let mut state = vec![0.0; CHANNELS * STATES];
+        for step in batch * l..(batch + 1) * l {
+            let v = values["delta"][step * heads + head] + values["bias"][head];
+            let dt = v.max(0.0) + (-v.abs()).exp().ln_1p();
+            let decay = (dt * values["a"][head]).exp();
+            let of = |name: &str| &values[name][step * STATES..(step + 1) * STATES];
+            for channel in 0..CHANNELS {
+                let i = (step * heads + head) * CHANNELS + channel;
+                let x = values["x"][i];
+                let h = &mut state[channel * STATES..(channel + 1) * STATES];
+                h.iter_mut().zip(of("bs")).for_each(|(h, b)| *h = decay * *h + dt * x * b);
+                y[i] = dot(h, of("cs")) + values["skip"][head] * x;
+            }
+        }
+    }
+    result("y", y)
 }
 
 #[cfg(test)]

@@ -1,39 +1,32 @@
 //! The table of operators whose program is a text file.
 
-use tilewright_machine::{Feature, Features};
+use tilewright_machine::{DType, Feature, Features};
 
 use super::listed::{Written, listed};
-use super::operator::{Form, Knob, Limit, TextOperator};
+use super::operator::{FACTORS, Form, Knob, Limit, TextOperator};
+use super::rows::{
+    BATCHES, BK, BM, BN, CLUSTER, ELEMENTWISE, GATHERED, LMN, MATRICES, PIECES, PRODUCTS, QUANTISE, ROPE,
+    ROWS, SPLIT, STAGED_ROWS, THREADS, WHOLE, product,
+};
 use super::{references, space};
 use crate::operators::Operator;
 use crate::tuning::SizeKind;
 
-const BM: Knob = Knob { name: "bm", constant: "BM", about: "Rows of a block's tile." };
-const BN: Knob = Knob { name: "bn", constant: "BN", about: "Columns of a block's tile." };
-const THREADS: Knob = Knob { name: "threads", constant: "THREADS", about: "Threads of a block." };
-
-const SPLIT: Knob =
-    Knob { name: "split", constant: "SPLIT", about: "Parts of the rows that are summed apart." };
-
-const MN: &[(&str, SizeKind)] = &[("m", SizeKind::Extent), ("n", SizeKind::Extent)];
-
-/// One, one more and one less than vectors and tiles, many short rows and few long ones.
-const MATRICES: &[&[i64]] =
-    &[&[1, 1], &[1, 17], &[17, 1], &[3, 1000], &[5, 1024], &[100, 17], &[131, 128], &[1, 4097]];
-
-const LMN: &[(&str, SizeKind)] = &[("l", SizeKind::Count), ("m", SizeKind::Extent), ("n", SizeKind::Extent)];
-
-/// The same in batches.
-const BATCHES: &[&[i64]] =
-    &[&[1, 1, 1], &[3, 1, 17], &[2, 17, 1], &[1, 65, 1000], &[5, 24, 64], &[1, 3, 4097]];
-
 /// The program of a file, or of several that follow each other.
 macro_rules! form {
-    ($name:literal, $($file:literal)+) => {
-        Form { name: $name, texts: &[$(include_str!($file)),+], limit: Limit::None }
-    };
+    ($name:literal, $($file:literal)+) => { form!($name, $($file)+; Limit::None, Features::NONE) };
+    ($name:literal, $($file:literal)+, needs $needs:expr) => { form!($name, $($file)+; Limit::None, $needs) };
     ($name:literal, $($file:literal)+, $limit:ident $size:literal) => {
-        Form { name: $name, texts: &[$(include_str!($file)),+], limit: Limit::$limit($size) }
+        form!($name, $($file)+; Limit::$limit($size), Features::NONE)
+    };
+    ($name:literal, $($file:literal)+; $limit:expr, $needs:expr) => {
+        Form {
+            name: $name,
+            files: &[$($file),+],
+            texts: &[$(include_str!($file)),+],
+            limit: $limit,
+            needs: $needs,
+        }
     };
 }
 
@@ -53,59 +46,6 @@ macro_rules! operators {
 
         pub(crate) const LISTED: &[Operator] = &[$(listed::<$Type>()),+];
     };
-}
-
-/// A row of elementwise programs over `[m, n]`.
-const ELEMENTWISE: TextOperator = TextOperator {
-    name: "",
-    about: "",
-    forms: &[],
-    knobs: &[BM, BN, THREADS],
-    sizes: MN,
-    needs: Features::NONE,
-    narrow: false,
-    edges: MATRICES,
-    large: &[16384, 8192],
-    indices: &[],
-    floats: &[],
-    live: 3,
-    space: space::elementwise,
-    traffic: |sizes| 2.0 * product(sizes),
-    reference: references::copy,
-    tolerance: |_| (2.0, 1e-7),
-};
-
-/// A row of programs with sums over rows of `[m, n]`.
-const ROWS: TextOperator = TextOperator { space: space::rows, ..ELEMENTWISE };
-
-/// A row of rotary embeddings of `[t, h, d]`.
-const ROPE: TextOperator = TextOperator {
-    knobs: &[
-        BM,
-        Knob { name: "heads", constant: "HB", about: "Heads of a block's tile." },
-        Knob { name: "d", constant: "D", about: "Numbers of a head." },
-        THREADS,
-    ],
-    sizes: &[("t", SizeKind::Extent), ("h", SizeKind::Extent)],
-    edges: &[&[1, 1], &[17, 8], &[3, 33], &[131, 5]],
-    large: &[32768, 32],
-    space: space::heads,
-    // Of heads of 128 numbers.
-    traffic: |sizes| 256.0 * product(sizes) + 128.0 * sizes[0] as f64,
-    ..ELEMENTWISE
-};
-
-/// A row of quantisations of `[m, n]` to 8 bits.
-const QUANTISE: TextOperator = TextOperator {
-    needs: Features::of(&[Feature::Fp8Conversion]),
-    traffic: |sizes| 1.5 * product(sizes),
-    // A quotient may lie on the other side of a tie; subnormal results are multiples of 2^-9.
-    tolerance: |name| if name == "s" { (8.0, 0.0) } else { (1.01, 0.00098) },
-    ..ROWS
-};
-
-fn product(sizes: &[i64]) -> f64 {
-    sizes.iter().map(|n| *n as f64).product()
 }
 
 operators! {
@@ -134,26 +74,40 @@ operators! {
     Rmsnorm = TextOperator {
         name: "rmsnorm",
         about: "y[m, n] = x · rsqrt(mean(x²) + eps) · w[n] by rows",
-        forms: &[form!("chunks", "rmsnorm.tile"), form!("row", "rmsnorm.row.tile", Whole "n")],
+        forms: &[form!("chunks", "rmsnorm.tile"), form!("row", "rmsnorm.row.tile", Whole "n"), form!("shared", "rmsnorm.shared.tile", Whole "n")],
         reference: references::rmsnorm,
-        ..ROWS
+        ..STAGED_ROWS
     };
     AddRmsnorm = TextOperator {
         name: "add_rmsnorm",
         about: "h[m, n] = x + r, y[m, n] = h · rsqrt(mean(h²) + eps) · w[n] by rows",
-        forms: &[form!("chunks", "add_rmsnorm.tile"), form!("row", "add_rmsnorm.row.tile", Whole "n")],
+        forms: &[form!("chunks", "add_rmsnorm.tile"), form!("row", "add_rmsnorm.row.tile", Whole "n"), form!("shared", "add_rmsnorm.shared.tile", Whole "n")],
         traffic: |sizes| 4.0 * product(sizes),
+        staged: 2,
         reference: references::add_rmsnorm,
         tolerance: |_| (4.0, 1e-3),
-        ..ROWS
+        ..STAGED_ROWS
     };
     Layernorm = TextOperator {
         name: "layernorm",
         about: "y[m, n] = (x − mean(x)) · rsqrt(var(x) + eps) · w[n] + b[n] by rows",
-        forms: &[form!("chunks", "layernorm.tile"), form!("row", "layernorm.row.tile", Whole "n")],
+        forms: &[form!("chunks", "layernorm.tile"), form!("row", "layernorm.row.tile", Whole "n"), form!("shared", "layernorm.shared.tile", Whole "n")],
         reference: references::layernorm,
         tolerance: |_| (2.0, 1e-5),
-        ..ROWS
+        // The first elements of a row.
+        narrow: true,
+        ..STAGED_ROWS
+    };
+    AddLayernorm = TextOperator {
+        name: "add_layernorm",
+        about: "h[m, n] = x + r, y[m, n] = (h − mean(h)) · rsqrt(var(h) + eps) · w[n] + b[n] by rows",
+        forms: &[form!("chunks", "add_layernorm.tile"), form!("row", "add_layernorm.row.tile", Whole "n"), form!("shared", "add_layernorm.shared.tile", Whole "n")],
+        traffic: |sizes| 4.0 * product(sizes),
+        reference: references::add_layernorm,
+        tolerance: |_| (4.0, 4e-3),
+        narrow: true,
+        staged: 2,
+        ..STAGED_ROWS
     };
     Rope = TextOperator {
         name: "rope",
@@ -175,31 +129,72 @@ operators! {
         forms: &[
             form!("chunks", "rmsnorm_backward.tile" "rmsnorm_backward.dw.tile" "rmsnorm_backward.sum.tile"),
             form!("row", "rmsnorm_backward.row.tile" "rmsnorm_backward.sum.tile", Whole "n"),
+            form!("shared", "rmsnorm_backward.shared.tile" "rmsnorm_backward.sum.tile", Whole "n"),
         ],
-        knobs: &[BM, BN, SPLIT, THREADS],
+        knobs: &[BM, BN, PIECES, CLUSTER, SPLIT, THREADS],
         traffic: |sizes| 3.0 * product(sizes),
         live: 7,
+        staged: 5,
         reference: references::rmsnorm_backward,
         tolerance: |_| (8.0, 1e-3),
+        narrow: true,
+        ..ROWS
+    };
+    AddRmsnormBackward = TextOperator {
+        name: "add_rmsnorm_backward",
+        about: "dx[m, n], of both summands, and dw[n] (f32) of add_rmsnorm, from x (its h), w, dy and dh",
+        forms: &[
+            form!("chunks", "add_rmsnorm_backward.tile" "rmsnorm_backward.dw.tile" "rmsnorm_backward.sum.tile"),
+            form!("row", "add_rmsnorm_backward.row.tile" "rmsnorm_backward.sum.tile", Whole "n"),
+            form!("shared", "add_rmsnorm_backward.shared.tile" "rmsnorm_backward.sum.tile", Whole "n"),
+        ],
+        knobs: &[BM, BN, PIECES, CLUSTER, SPLIT, THREADS],
+        traffic: |sizes| 4.0 * product(sizes),
+        live: 7,
+        staged: 7,
+        reference: references::add_rmsnorm_backward,
+        tolerance: |_| (8.0, 2e-3),
         narrow: true,
         ..ROWS
     };
     LayernormBackward = TextOperator {
         name: "layernorm_backward",
         about: "dx[m, n], dw[n] and db[n] (f32) of layernorm, from x, w and dy",
-        forms: &[form!("chunks", "layernorm_backward.tile" "layernorm_backward.dw.tile" "layernorm_backward.sum.tile")],
-        knobs: &[BM, BN, SPLIT, THREADS],
+        forms: &[
+            form!("chunks", "layernorm_backward.tile" "layernorm_backward.dw.tile" "layernorm_backward.sum.tile"),
+            form!("row", "layernorm_backward.row.tile" "layernorm_backward.sum.tile", Whole "n"),
+            form!("shared", "layernorm_backward.shared.tile" "layernorm_backward.sum.tile", Whole "n"),
+        ],
+        knobs: &[BM, BN, PIECES, CLUSTER, SPLIT, THREADS],
         traffic: |sizes| 3.0 * product(sizes),
         live: 7,
+        staged: 5,
         reference: references::layernorm_backward,
         tolerance: |_| (8.0, 1e-3),
+        narrow: true,
+        ..ROWS
+    };
+    AddLayernormBackward = TextOperator {
+        name: "add_layernorm_backward",
+        about: "dx[m, n], of both summands, dw[n] and db[n] (f32) of add_layernorm, from x (its h), w, dy and dh",
+        forms: &[
+            form!("chunks", "add_layernorm_backward.tile" "layernorm_backward.dw.tile" "layernorm_backward.sum.tile"),
+            form!("row", "add_layernorm_backward.row.tile" "layernorm_backward.sum.tile", Whole "n"),
+            form!("shared", "add_layernorm_backward.shared.tile" "layernorm_backward.sum.tile", Whole "n"),
+        ],
+        knobs: &[BM, BN, PIECES, CLUSTER, SPLIT, THREADS],
+        traffic: |sizes| 4.0 * product(sizes),
+        live: 7,
+        staged: 7,
+        reference: references::add_layernorm_backward,
+        tolerance: |_| (8.0, 2e-3),
         narrow: true,
         ..ROWS
     };
     SumColumns = TextOperator {
         name: "sum_columns",
         about: "y[n] = Σ x[m, n] over m, in f32",
-        forms: &[form!("tiles", "sum_columns.tile" "sum_parts.tile")],
+        forms: &[form!("tiles", "sum_columns.tile" "sum_parts.tile"), form!("direct", "sum_columns.direct.tile")],
         knobs: &[BM, BN, SPLIT, THREADS],
         space: space::columns,
         traffic: product,
@@ -207,25 +202,47 @@ operators! {
         tolerance: |_| (2.0, 1e-4),
         ..ELEMENTWISE
     };
+    MeanColumns = TextOperator {
+        name: "mean_columns",
+        about: "y[n] = Σ x[m, n] / m over m, in f32",
+        forms: &[form!("tiles", "sum_columns.tile" "mean_parts.tile"), form!("direct", "mean_columns.direct.tile")],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        space: space::columns,
+        traffic: product,
+        reference: references::mean_columns,
+        tolerance: |_| (2.0, 1e-5),
+        ..ELEMENTWISE
+    };
+    MaxColumns = TextOperator {
+        name: "max_columns",
+        about: "y[n] = max x[m, n] over m",
+        forms: &[form!("tiles", "max_columns.tile" "max_parts.tile"), form!("direct", "max_columns.direct.tile")],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        space: space::columns,
+        traffic: product,
+        reference: references::max_columns,
+        tolerance: |_| (0.0, 0.0),
+        ..ELEMENTWISE
+    };
     Softmax = TextOperator {
         name: "softmax",
         about: "y[m, n] = exp(x − max(x)) / Σ exp(x − max(x)) by rows",
-        forms: &[form!("chunks", "softmax.tile"), form!("row", "softmax.row.tile", Whole "n")],
+        forms: &[form!("chunks", "softmax.tile"), form!("row", "softmax.row.tile", Whole "n"), form!("shared", "softmax.shared.tile", Whole "n")],
         reference: references::softmax,
-        ..ROWS
+        ..STAGED_ROWS
     };
     LogSoftmax = TextOperator {
         name: "log_softmax",
         about: "y[m, n] = x − log Σ exp(x) by rows",
-        forms: &[form!("chunks", "log_softmax.tile"), form!("row", "log_softmax.row.tile", Whole "n")],
+        forms: &[form!("chunks", "log_softmax.tile"), form!("row", "log_softmax.row.tile", Whole "n"), form!("shared", "log_softmax.shared.tile", Whole "n")],
         reference: references::log_softmax,
         tolerance: |_| (2.0, 1e-5),
-        ..ROWS
+        ..STAGED_ROWS
     };
     SoftmaxRagged = TextOperator {
         name: "softmax_ragged",
         about: "y[m, n] = softmax of the first lengths[m] elements of each row, 0 behind them",
-        forms: &[form!("chunks", "softmax_ragged.tile")],
+        forms: &[form!("chunks", "softmax_ragged.tile"), form!("row", "softmax_ragged.row.tile", Whole "n")],
         knobs: &[BN, THREADS],
         indices: &[("lengths", "n")],
         reference: references::softmax_ragged,
@@ -236,23 +253,13 @@ operators! {
         name: "embedding",
         about: "y[t, n] = w[ids[t], n]",
         forms: &[form!("tiles", "embedding.tile")],
-        knobs: &[Knob { name: "bm", constant: "R", about: "Rows that a block copies." }, BN, THREADS],
-        sizes: &[("t", SizeKind::Extent), ("v", SizeKind::Extent), ("n", SizeKind::Extent)],
-        edges: &[&[1, 1, 1], &[17, 5, 17], &[3, 1000, 1000], &[131, 7, 128]],
-        large: &[65536, 128256, 4096],
-        indices: &[("ids", "v")],
-        // The numbers of the rows.
-        narrow: true,
-        space: space::gathered,
-        traffic: |sizes| 2.0 * (sizes[0] * sizes[2]) as f64,
         reference: references::embedding,
-        ..ELEMENTWISE
+        ..GATHERED
     };
     CrossEntropy = TextOperator {
         name: "cross_entropy",
         about: "lse[m] = log Σ exp(x[m, n]), loss[m] = lse − x[m, target[m]]",
-        forms: &[form!("chunks", "cross_entropy.tile")],
-        knobs: &[BN, THREADS],
+        forms: &[form!("chunks", "cross_entropy.tile"), form!("row", "cross_entropy.row.tile", Whole "n")],
         indices: &[("target", "n")],
         large: &[4096, 131072],
         traffic: product,
@@ -281,10 +288,12 @@ operators! {
     Argmax = TextOperator {
         name: "argmax",
         about: "y[m]: the column of the largest x[m, n], the first of equals; v[m]: that element",
-        forms: &[form!("chunks", "argmax.tile")],
+        forms: &[form!("chunks", "argmax.tile"), form!("row", "argmax.row.tile", Whole "n")],
         traffic: product,
         reference: references::argmax,
         tolerance: |_| (0.0, 0.0),
+        // The columns that are read again.
+        narrow: true,
         ..ROWS
     };
     Transpose = TextOperator {
@@ -295,6 +304,17 @@ operators! {
         edges: BATCHES,
         large: &[1, 8192, 8192],
         reference: references::transpose,
+        space: space::transposed,
+        ..ELEMENTWISE
+    };
+    PermuteReversed = TextOperator {
+        name: "permute_reversed",
+        about: "y[n, m, l] = x[l, m, n]",
+        forms: &[form!("tiles", "permute_reversed.tile")],
+        sizes: &[("l", SizeKind::Extent), ("m", SizeKind::Count), ("n", SizeKind::Extent)],
+        edges: &[&[1, 1, 1], &[17, 3, 1], &[65, 1, 1000], &[24, 5, 64], &[3, 2, 4097]],
+        large: &[4096, 8, 4096],
+        reference: references::permute_reversed,
         space: space::transposed,
         ..ELEMENTWISE
     };
@@ -309,7 +329,7 @@ operators! {
             ("n", SizeKind::Extent),
             ("d", SizeKind::Extent),
         ],
-        edges: &[&[1, 1, 1, 1], &[2, 17, 5, 128], &[1, 33, 8, 1000], &[3, 5, 7, 24]],
+        edges: &[&[1, 1, 1, 1], &[2, 17, 5, 128], &[1, 33, 8, 1000], &[3, 5, 7, 24], &[1, 3, 4097, 8]],
         large: &[4, 4096, 32, 128],
         reference: references::permute,
         space: space::heads,
@@ -327,6 +347,25 @@ operators! {
         tolerance: |_| (2.0, 1e-4),
         ..ROWS
     };
+    GemvTransposed = TextOperator {
+        name: "gemv_transposed",
+        about: "y[l, n] = a[l, m, n]ᵀ · x[l, m], sums in f32",
+        forms: &[
+            form!("tiles", "gemv_transposed.tile" "gemv_transposed.sum.tile"),
+            form!("direct", "gemv_transposed.direct.tile"),
+        ],
+        knobs: &[BM, BN, SPLIT, THREADS],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[1, 16384, 8192],
+        space: space::columns,
+        traffic: product,
+        reference: references::gemv_transposed,
+        tolerance: |_| (2.0, 1e-4),
+        // An element of the vector for each row.
+        narrow: true,
+        ..ELEMENTWISE
+    };
     SumRows = TextOperator {
         name: "sum_rows",
         about: "y[m] = Σ x[m, n] over n, in f32",
@@ -335,6 +374,38 @@ operators! {
         reference: references::sum_rows,
         tolerance: |_| (2.0, 1e-4),
         ..ROWS
+    };
+    MeanRows = TextOperator {
+        name: "mean_rows",
+        about: "y[m] = Σ x[m, n] / n over n, in f32",
+        forms: &[form!("chunks", "mean_rows.tile")],
+        traffic: product,
+        reference: references::mean_rows,
+        tolerance: |_| (2.0, 1e-5),
+        ..ROWS
+    };
+    MaxRows = TextOperator {
+        name: "max_rows",
+        about: "y[m] = max x[m, n] over n",
+        forms: &[form!("chunks", "max_rows.tile")],
+        traffic: product,
+        reference: references::max_rows,
+        tolerance: |_| (0.0, 0.0),
+        ..ROWS
+    };
+    SumAll = TextOperator {
+        name: "sum_all",
+        about: "y[1] = Σ x[n] over all elements, in f32; the last block adds what the others left",
+        forms: &[form!("blocks", "sum_all.tile")],
+        ..WHOLE
+    };
+    MaxAll = TextOperator {
+        name: "max_all",
+        about: "y[1] = the largest x[n] of all, in f32; the last block finds it in what the others left",
+        forms: &[form!("blocks", "max_all.tile")],
+        reference: references::max_all,
+        tolerance: |_| (0.0, 0.0),
+        ..WHOLE
     };
     QuantiseRowsFp8 = TextOperator {
         name: "quantise_rows_fp8",
@@ -356,6 +427,8 @@ operators! {
         name: "quantise_blocks_fp8",
         about: "y[m, n] = x / s[m, n/128] in e4m3, with s = max(|x|) / 448 of 128 columns of a row",
         forms: &[form!("tiles", "quantise_blocks_fp8.tile")],
+        knobs: &[BM, BN, THREADS],
+        edges: MATRICES,
         space: space::elementwise,
         reference: |sizes, values| references::quantise(sizes, values, Some(128), 448.0),
         ..QUANTISE
@@ -364,6 +437,8 @@ operators! {
         name: "quantise_blocks_int8",
         about: "y[m, n] = x / s[m, n/128] in i8, with s = max(|x|) / 127 of 128 columns of a row",
         forms: &[form!("tiles", "quantise_blocks_int8.tile")],
+        knobs: &[BM, BN, THREADS],
+        edges: MATRICES,
         space: space::elementwise,
         reference: |sizes, values| references::quantise(sizes, values, Some(128), 127.0),
         tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
@@ -385,13 +460,17 @@ operators! {
     SelectiveScan = TextOperator {
         name: "selective_scan",
         about: "y[b, d, l] = (Σ h · cs + skip · u) · silu(z), h = exp(dt · a) · h + dt · u · bs over 16 states, dt = softplus(delta + bias)",
-        forms: &[form!("lanes", "selective_scan.tile")],
+        forms: &[
+            form!("pairs", "selective_scan.tile"),
+            form!("quads", "selective_scan.quads.tile"),
+            form!("few", "selective_scan.few.tile"),
+        ],
         knobs: &[],
         sizes: &[("b", SizeKind::Count), ("d", SizeKind::Extent), ("l", SizeKind::Depth)],
-        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 40, 100], &[1, 33, 64], &[1, 3, 1000]],
+        edges: &[&[1, 1, 1], &[2, 5, 17], &[1, 40, 100], &[1, 33, 64], &[1, 3, 1000], &[1, 1, 4097]],
         large: &[8, 5120, 2048],
         floats: &[("a", -1.0, -0.1), ("bias", -4.0, -3.0)],
-        space: space::single,
+        space: space::forms,
         traffic: |sizes| 4.0 * product(sizes) + 32.0 * (sizes[0] * sizes[2]) as f64,
         reference: references::selective_scan,
         tolerance: |_| (8.0, 1e-3),
@@ -406,5 +485,215 @@ operators! {
         reference: references::cumsum,
         tolerance: |_| (2.0, 1e-4),
         ..ROWS
+    };
+    SumMiddle = TextOperator {
+        name: "sum_middle",
+        about: "y[l, n] = Σ x[l, m, n] over m, in f32",
+        forms: &[form!("tiles", "sum_middle.tile")],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[64, 1024, 1024],
+        space: space::middle,
+        traffic: product,
+        reference: references::sum_columns,
+        tolerance: |_| (2.0, 1e-4),
+        ..ELEMENTWISE
+    };
+    MeanMiddle = TextOperator {
+        name: "mean_middle",
+        about: "y[l, n] = Σ x[l, m, n] / m over m, in f32",
+        forms: &[form!("tiles", "mean_middle.tile")],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[64, 1024, 1024],
+        space: space::middle,
+        traffic: product,
+        reference: references::mean_columns,
+        tolerance: |_| (2.0, 1e-5),
+        ..ELEMENTWISE
+    };
+    MaxMiddle = TextOperator {
+        name: "max_middle",
+        about: "y[l, n] = max x[l, m, n] over m",
+        forms: &[form!("tiles", "max_middle.tile")],
+        sizes: LMN,
+        edges: BATCHES,
+        large: &[64, 1024, 1024],
+        space: space::middle,
+        traffic: product,
+        reference: references::max_columns,
+        tolerance: |_| (0.0, 0.0),
+        ..ELEMENTWISE
+    };
+    Topk = TextOperator {
+        name: "topk",
+        about: "v[m, k], y[m, k]: the k largest x[m, n] of each row, the largest first, and their columns; of equals the first",
+        forms: &[form!("groups", "topk.tile")],
+        knobs: &[
+            Knob { name: "k", constant: "K", about: "How many elements, at most 1024; the next power of two is at most bn · chunks / 64." },
+            BN,
+            Knob { name: "chunks", constant: "CH", about: "Chunks of bn columns whose maxima are sorted at once." },
+            THREADS,
+        ],
+        edges: &[&[1, 1], &[3, 17], &[2, 1000], &[5, 128], &[1, 4097]],
+        large: &[128, 131072],
+        space: space::selection,
+        traffic: product,
+        reference: references::topk,
+        tolerance: |_| (0.0, 0.0),
+        narrow: true,
+        ..ROWS
+    };
+    TopP = TextOperator {
+        name: "top_p",
+        about: "y[m]: a column drawn by u[m] from the softmax of x[m, n], cut to the fewest largest elements that have p of it",
+        forms: &[form!("chunks", "top_p.tile"), form!("row", "top_p.row.tile", Whole "n")],
+        knobs: &[BN, THREADS],
+        large: &[128, 128256],
+        floats: &[("u", 0.0, 1.0), ("x", -8.0, 8.0)],
+        live: 5,
+        traffic: product,
+        reference: references::top_p,
+        tolerance: |_| (0.0, 0.0),
+        narrow: true,
+        ..ROWS
+    };
+    Histogram = TextOperator {
+        name: "histogram",
+        about: "h[v]: how many x[n] are each of 0..v",
+        forms: &[form!("bins", "histogram.zero.tile" "histogram.tile")],
+        knobs: &[
+            Knob { name: "bins", constant: "BINS", about: "Bins that a block counts, in shared memory." },
+            Knob { name: "bn", constant: "T", about: "Elements that a block reads at a time." },
+            Knob { name: "chunks", constant: "C", about: "How often it does." },
+            THREADS,
+        ],
+        sizes: &[("n", SizeKind::Extent), ("v", SizeKind::Extent)],
+        edges: &[&[1, 1], &[17, 3], &[1000, 17], &[4097, 1000], &[9000, 2050]],
+        large: &[1 << 24, 1024],
+        indices: &[("x", "v")],
+        space: space::bins,
+        // Integers of 32 bits.
+        traffic: |sizes| 2.0 * sizes[0] as f64,
+        reference: references::histogram,
+        tolerance: |_| (0.0, 0.0),
+        types: &[DType::F16],
+        open_order: true,
+        narrow: true,
+        ..ELEMENTWISE
+    };
+    EmbeddingBackward = TextOperator {
+        name: "embedding_backward",
+        about: "dw[v, n] = Σ dy[t, n] over the t whose ids[t] is v, in f32",
+        forms: &[form!("tiles", "embedding_backward.zero.tile" "embedding_backward.tile")],
+        traffic: |sizes| (3 * sizes[0] * sizes[2] + 2 * sizes[1] * sizes[2]) as f64,
+        large: &[65536, 32000, 4096],
+        reference: references::embedding_backward,
+        tolerance: |_| (16.0, 1e-4),
+        open_order: true,
+        ..GATHERED
+    };
+    Scatter = TextOperator {
+        name: "scatter",
+        about: "y[v, n] = x[t, n] for v = ids[t], of which no two are equal",
+        forms: &[form!("tiles", "scatter.tile")],
+        distinct: &["ids"],
+        reference: references::scatter,
+        ..GATHERED
+    };
+    ScatterAdd = TextOperator {
+        name: "scatter_add",
+        about: "y[v, n] += x[t, n] for v = ids[t]",
+        forms: &[form!("tiles", "scatter_add.tile")],
+        traffic: |sizes| 3.0 * (sizes[0] * sizes[2]) as f64,
+        reference: references::scatter_add,
+        // A rounding an addition.
+        tolerance: |_| (16.0, 0.1),
+        open_order: true,
+        ..GATHERED
+    };
+    BatchedGemm = TextOperator {
+        name: "batched_gemm",
+        about: "c[l, m, n] = a[l, m, k] · b[l, n, k]ᵀ for many small matrices, sums in f32",
+        forms: &[form!("tiles", "batched_gemm.tile")],
+        knobs: &[BM, BN, BK, THREADS],
+        sizes: &[
+            ("l", SizeKind::Count),
+            ("m", SizeKind::Extent),
+            ("n", SizeKind::Extent),
+            ("k", SizeKind::Depth),
+        ],
+        edges: &[&[1, 1, 1, 1], &[2, 17, 33, 100], &[3, 64, 64, 64], &[1, 5, 1000, 17], &[1, 4097, 3, 8]],
+        large: &[1024, 128, 128, 64],
+        space: space::products,
+        traffic: |sizes| (sizes[0] * (sizes[1] * sizes[3] + sizes[2] * sizes[3] + sizes[1] * sizes[2])) as f64,
+        reference: references::batched_gemm,
+        tolerance: |_| (2.0, 1e-3),
+        types: FACTORS,
+        ..ELEMENTWISE
+    };
+    LinearCrossEntropy = TextOperator {
+        name: "linear_cross_entropy",
+        about: "lse[m] = log Σ exp(x[m, k] · w[n, k]ᵀ), loss[m] = lse − the logit of target[m], without the logits in memory",
+        forms: &[
+            form!("parts", "linear_cross_entropy.tile" "linear_cross_entropy.sum.tile"),
+            form!("hopper", "linear_cross_entropy.hopper.tile" "linear_cross_entropy.tiles.tile",
+                needs Features::of(&[Feature::Wgmma, Feature::Tma])),
+        ],
+        knobs: &[BM, BN, BK, SPLIT, THREADS],
+        sizes: &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth)],
+        edges: PRODUCTS,
+        large: &[4096, 128256, 4096],
+        indices: &[("target", "n")],
+        space: space::products,
+        traffic: |sizes| (sizes[2] * (sizes[0] + sizes[1])) as f64,
+        reference: references::linear_cross_entropy,
+        tolerance: |_| (4.0, 1e-4),
+        types: FACTORS,
+        narrow: true,
+        ..ELEMENTWISE
+    };
+    LinearCrossEntropyBackward = TextOperator {
+        name: "linear_cross_entropy_backward",
+        about: "dx[m, k] = g · w and dw[n, k] = gᵀ · x (f32), g[m, n] = (exp(x · wᵀ − lse[m]) − (n = target[m])) · dloss[m], of which some rows are in memory at a time",
+        forms: &[form!("tiles", "linear_cross_entropy_backward.tile")],
+        knobs: &[
+            BM,
+            BN,
+            BK,
+            Knob { name: "rows", constant: "ROWS", about: "Tiles of `bm` rows of the logits' gradient that are in memory at a time." },
+            Knob { name: "blocks", constant: "BLOCKS", about: "Blocks, which all run at once." },
+            THREADS,
+        ],
+        sizes: &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth)],
+        edges: PRODUCTS,
+        large: &[4096, 128256, 4096],
+        indices: &[("target", "n")],
+        floats: &[("lse", 8.0, 10.0)],
+        space: space::chunks,
+        traffic: |sizes| (2 * sizes[2] * (2 * sizes[0] + 3 * sizes[1])) as f64,
+        reference: references::linear_cross_entropy_backward,
+        // The gradients of the logits are rounded to `dtype`, and have sums over them.
+        tolerance: |_| (8.0, 4e-2),
+        types: FACTORS,
+        narrow: true,
+        ..ELEMENTWISE
+    };
+    Mamba2 = TextOperator {
+        name: "mamba2",
+        about: "y[b, l, h, 64] = h · cs + skip · x, h = exp(dt · a) · h + dt · x ⊗ bs with 128 states, dt = softplus(delta + bias), a ≤ 0",
+        forms: &[form!("chunks", "mamba2.tile")],
+        knobs: &[THREADS],
+        sizes: &[("b", SizeKind::Count), ("l", SizeKind::Depth), ("h", SizeKind::Extent)],
+        edges: &[&[1, 1, 1], &[2, 17, 3], &[1, 64, 2], &[1, 257, 1], &[1, 1000, 1], &[1, 4097, 1]],
+        large: &[8, 2048, 80],
+        floats: &[("a", -1.0, -0.1), ("bias", -2.0, -1.0)],
+        space: space::warpgroups,
+        traffic: |sizes| 128.0 * product(sizes),
+        reference: references::mamba2,
+        tolerance: |_| (8.0, 4e-2),
+        types: FACTORS,
+        narrow: true,
+        ..ELEMENTWISE
     };
 }

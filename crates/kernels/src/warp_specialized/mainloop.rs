@@ -2,7 +2,7 @@
 
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Pipeline, Tensor};
-use tilewright_tile::{AsyncCopyAttrs, Expr};
+use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
 use super::scheduler::{Problem, Scheduler, WorkTile};
@@ -166,7 +166,7 @@ impl Mainloop for TmaWgmma {
             t.wait_gemm(0);
         }
         if self.tiling.blocks()[2] > 1 {
-            sums.parts.iter().for_each(|sums| t.cluster_sum(sums));
+            sums.parts.iter().for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
         }
     }
 }

@@ -9,7 +9,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Kernel, Options, compile};
 use tilewright_kernels::gemm_hopper::{HopperGemmConfig, Rasterization};
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, DType, Number};
 use tilewright_runtime::{Arg, LaunchOptions, SimDevice, Sizes, Tensor};
 use tilewright_sim::Report;
 use tilewright_tile::interpret::{Argument, interpret, tensor_len};
@@ -74,11 +74,8 @@ impl Launch<'_> {
                 let arguments: Vec<Arg<'_>> = params
                     .map(|param| match param.kind {
                         ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
-                        ParamKind::Scalar { default } if param.is_integer() => {
-                            Arg::Integer(self.scalar(&param.name, default) as i64 as i32)
-                        }
                         ParamKind::Scalar { default } => {
-                            Arg::Scalar(self.scalar(&param.name, default) as f32)
+                            Arg::number(param.dtype, self.scalar(&param.name, default))
                         }
                     })
                     .collect();
@@ -124,8 +121,8 @@ impl Launch<'_> {
         (simulated, interpreted, reports)
     }
 
-    fn scalar(&self, name: &str, default: f64) -> f64 {
-        self.scalars.iter().find(|(other, _)| *other == name).map_or(default, |(_, value)| *value)
+    fn scalar(&self, name: &str, default: Number) -> Number {
+        self.scalars.iter().find(|(other, _)| *other == name).map_or(default, |(_, value)| (*value).into())
     }
 
     /// The sizes that a kernel has.

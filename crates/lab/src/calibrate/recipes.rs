@@ -185,7 +185,7 @@ fn scalars() -> Vec<Recipe> {
             let x = b.scalar(ExtendB16, &[half]);
             apart(b, x, v)
         }),
-        scalar("ex2", Ex2F32, Float, |b, x, _| b.scalar(Ex2F32, &[x])),
+        scalar("ex2", Ex2FtzF32, Float, |b, x, _| b.scalar(Ex2FtzF32, &[x])),
         scalar("lg2", Lg2F32, Float, |b, x, _| b.scalar(Lg2F32, &[x])),
         scalar("rsqrt", RsqrtF32, Float, |b, x, _| b.scalar(RsqrtF32, &[x])),
         long(scalar("sqrt.f32", SqrtF32, Float, |b, x, _| b.scalar(SqrtF32, &[x]))),

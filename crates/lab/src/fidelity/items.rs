@@ -80,7 +80,8 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
             work,
         });
     }
-    for row in mma_rows().iter().filter(|row| arch.has(row.needs)) {
+    // Words of these items hold whole elements: products of `f64` are not compared.
+    for row in mma_rows().iter().filter(|row| arch.has(row.needs) && row.c.bits() <= 32) {
         let (a, b, c) = row.registers();
         all.push(Item {
             row: row.name,
@@ -103,14 +104,17 @@ fn matches(op: ScalarOp) -> Match {
         | ShlB64 | ShrI64 | LowB32 | Mapa | LtI32 | GeI32 | EqI32 | NeI32 | AndPred | XorPred | Select
         | LowB16 | ExtendB16 | I32FromF32 | MulHiI32 | MulHiU32 | DivU32 | RemU32 | MinU32 | MaxU32
         | ShrI32 | LtU32 | GeU32 | LtF32 | LeF32 | EqF32 | NeF32 | OrPred | NotPred | U32FromF32
-        | F64FromF32 | MulF64 | FmaF64 | RoundF64 => Match::Bits,
+        | F64FromF32 | MulF64 | FmaF64 | RoundF64 | SubI64 | DivI64 | RemI64 | DivU64 | RemU64 | MinI64
+        | MaxI64 | MinU64 | MaxU64 | MulHiI64 | MulHiU64 | AndB64 | OrB64 | XorB64 | ShrU64 | ExtendU64
+        | JoinB64 | HighB32 | LtI64 | GeI64 | LtU64 | GeU64 | EqI64 | NeI64 | SelectB64 | AddF64 | SubF64
+        | DivF64 | MinF64 | MaxF64 | NegF64 | AbsF64 | SqrtF64 | FloorF64 | CeilF64 | LtF64 | LeF64
+        | EqF64 | NeF64 | F64FromI32 | F64FromU32 | F64FromI64 | F64FromU64 | I32FromF64 | U32FromF64
+        | I64FromF64 | U64FromF64 | I64FromF32 | U64FromF32 => Match::Bits,
         AddF32 | SubF32 | MulF32 | FmaF32 | DivF32 | MinF32 | MaxF32 | NegF32 | AbsF32 | SqrtF32
-        | F32FromF16 | F32FromI32 | F32FromU32 | RoundF32 | FloorF32 | CeilF32 | F32FromF64 => {
-            Match::Floats(DType::F32)
-        }
-        RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32 | DivApproxF32 => {
-            Match::Near(op)
-        }
+        | F32FromF16 | F32FromI32 | F32FromU32 | RoundF32 | FloorF32 | CeilF32 | F32FromF64 | F32FromI64
+        | F32FromU64 => Match::Floats(DType::F32),
+        RsqrtF32 | RsqrtFtzF32 | Lg2FtzF32 | RcpFtzF32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32
+        | DivApproxFtzF32 => Match::Near(op),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
         | F16x2FromE4M3x2 => Match::Floats(DType::F16),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32
@@ -368,7 +372,7 @@ impl Item {
                                 (2, _) => unit * 2f64.powi(-(random.below(24) as i32)),
                                 _ => unit,
                             };
-                            word |= dtype.encode(x) << (dtype.bits() * lane);
+                            word |= (dtype.encode(x) as u32) << (dtype.bits() * lane);
                         }
                         words.push(word);
                     }
@@ -521,7 +525,8 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
             let sum = c[place] + terms().sum::<f64>();
             let sizes = (0..k).map(|x| raised(a[i + m * x]) * raised(b[j + n * x]));
             let size = c[place].abs() + sizes.sum::<f64>();
-            words[nc * lane + value / each] |= row.c.encode(sum) << (row.c.bits() as usize * (value % each));
+            words[nc * lane + value / each] |=
+                (row.c.encode(sum) as u32) << (row.c.bits() as usize * (value % each));
             slack.push(super::sum_error(row.c, k) * size);
         }
     }

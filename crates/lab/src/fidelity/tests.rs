@@ -15,7 +15,7 @@ fn every_row_is_compared() {
     let names: Vec<&str> = items(Arch::SM_90A).iter().map(|item| item.row).collect();
     let scalars = ScalarOp::ALL.iter().map(|op| op.row().name).filter(|name| *name != "mapa");
     let copies = tilewright_machine::copy_rows().iter().map(|row| row.name);
-    let products = tilewright_machine::mma_rows().iter().map(|row| row.name);
+    let products = tilewright_machine::mma_rows().iter().filter(|row| row.c.bits() <= 32).map(|row| row.name);
     for name in scalars.chain(copies).chain(products) {
         assert!(names.contains(&name), "{name}");
     }
@@ -51,7 +51,7 @@ fn differences_are_seen_and_nans_are_not() {
     assert_eq!(pair("add.f32", 0x7fc0_0000, 0x7fff_ffff), (0, 1));
     assert_eq!(pair("add.f32", 0x0000_0000, 0x8000_0000), (1, 0));
     assert_eq!(pair("add.f16x2", 0x3c00_7e00, 0x3c01_7fff), (1, 1));
-    assert_eq!(pair("ex2.f32", 0x3f80_0000, 0x3f80_0002), (0, 0));
-    assert_eq!(pair("ex2.f32", 0x3f80_0000, 0x3f80_0010), (1, 0));
-    assert_eq!(pair("ex2.f32", 0x7f80_0000, 0x7f7f_ffff), (1, 0));
+    assert_eq!(pair("ex2.ftz.f32", 0x3f80_0000, 0x3f80_0002), (0, 0));
+    assert_eq!(pair("ex2.ftz.f32", 0x3f80_0000, 0x3f80_0010), (1, 0));
+    assert_eq!(pair("ex2.ftz.f32", 0x7f80_0000, 0x7f7f_ffff), (1, 0));
 }

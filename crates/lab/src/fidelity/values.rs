@@ -215,25 +215,34 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         Lop3B32 => [0x00, 0x01, 0x1b, 0x6a, 0x80, 0x96, 0xca, 0xe8, 0xea, 0xf8, 0xfe, 0xff]
             .map(|table| vec![Word, Word, Word, Literal(table)])
             .to_vec(),
-        ExtendI64 | LowB16 | F32FromI32 | F32FromU32 => one(&[Word]),
-        AddI64 | MulI64 => one(&[Wide, Wide]),
-        ShlB64 | ShrI64 => one(&[Wide, Amount]),
-        LowB32 => one(&[Wide]),
+        ExtendI64 | ExtendU64 | LowB16 | F32FromI32 | F32FromU32 | F64FromI32 | F64FromU32 => one(&[Word]),
+        AddI64 | MulI64 | SubI64 | DivI64 | RemI64 | DivU64 | RemU64 | MinI64 | MaxI64 | MinU64 | MaxU64
+        | MulHiI64 | MulHiU64 | AndB64 | OrB64 | XorB64 | LtI64 | GeI64 | LtU64 | GeU64 | EqI64 | NeI64 => {
+            one(&[Wide, Wide])
+        }
+        JoinB64 => one(&[Word, Word]),
+        SelectB64 => one(&[Wide, Wide, Pred]),
+        ShlB64 | ShrI64 | ShrU64 => one(&[Wide, Amount]),
+        LowB32 | HighB32 | F64FromI64 | F64FromU64 | F32FromI64 | F32FromU64 => one(&[Wide]),
         // The loads of peers' memory use it.
         Mapa => Vec::new(),
         AndPred | XorPred | OrPred => one(&[Pred, Pred]),
         NotPred => one(&[Pred]),
         SinF32 | CosF32 | F64FromF32 => one(&[Angle]),
-        DivApproxF32 => one(&[Factor, Factor]),
-        F32FromF64 | RoundF64 => one(&[Double]),
-        MulF64 => one(&[Double, Double]),
+        DivApproxFtzF32 => one(&[Factor, Factor]),
+        F32FromF64 | RoundF64 | NegF64 | AbsF64 | SqrtF64 | FloorF64 | CeilF64 | I32FromF64 | U32FromF64
+        | I64FromF64 | U64FromF64 => one(&[Double]),
+        MulF64 | AddF64 | SubF64 | DivF64 | MinF64 | MaxF64 | LtF64 | LeF64 | EqF64 | NeF64 => {
+            one(&[Double, Double])
+        }
         FmaF64 => one(&[Double, Double, Double]),
         Select => one(&[Word, Word, Pred]),
         LtF32 | LeF32 | EqF32 | NeF32 | AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32
         | F16x2FromF32 | BF16x2FromF32 | E4M3x2FromF32 | E5M2x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
-        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RcpFtzF32 | Ex2F32 | Ex2FtzF32 | Lg2F32 | F16FromF32
-        | BF16FromF32 | I32FromF32 | U32FromF32 | RoundF32 | FloorF32 | CeilF32 => one(&[F32]),
+        NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RsqrtFtzF32 | Lg2FtzF32 | RcpFtzF32 | Ex2FtzF32 | Lg2F32
+        | F16FromF32 | BF16FromF32 | I32FromF32 | U32FromF32 | I64FromF32 | U64FromF32 | RoundF32
+        | FloorF32 | CeilF32 => one(&[F32]),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 => one(&[Halves(DType::F16); 2]),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 => one(&[Halves(DType::BF16); 2]),
         FmaF16x2 => one(&[Halves(DType::F16); 3]),

@@ -1,6 +1,6 @@
 //! Stores, and reductions in memory: one instruction, two that exclude each other, or a loop around `atom.cas`.
 
-use tilewright_machine::{CopyRow, Memory, RedForm, RedOp, RegType};
+use tilewright_machine::{CopyRow, DType, Memory, RedForm, RedOp, RegType};
 use tilewright_simt::{Address, Reg, Value};
 
 use super::Body;
@@ -11,7 +11,13 @@ impl Body<'_> {
     pub(super) fn store(&mut self, row: &CopyRow, src: &[Reg], address: &Address, guard: Option<Value>) {
         let place = self.address(address, row.dst);
         match row.reduction().map(|by| (by.form, by.op)) {
-            Some((RedForm::Loop, _)) => self.exchange_loop(row, src, &place, guard),
+            Some((RedForm::Loop, RedOp::Add)) => self.exchange_loop(row, src, &place, guard),
+            Some((RedForm::Loop, op)) => self.extreme_loop(row, op, src, &place, guard),
+            Some((RedForm::Instruction, _)) if row.reduction().is_some_and(|by| by.dtype.bits() == 64) => {
+                let whole = self.whole(src);
+                let guard = self.guard(guard);
+                self.line(format!("{guard}{} {place}, {whole}", row.mnemonic));
+            }
             Some((RedForm::Ordered, op)) => self.ordered(row, op, src, &place, guard),
             Some((RedForm::Instruction, _)) if row.bytes == 2 => {
                 let half = self.half(src[0]);
@@ -30,6 +36,60 @@ impl Body<'_> {
         let half = self.counts.fresh(RegType::B16);
         self.line(format!("cvt.u16.u32 {half}, {}", reg(src)));
         half
+    }
+
+    /// A register of 64 bits with two of a fragment.
+    fn whole(&mut self, src: &[Reg]) -> String {
+        let whole = self.counts.fresh(RegType::B64);
+        self.line(format!("mov.b64 {whole}, {}", vector(src, true)));
+        whole
+    }
+
+    /// The largest or smallest element of a type without an instruction: exchanged until nothing has come between, or what is there is as large,
+    /// or as small. A NaN changes nothing, and one that is there stays.
+    fn extreme_loop(&mut self, row: &CopyRow, op: RedOp, src: &[Reg], place: &str, guard: Option<Value>) {
+        let dtype = row.reduction().map_or(DType::F64, |by| by.dtype);
+        let number = self.label_number();
+        let (again, end) = (format!("$L{number}_exchange"), format!("$L{number}_end"));
+        if let Some(guard) = guard {
+            let guard = self.name(guard);
+            self.line(format!("@!{guard} bra {end}"));
+        }
+        let (ty, width) = if row.bytes == 8 { (RegType::B64, "b64") } else { (RegType::B16, "b16") };
+        let term = if row.bytes == 8 { self.whole(src) } else { self.half(src[0]) };
+        let [old, found] = [(); 2].map(|()| self.counts.fresh(ty));
+        let [takes, came] = [(); 2].map(|()| self.counts.fresh(RegType::Pred));
+        let (space, scope) = (space(row.dst), if row.dst == Memory::Shared { "cta" } else { "gpu" });
+        let came_with = self.number(dtype, &term);
+        self.line(format!("ld.relaxed.{scope}.{space}.{width} {old}, {place}"));
+        self.label(&again);
+        let there = self.number(dtype, &old);
+        let compare = if op == RedOp::Max { "setp.lt" } else { "setp.gt" };
+        let compared = if row.bytes == 8 { "f64" } else { "f32" };
+        self.line(format!("{compare}.{compared} {takes}, {there}, {came_with}"));
+        self.line(format!("@!{takes} bra {end}"));
+        self.line(format!("{} {found}, {place}, {old}, {term}", row.mnemonic));
+        self.line(format!("setp.ne.{width} {came}, {found}, {old}"));
+        self.line(format!("mov.{width} {old}, {found}"));
+        self.line(format!("@{came} bra {again}"));
+        self.label(&end);
+    }
+
+    /// A register with an element as an `f32`, or as an `f64` that it is.
+    fn number(&mut self, dtype: DType, element: &str) -> String {
+        if dtype == DType::F64 {
+            return element.to_string();
+        }
+        let wide = self.counts.fresh(RegType::B32);
+        if dtype == DType::F16 {
+            self.line(format!("cvt.f32.f16 {wide}, {element}"));
+        } else {
+            // The upper half of an `f32`.
+            let zero = self.counts.fresh(RegType::B16);
+            self.line(format!("mov.b16 {zero}, 0"));
+            self.line(format!("mov.b32 {wide}, {{{zero}, {element}}}"));
+        }
+        wide
     }
 
     /// The largest or smallest `f32`: as signed integers where the one that comes is not below zero, else as unsigned ones the other way

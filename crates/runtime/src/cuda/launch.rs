@@ -8,8 +8,9 @@ use cudarc::driver::sys;
 use tilewright_compiler::Kernel;
 
 use super::driver::failed;
-use super::load::waits_for_others;
+use super::load::{waits_for_blocks, waits_for_others};
 use super::prepared::{MapKey, Parameter, Prepared, cluster_attribute};
+use super::records::RecordBuffer;
 use super::{CudaDevice, lock};
 use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::error::RuntimeError;
@@ -54,6 +55,14 @@ impl CudaDevice {
         let launch = check(kernel, sizes, args, self.id, &self.info.name)?;
         self.bind()?;
         let loaded = self.load(kernel)?;
+        if waits_for_blocks(kernel) {
+            let blocks = launch.grid.iter().map(|extent| u64::from(*extent)).product();
+            let resident = self.resident_blocks(kernel)?;
+            if blocks > u64::from(resident) {
+                let kernel = kernel.program().name.clone();
+                return Err(RuntimeError::NotResident { kernel, blocks, resident });
+            }
+        }
         let mut buffers = Vec::new();
         let mut parameters = Vec::with_capacity(launch.params.len());
         for passed in &launch.params {
@@ -62,13 +71,13 @@ impl CudaDevice {
                     buffers.push((*buffer).clone());
                     Parameter::Word(self.address(buffer)?)
                 }
-                Passed::Scalar(value) => Parameter::Word(u64::from(value.to_bits())),
-                Passed::Size(value) | Passed::Integer(value) => {
-                    Parameter::Word(u64::from(value.cast_unsigned()))
-                }
+                Passed::Number(_, bits) => Parameter::Word(*bits),
                 Passed::TensorMap(mapped) => Parameter::Map(self.tensor_map(kernel, mapped)?),
             });
         }
+        let records = kernel.recording.as_ref().map(|_| RecordBuffer::new(&self.context)).transpose();
+        let records = records.map_err(failed("allocating memory for records of assertions and prints"))?;
+        parameters.extend(records.as_ref().map(|buffer| Parameter::Word(buffer.address)));
         let dependent = options.dependent && self.capability >= HOPPER && waits_for_others(kernel);
         Ok(Prepared {
             kernel: kernel.program().name.clone(),
@@ -79,6 +88,7 @@ impl CudaDevice {
             shared_bytes: kernel.shared_bytes(),
             dependent,
             parameters,
+            records,
             _buffers: buffers,
         })
     }

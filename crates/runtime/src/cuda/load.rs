@@ -80,18 +80,21 @@ impl CudaDevice {
         let entry = CString::new(kernel.function.name.as_str()).map_err(no_nul)?;
 
         let (mut errors, mut infos) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
+        // As a pointer, as all values: 1 where the text has source lines, for a line table of the code.
+        let lines = ptr::without_provenance_mut(usize::from(kernel.ptx.contains("\n.file ")));
         let mut options = [
             Jit::CU_JIT_ERROR_LOG_BUFFER,
             Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
             Jit::CU_JIT_INFO_LOG_BUFFER,
             Jit::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+            Jit::CU_JIT_GENERATE_LINE_INFO,
         ];
         // The driver takes sizes in the place of pointers.
         let size = ptr::without_provenance_mut(LOG_BYTES);
-        let mut values: [*mut c_void; 4] =
-            [errors.as_mut_ptr().cast(), size, infos.as_mut_ptr().cast(), size];
+        let mut values: [*mut c_void; 5] =
+            [errors.as_mut_ptr().cast(), size, infos.as_mut_ptr().cast(), size, lines];
         let mut module: sys::CUmodule = ptr::null_mut();
-        // SAFETY: the context is current; the text ends with NUL; options and values are four each, of the types that
+        // SAFETY: the context is current; the text ends with NUL; options and values are five each, of the types that
         // the options have; the logs live until after the call and are as long as stated.
         let status = unsafe {
             sys::cuModuleLoadDataEx(
@@ -104,7 +107,7 @@ impl CudaDevice {
         };
         status.result().map_err(|error| {
             let (code, message) = describe(error);
-            let text = log_text(&errors);
+            let text = kernel.explain_log(&log_text(&errors));
             rejected(code, if text.is_empty() { message } else { text })
         })?;
         let mut loaded = Loaded {
@@ -151,6 +154,13 @@ pub(super) fn needs_hopper(kernel: &Kernel) -> bool {
 pub(super) fn waits_for_others(kernel: &Kernel) -> bool {
     let mut waits = false;
     kernel.function.visit(&mut |inst| waits |= inst.op == Op::Sync(SyncOp::DependencyWait));
+    waits
+}
+
+/// True if blocks of a kernel wait for others: all must run at once.
+pub(super) fn waits_for_blocks(kernel: &Kernel) -> bool {
+    let mut waits = false;
+    kernel.function.visit(&mut |inst| waits |= matches!(inst.op, Op::Await { .. }));
     waits
 }
 

@@ -12,6 +12,7 @@ mod load;
 pub(crate) mod memory;
 mod module;
 mod prepared;
+mod records;
 mod sequence;
 mod stream;
 mod turn;
@@ -29,7 +30,7 @@ use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
 use crate::device::{Chip, Device, DeviceInfo, DeviceKind};
 use crate::error::RuntimeError;
-use crate::report::{CudaReport, LaunchReport, Timing};
+use crate::report::{CudaReport, LaunchReport, Timing, assertions};
 
 use self::driver::{count, failed, info, kernel_error, kernel_failed};
 use self::memory::Allocation;
@@ -206,7 +207,17 @@ impl Device for CudaDevice {
 
     fn launch(&self, kernel: &Kernel, sizes: &Sizes, args: &[Arg<'_>]) -> Result<LaunchReport, RuntimeError> {
         let prepared = self.prepare(kernel, sizes, args, LaunchOptions::default())?;
-        let runs = self.measure(0, 1, |stream| prepared.enqueue(stream)).map_err(kernel_failed(kernel))?;
+        let runs = self.measure(0, 1, |stream| prepared.enqueue(stream));
+        let records = prepared.records.as_ref().zip(kernel.recording.as_ref());
+        let records = records.map(|(buffer, recording)| recording.read(&buffer.bytes()));
+        let runs = runs.map_err(|error| match kernel_failed(kernel)(error) {
+            RuntimeError::Kernel { kernel: name, code, message } => {
+                let broken = records.iter().flat_map(|records| assertions(kernel, records));
+                let message = [message].into_iter().chain(broken).collect::<Vec<_>>().join("; ");
+                RuntimeError::Kernel { kernel: name, code, message }
+            }
+            other => other,
+        })?;
         let loaded = &prepared.loaded;
         Ok(LaunchReport::Cuda(CudaReport {
             grid: prepared.grid,
@@ -215,6 +226,8 @@ impl Device for CudaDevice {
             shared_bytes: prepared.shared_bytes + loaded.static_shared_bytes,
             advisories: loaded.advisories.clone(),
             milliseconds: runs.into_iter().sum(),
+            broken: records.iter().flat_map(|records| assertions(kernel, records)).collect(),
+            records,
         }))
     }
 

@@ -9,6 +9,7 @@ use cudarc::driver::sys;
 use tilewright_machine::{BoxShape, SwizzleMode, tensor_map_type};
 
 use super::module::Loaded;
+use super::records::RecordBuffer;
 use super::stream::CudaStream;
 use crate::buffer::Buffer;
 
@@ -43,9 +44,14 @@ fn map_type(code: u32) -> Option<sys::CUtensorMapDataType> {
     use sys::CUtensorMapDataType as Type;
     let all = [
         Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
+        Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
         Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     ];
     all.into_iter().find(|ty| *ty as u32 == code)
@@ -128,6 +134,8 @@ pub(super) struct Prepared {
     pub(super) shared_bytes: u32,
     pub(super) dependent: bool,
     pub(super) parameters: Vec<Parameter>,
+    /// The buffer of the kernel's records, to which its last parameter points.
+    pub(super) records: Option<RecordBuffer>,
     /// Buffers that the parameters point to.
     pub(super) _buffers: Vec<Buffer>,
 }

@@ -56,7 +56,11 @@ pub fn matrix_descriptor(
     bits: u32,
 ) -> Result<DescriptorTemplate, DescriptorReject> {
     let bytes = i64::from(bits / 8);
-    let at = |i: i64, j: i64| plain.eval(i + rows * j) * bytes;
+    let offsets = plain.table();
+    let at = |i: i64, j: i64| {
+        let element = i + rows * j;
+        offsets.get(element as usize).copied().unwrap_or_else(|| plain.eval(element)) * bytes
+    };
     if rows % mn != 0 || columns % k != 0 {
         return Err(DescriptorReject::NotCovered([rows, columns], [mn, k]));
     }
@@ -89,6 +93,7 @@ pub fn matrix_descriptor(
     if canonical.size() != mn * k {
         return Err(DescriptorReject::NotWhole([mn, k], swizzle));
     }
+    let canonical = canonical.table();
     for j0 in (0..columns).step_by(k as usize) {
         for i0 in (0..rows).step_by(mn as usize) {
             let start = at(i0, j0);
@@ -97,7 +102,7 @@ pub fn matrix_descriptor(
             }
             for j in 0..k {
                 for i in 0..mn {
-                    if at(i0 + i, j0 + j) != start + canonical.eval(i + mn * j) {
+                    if at(i0 + i, j0 + j) != start + canonical[(i + mn * j) as usize] {
                         return Err(DescriptorReject::Elsewhere([i0 + i, j0 + j], major, swizzle));
                     }
                 }

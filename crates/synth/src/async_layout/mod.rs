@@ -14,12 +14,12 @@ pub mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, compose};
-use tilewright_machine::{Memory, SwizzleMode, TensorOp, TensorRow};
+use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
+use tilewright_machine::{Memory, SECTOR_BYTES, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
 
-use crate::copies::own_layout;
+use crate::copies::{Agreed, own_layout};
 use crate::divisibility::Divisibility;
 use crate::explain::Words;
 use crate::options::Options;
@@ -39,6 +39,8 @@ pub struct AsyncLayouts {
     pub reasons: BTreeMap<TensorId, Why>,
     /// The reason why tensor copies could not do a copy, by copy.
     pub refused: BTreeMap<StmtId, NotTaken>,
+    /// The tensors that several roles touch and nothing prescribes a layout of: roles may agree on another ([`agree`](crate::agree)).
+    pub open: BTreeSet<TensorId>,
 }
 
 /// A use of a shared tensor.
@@ -74,12 +76,16 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) 
     }
 }
 
-/// Fixes the layouts that TMA and wgmma require.
+/// Fixes the layouts that TMA and wgmma require, and those of what several roles share: as they `agreed`, if they did.
 ///
 /// # Errors
 ///
 /// Something that the architecture lacks; a product that no instruction does, or of which no layout of its operands can be read.
-pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayouts, Diagnostic> {
+pub fn assign_async_layouts(
+    v: &Program,
+    options: &Options,
+    agreed: &BTreeMap<TensorId, Agreed>,
+) -> Result<AsyncLayouts, Diagnostic> {
     let divisibility = Divisibility::new(v, &options.multiples);
     let mut pass = AsyncAssignment {
         v,
@@ -114,8 +120,15 @@ pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayou
         refused.extend(choice.refused);
     }
     pass.check_requirements(&tensors, &refused)?;
+    let mut open = BTreeSet::new();
     for id in tensors_shared_by_roles(v) {
         let TensorKind::Shared { pinned: None, .. } = &result.tensor(id).kind else { continue };
+        if let Some(Agreed { layout, constraint, stage }) = agreed.get(&id) {
+            result.pin_shared(id, layout.clone());
+            reasons.insert(id, Why::Agreed { constraint: constraint.clone(), stage: *stage });
+            continue;
+        }
+        open.insert(id);
         let uses = pass.uses.get(&id).map_or(&[][..], Vec::as_slice);
         if let Some(layout) = pass.common(id, uses) {
             result.pin_shared(id, layout);
@@ -123,7 +136,7 @@ pub fn assign_async_layouts(v: &Program, options: &Options) -> Result<AsyncLayou
         }
     }
     result.mark_tensor_copies(&tensors);
-    Ok(AsyncLayouts { verified: result, reasons, refused })
+    Ok(AsyncLayouts { verified: result, reasons, refused, open })
 }
 
 /// The shared tensors that more than one role touches. Each role is synthesised alone, so they must not be left to it.
@@ -294,9 +307,6 @@ impl AsyncAssignment<'_> {
         let shape = self.v.shape(id);
         let stages = self.stages(id, uses);
         let inner: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
-        if tensor.dtype.bits() < 8 {
-            return Vec::new();
-        }
         // A tile of one row has nothing that could conflict.
         let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
@@ -310,15 +320,78 @@ impl AsyncAssignment<'_> {
                 }
             }
         }
+        let bits = tensor.dtype.bits();
+        for (tile, run) in uses.iter().filter_map(|one| self.as_in_memory(one, &inner)) {
+            let span = |mode: &SwizzleMode| i64::from(mode.span() * 8 / bits);
+            for mode in SwizzleMode::ALL.into_iter().filter(|mode| run % span(mode) == 0) {
+                let tile = SwizzledLayout::new(mode.elements(bits), tile.clone());
+                let layout = with_stages(&tile, &shape, &stages, mode, bits);
+                found.extend(layout.map(|layout| (layout, Some(mode))));
+            }
+        }
         found
+    }
+
+    /// The layout that has the elements of a tensor in the order in which a copied tile has them in global memory: first those along the
+    /// mode of the buffer that is contiguous, then those along the modes before; and how many are contiguous in both. Views nest modes in
+    /// other orders than that. `None` where less than a sector is contiguous.
+    fn as_in_memory(&self, one: &Use, inner: &[i64]) -> Option<(Layout, i64)> {
+        let Use::Copy { view, reference, .. } = one else { return None };
+        let own = own_layout(self.v, reference)?;
+        let tile = self.v.tile(view);
+        let global = tile.global?;
+        if reference.transposed || reference.indexed.is_some() || own.size() != inner.iter().product() {
+            return None;
+        }
+        let contiguous = global.strides.iter().position(|stride| stride.as_int() == Some(1))? as u32;
+        // Leaves of the tile's modes, by the order of their strides in memory.
+        let leaves: Vec<(usize, (i64, u32, i64))> = global
+            .modes
+            .iter()
+            .enumerate()
+            .flat_map(|(mode, leaves)| leaves.iter().map(move |leaf| (mode, *leaf)))
+            .collect();
+        let mut order: Vec<usize> = (0..leaves.len()).collect();
+        order.sort_by_key(|i| {
+            let (_, (_, dim, step)) = leaves[*i];
+            (dim != contiguous, std::cmp::Reverse(dim), step)
+        });
+        let (mut strides, mut next, mut run) = (vec![0; leaves.len()], 1i64, 1i64);
+        for i in order {
+            let (extent, dim, step) = leaves[i].1;
+            strides[i] = next;
+            if dim == contiguous && step == run && run == next {
+                run *= extent;
+            }
+            next = next.checked_mul(extent)?;
+        }
+        let bits = self.v.tensor(reference.tensor).dtype.bits();
+        if run * i64::from(bits) < SECTOR_BYTES as i64 * 8 {
+            return None;
+        }
+        let nested = |pick: &dyn Fn(usize) -> i64| -> HTuple<i64> {
+            let of = |mode: usize| {
+                let within = (0..leaves.len()).filter(|i| leaves[*i].0 == mode).map(pick);
+                HTuple::from_flat(within.collect::<Vec<_>>())
+            };
+            HTuple::Tuple((0..global.modes.len()).map(of).collect())
+        };
+        let layout = Layout::new(nested(&|i| leaves[i].1.0), nested(&|i| strides[i])).ok()?;
+        Some((coalesce_by(&layout, &HTuple::from_flat(vec![(); inner.len()])).ok()?, run))
     }
 
     /// A layout for a tensor that no engine fixes: the widest swizzle that its tile has room for, or none.
     fn common(&self, id: TensorId, uses: &[Use]) -> Option<SwizzledLayout> {
-        if let Some((layout, _)) = self.candidates(id, uses).into_iter().next() {
+        let (shape, stages) = (self.v.shape(id), self.stages(id, uses));
+        // Elements that share a byte are neighbours along the last mode, where threads hold them, too.
+        let last = (0..shape.len()).rev().find(|mode| !stages.contains(mode))?;
+        let next: i64 = shape[..last].iter().product();
+        let shares_bytes = self.v.tensor(id).dtype.per_byte() > 1;
+        let suits = |layout: &SwizzledLayout| !shares_bytes || layout.layout.eval(next) == 1;
+        let mut candidates = self.candidates(id, uses).into_iter();
+        if let Some((layout, _)) = candidates.find(|(layout, _)| suits(layout)) {
             return Some(layout);
         }
-        let (shape, stages) = (self.v.shape(id), self.stages(id, uses));
         let kept: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
         let tile = SwizzledLayout::from(Layout::row_major(HTuple::from_flat(kept)).ok()?);
         with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.tensor(id).dtype.bits())
@@ -327,12 +400,9 @@ impl AsyncAssignment<'_> {
     /// The reason why there is no layout that tensor copies could move.
     fn without_layout(&self, id: TensorId, uses: &[Use]) -> Lost {
         let dtype = self.v.tensor(id).dtype;
-        if dtype.bits() < 8 {
-            return Lost::Rejected(TmaReject::ElementType(dtype).into());
-        }
         let stages = self.stages(id, uses);
         let extents = self.v.shape(id).into_iter().enumerate().filter(|(mode, _)| !stages.contains(mode));
-        let bytes = extents.map(|(_, extent)| extent * i64::from(dtype.bits() / 8)).collect();
+        let bytes = extents.map(|(_, extent)| extent * i64::from(dtype.bits()) / 8).collect();
         Lost::RowBytes { tensor: id, bytes }
     }
 

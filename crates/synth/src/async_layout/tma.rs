@@ -6,9 +6,9 @@
 //! each.
 
 use tilewright_layout::{Layout, SwizzledLayout, compose, right_inverse};
-use tilewright_machine::{BoxShape, CacheHint, SwizzleMode, TensorOp, TensorRow, tensor_row};
-use tilewright_tile::GlobalTile;
+use tilewright_machine::{BoxShape, CacheHint, DType, SwizzleMode, TensorOp, TensorRow, tensor_row};
 use tilewright_tile::core::TileRef;
+use tilewright_tile::{Expr, GlobalTile};
 
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
@@ -36,15 +36,21 @@ pub struct Multicast {
     pub bytes: i64,
 }
 
-/// The plan of a copy by the tensor memory accelerator.
+/// The plan of a copy by the tensor memory accelerator. Of elements that share bytes its unit is a word of 32 bits where
+/// places are multiples of that, so that a box's row is as long as can be, else a byte; of others an element.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TmaPlan {
     /// The instruction.
     pub row: &'static TensorRow,
-    /// The box.
+    /// The box, in units.
     pub shape: BoxShape,
+    /// Elements of a unit, neighbours along the contiguous mode.
+    pub per_unit: i64,
     /// The modes of the buffer, in the order of the box's dimensions.
     pub dims: Vec<u32>,
+    /// Of a contiguous mode that has two dimensions of the map, the units of the first, a span of the swizzle; the second counts spans, and
+    /// is the dimension besides the first with that mode.
+    pub span: Option<i64>,
     /// One copy each.
     pub calls: Vec<TmaCall>,
     /// The division among blocks.
@@ -88,15 +94,65 @@ fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Wal
     let buffer = buffer_coordinates(global).ok_or(TmaReject::ModesCrossed)?;
     let buffer = compose(&buffer, &inverse).map_err(|_| TmaReject::ModesCrossed)?;
     let mut apart = 1;
-    let mut found = Vec::new();
+    let mut found: Vec<Walk> = Vec::new();
     for (extent, step) in buffer.leaves().into_iter().filter(|(extent, _)| *extent > 1) {
         let [(basis, step)] = step.terms() else {
             return Err(TmaReject::ModesCrossed);
         };
-        found.push(Walk { extent, dim: basis.path()[0] as u32, step: *step, apart });
+        let (dim, step) = (basis.path()[0] as u32, *step);
+        match found.last_mut() {
+            // It goes on where the last one ends.
+            Some(last) if last.dim == dim && last.step * last.extent == step => last.extent *= extent,
+            _ => found.push(Walk { extent, dim, step, apart }),
+        }
         apart *= extent;
     }
     Ok(found)
+}
+
+/// Walks over two dimensions of the contiguous mode, where shared memory has more of it in a row than a swizzle spans: one of so many
+/// units, and one, numbered `outer`, of such spans. `None` where spans are not the steps of all walks.
+fn in_spans(walks: &[Walk], contiguous: u32, outer: u32, span: i64) -> Option<Vec<Walk>> {
+    let (first, others) = walks.split_first()?;
+    if first.dim != contiguous || first.step != 1 || first.extent <= span || first.extent % span != 0 {
+        return None;
+    }
+    let mut found = vec![
+        Walk { extent: span, ..*first },
+        Walk { extent: first.extent / span, dim: outer, step: 1, apart: first.apart * span },
+    ];
+    for walk in others {
+        found.push(match walk.dim == contiguous {
+            true if walk.step % span == 0 => Walk { dim: outer, step: walk.step / span, ..*walk },
+            true => return None,
+            false => *walk,
+        });
+    }
+    Some(found)
+}
+
+/// Walks over units of so many elements, neighbours along the contiguous mode and in shared memory.
+fn in_units(walks: Vec<Walk>, contiguous: u32, per_unit: i64) -> Result<Vec<Walk>, TmaReject> {
+    if per_unit == 1 {
+        return Ok(walks);
+    }
+    let within = TmaReject::WithinByte(contiguous as usize, per_unit);
+    let mut units = Vec::new();
+    for (i, mut walk) in walks.into_iter().enumerate() {
+        let along = walk.dim == contiguous;
+        let divides = |x: i64| if x % per_unit == 0 { Ok(x / per_unit) } else { Err(within.clone()) };
+        if i == 0 {
+            if !along || walk.step != 1 {
+                return Err(within);
+            }
+            walk.extent = divides(walk.extent)?;
+        } else {
+            walk.apart = divides(walk.apart)?;
+            walk.step = if along { divides(walk.step)? } else { walk.step };
+        }
+        units.push(walk);
+    }
+    Ok(units)
 }
 
 /// A tile in shared memory.
@@ -135,12 +191,30 @@ pub fn plan(
     blocks: u32,
     hint: Option<CacheHint>,
 ) -> Result<TmaPlan, TmaReject> {
+    if tile.dtype.per_byte() == 1 {
+        return plan_in(tile.dtype, divisibility, op, tile, shared, blocks, hint);
+    }
+    if op == TensorOp::Add {
+        return Err(TmaReject::SubByteSum(tile.dtype));
+    }
+    let plan = |unit| plan_in(unit, divisibility, op, tile, shared, blocks, hint);
+    plan(DType::I32).or_else(|_| plan(DType::U8))
+}
+
+/// [`plan`] in units of a type that tensor maps have.
+fn plan_in(
+    unit: DType,
+    divisibility: &Divisibility<'_>,
+    op: TensorOp,
+    tile: &TileRef,
+    shared: &SharedTile,
+    blocks: u32,
+    hint: Option<CacheHint>,
+) -> Result<TmaPlan, TmaReject> {
     let Some(global) = &tile.global else { return Err(TmaReject::NotAView) };
     let bits = tile.dtype.bits();
-    if bits < 8 {
-        return Err(TmaReject::ElementType(tile.dtype));
-    }
-    let bytes = i64::from(bits / 8);
+    let per_unit = i64::from(unit.bits() / bits);
+    let bytes = i64::from(unit.bits() / 8);
     let layout = &shared.layout;
     let swizzle = SwizzleMode::of(&layout.swizzle, bits).ok_or(TmaReject::Swizzle(layout.swizzle))?;
     let buffer = divisibility.program().buffer_shape(global.param);
@@ -154,16 +228,30 @@ pub fn plan(
     let contiguous = global.strides.iter().position(|s| s.as_int() == Some(1));
     let contiguous = contiguous.ok_or(TmaReject::BufferNotContiguous)? as u32;
     for (dim, stride) in global.strides.iter().enumerate().filter(|(d, _)| *d as u32 != contiguous) {
-        if !divisibility.is_multiple(stride, 16 / bytes) {
-            return Err(TmaReject::StepsUnaligned(dim, 16 / bytes));
+        let multiple = 16 * 8 / i64::from(bits);
+        if !divisibility.is_multiple(stride, multiple) {
+            return Err(TmaReject::StepsUnaligned(dim, multiple));
         }
     }
+    let ends = [&global.base[contiguous as usize], &global.shape[contiguous as usize]];
+    if !ends.iter().all(|end| divisibility.is_multiple(end, per_unit)) {
+        return Err(TmaReject::WithinByte(contiguous as usize, per_unit));
+    }
     let row_limit = if swizzle == SwizzleMode::None { MAX_EXTENT } else { i64::from(swizzle.span()) / bytes };
-    let mut folded = Folded::new(contiguous, rank, row_limit, walks(&layout.layout, tile, global)?);
+    let walks = in_units(walks(&layout.layout, tile, global)?, contiguous, per_unit)?;
+    let spans = || {
+        let whole = |end: &&Expr| divisibility.is_multiple(end, row_limit * per_unit);
+        let splits = swizzle != SwizzleMode::None && rank < 5 && ends.iter().all(whole);
+        splits.then(|| in_spans(&walks, contiguous, rank as u32, row_limit)).flatten()
+    };
+    let spans = spans();
+    let span = spans.is_some().then_some(row_limit);
+    let rank = rank + usize::from(span.is_some());
+    let mut folded = Folded::new(contiguous, rank, row_limit, spans.unwrap_or(walks));
     let shared_out = (blocks > 1).then(|| folded.share_out(blocks, bytes, i64::from(swizzle.period())));
     let multicast = shared_out.transpose()?;
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
-    let shape = BoxShape { dtype: tile.dtype, extents, swizzle };
+    let shape = BoxShape { dtype: unit, extents, swizzle };
     shape.check()?;
     let calls = folded.calls(bytes)?;
     if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
@@ -171,7 +259,9 @@ pub fn plan(
     }
     shared.begins_at(swizzle.period(), bits)?;
     let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
-    Ok(TmaPlan { row, shape, dims: folded.dims, calls, multicast, hint })
+    let mode = |dim: u32| if dim as usize == global.strides.len() { contiguous } else { dim };
+    let dims = folded.dims.into_iter().map(mode).collect();
+    Ok(TmaPlan { row, shape, per_unit, dims, span, calls, multicast, hint })
 }
 
 /// The walks of a tile folded into a box, and those that are left.

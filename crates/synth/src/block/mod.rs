@@ -1,6 +1,6 @@
 //! The plan of a thread block: what its roles, each synthesised on its own, must agree on. Shared memory is mapped ([`smem`]); pipelines
 //! get the arrivals and the bytes that their barriers count ([`pipeline`]), the points at which their stages are released ([`release`])
-//! and the fences between proxies ([`proxy`]); of each role it is known which of its threads issue and wait ([`role`]). Lowering emits
+//! and the fences between proxies ([`proxy`]), barriers of warpgroups the threads that meet there ([`warpgroups`]), the counters that deal out tiles a thread that takes them ([`tiles`]); of each role it is known which of its threads issue and wait ([`role`]). Lowering emits
 //! what the plan says, and reports print it.
 
 mod disjoint;
@@ -10,6 +10,8 @@ pub mod proxy;
 pub mod release;
 pub mod role;
 pub mod smem;
+pub mod tiles;
+pub mod warpgroups;
 
 use tilewright_machine::Arch;
 use tilewright_tile::core::Program;
@@ -22,6 +24,7 @@ use pipeline::Pipelines;
 use proxy::Accesses;
 use role::RolePlan;
 use smem::SharedMemoryMap;
+use tiles::TileQueues;
 
 /// The plan of a block.
 pub struct BlockPlan {
@@ -29,6 +32,8 @@ pub struct BlockPlan {
     pub memory: SharedMemoryMap,
     /// The pipelines.
     pub pipelines: Pipelines,
+    /// The counters that deal out tiles.
+    pub tiles: TileQueues,
     /// One plan a part.
     pub roles: Vec<RolePlan>,
     /// The pipelines, for reports.
@@ -59,6 +64,9 @@ impl BlockPlan {
             let mut role = RolePlan::new(whole, part, memory.cluster_reduce[i], arch, &divisibility)?;
             role.sync = accesses.orders(i);
             sync_notes.append(&mut role.sync.notes);
+            let (apart, mut notes) = warpgroups::meet_apart(part, &accesses, i);
+            role.warpgroups = apart;
+            sync_notes.append(&mut notes);
             for (id, _) in role.sides.iter().filter(|(_, side)| *side == Side::Consume) {
                 if let Some(pipeline) = pipelines.get_mut(id) {
                     pipeline.release_delay = pipeline.release_delay.max(role.release.delay(*id));
@@ -66,12 +74,14 @@ impl BlockPlan {
             }
             roles.push(role);
         }
+        let tiles = tiles::plan(whole, parts, &memory.tiles, &roles);
         let multicasts = pipelines.values().any(|pipeline| pipeline.multicast > 1);
+        let deals = tiles.values().any(|queue| queue.blocks > 1);
         for role in &mut roles {
-            role.ends_with_cluster |= multicasts;
+            role.ends_with_cluster |= multicasts || deals;
         }
         let pipeline_notes = pipeline::notes(whole, &pipelines);
-        Ok(BlockPlan { memory, pipelines, roles, pipeline_notes, sync_notes })
+        Ok(BlockPlan { memory, pipelines, tiles, roles, pipeline_notes, sync_notes })
     }
 
     /// True if threads of other blocks of the cluster arrive at this block's barriers.

@@ -92,11 +92,12 @@ impl<'a> Walk<'a> {
                     self.begun += 1;
                 }
                 StmtKind::For { condition: Some(_), .. } => repeated = None,
+                kind if kind.may_break() => repeated = None,
                 StmtKind::For { lo, hi, .. } => {
                     let rounds = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| (hi - lo).max(0) as u64);
                     repeated = times.zip(rounds).and_then(|(a, b)| a.checked_mul(b));
                 }
-                StmtKind::Tiles { .. } | StmtKind::If { .. } => repeated = None,
+                StmtKind::Tiles { .. } | StmtKind::If { .. } | StmtKind::IfAny { .. } => repeated = None,
                 _ => {}
             }
             self.body(stmt.kind.body(), Some(number), repeated)?;

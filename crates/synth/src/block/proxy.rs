@@ -10,7 +10,7 @@
 //! # Fences
 //!
 //! Accesses of threads to a stage of a pipeline are ordered where the stage is handed on or given back ([`Accesses::of_stages`]). For all else
-//! an access stays *dirty* until the next `syncthreads` (or sum over a cluster), where a fence of its state space stands if an
+//! an access stays *dirty* until the next `syncthreads` of any threads, or `arrive` (or sum over a cluster), where a fence of its state space stands if an
 //! asynchronous access that conflicts can come later: in the same role, or in another. What an asynchronous copy of threads touches is
 //! dirty from its wait on.
 //!
@@ -23,7 +23,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Memory, ProxyFence, TensorOp};
-use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
+use tilewright_tile::core::{BarrierId, Program, Stmt, StmtKind, SyncScope, TensorRef};
 use tilewright_tile::{
     Diagnostic, Expr, ParamId, PipelineId, Side, StmtId, SymbolId, TensorId, statement_text,
 };
@@ -45,7 +45,7 @@ enum Proxy {
 
 /// The effect of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(super) enum Kind {
     Read,
     Write,
     /// Adds, each element at once.
@@ -54,14 +54,14 @@ enum Kind {
 
 impl Kind {
     /// True if the order of two accesses to one place matters.
-    fn conflicts(self, other: Kind) -> bool {
+    pub(super) fn conflicts(self, other: Kind) -> bool {
         !matches!((self, other), (Kind::Read, Kind::Read) | (Kind::Add, Kind::Add))
     }
 }
 
 /// The memory of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+pub(super) enum Place {
     /// Shared memory of the block, from one byte to another.
     Shared(u32, u32),
     /// A buffer. Parameters are taken to be different buffers.
@@ -69,7 +69,7 @@ enum Place {
 }
 
 impl Place {
-    fn overlaps(self, other: Place) -> bool {
+    pub(super) fn overlaps(self, other: Place) -> bool {
         match (self, other) {
             (Place::Shared(from, to), Place::Shared(first, last)) => from < last && first < to,
             (Place::Global(a), Place::Global(b)) => a == b,
@@ -87,11 +87,11 @@ impl Place {
 
 /// An access of a statement.
 #[derive(Clone, Copy, Debug)]
-struct Touch<'a> {
-    reference: &'a TensorRef,
-    place: Place,
+pub(super) struct Touch<'a> {
+    pub(super) reference: &'a TensorRef,
+    pub(super) place: Place,
     proxy: Proxy,
-    kind: Kind,
+    pub(super) kind: Kind,
     /// On which side of its pipeline, if the tensor belongs to one.
     stage: Option<(PipelineId, Side)>,
 }
@@ -124,9 +124,9 @@ fn ends<'a>(stmt: &'a Stmt, plan: &StmtPlan) -> Vec<(&'a TensorRef, Proxy, Kind)
 }
 
 /// A statement with its accesses.
-struct Node<'a> {
-    site: Site<'a>,
-    touches: Vec<Touch<'a>>,
+pub(super) struct Node<'a> {
+    pub(super) site: Site<'a>,
+    pub(super) touches: Vec<Touch<'a>>,
     /// True if its accesses end at a wait of the program.
     flies: bool,
 }
@@ -204,6 +204,11 @@ impl<'a> Accesses<'a> {
         Ok(Accesses { parts: parts.collect::<Result<_, Diagnostic>>()? })
     }
 
+    /// The statements of a part with their accesses.
+    pub(super) fn nodes(&self, part: usize) -> &[Node<'a>] {
+        &self.parts[part].nodes
+    }
+
     fn touches(&self) -> impl Iterator<Item = &Touch<'a>> {
         self.parts.iter().flat_map(|part| &part.nodes).flat_map(|node| &node.touches)
     }
@@ -223,7 +228,8 @@ impl<'a> Accesses<'a> {
         stages
     }
 
-    /// The parts that come after this one through pipelines: their consumers, and so on.
+    /// The parts that come after this one through pipelines and named barriers: their consumers, those that wait where this one comes, and
+    /// so on.
     fn behind(&self, part: usize) -> BTreeSet<usize> {
         let sides = |part: usize, wanted: Side| -> BTreeSet<PipelineId> {
             let stages = self.parts[part].nodes.iter().filter_map(|node| match &node.site.stmt.kind {
@@ -232,12 +238,22 @@ impl<'a> Accesses<'a> {
             });
             stages.collect()
         };
+        let barriers = |part: usize, waits: bool| -> BTreeSet<BarrierId> {
+            let come = self.parts[part].nodes.iter().filter_map(|node| match node.site.stmt.kind {
+                StmtKind::Sync(SyncScope::Barrier(barrier)) => Some(barrier),
+                StmtKind::Arrive(barrier) if !waits => Some(barrier),
+                _ => None,
+            });
+            come.collect()
+        };
         let mut found = BTreeSet::new();
         let mut open = vec![part];
         while let Some(one) = open.pop() {
-            let filled = sides(one, Side::Produce);
+            let (filled, come) = (sides(one, Side::Produce), barriers(one, false));
             for next in 0..self.parts.len() {
-                if !sides(next, Side::Consume).is_disjoint(&filled) && found.insert(next) {
+                let waits = !sides(next, Side::Consume).is_disjoint(&filled)
+                    || !barriers(next, true).is_disjoint(&come);
+                if waits && found.insert(next) {
                     open.push(next);
                 }
             }
@@ -248,7 +264,13 @@ impl<'a> Accesses<'a> {
 
     /// The fences and waits that order the accesses of a part.
     pub fn orders(&self, part: usize) -> Orders {
-        let mut flow = Flow { all: self, part, behind: self.behind(part), found: BTreeMap::new() };
+        let mut flow = Flow {
+            all: self,
+            part,
+            behind: self.behind(part),
+            found: BTreeMap::new(),
+            breaks: State::default(),
+        };
         flow.body(0, self.parts[part].nodes.len(), State::default());
         let mut orders = Orders::default();
         for (statement, needs) in std::mem::take(&mut flow.found) {
@@ -267,12 +289,12 @@ impl<'a> Accesses<'a> {
         orders
     }
 
-    fn text(&self, part: usize, statement: usize) -> String {
+    pub(super) fn text(&self, part: usize, statement: usize) -> String {
         let part = &self.parts[part];
         statement_text(part.verified, part.nodes[statement].site.stmt)
     }
 
-    fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
+    pub(super) fn note(&self, part: usize, statement: usize, what: String, why: String) -> SyncNote {
         let span = self.parts[part].nodes[statement].site.stmt.span;
         SyncNote {
             text: self.text(part, statement),
@@ -310,6 +332,8 @@ struct Flow<'a, 'p> {
     behind: BTreeSet<usize>,
     /// The fences that statements need.
     found: BTreeMap<usize, Vec<Need>>,
+    /// Accesses on their way where a `break` ends the loop around.
+    breaks: State,
 }
 
 /// A fence that must stand at a statement, and accesses that it orders.
@@ -341,7 +365,17 @@ impl<'a> Flow<'a, '_> {
                         state.flying.clear();
                     }
                 }
-                StmtKind::Sync | StmtKind::ClusterSum { .. } => self.fence(at, &mut state, false),
+                // In a cluster of one block it waits for nobody.
+                StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. }
+                    if self.all.parts[self.part].verified.cluster() == 1 => {}
+                StmtKind::Break { .. } => self.breaks = std::mem::take(&mut self.breaks).join(state.clone()),
+                kind if kind.is_barrier()
+                    || matches!(kind, StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. }) =>
+                {
+                    self.fence(at, &mut state, false);
+                }
+                // It orders the part's accesses against those of others alone.
+                StmtKind::Arrive(_) => self.fence(at, &mut state, true),
                 // It may give stages back.
                 StmtKind::WaitGemm(_) => self.fence(at, &mut state, true),
                 StmtKind::Stage { side, .. } => {
@@ -354,10 +388,12 @@ impl<'a> Flow<'a, '_> {
                     }
                 }
                 kind if kind.repeats() => {
+                    let outer = std::mem::take(&mut self.breaks);
                     // Once for what a round leaves behind, once more for the rounds that find it there.
                     let once = self.body(at + 1, next, state.clone());
                     let again = self.body(at + 1, next, state.clone().join(once.clone()));
-                    state = state.join(once).join(again);
+                    let breaks = std::mem::replace(&mut self.breaks, outer);
+                    state = state.join(once).join(again).join(breaks);
                 }
                 kind if kind.is_optional() => {
                     let taken = self.body(at + 1, next, state.clone());
@@ -431,6 +467,7 @@ impl<'a> Flow<'a, '_> {
         if stores.is_empty() {
             return;
         }
+        let published = self.published();
         for (wait, node) in nodes.iter().enumerate() {
             let StmtKind::Wait(n) = node.site.stmt.kind else { continue };
             let mut ahead = BTreeSet::new();
@@ -441,6 +478,15 @@ impl<'a> Flow<'a, '_> {
                 Some((*store, later))
             });
             let (what, why) = match clash {
+                None if covered.clone().next().is_some() && published.is_some() => {
+                    orders.whole.insert(node.site.stmt.id);
+                    let (part, at) = published.unwrap_or_default();
+                    let why = format!(
+                        "other blocks may touch what it writes, behind `{}`",
+                        self.all.text(part, at)
+                    );
+                    (format!("cp.async.bulk.wait_group {n}"), why)
+                }
                 Some((store, (part, later))) => {
                     orders.whole.insert(node.site.stmt.id);
                     let why = format!(
@@ -458,6 +504,18 @@ impl<'a> Flow<'a, '_> {
             };
             orders.notes.push(self.all.note(self.part, wait, what, why));
         }
+    }
+
+    /// A statement by which other blocks learn that this one has come so far, with its part.
+    fn published(&self) -> Option<(usize, usize)> {
+        let tells = |node: &Node<'_>| {
+            matches!(
+                node.site.stmt.kind,
+                StmtKind::SyncGrid { .. } | StmtKind::Signal { .. } | StmtKind::Ticket { .. }
+            )
+        };
+        let parts = self.all.parts.iter().enumerate();
+        parts.filter_map(|(part, of)| Some((part, of.nodes.iter().position(tells)?))).next()
     }
 
     /// An access that may be to the place that a store of tensor copies writes, and comes after a wait that covers the store.
@@ -502,14 +560,16 @@ impl<'a> Flow<'a, '_> {
 
     /// Adds statements that stand side by side up to a wait; whether there is one on every way through them.
     fn scan(&self, mut at: usize, end: usize, n: i64, found: &mut BTreeSet<usize>) -> bool {
+        let mut leaves = false;
         while at < end {
             let node = &self.nodes()[at];
             if matches!(node.site.stmt.kind, StmtKind::Wait(left) if left <= n) {
-                return true;
+                return !leaves;
             }
+            leaves |= matches!(node.site.stmt.kind, StmtKind::Break { .. });
             found.insert(at);
             if self.scan(at + 1, node.site.end, n, found) && !node.site.stmt.kind.is_optional() {
-                return true;
+                return !leaves;
             }
             at = node.site.end;
         }
@@ -607,6 +667,9 @@ impl<'a> Flow<'a, '_> {
                 StmtKind::For { counter, lo, hi, .. } => {
                     found.insert(*counter, Some((lo.clone(), hi.clone())));
                 }
+                StmtKind::Ticket { symbol, count, .. } => {
+                    found.insert(*symbol, Some((Expr::Int(0), count.clone())));
+                }
                 StmtKind::Tiles { row, col, previous, rows, cols, .. } => {
                     for [i, j] in [[*row, *col]].into_iter().chain(*previous) {
                         found.insert(i, Some((Expr::Int(0), rows.clone())));
@@ -633,6 +696,6 @@ fn pairs(kind: &StmtKind) -> Vec<Vec<SymbolId>> {
 }
 
 /// True if a statement can be done after another was.
-fn reaches(nodes: &[Node<'_>], from: usize, to: usize) -> bool {
+pub(super) fn reaches(nodes: &[Node<'_>], from: usize, to: usize) -> bool {
     to > from || nodes[from].site.loops.iter().any(|at| nodes[to].site.loops.contains(at))
 }

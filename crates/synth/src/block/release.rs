@@ -73,6 +73,7 @@ impl ReleasePlan {
             seen: BTreeMap::new(),
             plan: ReleasePlan::default(),
             overflow: false,
+            breaks: BTreeSet::new(),
         };
         let ids = (0..program.pipelines.len()).map(|i| PipelineId(i as u32));
         let begin: State = ids.clone().map(|id| (id, Stages::default())).collect();
@@ -187,6 +188,8 @@ struct Walk<'a> {
     plan: ReleasePlan,
     /// True if there were too many states.
     overflow: bool,
+    /// The states in which loops around end by a `break`.
+    breaks: BTreeSet<State>,
 }
 
 /// One state for many, for what registers need to know: which groups read the stages at hand.
@@ -221,6 +224,12 @@ impl Walk<'_> {
                     });
                     after
                 }
+                // Some warps take it.
+                (StmtKind::IfAny { body: taken, .. }, _) => {
+                    let mut after = self.block(taken, states.clone(), None);
+                    after.extend(states);
+                    after
+                }
                 _ => self.statement(stmt, states),
             };
             if states.len() > STATES {
@@ -246,6 +255,10 @@ impl Walk<'_> {
                 };
                 states.into_iter().map(product).collect()
             }
+            StmtKind::Break { condition } => {
+                self.breaks.extend(states.iter().cloned());
+                if condition.as_int().is_some_and(|holds| holds != 0) { BTreeSet::new() } else { states }
+            }
             StmtKind::CommitGemm => states.into_iter().map(|state| self.commit(stmt.id, state)).collect(),
             StmtKind::WaitGemm(groups) => {
                 states.into_iter().map(|state| self.wait(stmt.id, *groups, state)).collect()
@@ -264,6 +277,19 @@ impl Walk<'_> {
     }
 
     fn rounds(
+        &mut self,
+        body: &[Stmt],
+        rounds: Option<i64>,
+        some: bool,
+        states: BTreeSet<State>,
+    ) -> BTreeSet<State> {
+        let outer = std::mem::take(&mut self.breaks);
+        let mut all = self.all_rounds(body, rounds, some, states);
+        all.extend(std::mem::replace(&mut self.breaks, outer));
+        all
+    }
+
+    fn all_rounds(
         &mut self,
         body: &[Stmt],
         rounds: Option<i64>,

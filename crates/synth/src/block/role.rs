@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::{Arch, TensorOp};
 use tilewright_tile::core::{Program, StmtKind};
-use tilewright_tile::{Diagnostic, PipelineId, Side};
+use tilewright_tile::{Diagnostic, PipelineId, Side, StmtId};
 
 use super::part::Part;
 use super::proxy::Orders;
@@ -22,7 +22,7 @@ pub struct RegisterBudget {
     pub more: bool,
 }
 
-/// Sums over the blocks of a cluster.
+/// Reductions over the blocks of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterReducePlan {
     /// The buffer and the barriers.
@@ -43,7 +43,8 @@ pub struct RolePlan {
     pub stores: bool,
     /// True if it has `cp.async` outside stages.
     pub copies: bool,
-    /// True if it issues TMA copies or products of warpgroups, or is on a side of a pipeline: one thread is elected.
+    /// True if it issues TMA copies or products of warpgroups, is on a side of a pipeline, or gets tiles from a counter by barriers of its
+    /// own: one thread is elected.
     pub elects: bool,
     /// True if it only issues TMA loads: a single thread does all of it.
     pub single_thread: bool,
@@ -51,12 +52,14 @@ pub struct RolePlan {
     pub registers: Option<RegisterBudget>,
     /// True if it ends with a barrier of the cluster: peers may still reach the block's memory.
     pub ends_with_cluster: bool,
-    /// Its sums over the cluster.
+    /// Its reductions over the cluster.
     pub cluster_reduce: Option<ClusterReducePlan>,
     /// The points at which it releases the stages that it consumes.
     pub release: ReleasePlan,
     /// Its proxy fences, and the forms of its waits.
     pub sync: Orders,
+    /// Its barriers at which each warpgroup meets by itself.
+    pub warpgroups: BTreeSet<StmtId>,
 }
 
 impl RolePlan {
@@ -89,8 +92,11 @@ impl RolePlan {
             }),
             release: ReleasePlan::new(part.verified, divisibility),
             sync: Orders::default(),
+            warpgroups: BTreeSet::new(),
         };
         let (mut issues_tma, mut products, mut threads) = (false, false, false);
+        let meets = part.role.is_some() || blocks > 1;
+        let mut deals = false;
         for site in part.sites()? {
             match (&site.stmt.kind, site.plan) {
                 (StmtKind::CopyAsync { .. }, StmtPlan::Tma(copy)) => {
@@ -108,13 +114,18 @@ impl RolePlan {
                     threads |= *side == Side::Consume;
                     plan.sides.insert((*pipeline, *side));
                 }
+                (StmtKind::Tiles { dynamic: Some(_), .. }, _) => deals = true,
                 (
                     StmtKind::For { .. }
                     | StmtKind::If { .. }
+                    | StmtKind::Break { .. }
+                    | StmtKind::Assert { .. }
+                    | StmtKind::Print { .. }
                     | StmtKind::Tiles { .. }
                     | StmtKind::Drain { .. }
                     | StmtKind::Define(_)
                     | StmtKind::Pipeline(_)
+                    | StmtKind::Barrier(_)
                     | StmtKind::WaitDependencies
                     | StmtKind::LaunchDependents,
                     _,
@@ -122,7 +133,7 @@ impl RolePlan {
                 _ => threads = true,
             }
         }
-        plan.elects = issues_tma || products || !plan.sides.is_empty();
+        plan.elects = issues_tma || products || !plan.sides.is_empty() || (deals && meets);
         plan.single_thread = issues_tma && !threads && part.role.is_some();
         Ok(plan)
     }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, per_register, registers_of};
 use tilewright_tile::core::{Program, StmtKind};
-use tilewright_tile::{Code, Diagnostic, PipelineId, TensorId};
+use tilewright_tile::{Code, Diagnostic, ParamId, PipelineId, TensorId};
 
 use super::part::Part;
+use super::tiles::{TileSlot, wanted};
 use crate::allocate::allocate;
 use crate::{ASYNC_ALIGN, SHARED_ALIGN};
 
@@ -32,7 +33,7 @@ pub struct PartMemory {
     pub scratch: u32,
 }
 
-/// The memory that a part's sums over the blocks of a cluster go through.
+/// The memory that a part's reductions over the blocks of a cluster go through.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterReduceSlot {
     /// The offset of the buffer.
@@ -43,18 +44,31 @@ pub struct ClusterReduceSlot {
     pub registers: u32,
 }
 
-/// Registers of a thread that take part in a sum over a cluster at a time, at most.
-const SUM_REGISTERS: u32 = 32;
+/// Registers of a thread that take part in a reduction over a cluster at a time, at most.
+const MOST_REGISTERS: u32 = 32;
 
-/// The most registers of a thread that a part's sums over the cluster have; 0 without any.
-fn summed(part: &Part<'_>) -> u32 {
-    let mut most = 0;
-    part.verified.visit(&mut |stmt, _| {
-        if let StmtKind::ClusterSum { dst } = &stmt.kind {
-            most = most.max(part.synthesis.register(*dst).map_or(0, |tv| tv.count() as u32));
+/// The registers of a thread that a part's reductions over the cluster send through at a time; 0 without any.
+fn reduced(part: &Part<'_>) -> u32 {
+    let (mut most, mut least) = (0, 0);
+    if part.verified.cluster() == 1 {
+        return most;
+    }
+    let values = |id: TensorId| part.synthesis.register(id).map_or(0, |tv| tv.count() as u32);
+    part.verified.visit(&mut |stmt, _| match &stmt.kind {
+        StmtKind::ClusterReduce { dst, .. } => {
+            let bits = part.verified.tensor(*dst).dtype.bits();
+            most = most.max(values(*dst).div_ceil(per_register(bits)) * registers_of(bits));
         }
+        StmtKind::ClusterCombine { dsts, .. } => {
+            let words: u32 =
+                dsts.iter().map(|dst| registers_of(part.verified.tensor(*dst).dtype.bits())).sum();
+            // A tuple goes through whole.
+            least = words.max(least);
+            most = most.max(words * dsts.first().map_or(0, |dst| values(*dst)));
+        }
+        _ => {}
     });
-    most
+    most.min(MOST_REGISTERS).max(least).next_multiple_of(4)
 }
 
 /// The barriers of a pipeline: 8 bytes a stage for full ones, then as many for empty ones.
@@ -72,10 +86,12 @@ pub struct SharedMemoryMap {
     pub buffers: Vec<Buffer>,
     /// By part.
     pub parts: Vec<PartMemory>,
-    /// The memory in which the blocks of a cluster show each other their parts of a sum: for each part of the program, if it has sums.
+    /// The memory in which the blocks of a cluster show each other what they reduce: for each part of the program, if it has such reductions.
     pub cluster_reduce: Vec<Option<ClusterReduceSlot>>,
     /// The barriers of each pipeline.
     pub barriers: BTreeMap<PipelineId, Barriers>,
+    /// The numbers of tiles that each counter deals out.
+    pub tiles: BTreeMap<ParamId, TileSlot>,
 }
 
 /// Buffers, placed one after the other.
@@ -156,14 +172,23 @@ pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemo
         barriers.insert(PipelineId(i as u32), Barriers { at, stages });
     }
     let mut slot = |part: &Part<'_>| {
-        let registers = summed(part).next_multiple_of(4).min(SUM_REGISTERS);
+        let registers = reduced(part);
         (registers > 0).then(|| {
-            let (barriers, _) = placed.put("sum.barriers", 8, 16);
-            let (buffer, _) = placed.put("sum", SHARED_ALIGN, 4 * registers * part.verified.threads());
+            let (barriers, _) = placed.put("cluster_reduce.barriers", 8, 16);
+            let (buffer, _) =
+                placed.put("cluster_reduce", SHARED_ALIGN, 4 * registers * part.verified.threads());
             ClusterReduceSlot { buffer, barriers, registers }
         })
     };
     let cluster_reduce = parts.iter().map(&mut slot).collect();
+    let mut tiles = BTreeMap::new();
+    for (counter, (stages, of_barriers)) in wanted(whole, parts) {
+        let name = &whole.param(counter).name;
+        let (words, _) = placed.put(&format!("{name}.tiles"), 8, 4 * stages);
+        let barriers =
+            (of_barriers > 0).then(|| placed.put(&format!("{name}.tiles.barriers"), 8, of_barriers).0);
+        tiles.insert(counter, TileSlot { words, barriers, stages });
+    }
     let (bytes, limit) = (placed.end, arch.limits().shared_bytes_per_block);
     if bytes > limit {
         let sizes: Vec<String> = placed.buffers.iter().map(|b| format!("`{}` {}", b.name, b.bytes)).collect();
@@ -175,5 +200,5 @@ pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemo
         )
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
-    Ok(SharedMemoryMap { buffers: placed.buffers, parts: memories, cluster_reduce, barriers })
+    Ok(SharedMemoryMap { buffers: placed.buffers, parts: memories, cluster_reduce, barriers, tiles })
 }

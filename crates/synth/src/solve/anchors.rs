@@ -154,8 +154,10 @@ impl Solver<'_> {
     }
 }
 
-/// For each tensor the modes along which it is reduced, or what casts and elementwise statements make of it.
-pub(super) fn reduced(constraints: &[Constraint]) -> HashMap<TensorId, BTreeSet<usize>> {
+/// For each tensor the modes along which it is reduced, or what casts and elementwise statements make of it. Tensors of other ranks in a group are what
+/// reductions of a mode of extent 1 leave: their modes have other numbers.
+pub(super) fn reduced(verified: &Program, constraints: &[Constraint]) -> HashMap<TensorId, BTreeSet<usize>> {
+    let rank = |id: TensorId| verified.shape(id).len();
     let mut reduced: HashMap<TensorId, BTreeSet<usize>> = HashMap::new();
     for constraint in constraints {
         if let Equation::Reduce { src, axis, .. } = constraint.equation {
@@ -166,6 +168,9 @@ pub(super) fn reduced(constraints: &[Constraint]) -> HashMap<TensorId, BTreeSet<
         let before: usize = reduced.values().map(BTreeSet::len).sum();
         for constraint in constraints {
             let Equation::Equal(group) = &constraint.equation else { continue };
+            if group.iter().any(|id| rank(*id) != rank(group[0])) {
+                continue;
+            }
             let axes: BTreeSet<usize> =
                 group.iter().filter_map(|id| reduced.get(id)).flatten().copied().collect();
             if !axes.is_empty() {
@@ -202,6 +207,32 @@ pub(super) fn joined(anchors: &[Anchor], constraints: &[Constraint]) -> HashMap<
         joined.extend(copy.map(|anchor| (whole, anchor.tile.clone())));
     }
     joined
+}
+
+/// For each result of a cast that only copies to memory meet, the first tile of global memory among these: the order of its values is free.
+pub(super) fn stored_casts(
+    verified: &Program,
+    statements: &[(&Stmt, usize)],
+    anchors: &[Anchor],
+    constraints: &[Constraint],
+) -> HashMap<TensorId, TileRef> {
+    let mut stored = HashMap::new();
+    for (i, (stmt, _)) in statements.iter().enumerate() {
+        let StmtKind::Cast { dst, src } = &stmt.kind else { continue };
+        let only_copied = constraints.iter().filter(|c| c.statement != i && c.tensors().contains(dst));
+        let only_copied = only_copied.into_iter().all(|c| matches!(c.equation, Equation::Memory { .. }));
+        let mut others = statements.iter().filter(|(other, _)| other.id != stmt.id);
+        let alone = others.all(|(other, _)| {
+            !other.kind.writes().contains(dst)
+                && (!other.kind.reads().contains(dst) || matches!(other.kind, StmtKind::Copy { .. }))
+        });
+        let dtype = |id: &TensorId| verified.tensor(*id).dtype;
+        if only_copied && alone && dtype(dst) != dtype(src) {
+            let copy = anchors.iter().find(|anchor| anchor.tensor == *dst && anchor.tile.global.is_some());
+            stored.extend(copy.map(|anchor| (*dst, anchor.tile.clone())));
+        }
+    }
+    stored
 }
 
 /// For each tensor, true if a broadcast repeats it, or what casts, elementwise statements and shape statements make of it.

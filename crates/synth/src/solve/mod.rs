@@ -33,16 +33,10 @@ use crate::divisibility::Divisibility;
 use crate::explain::Words;
 use crate::gemm::{GemmLayouts, TiledMma};
 use crate::reduce;
+use crate::rows::{self, Apart};
 use crate::tv::TvLayout;
 pub(crate) use solution::nothing_found;
 pub use solution::{Budget, Clash, Exhausted, Found, Registers};
-
-/// Every statement, in the order of [`Program::visit`], with the depth of loops around it.
-pub fn statements(verified: &Program) -> Vec<(&Stmt, usize)> {
-    let mut all = Vec::new();
-    verified.visit(&mut |stmt, depth| all.push((stmt, depth)));
-    all
-}
 
 /// The thread-value constraints of a program, and how they are solved.
 pub struct Solver<'a> {
@@ -69,6 +63,8 @@ pub struct Solver<'a> {
     anchors: Vec<Anchor>,
     /// For each result of a join the tile in memory whose order its values take.
     joined: HashMap<TensorId, TileRef>,
+    /// For each result of a cast that is only stored the tile of global memory whose order its values may take.
+    stored_casts: HashMap<TensorId, TileRef>,
     /// For each tensor the modes along which it is reduced.
     reduced: HashMap<TensorId, BTreeSet<usize>>,
     /// The tensors that statements name.
@@ -117,12 +113,44 @@ pub struct Cache {
     fitting: RefCell<HashMap<FittingKey, Rc<Vec<TiledMma>>>>,
     /// Reasons for which a layout of a tile of this shape is not put together along a mode; `None` where it is.
     along: RefCell<HashMap<AlongKey, Option<String>>>,
+    /// Rows for which warps cannot decide.
+    apart: RefCell<HashMap<ApartKey, Option<Apart>>>,
+    /// True where threads hold of a broadcast's operand what they hold of its result.
+    repeats: RefCell<HashMap<RepeatsKey, bool>>,
 }
+
+/// The layouts and shapes of a broadcast's result and operand.
+type RepeatsKey = [(TvLayout, Vec<i64>); 2];
+
+/// The layouts and shapes of a condition and of what is written, and the condition's mode.
+type ApartKey = ([(TvLayout, Vec<i64>); 2], u32);
 
 /// A layout, its shape, the mode, and whether it is reduced.
 type AlongKey = (TvLayout, Vec<i64>, u32, bool);
 
 impl Cache {
+    /// A row for which the warps cannot decide, if there is one.
+    fn apart(&self, [condition, of]: [(&TvLayout, Vec<i64>); 2], axis: u32, threads: i64) -> Option<Apart> {
+        let key = ([(condition.0.clone(), condition.1), (of.0.clone(), of.1)], axis);
+        if let Some(known) = self.apart.borrow().get(&key) {
+            return *known;
+        }
+        let [(condition, shape), (of, of_shape)] = &key.0;
+        let found = rows::apart((condition, shape), axis, (of, of_shape), threads);
+        self.apart.borrow_mut().insert(key, found);
+        found
+    }
+
+    /// True if threads hold of a broadcast's operand what they hold of its result, which `holds` finds.
+    fn repeats(&self, key: RepeatsKey, holds: impl FnOnce(&RepeatsKey) -> bool) -> bool {
+        if let Some(known) = self.repeats.borrow().get(&key) {
+            return *known;
+        }
+        let found = holds(&key);
+        self.repeats.borrow_mut().insert(key, found);
+        found
+    }
+
     /// The reason for which a reduction, or a scan, does not go along a mode of this layout.
     fn refusal(&self, tv: &TvLayout, shape: &[i64], axis: u32, reduces: bool) -> Option<String> {
         let key = (tv.clone(), shape.to_vec(), axis, reduces);
@@ -210,7 +238,8 @@ impl<'a> Solver<'a> {
             arrangements: Vec::new(),
             cache,
             joined: anchors::joined(&anchors, &constraints),
-            reduced: anchors::reduced(&constraints),
+            stored_casts: anchors::stored_casts(verified, statements, &anchors, &constraints),
+            reduced: anchors::reduced(verified, &constraints),
             anchors,
             constraints,
             touched: verified.touched(),

@@ -8,7 +8,7 @@ use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::Solver;
 use super::solution::{Clash, Registers};
-use crate::access::in_memory_order;
+use crate::access::{in_memory_order, packed_in_memory_order};
 use crate::constraint::{Equation, IndexedPart};
 use crate::reason::Why;
 use crate::tv::{TvLayout, moves, moves_through};
@@ -102,14 +102,16 @@ impl Solver<'_> {
         Ok(())
     }
 
-    /// Leads layouts on to the results of broadcasts that nothing else asks for, and on from there: once every product and every copy has
+    /// Leads layouts on to the results of broadcasts that nothing else asks for, and to conditions of rows, and on from there: once every product and every copy has
     /// asked. Then what is repeated follows what it repeats, and not the other way round.
     pub(super) fn repeat(&self, state: &mut Registers) -> Result<(), Clash> {
         let mut next = 0;
         while next < self.constraints.len() {
-            let broadcast =
-                matches!(self.constraints[next].equation, Equation::Shape { op: ShapeOp::Broadcast(_), .. });
-            let news = if broadcast { self.apply(state, next, true)? } else { Vec::new() };
+            let follows = matches!(
+                self.constraints[next].equation,
+                Equation::Shape { op: ShapeOp::Broadcast(_), .. } | Equation::Rows { .. }
+            );
+            let news = if follows { self.apply(state, next, true)? } else { Vec::new() };
             next = if news.is_empty() { next + 1 } else { 0 };
             self.propagate(state, news)?;
         }
@@ -135,6 +137,10 @@ impl Solver<'_> {
                 let stored =
                     self.joined.get(&id).filter(|_| matches!(constraint.equation, Equation::Half { .. }));
                 let tv = stored.and_then(|tile| in_memory_order(tile, &tv)).unwrap_or(tv);
+                // In a cast, too, where values that share a register are to be stored together.
+                let casts = matches!(&self.statements[i].0.kind, StmtKind::Cast { dst, .. } if *dst == id);
+                let stored = self.stored_casts.get(&id).filter(|_| casts);
+                let tv = stored.and_then(|tile| packed_in_memory_order(tile, &tv)).unwrap_or(tv);
                 let stmt = self.statements[i].0.id;
                 let why = match &constraint.equation {
                     Equation::Equal(_) => Why::SameAs { stmt, tensor: from },
@@ -153,6 +159,7 @@ impl Solver<'_> {
                 self.check_repeated(state, i, (*dst, *src), op)?;
             }
             Equation::Indexed { by, map, tile } => self.check_indices(state, i, *by, (map, tile))?,
+            Equation::Rows { condition, axis, of } => self.check_rows(state, i, (*condition, *axis), *of)?,
             _ => {}
         }
         self.suits(state, i)?;
@@ -170,12 +177,15 @@ impl Solver<'_> {
     ) -> Result<(), Clash> {
         let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
         let (Some((to, to_why)), Some((from, from_why))) = (known(dst), known(src)) else { return Ok(()) };
-        let shape = |id: TensorId| self.verified.shape(id);
-        let map = shapes::backward(op, &shape(src), &shape(dst)).ok_or_else(|| self.too_large(dst))?;
+        let (shape, of_shape) = (self.verified.shape(dst), self.verified.shape(src));
+        let map = shapes::backward(op, &of_shape, &shape).ok_or_else(|| self.too_large(dst))?;
         let threads = i64::from(self.verified.threads());
-        if shapes::seen(to, &map).is_some_and(|seen| seen.same_function(from))
-            || moves_through(from, to, threads, &|place| map.eval(place)).is_some()
-        {
+        let holds =
+            self.cache.repeats([(to.clone(), shape), (from.clone(), of_shape)], |[(to, _), (from, _)]| {
+                shapes::seen(to, &map).is_some_and(|seen| seen.same_function(from))
+                    || moves_through(from, to, threads, &|place| map.eval(place)).is_some()
+            });
+        if holds {
             return Ok(());
         }
         let stmt = self.statements[i].0;
@@ -195,6 +205,7 @@ impl Solver<'_> {
         let stmt = self.statements[i].0;
         let (operand, axis, reduces) = match &stmt.kind {
             StmtKind::Scan { operands, axis, .. } => (operands.tensors()[0], *axis, false),
+            StmtKind::Combine { srcs, axis, .. } => (srcs[0], *axis, false),
             StmtKind::Reduce { src, axis, .. } => (*src, *axis, true),
             StmtKind::Arg { src, axis, .. } | StmtKind::Sort { src, axis, .. } => (*src, *axis, false),
             _ => return Ok(()),
@@ -204,6 +215,7 @@ impl Solver<'_> {
         let Some(reason) = self.cache.refusal(tv, &shape, axis, reduces) else { return Ok(()) };
         let name = self.name(operand);
         let word = match &stmt.kind {
+            StmtKind::Combine { form, .. } => form.name(),
             StmtKind::Scan { .. } => "scan",
             StmtKind::Arg { op, .. } => op.name(),
             StmtKind::Sort { .. } => "sort",
@@ -220,6 +232,46 @@ impl Solver<'_> {
         // Once is enough: the layout that a rearrangement leads to is one that others ask for.
         let moved = |other: &&(&Stmt, usize)| matches!(other.0.kind, StmtKind::Rearrange { dst, .. } if dst == operand);
         let remedy = self.statements.iter().find(moved).is_none().then_some((stmt.id, operand));
+        Err(Clash { diagnostic: Box::new(error), remedy })
+    }
+
+    /// Checks that warps can decide for the rows of a tensor, where both layouts are known.
+    fn check_rows(
+        &self,
+        state: &Registers,
+        i: usize,
+        (condition, axis): (TensorId, u32),
+        of: TensorId,
+    ) -> Result<(), Clash> {
+        let known = |id: TensorId| state.layouts[id.0 as usize].as_ref();
+        let (Some((by, by_why)), Some((held, held_why))) = (known(condition), known(of)) else {
+            return Ok(());
+        };
+        let shape = |id: TensorId| self.verified.shape(id);
+        let threads = i64::from(self.verified.threads());
+        let ends = [(by, shape(condition)), (held, shape(of))];
+        let Some(apart) = self.cache.apart(ends, axis, threads) else { return Ok(()) };
+        let stmt = self.statements[i].0;
+        let (name, condition_name) = (self.name(of), self.name(condition));
+        let message = format!(
+            "warps cannot decide for the rows of `{name}`, which is {}, by `{condition_name}`, which is {}: {apart}",
+            held.layout(),
+            by.layout()
+        );
+        let mut error = Diagnostic::new(Code::LayoutConflict, stmt.span, message).help(format!(
+            "put each row's condition together before the branch: `if any(reduce({condition_name}, max, {axis}, keep), {axis})`"
+        ));
+        for (id, why) in [(of, held_why), (condition, by_why)] {
+            if let Some(other) = why.statement() {
+                let fixed = format!("`{}` is fixed here: {}", self.name(id), self.words().why(why));
+                error = error.related(self.span(other), fixed);
+            }
+        }
+        // A condition of one element a row goes where the row is.
+        let single = self.verified.shape(condition)[axis as usize] == 1;
+        let moved = |other: &&(&Stmt, usize)| matches!(other.0.kind, StmtKind::Rearrange { dst, .. } if dst == condition);
+        let remedy =
+            (single && !self.statements.iter().any(|other| moved(&other))).then_some((stmt.id, condition));
         Err(Clash { diagnostic: Box::new(error), remedy })
     }
 
@@ -265,10 +317,12 @@ impl Solver<'_> {
             if theirs.same_function(tv) {
                 continue;
             }
-            // Registers may differ in the order of a thread's values, if only data moves.
+            // Registers may differ in the order of a thread's values, if data moves or is cast.
             let permuted = match &self.statements[i].0.kind {
                 StmtKind::Copy { src, .. } if src.tensor == first => moves(tv, theirs, threads).is_some(),
                 StmtKind::Copy { .. } => moves(theirs, tv, threads).is_some(),
+                StmtKind::Cast { src, .. } if *src == first => moves(tv, theirs, threads).is_some(),
+                StmtKind::Cast { .. } => moves(theirs, tv, threads).is_some(),
                 _ => false,
             };
             if !permuted {

@@ -23,11 +23,16 @@ impl Program {
                     Operand::Reference(used, r) => {
                         found.reference(self, r, used);
                         // A copy that combines reads what is there.
-                        if used.writes() && stmt.kind.combines().is_some() {
+                        if used.writes() && stmt.kind.reads_its_destination() {
                             found.reference(self, r, Use::Read);
                         }
                     }
                     Operand::Expr(e) => found.expr(e),
+                    Operand::Param(Use::Read, id) => _ = found.elements.insert(*id),
+                    Operand::Param(_, id) => {
+                        found.outputs.insert(*id);
+                        found.inputs.insert(*id);
+                    }
                     _ => {}
                 }
             }

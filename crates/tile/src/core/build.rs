@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, HashSet};
 use tilewright_machine::WARPGROUP;
 
 use super::{Coord, Core, Never, Pipeline, Program, Role, Slot, Symbol, Tensor, TensorKind};
+use crate::barriers::Turns;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
+use crate::ids::StmtIds;
 use crate::names::{fresh_name, names_of};
 use crate::parser::{CoreText, RoleText, core_text};
-use crate::program::{self, Param, Stmt, StmtKind, SymbolKind};
+use crate::program::{self, Barrier, BarrierId, BarrierKind, Param, Stmt, StmtKind, SymbolKind, SyncScope};
 use crate::statement::{Convert, Surface};
 use crate::verified::Verified;
 
@@ -19,7 +21,11 @@ use crate::verified::Verified;
 ///
 /// An integer that has no value, an `unroll for`, or a part of a register tensor: internal errors.
 pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
-    let mut convert = Build::default();
+    let program = v.program();
+    let bodies = program.body.iter().filter(|stmt| matches!(stmt.kind, StmtKind::Role { .. }));
+    let bodies: Vec<&[Stmt]> = bodies.map(|stmt| stmt.kind.body()).collect();
+    let turns = Turns::of(&program.barriers, &bodies);
+    let mut convert = Build { turns, ids: program.statements.clone(), ..Build::default() };
     let (mut body, mut roles, mut first) = (Vec::new(), Vec::new(), 0);
     for stmt in &v.program().body {
         convert.span = stmt.span;
@@ -29,7 +35,11 @@ pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
         };
         let threads = WARPGROUP * convert.number(warpgroups)?;
         let registers = registers.as_ref().map(|n| convert.number(n)).transpose()?;
-        let (name, inner) = (name.clone(), convert.body(inner)?);
+        convert.role = roles.len();
+        let mut of_role = convert.of_turns(Turns::begins, StmtKind::Arrive, stmt);
+        of_role.append(&mut convert.body(inner)?);
+        of_role.extend(convert.of_turns(Turns::ends, |id| StmtKind::Sync(SyncScope::Barrier(id)), stmt));
+        let (name, inner) = (name.clone(), of_role);
         roles.push(Role { name, first, threads, registers, id: stmt.id, span: stmt.span, body: inner });
         first += threads;
     }
@@ -71,7 +81,7 @@ pub fn build(v: &Verified) -> Result<Program, Diagnostic> {
 pub fn parse(source: &str) -> Result<Program, Diagnostics> {
     let CoreText { program, slots, roles } = core_text(source)?;
     let slots = slots.into_iter().map(|(id, (pipeline, side))| (id, Slot { pipeline, side })).collect();
-    let mut convert = Build { written: true, slots, ..Build::default() };
+    let mut convert = Build { written: true, slots, ids: program.statements.clone(), ..Build::default() };
     let body = convert.body(&program.body)?;
     let role = |RoleText { name, first, threads, registers, stmt }| {
         let Stmt { id, kind, span } = stmt;
@@ -110,6 +120,11 @@ struct Build {
     written: bool,
     /// The symbols that stand for slots.
     slots: BTreeMap<SymbolId, Slot>,
+    /// The turns that roles take, and the number of the role at hand.
+    turns: BTreeMap<BarrierId, Turns>,
+    role: usize,
+    /// The ids of statements.
+    ids: StmtIds,
 }
 
 impl Build {
@@ -132,6 +147,56 @@ impl Build {
         u32::try_from(value).map_err(|_| self.refuse(&format!("{value} here")))
     }
 
+    /// The named barriers, with those of turns.
+    fn barriers(&self, program: &program::Program, names: &mut HashSet<String>) -> Vec<Barrier> {
+        let mut rows: Vec<Barrier> =
+            program.barriers.iter().map(|row| Barrier { kind: BarrierKind::Named, ..row.clone() }).collect();
+        let others = self.turns.iter().flat_map(|(id, turns)| turns.roles.iter().skip(1).map(|_| *id));
+        for id in others {
+            let Barrier { name, span, .. } = program.barrier(id);
+            rows.push(Barrier {
+                name: fresh_name(names, name, "turn"),
+                kind: BarrierKind::Named,
+                span: *span,
+            });
+        }
+        rows
+    }
+
+    /// A statement that a turn of another means.
+    fn of_turn(&mut self, kind: super::StmtKind, of: &Stmt) -> super::Stmt {
+        super::Stmt { id: self.ids.fresh(Some(of.id)), kind, span: of.span }
+    }
+
+    /// Statements of the role at hand at the barriers of turns, when it begins or ends.
+    fn of_turns(
+        &mut self,
+        which: fn(&Turns, usize) -> Option<BarrierId>,
+        kind: impl Fn(BarrierId) -> super::StmtKind,
+        role: &Stmt,
+    ) -> Vec<super::Stmt> {
+        let barriers: Vec<BarrierId> =
+            self.turns.values().filter_map(|turns| which(turns, self.role)).collect();
+        barriers.into_iter().map(|barrier| self.of_turn(kind(barrier), role)).collect()
+    }
+
+    /// A turn: a wait for it, its body, and the arrival that passes it on.
+    fn in_turn(
+        &mut self,
+        stmt: &Stmt,
+        turns: BarrierId,
+        body: &[Stmt],
+    ) -> Result<Vec<super::Stmt>, Diagnostic> {
+        let Some(turns) = self.turns.get(&turns).cloned() else { return Err(self.refuse("turns")) };
+        let [Some(waits), Some(passes)] = [turns.waits(self.role), turns.passes(self.role)] else {
+            return Err(self.refuse("the turn of no role"));
+        };
+        let mut found = vec![self.of_turn(StmtKind::Sync(SyncScope::Barrier(waits)), stmt)];
+        found.append(&mut self.body(body)?);
+        found.push(self.of_turn(StmtKind::Arrive(passes), stmt));
+        Ok(found)
+    }
+
     /// The program with the tables of `program` and these statements.
     fn program(
         &mut self,
@@ -149,6 +214,7 @@ impl Build {
         for (i, row) in program.symbols.iter().enumerate() {
             let size = match row.kind {
                 SymbolKind::Size(default) => Some(default),
+                SymbolKind::Ticket => None,
                 SymbolKind::Counter if !self.slots.contains_key(&SymbolId(i as u32)) => None,
                 // Slots are no symbols; constants, names of integers and counters of expanded loops have their values.
                 SymbolKind::Counter
@@ -193,7 +259,8 @@ impl Build {
             cluster_span: program.cluster_span,
             tensors,
             pipelines,
-            statements: program.statements.clone(),
+            barriers: self.barriers(program, &mut names),
+            statements: self.ids.clone(),
             body,
             roles,
         };
@@ -221,11 +288,22 @@ impl Convert<Surface, Core> for Build {
     }
 
     fn body(&mut self, body: &[Stmt]) -> Result<Vec<super::Stmt>, Diagnostic> {
-        let statement = |stmt: &Stmt| {
+        let mut found = Vec::new();
+        for stmt in body {
             self.span = stmt.span;
-            Ok(super::Stmt { id: stmt.id, kind: self.kind(&stmt.kind)?, span: stmt.span })
-        };
-        // The values of names stand where they were used.
-        body.iter().filter(|stmt| !matches!(stmt.kind, StmtKind::Let { .. })).map(statement).collect()
+            match &stmt.kind {
+                // The values of names stand where they were used.
+                StmtKind::Let { .. } => {}
+                StmtKind::InTurn { turns, body } => found.append(&mut self.in_turn(stmt, *turns, body)?),
+                kind => found.push(super::Stmt { id: stmt.id, kind: self.kind(kind)?, span: stmt.span }),
+            }
+            if let StmtKind::Barrier(id) = stmt.kind
+                && let Some(turns) = self.turns.get(&id).cloned()
+            {
+                let others = turns.roles.iter().skip(1);
+                found.extend(others.map(|(_, other)| self.of_turn(StmtKind::Barrier(*other), stmt)));
+            }
+        }
+        Ok(found)
     }
 }

@@ -85,6 +85,7 @@ impl Program {
             cluster_span: self.cluster_span,
             tensors: tensors.collect(),
             pipelines: self.pipelines.iter().map(pipeline).collect(),
+            barriers: self.barriers.clone(),
             statements: self.statements.clone(),
             body,
             space: Vec::new(),

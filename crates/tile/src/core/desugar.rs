@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Changed, Coord, CopyAttrs, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind,
-    TensorRef,
+    Changed, Coord, CopyAttrs, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, SyncScope, TensorId,
+    TensorKind, TensorRef,
 };
 use tilewright_machine::Memory;
 
@@ -139,9 +139,9 @@ impl Desugar<'_> {
                 let define = self.defined.insert(*dst).then_some(StmtKind::Define(*dst));
                 let trip = [
                     StmtKind::Define(tmp),
-                    StmtKind::Sync,
+                    StmtKind::Sync(SyncScope::All),
                     copy(whole(*src), whole(tmp), CopyAttrs::default()),
-                    StmtKind::Sync,
+                    StmtKind::Sync(SyncScope::All),
                     copy(whole(tmp), whole(*dst), CopyAttrs::default()),
                 ];
                 define.into_iter().chain(trip).collect()

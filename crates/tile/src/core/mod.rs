@@ -26,7 +26,8 @@ pub use crate::expr::{Expr, SymbolId};
 pub use crate::ids::{StmtId, StmtIds, StmtMap};
 pub use crate::parser::is_core_text;
 pub use crate::program::{
-    AsyncCopyAttrs, CopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, TensorId, Use, ViewMode,
+    AsyncCopyAttrs, BarrierId, CopyAttrs, ElemExpr, Param, ParamId, ParamKind, PipelineId, Side, SyncScope,
+    TensorId, Use, ViewMode,
 };
 pub use build::{build, parse};
 pub use check::check;

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef, TileRef, ViewMode,
+    Core, Expr, Program, ShapeOp, Stmt, StmtId, StmtKind, TensorId, TensorKind, TensorRef, TileRef, ViewMode,
 };
 use crate::expr::IntOp;
-use crate::program::{BinaryOp, ElemExpr, ReduceOp, ViewLeaf};
+use crate::program::{BinaryOp, ElemExpr, PrintItem, ReduceOp, ViewLeaf};
+use crate::rows::Rows;
+use crate::statement;
 use tilewright_machine::{DType, Memory};
 
 /// A mode of a register tensor.
@@ -109,11 +111,14 @@ impl Alike<'_> {
                     self.fix_all(*id);
                 }
             }
-            StmtKind::Fill { .. } => {}
+            // A print shows what was there before.
+            StmtKind::Fill { .. } | StmtKind::Print { .. } => {}
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => self.elementwise(*dst, &[*src]),
             StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, &expr.tensors()),
             // An index has as many places as it has.
-            StmtKind::Copy { src, dst, .. } if src.indexed.is_none() && dst.indexed.is_none() => {
+            StmtKind::Copy { src, dst, how }
+                if src.indexed.is_none() && dst.indexed.is_none() && how.fetch.is_none() =>
+            {
                 self.copy(stmt, src, dst);
             }
             StmtKind::Shape { dst, src, op } => self.shape(*dst, *src, op),
@@ -134,6 +139,18 @@ impl Alike<'_> {
                 }
                 if kept {
                     self.fix(*dst, axis);
+                }
+            }
+            // The rows that it decides for stay what they are.
+            StmtKind::IfAny { condition, axis, body } => {
+                self.fix_all(*condition);
+                if let Some(rows) = Rows::new(self.program.shape(*condition), *axis) {
+                    statement::visit(body, 0, &mut |stmt, _| {
+                        for id in stmt.kind.writes() {
+                            let modes = rows.row_modes(&self.program.shape(id)).unwrap_or_default();
+                            modes.into_iter().for_each(|mode| self.fix(id, mode));
+                        }
+                    });
                 }
             }
             kind => {
@@ -277,6 +294,10 @@ impl Pad<'_> {
                     *src = masked;
                     vec![StmtKind::Elementwise { dst: masked, expr }]
                 }
+                StmtKind::Print { items, .. } => {
+                    items.iter_mut().for_each(|item| self.shown(program, item));
+                    Vec::new()
+                }
                 StmtKind::Shape { dst, op: ShapeOp::Broadcast(shape), .. } => {
                     *shape = program.shape(*dst);
                     Vec::new()
@@ -294,6 +315,15 @@ impl Pad<'_> {
             out.push(stmt);
         }
         out
+    }
+
+    /// Lets an item of a `print` show a padded tensor up to the extents that it had.
+    fn shown(&self, program: &Program, item: &mut PrintItem<Core>) {
+        let PrintItem::Tensor { of, extents } = item else { return };
+        let shape = program.shape(of.tensor);
+        for mode in (0..shape.len()).filter(|mode| self.has(of.tensor, *mode)) {
+            extents.get_or_insert_with(|| shape.clone())[mode] = self.class.extent;
+        }
     }
 
     /// A view of a copy's tile with the padded extent, which ends where the tile did.

@@ -1,5 +1,5 @@
 //! Core program to text, which [`parse`](super::parse()) reads back to the same program. The words are those of the surface, and the
-//! tables stand before the statements, in their order: `declare { … }` has the counters, and every tensor and pipeline with all that
+//! tables stand before the statements, in their order: `declare { … }` has the counters, and every tensor, pipeline and barrier with all that
 //! is known of it. `define t` says where its life begins. A stage is `ab.produced` or `ab.consumed`, a copy that TMA does has the word
 //! `tma`, and a role its threads in the block: `role load(threads 128..256, registers 40) { … }`.
 
@@ -8,8 +8,9 @@ use std::fmt::{self, Display, Write};
 use tilewright_layout::Layout;
 use tilewright_machine::DType;
 
-use super::{Expr, ParamId, PipelineId, Program, SymbolId, TensorId, TensorKind};
+use super::{BarrierId, Expr, ParamId, PipelineId, Program, SymbolId, TensorId, TensorKind};
 use crate::printer::{self, Names, Printer, ints, list};
+use crate::program::BarrierKind;
 
 /// The extents as the surface writes them.
 fn extents(shape: &[i64]) -> Vec<Expr> {
@@ -31,6 +32,14 @@ impl Names for Program {
 
     fn pipeline(&self, id: PipelineId) -> &str {
         self.pipelines.get(id.0 as usize).map_or("?", |p| &p.name)
+    }
+
+    fn barrier(&self, id: BarrierId) -> &str {
+        self.barriers.get(id.0 as usize).map_or("?", |b| &b.name)
+    }
+
+    fn barrier_kind(&self, _: BarrierId) -> BarrierKind {
+        BarrierKind::Named
     }
 
     fn is_size(&self, id: SymbolId) -> bool {
@@ -89,11 +98,12 @@ impl Names for Program {
 }
 
 impl Program {
-    /// Writes the counters, tensors and pipelines, each kind in the order of its table.
+    /// Writes the counters, tensors, pipelines and barriers, each kind in the order of its table.
     fn write_declarations(&self, out: &mut dyn Write) -> fmt::Result {
         let counters = self.symbols.values().filter(|symbol| symbol.size.is_none());
         let counters: Vec<&str> = counters.map(|symbol| symbol.name.as_str()).collect();
-        if counters.is_empty() && self.tensors.is_empty() && self.pipelines.is_empty() {
+        let none = self.tensors.is_empty() && self.pipelines.is_empty() && self.barriers.is_empty();
+        if counters.is_empty() && none {
             return Ok(());
         }
         out.write_str("    declare {\n")?;
@@ -109,6 +119,9 @@ impl Program {
             write!(out, "        {} = ", row.name)?;
             self.write_pipeline(out, PipelineId(i as u32))?;
             out.write_str("\n")?;
+        }
+        for row in &self.barriers {
+            writeln!(out, "        {} = named_barrier()", row.name)?;
         }
         out.write_str("    }\n")
     }

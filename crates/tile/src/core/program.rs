@@ -7,12 +7,13 @@ use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{DType, Memory};
 
 use crate::arith::Types;
+use crate::barriers::{BarrierNumbers, Team, barriers_of, meets_by_warpgroup};
 use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::printer::Names;
 use crate::program::Unnamed;
-use crate::program::{Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
+use crate::program::{Barrier, BarrierId, Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
 use crate::statement::{self, Form};
 use crate::unnamed::Expressions;
 use crate::verified::{GlobalTile, IndexedTile, extent_of};
@@ -148,6 +149,8 @@ pub struct Program {
     pub tensors: Vec<Tensor>,
     /// Every pipeline.
     pub pipelines: Vec<Pipeline>,
+    /// Every named barrier.
+    pub barriers: Vec<Barrier>,
     /// The ids of statements.
     pub statements: StmtIds,
     /// Statements of all threads; of a program with roles, those that the roles share: definitions of views, shared tensors and pipelines.
@@ -329,6 +332,30 @@ impl Program {
         &self.pipelines[id.0 as usize]
     }
 
+    /// The named barrier's row.
+    pub fn barrier(&self, id: BarrierId) -> &Barrier {
+        &self.barriers[id.0 as usize]
+    }
+
+    /// The numbers of the block's barriers.
+    pub fn barrier_numbers(&self) -> BarrierNumbers {
+        let team = |threads: u32, body: &[Stmt]| Team {
+            warpgroups: threads / tilewright_machine::WARPGROUP,
+            by_warpgroup: meets_by_warpgroup(body),
+        };
+        let teams: Vec<Team> = match &self.roles[..] {
+            [] => vec![team(self.threads, &self.body)],
+            roles => roles.iter().map(|role| team(role.threads, &role.body)).collect(),
+        };
+        BarrierNumbers::new(&teams, !self.roles.is_empty(), self.barriers.len())
+    }
+
+    /// Threads of the roles that come to a named barrier.
+    pub fn threads_at(&self, id: BarrierId) -> u32 {
+        let comes = |role: &&Role| barriers_of(&role.body).contains(&id);
+        self.roles.iter().filter(comes).map(|role| role.threads).sum()
+    }
+
     /// The roles, in the order of their threads.
     pub fn roles(&self) -> &[Role] {
         &self.roles
@@ -442,6 +469,7 @@ impl Program {
         let used = |stmt: &&Stmt| match &stmt.kind {
             StmtKind::Define(id) => tensors.contains(id),
             StmtKind::Pipeline(id) => pipelines.contains(id),
+            StmtKind::Barrier(id) => barriers_of(&role.body).contains(id),
             _ => false,
         };
         let body = self.body.iter().filter(used).chain(&role.body).cloned().collect();
@@ -466,6 +494,7 @@ impl Program {
             cluster_span: self.cluster_span,
             tensors: self.tensors.clone(),
             pipelines: self.pipelines.clone(),
+            barriers: self.barriers.clone(),
             statements: self.statements.clone(),
             body: Vec::new(),
             roles: Vec::new(),
@@ -520,7 +549,8 @@ impl Program {
         let params = self.params.iter().map(|p| &p.name);
         let tensors = self.tensors.iter().map(|t| &t.name);
         let pipelines = self.pipelines.iter().map(|p| &p.name);
+        let barriers = self.barriers.iter().map(|b| &b.name);
         let roles = self.roles.iter().map(|r| &r.name);
-        symbols.chain(params).chain(tensors).chain(pipelines).chain(roles).cloned().collect()
+        symbols.chain(params).chain(tensors).chain(pipelines).chain(barriers).chain(roles).cloned().collect()
     }
 }

@@ -49,7 +49,9 @@ fn statements(body: &mut [Stmt], number: &impl Fn(SymbolId) -> SymbolId) {
             OperandMut::Tensor(..)
             | OperandMut::Constant(_)
             | OperandMut::Pipeline(..)
-            | OperandMut::Scalar(_) => {}
+            | OperandMut::Barrier(..)
+            | OperandMut::Scalar(_)
+            | OperandMut::Param(..) => {}
         }
     }
 }

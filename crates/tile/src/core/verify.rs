@@ -12,7 +12,7 @@ use tilewright_machine::Memory;
 
 /// Checks a core program.
 ///
-/// 1. **Ids.** Tensors, pipelines, parameters and symbols are of the program's tables. Each statement has an id of its own.
+/// 1. **Ids.** Tensors, pipelines, barriers, parameters and symbols are of the program's tables. Each statement has an id of its own.
 /// 2. **Shapes.** Register and shared tensors have modes, all of positive extents; pipelines have stages.
 /// 3. **Roles.** Together they have the block's threads, one behind the other, in whole warpgroups. Beside them are only definitions.
 /// 4. **Life.** A tensor is read or written within the body that defines or assigns it, behind that.
@@ -22,6 +22,7 @@ use tilewright_machine::Memory;
 /// 7. **Slots.** A slot fixes the last mode of a tensor of its pipeline, in a stage of that pipeline and side. That mode has the pipeline's
 ///    stages, and every use of the tensor is at a slot.
 /// 8. **Branches.** An `else` stands right behind its `if`.
+/// 9. **Turns.** There are none: roles wait at named barriers.
 ///
 /// # Errors
 ///
@@ -115,7 +116,8 @@ impl<'a> Check<'a> {
             let span = program.threads_span;
             ensure(first == program.threads, 3, span, || "its roles do not have its threads".to_string())?;
             for stmt in &program.body {
-                let defines = matches!(stmt.kind, StmtKind::Define(_) | StmtKind::Pipeline(_));
+                let defines =
+                    matches!(stmt.kind, StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Barrier(_));
                 let what = || format!("`{}` stands beside roles", self.text(stmt));
                 ensure(defines, 3, stmt.span, what)?;
             }
@@ -132,6 +134,12 @@ impl<'a> Check<'a> {
         for (i, stmt) in body.iter().enumerate() {
             let alone = stmt.kind.is_otherwise() && (i == 0 || otherwise(body, i - 1).is_none());
             ensure(!alone, 8, stmt.span, || "an `else` stands without its `if`".to_string())?;
+            let loops = matches!(stmt.kind, StmtKind::For { .. });
+            let leaves = |inner: &&Stmt| matches!(inner.kind, StmtKind::Break { .. });
+            let leaves = stmt.kind.body().iter().find(leaves).filter(|_| !loops);
+            ensure(leaves.is_none(), 8, stmt.span, || {
+                "a `break` stands outside of its loop's body".to_string()
+            })?;
             last = self.statement(stmt, last)?;
         }
         Ok(())
@@ -146,6 +154,8 @@ impl<'a> Check<'a> {
         let program = self.program;
         let known = program.statements.contains(stmt.id) && self.ids.insert(stmt.id);
         ensure(known, 1, stmt.span, || format!("`{}` has the id of another statement", self.text(stmt)))?;
+        let turn = matches!(stmt.kind, StmtKind::InTurn { .. });
+        ensure(!turn, 9, stmt.span, || format!("`{}` stands for barriers", self.text(stmt)))?;
         let named = matches!(stmt.kind, StmtKind::Let { .. });
         ensure(!named, 5, stmt.span, || format!("`{}` names an integer", self.text(stmt)))?;
         let mut counted = BTreeSet::new();
@@ -168,6 +178,10 @@ impl<'a> Check<'a> {
                     self.counters = outer;
                 }
                 Operand::Counter(Use::Define, id) => {
+                    // It is visible behind the statement, to the end of the body.
+                    if stmt.kind.names_integer() {
+                        self.counters.insert(*id);
+                    }
                     let known = program.symbols.get(id).is_some_and(|row| row.size.is_none());
                     ensure(known, 1, stmt.span, || format!("`{}` has no counter", self.text(stmt)))?;
                     counted.insert(*id);
@@ -177,11 +191,15 @@ impl<'a> Check<'a> {
                     ensure(before.contains(id), 5, stmt.span, what)?;
                     counted.insert(*id);
                 }
+                Operand::Barrier(_, id) => {
+                    let known = (id.0 as usize) < program.barriers.len();
+                    ensure(known, 1, stmt.span, || format!("`{}` names no barrier", self.text(stmt)))?;
+                }
                 Operand::Pipeline(_, id) => {
                     let known = (id.0 as usize) < program.pipelines.len();
                     ensure(known, 1, stmt.span, || format!("`{}` names no pipeline", self.text(stmt)))?;
                 }
-                Operand::Scalar(id) => {
+                Operand::Scalar(id) | Operand::Param(_, id) => {
                     let known = (id.0 as usize) < program.params.len();
                     ensure(known, 1, stmt.span, || format!("`{}` names no parameter", self.text(stmt)))?;
                 }

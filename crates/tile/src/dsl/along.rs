@@ -1,11 +1,14 @@
-//! Statements along a mode: scans, sorts, and the largest with its coordinate.
+//! Statements along a mode: scans, sorts, and the largest with its coordinate; and atomic operations with a value.
 
-use tilewright_machine::DType;
+use tilewright_machine::{AtomicOp, DType};
 
-use super::{KernelBuilder, Tensor};
-use crate::diagnostic::Origin;
+use super::{Elem, KernelBuilder, Reference, Tensor};
+use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
-use crate::program::{ArgOp, ReduceOp, ScanOperands, StmtKind, TensorId, TensorKind};
+use crate::program::{
+    ArgOp, Combination, CombineForm, CopyAttrs, ElemExpr, Fetch, ReduceOp, ScanOperands, StmtKind, TensorId,
+    TensorKind, TensorRef,
+};
 
 /// Every statement here has two forms, as [those that reduce](KernelBuilder::reduce) have.
 impl KernelBuilder {
@@ -74,6 +77,71 @@ impl KernelBuilder {
         });
     }
 
+    /// `m, s = reduce((x, e), f, axis)`, `m, s = scan((x, e), f, axis)`: tuples put together along the mode by a function of the first tuple's
+    /// elements and of the second's, which is associative. It has no calls of values in it.
+    #[track_caller]
+    pub fn combine(
+        &mut self,
+        names: &[&str],
+        srcs: &[&Tensor],
+        (axis, form): (u32, CombineForm),
+        by: impl FnOnce(&[Elem], &[Elem]) -> Vec<Elem>,
+    ) -> Vec<Tensor> {
+        let count = srcs.len();
+        let rank = srcs.first().map_or(1, |src| match form {
+            CombineForm::Reduce => src.rank.saturating_sub(1).max(1),
+            CombineForm::Scan { .. } => src.rank,
+        });
+        let by = self.function((count, names.len()), by);
+        let srcs: Option<Vec<TensorId>> = srcs.iter().map(|src| self.usable(src)).collect();
+        let (Some(by), Some(srcs)) = (by, srcs) else {
+            return names.iter().map(|_| self.handle(None, rank)).collect();
+        };
+        let mut dsts = Vec::new();
+        for (name, src) in names.iter().zip(&srcs) {
+            let shape = match form {
+                CombineForm::Reduce => self.build.reduced(*src, axis),
+                CombineForm::Scan { .. } => self.build.result_shape(*src),
+            };
+            dsts.push(self.new_like(name, *src, shape));
+        }
+        let handles = dsts.iter().map(|dst| self.handle(*dst, rank)).collect();
+        if let Some(dsts) = dsts.into_iter().collect::<Option<Vec<TensorId>>>() {
+            self.build.emit(StmtKind::Combine { dsts, srcs, by, axis, form }, Origin::caller());
+        }
+        handles
+    }
+
+    /// `cluster_reduce((m, s), f)`: the tensors become what those of all blocks of the cluster come to, put together by a function of the elements
+    /// of one block and of those of another behind it.
+    #[track_caller]
+    pub fn cluster_combine(&mut self, dsts: &[&Tensor], by: impl FnOnce(&[Elem], &[Elem]) -> Vec<Elem>) {
+        let by = self.function((dsts.len(), dsts.len()), by);
+        let dsts: Option<Vec<TensorId>> = dsts.iter().map(|dst| self.usable(dst)).collect();
+        if let (Some(dsts), Some(by)) = (dsts, by) {
+            self.build.emit(StmtKind::ClusterCombine { dsts, by }, Origin::caller());
+        }
+    }
+
+    /// The function of two tuples of so many elements, of which so many results are wanted.
+    #[track_caller]
+    fn function(
+        &mut self,
+        (count, wanted): (usize, usize),
+        by: impl FnOnce(&[Elem], &[Elem]) -> Vec<Elem>,
+    ) -> Option<Combination> {
+        let operands: Vec<Elem> =
+            (0..2 * count as u32).map(|i| Elem::leaf(ElemExpr::Operand(i), None)).collect();
+        let results = by(&operands[..count], &operands[count..]);
+        if count == 0 || wanted != count || !results.iter().all(Elem::is_of_operands) {
+            let message = format!("a function of {count} tensors with {wanted} results");
+            let help = "as many names as tensors, and operators and functions of its operands alone";
+            self.misuse(Code::BadValue, message, help);
+            return None;
+        }
+        Some(Combination { results: results.into_iter().map(|result| result.expr).collect() })
+    }
+
     /// `value, index = argmax(src, axis)`, `argmin`: the largest or the smallest element along a mode, and its coordinate.
     #[track_caller]
     pub fn arg(&mut self, value: &str, index: &str, src: &Tensor, op: ArgOp, axis: u32) -> (Tensor, Tensor) {
@@ -136,6 +204,38 @@ impl KernelBuilder {
     #[track_caller]
     pub fn sort_to(&mut self, dst: &Tensor, src: &Tensor, axis: u32, descending: bool) {
         self.update([dst, src], |[dst, src]| StmtKind::Sort { dst, src, carried: None, axis, descending });
+    }
+
+    /// `name = atomic_add(dst, src)` and the like: each element of memory is changed as one step, and what was there is the result.
+    #[track_caller]
+    pub fn atomic(&mut self, name: &str, op: AtomicOp, dst: impl Into<Reference>, src: &Tensor) -> Tensor {
+        self.fetch(name, op, dst.into(), [src, src])
+    }
+
+    /// `name = atomic_cas(dst, expected, src)`: elements that have the bits of `expected` become those of `src`; the result is what was there.
+    #[track_caller]
+    pub fn atomic_cas(
+        &mut self,
+        name: &str,
+        dst: impl Into<Reference>,
+        expected: &Tensor,
+        src: &Tensor,
+    ) -> Tensor {
+        self.fetch(name, AtomicOp::CompareAndSwap, dst.into(), [expected, src])
+    }
+
+    #[track_caller]
+    fn fetch(&mut self, name: &str, op: AtomicOp, dst: Reference, [expected, src]: [&Tensor; 2]) -> Tensor {
+        let rank = src.rank;
+        let operands = (self.reference(dst), self.usable(expected), self.usable(src));
+        let (Some(dst), Some(expected), Some(src)) = operands else { return self.handle(None, rank) };
+        let shape = self.build.result_shape(src);
+        let combine = if let AtomicOp::Combine(op) = op { Some(op) } else { None };
+        let compare = (op == AtomicOp::CompareAndSwap).then_some(expected);
+        self.derive(name, src, shape, |old| {
+            let how = CopyAttrs { outside: None, combine, fetch: Some(Fetch { op, old, compare }) };
+            StmtKind::Copy { src: TensorRef { span: Origin::caller(), ..TensorRef::whole(src) }, dst, how }
+        })
     }
 
     /// Emits a statement that makes a new register tensor of the type of `like`.

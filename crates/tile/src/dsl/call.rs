@@ -55,6 +55,11 @@ impl Elem {
     }
 
     /// True if nothing is wrong with the expression itself.
+    /// True for operators and functions of the operands of a function that is passed, and of numbers.
+    pub(super) fn is_of_operands(&self) -> bool {
+        self.usable() && self.calls.is_empty() && self.expr.tensors().is_empty()
+    }
+
     fn usable(&self) -> bool {
         !self.mixed && !self.poisoned && !self.nan && self.height <= crate::parser::MAX_DEPTH
     }

@@ -63,6 +63,7 @@
 
 mod along;
 mod call;
+mod print;
 mod roles;
 mod shapes;
 mod value;
@@ -70,7 +71,7 @@ mod value;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tilewright_layout::{Layout, SwizzledLayout};
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{DType, Memory, Number};
 
 use crate::build::{Builder, Head, check_name};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
@@ -79,13 +80,14 @@ use crate::parser::MAX_DEPTH;
 use crate::program::Dimension;
 use crate::program::{
     AsyncCopyAttrs, CopyAttrs, ElemExpr, IndexedMode, ParamId, ParamKind, Program, StmtKind, SymbolKind,
-    TensorId, TensorKind, TensorRef, ViewLeaf, ViewMode,
+    SyncScope, TensorId, TensorKind, TensorRef, ViewLeaf, ViewMode,
 };
 
 use call::{CALLS, Target};
 
-pub use roles::{Pipeline, grouped, hilbert, serpentine};
-pub use value::{Buffer, BufferAt, Elem, Reference, Source, Tensor, float, index, where_};
+pub use print::Item;
+pub use roles::{Pipeline, Walk, dynamic, grouped, hilbert, listed, serpentine};
+pub use value::{Buffer, BufferAt, Elem, Reference, Source, Tensor, asm, float, index, where_};
 
 /// `block.x`.
 pub fn block_x() -> Expr {
@@ -225,14 +227,25 @@ impl KernelBuilder {
         if default.is_nan() {
             self.misuse(Code::BadValue, format!("the default of `{name}` is not a number"), "pass a number");
         }
-        let buffer = self.param(name, DType::F32, ParamKind::Scalar { default });
+        let buffer = self.param(name, DType::F32, ParamKind::Scalar { default: default.into() });
         Elem::leaf(ElemExpr::Scalar(buffer.param), Some(self.owner))
+    }
+
+    /// `name: dtype = default`: a number of type `f32`, `f64`, `i32`, `u32`, `i64` or `u64`, for elementwise expressions.
+    #[track_caller]
+    pub fn number(&mut self, name: &str, dtype: DType, default: impl Into<Number>) -> Elem {
+        let buffer = self.param(name, dtype, ParamKind::Scalar { default: default.into() });
+        let leaf = match dtype {
+            DType::I32 if buffer.param.0 != POISONED => ElemExpr::Int(Expr::Scalar(buffer.param)),
+            _ => ElemExpr::Scalar(buffer.param),
+        };
+        Elem::leaf(leaf, Some(self.owner))
     }
 
     /// `name: i32 = default`: an integer that a launch passes. It stands where counters may: in indices, offsets and bounds of loops.
     #[track_caller]
     pub fn integer(&mut self, name: &str, dtype: DType, default: i64) -> Expr {
-        let buffer = self.param(name, dtype, ParamKind::Scalar { default: default as f64 });
+        let buffer = self.param(name, dtype, ParamKind::Scalar { default: default.into() });
         if buffer.param.0 == POISONED { Expr::Int(1) } else { Expr::Scalar(buffer.param) }
     }
 
@@ -448,8 +461,8 @@ impl KernelBuilder {
     #[track_caller]
     fn reference(&mut self, mut r: Reference) -> Option<TensorRef> {
         let mut tensor = self.usable(&r.tensor)?;
-        let indexed = match &r.indexed {
-            Some((mode, by)) => Some(IndexedMode { mode: *mode, by: self.usable(by)? }),
+        let indexed = match r.indexed.take() {
+            Some((mode, by)) => Some(IndexedMode { mode, by: self.operand(by)? }),
             None => None,
         };
         let registers = self.build.program.tensor(tensor).memory() == Memory::Register;
@@ -506,7 +519,7 @@ impl KernelBuilder {
     /// `syncthreads()`.
     #[track_caller]
     pub fn syncthreads(&mut self) {
-        self.build.emit(StmtKind::Sync, Origin::caller());
+        self.build.emit(StmtKind::Sync(SyncScope::All), Origin::caller());
     }
 
     /// `name = cast(src, dtype)`.
@@ -628,6 +641,25 @@ impl KernelBuilder {
             return;
         }
         self.build.begin(Head::If { condition, otherwise });
+        body(self);
+        self.build.end(Origin::caller());
+    }
+
+    /// `break if condition`: the loop around ends here where the integer is not 0.
+    #[track_caller]
+    pub fn break_if(&mut self, condition: impl Into<Expr>) {
+        self.build.emit(StmtKind::Break { condition: condition.into() }, Origin::caller());
+    }
+
+    /// `if any(condition, axis) { body }`: the body is done at least for the rows in which an element of the condition is true, and the
+    /// program must be right if it is done for others. Tensors made in the body exist only there.
+    #[track_caller]
+    pub fn if_any(&mut self, condition: impl Into<Elem>, axis: u32, body: impl FnOnce(&mut Self)) {
+        if self.too_deep() {
+            return;
+        }
+        let condition = self.operand(condition);
+        self.build.begin(Head::IfAny { condition, axis });
         body(self);
         self.build.end(Origin::caller());
     }

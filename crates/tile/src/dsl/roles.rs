@@ -1,15 +1,28 @@
 //! Roles, pipelines, loops over tiles, and the asynchronous statements of Hopper.
 
-use super::{KernelBuilder, Reference, Source, Tensor};
+use tilewright_machine::RedOp;
+
+use super::{Buffer, KernelBuilder, Reference, Source, Tensor};
+use crate::build::Head;
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
-use crate::program::{AsyncCopyAttrs, PipelineId, Side, StmtKind, TileOrder};
+use crate::program::{
+    AsyncCopyAttrs, BarrierId, BarrierKind, Flag, PipelineId, ReduceOp, Side, StmtKind, SyncScope, TileOrder,
+};
 
 /// A pipeline: a ring of stages of shared tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Pipeline {
     /// `None` after a mistake.
     id: Option<PipelineId>,
+    owner: u64,
+}
+
+/// A named barrier, or turns: of the roles that come to it.
+#[derive(Clone, Copy, Debug)]
+pub struct Barrier {
+    /// `None` after a mistake.
+    id: Option<BarrierId>,
     owner: u64,
 }
 
@@ -26,6 +39,30 @@ pub fn serpentine(rows: impl Into<Expr>) -> TileOrder {
 /// `hilbert(order)`: squares of 2ˢ×2ˢ tiles, each along a Hilbert curve.
 pub fn hilbert(order: impl Into<Expr>) -> TileOrder {
     TileOrder::Hilbert { order: order.into() }
+}
+
+/// `listed(table)`: the tiles whose numbers, row by row, the elements of a tensor of type `i32` are, in its order.
+pub fn listed(table: &Buffer) -> TileOrder {
+    TileOrder::Listed { table: table.param }
+}
+
+/// The walk over tiles of [`KernelBuilder::for_tiles`]: their order, and who does which.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    order: TileOrder,
+    dynamic: Option<Buffer>,
+}
+
+impl From<TileOrder> for Walk {
+    fn from(order: TileOrder) -> Self {
+        Walk { order, dynamic: None }
+    }
+}
+
+/// `tiles(…, order, dynamic = counter)`: each cluster takes the next tile of the order that no other has taken. The counter, `i32[1]`, is 0
+/// when a launch begins and when it ends.
+pub fn dynamic(order: TileOrder, counter: &Buffer) -> Walk {
+    Walk { order, dynamic: Some(*counter) }
 }
 
 /// A product of which one warpgroup copies and two multiply:
@@ -152,6 +189,67 @@ impl KernelBuilder {
         Pipeline { id, owner: self.owner }
     }
 
+    /// `name = named_barrier()`: a barrier of the roles that come to it.
+    #[track_caller]
+    pub fn named_barrier(&mut self, name: &str) -> Barrier {
+        self.barrier(name, BarrierKind::Named)
+    }
+
+    /// `name = turns()`: roles take turns, in the order in which they are written.
+    #[track_caller]
+    pub fn turns(&mut self, name: &str) -> Barrier {
+        self.barrier(name, BarrierKind::Turns)
+    }
+
+    #[track_caller]
+    fn barrier(&mut self, name: &str, kind: BarrierKind) -> Barrier {
+        let declared = self.build.declare_barrier(name, Origin::caller(), kind);
+        let id = self.note(declared);
+        if let Some(id) = id {
+            self.build.emit(StmtKind::Barrier(id), Origin::caller());
+        }
+        Barrier { id, owner: self.owner }
+    }
+
+    /// `in_turn turns { body }`: waits until it is the role's turn, and passes the turn to the next role behind the body.
+    #[track_caller]
+    pub fn in_turn(&mut self, turns: &Barrier, body: impl FnOnce(&mut Self)) {
+        if self.too_deep() {
+            return;
+        }
+        let turns = self.owned_barrier(turns);
+        self.build.begin(Head::InTurn { turns });
+        body(self);
+        self.build.end(Origin::caller());
+    }
+
+    /// `syncthreads(barrier)`: waits until the threads of all roles that come to the barrier have come.
+    #[track_caller]
+    pub fn sync_at(&mut self, barrier: &Barrier) {
+        if let Some(id) = self.owned_barrier(barrier) {
+            self.build.emit(StmtKind::Sync(SyncScope::Barrier(id)), Origin::caller());
+        }
+    }
+
+    /// `arrive(barrier)`: comes to the barrier and does not wait.
+    #[track_caller]
+    pub fn arrive(&mut self, barrier: &Barrier) {
+        if let Some(id) = self.owned_barrier(barrier) {
+            self.build.emit(StmtKind::Arrive(id), Origin::caller());
+        }
+    }
+
+    /// `syncthreads(warpgroup)`: the threads of each warpgroup wait for each other.
+    #[track_caller]
+    pub fn sync_warpgroup(&mut self) {
+        self.build.emit(StmtKind::Sync(SyncScope::Warpgroup), Origin::caller());
+    }
+
+    #[track_caller]
+    fn owned_barrier(&mut self, barrier: &Barrier) -> Option<BarrierId> {
+        barrier.id.filter(|_| self.owned(Some(barrier.owner), 0))
+    }
+
     /// `warpgroup name(warpgroups) registers(registers) { body }`: what the block's next warpgroups do, each of their threads with so
     /// many registers; without a number, with an even share. Tensors made in the body exist only there.
     #[track_caller]
@@ -201,20 +299,20 @@ impl KernelBuilder {
     }
 
     /// `for (row, col) in tiles(rows, cols, order) { body }`: this block's share of the tiles. The names are those of a tile's row and
-    /// column; [`grouped`], [`serpentine`] and [`hilbert`] are orders.
+    /// column; [`grouped`], [`serpentine`], [`hilbert`] and [`listed`] are orders; [`dynamic`] deals the tiles out.
     #[track_caller]
     pub fn for_tiles(
         &mut self,
         names: [&str; 2],
         rows: impl Into<Expr>,
         cols: impl Into<Expr>,
-        order: TileOrder,
+        walk: impl Into<Walk>,
         body: impl FnOnce(&mut Self, Expr, Expr),
     ) {
         if self.too_deep() {
             return;
         }
-        let [row, col] = self.begin_tiles(names, (rows.into(), cols.into()), order);
+        let [row, col] = self.begin_tiles(names, (rows.into(), cols.into()), walk.into());
         body(self, row, col);
         self.build.end(Origin::caller());
     }
@@ -227,14 +325,14 @@ impl KernelBuilder {
         &mut self,
         names: [&str; 4],
         [rows, cols]: [Expr; 2],
-        order: TileOrder,
+        walk: impl Into<Walk>,
         body: impl FnOnce(&mut Self, [Expr; 2], [Expr; 2]),
         last: impl FnOnce(&mut Self, [Expr; 2]),
     ) {
         if self.too_deep() {
             return;
         }
-        let [row, col, i, j] = self.begin_tiles(names, (rows, cols), order);
+        let [row, col, i, j] = self.begin_tiles(names, (rows, cols), walk.into());
         body(self, [row, col], [i.clone(), j.clone()]);
         self.build.end(Origin::caller());
         if self.build.begin_drain() {
@@ -248,10 +346,12 @@ impl KernelBuilder {
         &mut self,
         names: [&str; N],
         extents: (Expr, Expr),
-        order: TileOrder,
+        walk: Walk,
     ) -> [Expr; N] {
         let at = Origin::caller();
-        let begun = self.build.begin_tiles(&names.map(|name| (name, at)), extents, order);
+        let counter = walk.dynamic.filter(|counter| self.owned(Some(counter.owner), counter.param.0));
+        let walk = (walk.order, counter.map(|counter| counter.param));
+        let begun = self.build.begin_tiles(&names.map(|name| (name, at)), extents, walk);
         let mut begun = begun.into_iter();
         names.map(|_| begun.next().and_then(|counter| self.note(counter)).map_or(Expr::Int(0), Expr::Symbol))
     }
@@ -305,12 +405,65 @@ impl KernelBuilder {
         self.build.emit(StmtKind::WaitGemm(groups.into()), Origin::caller());
     }
 
-    /// `cluster_sum(dst)`: the sum over the blocks of the cluster.
+    /// `cluster_reduce(dst, op)`: each element becomes what those of all blocks of the cluster come to.
     #[track_caller]
-    pub fn cluster_sum(&mut self, dst: &Tensor) {
+    pub fn cluster_reduce(&mut self, dst: &Tensor, op: ReduceOp) {
         if let Some(dst) = self.usable(dst) {
-            self.build.emit(StmtKind::ClusterSum { dst }, Origin::caller());
+            self.build.emit(StmtKind::ClusterReduce { dst, op }, Origin::caller());
         }
+    }
+
+    /// `syncgrid(counter)`: the barrier of all blocks of the grid.
+    #[track_caller]
+    pub fn sync_grid(&mut self, counter: &Buffer) {
+        if self.owned(Some(counter.owner), counter.param.0) {
+            self.build.emit(StmtKind::SyncGrid { counter: counter.param }, Origin::caller());
+        }
+    }
+
+    /// `signal(flag[index], value)`, or with an operation `signal(flag[index], value, add)`: what the threads did before is published.
+    #[track_caller]
+    pub fn signal(
+        &mut self,
+        flag: &Buffer,
+        index: impl IntoIterator<Item = Expr>,
+        value: impl Into<Expr>,
+        combine: Option<RedOp>,
+    ) {
+        if let Some(flag) = self.flag(flag, index) {
+            self.build.emit(StmtKind::Signal { flag, value: value.into(), combine }, Origin::caller());
+        }
+    }
+
+    /// `wait(flag[index] >= least)`: the threads wait, and come after what was published with the flag.
+    #[track_caller]
+    pub fn wait(&mut self, flag: &Buffer, index: impl IntoIterator<Item = Expr>, least: impl Into<Expr>) {
+        if let Some(flag) = self.flag(flag, index) {
+            self.build.emit(StmtKind::Await { flag, least: least.into() }, Origin::caller());
+        }
+    }
+
+    /// `let name = ticket(flag[index], count)`: the number of those who drew before, from 0 to `count - 1`.
+    #[track_caller]
+    pub fn ticket(
+        &mut self,
+        name: &str,
+        flag: &Buffer,
+        index: impl IntoIterator<Item = Expr>,
+        count: impl Into<Expr>,
+    ) -> Expr {
+        let at = Origin::caller();
+        let flag = self.flag(flag, index);
+        let declared = self.build.declare_ticket(name, at);
+        let (Some(symbol), Some(flag)) = (self.note(declared), flag) else { return Expr::Int(0) };
+        self.build.emit(StmtKind::Ticket { symbol, flag, count: count.into() }, at);
+        Expr::Symbol(symbol)
+    }
+
+    #[track_caller]
+    fn flag(&mut self, flag: &Buffer, index: impl IntoIterator<Item = Expr>) -> Option<Flag> {
+        let owned = self.owned(Some(flag.owner), flag.param.0);
+        owned.then(|| Flag { param: flag.param, index: index.into_iter().collect() })
     }
 
     /// `wait_dependencies()`.

@@ -6,7 +6,7 @@ use tilewright_machine::DType;
 
 use crate::expr::Expr;
 use crate::parser::MAX_DEPTH;
-use crate::program::{BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
+use crate::program::{Asm, BinaryOp, ElemExpr, ParamId, TensorId, UnaryOp};
 
 use super::POISONED;
 use super::call::Call;
@@ -95,16 +95,16 @@ impl Tensor {
 pub struct Reference {
     pub(super) tensor: Tensor,
     pub(super) index: Vec<Option<Expr>>,
-    pub(super) indexed: Option<(u32, Tensor)>,
+    pub(super) indexed: Option<(u32, Elem)>,
     pub(super) transposed: bool,
 }
 
 impl Reference {
-    /// `t[id, :]`: with a mode that a register tensor of `i32` indexes.
-    pub fn indexed(mut self, mode: u32, by: &Tensor) -> Self {
+    /// `t[id, :]`: with a mode that a register tensor of `i32` indexes, or an expression of that type.
+    pub fn indexed(mut self, mode: u32, by: impl Into<Elem>) -> Self {
         // Every mode has an entry where one is indexed.
         self.index.resize(self.index.len().max(self.tensor.rank), None);
-        self.indexed = Some((mode, *by));
+        self.indexed = Some((mode, by.into()));
         self
     }
 
@@ -220,6 +220,22 @@ impl Elem {
         self.limited()
     }
 
+    /// `f16x2(self)`: every operation on `f16` in it is rounded to `f16`.
+    pub fn f16x2(self) -> Elem {
+        self.packed(DType::F16)
+    }
+
+    /// `bf16x2(self)`: every operation on `bf16` in it is rounded to `bf16`.
+    pub fn bf16x2(self) -> Elem {
+        self.packed(DType::BF16)
+    }
+
+    fn packed(mut self, dtype: DType) -> Elem {
+        self.height += 1;
+        self.expr = ElemExpr::Packed(dtype, Box::new(self.take()));
+        self.limited()
+    }
+
     /// Keeps an expression from growing once it is too deep to be used.
     pub(super) fn limited(mut self) -> Elem {
         if self.height > MAX_DEPTH {
@@ -250,6 +266,26 @@ pub fn where_(c: impl Into<Elem>, x: impl Into<Elem>, y: impl Into<Elem>) -> Ele
     let mut chosen = c.with(x).with(y);
     chosen.expr = ElemExpr::Where(operands);
     chosen.limited()
+}
+
+/// `asm(text, operands, means = means, within = within)`: what instructions of PTX compute of the operands. `means` says what that is, for the
+/// interpreter; the result may be off by `within` of its size.
+pub fn asm(
+    text: impl Into<String>,
+    operands: impl IntoIterator<Item = Elem>,
+    means: impl Into<Elem>,
+    within: f64,
+) -> Elem {
+    let (text, mut whole) = (text.into(), Elem::leaf(ElemExpr::Number(0.0), None));
+    let mut parts = Vec::new();
+    for mut x in operands.into_iter().chain([means.into()]) {
+        whole.join_calls(&mut x);
+        parts.push(x.take());
+        whole = whole.with(x);
+    }
+    let means = parts.pop().unwrap_or(ElemExpr::Number(f64::NAN));
+    whole.expr = ElemExpr::Asm(Box::new(Asm { text, operands: parts, means, within }));
+    whole.limited()
 }
 
 impl From<Expr> for Elem {

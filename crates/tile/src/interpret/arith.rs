@@ -1,6 +1,6 @@
 //! Elementwise statements: the tree of [`crate::arith`], operation by operation on whole tiles.
 
-use super::bound::Element;
+use super::bound::{Element, UNWRITTEN};
 use super::buffer::Buffer;
 use super::error::InterpretError;
 use super::op::Repeats;
@@ -81,12 +81,12 @@ impl Role<'_> {
                     Some(places) => places.iter().map(|at| tile[*at as usize]).collect(),
                 })
             }
-            Rounded::Number(x) => Value::One(Element::exact(f64::from(*x))),
-            Rounded::Integer(x) => Value::One(Element::exact(*x as f64)),
-            Rounded::Scalar(id) => Value::One(Element::exact(match &self.buffers[id.0 as usize] {
+            Rounded::Number(_, x) => Value::One(Element::exact(*x)),
+            Rounded::Integer(_, x) => Value::One(Element::of_integer(*x)),
+            Rounded::Scalar(id) => Value::One(match &self.buffers[id.0 as usize] {
                 Buffer::Scalar(x) => *x,
-                Buffer::Input(_) | Buffer::Output { .. } => f64::NAN,
-            })),
+                Buffer::Input(_) | Buffer::Integers(_) | Buffer::Output { .. } => Element::exact(f64::NAN),
+            }),
             Rounded::Int(e) => {
                 let value = self.value(e, || "an integer of an elementwise expression".to_string())?;
                 Value::One(Element::exact(value as f64))
@@ -98,19 +98,23 @@ impl Role<'_> {
                 let at = |i: usize| Element::exact((i / before % shape[mode]) as f64);
                 Value::Each((0..len).map(at).collect())
             }
+            // Only a combination has operands: `Role::combine` gives them.
+            Rounded::Operand(_) => Value::One(UNWRITTEN),
             Rounded::Unary(op, compute, x) => map(of(x)?, |x| Element::unary(*op, *compute, x)),
             Rounded::Binary(op, compute, x, y) => {
                 map2(of(x)?, of(y)?, |x, y| Element::binary(*op, *compute, x, y))
             }
-            Rounded::Fma(operands) => {
+            Rounded::Fma(compute, operands) => {
                 let [x, y, z] = &**operands;
-                map3(of(x)?, of(y)?, of(z)?, Element::fma)
+                map3(of(x)?, of(y)?, of(z)?, |x, y, z| Element::fma(*compute, x, y, z))
             }
             Rounded::Where(_, operands) => {
                 let [c, x, y] = &**operands;
                 map3(of(c)?, of(x)?, of(y)?, Element::choose)
             }
             Rounded::Bitcast([from, to], x) => map(of(x)?, |x| Element::bitcast(*from, *to, x)),
+            Rounded::Convert([from, to], x) => map(of(x)?, |x| Element::convert(*from, *to, x)),
+            Rounded::Asm(asm) => map(of(&asm.operands[0])?, |x| x.off_by(asm.within)),
         })
     }
 }

@@ -1,10 +1,11 @@
 //! Asynchronous copies and products of a role: from the statement to the wait that covers it.
 
 use super::bound::Element;
-use super::error::InterpretError;
+use super::error::{InterpretError, Underway};
 use super::flight::{Effect, InFlight, Mark, Touched};
 use super::gemm::gemm;
 use super::op::{How, Product, Side, Tile};
+use super::quote::Quote;
 use super::ring::Ring;
 use super::role::Role;
 
@@ -15,7 +16,7 @@ impl<'a> Role<'a> {
         &self,
         tile: &Tile,
         access: &'static str,
-        statement: &str,
+        statement: &Quote,
     ) -> Result<(), InterpretError> {
         let (awaited, held) = (&self.awaited[tile.tensor], &self.held[tile.tensor]);
         let held = if access == "writes" { held.as_slice() } else { &[] };
@@ -27,12 +28,23 @@ impl<'a> Role<'a> {
         let mark = places.into_iter().find_map(|place| at(awaited, place).or(at(held, place)));
         mark.map_or(Ok(()), |mark| {
             Err(InterpretError::InFlight {
-                statement: statement.to_string(),
+                statement: statement.clone(),
                 access,
                 tensor: tile.name.clone(),
                 flight: self.plan.flights[mark.flight].clone(),
+                state: Box::new(self.underway(mark)),
             })
         })
+    }
+
+    /// The state of what is under way.
+    fn underway(&self, mark: Mark) -> Underway {
+        let all = [&self.copies, &self.products];
+        let has = |flights: &[InFlight<'_>]| flights.iter().any(|flight| flight.mark == mark);
+        let product = has(&all[1].open) || all[1].groups.iter().any(|group| has(group));
+        let groups = &all[usize::from(product)].groups;
+        let later = groups.iter().rev().position(|group| has(group));
+        Underway { product, later, waited: self.waited[usize::from(product)] }
     }
 
     /// Those places of the current instance of the tensor.

@@ -5,9 +5,13 @@
 //! operand gives the interval around the result; a rounding is monotonic, so that the ends of the interval are rounded, too: a
 //! number that no other can be confused with stays exact, and one near a tie may be off by a unit of the type it is rounded to.
 
+use std::cmp::Ordering;
+
+use tilewright_machine::scalar::fused;
 use tilewright_machine::{DType, ErrorBound, RedOp};
 
 use super::round;
+use crate::arith::double::LARGEST_DOUBLE_ANGLE;
 use crate::arith::{Compute, LARGEST_ANGLE, fast_quotient_error};
 use crate::program::{BinaryOp, ReduceOp, UnaryOp};
 
@@ -15,12 +19,15 @@ use crate::program::{BinaryOp, ReduceOp, UnaryOp};
 /// kernel's value may be anything.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Element {
+    /// The value; of an integer that no `f64` is, the nearest one.
     pub(super) value: f64,
+    /// The integer less `value`; 0 of all others.
+    pub(super) rest: i32,
     pub(super) bound: f64,
 }
 
 /// An element that nothing has written.
-pub(super) const UNWRITTEN: Element = Element { value: f64::NAN, bound: 0.0 };
+pub(super) const UNWRITTEN: Element = Element { value: f64::NAN, rest: 0, bound: 0.0 };
 
 /// The distance that an interval reaches from a value in it.
 pub(super) fn reach(value: f64, low: f64, high: f64) -> f64 {
@@ -29,30 +36,89 @@ pub(super) fn reach(value: f64, low: f64, high: f64) -> f64 {
     if low.is_nan() || high.is_nan() { f64::INFINITY } else { low.max(high) }
 }
 
-pub(super) fn to_f32(x: f64) -> f64 {
-    f64::from(x as f32)
-}
-
 /// The distance that an error of double precision may move a centre by.
 pub(super) fn slack(centre: f64) -> f64 {
     centre.abs() * 2f64.powi(-51)
 }
 
+/// The distance that the roundings of bounds themselves may come to in arithmetic of a type: where that is `f64`, bounds are no more exact than
+/// what they bound.
+pub(super) fn own(compute: Compute, size: f64) -> f64 {
+    if compute == Compute::F64 && size.is_finite() { slack(size) + f64::from_bits(1) } else { 0.0 }
+}
+
 impl Element {
     pub(super) fn exact(value: f64) -> Self {
-        Element { value, bound: 0.0 }
+        Element { value, rest: 0, bound: 0.0 }
+    }
+
+    /// An integer of at most 64 bits.
+    pub(super) fn of_integer(x: i128) -> Self {
+        let value = x as f64;
+        Element { value, rest: (x - value as i128) as i32, bound: 0.0 }
+    }
+
+    /// The integer that it is; 0 of a NaN.
+    pub(super) fn integer(self) -> i128 {
+        self.value as i128 + i128::from(self.rest)
+    }
+
+    /// The value for the purpose of rounding it to a type of at most 51 places: of an integer that no `f64` is, the neighbour whose last bit is 1,
+    /// which breaks ties.
+    fn sticky(self) -> f64 {
+        if self.rest == 0 || self.value.to_bits() & 1 == 1 {
+            return self.value;
+        }
+        let away = (self.rest > 0) == (self.value > 0.0);
+        f64::from_bits(if away { self.value.to_bits() + 1 } else { self.value.to_bits() - 1 })
+    }
+
+    /// The order of two numbers; `None` where one is a NaN.
+    pub(super) fn order(self, other: Element) -> Option<Ordering> {
+        Some(self.value.partial_cmp(&other.value)?.then(self.rest.cmp(&other.rest)))
+    }
+
+    /// True if both values have the same bits.
+    pub(super) fn same_value(self, other: Element) -> bool {
+        self.value.to_bits() == other.value.to_bits() && self.rest == other.rest
+    }
+
+    /// The element of these bits in a type.
+    fn of_bits(dtype: DType, bits: u64) -> Self {
+        match dtype.range() {
+            Some(_) => Element::of_integer(dtype.decode_integer(bits)),
+            None => Element::exact(dtype.decode(bits)),
+        }
+    }
+
+    /// Its bits in the type that it has.
+    fn bits(self, dtype: DType) -> u64 {
+        match dtype.range() {
+            Some(_) => dtype.encode_integer(self.integer()),
+            None => dtype.encode(self.value),
+        }
     }
 
     /// A value that is no number is one in the kernel, too, unless something may be otherwise.
     pub(super) fn new(value: f64, bound: f64) -> Self {
-        let open = bound.is_nan() || value.is_nan() && bound > 0.0;
-        Element { value, bound: if open { f64::INFINITY } else { bound } }
+        Element::exact(value).within(bound)
     }
 
-    /// The rounding to `f32` of a number that lies within `spread` of `centre`; here it is `value`.
-    fn rounded_to_f32(value: f64, centre: f64, spread: f64) -> Self {
-        let spread = spread + slack(centre);
-        Element::new(value, reach(value, to_f32(centre - spread), to_f32(centre + spread)))
+    /// The same value, which may be off by a part of its size more than it is.
+    pub(super) fn off_by(self, part: f64) -> Self {
+        if part == 0.0 { self } else { self.within(self.bound + part * (self.value.abs() + self.bound)) }
+    }
+
+    /// The same value with a bound, as [`Element::new`] has it.
+    pub(super) fn within(self, bound: f64) -> Self {
+        let open = bound.is_nan() || self.value.is_nan() && bound > 0.0;
+        Element { bound: if open { f64::INFINITY } else { bound }, ..self }
+    }
+
+    /// The rounding of a number that lies within `spread` of `centre`; here it is `value`.
+    fn rounded(compute: Compute, value: f64, centre: f64, spread: f64) -> Self {
+        let spread = spread + slack(centre) + own(compute, spread);
+        Element::new(value, reach(value, compute.round(centre - spread), compute.round(centre + spread)))
     }
 
     pub(super) fn ends(self) -> [f64; 2] {
@@ -61,14 +127,24 @@ impl Element {
 
     /// The element rounded to a type.
     pub(super) fn round(self, dtype: DType) -> Self {
-        let value = round(dtype, self.value);
+        let rounded = match dtype {
+            DType::I64 | DType::U64 => {
+                let (low, high) = dtype.range().unwrap_or((0, 0));
+                let whole = self.value.round_ties_even() as i128 + i128::from(self.rest);
+                Element::of_integer(whole.clamp(low, high))
+            }
+            DType::F64 => Element::exact(self.value),
+            _ => Element::exact(round(dtype, self.sticky())),
+        };
         if self.bound == 0.0 {
-            return Element::exact(value);
+            return rounded;
         }
+        let value = rounded.value;
         let [low, high] = self.ends().map(|end| round(dtype, end));
         // A NaN is 0 as an integer; what may be anything may be any integer.
         let bound = if self.bound.is_finite() { reach(value, low, high) } else { f64::INFINITY };
-        Element::new(value, bound)
+        let wide = if dtype.bits() == 64 { slack(value) } else { 0.0 };
+        rounded.within(bound + wide)
     }
 
     /// The upper 19 bits of an `f32`, which are what tensor cores read of one.
@@ -84,36 +160,59 @@ impl Element {
 
     /// A value of an operation that is exact, of operands that are not: it may be anything.
     fn open(value: f64) -> Self {
-        Element { value, bound: f64::INFINITY }
+        Element::exact(value).opened()
+    }
+
+    /// The same value, where the kernel's may be anything.
+    fn opened(self) -> Self {
+        Element { bound: f64::INFINITY, ..self }
     }
 
     /// A truth value, which is sure or may be either.
     fn truth(value: bool, sure: bool) -> Self {
-        Element { value: f64::from(u8::from(value)), bound: if sure { 0.0 } else { f64::INFINITY } }
+        Element::new(f64::from(u8::from(value)), if sure { 0.0 } else { f64::INFINITY })
     }
 
     /// A function of one value.
     pub(super) fn unary(op: UnaryOp, compute: Compute, x: Element) -> Self {
         match (op, compute) {
+            // The function in `f32`, which is rounded once more: that changes nothing where it is defined to the bit.
+            (op, Compute::F16 | Compute::BF16) if op != UnaryOp::Not => {
+                Element::unary(op, Compute::F32, x).round(compute.dtype())
+            }
             (UnaryOp::Not, _) => Element::truth(x.value == 0.0, x.bound == 0.0),
-            (UnaryOp::Float, _) => {
-                if x.bound == 0.0 {
-                    return Element::exact(to_f32(x.value));
-                }
-                Element::rounded_to_f32(to_f32(x.value), x.value, x.bound)
-            }
+            (UnaryOp::Float, from) => Element::convert(from, Compute::F32, x),
             // An unsigned number keeps its bits.
-            (UnaryOp::Int, _) => {
-                let value = Compute::I32.wrap(x.value as i64) as f64;
-                if x.bound == 0.0 { Element::exact(value) } else { Element::open(value) }
-            }
-            (UnaryOp::Neg | UnaryOp::Abs, Compute::I32 | Compute::U32) => {
-                let value = x.value as i64;
+            (UnaryOp::Int, from) => Element::convert(from, Compute::I32, x),
+            (UnaryOp::Neg | UnaryOp::Abs, _) if compute.is_integer() => {
+                let value = x.integer();
                 let negative = op == UnaryOp::Neg || value < 0;
-                let value = compute.wrap(if negative { value.wrapping_neg() } else { value }) as f64;
-                if x.bound == 0.0 { Element::exact(value) } else { Element::open(value) }
+                let element = Element::of_integer(compute.wrap(if negative { -value } else { value }));
+                if x.bound == 0.0 { element } else { element.opened() }
             }
-            _ => Element::function(op, x),
+            _ => Element::function(op, compute, x),
+        }
+    }
+
+    /// A value of one type as the nearest one of another; integers modulo 2ⁿ.
+    pub(super) fn convert(from: Compute, to: Compute, x: Element) -> Self {
+        match to {
+            Compute::F64 => {
+                Element::exact(x.value).within(if x.bound == 0.0 { 0.0 } else { x.bound + own(to, x.value) })
+            }
+            _ if to.is_float() => {
+                let value = to.round(x.sticky());
+                if x.bound == 0.0 {
+                    Element::exact(value)
+                } else {
+                    Element::rounded(to, value, x.value, x.bound)
+                }
+            }
+            _ => {
+                let whole = if from == Compute::Bool { i128::from(x.value != 0.0) } else { x.integer() };
+                let element = Element::of_integer(to.wrap(whole));
+                if x.bound == 0.0 { element } else { element.opened() }
+            }
         }
     }
 
@@ -124,8 +223,8 @@ impl Element {
         let spread = self.bound.max(x.bound);
         match op {
             RedOp::Add if !dtype.is_float() => {
-                let of = if dtype == DType::U32 { Compute::U32 } else { Compute::I32 };
-                Element::exact(of.wrap((old as i64).wrapping_add(new as i64)) as f64)
+                let of = Compute::of(dtype).unwrap_or(Compute::I32);
+                Element::of_integer(of.wrap(self.integer() + x.integer()))
             }
             RedOp::Add => {
                 let size = old.abs() + new.abs() + spread;
@@ -134,15 +233,15 @@ impl Element {
                 Element::new(value, self.bound + x.bound + rounding)
             }
             _ if new.is_nan() => self,
-            RedOp::Max => Element::new(if old < new { new } else { old }, spread),
-            RedOp::Min => Element::new(if old > new { new } else { old }, spread),
+            RedOp::Max => (if self.order(x) == Some(Ordering::Less) { x } else { self }).within(spread),
+            RedOp::Min => (if self.order(x) == Some(Ordering::Greater) { x } else { self }).within(spread),
         }
     }
 
     /// A function of one float.
-    fn function(op: UnaryOp, x: Element) -> Self {
-        let value = f64::from(op.apply(x.value as f32));
-        let error = op.error();
+    fn function(op: UnaryOp, compute: Compute, x: Element) -> Self {
+        let value = op.apply_in(compute, x.value);
+        let error = if compute == Compute::F64 { None } else { op.error() };
         if x.bound == 0.0 && error.is_none() {
             return Element::exact(value);
         }
@@ -151,7 +250,8 @@ impl Element {
             _ if value.is_nan() => Element::new(value, x.bound),
             UnaryOp::Sin | UnaryOp::Cos => {
                 // Neither changes faster than its argument, and neither leaves −1 to 1.
-                let small = x.value.abs() + x.bound <= LARGEST_ANGLE;
+                let largest = if compute == Compute::F64 { LARGEST_DOUBLE_ANGLE } else { LARGEST_ANGLE };
+                let small = x.value.abs() + x.bound <= largest;
                 let absolute = error.map_or(0.0, |bound| bound.absolute);
                 Element::new(value, if small { (x.bound + absolute + slack(1.0)).min(2.0) } else { 2.0 })
             }
@@ -164,9 +264,9 @@ impl Element {
                 let (low, high) = if low.1 <= high.1 { (low, high) } else { (high, low) };
                 let end = |(x, y): (f64, f64), sign: f64| match error {
                     Some(bound) => near(bound, x, y, sign),
-                    None => to_f32(y),
+                    None => compute.round(y),
                 };
-                Element::new(value, reach(value, end(low, -1.0), end(high, 1.0)))
+                Element::new(value, reach(value, end(low, -1.0), end(high, 1.0)) + own(compute, value))
             }
         }
     }
@@ -185,14 +285,22 @@ impl Element {
                 let value = if x.value == decides || y.value == decides { decides } else { 1.0 - decides };
                 Element::truth(value != 0.0, sure(x) && sure(y) || alone(x) || alone(y))
             }
-            (_, Compute::F32) => Element::float(op, x, y),
-            _ => Element::integer(op, compute, x, y),
+            (_, Compute::F16 | Compute::BF16) => {
+                Element::float(op, Compute::F32, x, y).round(compute.dtype())
+            }
+            (_, Compute::F32 | Compute::F64) => Element::float(op, compute, x, y),
+            _ => Element::integers(op, compute, x, y),
         }
     }
 
     /// A comparison.
     fn compare(op: BinaryOp, x: Element, y: Element) -> Self {
-        let value = op.compare(x.value, y.value).unwrap_or(false);
+        let value = if x.rest == 0 && y.rest == 0 {
+            op.compare(x.value, y.value)
+        } else {
+            op.compare(x.integer(), y.integer())
+        };
+        let value = value.unwrap_or(false);
         if x.bound == 0.0 && y.bound == 0.0 {
             return Element::truth(value, true);
         }
@@ -208,21 +316,21 @@ impl Element {
     }
 
     /// An operator on two integers.
-    fn integer(op: BinaryOp, compute: Compute, x: Element, y: Element) -> Self {
-        let Some(value) = op.apply_integer(compute, x.value as i64, y.value as i64) else {
+    fn integers(op: BinaryOp, compute: Compute, x: Element, y: Element) -> Self {
+        let Some(whole) = op.apply_integer(compute, x.integer(), y.integer()) else {
             return Element::open(0.0);
         };
-        let value = value as f64;
+        let element = Element::of_integer(whole);
         if x.bound == 0.0 && y.bound == 0.0 {
-            return Element::exact(value);
+            return element;
         }
-        let spread = x.bound + y.bound;
-        let fits = |x: f64| compute.wrap(x as i64) as f64 == x;
+        let (value, spread) = (element.value, x.bound + y.bound);
+        let fits = |x: f64| compute.wrap(x as i128) as f64 == x;
         match op {
             BinaryOp::Add | BinaryOp::Sub if fits(value - spread) && fits(value + spread) => {
-                Element::new(value, spread)
+                element.within(spread)
             }
-            _ => Element::open(value),
+            _ => element.opened(),
         }
     }
 
@@ -234,34 +342,27 @@ impl Element {
         }
         let [low, high] = other.ends();
         let bound = reach(found.value, low, high).max(found.bound);
-        let same = found.value.to_bits() == other.value.to_bits() && other.bound == 0.0;
-        Element::new(found.value, if same { found.bound } else { bound })
+        let same = found.same_value(other) && other.bound == 0.0;
+        found.within(if same { found.bound } else { bound })
     }
 
-    /// The bits of a value of 32 bits as another.
+    /// The bits of a value as another of as many bits.
     pub(super) fn bitcast(from: Compute, to: Compute, x: Element) -> Self {
-        let bits = match from {
-            Compute::F32 => (x.value as f32).to_bits(),
-            _ => x.value as i64 as u32,
-        };
-        let value = match to {
-            Compute::F32 => f64::from(f32::from_bits(bits)),
-            _ => to.wrap(i64::from(bits)) as f64,
-        };
-        if x.bound == 0.0 || from == to { Element::new(value, x.bound) } else { Element::open(value) }
+        let element = Element::of_bits(to.dtype(), x.bits(from.dtype()));
+        if x.bound == 0.0 || from == to { element.within(x.bound) } else { element.opened() }
     }
 
     /// An operator on two floats.
-    fn float(op: BinaryOp, x: Element, y: Element) -> Self {
-        let value = f64::from(op.apply(x.value as f32, y.value as f32).unwrap_or(f32::NAN));
+    fn float(op: BinaryOp, compute: Compute, x: Element, y: Element) -> Self {
+        let value = op.apply_in(compute, x.value, y.value).unwrap_or(f64::NAN);
         if op == BinaryOp::FastDiv {
-            let whole = Element::float(BinaryOp::Div, x, y);
+            let whole = Element::float(BinaryOp::Div, compute, x, y);
             let [least, most] = [-126, 126].map(|power| 2f64.powi(power));
             let size = y.value.abs();
             if value.is_nan() || size - y.bound < least || size + y.bound > most {
                 return Element::new(value, if value.is_nan() { whole.bound } else { f64::INFINITY });
             }
-            let error = fast_quotient_error().at(1.0, value.abs() + whole.bound);
+            let error = fast_quotient_error(size - y.bound).at(1.0, value.abs() + whole.bound);
             return Element::new(value, whole.bound + error);
         }
         if x.bound == 0.0 && y.bound == 0.0 {
@@ -277,14 +378,14 @@ impl Element {
                     return Element::exact(value);
                 }
                 let y = if op == BinaryOp::Sub { -y.value } else { y.value };
-                Element::rounded_to_f32(value, x.value + y, spread)
+                Element::rounded(compute, value, x.value + y, spread)
             }
             BinaryOp::Mul if a.is_infinite() || b.is_infinite() => {
                 Element::new(value, if sure(x) && sure(y) { 0.0 } else { f64::INFINITY })
             }
             BinaryOp::Mul => {
                 let spread = a * y.bound + b * x.bound + x.bound * y.bound;
-                Element::rounded_to_f32(value, x.value * y.value, spread)
+                Element::rounded(compute, value, x.value * y.value, spread)
             }
             BinaryOp::Div if a.is_infinite() => {
                 Element::new(value, if sure(x) && sure(y) { 0.0 } else { f64::INFINITY })
@@ -293,7 +394,7 @@ impl Element {
             BinaryOp::Div => {
                 let quotient = x.value / y.value;
                 let spread = (x.bound + quotient.abs() * y.bound) / (b - y.bound);
-                Element::rounded_to_f32(value, quotient, spread)
+                Element::rounded(compute, value, quotient, spread)
             }
             BinaryOp::Min | BinaryOp::Max => {
                 if x.bound.is_infinite() || y.bound.is_infinite() {
@@ -310,8 +411,12 @@ impl Element {
     }
 
     /// `x · y + z`, rounded once.
-    pub(super) fn fma(x: Element, y: Element, z: Element) -> Self {
-        let value = f64::from((x.value as f32).mul_add(y.value as f32, z.value as f32));
+    pub(super) fn fma(compute: Compute, x: Element, y: Element, z: Element) -> Self {
+        let value = match compute {
+            Compute::F64 => x.value.mul_add(y.value, z.value),
+            Compute::F16 | Compute::BF16 => compute.round(fused(x.value, y.value, z.value)),
+            _ => f64::from((x.value as f32).mul_add(y.value as f32, z.value as f32)),
+        };
         if x.bound == 0.0 && y.bound == 0.0 && z.bound == 0.0 {
             return Element::exact(value);
         }
@@ -323,7 +428,7 @@ impl Element {
             return Element::new(value, if unknown { f64::INFINITY } else { 0.0 });
         }
         let spread = a * y.bound + b * x.bound + x.bound * y.bound + z.bound + slack(x.value * y.value);
-        Element::rounded_to_f32(value, x.value * y.value + z.value, spread)
+        Element::rounded(compute, value, x.value * y.value + z.value, spread)
     }
 }
 
@@ -353,6 +458,10 @@ impl Accumulation {
     /// `f16` each instruction rounds to that. Integers are exact.
     fn error(self, k: usize) -> f64 {
         let k = k as f64;
+        if self.sums == DType::F64 {
+            // A rounding for each product that is added, here and in the kernel.
+            return (k + 4.0) * 2f64.powi(-52);
+        }
         let single = (0.75 * k + 4.0) * 2f64.powi(-23);
         let narrow = if self.sums == DType::F16 { (k / 8.0 + 1.0) * DType::F16.epsilon() } else { 0.0 };
         let bytes = if self.factors.bits() == 8 { (k / 16.0 + 2.0) * 2f64.powi(-13) } else { 0.0 };
@@ -365,6 +474,7 @@ impl Accumulation {
             DType::F16 => 2f64.powi(-14),
             DType::E4M3 => 2f64.powi(-6),
             DType::E5M2 => 2f64.powi(-14),
+            DType::F64 => 0.0,
             _ => 2f64.powi(-126),
         }
     }
@@ -416,7 +526,7 @@ pub(super) fn product(
             let inherited = c.bound + spread;
             let bound = inherited + unit * partial;
             *c = if size + bound < f64::INFINITY {
-                Element { value: *value, bound }
+                Element { value: *value, rest: 0, bound }
             } else {
                 // What is infinite or no number is so in any order.
                 Element::new(*value, if inherited == 0.0 { 0.0 } else { f64::INFINITY })
@@ -441,5 +551,5 @@ pub(super) fn named(index: Element, extent: usize, at: impl Fn(usize) -> Element
     let bound = others
         .map(|x| (x.value - named.value).abs() + x.bound)
         .fold(named.bound, |worst, bound| if bound.is_nan() { f64::INFINITY } else { worst.max(bound) });
-    Element::new(named.value, bound)
+    named.within(bound)
 }

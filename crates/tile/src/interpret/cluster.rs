@@ -2,65 +2,116 @@
 
 use std::ops::Range;
 
-use super::bound::Element;
-use super::coverage::Watch;
+use tilewright_machine::DType;
+
+use super::bound::{Element, UNWRITTEN};
+use super::coverage::{Missing, State, Watch};
 use super::error::InterpretError;
-use super::op::{Pipeline, Plan};
+use super::fold::{Fold, Order};
+use super::op::{ClusterReduction, Pipeline, Plan};
 use super::ring::{Contents, Ring};
 use crate::arith::Compute;
 use crate::core::Slot;
-use crate::program::{BinaryOp, Side};
+use crate::program::{BinaryOp, ReduceOp, Side};
+
+/// The elements of tensors.
+type Tiles = Vec<Vec<Element>>;
 
 /// A block of the cluster, as far as its roles share it.
 pub(super) struct Block<'a> {
     /// Its pipelines.
     pub(super) rings: Vec<Ring>,
+    /// The tensors that its roles share outside of stages.
+    pub(super) common: Vec<Common>,
+    /// For each named barrier the number of times that each role has come.
+    pub(super) came: Vec<Vec<usize>>,
     /// Its masks, if they are asked for.
     pub(super) watch: Option<Box<Watch<'a>>>,
 }
 
-/// The meeting of one role's instances in all blocks, which add up a tile.
+/// A tensor that roles share: what it holds while none of them runs.
+pub(super) struct Common {
+    pub(super) tensor: usize,
+    pub(super) tile: Vec<Element>,
+    pub(super) mask: State,
+}
+
+impl Common {
+    fn new((tensor, len): (usize, usize)) -> Common {
+        let mask = State { missing: Missing::new(vec![true; len], None), unread: None };
+        Common { tensor, tile: vec![UNWRITTEN; len], mask }
+    }
+}
+
+impl Block<'_> {
+    /// Number of times that every role has come to a named barrier.
+    pub(super) fn met(&self, barrier: usize, roles: &[usize]) -> usize {
+        roles.iter().map(|role| self.came[barrier][*role]).min().unwrap_or(0)
+    }
+}
+
+/// The meeting of one role's instances in all blocks, which put tiles together.
 pub(super) struct Meeting {
-    /// For each block that has arrived the number of its statement, and its elements.
-    brought: Vec<Option<(usize, Vec<Element>)>>,
-    /// The sum, for each block that has not left with it.
-    sums: Vec<Option<Vec<Element>>>,
+    /// For each block that has arrived the number of its statement, and its tiles.
+    brought: Vec<Option<(usize, Tiles)>>,
+    /// The result, for each block that has not left with it.
+    results: Vec<Option<Tiles>>,
 }
 
 impl Meeting {
     fn new(blocks: usize) -> Self {
-        Meeting { brought: vec![None; blocks], sums: vec![None; blocks] }
+        Meeting { brought: vec![None; blocks], results: vec![None; blocks] }
     }
 
-    /// A block comes to statement `number`. With the last the sum is known, each addition rounded to `f32`, in the order of ranks.
+    /// A block comes to statement `number`. With the last, the tiles of all blocks, by rank.
     pub(super) fn arrive(
         &mut self,
         rank: usize,
         number: usize,
-        elements: Vec<Element>,
-        statement: &str,
-    ) -> Result<(), InterpretError> {
-        self.brought[rank] = Some((number, elements));
+        tiles: Tiles,
+        reduction: &ClusterReduction,
+    ) -> Result<Option<Vec<Tiles>>, InterpretError> {
+        self.brought[rank] = Some((number, tiles));
         if self.brought.iter().flatten().any(|(other, _)| *other != number) {
-            return Err(InterpretError::ClusterApart { statement: statement.to_string() });
+            return Err(InterpretError::ClusterApart { statement: reduction.text.clone() });
         }
-        if self.brought.iter().all(Option::is_some) {
-            let tiles = self.brought.iter_mut().filter_map(Option::take).map(|(_, elements)| elements);
-            let sum = tiles.reduce(add);
-            self.sums.iter_mut().for_each(|slot| slot.clone_from(&sum));
-        }
-        Ok(())
+        let all = self.brought.iter().all(Option::is_some);
+        Ok(all.then(|| self.brought.iter_mut().filter_map(Option::take).map(|(_, tiles)| tiles).collect()))
     }
 
-    /// The sum, once all blocks have arrived.
-    pub(super) fn leave(&mut self, rank: usize) -> Option<Vec<Element>> {
-        self.sums[rank].take()
+    /// Gives every block the result.
+    pub(super) fn give(&mut self, result: Tiles) {
+        self.results.fill(Some(result));
+    }
+
+    /// The result, once all blocks have arrived.
+    pub(super) fn leave(&mut self, rank: usize) -> Option<Tiles> {
+        self.results[rank].take()
     }
 }
 
-fn add(mut sum: Vec<Element>, other: Vec<Element>) -> Vec<Element> {
-    sum.iter_mut().zip(other).for_each(|(x, y)| *x = Element::binary(BinaryOp::Add, Compute::F32, *x, y));
-    sum
+/// The elements of the first tensor of each block put together.
+pub(super) fn combined(blocks: &[Tiles], op: ReduceOp, dtype: DType) -> Vec<Element> {
+    let tiles: Vec<&Vec<Element>> = blocks.iter().filter_map(|tiles| tiles.first()).collect();
+    let count = tiles.iter().map(|tile| tile.len()).min().unwrap_or(0);
+    (0..count).map(|k| together(tiles.iter().map(|tile| tile[k]), op, dtype)).collect()
+}
+
+/// Elements put together in the order of the ranks: each sum and each product of floats rounded to the type that is computed with.
+fn together(elements: impl Iterator<Item = Element>, op: ReduceOp, dtype: DType) -> Element {
+    let rounding = match op {
+        ReduceOp::Sum if dtype.is_float() => Some(BinaryOp::Add),
+        ReduceOp::Product if dtype.is_float() => Some(BinaryOp::Mul),
+        _ => None,
+    };
+    let Some(op) = rounding else {
+        let mut fold = Fold::new(op, dtype);
+        elements.for_each(|x| fold.add(x));
+        return fold.element(Order::Chain, dtype);
+    };
+    let compute = if dtype == DType::F64 { Compute::F64 } else { Compute::F32 };
+    let result = elements.reduce(|x, y| Element::binary(op, compute, x, y)).unwrap_or(UNWRITTEN);
+    if matches!(dtype, DType::F32 | DType::F64) { result } else { result.round(dtype) }
 }
 
 /// The blocks that depend on each other: those of a cluster, or a block alone.
@@ -76,6 +127,8 @@ impl<'a> Cluster<'a> {
     pub(super) fn new(plan: &'a Plan, watches: impl Iterator<Item = Option<Watch<'a>>>) -> Self {
         let block = |watch: Option<Watch<'a>>| Block {
             rings: plan.pipelines.iter().map(|pipeline| Ring::new(pipeline.consumers.len())).collect(),
+            common: plan.common.iter().copied().map(Common::new).collect(),
+            came: vec![vec![0; plan.roles.len()]; plan.barriers.len()],
             watch: watch.map(Box::new),
         };
         let blocks: Vec<Block<'a>> = watches.map(block).collect();

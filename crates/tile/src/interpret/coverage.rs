@@ -65,6 +65,9 @@ pub(super) struct Found {
     pub(super) unwritten: Reads,
 }
 
+/// Locks of elements that are replaced: those at a distance of as many share one.
+const LOCKS: usize = 256;
+
 /// The masks of a launch.
 pub(super) struct Coverage<'a> {
     pub(super) v: &'a Verified,
@@ -76,6 +79,8 @@ pub(super) struct Coverage<'a> {
     lens: Vec<usize>,
     pub(super) params: Vec<Seen>,
     found: Mutex<Found>,
+    /// Held while an element is replaced: blocks run at the same time, and may write one.
+    replacing: Vec<Mutex<()>>,
 }
 
 impl<'a> Coverage<'a> {
@@ -98,7 +103,8 @@ impl<'a> Coverage<'a> {
             _ => v.shape(crate::TensorId(i as u32)).iter().product::<i64>() as usize,
         };
         let lens = v.program().tensors.iter().enumerate().map(len).collect();
-        Coverage { v, stmts, numbers, lens, params, found: Mutex::default() }
+        let replacing = (0..LOCKS).map(|_| Mutex::default()).collect();
+        Coverage { v, stmts, numbers, lens, params, found: Mutex::default(), replacing }
     }
 
     /// The findings of the blocks.
@@ -220,20 +226,27 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// An element of a parameter is written, or added to (`values` is `None`), where the first value is and the second shall be.
-    pub(super) fn stored(&self, param: usize, offset: usize, values: Option<[f64; 2]>) {
+    /// An element of a parameter is written by `write`, which says whether the value differs from the one that was there.
+    pub(super) fn replaced(&self, param: usize, offset: usize, write: impl FnOnce() -> bool) {
+        let lock = &self.coverage.replacing[offset % LOCKS];
+        let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stored(param, offset, Some(write()));
+    }
+
+    /// An element of a parameter is written, with another value than is there if `changes` says so, or added to (`None`).
+    pub(super) fn stored(&self, param: usize, offset: usize, changes: Option<bool>) {
         let seen = &self.coverage.params[param];
         let (Some(writer), Some(again)) = (seen.writer.get(offset), seen.again.get(offset)) else { return };
         let own = tag(self.block, self.stmt());
         let before = writer.swap(own | UNREAD, Ordering::Relaxed);
-        let Some([old, new]) = values else {
+        let Some(changes) = changes else {
             // A sum holds what was there.
             writer.fetch_and(!UNREAD, Ordering::Relaxed);
             return;
         };
         let others = before >> 17 != own >> 17;
         let lost = before & UNREAD != 0 && before & !UNREAD == own;
-        if before != 0 && (others || lost) && old.to_bits() != new.to_bits() {
+        if before != 0 && (others || lost) && changes {
             again.store(self.stmt() as u32 + 1, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,19 @@
 //! Errors of an interpretation.
 
-use super::wait::{Wait, who};
-use crate::diagnostic::{Code, Diagnostic};
+use super::quote::Quote;
+use super::wait::{Wait, WaitFor, ordinal, who};
+use crate::diagnostic::Origin;
+
+/// An asynchronous copy or product that is under way.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Underway {
+    /// True of a product: its groups are those of `commit_gemm`.
+    pub product: bool,
+    /// The number of groups that were committed after its own; `None` if it is in no group yet.
+    pub later: Option<usize>,
+    /// The latest wait: the number of groups that it leaves, and its place.
+    pub waited: Option<(i64, Origin)>,
+}
 
 /// An error of an interpretation: the launch is not possible, or what the program does has no meaning.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -18,7 +30,7 @@ pub enum InterpretError {
     #[error("the size `{name}` is {value}; it must be at least 1")]
     BadSize {
         /// The size.
-        name: String,
+        name: Quote,
         /// The value given.
         value: i64,
     },
@@ -52,21 +64,23 @@ pub enum InterpretError {
     #[error("{what} has no value: it divides by zero or overflows")]
     NoValue {
         /// The expression.
-        what: String,
+        what: Quote,
     },
     /// An integer of the kernel does not fit in the 32 bits that kernels compute with, at these sizes.
     #[error("{what} can reach {value}: the integers of a kernel have 32 bits")]
     TooWide {
         /// The expression.
-        what: String,
+        what: Quote,
         /// A value it can take.
         value: i64,
+        /// The remedy, where one is known.
+        help: Option<String>,
     },
     /// Types clash in an elementwise expression, which the verifier refuses.
     #[error("`{statement}`: the types of its operands clash")]
     TypeClash {
         /// The statement.
-        statement: String,
+        statement: Quote,
     },
     /// An index of a tensor is outside its mode.
     #[error(
@@ -74,7 +88,7 @@ pub enum InterpretError {
     )]
     IndexOutside {
         /// The statement.
-        statement: String,
+        statement: Quote,
         /// The tensor.
         tensor: String,
         /// The mode.
@@ -91,19 +105,21 @@ pub enum InterpretError {
     )]
     InFlight {
         /// The statement that comes too early.
-        statement: String,
+        statement: Quote,
         /// `reads` or `writes`.
         access: &'static str,
         /// The shared or register tensor.
         tensor: String,
         /// The asynchronous copy or product.
-        flight: String,
+        flight: Quote,
+        /// The state that it is in.
+        state: Box<Underway>,
     },
     /// A copy to global memory that no wait completes.
     #[error("`{flight}` is still in flight at the end: its writes are done once a `wait_group` covers it")]
     NeverWaitedFor {
         /// The asynchronous copy.
-        flight: String,
+        flight: Quote,
     },
     /// A stage is to be read, and the role that fills the stages has ended.
     #[error("`{}` has no stage to read: {} produced {}", wait.statement(), who(role), stages(*filled))]
@@ -122,7 +138,7 @@ pub enum InterpretError {
     )]
     UnreadStages {
         /// The pipeline.
-        pipeline: String,
+        pipeline: Quote,
         /// The role that should read them.
         role: Option<String>,
         /// Number of stages that it does not read.
@@ -136,23 +152,80 @@ pub enum InterpretError {
     #[error("`{statement}`: the slice begins at {start}, and fits from 0 to {most}")]
     SliceOutside {
         /// The statement.
-        statement: String,
+        statement: Quote,
         /// The coordinate at which it begins.
         start: i64,
         /// The largest coordinate at which it may begin.
         most: i64,
     },
+    /// A function that puts elements together gives other results where others of them are put together first.
+    #[error(
+        "`{statement}`: the function is not associative: result {result} comes to {results:?} for two ways of putting the same elements together"
+    )]
+    NotAssociative {
+        /// The statement.
+        statement: Quote,
+        /// The number of the result, from 0.
+        result: usize,
+        /// Two results of the same elements.
+        results: [f64; 2],
+    },
     /// Blocks of a cluster wait for each other at different statements, or one ends while others wait.
     #[error("`{statement}`: the blocks of the cluster do not all reach it at the same time")]
     ClusterApart {
         /// The statement at which one waits.
-        statement: String,
+        statement: Quote,
+    },
+    /// A role comes to a named barrier again before the others have come.
+    #[error(
+        "`{statement}`: {} comes the {} time, and not all others have come the time before: nothing makes it wait for them",
+        who(role), ordinal(*time)
+    )]
+    ComesAgain {
+        /// The statement.
+        statement: Quote,
+        /// The role.
+        role: Option<String>,
+        /// The number of times that it has come, with this one.
+        time: usize,
+    },
+    /// A role comes to a named barrier more often than another.
+    #[error("{} comes to {barrier} {} times, and {} {}", who(&roles[0]), times[0], who(&roles[1]), times[1])]
+    ComesMore {
+        /// The barrier, `the named barrier b`, or the turns.
+        barrier: Quote,
+        /// The roles.
+        roles: Box<[Option<String>; 2]>,
+        /// The number of times that each comes.
+        times: [usize; 2],
+    },
+    /// A counter that deals out tiles is not 0 when the launch begins.
+    #[error(
+        "`{name}` counts the tiles that blocks have taken, and is {value} when the launch begins; it must be 0"
+    )]
+    CounterBegins {
+        /// The parameter.
+        name: Quote,
+        /// Its element.
+        value: f64,
+    },
+    /// A flag of which blocks draw tickets is not the number of one.
+    #[error(
+        "`{statement}`: the flag is {ticket}, and tickets go from 0 up to one less than their number, {count}"
+    )]
+    NoTicket {
+        /// The statement.
+        statement: Quote,
+        /// The value of the flag.
+        ticket: i64,
+        /// The number of tickets.
+        count: i64,
     },
     /// The blocks of a cluster are to share a copy, and copy different tiles.
     #[error("`{statement}`: the blocks of the cluster do not all copy the same tile")]
     MulticastApart {
         /// The statement.
-        statement: String,
+        statement: Quote,
     },
     /// The blocks of a cluster fill stages for each other, and not equally many.
     #[error(
@@ -161,20 +234,47 @@ pub enum InterpretError {
     )]
     MulticastCounts {
         /// The statement, `produce ab`.
-        statement: String,
+        statement: Quote,
         /// A block that fills another number than block 0, by its rank in the cluster.
         other: usize,
         /// The number of stages that block 0 fills, and that the other block fills.
         counts: [usize; 2],
     },
     /// Roles wait for each other for ever.
-    #[error(
-        "deadlock: {}; a stage is free once each `consume` of it has ended and a `wait_gemm` covers every group of products that reads it",
-        joined(waits)
-    )]
+    #[error("deadlock: {}{}", joined(waits), freed(waits).map_or(String::new(), |help| format!("; {help}")))]
     Deadlock {
         /// The roles that do not end.
         waits: Vec<Wait>,
+    },
+    /// An assertion does not hold.
+    #[error(
+        "assertion `{text}` does not hold in block ({}, {}, {}){}",
+        block[0], block[1], block[2], element.map_or(String::new(), |at| format!(", at element {at} of the tile"))
+    )]
+    Assertion {
+        /// Its words.
+        text: Quote,
+        /// The block.
+        block: [i64; 3],
+        /// The first element that is false, leftmost mode fastest.
+        element: Option<usize>,
+    },
+    /// The results depend on which rows enter an `if any` beside those that must.
+    #[error(
+        "`{statement}`: warps may enter it for other rows too, and then the results differ: element {element} of `{param}` is {only} \
+         where only the rows with a true element enter, and {all} where all do"
+    )]
+    RowsDiffer {
+        /// The statement.
+        statement: Quote,
+        /// The output.
+        param: String,
+        /// The offset of the element.
+        element: usize,
+        /// Its value where only the rows that must enter do.
+        only: f64,
+        /// Its value where all rows do.
+        all: f64,
     },
     /// The grid is not made of whole clusters, at these sizes.
     #[error(
@@ -185,17 +285,30 @@ pub enum InterpretError {
         blocks: u32,
         /// Blocks of a cluster.
         cluster: u32,
+        /// The extent of the grid along x.
+        extent: Quote,
+        /// The number of blocks of a cluster.
+        of: Quote,
     },
     /// An extent or a stride is not positive, or the grid is outside what the hardware takes, at these sizes.
     #[error("{what} is {value}; it must be from 1 to {most}")]
     OutOfRange {
         /// The expression.
-        what: String,
+        what: Quote,
         /// Its value.
         value: i64,
         /// The largest legal value.
         most: i64,
+        /// The remedy, where one is known.
+        help: Option<String>,
     },
+}
+
+/// Words about what frees a stage, where a role waits for one.
+fn freed(waits: &[Wait]) -> Option<&'static str> {
+    let stage = |wait: &Wait| !matches!(wait.what, WaitFor::Barrier { .. });
+    let held = "a stage is free once each `consume` of it has ended and a `wait_gemm` covers every group of products that reads it";
+    waits.iter().any(stage).then_some(held)
 }
 
 /// `3 stages`.
@@ -206,19 +319,4 @@ fn stages(n: usize) -> String {
 fn joined(waits: &[Wait]) -> String {
     let list: Vec<String> = waits.iter().map(Wait::to_string).collect();
     list.join("; ")
-}
-
-impl InterpretError {
-    /// The error with the places in the program's text of the statements that wait, for one that says who waits.
-    pub fn diagnostic(&self) -> Option<Diagnostic> {
-        let waits = match self {
-            InterpretError::Deadlock { waits } => waits.as_slice(),
-            InterpretError::NoStage { wait, .. } => std::slice::from_ref(&**wait),
-            _ => return None,
-        };
-        let (first, others) = waits.split_first()?;
-        let label = |wait: &Wait| format!("{} waits here", wait.who());
-        let diagnostic = Diagnostic::new(Code::Deadlock, first.span, self.to_string()).label(label(first));
-        Some(others.iter().fold(diagnostic, |diagnostic, wait| diagnostic.related(wait.span, label(wait))))
-    }
 }

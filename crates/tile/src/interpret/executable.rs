@@ -3,9 +3,12 @@
 use tilewright_machine::{DType, Memory};
 
 use crate::core::{self, Coord, Core};
+use crate::diagnostic::Origin;
 use crate::expr::{Expr, SymbolId};
 use crate::printer::Names;
-use crate::program::{Form, Param, ParamId, Stmt, StmtKind, Surface, TensorId, TensorKind, TensorRef};
+use crate::program::{
+    Barrier, Form, Param, ParamId, Program, Stmt, StmtKind, Surface, TensorId, TensorKind, TensorRef,
+};
 use crate::statement;
 use crate::verified::{TileRef, Verified};
 
@@ -17,6 +20,8 @@ pub struct PipelineRow<'a> {
     pub stages: i64,
     /// The shared tensors of a stage.
     pub tensors: &'a [TensorId],
+    /// The place of its definition.
+    pub span: Origin,
 }
 
 /// A program as the interpreter asks for it, in either form: its tables, its statements, and where the tiles of references lie.
@@ -29,6 +34,12 @@ pub trait Executable: Sync {
 
     /// Names, for messages.
     fn names(&self) -> &dyn Names;
+    /// The program as its author wrote it, with names for its constants; none of a core program.
+    fn written(&self) -> Option<&Program>;
+    /// The places of the grid and of the cluster.
+    fn launch_spans(&self) -> [Origin; 2];
+    /// The place of a size's declaration.
+    fn size_span(&self, id: SymbolId) -> Origin;
     /// The parameters.
     fn params(&self) -> &[Param];
     /// Strides of a tensor parameter in elements, over literals and sizes; empty for a scalar.
@@ -57,6 +68,8 @@ pub trait Executable: Sync {
     fn tile(&self, reference: &TensorRef<Self::Form>) -> TileRef<Self::Form>;
     /// The pipelines, by id.
     fn pipelines(&self) -> Vec<PipelineRow<'_>>;
+    /// The named barriers and turns, by id.
+    fn barriers(&self) -> &[Barrier];
     /// The statements of all threads; of a program with roles, the definitions that they share.
     fn body(&self) -> &[Stmt<Self::Form>];
     /// The roles with their bodies, in the order of their threads; none if all threads do the same.
@@ -84,6 +97,18 @@ impl Executable for Verified {
 
     fn names(&self) -> &dyn Names {
         self.program()
+    }
+
+    fn written(&self) -> Option<&Program> {
+        Some(&self.source)
+    }
+
+    fn launch_spans(&self) -> [Origin; 2] {
+        [self.program().grid_span, self.program().cluster_span]
+    }
+
+    fn size_span(&self, id: SymbolId) -> Origin {
+        self.program().symbol(id).span
     }
 
     fn params(&self) -> &[Param] {
@@ -148,7 +173,12 @@ impl Executable for Verified {
     fn pipelines(&self) -> Vec<PipelineRow<'_>> {
         let stages = |row: &crate::Pipeline| row.stages.as_int().unwrap_or(1);
         let rows = self.program().pipelines.iter();
-        rows.map(|p| PipelineRow { name: &p.name, stages: stages(p), tensors: &p.tensors }).collect()
+        rows.map(|p| PipelineRow { name: &p.name, stages: stages(p), tensors: &p.tensors, span: p.span })
+            .collect()
+    }
+
+    fn barriers(&self) -> &[Barrier] {
+        &self.program().barriers
     }
 
     fn body(&self) -> &[Stmt] {
@@ -177,6 +207,18 @@ impl Executable for core::Program {
 
     fn names(&self) -> &dyn Names {
         self
+    }
+
+    fn written(&self) -> Option<&Program> {
+        None
+    }
+
+    fn launch_spans(&self) -> [Origin; 2] {
+        [self.grid_span, self.cluster_span]
+    }
+
+    fn size_span(&self, id: SymbolId) -> Origin {
+        self.symbols.get(&id).map_or(Origin::Unknown, |row| row.span)
     }
 
     fn params(&self) -> &[Param] {
@@ -237,8 +279,17 @@ impl Executable for core::Program {
 
     fn pipelines(&self) -> Vec<PipelineRow<'_>> {
         let rows = self.pipelines.iter();
-        rows.map(|p| PipelineRow { name: &p.name, stages: i64::from(p.stages), tensors: &p.tensors })
-            .collect()
+        rows.map(|p| PipelineRow {
+            name: &p.name,
+            stages: i64::from(p.stages),
+            tensors: &p.tensors,
+            span: p.span,
+        })
+        .collect()
+    }
+
+    fn barriers(&self) -> &[Barrier] {
+        &self.barriers
     }
 
     fn body(&self) -> &[core::Stmt] {

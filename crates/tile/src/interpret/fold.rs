@@ -4,9 +4,10 @@ use std::cmp::Ordering;
 
 use tilewright_machine::DType;
 
-use super::bound::{Element, reach, slack, to_f32};
+use super::bound::{Element, UNWRITTEN, own, reach, slack};
 use super::round;
 use super::shapes::Around;
+use crate::arith::Compute;
 use crate::program::{ArgOp, ReduceOp};
 
 /// The order in which a kernel may add or multiply.
@@ -34,11 +35,11 @@ pub(super) enum Fold {
     Sum(Sum),
     Product(Product),
     Extreme(Extreme),
-    /// Sums and products of integers, modulo 2³².
+    /// Sums and products of integers, modulo 2³² or 2⁶⁴.
     Whole(Whole),
 }
 
-/// Sums of floats, in `f32`.
+/// Sums of floats, in `f32`, of `f64` in that.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Sum {
     count: u32,
@@ -48,7 +49,7 @@ pub(super) struct Sum {
     size: f64,
 }
 
-/// Products of floats, in `f32`.
+/// Products of floats, in `f32`, of `f64` in that.
 #[derive(Clone, Copy)]
 pub(super) struct Product {
     count: u32,
@@ -64,7 +65,7 @@ pub(super) struct Product {
 #[derive(Clone, Copy)]
 pub(super) struct Extreme {
     op: ReduceOp,
-    value: f64,
+    value: Element,
     ends: [f64; 2],
     open: bool,
 }
@@ -73,9 +74,14 @@ pub(super) struct Extreme {
 #[derive(Clone, Copy)]
 pub(super) struct Whole {
     op: ReduceOp,
-    unsigned: bool,
-    value: Option<f64>,
+    compute: Compute,
+    value: Option<Element>,
     bound: f64,
+}
+
+/// The type in which elements of a type are put together: those of fewer than 32 bits in one of 32.
+pub(super) fn computed(dtype: DType) -> Compute {
+    Compute::of(dtype).filter(|compute| *compute != Compute::Bool).unwrap_or(Compute::I32)
 }
 
 impl Fold {
@@ -83,14 +89,14 @@ impl Fold {
     pub(super) fn new(op: ReduceOp, dtype: DType) -> Self {
         match op {
             ReduceOp::Max | ReduceOp::Min => {
-                Fold::Extreme(Extreme { op, value: f64::NAN, ends: [f64::NAN; 2], open: false })
+                Fold::Extreme(Extreme { op, value: UNWRITTEN, ends: [f64::NAN; 2], open: false })
             }
             ReduceOp::Sum if dtype.is_float() => Fold::Sum(Sum::default()),
             ReduceOp::Product if dtype.is_float() => {
                 Fold::Product(Product { count: 0, centre: 1.0, most: 1.0, size: 1.0, partial: 1.0 })
             }
             ReduceOp::Sum | ReduceOp::Product => {
-                Fold::Whole(Whole { op, unsigned: dtype == DType::U32, value: None, bound: 0.0 })
+                Fold::Whole(Whole { op, compute: computed(dtype), value: None, bound: 0.0 })
             }
         }
     }
@@ -114,7 +120,16 @@ impl Fold {
             }
             Fold::Extreme(extreme) => {
                 let Extreme { op, value, ends, open } = extreme;
-                *value = op.apply(*value, x.value);
+                if !value.same_value(x) {
+                    *value = match op.apply(value.value, x.value).to_bits() {
+                        // Of integers whose nearest `f64` is the same, the rest decides.
+                        _ if value.value == x.value && value.rest != x.rest => {
+                            if (*op == ReduceOp::Max) == (x.rest > value.rest) { x } else { *value }
+                        }
+                        bits if bits == x.value.to_bits() => x,
+                        _ => *value,
+                    };
+                }
                 *open |= x.bound.is_infinite();
                 *ends = [0, 1].map(|k| op.apply(ends[k], x.ends()[k]));
             }
@@ -130,34 +145,55 @@ impl Fold {
             Fold::Extreme(Extreme { value, ends: [low, high], open, .. }) => {
                 let bound = match open {
                     true => f64::INFINITY,
-                    false if value.is_nan() => 0.0,
-                    false => reach(*value, *low, *high),
+                    false if value.value.is_nan() => 0.0,
+                    false => reach(value.value, *low, *high),
                 };
-                Element::new(*value, bound)
+                value.within(bound)
             }
-            Fold::Whole(whole) => Element { value: whole.value.unwrap_or(0.0), bound: whole.bound },
+            Fold::Whole(whole) => {
+                Element { bound: whole.bound, ..whole.value.unwrap_or(Element::exact(0.0)) }
+            }
         }
     }
 }
 
+/// The largest number of the type in which floats of a type are put together.
+fn largest(compute: Compute) -> f64 {
+    if compute == Compute::F64 { f64::MAX } else { f64::from(f32::MAX) }
+}
+
+/// The distance of subnormal numbers of the type in which floats of a type are put together.
+fn tiny(compute: Compute) -> f64 {
+    if compute == Compute::F64 { f64::from_bits(1) } else { 2f64.powi(-149) }
+}
+
+/// The roundings of the interpreter's own that count, of so many operations: those of `f64`.
+fn roundings_here(compute: Compute, count: u32) -> f64 {
+    if compute == Compute::F64 { f64::from(count.saturating_sub(1)) } else { 0.0 }
+}
+
 /// The element whose value in double precision is `centre`, and may be off by `spread`.
 fn within(centre: f64, spread: f64, dtype: DType) -> Element {
-    let value = round(dtype, to_f32(centre));
+    let compute = computed(dtype);
+    let value = round(dtype, compute.round(centre));
     if spread == 0.0 {
         return Element::exact(value);
     }
-    let [low, high] = [centre - spread, centre + spread].map(|end| round(dtype, to_f32(end)));
+    let spread = spread + own(compute, spread);
+    let [low, high] = [centre - spread, centre + spread].map(|end| round(dtype, compute.round(end)));
     Element::new(value, reach(value, low, high))
 }
 
 impl Sum {
     fn element(&self, order: Order, dtype: DType) -> Element {
         let Sum { count, centre, spread, size } = *self;
+        let compute = computed(dtype);
         if !centre.is_finite() {
             let bound = if spread.is_finite() { 0.0 } else { f64::INFINITY };
-            return Element::new(round(dtype, to_f32(centre)), bound);
+            return Element::new(round(dtype, compute.round(centre)), bound);
         }
-        let spread = spread + order.roundings(count) * 2f64.powi(-24) * size;
+        let roundings = order.roundings(count) + roundings_here(compute, count);
+        let spread = spread + roundings * compute.epsilon() * size;
         within(centre, if spread == 0.0 { 0.0 } else { spread + slack(size) }, dtype)
     }
 }
@@ -165,14 +201,17 @@ impl Sum {
 impl Product {
     fn element(&self, order: Order, dtype: DType) -> Element {
         let Product { count, centre, most, size, partial } = *self;
-        let roundings = order.roundings(count);
-        // A part of the factors may leave the range of `f32` where all of them do not.
-        if partial.is_nan() || partial * (1.0 + roundings * 2f64.powi(-23)) > f64::from(f32::MAX) {
+        let compute = computed(dtype);
+        let roundings = order.roundings(count) + roundings_here(compute, count);
+        let epsilon = 2.0 * compute.epsilon();
+        // A part of the factors may leave the range of the type where all of them do not.
+        if partial.is_nan() || partial * (1.0 + roundings * epsilon) > largest(compute) {
             let sure = count <= 1 && most.is_nan();
-            return Element::new(round(dtype, to_f32(centre)), if sure { 0.0 } else { f64::INFINITY });
+            let value = round(dtype, compute.round(centre));
+            return Element::new(value, if sure { 0.0 } else { f64::INFINITY });
         }
         // Each rounding is relative, or one below the least normal number, which later factors make larger.
-        let rounded = roundings * (2f64.powi(-23) * most + 2f64.powi(-149) * partial);
+        let rounded = roundings * (epsilon * most + tiny(compute) * partial);
         let spread = (most - size) + rounded;
         within(centre, if spread == 0.0 { 0.0 } else { spread + slack(centre) * roundings }, dtype)
     }
@@ -181,27 +220,24 @@ impl Product {
 impl Whole {
     fn add(&mut self, x: Element) {
         let Some(value) = self.value else {
-            (self.value, self.bound) = (Some(x.value), x.bound);
+            (self.value, self.bound) = (Some(x), x.bound);
             return;
         };
-        let wide = |x: f64| i64::from(x as i64 as i32);
-        let whole = |n: i64| if self.unsigned { f64::from(n as u32) } else { f64::from(n as i32) };
         let product = self.op == ReduceOp::Product;
-        let next = match product {
-            true => wide(value).wrapping_mul(wide(x.value)),
-            false => wide(value).wrapping_add(wide(x.value)),
-        };
+        let [left, right] = [value, x].map(|x| self.compute.wrap(x.integer()));
+        let next = if product { left.wrapping_mul(right) } else { left + right };
         self.bound = match (product, self.bound == 0.0 && x.bound == 0.0) {
             (true, true) => 0.0,
-            // Modulo 2³² an integer that is off by one may come out as anything.
+            // Modulo 2ⁿ an integer that is off by one may come out as anything.
             (true, false) => f64::INFINITY,
             (false, _) => self.bound + x.bound,
         };
-        self.value = Some(if value.is_nan() || x.value.is_nan() { f64::NAN } else { whole(next) });
+        let nothing = value.value.is_nan() || x.value.is_nan();
+        self.value = Some(if nothing { UNWRITTEN } else { Element::of_integer(self.compute.wrap(next)) });
     }
 }
 
-/// The states of hₜ = aₜ·hₜ₋₁ + bₜ in `f32`, where the pairs (a, b) may be put together in any order that keeps neighbours together.
+/// The states of hₜ = aₜ·hₜ₋₁ + bₜ in `f32`, of `f64` in that, where the pairs (a, b) may be put together in any order that keeps neighbours together.
 #[derive(Clone, Copy)]
 pub(super) struct Linear {
     steps: u32,
@@ -230,14 +266,16 @@ impl Linear {
         self.most = self.most.max(self.size);
         self.partial *= factor.max(1.0);
         self.steps += 1;
-        let value = round(dtype, to_f32(self.state));
-        let range = f64::from(f32::MAX) * 0.99;
+        let compute = computed(dtype);
+        let value = round(dtype, compute.round(self.state));
+        let range = largest(compute) * 0.99;
         if !(self.partial <= range && self.most <= range) {
             return Element::new(value, f64::INFINITY);
         }
         // A term passes a product and a sum at each step at most.
-        let roundings = 2.0 * f64::from(self.steps) + 1.0;
-        let rounded = 2f64.powi(-23) * self.size + 2f64.powi(-148) * self.partial * self.most.max(1.0);
+        let roundings = 2.0 * f64::from(self.steps) + 1.0 + 2.0 * roundings_here(compute, self.steps + 1);
+        let subnormal = 2.0 * tiny(compute) * self.partial * self.most.max(1.0);
+        let rounded = 2.0 * compute.epsilon() * self.size + subnormal;
         within(self.state, self.spread + roundings * rounded, dtype)
     }
 }
@@ -263,9 +301,7 @@ pub(super) fn arg(src: &[Element], around: Around, op: ArgOp) -> (Vec<Element>, 
         elements.iter().for_each(|x| fold.add(*x));
         let value = fold.element(Order::Tree, DType::F32);
         // Of numbers that are equal, that is: a zero of another sign is another number.
-        let same = |x: &&Element| {
-            x.value.to_bits() == value.value.to_bits() || x.value.is_nan() && value.value.is_nan()
-        };
+        let same = |x: &&Element| x.same_value(value) || x.value.is_nan() && value.value.is_nan();
         let first = elements.iter().position(|x| same(&x)).unwrap_or(0);
         // Others may be it where their intervals reach its own.
         let reached = |x: &Element| {
@@ -277,7 +313,7 @@ pub(super) fn arg(src: &[Element], around: Around, op: ArgOp) -> (Vec<Element>, 
         };
         let open = |(k, x): (usize, &Element)| if reached(x) { first.abs_diff(k) as f64 } else { 0.0 };
         let bound = elements.iter().enumerate().map(open).fold(0.0, f64::max);
-        (value, Element { value: first as f64, bound })
+        (value, Element::exact(first as f64).within(bound))
     });
     found.unzip()
 }
@@ -304,7 +340,10 @@ pub(super) fn sort(
     for row in around.rows() {
         let places: Vec<usize> = row.collect();
         let mut sorted = places.clone();
-        sorted.sort_by(|a, b| order(src[*a].value, src[*b].value));
+        sorted.sort_by(|a, b| {
+            let rest = src[*a].rest.cmp(&src[*b].rest);
+            order(src[*a].value, src[*b].value).then(if descending { rest.reverse() } else { rest })
+        });
         // The k-th of the lower ends and of the upper ends bound the k-th.
         let open = places
             .iter()
@@ -322,7 +361,7 @@ pub(super) fn sort(
                 (false, true) => 0.0,
                 (false, false) => reach(value, ends[0][k], ends[1][k]),
             };
-            keys[*at] = Element::new(value, bound);
+            keys[*at] = src[*from].within(bound);
         }
         let (Some(with), Some(values)) = (with, &mut values) else { continue };
         // Those whose intervals meet may come in another order.
@@ -349,7 +388,7 @@ pub(super) fn sort(
                 });
                 let bound =
                     bound.fold(value.bound, |worst, x| if x.is_nan() { f64::INFINITY } else { worst.max(x) });
-                values[places[at]] = Element::new(value.value, bound);
+                values[places[at]] = value.within(bound);
             }
             first = k + 1;
         }

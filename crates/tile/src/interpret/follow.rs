@@ -3,17 +3,19 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use super::op::{Access, Op, PartOf, Repeats, Scanned, Side, Tile};
+use super::op::{Access, Combining, Op, PartOf, Repeats, Scanned, Side, Tile};
+use super::quote::Quote;
 use super::role::Role;
 use super::shapes::Around;
 use crate::arith::Rounded;
+use crate::program::{Asserted, CombineForm};
 
 impl Watch<'_> {
     fn read_tile(
         &mut self,
         role: &Role<'_>,
         tile: &Tile,
-        text: &str,
+        text: &Quote,
     ) -> Result<Option<Mask>, InterpretError> {
         if tile.indexed.is_some() {
             let targets = role.targets(tile, text)?;
@@ -36,7 +38,7 @@ impl Watch<'_> {
         &mut self,
         role: &Role<'_>,
         side: &Side,
-        text: &str,
+        text: &Quote,
     ) -> Result<Option<Mask>, InterpretError> {
         match side {
             Side::Tile(tile) => self.read_tile(role, tile, text),
@@ -49,7 +51,7 @@ impl Watch<'_> {
         role: &Role<'_>,
         [src, dst]: [&Side; 2],
         combines: bool,
-        text: &str,
+        text: &Quote,
     ) -> Result<(), InterpretError> {
         let mask = self.read_side(role, src, text)?;
         for by in [src, dst].into_iter().filter_map(Side::indices) {
@@ -94,6 +96,16 @@ impl Watch<'_> {
             Op::Copy { src, dst, how, text, .. } => {
                 self.copy(role, [src, dst], how.combine.is_some(), text)?;
             }
+            Op::Fetch { src, dst, old, compare, text, .. } => {
+                let mut mask = self.read(*src, None);
+                if let Some(compare) = compare {
+                    mask = mask.or(self.read(*compare, None));
+                }
+                if let Side::Tile(tile) = dst {
+                    mask = mask.or(self.read_tile(role, tile, text)?);
+                }
+                self.write(*old, mask, false);
+            }
             Op::CopyAsync { src, dst, how, flight } => {
                 self.copy(role, [src, dst], how.combine.is_some(), role.flight(*flight))?;
             }
@@ -109,7 +121,7 @@ impl Watch<'_> {
                 let [a, b] = factors;
                 self.product(product.c, [a?, b?], product.shape);
             }
-            Op::ClusterSum { dst, .. } => self.state(*dst).unread = None,
+            Op::ClusterReduce { dsts, .. } => dsts.iter().for_each(|dst| self.state(*dst).unread = None),
             Op::Convert { dst, src, .. } => {
                 let mask = self.read(*src, None);
                 self.write(*dst, mask, false);
@@ -129,10 +141,26 @@ impl Watch<'_> {
             | Op::Split { .. }
             | Op::Reduce { .. }
             | Op::Scan { .. }
+            | Op::Combine(_)
             | Op::Arg { .. }
             | Op::Sort { .. }
             | Op::Gather { .. } => self.shape(role, op)?,
-            Op::Commit
+            Op::IfAny { condition, .. } => {
+                if let Some(unwritten) = self.read(*condition, None) {
+                    self.reached(unwritten.origin);
+                }
+            }
+            Op::OfRows { dst, op } => self.of_rows(role, dst, op)?,
+            Op::Assert { condition, .. } => {
+                if let Asserted::All(tensor) = condition
+                    && let Some(unwritten) = self.read(tensor.0 as usize, None)
+                {
+                    self.reached(unwritten.origin);
+                }
+            }
+            // Nothing depends on what is shown.
+            Op::Print(_)
+            | Op::Commit
             | Op::Wait(_)
             | Op::Alike { .. }
             | Op::Landed { .. }
@@ -140,9 +168,38 @@ impl Watch<'_> {
             | Op::WaitGemm(_)
             | Op::Stage { .. }
             | Op::Tiles { .. }
+            | Op::SyncGrid { .. }
+            | Op::Come { .. }
+            | Op::Signal { .. }
+            | Op::Await { .. }
+            | Op::Ticket { .. }
             | Op::Mark(_)
             | Op::For { .. }
+            | Op::Break { .. }
             | Op::If { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Looks at an operation that leaves the elements of rows that have not entered a branch as they are.
+    fn of_rows(&mut self, role: &Role<'_>, dst: &[(usize, Vec<u32>)], op: &Op) -> Result<(), InterpretError> {
+        let mut before = Vec::new();
+        for (tensor, _) in dst {
+            let state = self.state(*tensor);
+            state.unread = None;
+            before.push(state.missing.clone());
+        }
+        self.before(role, op)?;
+        for ((tensor, rows), before) in dst.iter().zip(before) {
+            let entered = |at: usize| role.rows.get(rows[at] as usize).copied().unwrap_or(true);
+            let len = self.len(*tensor);
+            let state = self.state(*tensor);
+            state.unread = None;
+            let is = |mask: &Option<Missing>, at: usize| mask.as_ref().is_some_and(|mask| mask.places[at]);
+            let places =
+                (0..len).map(|at| is(if entered(at) { &state.missing } else { &before }, at)).collect();
+            let origin = [&state.missing, &before].into_iter().flatten().find_map(|mask| mask.origin);
+            state.missing = Missing::new(places, origin);
         }
         Ok(())
     }
@@ -199,6 +256,7 @@ impl Watch<'_> {
                     self.write(result, missing, false);
                 }
             }
+            Op::Combine(combining) => self.combine(combining),
             Op::Arg { value, index, src, around, .. } => {
                 let mask = self.read(*src, None);
                 let along = mask.map(|mask| (around.any(&mask.missing), mask.origin));
@@ -219,6 +277,43 @@ impl Watch<'_> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Every result is there if all of the tuples that come to it are.
+    fn combine(&mut self, Combining { dsts, srcs, around, form, .. }: &Combining) {
+        let mut mask: Option<Mask> = None;
+        for src in srcs {
+            match (self.read(*src, None), &mut mask) {
+                (Some(other), Some(mask)) => join(&mut mask.missing, &other.missing),
+                (Some(other), None) => mask = Some(other),
+                (None, _) => {}
+            }
+        }
+        let (mut missing, origin) = match mask {
+            Some(mask) => (mask.missing, Some(mask.origin)),
+            None => (Vec::new(), None),
+        };
+        if origin.is_some() {
+            match form {
+                CombineForm::Reduce => missing = around.any(&missing),
+                CombineForm::Scan { reverse } => {
+                    for row in around.rows() {
+                        let mut places: Vec<usize> = row.collect();
+                        if *reverse {
+                            places.reverse();
+                        }
+                        let mut before = false;
+                        for at in places {
+                            before |= missing[at];
+                            missing[at] = before;
+                        }
+                    }
+                }
+            }
+        }
+        for dst in dsts {
+            self.write(*dst, origin.map(|origin| Mask { missing: missing.clone(), origin }), false);
+        }
     }
 
     /// An element of a scan is there if those up to it are, and what comes before.
@@ -253,7 +348,7 @@ impl Watch<'_> {
     }
 
     /// The parts of register tensors that an operation has for operands are taken out.
-    fn take_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+    fn take_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &Quote) -> Result<(), InterpretError> {
         for part in parts {
             let places = role.places(&part.tile, text)?;
             let whole = self.state(part.tile.tensor);
@@ -267,7 +362,7 @@ impl Watch<'_> {
     }
 
     /// They are put back.
-    fn put_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+    fn put_parts(&mut self, role: &Role<'_>, parts: &[PartOf], text: &Quote) -> Result<(), InterpretError> {
         for part in parts {
             let missing = std::mem::take(self.state(part.part)).missing;
             let places = role.places(&part.tile, text)?;
@@ -347,7 +442,7 @@ fn written(
     role: &Role<'_>,
     tile: &Tile,
     mask: Option<Mask>,
-    text: &str,
+    text: &Quote,
 ) -> Result<(Vec<usize>, Option<Mask>), InterpretError> {
     let places = role.places(tile, text)?;
     if tile.indexed.is_none() {

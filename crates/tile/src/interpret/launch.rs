@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::error::InterpretError;
 use super::executable::Executable;
+use super::quote::Quote;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
+use crate::printer::expr_text;
 use crate::program::{ParamId, ParamKind};
 
 /// The values of sizes (and of open loops' counters), by symbol.
@@ -35,7 +37,8 @@ pub(super) fn symbol_values(
     for (id, name, default) in rows {
         let value = sizes.get(name).copied().unwrap_or(default);
         if value < 1 {
-            return Err(InterpretError::BadSize { name: name.to_string(), value });
+            let name = Quote::new(name, program.size_span(id));
+            return Err(InterpretError::BadSize { name, value });
         }
         values[id.0 as usize] = Some(value);
     }
@@ -51,35 +54,109 @@ pub fn size_values(
     Ok(program.sizes().into_iter().filter_map(|(id, _, _)| values[id.0 as usize]).collect())
 }
 
+/// The value of an expression at these sizes, from 1 to `most`.
 fn value(
     expr: &Expr,
     values: &[Option<i64>],
     most: i64,
-    what: impl Fn() -> String,
+    what: impl Fn() -> Quote,
 ) -> Result<i64, InterpretError> {
     match expr.eval(&Sizes(values)) {
         None => Err(InterpretError::NoValue { what: what() }),
         Some(value) if !(1..=most).contains(&value) => {
-            Err(InterpretError::OutOfRange { what: what(), value, most })
+            Err(InterpretError::OutOfRange { what: what(), value, most, help: None })
         }
         Some(value) => Ok(value),
     }
+}
+
+/// Blocks that a launch has at most along x, y and z (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
+const MOST_BLOCKS: [i64; 3] = [0x7fff_ffff, 65535, 65535];
+
+const AXES: [&str; 3] = ["x", "y", "z"];
+
+/// An extent of the grid as messages name it.
+pub(super) fn extent_of_grid(program: &impl Executable, axis: usize) -> Quote {
+    Quote::new(format!("the grid's {} extent", AXES[axis.min(2)]), program.launch_spans()[0])
 }
 
 /// The number of blocks along x, y and z; 1 where the kernel's grid has no such dimension.
 pub fn grid(program: &impl Executable, sizes: &BTreeMap<String, i64>) -> Result<[u32; 3], InterpretError> {
     let values = symbol_values(program, sizes)?;
     let mut grid = [1u32; 3];
-    let most = [0x7fff_ffff, 65535, 65535];
     for (i, expr) in program.grid().iter().enumerate().take(3) {
-        let what = || format!("the grid's {} extent", ["x", "y", "z"][i]);
-        grid[i] = value(expr, &values, most[i], what)? as u32;
+        let extent = value(expr, &values, MOST_BLOCKS[i], || extent_of_grid(program, i));
+        grid[i] = extent.map_err(|error| with_help(error, program, i, &values))? as u32;
     }
     let cluster = program.cluster();
     if grid[0] % cluster != 0 {
-        return Err(InterpretError::PartOfCluster { blocks: grid[0], cluster });
+        return Err(part_of_cluster(program, grid[0], cluster));
     }
     Ok(grid)
+}
+
+/// The refusal of a grid that is not made of whole clusters.
+fn part_of_cluster(program: &impl Executable, blocks: u32, cluster: u32) -> InterpretError {
+    let [grid_span, cluster_span] = program.launch_spans();
+    let (extent, of) = match program.written() {
+        Some(written) => {
+            let text = |expr: Option<&Expr>| expr.map_or(String::new(), |expr| expr_text(written, expr));
+            (text(written.grid.first()), text(Some(&written.cluster)))
+        }
+        None => {
+            let extent = program.grid().first().map(|expr| expr_text(program.names(), expr));
+            (extent.unwrap_or_default(), cluster.to_string())
+        }
+    };
+    let (extent, of) = (Quote::new(extent, grid_span), Quote::new(of, cluster_span));
+    InterpretError::PartOfCluster { blocks, cluster, extent, of }
+}
+
+/// The refusal of an extent of the grid, with the remedy.
+fn with_help(
+    error: InterpretError,
+    program: &impl Executable,
+    axis: usize,
+    values: &[Option<i64>],
+) -> InterpretError {
+    let InterpretError::OutOfRange { what, value, most, .. } = error else { return error };
+    let text = |expr: &Expr| match program.written() {
+        Some(written) => expr_text(written, expr),
+        None => expr_text(program.names(), expr),
+    };
+    let grid: &[Expr] = program.written().map_or(program.grid(), |written| &written.grid);
+    let help = if value < 1 {
+        let extent = grid.get(axis).map_or(String::new(), text);
+        format!(
+            "each extent is at least 1: an extent that rounds up, as `ceil_div` does, or `max({extent}, 1)`"
+        )
+    } else if axis > 0 {
+        let extents = [grid.first(), grid.get(axis)].map(|expr| expr.map_or(String::new(), text));
+        let fits = program.grid().first().and_then(|expr| expr.eval(&Sizes(values)));
+        let letter = AXES[axis.min(2)];
+        match (extents, fits.is_some_and(|x| x <= most)) {
+            ([x, y], true) => {
+                let mut exchanged = vec![y, x.clone()];
+                exchanged.extend(grid.iter().skip(2).map(text));
+                if axis == 2 {
+                    exchanged = vec![exchanged[0].clone(), grid.get(1).map_or(String::new(), text), x];
+                }
+                while exchanged.len() > 1 && exchanged.last().is_some_and(|extent| extent == "1") {
+                    exchanged.pop();
+                }
+                format!(
+                    "only x takes so many: exchange the two, `grid({})`, and `block.x` with `block.{letter}`",
+                    exchanged.join(", ")
+                )
+            }
+            _ => {
+                format!("only x takes so many: let each block do several of those along {letter}, in a loop")
+            }
+        }
+    } else {
+        "let each block do several tiles, in a loop".to_string()
+    };
+    InterpretError::OutOfRange { what, value, most, help: Some(help) }
 }
 
 /// The shape of a tensor parameter; empty for a scalar.
@@ -93,7 +170,9 @@ pub fn tensor_shape(
     match &row.kind {
         ParamKind::Tensor { shape, .. } => shape
             .iter()
-            .map(|e| value(e, &values, i64::MAX, || format!("an extent of `{}`", row.name)))
+            .map(|e| {
+                value(e, &values, i64::MAX, || Quote::new(format!("an extent of `{}`", row.name), row.span))
+            })
             .collect(),
         ParamKind::Scalar { .. } => Ok(Vec::new()),
     }
@@ -107,7 +186,7 @@ pub fn tensor_strides(
 ) -> Result<Vec<i64>, InterpretError> {
     let values = symbol_values(program, sizes)?;
     let row = &program.params()[param.0 as usize];
-    let what = || format!("a stride of `{}`", row.name);
+    let what = || Quote::new(format!("a stride of `{}`", row.name), row.span);
     program.strides(param).iter().map(|e| value(e, &values, i64::MAX, what)).collect()
 }
 
@@ -122,6 +201,9 @@ pub fn tensor_len(
     let last =
         shape.iter().zip(&strides).try_fold(0i64, |sum, (n, d)| sum.checked_add((n - 1).checked_mul(*d)?));
     last.and_then(|last| usize::try_from(last.checked_add(1)?).ok()).ok_or_else(|| InterpretError::NoValue {
-        what: format!("the number of elements of `{}`", program.params()[param.0 as usize].name),
+        what: {
+            let row = &program.params()[param.0 as usize];
+            Quote::new(format!("the number of elements of `{}`", row.name), row.span)
+        },
     })
 }

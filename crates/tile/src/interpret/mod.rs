@@ -1,7 +1,7 @@
 //! The reference interpreter: it defines what a program means. Blocks run one by one (in parallel on the CPU), statements
 //! in order, tiles as plain arrays. There are no threads and no layouts in it.
 //!
-//! A tile's values are `f64`, rounded to the tile's element type whenever they are written. Register and shared tensors
+//! A tile's values are `f64`, those of 64-bit integers with what these lack, rounded to the tile's element type whenever they are written. Register and shared tensors
 //! hold NaN until they are written.
 
 mod access;
@@ -10,33 +10,43 @@ mod asynchronous;
 mod bound;
 mod buffer;
 mod cluster;
+mod combine;
 mod coverage;
 mod error;
 mod executable;
+mod flags;
 mod flight;
 mod fold;
 mod follow;
 mod gemm;
 mod launch;
+mod made;
 mod op;
 mod ops;
 mod plan;
+mod print;
+mod quote;
 mod ranges;
+mod refusal;
 mod ring;
 mod role;
 mod round;
+mod rows;
 mod schedule;
 mod shapes;
 mod tiles;
+mod values;
 mod wait;
 mod warnings;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
 
+use bound::Element;
 use buffer::Buffer;
 use rayon::prelude::*;
-use tilewright_machine::RedOp;
+use tilewright_machine::{Elements, Number, PrintLog, Progress, RedOp};
 
 use crate::diagnostic::Diagnostic;
 use crate::program::{Param, ParamId, ParamKind, StmtKind};
@@ -44,12 +54,15 @@ use crate::verified::Verified;
 
 use cluster::Cluster;
 use coverage::{Coverage, Watch};
-use op::Plan;
+use op::{Entered, Order, Plan};
 use role::Role;
+use values::MadeBy;
 
-pub use error::InterpretError;
+pub use error::{InterpretError, Underway};
 pub use executable::{Executable, PipelineRow};
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
+pub use made::Questionable;
+pub use quote::Quote;
 pub use ranges::check_ranges;
 pub use round::round;
 pub(crate) use wait::who;
@@ -61,12 +74,44 @@ pub use work::{Work, work};
 pub enum Argument {
     /// A tensor: as many elements as its shape and strides span (see [`tensor_len`]), each a value of its element type.
     Tensor(Vec<f64>),
+    /// A tensor of type `i64` or `u64`, of which an `f64` does not hold every element.
+    Integers(Vec<i128>),
     /// A number; for a parameter of an integer type, an integer.
-    Scalar(f64),
+    Scalar(Number),
+}
+
+impl Argument {
+    /// A tensor of these elements.
+    pub fn tensor(elements: Elements) -> Self {
+        match elements {
+            Elements::Floats(values) => Argument::Tensor(values),
+            Elements::Integers(values) => Argument::Integers(values),
+        }
+    }
+
+    /// The elements of a tensor.
+    pub fn elements(&self) -> Option<Elements> {
+        match self {
+            Argument::Tensor(values) => Some(Elements::Floats(values.clone())),
+            Argument::Integers(values) => Some(Elements::Integers(values.clone())),
+            Argument::Scalar(_) => None,
+        }
+    }
 }
 
 /// For each parameter that is a tensor which the kernel writes, a bound for each of its elements ([`interpret_bounded`]).
 pub type Bounds = Vec<Option<Vec<f32>>>;
+
+/// The results of [`interpret_watched`], beside the arguments.
+#[derive(Debug)]
+pub struct Watched {
+    /// The bounds of what the kernel writes.
+    pub bounds: Bounds,
+    /// Warnings of the masks.
+    pub warnings: Vec<Diagnostic>,
+    /// Records of the program's prints; statements by their numbers as the author wrote them.
+    pub printed: PrintLog,
+}
 
 /// The parameters that a kernel adds to.
 fn added(program: &impl Executable) -> BTreeSet<ParamId> {
@@ -88,8 +133,10 @@ fn added(program: &impl Executable) -> BTreeSet<ParamId> {
 ///
 /// Sizes not named keep their defaults. `args` are in the order of the program's parameters; tensors that the kernel
 /// writes are changed in place (also when an error ends the run). Reads outside a tensor give 0, writes outside do
-/// nothing. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated as [`crate::arith`] defines them,
-/// each operation in `f32`, and rounded to the type of the result. `reduce` sums floats in `f64`, rounds to `f32` and then to the type.
+/// nothing. Where a statement gives what was in memory before it changed that (`atomic_add`), blocks run one after the other, the first first and then
+/// once more the last first: elements that differ depend on an order that the language leaves open, and nothing bounds them. `gemm` sums in `f64` and rounds once a statement; elementwise expressions are evaluated as [`crate::arith`] defines them,
+/// each operation in `f32` (of `f64` in that), and rounded to the type of the result. `reduce` sums floats in `f64`, rounds to `f32` and then to the
+/// type.
 /// Sums of integers, largest and smallest elements and gathers are exact.
 ///
 /// An asynchronous copy reads its source where it stands, and writes its destination at the wait that covers it. An asynchronous
@@ -97,9 +144,12 @@ fn added(program: &impl Executable) -> BTreeSet<ParamId> {
 /// names both statements.
 ///
 /// Roles run as coroutines, one at a time, in an order that depends on nothing but the program and its sizes: a role runs until a
-/// `produce` has no free stage, a `consume` no full one, or a `cluster_sum` lacks another block. Where none can go on, the error
+/// `produce` has no free stage, a `consume` no full one, or a `cluster_reduce` lacks another block. Where none can go on, the error
 /// says who waits for what. A stage that is read and never filled, or filled and not read by a consuming role, is an error, too. The
 /// blocks of a cluster run in turns with their roles where they depend on each other, each for itself otherwise.
+///
+/// A program with branches that rows decide (`if any`) is run several times: with the rows that ask for them alone, whose results are
+/// the program's, and with all rows. Results that differ by more than rounding are an error ([`InterpretError::RowsDiffer`]).
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -125,7 +175,7 @@ pub fn interpret(
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<(), InterpretError> {
-    execute(program, sizes, args, None).map(|_| ())
+    execute(program, sizes, args, None, None).map(|_| ())
 }
 
 /// Runs a kernel as [`interpret`] does. The result has, for each parameter that is a tensor which the kernel writes, a bound for each of
@@ -140,7 +190,7 @@ pub fn interpret_bounded(
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
 ) -> Result<Bounds, InterpretError> {
-    execute(program, sizes, args, None)
+    execute(program, sizes, args, None, None)
 }
 
 /// Runs a kernel as [`interpret_bounded`] does, with masks of what is read and written, and says what they show: elements of outputs that
@@ -149,7 +199,7 @@ pub fn interpret_bounded(
 /// ([`Code::PartlyWritten`](crate::Code::PartlyWritten) to [`Code::ReadUnwritten`](crate::Code::ReadUnwritten)), in the order of the text.
 ///
 /// A program may mean each of them. What elements of a buffer decide (`x[ids[i] :, :]`, loops that end at `len[i]`) is not complained about,
-/// since with other elements the rest is touched.
+/// since with other elements the rest is touched. What the program prints is kept too. `progress` counts the clusters that have run.
 ///
 /// # Errors
 ///
@@ -158,17 +208,51 @@ pub fn interpret_watched(
     v: &Verified,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
-) -> Result<(Bounds, Vec<Diagnostic>), InterpretError> {
+    progress: Option<&Progress>,
+) -> Result<Watched, InterpretError> {
     let lengths: Vec<usize> = args
         .iter()
         .map(|arg| match arg {
             Argument::Tensor(data) => data.len(),
+            Argument::Integers(data) => data.len(),
             Argument::Scalar(_) => 0,
         })
         .collect();
     let coverage = Coverage::new(v, &lengths);
-    let bounds = execute(v, sizes, args, Some(&coverage))?;
-    Ok((bounds, warnings::warnings(&coverage, sizes)?))
+    let mut printed = PrintLog::default();
+    let bounds = execute(v, sizes, args, Some((&coverage, &mut printed)), progress)?;
+    let statements = &v.program().statements;
+    printed.name(|statement| statements.written_number(statement));
+    Ok(Watched { bounds, warnings: warnings::warnings(&coverage, sizes)?, printed })
+}
+
+/// Runs a kernel once more, and says which statements made outputs what they are: warnings
+/// ([`Code::AllZero`](crate::Code::AllZero), [`Code::NotANumber`](crate::Code::NotANumber)).
+///
+/// Other inputs might give other results, so that only what does not depend on them is complained about: quotients of integers that are 0,
+/// factors that were only filled, masks that hold nowhere, and rows that are masked as a whole. Where a function of numbers has no value
+/// (`log` of a negative one), the inputs are at fault.
+///
+/// # Errors
+///
+/// Those of [`interpret`].
+pub fn questionable(
+    v: &Verified,
+    sizes: &BTreeMap<String, i64>,
+    args: &mut [Argument],
+    outputs: &[(ParamId, Questionable)],
+) -> Result<Vec<Diagnostic>, InterpretError> {
+    if outputs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let extents = grid(v, sizes)?;
+    let values = launch::symbol_values(v, sizes)?;
+    check_ranges(v, sizes, &integers(v, args))?;
+    let mut plan = Plan::new(v, sizes, None)?;
+    plan.made = Some(MadeBy::default());
+    once(v, &plan, (&values, extents), args, None)?;
+    let made = plan.made.take().unwrap_or_default().into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(made::warnings(v, &values, made, outputs))
 }
 
 /// Runs a kernel, with masks if there are any.
@@ -176,27 +260,95 @@ fn execute(
     program: &impl Executable,
     sizes: &BTreeMap<String, i64>,
     args: &mut [Argument],
-    coverage: Option<&Coverage<'_>>,
+    watched: Option<(&Coverage<'_>, &mut PrintLog)>,
+    progress: Option<&Progress>,
 ) -> Result<Bounds, InterpretError> {
+    let (coverage, log) = watched.unzip();
     let grid = grid(program, sizes)?;
     let values = launch::symbol_values(program, sizes)?;
     check_arguments(program, sizes, args)?;
     check_ranges(program, sizes, &integers(program, args))?;
-    let plan = Plan::new(program, sizes, coverage.map(|coverage| &coverage.numbers))?;
+    let mut plan = Plan::new(program, sizes, coverage.map(|coverage| &coverage.numbers))?;
+    plan.progress = progress.cloned();
+    let others = rows::others(&plan);
+    let before = (plan.depends || !others.is_empty()).then(|| args.to_vec());
+    let run =
+        |plan: &Plan, args: &mut [Argument], coverage| once(program, plan, (&values, grid), args, coverage);
+    plan.printed = coverage.map(|_| Mutex::default());
+    let mut bounds = run(&plan, args, coverage)?;
+    if let (Some(log), Some(printed)) = (log, plan.printed.take()) {
+        *log = printed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    }
+    for (entered, branch) in others {
+        let mut again = before.clone().unwrap_or_default();
+        plan.entered = entered;
+        let reach = run(&plan, &mut again, None)?;
+        let results = (&*args, &mut bounds);
+        rows::differences(program.params(), (&plan.branches[branch], entered), results, (&again, &reach))?;
+    }
+    if plan.depends {
+        // What depends on the order that the language leaves open may be anything.
+        let mut again = before.unwrap_or_default();
+        plan.entered = Entered::None;
+        plan.order = Order::Descending;
+        run(&plan, &mut again, None)?;
+        unbound(args, &again, &mut bounds);
+    }
+    Ok(bounds)
+}
+
+/// Lets elements be anything that two runs differ in by more than their bounds.
+fn unbound(args: &[Argument], again: &[Argument], bounds: &mut Bounds) {
+    for ((bound, one), other) in bounds.iter_mut().zip(args).zip(again) {
+        let Some(bound) = bound else { continue };
+        let apart = |at: usize, bound: f32| match (one, other) {
+            (Argument::Tensor(one), Argument::Tensor(other)) => {
+                let (x, y) = (one[at], other[at]);
+                x.to_bits() != y.to_bits() && (x - y).abs() > f64::from(bound)
+            }
+            (Argument::Integers(one), Argument::Integers(other)) => one[at] != other[at],
+            _ => false,
+        };
+        for (at, bound) in bound.iter_mut().enumerate() {
+            if apart(at, *bound) {
+                *bound = f32::INFINITY;
+            }
+        }
+    }
+}
+
+/// Runs a plan.
+fn once(
+    program: &impl Executable,
+    plan: &Plan,
+    (values, grid): (&[Option<i64>], [u32; 3]),
+    args: &mut [Argument],
+    coverage: Option<&Coverage<'_>>,
+) -> Result<Bounds, InterpretError> {
     let added = added(program);
     let buffer = |(i, arg): (usize, _)| {
         let id = ParamId(i as u32);
         match arg {
-            &Argument::Scalar(x) => Buffer::Scalar(round(program.params()[i].dtype, x)),
+            &Argument::Scalar(x) => {
+                let dtype = program.params()[i].dtype;
+                Buffer::Scalar(match Number::of_bits(dtype, x.bits(dtype)) {
+                    Number::Float(x) => Element::exact(x),
+                    Number::Integer(x) => Element::of_integer(x),
+                })
+            }
             Argument::Tensor(data) if program.outputs().contains(&id) => {
                 let adds = added.contains(&id).then(|| program.params()[i].dtype);
                 Buffer::output(data, adds)
             }
             Argument::Tensor(data) => Buffer::Input(data),
+            Argument::Integers(data) if program.outputs().contains(&id) => {
+                Buffer::output_of_integers(data, program.params()[i].dtype)
+            }
+            Argument::Integers(data) => Buffer::Integers(data),
         }
     };
     let buffers: Vec<Buffer<'_>> = args.iter().enumerate().map(buffer).collect();
-    let result = run_blocks(&plan, &buffers, &values, grid, coverage);
+    let result = run_blocks(plan, &buffers, values, grid, coverage);
     let (mut written, mut bounds) = (Vec::new(), Vec::new());
     for buffer in buffers {
         let (values, reach) = buffer.contents().unzip();
@@ -205,7 +357,7 @@ fn execute(
     }
     for (arg, written) in args.iter_mut().zip(written) {
         if let Some(data) = written {
-            *arg = Argument::Tensor(data);
+            *arg = data;
         }
     }
     result.map(|()| bounds)
@@ -222,7 +374,8 @@ fn run_blocks(
     let [x, y, z] = grid.map(u64::from);
     // At most 2³¹ · 2¹⁶ · 2¹⁶ blocks: fits. The blocks of a cluster follow each other.
     let blocks = if plan.meets { plan.cluster as u64 } else { 1 };
-    (0..x * y * z / blocks).into_par_iter().try_for_each(|cluster| {
+    let clusters = x * y * z / blocks;
+    let begin = |cluster: u64| {
         let numbers: Vec<u64> = (0..blocks).map(|rank| cluster * blocks + rank).collect();
         let watches =
             numbers.iter().map(|number| coverage.map(|coverage| Watch::new(coverage, plan, *number)));
@@ -231,15 +384,45 @@ fn run_blocks(
             let at = (index, rank, x as i64);
             (0..plan.roles.len()).map(move |role| Role::new(plan, buffers, role, at, values.to_vec()))
         });
-        Cluster::new(plan, watches).run(roles.collect())
-    })
+        let roles: Vec<Role<'_>> = roles.collect();
+        (Cluster::new(plan, watches), roles)
+    };
+    let cluster = |number: u64| {
+        let (cluster, roles) = begin(number);
+        let ran = cluster.run(roles);
+        plan.progress.iter().for_each(Progress::step);
+        ran
+    };
+    plan.progress.iter().for_each(|progress| progress.begin(clusters));
+    if let Some(barrier) = &plan.grid {
+        barrier.begin(x * y * z);
+        let mut all: Vec<_> = (0..clusters).map(begin).collect();
+        if plan.order == Order::Descending {
+            all.reverse();
+        }
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for (cluster, roles) in &mut all {
+                moved |= cluster.turn(roles)?;
+            }
+        }
+        return all.iter().try_for_each(|(cluster, roles)| cluster.end(roles));
+    }
+    match plan.order {
+        _ if !plan.depends => (0..clusters).into_par_iter().try_for_each(cluster),
+        Order::Ascending => (0..clusters).try_for_each(cluster),
+        Order::Descending => (0..clusters).rev().try_for_each(cluster),
+    }
 }
 
 /// The values of scalar parameters of integer types.
 fn integers(program: &impl Executable, args: &[Argument]) -> BTreeMap<ParamId, i64> {
     let both = (0..).map(ParamId).zip(program.params().iter().zip(args));
     let integer = |(id, (param, arg)): (ParamId, (&Param, &Argument))| match arg {
-        Argument::Scalar(x) if param.is_integer() => Some((id, round(param.dtype, *x) as i64)),
+        Argument::Scalar(x) if param.is_integer() => {
+            let integer = Number::of_bits(param.dtype, x.bits(param.dtype)).integer()?;
+            Some((id, i64::try_from(integer).ok()?))
+        }
         _ => None,
     };
     both.filter_map(integer).collect()
@@ -257,17 +440,24 @@ fn check_arguments(
     }
     for (i, (param, arg)) in params.iter().zip(args).enumerate() {
         let kind = |expected| InterpretError::ArgumentKind { param: param.name.clone(), expected };
-        match (&param.kind, arg) {
-            (ParamKind::Tensor { .. }, Argument::Tensor(data)) => {
-                let expected = tensor_len(program, ParamId(i as u32), sizes)?;
-                if data.len() != expected {
-                    let param = param.name.clone();
-                    return Err(InterpretError::ArgumentLength { param, expected, found: data.len() });
-                }
+        let length = |found: usize| {
+            let expected = tensor_len(program, ParamId(i as u32), sizes)?;
+            if found == expected {
+                return Ok(());
             }
+            Err(InterpretError::ArgumentLength { param: param.name.clone(), expected, found })
+        };
+        let wide = param.dtype.is_wide_integer();
+        match (&param.kind, arg) {
+            (ParamKind::Tensor { .. }, Argument::Tensor(data)) if !wide => length(data.len())?,
+            (ParamKind::Tensor { .. }, Argument::Integers(data)) if wide => length(data.len())?,
             (ParamKind::Scalar { .. }, Argument::Scalar(_)) => {}
+            (ParamKind::Tensor { .. }, Argument::Tensor(_)) => return Err(kind("tensor of integers")),
+            (ParamKind::Tensor { .. }, Argument::Integers(_)) => {
+                return Err(kind("tensor of no 64-bit integers"));
+            }
             (ParamKind::Tensor { .. }, Argument::Scalar(_)) => return Err(kind("tensor")),
-            (ParamKind::Scalar { .. }, Argument::Tensor(_)) => return Err(kind("number")),
+            (ParamKind::Scalar { .. }, _) => return Err(kind("number")),
         }
     }
     Ok(())

@@ -7,9 +7,11 @@ use super::error::InterpretError;
 use super::fold;
 use super::gemm::gemm;
 use super::op::{Op, Scanned};
+use super::quote::Quote;
 use super::ring::Ring;
 use super::role::Role;
 use super::shapes;
+use crate::program::Asserted;
 
 impl<'a> Role<'a> {
     /// Does an operation that neither waits nor has a body.
@@ -21,10 +23,14 @@ impl<'a> Role<'a> {
                 }
             }
             Op::Copy { src, dst, len, how, text } => self.copy(src, dst, *len, *how, text)?,
+            Op::Fetch { src, dst, old, compare, op, dtype, text } => {
+                self.change((*src, *compare), dst, *old, (*op, *dtype), text)?;
+            }
             Op::CopyAsync { src, dst, how, flight } => self.copy_async(src, dst, *how, *flight)?,
             Op::Commit => self.copies.commit(),
             Op::Wait(groups) => {
                 let left = self.value(groups, || "a number of groups".to_string())?;
+                self.waited[0] = Some((left, self.at));
                 self.copies.complete(left).into_iter().for_each(|copy| self.land(copy, rings));
             }
             Op::Landed { reads, writes, text } => {
@@ -36,13 +42,36 @@ impl<'a> Role<'a> {
             Op::CommitGemm => self.products.commit(),
             Op::WaitGemm(groups) => {
                 let left = self.value(groups, || "a number of groups".to_string())?;
+                self.waited[1] = Some((left, self.at));
                 self.products.complete(left).into_iter().for_each(|product| self.land(product, rings));
             }
             Op::TakeParts { parts, text } => self.take_parts(parts, text)?,
             Op::PutParts { parts, text } => self.put_parts(parts, text)?,
-            op => self.compute(op)?,
+            Op::OfRows { dst, op } => self.of_rows(dst, op, rings)?,
+            Op::Assert { condition, text } => self.asserted(condition, text)?,
+            Op::Print(printing) => self.print(printing)?,
+            op => {
+                self.compute(op)?;
+                if !self.plan.branches.is_empty() {
+                    self.rounded_openly(op);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Checks an assertion.
+    fn asserted(&self, condition: &Asserted, text: &Quote) -> Result<(), InterpretError> {
+        let false_at = match condition {
+            Asserted::Integer(condition) => {
+                (self.value(condition, || "the condition of an assertion".to_string())? == 0).then_some(None)
+            }
+            Asserted::All(tensor) => {
+                self.tiles[tensor.0 as usize].iter().position(|element| element.value == 0.0).map(Some)
+            }
+        };
+        let Some(element) = false_at else { return Ok(()) };
+        Err(InterpretError::Assertion { text: text.clone(), block: self.index, element })
     }
 
     /// Does an operation on whole tensors of the block.
@@ -93,6 +122,7 @@ impl<'a> Role<'a> {
                     }
                 };
             }
+            Op::Combine(combining) => self.combine(combining)?,
             Op::Arg { value, index, src, around, op } => {
                 let (values, places) = fold::arg(&self.tiles[*src], *around, *op);
                 self.tiles[*value] = values;
@@ -144,9 +174,24 @@ impl<'a> Role<'a> {
                 self.tiles[*hi] = second;
             }
             // These are steps of the role (`Role::step`), which may have to wait for others.
-            Op::ClusterSum { .. } | Op::Stage { .. } | Op::Tiles { .. } | Op::For { .. } | Op::If { .. } => {}
+            Op::Fetch { .. }
+            | Op::ClusterReduce { .. }
+            | Op::SyncGrid { .. }
+            | Op::Come { .. }
+            | Op::Signal { .. }
+            | Op::Await { .. }
+            | Op::Ticket { .. }
+            | Op::Stage { .. }
+            | Op::Tiles { .. }
+            | Op::For { .. }
+            | Op::If { .. }
+            | Op::Break { .. }
+            | Op::IfAny { .. } => {}
             // `Role::operation` and `Role::compute` know these.
             Op::Mark(_)
+            | Op::OfRows { .. }
+            | Op::Assert { .. }
+            | Op::Print(_)
             | Op::Define { .. }
             | Op::Copy { .. }
             | Op::CopyAsync { .. }
@@ -165,6 +210,7 @@ impl<'a> Role<'a> {
             | Op::Elementwise { .. }
             | Op::Reduce { .. }
             | Op::Scan { .. }
+            | Op::Combine(_)
             | Op::Arg { .. }
             | Op::Sort { .. }
             | Op::Gather { .. } => {}

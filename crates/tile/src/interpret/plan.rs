@@ -10,19 +10,25 @@ use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
 use super::op::{
-    Access, Fixed, How, IndexedSteps, Indices, Numbers, Op, PartOf, Pipeline, Plan, Product, Repeats,
-    RolePlan, Scanned, Side, Tile,
+    Access, Barrier, Branch, ClusterReduction, Combining, Entered, Fixed, FlagOf, GridBarrier, How,
+    IndexedSteps, Indices, Numbers, Op, Order, PartOf, Pipeline, Plan, Printable, Printing, Product,
+    ReduceBy, Repeats, RolePlan, Scanned, Side, Step, Tile, TupleFunction,
 };
+use super::quote::Quote;
 use super::round::round;
 use super::shapes::{self, Around, table};
-use crate::arith::{Types, rounded};
+use crate::arith::{Types, combined, rounded};
+use crate::barriers::Turns;
 use crate::core::{Coord, Slot, TileOrder};
-use crate::elementwise::ElemExpr;
+use crate::diagnostic::Origin;
+use crate::elementwise::{Combination, ElemExpr};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    self, Form, IndexedMode, Literal, ParamId, PipelineId, ScanOperands, ShapeOp, StmtKind, TensorId,
+    self, Barrier as Row, BarrierId, BarrierKind, CombineForm, Fetch, Flag, Form, IndexedMode, Iteration,
+    Literal, ParamId, PipelineId, PrintItem, ScanOperands, ShapeOp, StmtKind, SyncScope, TensorId,
 };
+use crate::rows::Rows;
 use crate::statement;
 
 /// A statement of the form of a program.
@@ -38,16 +44,21 @@ impl Plan {
         numbers: Option<&Numbers>,
     ) -> Result<Plan, InterpretError> {
         let rows = executable.pipelines();
-        let (mut products, mut sums) = (false, false);
+        let (mut products, mut reductions, mut orders, mut waits) = (false, false, false, false);
         let mut shared = BTreeSet::new();
         executable.visit(&mut |stmt| match &stmt.kind {
             StmtKind::GemmAsync { .. } => products = true,
-            StmtKind::ClusterSum { .. } => sums = true,
+            StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } => reductions = true,
+            StmtKind::SyncGrid { .. } | StmtKind::Await { .. } => waits = true,
+            StmtKind::Signal { .. } | StmtKind::Ticket { .. } => orders = true,
+            StmtKind::Tiles { dynamic: Some(_), .. } => orders = true,
+            StmtKind::Copy { how, .. } if how.fetch.is_some() => orders = true,
             StmtKind::CopyAsync { dst, how, .. } if how.multicast => {
                 shared.extend(rows.iter().position(|row| row.tensors.contains(&dst.tensor)));
             }
             _ => {}
         });
+        let bodies: Vec<&[Stmt<P>]> = executable.roles().into_iter().map(|(_, body)| body).collect();
         let mut making = Making {
             program: executable,
             sizes,
@@ -56,8 +67,12 @@ impl Plan {
             number: 0,
             flights: Vec::new(),
             flight_statements: Vec::new(),
-            sums: 0,
+            reductions: 0,
+            branches: Vec::new(),
+            rows: None,
             defined: BTreeSet::new(),
+            turns: Turns::of(executable.barriers(), &bodies),
+            role: 0,
         };
         let roles = making.roles()?;
         let pipeline = |(i, row): (usize, &PipelineRow<'_>)| {
@@ -67,7 +82,7 @@ impl Plan {
                 roles.iter().enumerate().filter(uses).map(|(number, _)| number).collect()
             };
             Pipeline {
-                name: row.name.to_string(),
+                name: Quote::new(row.name, row.span),
                 stages: row.stages,
                 tensors: row.tensors.iter().map(|id| (id.0 as usize, executable.elements(*id))).collect(),
                 producer: on(program::Side::Produce).first().copied(),
@@ -76,6 +91,21 @@ impl Plan {
             }
         };
         let pipelines = rows.iter().enumerate().map(pipeline).collect();
+        let of_turns =
+            making.turns.iter().flat_map(|(id, turns)| turns.roles.iter().map(|(_, row)| (row.0, id.0)));
+        let mut names: BTreeMap<u32, u32> =
+            (0..executable.barriers().len() as u32).map(|id| (id, id)).collect();
+        names.extend(of_turns);
+        let barrier = |(row, id): (u32, u32)| {
+            let Row { name, kind, span } = &executable.barriers()[id as usize];
+            let noun = if *kind == BarrierKind::Turns { "the turns" } else { "the named barrier" };
+            Barrier {
+                name: Quote::new(format!("{noun} `{name}`"), *span),
+                roles: (0..roles.len()).filter(|number| comes(&roles[*number].ops, row as usize)).collect(),
+            }
+        };
+        let barriers = names.into_iter().map(barrier).collect();
+        let common = shared_by_roles(executable);
         let modes = |i| {
             let param = ParamId(i as u32);
             let extents = tensor_shape(executable, param, sizes)?;
@@ -84,23 +114,62 @@ impl Plan {
         Ok(Plan {
             modes: (0..executable.params().len()).map(modes).collect::<Result<_, InterpretError>>()?,
             tensors: executable.tensors(),
+            order: Order::default(),
+            printed: None,
+            progress: None,
+            made: None,
+            depends: orders || waits,
+            grid: waits.then(|| GridBarrier::new(roles.len())),
+            names: executable.params().iter().map(|row| Quote::new(&row.name, row.span)).collect(),
             pipelines,
+            barriers,
+            common,
             cluster: i64::from(executable.cluster()),
-            meets: sums || !shared.is_empty(),
+            meets: reductions || !shared.is_empty(),
             flights: making.flights,
             flight_statements: making.flight_statements,
+            branches: making.branches,
+            entered: Entered::None,
             roles,
         })
     }
 }
 
 /// True if one of the operations fills, or reads, stages of a pipeline.
-fn uses(ops: &[Op], of: Slot) -> bool {
-    ops.iter().any(|op| match op {
+fn uses(ops: &[Step], of: Slot) -> bool {
+    ops.iter().any(|step| match &step.op {
         Op::Stage { slot, body, .. } => *slot == of || uses(body, of),
-        Op::For { body, .. } | Op::If { body, .. } | Op::Tiles { body, .. } => uses(body, of),
+        Op::For { body, .. } | Op::If { body, .. } | Op::IfAny { body, .. } | Op::Tiles { body, .. } => {
+            uses(body, of)
+        }
         _ => false,
     })
+}
+
+/// True if one of the operations comes to a named barrier.
+fn comes(ops: &[Step], barrier: usize) -> bool {
+    ops.iter().any(|step| match &step.op {
+        Op::Come { barrier: other, .. } => *other == barrier,
+        Op::Stage { body, .. }
+        | Op::For { body, .. }
+        | Op::If { body, .. }
+        | Op::IfAny { body, .. }
+        | Op::Tiles { body, .. } => comes(body, barrier),
+        _ => false,
+    })
+}
+
+/// The shared tensors that several roles use outside of stages.
+fn shared_by_roles<P: Executable>(program: &P) -> Vec<(usize, usize)> {
+    let mut seen: BTreeMap<TensorId, usize> = BTreeMap::new();
+    for (_, body) in program.roles() {
+        used(body).into_iter().for_each(|id| *seen.entry(id).or_default() += 1);
+    }
+    let staged: BTreeSet<TensorId> =
+        program.pipelines().iter().flat_map(|row| row.tensors.iter().copied()).collect();
+    let several = seen.into_iter().filter(|(_, roles)| *roles > 1).map(|(id, _)| id);
+    let common = several.filter(|id| program.tensor(*id).0 == Memory::Shared && !staged.contains(id));
+    common.map(|id| (id.0 as usize, program.elements(id))).collect()
 }
 
 /// The tensors that statements read or write, with those in their bodies.
@@ -119,12 +188,20 @@ struct Making<'a, P> {
     /// The places of statements in the order of the text, for the masks, and that of the statement at hand.
     numbers: Option<&'a Numbers>,
     number: usize,
-    flights: Vec<String>,
+    flights: Vec<Quote>,
     flight_statements: Vec<usize>,
-    /// The number of sums over clusters so far.
-    sums: usize,
+    /// The number of reductions over clusters so far.
+    reductions: usize,
+    /// The `if any` so far.
+    branches: Vec<Branch>,
+    /// The rows of the `if any` around, and the tensors that are there outside of it.
+    rows: Option<(Rows, BTreeSet<TensorId>)>,
     /// The tensors that are defined so far, and not in iterations of unrolled loops that are over.
     defined: BTreeSet<TensorId>,
+    /// The turns that roles take.
+    turns: BTreeMap<BarrierId, Turns>,
+    /// The number of the role at hand.
+    role: usize,
 }
 
 impl<P: Executable> Making<'_, P> {
@@ -133,16 +210,21 @@ impl<P: Executable> Making<'_, P> {
         let program = self.program;
         let staged: BTreeSet<TensorId> =
             program.pipelines().iter().flat_map(|row| row.tensors.iter().copied()).collect();
+        let common: BTreeSet<usize> = shared_by_roles(program).into_iter().map(|(id, _)| id).collect();
         let mut roles = Vec::new();
         for (name, inner) in program.roles() {
             let (tensors, mut ops) = (used(inner), Vec::new());
             for stmt in program.body() {
-                let needs = |id| tensors.contains(id) && !staged.contains(id);
+                let elsewhere = |id: &TensorId| staged.contains(id) || common.contains(&(id.0 as usize));
+                let needs = |id| tensors.contains(id) && !elsewhere(id);
                 if matches!(&stmt.kind, StmtKind::Define(id) if needs(id)) {
                     self.statement(stmt, false, &mut ops)?;
                 }
             }
+            self.role = roles.len();
+            ops.extend(self.of_turns(Turns::begins, false));
             ops.extend(self.block(inner, false)?);
+            ops.extend(self.of_turns(Turns::ends, true));
             roles.push(RolePlan { name: Some(name.to_string()), ops });
         }
         if roles.is_empty() {
@@ -151,7 +233,18 @@ impl<P: Executable> Making<'_, P> {
         Ok(roles)
     }
 
-    fn block(&mut self, body: &[Stmt<P>], filling: bool) -> Result<Vec<Op>, InterpretError> {
+    /// Operations of the role at hand at the barriers of turns, when it begins or ends.
+    fn of_turns(&self, which: fn(&Turns, usize) -> Option<BarrierId>, waits: bool) -> Vec<Step> {
+        let op = |(id, turns): (&BarrierId, &Turns)| {
+            let span = self.program.barriers().get(id.0 as usize).map_or(Origin::Unknown, |row| row.span);
+            let text = Quote::new(format!("in_turn {}", self.program.names().barrier(*id)), span);
+            let barrier = which(turns, self.role)?.0 as usize;
+            Some(Step::part_of(None, span, Op::Come { barrier, waits, text }))
+        };
+        self.turns.iter().filter_map(op).collect()
+    }
+
+    fn block(&mut self, body: &[Stmt<P>], filling: bool) -> Result<Vec<Step>, InterpretError> {
         let mut ops = Vec::new();
         for stmt in body {
             self.statement(stmt, filling, &mut ops)?;
@@ -160,24 +253,73 @@ impl<P: Executable> Making<'_, P> {
     }
 
     /// One statement; `filling` in a `produce`, where asynchronous copies are complete before it ends.
-    fn statement(&mut self, stmt: &Stmt<P>, filling: bool, ops: &mut Vec<Op>) -> Result<(), InterpretError> {
+    fn statement(
+        &mut self,
+        stmt: &Stmt<P>,
+        filling: bool,
+        ops: &mut Vec<Step>,
+    ) -> Result<(), InterpretError> {
+        let step = |op| Step::part_of(Some(stmt.id), stmt.span, op);
         if let Some(number) = self.numbers.and_then(|numbers| numbers.get(stmt.id)) {
             self.number = *number;
-            ops.push(Op::Mark(*number));
+            ops.push(step(Op::Mark(*number)));
         }
         self.defined.extend(stmt.kind.assigned());
         let Some(op) = self.operation(stmt, filling, ops)? else { return Ok(()) };
-        ops.extend(self.landed(stmt));
+        let op = self.of_rows(stmt, op);
+        ops.extend(self.landed(stmt).map(step));
         let parts = operands(&stmt.kind).into_iter().filter_map(|id| self.part(id));
         let parts: Arc<[PartOf]> = parts.collect();
         if parts.is_empty() {
-            ops.push(op);
+            ops.push(self.whole(stmt, op));
         } else {
-            ops.push(Op::TakeParts { parts: parts.clone(), text: self.text(stmt) });
-            ops.push(op);
-            ops.push(Op::PutParts { parts, text: self.text(stmt) });
+            let text = self.text(stmt);
+            ops.push(step(Op::TakeParts { parts: parts.clone(), text: text.clone() }));
+            ops.push(self.whole(stmt, op));
+            ops.push(step(Op::PutParts { parts, text }));
         }
         Ok(())
+    }
+
+    /// The operation of a statement, with the tensors that it reads and writes.
+    fn whole(&self, stmt: &Stmt<P>, op: Op) -> Step {
+        let numbers = |ids: Vec<TensorId>| ids.into_iter().map(|id| id.0 as usize).collect();
+        Step {
+            reads: numbers(stmt.kind.reads()),
+            writes: numbers(stmt.kind.writes()),
+            copies: stmt.kind.copied().is_some() || stmt.kind.fetch().is_some(),
+            ..Step::part_of(Some(stmt.id), stmt.span, op)
+        }
+    }
+
+    /// The operation of a statement: within an `if any`, on the rows that enter it. A tensor that is defined in there has no others.
+    fn of_rows(&self, stmt: &Stmt<P>, op: Op) -> Op {
+        let Some((rows, outside)) = &self.rows else { return op };
+        let base = |id: TensorId| self.program.part(id).map_or(id, |(of, _)| of);
+        let written = stmt.kind.writes().into_iter().filter(|id| outside.contains(&base(*id)));
+        let dst = written.filter_map(|id| Some((id.0 as usize, rows.of(&self.program.shape(id))?)));
+        let dst: Vec<_> = dst.collect();
+        if dst.is_empty() { op } else { Op::OfRows { dst, op: Box::new(op) } }
+    }
+
+    /// `if any(condition, axis) { body }`.
+    fn if_any(
+        &mut self,
+        stmt: &Stmt<P>,
+        (condition, axis): (TensorId, u32),
+        body: &[Stmt<P>],
+    ) -> Result<Op, InterpretError> {
+        let shape = self.program.shape(condition);
+        let rows = Rows::new(shape.clone(), axis);
+        let of = rows.as_ref().and_then(|rows| rows.of(&shape)).unwrap_or_default();
+        let count = rows.as_ref().map_or(0, |rows| rows.count() as usize);
+        let number = self.branches.len();
+        self.branches.push(Branch { text: self.text(stmt) });
+        let outside = self.defined.clone();
+        self.rows = rows.map(|rows| (rows, outside));
+        let body = self.block(body, false);
+        self.rows = None;
+        Ok(Op::IfAny { number, condition: condition.0 as usize, rows: of, count, body: body? })
     }
 
     /// The operation of a statement, if it has one of its own; what comes before it is appended to `ops`.
@@ -185,13 +327,14 @@ impl<P: Executable> Making<'_, P> {
         &mut self,
         stmt: &Stmt<P>,
         filling: bool,
-        ops: &mut Vec<Op>,
+        ops: &mut Vec<Step>,
     ) -> Result<Option<Op>, InterpretError> {
+        let step = |op| Step::part_of(Some(stmt.id), stmt.span, op);
         Ok(Some(match &stmt.kind {
             StmtKind::Copy { src, dst, .. } => self.copy(stmt, src, dst)?,
             StmtKind::CopyAsync { src, dst, how } if filling => {
                 if let (true, Side::Global(access)) = (how.multicast, self.side(src)?) {
-                    ops.push(Op::Alike { access, text: self.text(stmt) });
+                    ops.push(step(Op::Alike { access, text: self.text(stmt) }));
                 }
                 self.copy(stmt, src, dst)?
             }
@@ -210,12 +353,45 @@ impl<P: Executable> Making<'_, P> {
                 Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, how }
             }
             StmtKind::GemmAsync { c, a, b, .. } => self.product(stmt, *c, a, b)?,
+            StmtKind::Combine { dsts, srcs, by, axis, form } => {
+                self.combining(stmt, (dsts, srcs), by, (*axis, *form))?
+            }
             StmtKind::CommitGemm => Op::CommitGemm,
             StmtKind::WaitGemm(groups) => Op::WaitGemm(P::Form::int(groups)),
-            StmtKind::ClusterSum { dst } => {
-                self.sums += 1;
-                let (number, text) = (self.sums, self.text(stmt));
-                Op::ClusterSum { dst: dst.0 as usize, number, text, span: stmt.span }
+            StmtKind::ClusterReduce { dst, op } => {
+                self.reductions += 1;
+                let by = ReduceBy::Op(*op, self.dtype(*dst));
+                self.cluster_reduction(stmt, &[*dst], by)
+            }
+            StmtKind::ClusterCombine { dsts, by } => {
+                self.reductions += 1;
+                let function = self.function(stmt, dsts, by)?;
+                self.cluster_reduction(stmt, dsts, ReduceBy::Function(function))
+            }
+            StmtKind::Sync(SyncScope::Barrier(id)) => self.coming(stmt, *id, true),
+            StmtKind::Arrive(id) => self.coming(stmt, *id, false),
+            StmtKind::InTurn { turns, body } => {
+                let turns = self.turns.get(turns).cloned();
+                let come = |which: fn(&Turns, usize) -> Option<BarrierId>, role: usize| {
+                    turns.as_ref().and_then(|turns| which(turns, role))
+                };
+                let [waits, passes] = [come(Turns::waits, self.role), come(Turns::passes, self.role)];
+                ops.extend(waits.map(|barrier| step(self.coming(stmt, barrier, true))));
+                body.iter().try_for_each(|stmt| self.statement(stmt, filling, ops))?;
+                ops.extend(passes.map(|barrier| step(self.coming(stmt, barrier, false))));
+                return Ok(None);
+            }
+            StmtKind::SyncGrid { counter } => {
+                Op::SyncGrid { counter: counter.0 as usize, text: self.text(stmt) }
+            }
+            StmtKind::Signal { flag, value, combine } => {
+                Op::Signal { flag: self.flag(stmt, flag), value: value.clone(), combine: *combine }
+            }
+            StmtKind::Await { flag, least } => {
+                Op::Await { flag: self.flag(stmt, flag), least: least.clone() }
+            }
+            StmtKind::Ticket { symbol, flag, count } => {
+                Op::Ticket { symbol: symbol.0 as usize, flag: self.flag(stmt, flag), count: count.clone() }
             }
             StmtKind::Elementwise { dst, expr } => self.elementwise(stmt, *dst, expr)?,
             StmtKind::For { counter, lo, hi, condition, body } => {
@@ -224,13 +400,20 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::If { condition, body, .. } => {
                 Op::If { condition: condition.clone(), body: self.block(body, filling)? }
             }
-            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => Op::Tiles {
+            StmtKind::IfAny { condition, axis, body } => self.if_any(stmt, (*condition, *axis), body)?,
+            StmtKind::Break { condition } => Op::Break { condition: condition.clone() },
+            StmtKind::Assert { condition, text } => {
+                Op::Assert { condition: condition.clone(), text: Quote::new(text, stmt.span) }
+            }
+            StmtKind::Print { items, iteration, .. } => self.print(stmt, items, iteration)?,
+            StmtKind::Tiles { row, col, previous, rows, cols, order, dynamic, body } => Op::Tiles {
                 row: row.0 as usize,
                 col: col.0 as usize,
                 previous: previous.map(|previous| previous.map(|counter| counter.0 as usize)),
                 rows: rows.clone(),
                 cols: cols.clone(),
                 order: order_of(order),
+                dynamic: dynamic.map(|counter| counter.0 as usize),
                 body: self.block(body, filling)?,
             },
             StmtKind::Drain { body, .. } => {
@@ -244,6 +427,71 @@ impl<P: Executable> Making<'_, P> {
             }
             _ => return Ok(self.of_registers(stmt)),
         }))
+    }
+
+    /// `print(text, items)`.
+    fn print(
+        &self,
+        stmt: &Stmt<P>,
+        items: &[PrintItem<P::Form>],
+        iteration: &Option<Iteration>,
+    ) -> Result<Op, InterpretError> {
+        let item = |item: &PrintItem<P::Form>| match item {
+            PrintItem::Integer(value) => Printable::Integer(value.clone()),
+            PrintItem::Tensor { of, extents } => {
+                let shape = self.program.tile(of).shape;
+                let extents = extents.clone().unwrap_or_else(|| shape.clone());
+                Printable::Tensor { tile: self.referenced(of), dtype: self.dtype(of.tensor), shape, extents }
+            }
+        };
+        let iteration = iteration.iter().flatten().map(|(_, value)| value.clone()).collect();
+        let items = items.iter().map(item).collect();
+        Ok(Op::Print(Box::new(Printing { statement: stmt.id, items, iteration, text: self.text(stmt) })))
+    }
+
+    /// A reduction over the blocks of a cluster, the latest by number.
+    fn cluster_reduction(&self, stmt: &Stmt<P>, dsts: &[TensorId], by: ReduceBy) -> Op {
+        let reduction = ClusterReduction { by, text: self.text(stmt) };
+        Op::ClusterReduce { dsts: places(dsts), number: self.reductions, reduction }
+    }
+
+    /// The function that puts tuples of tensors together.
+    fn function(
+        &self,
+        stmt: &Stmt<P>,
+        srcs: &[TensorId],
+        by: &Combination,
+    ) -> Result<TupleFunction, InterpretError> {
+        let dtypes: Vec<DType> = srcs.iter().map(|src| self.dtype(*src)).collect();
+        let trees = combined(by, &dtypes, &ElementTypes(self.program))
+            .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
+        Ok(TupleFunction { trees, dtypes, text: self.text(stmt) })
+    }
+
+    /// A role comes to a named barrier.
+    fn coming(&self, stmt: &Stmt<P>, barrier: BarrierId, waits: bool) -> Op {
+        Op::Come { barrier: barrier.0 as usize, waits, text: self.text(stmt) }
+    }
+
+    fn flag(&self, stmt: &Stmt<P>, flag: &Flag) -> FlagOf {
+        FlagOf { param: flag.param.0 as usize, index: flag.index.clone(), text: self.text(stmt) }
+    }
+
+    /// Tuples that a function of the program puts together.
+    fn combining(
+        &self,
+        stmt: &Stmt<P>,
+        (dsts, srcs): (&[TensorId], &[TensorId]),
+        by: &Combination,
+        (axis, form): (u32, CombineForm),
+    ) -> Result<Op, InterpretError> {
+        Ok(Op::Combine(Box::new(Combining {
+            dsts: places(dsts),
+            srcs: places(srcs),
+            function: self.function(stmt, srcs, by)?,
+            around: Around::new(&self.program.shape(srcs[0]), axis),
+            form,
+        })))
     }
 
     /// An elementwise statement, or one that means an expression.
@@ -273,9 +521,7 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Define(id) if self.program.viewed(*id).is_some() => return None,
             StmtKind::Define(id) => Op::Define { tensor: id.0 as usize, len: len(*id) },
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
-                // A cast to a float goes through `f32`.
-                let wide = matches!(dtype(*src), DType::I32 | DType::U32);
-                let through_f32 = wide && dtype(*dst).is_float();
+                let through_f32 = crate::arith::through_f32(dtype(*src), dtype(*dst));
                 // What is of the type already stays as it is: an infinity of `e5m2` does not saturate.
                 let rounded = (dtype(*src) != dtype(*dst)).then(|| dtype(*dst));
                 Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: rounded, through_f32 }
@@ -335,7 +581,9 @@ impl<P: Executable> Making<'_, P> {
             // `Making::roles` makes a plan of each role; the value of a name stands where it is used.
             StmtKind::Role { .. }
             | StmtKind::Let { .. }
-            | StmtKind::Sync
+            | StmtKind::Sync(_)
+            | StmtKind::Arrive(_)
+            | StmtKind::Barrier(_)
             | StmtKind::WaitDependencies
             | StmtKind::LaunchDependents
             | StmtKind::Pipeline(_) => return None,
@@ -346,20 +594,35 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::Wait(_)
             | StmtKind::Gemm { .. }
             | StmtKind::GemmAsync { .. }
+            | StmtKind::Combine { .. }
             | StmtKind::CommitGemm
             | StmtKind::WaitGemm(_)
-            | StmtKind::ClusterSum { .. }
+            | StmtKind::ClusterReduce { .. }
+            | StmtKind::ClusterCombine { .. }
+            | StmtKind::SyncGrid { .. }
+            | StmtKind::Signal { .. }
+            | StmtKind::Await { .. }
+            | StmtKind::Ticket { .. }
             | StmtKind::Elementwise { .. }
             | StmtKind::For { .. }
             | StmtKind::If { .. }
             | StmtKind::Tiles { .. }
             | StmtKind::Drain { .. }
+            | StmtKind::IfAny { .. }
+            | StmtKind::Break { .. }
+            | StmtKind::Assert { .. }
+            | StmtKind::Print { .. }
+            | StmtKind::InTurn { .. }
             | StmtKind::Stage { .. } => return None,
         })
     }
 
-    fn text(&self, stmt: &Stmt<P>) -> String {
-        statement_text(self.program.names(), stmt)
+    /// The statement as messages quote it: as the author wrote it, where that is known.
+    fn text(&self, stmt: &Stmt<P>) -> Quote {
+        let program = self.program.written().filter(|_| stmt.kind.body().is_empty());
+        let written = program.and_then(|program| program.sources.quote(stmt.span.text()?));
+        let text = written.unwrap_or_else(|| statement_text(self.program.names(), stmt));
+        Quote::new(text, stmt.span)
     }
 
     fn dtype(&self, id: TensorId) -> DType {
@@ -369,6 +632,17 @@ impl<P: Executable> Making<'_, P> {
     fn copy(&self, stmt: &Stmt<P>, src: &TensorRef<P>, dst: &TensorRef<P>) -> Result<Op, InterpretError> {
         let len = self.program.tile(src).shape.iter().product::<i64>() as usize;
         let outside = if let StmtKind::Copy { how, .. } = &stmt.kind { how.outside } else { None };
+        if let Some(Fetch { op, old, compare }) = stmt.kind.fetch() {
+            return Ok(Op::Fetch {
+                src: src.tensor.0 as usize,
+                dst: self.side(dst)?,
+                old: old.0 as usize,
+                compare: compare.map(|compare| compare.0 as usize),
+                op,
+                dtype: self.dtype(dst.tensor),
+                text: self.text(stmt),
+            });
+        }
         let how = self.how(outside, stmt.kind.combines(), dst.tensor);
         Ok(Op::Copy { src: self.side(src)?, dst: self.side(dst)?, len, how, text: self.text(stmt) })
     }
@@ -569,6 +843,11 @@ fn indices(by: TensorId, at: usize, extents: impl Iterator<Item = i64>) -> Indic
     Indices { by: by.0 as usize, of: of.into_iter().map(|i| i as u32).collect() }
 }
 
+/// The numbers of tensors.
+fn places(ids: &[TensorId]) -> Vec<usize> {
+    ids.iter().map(|id| id.0 as usize).collect()
+}
+
 /// The tensors that a statement reads or writes, each once.
 fn operands<F: Form>(kind: &StmtKind<F>) -> Vec<TensorId> {
     let mut all = kind.reads();
@@ -585,6 +864,7 @@ fn order_of<F: Form>(order: &program::TileOrder<F>) -> TileOrder {
             TileOrder::Grouped { rows: F::value(rows).unwrap_or(1), serpentine: *serpentine }
         }
         program::TileOrder::Hilbert { order } => TileOrder::Hilbert { order: F::value(order).unwrap_or(1) },
+        program::TileOrder::Listed { table } => TileOrder::Listed { table: *table },
     }
 }
 

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 
 use super::error::InterpretError;
 use super::executable::Executable;
-use super::launch::{grid, symbol_values};
+use super::launch::{extent_of_grid, grid, symbol_values};
+use super::quote::Quote;
 use crate::core::Coord;
+use crate::diagnostic::Origin;
 use crate::expr::{Expr, IntOp, SymbolId};
-use crate::program::{Operand, Param, ParamId, ParamKind, Stmt, StmtKind, TensorRef};
+use crate::printer::expr_text;
+use crate::program::{Operand, Param, ParamId, ParamKind, Stmt, StmtKind, TensorRef, TileOrder};
 
 /// The values that an expression may take, both ends included.
 type Interval = (i128, i128);
@@ -24,11 +27,11 @@ struct Ranges<'a, P> {
     counters: BTreeMap<u32, Interval>,
 }
 
-fn narrow(what: &str, (low, high): Interval) -> Result<Interval, InterpretError> {
+fn narrow(what: &Quote, (low, high): Interval) -> Result<Interval, InterpretError> {
     for value in [low, high] {
         if i32::try_from(value).is_err() {
             let value = value.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64;
-            return Err(InterpretError::TooWide { what: what.to_string(), value });
+            return Err(InterpretError::TooWide { what: what.clone(), value, help: None });
         }
     }
     Ok((low, high))
@@ -83,14 +86,14 @@ fn floor_div(x: i128, y: i128) -> i128 {
 }
 
 impl<P: Executable> Ranges<'_, P> {
-    fn interval(&self, what: &str, e: &Expr) -> Result<Interval, InterpretError> {
+    fn interval(&self, what: &Quote, e: &Expr) -> Result<Interval, InterpretError> {
         let result = match e {
             Expr::Int(value) => (i128::from(*value), i128::from(*value)),
             Expr::Block(axis) => (0, i128::from(self.grid[axis.index()]) - 1),
             Expr::Symbol(id) => match (self.counters.get(&id.0), self.sizes[id.0 as usize]) {
                 (Some(range), _) => *range,
                 (None, Some(value)) => (i128::from(value), i128::from(value)),
-                (None, None) => return Err(InterpretError::NoValue { what: what.to_string() }),
+                (None, None) => return Err(InterpretError::NoValue { what: what.clone() }),
             },
             Expr::Binary(op, a, b) => apply(*op, self.interval(what, a)?, self.interval(what, b)?),
             Expr::Element(_, index) => {
@@ -99,10 +102,61 @@ impl<P: Executable> Ranges<'_, P> {
             }
             Expr::Scalar(param) => match self.integers.get(param).copied().or_else(|| self.default(*param)) {
                 Some(value) => (i128::from(value), i128::from(value)),
-                None => return Err(InterpretError::NoValue { what: what.to_string() }),
+                None => return Err(InterpretError::NoValue { what: what.clone() }),
             },
         };
-        narrow(what, result)
+        narrow(what, result).map_err(|error| self.with_help(error, e))
+    }
+
+    /// The error with the remedy: elements of tensors have to be bounded, since they may be any integers.
+    fn with_help(&self, error: InterpretError, e: &Expr) -> InterpretError {
+        let InterpretError::TooWide { what, value, help: None } = error else { return error };
+        let mut elements: Vec<Expr> = Vec::new();
+        e.visit(&mut |part| {
+            if matches!(part, Expr::Element(..)) && !elements.contains(part) {
+                elements.push(part.clone());
+            }
+        });
+        let text = |e: &Expr| expr_text(self.program.names(), e);
+        let bounded = |element: &Expr| {
+            let most = self.reached(element).unwrap_or_else(|| "MOST".to_string());
+            format!("`min(max({}, 0), {most})`", text(element))
+        };
+        let help = match elements.as_slice() {
+            [] => "choose smaller sizes".to_string(),
+            elements => format!(
+                "the elements of a tensor may be any integers of 32 bits; bound each where it is read: {}",
+                elements.iter().map(bounded).collect::<Vec<_>>().join(", ")
+            ),
+        };
+        InterpretError::TooWide { what, value, help: Some(help) }
+    }
+
+    /// The extent of the mode in which views begin or end at elements of the same tensor as this one.
+    fn reached(&self, element: &Expr) -> Option<String> {
+        let Expr::Element(of, _) = element else { return None };
+        let names = |e: &Expr| {
+            let mut found = false;
+            e.visit(&mut |part| found |= matches!(part, Expr::Element(param, _) if param == of));
+            found
+        };
+        let mut found = None;
+        self.program.visit(&mut |stmt| {
+            for operand in stmt.kind.operands() {
+                let Operand::Reference(_, reference) = operand else { continue };
+                let Some(global) = self.program.tile(reference).global else { continue };
+                let mode = (0..global.base.len())
+                    .find(|mode| names(&global.base[*mode]) || names(&global.shape[*mode]));
+                if let (Some(mode), ParamKind::Tensor { shape, .. }) =
+                    (mode, &self.program.params()[global.param.0 as usize].kind)
+                {
+                    found = found
+                        .take()
+                        .or(shape.get(mode).map(|extent| expr_text(self.program.names(), extent)));
+                }
+            }
+        });
+        found
     }
 
     fn default(&self, param: ParamId) -> Option<i64> {
@@ -110,7 +164,7 @@ impl<P: Executable> Ranges<'_, P> {
     }
 
     /// Strides have 64 bits: sums and products of what has 32.
-    fn stride(&self, what: &str, e: &Expr) -> Result<(), InterpretError> {
+    fn stride(&self, what: &Quote, e: &Expr) -> Result<(), InterpretError> {
         match e {
             Expr::Int(_) => Ok(()),
             Expr::Binary(IntOp::Add | IntOp::Mul, a, b) => {
@@ -121,20 +175,21 @@ impl<P: Executable> Ranges<'_, P> {
         }
     }
 
-    fn reference(&self, reference: &TensorRef<P::Form>) -> Result<(), InterpretError> {
+    fn reference(&self, reference: &TensorRef<P::Form>, span: Origin) -> Result<(), InterpretError> {
         let tile = self.program.tile(reference);
         let name = self.program.names().tensor(reference.tensor);
         for (_, index) in &tile.fixed {
             // A slot is the number of a stage.
             if let Coord::Expr(index) = P::coord(index) {
-                self.interval(&format!("an index of `{name}`"), &index)?;
+                self.interval(&Quote::new(format!("an index of `{name}`"), span), &index)?;
             }
         }
         let Some(global) = &tile.global else { return Ok(()) };
-        let what = format!("an offset of `{name}`");
+        let what = Quote::new(format!("an offset of `{name}`"), span);
+        let end = Quote::new(format!("the end of `{name}`"), span);
         for (dim, base) in global.base.iter().enumerate() {
             let (low, high) = self.interval(&what, base)?;
-            self.interval(&format!("the end of `{name}`"), &global.shape[dim])?;
+            self.interval(&end, &global.shape[dim])?;
             let leaves = global.modes.iter().flatten().filter(|(_, d, _)| *d as usize == dim);
             let reach: i128 =
                 leaves.map(|(extent, _, scale)| i128::from(extent - 1) * i128::from(*scale)).sum();
@@ -159,48 +214,61 @@ impl<P: Executable> Ranges<'_, P> {
 
     fn block(&mut self, body: &[Stmt<P::Form>]) -> Result<(), InterpretError> {
         for stmt in body {
+            let quote = |text: &str| Quote::new(text, stmt.span);
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, condition, body } => {
                     let name = self.program.names().symbol(*counter);
-                    let what = format!("a bound of the loop over `{name}`");
+                    let what = quote(&format!("a bound of the loop over `{name}`"));
                     let (first, _) = self.interval(&what, lo)?;
                     let (_, end) = self.interval(&what, hi)?;
                     if first < end {
                         let range = (first, end - 1);
                         if let Some(condition) = condition {
                             self.counters.insert(counter.0, range);
-                            self.interval("the condition of a loop", condition)?;
+                            self.interval(&quote("the condition of a loop"), condition)?;
                         }
                         self.counting(&[(*counter, range)], body)?;
                     }
                 }
                 StmtKind::If { condition, body, .. } => {
-                    if self.interval("the condition of a branch", condition)? != (0, 0) {
+                    if self.interval(&quote("the condition of a branch"), condition)? != (0, 0) {
                         self.block(body)?;
                     }
                 }
-                StmtKind::Tiles { row, col, previous, rows, cols, body, .. } => {
+                StmtKind::Ticket { symbol, flag, count } => {
+                    for entry in &flag.index {
+                        self.interval(&quote("the index of a flag"), entry)?;
+                    }
+                    let (_, most) = self.interval(&quote("the number of tickets"), count)?;
+                    // Of another number a run is refused.
+                    self.counters.insert(symbol.0, (0, (most - 1).max(0)));
+                }
+                StmtKind::Tiles { row, col, previous, rows, cols, order, body, .. } => {
                     let both = [
-                        self.interval("the number of rows of tiles", rows)?,
-                        self.interval("the number of columns of tiles", cols)?,
+                        self.interval(&quote("the number of rows of tiles"), rows)?,
+                        self.interval(&quote("the number of columns of tiles"), cols)?,
                     ];
                     let [rows, cols] = both.map(|(_, most)| most);
                     // The previous iteration's tile, or one behind the last; also in the `drain` behind the loop.
                     for (counter, (least, most)) in previous.iter().flatten().zip(both) {
                         self.counters.insert(counter.0, (least.min(0), most.max(0)));
                     }
+                    let listed = matches!(order, TileOrder::Listed { .. });
                     // Past the last tile, a block's number goes one step too far.
                     let beyond = i128::from(self.grid[0]);
-                    narrow("the number of tiles", (0, rows.max(0) * cols.max(0) + beyond))?;
-                    if rows > 0 && cols > 0 {
+                    narrow(&quote("the number of tiles"), (0, rows.max(0) * cols.max(0) + beyond))?;
+                    if listed {
+                        // A number of no tile stands for one outside.
+                        self.counting(&[(*row, (0, rows.max(0))), (*col, (0, (cols - 1).max(0)))], body)?;
+                    } else if rows > 0 && cols > 0 {
                         self.counting(&[(*row, (0, rows - 1)), (*col, (0, cols - 1))], body)?;
                     }
                 }
                 kind => {
                     for operand in kind.operands() {
                         match operand {
-                            Operand::Reference(_, r) => self.reference(r)?,
-                            Operand::Expr(e) => drop(self.interval("an integer of the kernel", e)?),
+                            Operand::Reference(_, r) => self.reference(r, stmt.span)?,
+                            Operand::Expr(e) => drop(self.interval(&quote("an integer of the kernel"), e)?),
                             Operand::Body(body) => self.block(body)?,
                             _ => {}
                         }
@@ -231,15 +299,15 @@ pub fn check_ranges(
         counters: BTreeMap::new(),
     };
     for (i, extent) in program.grid().iter().enumerate() {
-        ranges.interval(&format!("the grid's {} extent", ["x", "y", "z"][i.min(2)]), extent)?;
+        ranges.interval(&extent_of_grid(program, i), extent)?;
     }
     for (i, param) in program.params().iter().enumerate() {
         if let ParamKind::Tensor { shape, .. } = &param.kind {
             for extent in shape {
-                ranges.interval(&format!("an extent of `{}`", param.name), extent)?;
+                ranges.interval(&Quote::new(format!("an extent of `{}`", param.name), param.span), extent)?;
             }
             for stride in program.strides(ParamId(i as u32)) {
-                ranges.stride(&format!("a stride of `{}`", param.name), stride)?;
+                ranges.stride(&Quote::new(format!("a stride of `{}`", param.name), param.span), stride)?;
             }
         }
     }

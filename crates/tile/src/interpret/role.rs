@@ -1,27 +1,31 @@
 //! A role of a block as a coroutine.
 //!
-//! A role runs until it has to wait for another: in a `produce` for a free stage, in a `consume` for a full one, in a `cluster_sum` for the
+//! A role runs until it has to wait for another: in a `produce` for a free stage, in a `consume` for a full one, in a `cluster_reduce` for the
 //! other blocks of the cluster. Where it is stands in [`Role::frames`], so that it can go on from there later. All that it computes
 //! with is its own; roles meet in the rings of their pipelines. A program without roles is one role.
 
 use std::collections::BTreeMap;
+use std::sync::PoisonError;
 
 use super::bound::{Element, UNWRITTEN};
 use super::buffer::Buffer;
-use super::cluster::Cluster;
+use super::cluster::{self, Cluster, Common};
 use super::coverage::Watch;
 use super::error::InterpretError;
 use super::flight::{Flights, Mark};
-use super::op::{Op, Plan};
+use super::op::{Op, Order, Plan, ReduceBy, Step};
+use super::quote::Quote;
 use super::ring::{Contents, Ring};
+use super::values::Values;
 use crate::core::{Coord, Slot, TileOrder};
+use crate::diagnostic::Origin;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::program::{ParamId, Side};
 use crate::rasterization;
 
 /// A body under way.
 struct Frame<'a> {
-    ops: &'a [Op],
+    ops: &'a [Step],
     /// The next of them.
     at: usize,
     of: Body<'a>,
@@ -56,9 +60,14 @@ struct Tiles<'a> {
     order: &'a TileOrder,
     rows: i64,
     cols: i64,
-    /// The number of the next tile, and how far apart those of a block are.
+    /// Number of tiles.
+    count: i64,
+    /// The number of the next tile, at the earliest.
     next: i64,
-    step: i64,
+    /// The cluster, and their number.
+    cluster: [i64; 2],
+    /// True if a counter deals the tiles out.
+    dynamic: bool,
     /// The tile of the previous iteration; `rows` and `cols` before the first.
     tile: (i64, i64),
 }
@@ -82,7 +91,7 @@ pub(super) struct Role<'a> {
     /// Number of blocks along x.
     width: i64,
     /// Sizes, and counters of open loops, by symbol.
-    values: Vec<Option<i64>>,
+    pub(super) values: Vec<Option<i64>>,
     /// The numbers of the stages at hand in their rings.
     slots: BTreeMap<Slot, i64>,
     /// Each tensor's elements, leftmost mode fastest.
@@ -97,6 +106,10 @@ pub(super) struct Role<'a> {
     pub(super) serial: usize,
     pub(super) copies: Flights<'a>,
     pub(super) products: Flights<'a>,
+    /// The latest waits for copies and for products: the number of groups that each leaves, and its place.
+    pub(super) waited: [Option<(i64, Origin)>; 2],
+    /// The place of the statement at hand.
+    pub(super) at: Origin,
     /// The masks of the block while the role runs, if they are asked for.
     pub(super) watch: Option<Box<Watch<'a>>>,
     /// The iterations of unrolled loops that are being run, outermost first.
@@ -108,8 +121,14 @@ pub(super) struct Role<'a> {
     pub(super) stored: BTreeMap<(usize, usize), Stored>,
     /// The bodies under way, outermost first; none once the role has ended.
     frames: Vec<Frame<'a>>,
+    /// Barriers of the grid to which it has come.
+    barriers: u64,
+    /// Executions of `print` so far.
+    pub(super) printed: u64,
     /// The operation at which it waits, if it does.
     pub(super) waiting: Option<&'a Op>,
+    /// The rows that have entered the latest `if any`.
+    pub(super) rows: Vec<bool>,
 }
 
 impl Scope for Role<'_> {
@@ -131,6 +150,7 @@ impl Scope for Role<'_> {
         }
         match self.buffers.get(param.0 as usize)? {
             Buffer::Input(data) => Some(*data.get(offset as usize)? as i64),
+            Buffer::Integers(data) => i64::try_from(*data.get(offset as usize)?).ok(),
             // The verifier knows that the kernel does not write it.
             Buffer::Output { .. } | Buffer::Scalar(_) => None,
         }
@@ -138,8 +158,8 @@ impl Scope for Role<'_> {
 
     fn scalar(&self, param: ParamId) -> Option<i64> {
         match self.buffers.get(param.0 as usize)? {
-            Buffer::Scalar(x) => Some(*x as i64),
-            Buffer::Input(_) | Buffer::Output { .. } => None,
+            Buffer::Scalar(x) => i64::try_from(x.integer()).ok(),
+            Buffer::Input(_) | Buffer::Integers(_) | Buffer::Output { .. } => None,
         }
     }
 }
@@ -169,32 +189,39 @@ impl<'a> Role<'a> {
             serial: 0,
             copies: Flights::default(),
             products: Flights::default(),
+            waited: [None; 2],
+            at: Origin::Unknown,
             watch: None,
             iterations: Vec::new(),
             instance: vec![0; plan.tensors],
             instances: BTreeMap::new(),
             stored: BTreeMap::new(),
             frames: vec![Frame { ops: &plan.roles[number].ops, at: 0, of: Body::Role }],
+            barriers: 0,
+            printed: 0,
             waiting: None,
+            rows: Vec::new(),
         }
     }
 
     pub(super) fn value(&self, expr: &Expr, what: impl Fn() -> String) -> Result<i64, InterpretError> {
-        expr.eval(self).ok_or_else(|| InterpretError::NoValue { what: what() })
+        expr.eval(self).ok_or_else(|| InterpretError::NoValue { what: Quote::new(what(), Origin::Unknown) })
     }
 
     /// The value of an entry of an index.
     pub(super) fn coord(&self, coord: &Coord, what: impl Fn() -> String) -> Result<i64, InterpretError> {
         match coord {
             Coord::Expr(e) => self.value(e, what),
-            Coord::Slot(slot) => {
-                self.slots.get(slot).copied().ok_or_else(|| InterpretError::NoValue { what: what() })
-            }
+            Coord::Slot(slot) => self
+                .slots
+                .get(slot)
+                .copied()
+                .ok_or_else(|| InterpretError::NoValue { what: Quote::new(what(), Origin::Unknown) }),
         }
     }
 
     /// The text of an asynchronous copy or product.
-    pub(super) fn flight(&self, number: usize) -> &'a str {
+    pub(super) fn flight(&self, number: usize) -> &'a Quote {
         &self.plan.flights[number]
     }
 
@@ -209,15 +236,19 @@ impl<'a> Role<'a> {
         if let Some(watch) = &mut self.watch {
             watch.turn_to(self.number);
         }
+        self.exchange(&mut cluster.blocks[self.rank].common);
         let mut moved = false;
         let result = loop {
             let Some(frame) = self.frames.last_mut() else { break Ok(()) };
             let done = match frame.ops.get(frame.at) {
-                Some(op) => {
+                Some(step) => {
                     frame.at += 1;
-                    self.step(op, cluster)
+                    self.noted(step, cluster).map_err(|error| error.at(step.span))
                 }
-                None => self.end_of_body(&mut cluster.blocks[self.rank].rings).map(|()| true),
+                None => {
+                    let ended = self.end_of_body(&mut cluster.blocks[self.rank].rings);
+                    ended.map(|()| true).map_err(|error| error.at(self.around()))
+                }
             };
             match done {
                 Ok(true) => moved = true,
@@ -225,8 +256,77 @@ impl<'a> Role<'a> {
                 Err(error) => break Err(error),
             }
         };
+        self.exchange(&mut cluster.blocks[self.rank].common);
         cluster.blocks[self.rank].watch = self.watch.take();
         result.map(|()| moved)
+    }
+
+    /// The values of tensors.
+    fn values_of(&self, tensors: &[usize]) -> Values {
+        Values::of(tensors.iter().flat_map(|tensor| &self.tiles[*tensor]))
+    }
+
+    /// Does an operation, and notes what it makes where that is asked for.
+    fn noted(&mut self, step: &'a Step, cluster: &mut Cluster<'a>) -> Result<bool, InterpretError> {
+        let plan = self.plan;
+        self.at = step.span;
+        let Some(made) = &plan.made else { return self.step(&step.op, cluster) };
+        let of = self.values_of(&step.reads);
+        let done = self.step(&step.op, cluster)?;
+        if let (true, Some(stmt), false) = (done, step.stmt, step.writes.is_empty()) {
+            let results = self.values_of(&step.writes);
+            let mut made = made.lock().unwrap_or_else(PoisonError::into_inner);
+            made.entry(stmt).or_default().note(of, results, step.copies);
+        }
+        Ok(done)
+    }
+
+    /// The place of the statement whose body has just ended.
+    fn around(&self) -> Origin {
+        let before = |frame: &Frame<'a>| frame.ops.get(frame.at.checked_sub(1)?).map(|step| step.span);
+        self.frames.last().and_then(before).unwrap_or_default()
+    }
+
+    /// Takes the tensors that roles share, or puts them back.
+    fn exchange(&mut self, common: &mut [Common]) {
+        for Common { tensor, tile, mask } in common {
+            std::mem::swap(tile, &mut self.tiles[*tensor]);
+            if let Some(watch) = &mut self.watch {
+                std::mem::swap(mask, watch.state(*tensor));
+            }
+        }
+    }
+
+    /// Comes to a named barrier; false if it has to wait there.
+    fn come(
+        &mut self,
+        op: &'a Op,
+        (barrier, waits, text): (usize, bool, &Quote),
+        cluster: &mut Cluster<'a>,
+    ) -> Result<bool, InterpretError> {
+        let roles = &self.plan.barriers[barrier].roles;
+        let block = &mut cluster.blocks[self.rank];
+        if self.waiting.is_none() {
+            let before = block.came[barrier][self.number];
+            if block.met(barrier, roles) < before {
+                return Err(InterpretError::ComesAgain {
+                    statement: text.clone(),
+                    role: self.plan.roles[self.number].name.clone(),
+                    time: before + 1,
+                });
+            }
+            block.came[barrier][self.number] += 1;
+            if waits {
+                self.wait_at(op);
+            }
+            return Ok(true);
+        }
+        if block.met(barrier, roles) < block.came[barrier][self.number] {
+            self.wait_at(op);
+            return Ok(false);
+        }
+        self.waiting = None;
+        Ok(true)
     }
 
     /// Does the next operation; false if it has to wait, and stays the next.
@@ -241,20 +341,61 @@ impl<'a> Role<'a> {
                 self.enter(*slot, number, contents);
                 self.open(body, Body::Stage(*slot));
             }
-            Op::ClusterSum { dst, number, text, .. } => {
+            Op::ClusterReduce { dsts, number, reduction, .. } => {
                 let meeting = &mut cluster.meetings[self.number];
                 if self.waiting.is_none() {
-                    meeting.arrive(self.rank, *number, std::mem::take(&mut self.tiles[*dst]), text)?;
+                    let tiles = dsts.iter().map(|dst| std::mem::take(&mut self.tiles[*dst])).collect();
+                    if let Some(blocks) = meeting.arrive(self.rank, *number, tiles, reduction)? {
+                        meeting.give(match &reduction.by {
+                            ReduceBy::Op(op, dtype) => vec![cluster::combined(&blocks, *op, *dtype)],
+                            ReduceBy::Function(function) => self.across_blocks(function, &blocks)?,
+                        });
+                    }
                     self.wait_at(op);
                     return Ok(true);
                 }
-                let Some(sum) = meeting.leave(self.rank) else {
+                let Some(result) = meeting.leave(self.rank) else {
                     self.wait_at(op);
                     return Ok(false);
                 };
                 self.waiting = None;
-                self.tiles[*dst] = sum;
+                for (dst, tile) in dsts.iter().zip(result) {
+                    self.tiles[*dst] = tile;
+                }
                 self.watched(op)?;
+            }
+            Op::Come { barrier, waits, text, .. } => {
+                return self.come(op, (*barrier, *waits, text), cluster);
+            }
+            Op::SyncGrid { counter, .. } => {
+                let Some(grid) = &self.plan.grid else { return Ok(true) };
+                if self.waiting.is_none() {
+                    self.barriers += 1;
+                    if grid.arrive(self.number, self.barriers) {
+                        let buffer = &self.buffers[*counter];
+                        let flipped = buffer.read(0).value as i32 ^ i32::MIN;
+                        buffer.write(0, Element::exact(f64::from(flipped)));
+                    }
+                    self.wait_at(op);
+                    return Ok(true);
+                }
+                if !grid.is_over(self.number, self.barriers) {
+                    self.wait_at(op);
+                    return Ok(false);
+                }
+                self.waiting = None;
+            }
+            Op::Signal { flag, value, combine } => self.signal(flag, value, *combine)?,
+            Op::Await { flag, least, .. } => {
+                if self.waits_for(flag, least)? {
+                    self.wait_at(op);
+                    return Ok(false);
+                }
+                self.waiting = None;
+            }
+            Op::Ticket { symbol, flag, count } => {
+                let number = self.ticket(flag, count)?;
+                self.values[*symbol] = Some(number);
             }
             Op::For { counter, lo, hi, condition, unrolled, body } => {
                 let next = self.value(lo, || "a loop's first value".to_string())?;
@@ -268,13 +409,35 @@ impl<'a> Role<'a> {
                     self.open(body, Body::Branch);
                 }
             }
-            Op::Tiles { row, col, previous, rows, cols, order, body } => {
+            Op::Break { condition } => {
+                if self.value(condition, || "the condition of a `break`".to_string())? != 0 {
+                    self.leave_loop();
+                }
+            }
+            Op::IfAny { number, condition, rows, count, body } => {
+                self.watched(op)?;
+                self.rows = self.entering(*number, *condition, rows, *count);
+                if self.rows.contains(&true) {
+                    self.open(body, Body::Branch);
+                }
+            }
+            Op::Tiles { row, col, previous, rows, cols, order, dynamic, body } => {
                 let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
                 let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
-                let cluster = self.plan.cluster;
-                let (next, step) = (self.index[0] / cluster, (self.width / cluster).max(1));
-                let (counters, tile) = ([*row, *col], (rows, cols));
-                let tiles = Tiles { counters, previous: *previous, order, rows, cols, next, step, tile };
+                if let Some(counter) = dynamic {
+                    self.begins_at_zero(*counter)?;
+                }
+                let cluster = [self.index[0], self.width].map(|blocks| blocks / self.plan.cluster);
+                let (counters, tile, dynamic) = ([*row, *col], (rows, cols), dynamic.is_some());
+                // What a launch's ranges allow does not overflow.
+                let tiles = if rows > 0 && cols > 0 { rows * cols } else { 0 };
+                let count = match order {
+                    TileOrder::Listed { table } => self.plan.extent(*table),
+                    TileOrder::Grouped { .. } | TileOrder::Hilbert { .. } => tiles,
+                };
+                let previous = *previous;
+                let tiles =
+                    Tiles { counters, previous, order, rows, cols, count, next: 0, cluster, dynamic, tile };
                 self.next_tile(body, tiles);
             }
             op => {
@@ -301,7 +464,7 @@ impl<'a> Role<'a> {
         }
     }
 
-    fn open(&mut self, ops: &'a [Op], of: Body<'a>) {
+    fn open(&mut self, ops: &'a [Step], of: Body<'a>) {
         self.frames.push(Frame { ops, at: 0, of });
     }
 
@@ -323,8 +486,18 @@ impl<'a> Role<'a> {
         Ok(())
     }
 
+    /// Goes on behind the innermost loop.
+    fn leave_loop(&mut self) {
+        while let Some(frame) = self.frames.pop() {
+            if let Body::For(loop_) = frame.of {
+                self.values[loop_.counter] = None;
+                return;
+            }
+        }
+    }
+
     /// Begins the next iteration of a loop, if there is one.
-    fn iterate(&mut self, ops: &'a [Op], mut of: For<'a>) -> Result<(), InterpretError> {
+    fn iterate(&mut self, ops: &'a [Step], mut of: For<'a>) -> Result<(), InterpretError> {
         self.values[of.counter] = Some(of.next).filter(|next| *next < of.hi);
         let goes_on = match of.condition {
             Some(condition) if of.next < of.hi => {
@@ -346,21 +519,40 @@ impl<'a> Role<'a> {
     }
 
     /// Begins the next iteration of a loop over tiles, if there is one.
-    fn next_tile(&mut self, ops: &'a [Op], mut of: Tiles<'a>) {
+    fn next_tile(&mut self, ops: &'a [Step], mut of: Tiles<'a>) {
         if let Some([row, col]) = of.previous {
             (self.values[row], self.values[col]) = (Some(of.tile.0), Some(of.tile.1));
         }
         let [row, col] = of.counters;
-        // What a launch's ranges allow does not overflow.
-        let tiles = if of.rows > 0 && of.cols > 0 { of.rows * of.cols } else { 0 };
-        if of.next >= tiles {
+        let [cluster, clusters] = of.cluster;
+        // The order in which blocks take tiles is open: in the second run they take them in turn.
+        let dealt = of.dynamic && self.plan.order == Order::Ascending;
+        let takes = |number: &i64| match dealt {
+            true => rasterization::taker(*number, clusters) == cluster,
+            false => number % clusters.max(1) == cluster,
+        };
+        let Some(mut number) = (of.next..of.count).find(takes) else {
             (self.values[row], self.values[col]) = (None, None);
             return;
+        };
+        of.next = number + 1;
+        if let TileOrder::Listed { table } = of.order {
+            let tiles = of.rows.max(0) * of.cols.max(0);
+            let listed = self.element(*table, &[number]).unwrap_or(tiles);
+            number = if (0..tiles).contains(&listed) { listed } else { tiles };
         }
-        of.tile = rasterization::tile(&mut rasterization::Numbers, of.order, of.next, of.rows, of.cols);
+        of.tile = rasterization::tile(&mut rasterization::Numbers, of.order, number, of.rows, of.cols);
         (self.values[row], self.values[col]) = (Some(of.tile.0), Some(of.tile.1));
-        of.next += of.step;
         self.open(ops, Body::Tiles(of));
+    }
+
+    /// An error where a counter that deals out tiles does not begin at 0.
+    fn begins_at_zero(&self, counter: usize) -> Result<(), InterpretError> {
+        let value = self.buffers[counter].read(0).value;
+        if value == 0.0 {
+            return Ok(());
+        }
+        Err(InterpretError::CounterBegins { name: self.plan.names[counter].clone(), value })
     }
 
     /// Begins the body of a stage: of a full one with what it holds, of another with nothing.

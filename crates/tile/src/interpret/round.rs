@@ -29,6 +29,7 @@ fn narrow(x: f64, dropped: u32, least: f64, magic: f64, most: f64) -> f64 {
 /// The value of `dtype` nearest to `x`, ties to even: what `dtype.encode` stores.
 pub fn round(dtype: DType, x: f64) -> f64 {
     match dtype {
+        DType::F64 => x,
         DType::F32 => f64::from(x as f32),
         DType::F16 => narrow(x, 42, f64::from_bits(0x3f10_0000_0000_0000), 402_653_184.0, 65504.0),
         DType::BF16 => {

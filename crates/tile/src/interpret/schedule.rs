@@ -7,6 +7,7 @@
 use super::cluster::Cluster;
 use super::error::InterpretError;
 use super::op::Op;
+use super::quote::Quote;
 use super::role::Role;
 use super::wait::{Wait, WaitFor, who};
 use crate::core::Slot;
@@ -15,24 +16,55 @@ use crate::program::Side;
 impl<'a> Cluster<'a> {
     /// Runs the roles, those of the first block first, to their ends.
     pub(super) fn run(mut self, mut roles: Vec<Role<'a>>) -> Result<(), InterpretError> {
-        loop {
-            let mut moved = false;
-            for role in &mut roles {
-                moved |= role.resume(&mut self)?;
-            }
-            if !moved {
-                break;
-            }
+        while self.turn(&mut roles)? {}
+        self.end(&roles)
+    }
+
+    /// Lets each role go on until it waits; true if one did anything.
+    pub(super) fn turn(&mut self, roles: &mut [Role<'a>]) -> Result<bool, InterpretError> {
+        let mut moved = false;
+        for role in roles {
+            moved |= role.resume(self)?;
         }
-        self.alike(&roles)?;
-        for role in &roles {
-            if let Some(error) = self.starved(role, &roles) {
+        Ok(moved)
+    }
+
+    /// An error where roles wait, or have left stages unread, when none can go on.
+    pub(super) fn end(&self, roles: &[Role<'a>]) -> Result<(), InterpretError> {
+        self.alike(roles)?;
+        for role in roles {
+            if let Some(error) = self.starved(role, roles) {
                 return Err(error);
             }
         }
-        self.unread(&roles)?;
-        let waits: Vec<Wait> = roles.iter().filter_map(|role| self.wait(role, &roles)).collect();
-        if waits.is_empty() { Ok(()) } else { Err(InterpretError::Deadlock { waits }) }
+        self.unread(roles)?;
+        let waits: Vec<Wait> = roles.iter().filter_map(|role| self.wait(role, roles)).collect();
+        if !waits.is_empty() {
+            return Err(InterpretError::Deadlock { waits });
+        }
+        self.met()
+    }
+
+    /// An error where roles have not come to a named barrier equally often.
+    fn met(&self) -> Result<(), InterpretError> {
+        for (barrier, row) in self.plan.barriers.iter().enumerate() {
+            for block in &self.blocks {
+                let times = |role: &usize| block.came[barrier][*role];
+                let most = row.roles.iter().copied().max_by_key(times);
+                let least = row.roles.iter().copied().min_by_key(times);
+                if let (Some(most), Some(least)) = (most, least)
+                    && times(&least) < times(&most)
+                {
+                    let name = |role: usize| self.plan.roles[role].name.clone();
+                    return Err(InterpretError::ComesMore {
+                        barrier: row.name.clone(),
+                        roles: Box::new([name(most), name(least)]),
+                        times: [times(&most), times(&least)],
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// An error where the blocks of a cluster do not fill a pipeline's stages as often that each fills for all.
@@ -45,7 +77,7 @@ impl<'a> Cluster<'a> {
                 .any(|role| row.producer == Some(role.number) && role.ended() && filled[role.rank] == least);
             let other = filled.iter().position(|count| *count != filled[0]);
             if let (true, Some(other)) = (ended, other) {
-                let statement = format!("produce {}", row.name);
+                let statement = Quote::new(format!("produce {}", row.name), row.name.span);
                 let counts = [filled[0], filled[other]];
                 return Err(InterpretError::MulticastCounts { statement, other, counts });
             }
@@ -68,9 +100,9 @@ impl<'a> Cluster<'a> {
                 let wait = Box::new(self.wait(role, roles)?);
                 Some(InterpretError::NoStage { wait, role: producer, filled })
             }
-            Op::ClusterSum { text, .. } => {
+            Op::ClusterReduce { reduction, .. } => {
                 let ended = roles.iter().any(|peer| peer.number == role.number && peer.ended());
-                ended.then(|| InterpretError::ClusterApart { statement: text.clone() })
+                ended.then(|| InterpretError::ClusterApart { statement: reduction.text.clone() })
             }
             _ => None,
         }
@@ -110,8 +142,34 @@ impl<'a> Cluster<'a> {
         };
         let (Slot { pipeline, side }, span) = match op {
             Op::Stage { slot, span, .. } => (*slot, *span),
-            Op::ClusterSum { text, span, .. } => {
-                return Some(wait(WaitFor::Cluster { statement: text.clone() }, *span));
+            Op::Come { barrier, text, .. } => {
+                let block = &self.blocks[role.rank];
+                let all = &self.plan.barriers[*barrier].roles;
+                let time = block.came[*barrier][role.number];
+                let late = |peer: &&Role<'a>| {
+                    peer.rank == role.rank
+                        && all.contains(&peer.number)
+                        && block.came[*barrier][peer.number] < time
+                };
+                let by = roles.iter().filter(late).map(|peer| {
+                    let name = who(&self.plan.roles[peer.number].name);
+                    if peer.ended() { format!("{name} (which has ended)") } else { name }
+                });
+                let what =
+                    WaitFor::Barrier { statement: text.text.clone(), time: Some(time), by: by.collect() };
+                return Some(wait(what, text.span));
+            }
+            Op::SyncGrid { text, .. } => {
+                return Some(wait(WaitFor::Cluster { statement: text.text.clone() }, text.span));
+            }
+            Op::Await { flag, .. } => {
+                let now = role.flag_value(flag).unwrap_or_default();
+                let what = WaitFor::Flag { statement: flag.text.text.clone(), now, of: role.index };
+                return Some(wait(what, flag.text.span));
+            }
+            Op::ClusterReduce { reduction, .. } => {
+                let Quote { text, span } = reduction.text.clone();
+                return Some(wait(WaitFor::Cluster { statement: text }, span));
             }
             _ => return None,
         };
@@ -140,10 +198,10 @@ impl<'a> Cluster<'a> {
             if peer.ended() { format!("{name} (which has ended)") } else { name }
         };
         let by = roles.iter().filter(late).map(name).collect();
-        let (pipeline, stage, time) = (row.name.clone(), number % stages, number + 1);
+        let (pipeline, stage, time) = (row.name.text.clone(), number % stages, number + 1);
         Some(wait(
             match side {
-                Side::Produce => WaitFor::Free { pipeline, stage, time, by },
+                Side::Produce => WaitFor::Free { pipeline, stage, stages, time, by },
                 Side::Consume => WaitFor::Full { pipeline, stage, time, by },
             },
             span,

@@ -1,15 +1,18 @@
 //! Tiles that a role reads and writes: where they lie in its tensors and in global buffers.
 
+use tilewright_machine::{AtomicOp, DType};
+
 use super::access::Corner;
 use super::bound::Element;
 use super::error::InterpretError;
-use super::op::{Access, Combine, How, IndexedSteps, PartOf, Side, Tile};
+use super::op::{Access, Combine, How, IndexedSteps, Order, PartOf, Side, Tile};
+use super::quote::Quote;
 use super::role::Role;
 use crate::expr::Expr;
 
 impl Role<'_> {
     /// Takes the parts of register tensors out that a statement has for operands.
-    pub(super) fn take_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+    pub(super) fn take_parts(&mut self, parts: &[PartOf], text: &Quote) -> Result<(), InterpretError> {
         for part in parts {
             let places = self.places(&part.tile, text)?;
             let whole = &self.tiles[part.tile.tensor];
@@ -19,7 +22,7 @@ impl Role<'_> {
     }
 
     /// Puts them back.
-    pub(super) fn put_parts(&mut self, parts: &[PartOf], text: &str) -> Result<(), InterpretError> {
+    pub(super) fn put_parts(&mut self, parts: &[PartOf], text: &Quote) -> Result<(), InterpretError> {
         for part in parts {
             let places = self.places(&part.tile, text)?;
             let values = std::mem::take(&mut self.tiles[part.part]);
@@ -30,7 +33,7 @@ impl Role<'_> {
     }
 
     /// An error where the blocks of the cluster do not all mean the same tile.
-    pub(super) fn alike(&mut self, access: &Access, text: &str) -> Result<(), InterpretError> {
+    pub(super) fn alike(&mut self, access: &Access, text: &Quote) -> Result<(), InterpretError> {
         let (corner, at) = (self.corner(access)?, self.index[0]);
         let first = at - at % self.plan.cluster;
         for peer in first..first + self.plan.cluster {
@@ -38,20 +41,20 @@ impl Role<'_> {
             let other = self.corner(access);
             self.index[0] = at;
             if other? != corner {
-                return Err(InterpretError::MulticastApart { statement: text.to_string() });
+                return Err(InterpretError::MulticastApart { statement: text.clone() });
             }
         }
         Ok(())
     }
 
     /// The offset of the first element of a tile of the block.
-    fn start(&self, tile: &Tile, statement: &str) -> Result<usize, InterpretError> {
+    fn start(&self, tile: &Tile, statement: &Quote) -> Result<usize, InterpretError> {
         let mut start = 0;
         for fixed in &tile.fixed {
             let index = self.coord(&fixed.index, || format!("an index of `{}`", tile.name))?;
             if !(0..fixed.extent).contains(&index) {
                 return Err(InterpretError::IndexOutside {
-                    statement: statement.to_string(),
+                    statement: statement.clone(),
                     tensor: tile.name.clone(),
                     mode: fixed.mode,
                     index,
@@ -64,7 +67,7 @@ impl Role<'_> {
     }
 
     /// The offset of each element of a tile of the block.
-    pub(super) fn places(&self, tile: &Tile, statement: &str) -> Result<Vec<usize>, InterpretError> {
+    pub(super) fn places(&self, tile: &Tile, statement: &Quote) -> Result<Vec<usize>, InterpretError> {
         if tile.indexed.is_some() {
             return Ok(self.targets(tile, statement)?.into_iter().flatten().collect());
         }
@@ -76,7 +79,11 @@ impl Role<'_> {
     }
 
     /// The offset of each element of a tile of the block with a mode that a register tensor indexes; `None` outside of the mode.
-    pub(super) fn targets(&self, tile: &Tile, statement: &str) -> Result<Vec<Option<usize>>, InterpretError> {
+    pub(super) fn targets(
+        &self,
+        tile: &Tile,
+        statement: &Quote,
+    ) -> Result<Vec<Option<usize>>, InterpretError> {
         let start = self.start(tile, statement)?;
         let (Some(order), Some((indices, extent, stride))) = (&tile.order, &tile.indexed) else {
             return Ok(self.places(tile, statement)?.into_iter().map(Some).collect());
@@ -95,7 +102,7 @@ impl Role<'_> {
         src: &Side,
         moving: &mut Vec<Element>,
         outside: f64,
-        text: &str,
+        text: &Quote,
     ) -> Result<(), InterpretError> {
         moving.clear();
         match src {
@@ -124,7 +131,7 @@ impl Role<'_> {
         dst: &Side,
         len: usize,
         how: How,
-        text: &str,
+        text: &Quote,
     ) -> Result<(), InterpretError> {
         let mut moving = std::mem::take(&mut self.moving);
         self.fetch(src, &mut moving, how.outside, text)?;
@@ -163,6 +170,76 @@ impl Role<'_> {
             }
         }
         self.moving = moving;
+        Ok(())
+    }
+
+    /// Changes elements of memory one after the other, each with what was there as a result; 0 where an element lies outside.
+    pub(super) fn change(
+        &mut self,
+        (src, compare): (usize, Option<usize>),
+        dst: &Side,
+        old: usize,
+        (op, dtype): (AtomicOp, DType),
+        text: &Quote,
+    ) -> Result<(), InterpretError> {
+        let values = self.tiles[src].clone();
+        let expected = compare.map(|compare| self.tiles[compare].clone());
+        let mut results = vec![Element::exact(0.0); values.len()];
+        let targets = match dst {
+            Side::Tile(tile) => {
+                self.landed(tile, "writes", text)?;
+                self.targets(tile, text)?
+            }
+            Side::Global(access) => {
+                let (corner, mut targets) = (self.corner(access)?, Vec::new());
+                access.each(&corner, |offset| targets.push(offset));
+                targets
+            }
+        };
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        if self.plan.order == Order::Descending {
+            order.reverse();
+        }
+        for at in order {
+            let Some(place) = targets.get(at).copied().flatten() else { continue };
+            let x = values[at];
+            let found = match dst {
+                Side::Tile(tile) => self.tiles[tile.tensor][place],
+                Side::Global(access) => {
+                    if let Some(watch) = &self.watch {
+                        watch.loaded(access.param, place);
+                        watch.stored(access.param, place, None);
+                    }
+                    self.buffers[access.param].read(place)
+                }
+            };
+            results[at] = found;
+            let bits = |y: &Element| match dtype.is_wide_integer() {
+                true => dtype.encode_integer((*y).integer()),
+                false => dtype.encode(y.value),
+            };
+            let same = |y: &Element| bits(y) == bits(&found);
+            let new = match op {
+                AtomicOp::Combine(op) => match dst {
+                    Side::Global(access) => {
+                        self.buffers[access.param].combine(place, x, (op, dtype));
+                        continue;
+                    }
+                    Side::Tile(_) => found.combined(op, x, dtype),
+                },
+                AtomicOp::CompareAndSwap if !expected.as_ref().is_some_and(|of| same(&of[at])) => continue,
+                AtomicOp::CompareAndSwap | AtomicOp::Exchange => x,
+                AtomicOp::Increment => {
+                    let (count, most) = (dtype.encode(found.value), dtype.encode(x.value));
+                    Element::exact(dtype.decode(if count >= most { 0 } else { count + 1 }))
+                }
+            };
+            match dst {
+                Side::Tile(tile) => self.tiles[tile.tensor][place] = new,
+                Side::Global(access) => self.buffers[access.param].write(place, new),
+            }
+        }
+        self.tiles[old] = results;
         Ok(())
     }
 
@@ -210,9 +287,13 @@ impl Role<'_> {
     pub(super) fn store(&self, access: &Access, corner: &Corner, tile: &[Element], combine: Option<Combine>) {
         let buffer = &self.buffers[access.param];
         if let Some(watch) = &self.watch {
-            access.visit_with(corner, tile, |offset, x: Element| {
-                let values = combine.is_none().then(|| [buffer.read(offset).value, x.value]);
-                watch.stored(access.param, offset, values);
+            access.visit_with(corner, tile, |offset, x: Element| match combine {
+                Some(_) => watch.stored(access.param, offset, None),
+                None => watch.replaced(access.param, offset, || {
+                    let changes = !buffer.read(offset).same_value(x);
+                    buffer.write(offset, x);
+                    changes
+                }),
             });
         }
         let put = |offset: usize, x: Element| match combine {

@@ -26,6 +26,8 @@ pub enum WaitFor {
         pipeline: String,
         /// The number of the stage in its ring.
         stage: usize,
+        /// The stages of the ring, all of which are full.
+        stages: usize,
         /// The number of times that the role has come to the pipeline, with this one.
         time: usize,
         /// The roles that have not released it.
@@ -42,10 +44,35 @@ pub enum WaitFor {
         /// The roles that have not filled it.
         by: Vec<String>,
     },
+    /// `syncthreads(b)`, `in_turn t`: roles that have to come.
+    Barrier {
+        /// The statement.
+        statement: String,
+        /// The number of times that the role has come, with this one, if it is known.
+        time: Option<usize>,
+        /// The roles that have not come as often.
+        by: Vec<String>,
+    },
+    /// A flag that is not yet what the role waits for.
+    Flag {
+        /// The statement.
+        statement: String,
+        /// The value of the flag.
+        now: i64,
+        /// The index of the block in the grid.
+        of: [i64; 3],
+    },
     /// A statement that the blocks of the cluster do together.
     Cluster {
         /// The statement.
         statement: String,
+    },
+    /// Something else that the threads of the role wait for together.
+    Threads {
+        /// The statement.
+        statement: String,
+        /// The awaited event, as text.
+        what: String,
     },
 }
 
@@ -63,7 +90,10 @@ impl Wait {
         match &self.what {
             WaitFor::Free { pipeline, .. } => format!("produce {pipeline}"),
             WaitFor::Full { pipeline, .. } => format!("consume {pipeline}"),
-            WaitFor::Cluster { statement } => statement.clone(),
+            WaitFor::Barrier { statement, .. }
+            | WaitFor::Cluster { statement }
+            | WaitFor::Threads { statement, .. }
+            | WaitFor::Flag { statement, .. } => statement.clone(),
         }
     }
 }
@@ -72,21 +102,37 @@ impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} waits in `{}`", self.who(), self.statement())?;
         match &self.what {
-            WaitFor::Free { stage, time, by, .. } => {
+            WaitFor::Free { stage, stages, time, by, .. } => {
                 let (time, by) = (ordinal(*time), by.join(" and "));
-                write!(f, ", the {time} time, for stage {stage} to be free, which {by} has not released")
+                let full = if *stages == 1 {
+                    "it is full".to_string()
+                } else {
+                    format!("{stages} of {stages} are full")
+                };
+                write!(
+                    f,
+                    ", the {time} time, for a free stage: {full}, and {by} has not released stage {stage}"
+                )
             }
             WaitFor::Full { stage, time, by, .. } => {
                 let (time, by) = (ordinal(*time), by.join(" and "));
-                write!(f, ", the {time} time, for stage {stage} to be full, which {by} has not filled")
+                write!(f, ", the {time} time, for a full stage: {by} has not filled stage {stage}")
+            }
+            WaitFor::Barrier { time, by, .. } => {
+                let time = time.map_or(String::new(), |time| format!(", the {} time,", ordinal(time)));
+                write!(f, "{time} for {} to come", by.join(" and "))
             }
             WaitFor::Cluster { .. } => write!(f, " for the other blocks"),
+            WaitFor::Threads { what, .. } => write!(f, " for {what}"),
+            WaitFor::Flag { now, of: [x, y, z], .. } => {
+                write!(f, " in block ({x}, {y}, {z}) for a flag, which is {now}")
+            }
         }
     }
 }
 
 /// `1st`, `2nd`, `11th`.
-fn ordinal(n: usize) -> String {
+pub(super) fn ordinal(n: usize) -> String {
     let ending = match (n % 10, n % 100) {
         (_, 11..=13) => "th",
         (1, _) => "st",

@@ -2,13 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tilewright_machine::Memory;
+
 use super::coverage::{Coverage, Found, Number, Seen};
 use super::error::InterpretError;
 use super::launch::{grid, symbol_values, tensor_shape, tensor_strides};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::printer::{expr_text, statement_text};
-use crate::program::{ParamId, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{
+    CopyAttrs, ParamId, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, TileOrder,
+};
 use crate::verified::{GlobalTile, Verified};
 
 /// Ranges of coordinates that a message lists.
@@ -236,6 +240,28 @@ impl Marked {
     }
 }
 
+/// Two copies through different views of the same elements.
+fn twins<'s, 'a>(sites: &[&'s Site<'a>]) -> Option<(&'s Site<'a>, &'s Site<'a>)> {
+    let same = |a: &Site<'_>, b: &Site<'_>| {
+        a.view != b.view && a.tile.base == b.tile.base && a.tile.modes == b.tile.modes && a.loops == b.loops
+    };
+    sites.iter().enumerate().find_map(|(i, later)| {
+        let earlier = sites[..i].iter().find(|earlier| same(earlier, later))?;
+        Some((*earlier, *later))
+    })
+}
+
+/// True if elements of a buffer decide about a `break`.
+fn ends_by_data(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.kind {
+        StmtKind::Break { condition } => by_data(condition),
+        StmtKind::If { condition, body, .. } => {
+            crate::breaks::in_branch(stmt) && by_data(condition) || ends_by_data(body)
+        }
+        _ => false,
+    })
+}
+
 impl<'a> Report<'a> {
     fn collect(&mut self, body: &'a [Stmt], number: &mut Number, loops: &mut Vec<Number>, data: bool) {
         for stmt in body {
@@ -251,11 +277,16 @@ impl<'a> Report<'a> {
             }
             let data = data
                 || match &stmt.kind {
-                    StmtKind::For { lo, hi, condition, .. } => {
-                        by_data(lo) || by_data(hi) || condition.as_ref().is_some_and(by_data)
+                    StmtKind::For { lo, hi, condition, body, .. } => {
+                        by_data(lo)
+                            || by_data(hi)
+                            || condition.as_ref().is_some_and(by_data)
+                            || ends_by_data(body)
                     }
                     StmtKind::If { condition, .. } => by_data(condition),
-                    StmtKind::Tiles { rows, cols, .. } => by_data(rows) || by_data(cols),
+                    StmtKind::Tiles { rows, cols, order, .. } => {
+                        by_data(rows) || by_data(cols) || matches!(order, TileOrder::Listed { .. })
+                    }
                     _ => false,
                 };
             let repeats = stmt.kind.repeats();
@@ -293,7 +324,7 @@ impl<'a> Report<'a> {
     /// The mistakes with the elements of a parameter.
     fn param(&mut self, id: ParamId) -> Result<(), InterpretError> {
         let row = self.v.program().param(id);
-        if !matches!(row.kind, ParamKind::Tensor { .. }) {
+        if !matches!(row.kind, ParamKind::Tensor { .. }) || self.v.counters().contains(&id) {
             return Ok(());
         }
         let (input, output) = (self.v.inputs().contains(&id), self.v.outputs().contains(&id));
@@ -338,6 +369,26 @@ impl<'a> Report<'a> {
         };
         let sites: Vec<&Site<'_>> =
             self.sites.iter().filter(|s| s.writes == output && sites.contains(&s.number)).collect();
+        if let Some((earlier, later)) = twins(&sites) {
+            let view = |site: &Site<'_>| self.v.program().tensor(site.view);
+            let [first, second] = [earlier, later].map(|site| view(site).name.clone());
+            let begins = marked.runs().first().and_then(|(mode, runs)| Some((*mode, runs.first()?.0)));
+            let way =
+                begins.map(|(mode, from)| format!("at {from} along {}", along(marked.shape.len(), mode)));
+            let warning = Diagnostic::new(code, later.stmt.span, message)
+                .label(format!(
+                    "`{second}` is where `{first}` is: both {} the same elements",
+                    if output { "write" } else { "read" }
+                ))
+                .related(earlier.stmt.span, format!("through `{first}`"))
+                .related(view(later).span, format!("`{second}` is defined here"))
+                .help(format!(
+                    "let `{second}` begin elsewhere{}",
+                    way.map_or(String::new(), |way| format!(": {way}"))
+                ));
+            self.warnings.push(warning);
+            return;
+        }
         let reasons: Vec<(&Site<'_>, Short)> = sites
             .iter()
             .flat_map(|site| {
@@ -605,6 +656,9 @@ impl<'a> Report<'a> {
             if self.may_be_read_between(*first, *second, *tensor) {
                 continue;
             }
+            if self.never_read(*second, *tensor, *count) {
+                continue;
+            }
             let program = self.v.program();
             let [before, after] = [*first, *second].map(|number| self.coverage.stmts[number]);
             let name = &program.tensors[self.coverage.whole(*tensor)].name;
@@ -624,6 +678,52 @@ impl<'a> Report<'a> {
             warning.related = vec![(there, "what is lost".to_string())];
             warning.help = Some(help.to_string());
         }
+    }
+
+    /// Warns of a shared tensor that no statement reads; beside a copy that reads another of its shape a second time, which is likely
+    /// meant for it. False of any other tensor.
+    fn never_read(&mut self, writer: Number, tensor: usize, count: u64) -> bool {
+        let program = self.v.program();
+        let whole = self.coverage.whole(tensor);
+        let row = &program.tensors[whole];
+        let reads = |stmt: &Stmt| self.coverage.reads(stmt, tensor);
+        if row.memory() != Memory::Shared || self.coverage.stmts.iter().any(|stmt| reads(stmt)) {
+            return false;
+        }
+        let id = TensorId(whole as u32);
+        let mut sources: Vec<&TensorRef> = Vec::new();
+        let mut twice = None;
+        for stmt in &self.coverage.stmts {
+            let StmtKind::Copy { src, dst, .. } = &stmt.kind else { continue };
+            let other = program.tensor(src.tensor);
+            let alike = other.memory() == Memory::Shared
+                && other.dtype == row.dtype
+                && self.v.shape(src.tensor) == self.v.shape(id)
+                && program.tensor(dst.tensor).memory() == Memory::Register;
+            if alike && sources.contains(&src) {
+                let meant = TensorRef { tensor: id, ..src.clone() };
+                let meant = StmtKind::Copy { src: meant, dst: dst.clone(), how: CopyAttrs::default() };
+                let meant = Stmt { kind: meant, ..(**stmt).clone() };
+                twice = twice.or(Some((stmt.span, other.name.clone(), statement_text(program, &meant))));
+            }
+            sources.extend(alike.then_some(src));
+        }
+        let (name, span) = (row.name.clone(), self.coverage.stmts[writer].span);
+        let left = format!("nothing reads what this leaves in `{name}`");
+        if let Some((place, other, meant)) = twice {
+            let message = format!("nothing reads `{name}`, and this reads `{other}` a second time");
+            let warning = self.warn(Code::OverwrittenUnread, place, message);
+            warning.label = format!("reads `{other}` again");
+            warning.related = vec![(span, left)];
+            warning.help = Some(format!("read `{name}` here: `{meant}`"));
+        } else {
+            let times = if count == 1 { "once".to_string() } else { format!("{count} times") };
+            let message = format!("nothing reads `{name}`, which is overwritten {times}");
+            let warning = self.warn(Code::OverwrittenUnread, span, message);
+            warning.label = left;
+            warning.help = Some(format!("read `{name}` where it is meant, or leave it out"));
+        }
+        true
     }
 
     /// True if a statement on the way from one to another may read the tensor, in a loop that did not run at these sizes perhaps.
@@ -665,7 +765,14 @@ impl<'a> Report<'a> {
                 unread.entry(self.coverage.whole(c.0 as usize)).or_insert(number);
             }
         }
-        for stmt in stmts.iter().filter(|s| !matches!(s.kind, StmtKind::ClusterSum { .. })) {
+        // What is put together over the cluster, or only shown, is not used.
+        let uses = |stmt: &Stmt| {
+            !matches!(
+                stmt.kind,
+                StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } | StmtKind::Print { .. }
+            )
+        };
+        for stmt in stmts.iter().filter(|stmt| uses(stmt)) {
             let own = match &stmt.kind {
                 StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } => Some(*c),
                 _ => None,

@@ -6,8 +6,9 @@ use super::value::Target;
 use super::{Parser, Res, syntax};
 use crate::diagnostic::Span;
 use crate::lexer::Tok;
-use crate::names::{is_reserved, nearest};
-use crate::program::{ArgOp, ReduceOp, ScanOperands, StmtKind, TensorId};
+use crate::names::is_reserved;
+use crate::nearest::nearest;
+use crate::program::{ArgOp, CombineForm, ReduceOp, ScanOperands, StmtKind, TensorId};
 
 /// The reduction of this name.
 fn reduction(word: &str) -> Option<ReduceOp> {
@@ -35,6 +36,9 @@ impl Parser<'_> {
     pub(super) fn scan(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
         let first = self.operand_tensor("a register tensor")?;
         self.expect(",", "and `sum`, `max`, `min` or `product`, or the terms of a linear scan")?;
+        if self.at_function() {
+            return self.combined_one(to, first, CombineForm::Scan { reverse: false });
+        }
         // A tensor may have the name of an operation.
         let is_word =
             |n: usize, word: &str| self.ahead(n).tok == Tok::Word && self.text(self.ahead(n)) == word;
@@ -93,7 +97,7 @@ impl Parser<'_> {
         Ok((axis, before, reverse))
     }
 
-    fn reverse(&mut self) -> Res<bool> {
+    pub(super) fn reverse(&mut self) -> Res<bool> {
         if self.eat_word("reverse") {
             return Ok(true);
         }

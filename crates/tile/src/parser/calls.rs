@@ -5,7 +5,7 @@ use tilewright_machine::Memory;
 use super::expr::mistyped;
 use super::{Parser, Res, syntax};
 use crate::build::{Given, Named};
-use crate::diagnostic::{Code, Diagnostic, Origin, Span};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::is_reserved;
@@ -116,8 +116,7 @@ impl<'a> Parser<'a> {
             if self.eat_word("return") {
                 return Ok(!matches!(self.token().tok, Tok::Newline) && !self.at("}"));
             }
-            self.statement()?;
-            self.end_of_statement()?;
+            self.statement_or_next()?;
         }
     }
 
@@ -239,9 +238,7 @@ impl<'a> Parser<'a> {
     /// The call of a function as a part of an elementwise expression; its name was passed.
     pub(super) fn elementwise_call(&mut self) -> Res<(ElemExpr, u32)> {
         let call = self.begin_call()?;
-        if !self.statements_of()? {
-            return Err(no_result(&call).into());
-        }
+        self.value_of(&call)?;
         let start = self.span();
         let value = self.elem_level(BinaryOp::OR)?;
         self.values.push((call.name.to_string(), call.span, self.since(start)));
@@ -253,13 +250,22 @@ impl<'a> Parser<'a> {
     /// The call of a function as a part of an integer expression; its name was passed.
     pub(super) fn integer_call(&mut self) -> Res<(Expr, u32)> {
         let call = self.begin_call()?;
-        if !self.statements_of()? {
-            return Err(no_result(&call).into());
-        }
+        self.value_of(&call)?;
         let value = self.sum()?;
         self.one_result(&call)?;
         self.end_call(&call)?;
         Ok(value)
+    }
+
+    /// The statements of a function up to its value.
+    fn value_of(&mut self, call: &Call<'_>) -> Res<()> {
+        let before = self.errors.len();
+        if self.statements_of()? {
+            return Ok(());
+        }
+        // After a mistake in it nothing is said of what it lacks.
+        let missing = (self.errors.len() == before).then(|| no_result(call));
+        Err(Diagnostics(missing.into_iter().collect()))
     }
 
     fn one_result(&self, call: &Call<'_>) -> Res<()> {
@@ -294,9 +300,8 @@ impl<'a> Parser<'a> {
         at > self.pos && is(at + 1, "=") && self.is_call(at + 2)
     }
 
-    /// `a, b = f(x)`.
-    pub(super) fn several_results(&mut self) -> Res<()> {
-        let start = self.span();
+    /// The names of several results, with commas, up to the `=`.
+    pub(super) fn result_names(&mut self) -> Res<Vec<(&'a str, Span)>> {
         let mut names = Vec::new();
         loop {
             let (name, span) = self.word("a name for the result")?;
@@ -308,6 +313,13 @@ impl<'a> Parser<'a> {
                 break;
             }
         }
+        Ok(names)
+    }
+
+    /// `a, b = f(x)`.
+    pub(super) fn several_results(&mut self) -> Res<()> {
+        let start = self.span();
+        let names = self.result_names()?;
         self.expect("=", "and a call")?;
         // The name of the function.
         self.next();

@@ -9,7 +9,7 @@ use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::{Expr, SymbolId};
 use crate::lexer::{Tok, Token, lex};
 use crate::names::is_reserved;
-use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, Symbol, SymbolKind};
+use crate::program::{BarrierKind, PipelineId, Program, Side, Stmt, StmtKind, Symbol, SymbolKind};
 
 /// Parts of a core text that a surface program cannot hold.
 #[derive(Default)]
@@ -52,6 +52,7 @@ pub(crate) fn core_text(source: &str) -> Res<CoreText> {
         prepared: None,
         mentioned: None,
         values: Vec::new(),
+        passed: Vec::new(),
     };
     parser.core_file()?;
     if !parser.errors.is_empty() {
@@ -160,7 +161,8 @@ impl Parser<'_> {
 
     /// `t = register_tensor(…)` and the like.
     fn declaration(&mut self) -> Res<()> {
-        const FORMS: &str = "`global_view(…)`, `register_tensor(…)`, `shared_tensor(…)` or `pipeline(…)`";
+        const FORMS: &str =
+            "`global_view(…)`, `register_tensor(…)`, `shared_tensor(…)`, `pipeline(…)` or `named_barrier()`";
         let (name, span) = self.word("a declaration")?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "a name").into());
@@ -178,6 +180,7 @@ impl Parser<'_> {
         match form {
             "global_view" => self.global_view(name, span)?,
             "pipeline" => self.pipeline(name, span)?,
+            "named_barrier" => self.named_barrier(name, span, BarrierKind::Named)?,
             _ => self.allocate(name, span, form == "shared_tensor")?,
         }
         // Declared is not defined.
@@ -210,9 +213,14 @@ impl Parser<'_> {
                     .help("write `role name(threads 0..128, registers 40) { … }`")
                     .into());
             }
-            "let" => {
+            "let" if self.text(self.ahead(3)) != "ticket" => {
                 return Err(syntax(token.span, "a core program has no `let`")
                     .help("write the integer where it is used")
+                    .into());
+            }
+            "in_turn" => {
+                return Err(syntax(token.span, "a core program has no `in_turn`")
+                    .help("roles wait for their turn with `syncthreads(b)`, and pass it with `arrive(c)`")
                     .into());
             }
             "unroll" => {
@@ -228,14 +236,15 @@ impl Parser<'_> {
     /// `define t`, of a tensor or a pipeline.
     fn define(&mut self, start: Span) -> Res<()> {
         self.next();
-        let (name, span) = self.word("a tensor or a pipeline")?;
+        let (name, span) = self.word("a tensor, a pipeline or a barrier")?;
         let found = self.build.lookup(name, span, "a tensor or a pipeline");
         let kind = match found {
             Ok(Named::Tensor(id)) => StmtKind::Define(id),
             Ok(Named::Pipeline(id)) => StmtKind::Pipeline(id),
+            Ok(Named::Barrier(id)) => StmtKind::Barrier(id),
             Ok(Named::Poisoned) => return Ok(()),
             Ok(Named::Symbol(_) | Named::Param(_) | Named::Role | Named::Function | Named::Given(_)) => {
-                let message = format!("`{name}` is neither a tensor nor a pipeline");
+                let message = format!("`{name}` is neither a tensor nor a pipeline nor a barrier");
                 return self.report(Diagnostic::new(Code::TypeMismatch, span, message));
             }
             Err(error) => return self.report(error),
@@ -318,7 +327,7 @@ impl Parser<'_> {
     }
 
     /// A literal that is not negative.
-    fn whole_number(&mut self, what: &str) -> Res<u32> {
+    pub(super) fn whole_number(&mut self, what: &str) -> Res<u32> {
         let start = self.span();
         let value = self.expr()?;
         if let Some(value) = value.as_int().and_then(|value| u32::try_from(value).ok()) {
@@ -358,5 +367,5 @@ impl Parser<'_> {
 
 /// True for the words of what is declared.
 fn is_declared(form: &str) -> bool {
-    ["global_view", "register_tensor", "shared_tensor", "pipeline"].contains(&form)
+    ["global_view", "register_tensor", "shared_tensor", "pipeline", "named_barrier"].contains(&form)
 }

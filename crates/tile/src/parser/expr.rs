@@ -6,8 +6,9 @@ use crate::build::{Given, Named};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Axis, Expr, IntOp};
 use crate::lexer::Tok;
-use crate::names::{Word, is_reserved, nearest, word, words_of};
-use crate::program::{BinaryOp, ElemExpr, Notation, UnaryOp};
+use crate::names::{Word, is_reserved, word, words_of};
+use crate::nearest::nearest;
+use crate::program::{Asm, BinaryOp, ElemExpr, Notation, PACKED, ParamKind, UnaryOp};
 
 /// An integer expression and the height of its tree.
 type Int = (Expr, u32);
@@ -226,12 +227,18 @@ impl Parser<'_> {
             Ok(Named::Symbol(id)) => Ok(Expr::Symbol(id)),
             Ok(Named::Poisoned) => Ok(Expr::Int(1)),
             Ok(Named::Param(id)) if self.build.program.param(id).is_signed_integer() => Ok(Expr::Scalar(id)),
-            Ok(Named::Param(_)) => {
+            Ok(Named::Param(id)) => {
                 let error = mistyped(name, span, "a parameter", "an integer");
-                self.recover(error.help(format!("`{name}[0]` is an element of a tensor of integers")))
+                self.recover(error.help(match self.build.program.param(id).kind {
+                    ParamKind::Tensor { .. } => format!("`{name}[0]` is an element of a tensor of integers"),
+                    ParamKind::Scalar { .. } => {
+                        format!("integers here have 32 bits and a sign: `{name}: i32 = 1`")
+                    }
+                }))
             }
             Ok(Named::Tensor(_)) => self.recover(mistyped(name, span, "a tensor", "an integer")),
             Ok(Named::Pipeline(_)) => self.recover(mistyped(name, span, "a pipeline", "an integer")),
+            Ok(Named::Barrier(_)) => self.recover(mistyped(name, span, "a named barrier", "an integer")),
             Ok(Named::Role) => self.recover(mistyped(name, span, "a role", "an integer")),
             Ok(Named::Function) => self.recover(mistyped(name, span, "a function", "an integer")),
             Ok(Named::Given(given)) => match self.build.given[given].clone() {
@@ -244,8 +251,25 @@ impl Parser<'_> {
 
     /// An error about a word of the language in a wrong place.
     pub(super) fn misplaced_word(&self, name: &str, span: Span, expected: &str) -> Diagnostic {
-        syntax(span, format!("expected {expected}, found `{name}`, which is a word of the language"))
-            .label(format!("expected {expected}"))
+        let error =
+            syntax(span, format!("expected {expected}, found `{name}`, which is a word of the language"))
+                .label(format!("expected {expected}"));
+        // The short ones are taken for names: `u1` is a type, `e0` a step of a view.
+        let digits = name.find(|c: char| c.is_ascii_digit()).filter(|at| *at > 0);
+        let meaning = match (name.parse::<tilewright_machine::DType>(), digits) {
+            (Ok(_), _) => "an element type",
+            (_, Some(1)) if name.starts_with('e') => "a step along a mode of a buffer",
+            _ if expected.starts_with("a name") => {
+                return error.help(format!("take another name, such as `{name}_`"));
+            }
+            _ => return error,
+        };
+        let at = digits.unwrap_or(name.len());
+        error.help(format!(
+            "`{name}` is {meaning}: take another name, such as `{}_{}`",
+            &name[..at],
+            &name[at..]
+        ))
     }
 
     // Elementwise expressions.
@@ -399,6 +423,11 @@ impl Parser<'_> {
                 let (operands, height) = self.elem_arguments()?;
                 return Ok((ElemExpr::Where(Box::new(operands)), self.too_deep(height + 1, span)?));
             }
+            _ if let Some((_, dtype)) = PACKED.into_iter().find(|(packed, _)| *packed == name) => {
+                let ([x], height) = self.elem_arguments()?;
+                return Ok((ElemExpr::Packed(dtype, Box::new(x)), self.too_deep(height + 1, span)?));
+            }
+            "asm" => return self.asm(span),
             "bitcast" => {
                 self.next();
                 let (x, height) = self.elem_level(BinaryOp::OR)?;
@@ -425,6 +454,55 @@ impl Parser<'_> {
         Err(no_function(name, span, &functions).into())
     }
 
+    /// `asm("…", x, y, means = z, within = 0.001)`; the name is passed.
+    fn asm(&mut self, span: Span) -> Res<Elem> {
+        const EXAMPLE: &str = "e.g. `asm(\"tanh.approx.f32 $0, $1;\", x, means = tanh(x), within = 0.001)`";
+        self.next();
+        let token = self.token();
+        if token.tok != Tok::Text {
+            return Err(self.unexpected("a text of instructions").help(EXAMPLE).into());
+        }
+        let text = self.text(token).trim_matches('"').to_string();
+        self.next();
+        let (mut operands, mut height) = (Vec::new(), 0);
+        let means = loop {
+            if !self.at(",") {
+                let missing = "`, means = …`, what the instructions compute";
+                return Err(self.unexpected(missing).help(EXAMPLE).into());
+            }
+            self.next();
+            let named = self.at_word("means") && self.ahead(1).tok == Tok::Punct("=");
+            if named {
+                self.next();
+                self.next();
+            }
+            let (x, of) = self.elem_level(BinaryOp::OR)?;
+            height = height.max(of);
+            if named {
+                break x;
+            }
+            operands.push(x);
+        };
+        let mut within = 0.0;
+        if self.at(",") {
+            self.next();
+            if !self.at_word("within") {
+                return Err(self.unexpected("`within = …`, or `)`").help(EXAMPLE).into());
+            }
+            self.next();
+            self.expect("=", "after `within`")?;
+            let number = self.token();
+            if number.tok != Tok::Number {
+                return Err(self.unexpected("a number").help(EXAMPLE).into());
+            }
+            self.next();
+            within = self.float(number)?;
+        }
+        self.expect(")", "after the last operand")?;
+        let asm = Asm { text, operands, means, within };
+        Ok((ElemExpr::Asm(Box::new(asm)), self.too_deep(height + 1, span)?))
+    }
+
     fn operand(&mut self, name: &str, span: Span) -> Res<ElemExpr> {
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "a register tensor or a number").into());
@@ -442,7 +520,7 @@ impl Parser<'_> {
                 return Ok(ElemExpr::Int(Expr::Scalar(id)));
             }
             Ok(Named::Param(id)) => {
-                if matches!(self.build.program.param(id).kind, crate::program::ParamKind::Scalar { .. }) {
+                if matches!(self.build.program.param(id).kind, ParamKind::Scalar { .. }) {
                     return Ok(ElemExpr::Scalar(id));
                 }
                 mistyped(name, span, "a tensor in global memory", "a register tensor")
@@ -450,6 +528,7 @@ impl Parser<'_> {
             }
             Ok(Named::Symbol(id)) => return Ok(ElemExpr::Int(Expr::Symbol(id))),
             Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a register tensor or a number"),
+            Ok(Named::Barrier(_)) => mistyped(name, span, "a named barrier", "a register tensor or a number"),
             Ok(Named::Role) => mistyped(name, span, "a role", "a register tensor or a number"),
             Ok(Named::Function) => mistyped(name, span, "a function", "a register tensor or a number"),
             Ok(Named::Given(given)) => match self.build.given[given].clone() {

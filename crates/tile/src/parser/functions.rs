@@ -3,10 +3,11 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::recover::{BEGINS, Mistakes};
 use super::{Res, syntax};
 use crate::build::check_name;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
-use crate::lexer::{Tok, Token, lex};
+use crate::lexer::{Lexed, Tok, Token, read};
 use crate::library::library;
 use crate::names::{Word, word};
 use crate::sources::{Reader, Sources};
@@ -48,6 +49,8 @@ pub(super) struct Prepared {
     /// The tokens of the word `kernel`, in the program's file.
     pub(super) kernels: Vec<usize>,
     declared: Vec<Declared>,
+    /// Mistakes of characters and brackets; what else is wrong with their lines follows from them.
+    pub(super) errors: Vec<Diagnostic>,
 }
 
 /// The message about a text without a kernel.
@@ -58,7 +61,7 @@ fn no_kernel(span: Span) -> Diagnostic {
 
 impl Prepared {
     /// Reads the file of `sources`, and those that it uses; after a mistake, the texts that it is about.
-    pub(super) fn read(sources: Sources, reader: &mut Reader<'_>) -> Result<Self, (Sources, Diagnostics)> {
+    pub(super) fn read(sources: Sources, reader: &mut Reader<'_>) -> Result<Self, (Sources, Mistakes)> {
         let mut prepared = Prepared {
             sources,
             tokens: Vec::new(),
@@ -67,14 +70,31 @@ impl Prepared {
             uses: HashMap::new(),
             kernels: Vec::new(),
             declared: Vec::new(),
+            errors: Vec::new(),
         };
         let path = prepared.sources.files().next().unwrap_or_default().to_string();
         let mut files = Files { read: HashMap::new(), open: vec![(path, None)] };
         let read = prepared.file(0, reader, &mut files).and_then(|_| prepared.expand_kernels());
         match read {
             Ok(()) => Ok(prepared),
-            Err(errors) => Err((prepared.sources, errors)),
+            Err(errors) => {
+                let mistakes = prepared.with_errors(errors.into());
+                Err((prepared.sources, mistakes))
+            }
         }
+    }
+
+    /// Mistakes that the parser found, with those of characters and brackets, from which others on their lines follow.
+    pub(super) fn with_errors(&self, mut mistakes: Mistakes) -> Mistakes {
+        let text = self.sources.text();
+        let line = |error: &Diagnostic| -> Option<usize> {
+            let at = self.sources.locate(error.span.text()?).span.start as usize;
+            text.get(..at).map(|before| before.matches('\n').count())
+        };
+        let told: HashSet<usize> = self.errors.iter().filter_map(line).collect();
+        mistakes.errors.retain(|error| line(error).is_none_or(|line| !told.contains(&line)));
+        mistakes.errors.splice(0..0, self.errors.iter().cloned());
+        mistakes
     }
 
     fn text(&self, token: usize) -> &str {
@@ -108,15 +128,14 @@ impl Prepared {
     fn file(&mut self, start: u32, reader: &mut Reader<'_>, files: &mut Files) -> Res<usize> {
         let text = self.sources.file(start).text.to_string();
         let moved = |span: Span| Span { start: span.start + start, end: span.end + start };
-        let tokens = lex(&text).map_err(|mut errors| {
-            for error in &mut errors.0 {
-                let origins = error.related.iter_mut().map(|(origin, _)| origin);
-                for origin in origins.chain([&mut error.span]) {
-                    *origin = origin.text().map_or(*origin, |span| moved(span).into());
-                }
+        let Lexed { tokens, mut errors } = read(&text);
+        for error in &mut errors {
+            let origins = error.related.iter_mut().map(|(origin, _)| origin);
+            for origin in origins.chain([&mut error.span]) {
+                *origin = origin.text().map_or(*origin, |span| moved(span).into());
             }
-            errors
-        })?;
+        }
+        self.errors.extend(errors);
         let first = self.tokens.len();
         let last = first + tokens.len() - 1;
         self.tokens.extend(tokens.into_iter().map(|token| Token {
@@ -283,6 +302,12 @@ impl Prepared {
         Ok(behind)
     }
 
+    /// True if a call of this word ends with the token.
+    fn is_last_of(&self, word: &str, close: usize) -> bool {
+        let open = (1..close).rev().find(|at| self.is(*at, "(") && self.tokens[*at].close == close);
+        open.is_some_and(|open| self.text(open - 1) == word)
+    }
+
     fn room(&self, bytes: usize, span: Span) -> Res<()> {
         if self.sources.text().len() + bytes > MAX_TEXT || self.calls.len() >= MAX_CALLS {
             let message = format!(
@@ -311,7 +336,12 @@ impl Prepared {
         let by_name: HashMap<String, usize> =
             self.functions.iter().enumerate().map(|(i, f)| (f.name.clone(), i)).collect();
         for at in from..to {
-            if !self.is_word(at) || !self.is(at + 1, "(") {
+            // A function that is passed stands between commas, or is the last argument of `cluster_reduce`.
+            let passed = at > from
+                && self.is(at - 1, ",")
+                && (self.is(at + 1, ",")
+                    || self.is(at + 1, ")") && self.is_last_of("cluster_reduce", at + 1));
+            if !self.is_word(at) || !(self.is(at + 1, "(") || passed) {
                 continue;
             }
             let Some(number) = by_name.get(self.text(at)).copied() else { continue };
@@ -387,16 +417,36 @@ impl Prepared {
     }
 
     /// The kernels of the texts, one or more.
-    pub(super) fn some_kernels(&self) -> Res<&[usize]> {
+    pub(super) fn some_kernels(&self) -> Result<&[usize], Mistakes> {
         if self.kernels.is_empty() {
-            let end = self.tokens.iter().find(|token| token.tok == Tok::End);
-            return Err(no_kernel(end.map_or(Span::default(), |end| end.span)).into());
+            return Err(self.without_kernel());
         }
         Ok(&self.kernels)
     }
 
+    /// The mistake of a text without a kernel: the first line that begins nothing stands perhaps where one should.
+    fn without_kernel(&self) -> Mistakes {
+        let (mut at, mut begins) = (0, true);
+        while self.tokens[at].tok != Tok::End {
+            let known = self.is_word(at) && BEGINS.contains(&self.text(at));
+            if begins && self.tokens[at].tok != Tok::Newline && !known {
+                let message = format!("expected `kernel`, found `{}`", self.text(at));
+                let end = self.tokens.iter().find(|token| token.tok == Tok::End).map(|token| token.span);
+                let passed = self.tokens[at].span.to(end.unwrap_or_default());
+                let error = syntax(self.tokens[at].span, message)
+                    .label("no kernel begins in this text")
+                    .help("a program is text like `kernel name(a: f16[m, k]) grid(m) threads(128) { … }`");
+                return Mistakes { errors: vec![error], passed: vec![passed] };
+            }
+            begins = self.tokens[at].tok == Tok::Newline || self.is(at, "}");
+            at = self.after(at);
+            begins |= at > 0 && self.is(at - 1, "}");
+        }
+        no_kernel(self.tokens[at].span).into()
+    }
+
     /// The kernel of texts that have one.
-    pub(super) fn one_kernel(&self) -> Res<usize> {
+    pub(super) fn one_kernel(&self) -> Result<usize, Mistakes> {
         match self.some_kernels()? {
             [only] => Ok(*only),
             kernels => Err(syntax(self.tokens[kernels[1]].span, "a second kernel in one program")

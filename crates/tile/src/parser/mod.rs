@@ -1,12 +1,17 @@
-//! Text to program: a recursive-descent parser that resolves names as it goes. The first mistake of grammar ends it;
-//! mistakes about names are collected, and reported together.
+//! Text to program: a recursive-descent parser that resolves names as it goes. Mistakes are collected and reported together, twenty at most:
+//! behind a mistake of grammar it goes on at the next statement (`recover.rs`).
 
 mod along;
 mod calls;
+mod combine;
 mod core;
 mod expr;
+mod flags;
+mod foreign;
 mod functions;
 mod module;
+mod print;
+mod recover;
 mod roles;
 mod shapes;
 mod statement;
@@ -18,31 +23,32 @@ pub(crate) use core::{CoreText, RoleText, core_text};
 
 use std::collections::HashSet;
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Number};
 
 use functions::Prepared;
-pub use module::{Misread, parse_module};
+pub use module::{Misread, parse_library, parse_module};
+use recover::Mistakes;
 
 use crate::build::Builder;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::Expr;
 use crate::lexer::{Tok, Token};
-use crate::names::nearest;
+use crate::nearest::nearest;
 use crate::program::{ParamKind, Program, SymbolKind};
 use crate::sources::Sources;
 
 /// The greatest height of an expression's tree, and the deepest nesting of loops.
 pub(crate) const MAX_DEPTH: u32 = 200;
-/// After how many mistakes the parser gives up.
-const MAX_ERRORS: usize = 20;
+/// The number of mistakes after which the parser gives up.
+const MAX_ERRORS: usize = crate::lexer::MAX_MISTAKES;
 
 type Res<T> = Result<T, Diagnostics>;
 
 /// Reads a program from its text form; `docs/tile-language.md` has the grammar.
 ///
 /// The result is resolved (every name stands for a declared thing) but not checked: see [`verify`](crate::verify()).
-/// Texts over 1 MiB are refused. A text that is not of the grammar gives its first mistake; one that is gives every
-/// mistake about names, up to twenty.
+/// Texts over 1 MiB are refused. A text gives every mistake of grammar and of names, up to twenty, but for those that
+/// follow from others.
 ///
 /// The law: `parse(&program.to_string()) == Ok(program)` for every program that `parse` or the Rust DSL made.
 ///
@@ -69,15 +75,53 @@ pub fn parse(source: &str) -> Result<Program, Diagnostics> {
             "a text by itself has no files beside it; `{name}` is read where `parse_module` is asked"
         ))
     });
-    let prepared = prepared.map_err(|(sources, errors)| sources.place_all(errors))?;
-    prepared
-        .one_kernel()
-        .and_then(|kernel| program(&prepared, kernel))
-        .map_err(|e| prepared.sources.place_all(e))
+    let prepared = prepared.map_err(|(sources, mistakes)| explained(&sources, mistakes))?;
+    let read = prepared.one_kernel();
+    let mut programs = read
+        .and_then(|kernel| programs(&prepared, &[kernel]))
+        .map_err(|mistakes| explained(&prepared.sources, prepared.with_errors(mistakes)))?;
+    // One kernel, one program.
+    Ok(programs.remove(0))
+}
+
+/// Mistakes in the order of the text, each once, with places in files, and with those about words of other languages explained.
+fn explained(sources: &Sources, mistakes: Mistakes) -> Diagnostics {
+    let mut placed: Vec<Diagnostic> = Vec::new();
+    for error in sources.place_all(Diagnostics(mistakes.errors)).0 {
+        let said = |known: &Diagnostic| {
+            known.code == error.code
+                && known.message == error.message
+                && known.span.text().is_some()
+                && known.span.text() == error.span.text()
+        };
+        if !placed.iter().any(said) {
+            placed.push(error);
+        }
+    }
+    placed.sort_by_key(|error| error.span.key());
+    placed.truncate(MAX_ERRORS);
+    let passed: Vec<Span> = mistakes.passed.into_iter().map(|span| sources.locate(span).span).collect();
+    foreign::explained(sources, Diagnostics(placed), &passed)
+}
+
+/// The programs of kernels of the texts, or the mistakes of all.
+fn programs(prepared: &Prepared, kernels: &[usize]) -> Result<Vec<Program>, Mistakes> {
+    let mut mistakes = Mistakes::default();
+    let mut programs = Vec::new();
+    for kernel in kernels {
+        match program(prepared, *kernel) {
+            Ok(program) => programs.push(program),
+            Err(of_kernel) => {
+                mistakes.errors.extend(of_kernel.errors);
+                mistakes.passed.extend(of_kernel.passed);
+            }
+        }
+    }
+    if mistakes.errors.is_empty() && prepared.errors.is_empty() { Ok(programs) } else { Err(mistakes) }
 }
 
 /// The program of one kernel of the texts.
-fn program(prepared: &Prepared, kernel: usize) -> Res<Program> {
+fn program(prepared: &Prepared, kernel: usize) -> Result<Program, Mistakes> {
     let mut build = Builder::new();
     if !prepared.calls.is_empty() {
         build.taken = prepared.words();
@@ -93,10 +137,13 @@ fn program(prepared: &Prepared, kernel: usize) -> Res<Program> {
         prepared: Some(prepared),
         mentioned: several.then(|| prepared.mentioned(kernel)),
         values: Vec::new(),
+        passed: Vec::new(),
     };
-    parser.file(kernel)?;
+    if let Err(errors) = parser.file(kernel) {
+        parser.errors.extend(errors.0);
+    }
     if !parser.errors.is_empty() {
-        return Err(Diagnostics(parser.errors));
+        return Err(Mistakes { errors: parser.errors, passed: parser.passed });
     }
     let end = parser.span();
     let mut program = parser.build.finish(end);
@@ -121,6 +168,8 @@ struct Parser<'a> {
     mentioned: Option<HashSet<String>>,
     /// Calls whose values are parts of expressions: the function, the call, and the expression in the function.
     values: Vec<(String, Span, Span)>,
+    /// Parts of the text that were not read, after mistakes.
+    passed: Vec<Span>,
 }
 
 fn syntax(span: Span, message: impl Into<String>) -> Diagnostic {
@@ -192,10 +241,16 @@ impl<'a> Parser<'a> {
 
     fn expect(&mut self, punct: &str, after: &str) -> Res<Token> {
         if self.at(punct) {
-            Ok(self.next())
-        } else {
-            Err(self.unexpected(&format!("`{punct}` {after}")).into())
+            return Ok(self.next());
         }
+        let error = self.unexpected(&format!("`{punct}` {after}"));
+        let next = self.token();
+        Err(match next.tok {
+            Tok::Word | Tok::Number if punct == "," => {
+                error.help(format!("put a `,` before `{}`", self.text(next))).into()
+            }
+            _ => error.into(),
+        })
     }
 
     fn word(&mut self, what: &str) -> Res<(&'a str, Span)> {
@@ -255,10 +310,21 @@ impl<'a> Parser<'a> {
             }
             item(self)?;
             self.skip_newlines();
-            if !self.eat(",") {
-                self.expect(close, "or `,`")?;
-                return Ok(());
+            if self.eat(",") {
+                continue;
             }
+            if !self.at(close) {
+                let error = self.unexpected(&format!("`{close}` or `,`"));
+                let next = self.token();
+                return Err(match next.tok {
+                    Tok::Word | Tok::Number => {
+                        error.help(format!("put a `,` before `{}`", self.text(next))).into()
+                    }
+                    _ => error.into(),
+                });
+            }
+            self.next();
+            return Ok(());
         }
     }
 
@@ -311,7 +377,20 @@ impl<'a> Parser<'a> {
     /// `kernel name(params) grid(…) threads(…) cluster(…) { … }`.
     fn kernel(&mut self) -> Res<()> {
         self.next();
-        self.header()?;
+        let mark = self.mark();
+        if let Err(errors) = self.header() {
+            if self.core.is_some() || !self.pass_header(&mark) {
+                return Err(errors);
+            }
+            // A mistake of characters or brackets in the header leads to others on its following lines.
+            let from = self.tokens[mark.pos].span.to(self.span());
+            let told = |error: &Diagnostic| {
+                error.span.text().is_some_and(|span| from.start <= span.start && span.end <= from.end)
+            };
+            if !self.prepared.is_some_and(|prepared| prepared.errors.iter().any(told)) {
+                self.keep(errors)?;
+            }
+        }
         self.block()?;
         self.end_of_statement()
     }
@@ -323,7 +402,7 @@ impl<'a> Parser<'a> {
         self.build.program.name = name.to_string();
         self.skip_newlines();
         self.expect("(", "and the kernel's parameters")?;
-        self.list(")", Self::param)?;
+        self.params()?;
         self.header_word("grid", "grid(ceil_div(m, BM), ceil_div(n, BN))")?;
         let start = self.span();
         self.expect("(", "and the number of blocks")?;
@@ -404,7 +483,7 @@ impl<'a> Parser<'a> {
                 ))
                 .into());
         } else if self.eat("=") {
-            ParamKind::Scalar { default: self.signed_number()? }
+            ParamKind::Scalar { default: self.number_of(dtype)? }
         } else {
             return Err(self
                 .unexpected("`[` and a shape, or `=` and a default")
@@ -419,6 +498,10 @@ impl<'a> Parser<'a> {
     }
 
     fn dtype(&mut self) -> Res<DType> {
+        if self.at("[") {
+            let error = self.unexpected("an element type");
+            return Err(error.help("the type comes first, e.g. `register_tensor(f32, [BM, BN])`").into());
+        }
         let (name, span) = self.word("an element type")?;
         name.parse().map_err(|error: tilewright_machine::UnknownDType| {
             let diagnostic = syntax(span, error.to_string()).label("not an element type");
@@ -443,12 +526,38 @@ impl<'a> Parser<'a> {
         Ok(if negative { -value } else { value })
     }
 
-    /// The value of a literal, as a floating-point number.
+    /// A literal with its sign, as a number of a type: of integers every one of 64 bits.
+    fn number_of(&mut self, dtype: DType) -> Res<Number> {
+        let at = self.ahead(usize::from(self.at("-")));
+        let text = self.text(at);
+        let whole = match text.strip_prefix("0x") {
+            Some(digits) => i128::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let Some(whole) = whole.filter(|_| dtype.range().is_some() && at.tok == Tok::Number) else {
+            return Ok(Number::Float(self.signed_number()?));
+        };
+        let negative = self.eat("-");
+        self.next();
+        Ok(Number::Integer(if negative { -whole } else { whole }))
+    }
+
+    /// The value of a literal, as a floating-point number. An integer that no double is, is an error, not another one.
     fn float(&self, token: Token) -> Res<f64> {
-        if self.text(token).starts_with("0x") {
-            return self.integer(token).map(|value| value as f64);
+        let text = self.text(token);
+        let whole = match text.strip_prefix("0x") {
+            Some(digits) => Some(u64::from_str_radix(digits, 16).map_err(|_| too_long(token.span))?.into()),
+            None => text.parse::<u128>().ok(),
+        };
+        if let Some(whole) = whole
+            && whole as f64 as u128 != whole
+        {
+            let reason = "this integer has no double of its own, and the next one would stand for it";
+            return Err(Diagnostic::new(Code::BadValue, token.span, reason)
+                .help("put it together of two: `int(0x12345678) << 32 | 0x9abcdef0`")
+                .into());
         }
-        match self.text(token).parse::<f64>() {
+        match whole.map_or_else(|| text.parse::<f64>(), |whole| Ok(whole as f64)) {
             Ok(value) if value.is_finite() => Ok(value),
             _ => Err(Diagnostic::new(Code::BadValue, token.span, "this number does not fit in a double")
                 .help("write `inf` for infinity")
@@ -460,18 +569,14 @@ impl<'a> Parser<'a> {
     fn integer(&self, token: Token) -> Res<i64> {
         let text = self.text(token);
         if let Some(digits) = text.strip_prefix("0x") {
-            return i64::from_str_radix(digits, 16).map_err(|_| {
-                Diagnostic::new(Code::BadValue, token.span, "this integer does not fit in 64 bits").into()
-            });
+            return i64::from_str_radix(digits, 16).map_err(|_| too_long(token.span).into());
         }
         if text.contains(['.', 'e', 'E']) {
             return Err(syntax(token.span, format!("`{text}` is not an integer"))
                 .label("an integer was expected")
                 .into());
         }
-        text.parse().map_err(|_| {
-            Diagnostic::new(Code::BadValue, token.span, "this integer does not fit in 64 bits").into()
-        })
+        text.parse().map_err(|_| too_long(token.span).into())
     }
 
     /// An error where one more block would nest too deep.
@@ -499,4 +604,7 @@ impl<'a> Parser<'a> {
         self.report(diagnostic)?;
         Ok(Expr::Int(1))
     }
+}
+fn too_long(span: Span) -> Diagnostic {
+    Diagnostic::new(Code::BadValue, span, "this integer does not fit in 64 bits")
 }

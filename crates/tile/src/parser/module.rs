@@ -1,19 +1,17 @@
 //! The top level of a text: declarations, functions, other files, and one or more kernels.
 
 use super::functions::Prepared;
-use super::{Parser, Res, program, syntax};
+use super::recover::{BEGINS, Mistakes};
+use super::{Parser, Res, explained, programs, syntax};
 use crate::build::Named;
-use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::lexer::Tok;
-use crate::names::nearest;
+use crate::nearest::nearest;
 use crate::program::{Dimension, Module, Program, SymbolKind};
 use crate::sources::{Reader, Sources};
 
 /// The most values of one constant of a space.
 const MAX_VALUES: usize = 1 << 12;
-
-/// Words that begin something at the top level.
-const BEGINS: [&str; 6] = ["size", "const", "fn", "use", "space", "kernel"];
 
 /// Reads the kernels of a file, with the functions and constants of the files that it uses, which `reader` reads
 /// ([`read_beside`](crate::read_beside)). With one kernel this is what [`parse`](crate::parse) does.
@@ -50,23 +48,45 @@ const BEGINS: [&str; 6] = ["size", "const", "fn", "use", "space", "kernel"];
 pub fn parse_module(sources: Sources, reader: &mut Reader<'_>) -> Result<Module, Misread> {
     let prepared = match Prepared::read(sources, reader) {
         Ok(prepared) => prepared,
-        Err((sources, errors)) => return Err(Misread::new(errors, sources)),
+        Err((sources, mistakes)) => {
+            return Err(Misread { diagnostics: explained(&sources, mistakes), sources });
+        }
     };
-    let programs = prepared.some_kernels().and_then(|kernels| {
-        let programs: Vec<Program> =
-            kernels.iter().map(|kernel| program(&prepared, *kernel)).collect::<Res<_>>()?;
+    let read = prepared.some_kernels().and_then(|kernels| {
+        let programs = programs(&prepared, kernels)?;
         distinct(&prepared, &programs)?;
         Ok(programs)
     });
-    match programs {
+    match read {
         Ok(mut programs) => {
             let mut sources = prepared.sources;
             programs.iter().for_each(|program| sources.take_values(&program.sources));
             programs.iter_mut().for_each(|program| program.sources = sources.clone());
             Ok(Module { programs, sources })
         }
-        Err(errors) => Err(Misread::new(errors, prepared.sources)),
+        Err(mistakes) => {
+            let diagnostics = explained(&prepared.sources, prepared.with_errors(mistakes));
+            Err(Misread { diagnostics, sources: prepared.sources })
+        }
     }
+}
+
+/// Reads a text without kernels, of functions and constants that others use: its tokens and brackets, the heads of its functions, and the
+/// files that it uses. A function's statements are read where a kernel calls it.
+///
+/// # Errors
+///
+/// Mistakes of the texts, with places in files.
+pub fn parse_library(sources: Sources, reader: &mut Reader<'_>) -> Result<Sources, Misread> {
+    let (sources, mistakes) = match Prepared::read(sources, reader) {
+        Ok(prepared) if prepared.errors.is_empty() => return Ok(prepared.sources),
+        Ok(prepared) => {
+            let mistakes = prepared.with_errors(Mistakes::default());
+            (prepared.sources, mistakes)
+        }
+        Err(misread) => misread,
+    };
+    Err(Misread { diagnostics: explained(&sources, mistakes), sources })
 }
 
 /// Messages about texts, with the texts.
@@ -76,12 +96,6 @@ pub struct Misread {
     pub diagnostics: Diagnostics,
     /// The texts.
     pub sources: Sources,
-}
-
-impl Misread {
-    fn new(diagnostics: Diagnostics, sources: Sources) -> Self {
-        Misread { diagnostics: sources.place_all(diagnostics), sources }
-    }
 }
 
 impl std::fmt::Display for Misread {
@@ -130,43 +144,53 @@ fn distinct(prepared: &Prepared, programs: &[Program]) -> Res<()> {
 impl Parser<'_> {
     /// The program's file, of whose kernels one is read: that of this token.
     pub(super) fn file(&mut self, kernel: usize) -> Res<()> {
-        let mut first: Option<Span> = None;
+        let mut behind_kernel = false;
         loop {
             self.skip_newlines();
-            let token = self.token();
-            let word = if token.tok == Tok::Word { self.text(token) } else { "" };
-            match word {
-                "kernel" => {
-                    first = first.or(Some(token.span));
-                    if self.pos == kernel {
-                        self.kernel()?;
-                    } else {
-                        self.pass_kernel();
-                    }
+            if self.token().tok == Tok::End {
+                return Ok(());
+            }
+            let mark = self.mark();
+            let begins_kernel = self.at_word("kernel");
+            if let Err(errors) = self.item(kernel, behind_kernel) {
+                self.keep(errors)?;
+                self.pass_item(&mark);
+            }
+            behind_kernel |= begins_kernel;
+        }
+    }
+
+    /// A declaration, a function, what a file uses, or a kernel.
+    fn item(&mut self, kernel: usize, behind_kernel: bool) -> Res<()> {
+        let token = self.token();
+        let word = if token.tok == Tok::Word { self.text(token) } else { "" };
+        match word {
+            "kernel" if self.pos == kernel => self.kernel(),
+            "kernel" => {
+                self.pass_kernel();
+                Ok(())
+            }
+            "size" | "const" | "space" | "use" if behind_kernel => {
+                let what = match word {
+                    "space" => "a space",
+                    "use" => "`use`",
+                    _ => "a declaration",
+                };
+                Err(syntax(token.span, format!("{what} after the kernel"))
+                    .help("sizes, constants and what a file uses stand before the kernel")
+                    .into())
+            }
+            "size" => self.declarations(false),
+            "const" => self.declarations(true),
+            "fn" => self.pass_function(),
+            "use" => self.used_file(kernel),
+            "space" => self.space(),
+            _ => {
+                let mut error = self.unexpected("`size`, `const`, `fn` or `kernel`");
+                if let Some(near) = nearest(word, BEGINS) {
+                    error = error.help(format!("did you mean `{near}`?"));
                 }
-                "size" | "const" | "space" | "use" if first.is_some() => {
-                    let what = match word {
-                        "space" => "a space",
-                        "use" => "`use`",
-                        _ => "a declaration",
-                    };
-                    return Err(syntax(token.span, format!("{what} after the kernel"))
-                        .help("sizes, constants and what a file uses stand before the kernel")
-                        .into());
-                }
-                "size" => self.declarations(false)?,
-                "const" => self.declarations(true)?,
-                "fn" => self.pass_function()?,
-                "use" => self.used_file(kernel)?,
-                "space" => self.space()?,
-                _ if token.tok == Tok::End => return Ok(()),
-                _ => {
-                    let mut error = self.unexpected("`size`, `const`, `fn` or `kernel`");
-                    if let Some(near) = nearest(word, BEGINS) {
-                        error = error.help(format!("did you mean `{near}`?"));
-                    }
-                    return Err(error.into());
-                }
+                Err(error.into())
             }
         }
     }
@@ -207,8 +231,9 @@ impl Parser<'_> {
         if let Some(first) = first {
             let outer = self.mentioned.replace(prepared.mentioned(kernel));
             self.pos = first;
-            self.library(kernel)?;
+            let read = self.library(kernel);
             self.mentioned = outer;
+            read?;
         }
         self.pos = behind;
         self.end_of_statement()

@@ -4,15 +4,22 @@ use tilewright_machine::{CacheHint, RedOp};
 
 use super::expr::mistyped;
 use super::{Parser, Res, syntax};
-use crate::build::Named;
+use crate::build::{Head, Named};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::expr::Expr;
-use crate::names::{is_reserved, nearest};
-use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, PipelineId, Side, StmtKind, TileOrder};
+use crate::names::is_reserved;
+use crate::nearest::nearest;
+use crate::program::{
+    AsyncCopyAttrs, BarrierId, BarrierKind, CopyAttrs, Literal, ParamId, PipelineId, Side, StmtKind,
+    SyncScope, TileOrder,
+};
 use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`; the last is one of core programs.
 const HOW: [&str; 7] = ["multicast", "add", "outside", "evict_first", "evict_last", "threads", "tma"];
+
+/// The words that begin the order of a loop over tiles.
+const ORDERS: [&str; 3] = ["grouped", "hilbert", "listed"];
 
 /// The words after the operands of a `copy`.
 const ATTRIBUTES: [&str; 4] = ["add", "max", "min", "outside"];
@@ -161,6 +168,70 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// `b = named_barrier()`, `t = turns()`; the opening parenthesis is passed.
+    pub(super) fn named_barrier(&mut self, name: &str, span: Span, kind: BarrierKind) -> Res<()> {
+        self.expect(")", "after `(`: the roles that come to it are those that use it")?;
+        let whole = self.since(span);
+        match self.build.declare_barrier(name, whole, kind) {
+            Ok(id) => {
+                self.build.emit(StmtKind::Barrier(id), whole);
+                Ok(())
+            }
+            Err(error) => self.report(error),
+        }
+    }
+
+    /// `syncthreads()`, `syncthreads(warpgroup)` or `syncthreads(b)`; the word is passed.
+    pub(super) fn sync_threads(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `syncthreads`")?;
+        let scope = if self.at(")") {
+            Some(SyncScope::All)
+        } else if self.eat_word("warpgroup") {
+            Some(SyncScope::Warpgroup)
+        } else {
+            self.barrier()?.map(SyncScope::Barrier)
+        };
+        self.expect(")", "after `syncthreads(`, `warpgroup` or the name of a barrier")?;
+        if let Some(scope) = scope {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Sync(scope), span);
+        }
+        Ok(())
+    }
+
+    /// `arrive(b)`; the word is passed.
+    pub(super) fn arrive(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `arrive`")?;
+        let barrier = self.barrier()?;
+        self.expect(")", "after the name of the barrier")?;
+        if let Some(barrier) = barrier {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Arrive(barrier), span);
+        }
+        Ok(())
+    }
+
+    /// `in_turn t { … }`; the word is passed.
+    pub(super) fn in_turn(&mut self, start: Span) -> Res<()> {
+        let barrier = |named| if let Named::Barrier(id) = named { Some(id) } else { None };
+        let turns =
+            self.named_thing("turns", "turns", barrier, "make them beside the roles first: `t = turns()`")?;
+        self.skip_newlines();
+        self.depth(start)?;
+        let header = self.since(start);
+        self.build.begin(Head::InTurn { turns });
+        self.block()?;
+        self.build.end(header);
+        Ok(())
+    }
+
+    /// A named barrier's name; `None` after a mistake about it.
+    fn barrier(&mut self) -> Res<Option<BarrierId>> {
+        let barrier = |named| if let Named::Barrier(id) = named { Some(id) } else { None };
+        let help = "make one beside the roles first: `ready = named_barrier()`";
+        self.named_thing("a named barrier", "a named barrier", barrier, help)
+    }
+
     /// `warpgroup load(1) registers(24) { … }`; the word is passed.
     pub(super) fn role(&mut self, start: Span) -> Res<()> {
         let (name, span) = self.word("a name for the role")?;
@@ -200,27 +271,45 @@ impl<'a> Parser<'a> {
 
     /// A pipeline's name; `None` after a mistake about it.
     pub(super) fn named_pipeline(&mut self) -> Res<Option<PipelineId>> {
-        let (name, span) = self.word("a pipeline")?;
+        let pipeline = |named| if let Named::Pipeline(id) = named { Some(id) } else { None };
+        let help = "make one of shared tensors first: `p = pipeline(4, sa, sb)`";
+        self.named_thing("a pipeline", "a pipeline", pipeline, help)
+    }
+
+    /// The thing that a name stands for, of the kind that `pick` takes and `noun` names; `None` after a mistake about it.
+    fn named_thing<T>(
+        &mut self,
+        what: &str,
+        noun: &str,
+        pick: impl Fn(Named) -> Option<T>,
+        help: &str,
+    ) -> Res<Option<T>> {
+        let (name, span) = self.word(what)?;
         if is_reserved(name) {
-            return Err(self.misplaced_word(name, span, "a pipeline").into());
+            return Err(self.misplaced_word(name, span, what).into());
         }
-        let is = match self.build.lookup(name, span, "a pipeline") {
-            Ok(Named::Pipeline(id)) => return Ok(Some(id)),
-            Ok(Named::Poisoned) => return Ok(None),
-            Ok(Named::Tensor(_)) => "a tensor",
-            Ok(Named::Param(_)) => "a parameter",
-            Ok(Named::Role) => "a role",
-            Ok(Named::Symbol(_)) => "an integer",
-            Ok(Named::Function) => "a function",
-            Ok(Named::Given(given)) => self.build.given[given].noun(),
+        let named = match self.build.lookup(name, span, noun) {
+            Ok(named) => named,
             Err(error) => {
                 self.report(error)?;
                 return Ok(None);
             }
         };
-        let error = mistyped(name, span, is, "a pipeline")
-            .help("make one of shared tensors first: `p = pipeline(4, sa, sb)`");
-        self.report(error)?;
+        if let Some(found) = pick(named) {
+            return Ok(Some(found));
+        }
+        let is = match named {
+            Named::Poisoned => return Ok(None),
+            Named::Tensor(_) => "a tensor",
+            Named::Param(_) => "a parameter",
+            Named::Pipeline(_) => "a pipeline",
+            Named::Barrier(_) => "a named barrier",
+            Named::Role => "a role",
+            Named::Symbol(_) => "an integer",
+            Named::Function => "a function",
+            Named::Given(given) => self.build.given[given].noun(),
+        };
+        self.report(mistyped(name, span, is, noun).help(help))?;
         Ok(None)
     }
 
@@ -251,16 +340,11 @@ impl<'a> Parser<'a> {
         let rows = self.expr()?;
         self.expect(",", "and the number of columns")?;
         let cols = self.expr()?;
-        let mut order = TileOrder::Grouped { rows: Expr::Int(1), serpentine: false };
-        if self.eat(",") && !self.at(")") {
-            order = self.order()?;
-            self.eat(",");
-        }
-        self.expect(")", "after the number of columns, or `,` and an order")?;
+        let (order, dynamic) = self.walk()?;
         self.skip_newlines();
         self.depth(start)?;
         let header = self.since(start);
-        for counter in self.build.begin_tiles(&counters, (rows, cols), order) {
+        for counter in self.build.begin_tiles(&counters, (rows, cols), (order, dynamic)) {
             if let Err(error) = counter {
                 self.report(error)?;
             }
@@ -300,20 +384,70 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `grouped(12)`, `grouped(12, serpentine)` or `hilbert(3)`.
+    /// `, grouped(12), dynamic = counter)`, of which each may be missing.
+    fn walk(&mut self) -> Res<(TileOrder, Option<ParamId>)> {
+        let mut order = TileOrder::Grouped { rows: Expr::Int(1), serpentine: false };
+        let mut dynamic = None;
+        if !self.eat(",") {
+            self.expect(")", "after the number of columns, or `,` and an order")?;
+            return Ok((order, dynamic));
+        }
+        self.skip_newlines();
+        if !self.at_word("dynamic") && !self.at(")") {
+            order = self.order()?;
+            self.eat(",");
+            self.skip_newlines();
+        }
+        if self.eat_word("dynamic") {
+            self.expect("=", "and the parameter that counts the tiles")?;
+            dynamic = self.named_param("the parameter that counts the tiles")?;
+            self.eat(",");
+        }
+        self.expect(")", "after the order, or `,` and `dynamic = …`")?;
+        Ok((order, dynamic))
+    }
+
+    /// `syncgrid(counter)`; the word is passed.
+    pub(super) fn sync_grid(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `syncgrid`")?;
+        let counter = self.named_param("the parameter by which the blocks meet")?;
+        self.expect(")", "after the parameter")?;
+        if let Some(counter) = counter {
+            let span = self.since(start);
+            self.build.emit(StmtKind::SyncGrid { counter }, span);
+        }
+        Ok(())
+    }
+
+    /// A tensor parameter's name; `None` after a mistake about it.
+    pub(super) fn named_param(&mut self, what: &str) -> Res<Option<ParamId>> {
+        let param = |named| if let Named::Param(id) = named { Some(id) } else { None };
+        let help = "name a tensor parameter of type i32 of the kernel, e.g. `next: i32[1]`";
+        self.named_thing(what, "a parameter", param, help)
+    }
+
+    /// `grouped(12)`, `grouped(12, serpentine)`, `hilbert(3)` or `listed(table)`.
     fn order(&mut self) -> Res<TileOrder> {
         self.refuse_old("bands")?;
-        let (word, span) = self.word("`grouped(…)` or `hilbert(…)`")?;
-        if !["grouped", "hilbert"].contains(&word) {
+        let (word, span) = self.word("`grouped(…)`, `hilbert(…)`, `listed(…)` or `dynamic = …`")?;
+        if !ORDERS.contains(&word) {
             let error = syntax(span, format!("there is no order `{word}` of tiles"))
-                .label("expected `grouped` or `hilbert`");
-            return Err(match nearest(word, ["grouped", "hilbert"]) {
+                .label("expected `grouped`, `hilbert`, `listed` or `dynamic`");
+            return Err(match nearest(word, ORDERS.into_iter().chain(["dynamic"])) {
                 Some(near) => error.help(format!("did you mean `{near}`?")),
-                None => error.help("there are `grouped(8)`, `grouped(8, serpentine)` and `hilbert(3)`"),
+                None => error.help(
+                    "there are `grouped(8)`, `grouped(8, serpentine)`, `hilbert(3)` and `listed(table)`; behind them `dynamic = counter`",
+                ),
             }
             .into());
         }
         self.expect("(", &format!("after `{word}`"))?;
+        if word == "listed" {
+            let table = self.named_param("the parameter that lists the tiles")?;
+            self.expect(")", "after the parameter that lists the tiles")?;
+            // After a mistake the program is never made.
+            return Ok(TileOrder::Listed { table: table.unwrap_or(ParamId(0)) });
+        }
         let number = self.expr()?;
         if word == "hilbert" {
             self.expect(")", "after the order of the curve")?;

@@ -5,7 +5,7 @@ use super::{Parser, Res};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::Expr;
 use crate::lexer::Tok;
-use crate::program::{ShapeOp, StmtKind, TensorId};
+use crate::program::{CombineForm, ShapeOp, StmtKind, TensorId};
 
 impl Parser<'_> {
     /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `slice(r, 1, 0, 64)`, `broadcast(r, [A, B])`;
@@ -72,7 +72,10 @@ impl Parser<'_> {
     pub(super) fn reduce(&mut self, to: Target<'_>) -> Res<Option<TensorId>> {
         let start = self.before_call();
         let src = self.operand_tensor("a register tensor")?;
-        self.expect(",", "and `sum`, `max`, `min` or `product`")?;
+        self.expect(",", "and `sum`, `max`, `min` or `product`, or a function")?;
+        if self.at_function() {
+            return self.combined_one(to, src, CombineForm::Reduce);
+        }
         let op = self.reduction("reduction")?;
         self.expect(",", "and the mode to reduce")?;
         let axis = self.mode()?;

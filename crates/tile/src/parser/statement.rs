@@ -11,8 +11,11 @@ use crate::build::{Head, Named};
 use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
-use crate::names::{Word, is_reserved, nearest, word, words_of};
-use crate::program::{IndexedMode, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use};
+use crate::names::{Word, is_reserved, word, words_of};
+use crate::nearest::nearest;
+use crate::program::{
+    Asserted, BarrierKind, IndexedMode, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use,
+};
 use crate::renamed::{Place, renamed_message};
 use crate::statement::{Argument, PLAIN, Plain};
 
@@ -20,7 +23,7 @@ impl Parser<'_> {
     /// `{ statements }`.
     pub(super) fn block(&mut self) -> Res<()> {
         if !self.at("{") {
-            return Err(self.unexpected("`{` and the statements").into());
+            return Err(self.no_block().into());
         }
         self.next();
         loop {
@@ -28,8 +31,27 @@ impl Parser<'_> {
             if self.eat("}") {
                 return Ok(());
             }
-            self.statement()?;
-            self.end_of_statement()?;
+            self.statement_or_next()?;
+        }
+    }
+
+    /// The error about a block without braces.
+    fn no_block(&self) -> Diagnostic {
+        if self.at(":") {
+            return syntax(self.span(), "a block stands in braces, not behind a colon")
+                .label("expected `{`")
+                .help("write `{` here, and `}` on a line of its own behind the last statement of the block");
+        }
+        let error = self.unexpected("`{` and the statements");
+        if self.at("=") {
+            return error.help("two integers are compared by `==`");
+        }
+        let rest = self.source.get(self.span().start as usize..).unwrap_or("");
+        let rest = rest.split('\n').next().unwrap_or("").split("//").next().unwrap_or("").trim();
+        let rest = rest.trim_end_matches(';').trim_end();
+        match self.token().tok {
+            Tok::Word => error.help(format!("a block stands in braces, even one statement: `{{ {rest} }}`")),
+            _ => error.help("a block stands in braces, even one statement: `{ … }`"),
         }
     }
 
@@ -57,6 +79,9 @@ impl Parser<'_> {
         if self.assigns_a_part() {
             return self.part_assignment();
         }
+        if self.takes_combined() {
+            return self.combined_results();
+        }
         if self.takes_results() {
             return self.several_results();
         }
@@ -67,17 +92,34 @@ impl Parser<'_> {
         if self.calls_function() {
             return self.call_statement();
         }
+        if name == "cluster_reduce" && self.at_cluster_function() {
+            return self.cluster_combination(token.span);
+        }
         if let Some(plain) = PLAIN.iter().find(|plain| plain.name == name) {
             return self.plain(plain, token.span);
         }
         match name {
             "copy" => self.copy(token.span),
             "gemm" => self.gemm(token.span),
+            "syncthreads" => self.sync_threads(token.span),
+            "arrive" => self.arrive(token.span),
+            "syncgrid" => self.sync_grid(token.span),
+            "signal" => self.signal(token.span),
+            "wait" => self.wait(token.span),
             "warpgroup" => self.role(token.span),
+            "in_turn" => self.in_turn(token.span),
             "produce" => self.stage(Side::Produce, token.span),
             "consume" => self.stage(Side::Consume, token.span),
             "let" => self.lets(),
             "if" => self.branch(token.span),
+            "assert" => self.assert(token.span),
+            "print" => self.print(token.span),
+            "break" => {
+                let condition = if self.eat_word("if") { self.condition()? } else { Expr::Int(1) };
+                let span = self.since(token.span);
+                self.build.emit(StmtKind::Break { condition }, span);
+                Ok(())
+            }
             "for" if self.at("(") => self.tiles(token.span),
             "for" => self.for_loop(token.span, SymbolKind::Counter),
             "unroll" => {
@@ -122,6 +164,9 @@ impl Parser<'_> {
             return syntax(span, format!("the results of `{name}` have no names"))
                 .help(format!("write `value, index = {name}(t, axis)`"));
         }
+        if name == "ticket" {
+            return Self::ticket_without_let(span);
+        }
         if word(name) == Some(Word::Value) {
             return syntax(span, format!("the result of `{name}` has no name"))
                 .help(format!("write `t = {name}(…)`"));
@@ -151,13 +196,26 @@ impl Parser<'_> {
                 self.allocate(name, span, self.text(token) == "shared_tensor")
             }
             call if word(call) == Some(Word::Call) => {
-                Err(syntax(token.span, format!("`{call}` has no result"))
-                    .help("write it on a line of its own")
-                    .into())
+                let help = match call {
+                    "gemm" => format!("write `gemm({name}, a, b)` on a line of its own: it adds to `{name}`"),
+                    "copy" => format!(
+                        "write `{name} = register_tensor(f32, [BM, BN])`, and `copy(g, {name})` on a line of its own"
+                    ),
+                    _ => "write it on a line of its own".to_string(),
+                };
+                Err(syntax(token.span, format!("`{call}` has no result")).help(help).into())
             }
             "pipeline" => {
                 self.pos += 2;
                 self.pipeline(name, span)
+            }
+            "named_barrier" => {
+                self.pos += 2;
+                self.named_barrier(name, span, BarrierKind::Named)
+            }
+            "turns" => {
+                self.pos += 2;
+                self.named_barrier(name, span, BarrierKind::Turns)
             }
             "split" => Err(syntax(token.span, "`split` has two results")
                 .help("name both: `lo, hi = split(t)`")
@@ -305,6 +363,7 @@ impl Parser<'_> {
                 Argument::Tensor(_) => self.tensor(&format!("a {noun}"))?.map(Argument::Tensor),
                 Argument::Int(()) => Some(Argument::Int(self.expr()?)),
                 Argument::Number(()) => Some(Argument::Number(self.signed_number()?)),
+                Argument::Operation(_) => Some(Argument::Operation(self.reduction(noun)?)),
             };
             values = values.zip(value).map(|(mut values, value)| {
                 values.push(value);
@@ -333,6 +392,15 @@ impl Parser<'_> {
             }
             self.next();
             self.skip_newlines();
+            if self.at_word("ticket") {
+                self.next();
+                self.ticket(name, span)?;
+                if !self.eat(",") {
+                    return Ok(());
+                }
+                self.skip_newlines();
+                continue;
+            }
             let value = self.condition()?;
             match self.build.declare_symbol(name, span, SymbolKind::Let) {
                 Ok(symbol) => {
@@ -350,6 +418,9 @@ impl Parser<'_> {
 
     /// `if i < n { … } else if i == n { … } else { … }`; the `if` is passed.
     fn branch(&mut self, start: Span) -> Res<()> {
+        if self.at_word("any") && self.ahead(1).tok == Tok::Punct("(") {
+            return self.branch_of_rows(start);
+        }
         let condition = self.condition()?;
         self.side(Head::If { condition: condition.clone(), otherwise: false }, start)?;
         // It may stand on the next line.
@@ -370,6 +441,56 @@ impl Parser<'_> {
         self.build.begin(head);
         self.branch(next)?;
         self.build.end(start);
+        Ok(())
+    }
+
+    /// `if any(c, axis) { … }`; the `if` is passed.
+    fn branch_of_rows(&mut self, start: Span) -> Res<()> {
+        self.next();
+        self.expect("(", "after `any`")?;
+        let condition = self.operand_tensor("a register tensor of truth values")?;
+        self.expect(",", "and the mode along which one true element decides")?;
+        let axis = self.mode()?;
+        self.expect(")", "after the number of the mode")?;
+        self.side(Head::IfAny { condition, axis }, start)?;
+        let before = self.pos;
+        self.skip_newlines();
+        if self.at_word("else") {
+            return Err(syntax(self.span(), "`if any(…)` has no `else`")
+                .help("the body may be done for other rows too, so that no row is sure to go the other way")
+                .into());
+        }
+        self.pos = before;
+        Ok(())
+    }
+
+    /// `assert(condition, "text")`, `assert(all(t), "text")`; the word is passed.
+    fn assert(&mut self, start: Span) -> Res<()> {
+        self.expect("(", "after `assert`")?;
+        let condition = if self.at_word("all") && self.ahead(1).tok == Tok::Punct("(") {
+            self.next();
+            self.next();
+            let tensor = self.operand_tensor("a register tensor of truth values")?;
+            self.expect(")", "after the condition")?;
+            tensor.map(Asserted::All)
+        } else {
+            Some(Asserted::Integer(self.condition()?))
+        };
+        self.expect(",", "and a text for the report")?;
+        let token = self.token();
+        if token.tok != Tok::Text {
+            return Err(self
+                .unexpected("a text")
+                .help("e.g. `assert(n % 8 == 0, \"rows are whole vectors\")`")
+                .into());
+        }
+        let text = self.text(token).trim_matches('"').to_string();
+        self.next();
+        self.expect(")", "after the text")?;
+        if let Some(condition) = condition {
+            let span = self.since(start);
+            self.build.emit(StmtKind::Assert { condition, text }, span);
+        }
         Ok(())
     }
 
@@ -451,9 +572,18 @@ impl Parser<'_> {
         let (mut index, mut indexed) = (Vec::new(), None);
         if self.eat("[") {
             self.list("]", |p| {
-                if let Some(by) = p.index_tensor() {
+                let by = match p.index_tensor() {
+                    Some(by) => Some(Some(by)),
+                    None if p.at_elements(&|memory| memory == Memory::Register) => {
+                        Some(p.operand_tensor("an index")?)
+                    }
+                    None => None,
+                };
+                if let Some(by) = by {
                     let mode = index.len() as u32;
                     index.push(None);
+                    // After a mistake in the expression nothing is said of the mode.
+                    let Some(by) = by else { return Ok(()) };
                     if indexed.replace(IndexedMode { mode, by }).is_some() {
                         let message = "two modes are indexed by register tensors";
                         let error = Diagnostic::new(Code::BadValue, p.since(start), message);
@@ -492,6 +622,40 @@ impl Parser<'_> {
         Some(id)
     }
 
+    /// True if the entry of a list here is an expression over elements, not over integers: a tensor in such a memory is named in it, or what only
+    /// such expressions have.
+    pub(super) fn at_elements(&self, counts: &dyn Fn(Memory) -> bool) -> bool {
+        let tensor = |text: &str| match self.build.get(text) {
+            Some(Named::Tensor(id)) => counts(self.build.program.tensor(id).memory()),
+            _ => false,
+        };
+        let (mut at, mut depth) = (self.pos, 0usize);
+        while let Some(token) = self.tokens.get(at) {
+            match token.tok {
+                Tok::Punct("(" | "[") => depth += 1,
+                Tok::Punct("," | "]" | ")") if depth == 0 => return false,
+                Tok::Punct("]" | ")") => depth -= 1,
+                Tok::End => return false,
+                Tok::Word => {
+                    let text = self.text(*token);
+                    let called = self.tokens.get(at + 1).is_some_and(|next| next.tok == Tok::Punct("("));
+                    let of_elements = match word(text) {
+                        Some(Word::Function) => !["min", "max"].contains(&text),
+                        _ => is_value(text),
+                    };
+                    // `block.x` is no tensor `x`.
+                    let member = at > self.pos && self.tokens[at - 1].tok == Tok::Punct(".");
+                    if called && of_elements || !member && tensor(text) {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        false
+    }
+
     /// A tensor, or a part of it, `ra[:, :, 0]`; `None` after a mistake about its name.
     pub(super) fn tensor(&mut self, what: &str) -> Res<Option<TensorId>> {
         let start = self.span();
@@ -526,6 +690,7 @@ impl Parser<'_> {
                 .help(format!("make a view of it first: `g = global_view({name}[…], shape : strides)`")),
             Ok(Named::Symbol(_)) => mistyped(name, span, "an integer", "a tensor"),
             Ok(Named::Pipeline(_)) => mistyped(name, span, "a pipeline", "a tensor"),
+            Ok(Named::Barrier(_)) => mistyped(name, span, "a named barrier", "a tensor"),
             Ok(Named::Role) => mistyped(name, span, "a role", "a tensor"),
             Ok(Named::Function) => mistyped(name, span, "a function", "a tensor"),
             Ok(Named::Given(given)) => mistyped(name, span, self.build.given[given].noun(), "a tensor"),

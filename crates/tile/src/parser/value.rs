@@ -2,7 +2,7 @@
 //! one, whose result has no name.
 
 use tilewright_layout::Layout;
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{AtomicOp, DType, Memory};
 
 use super::core::no_parts;
 use super::{Parser, Res};
@@ -11,7 +11,8 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, word};
-use crate::program::{CopyAttrs, ElemExpr, StmtKind, TensorId, TensorRef};
+use crate::printer::expr_text;
+use crate::program::{CopyAttrs, ElemExpr, Fetch, StmtKind, TensorId, TensorKind, TensorRef};
 
 /// The tensor that gets a value.
 #[derive(Clone, Copy)]
@@ -39,7 +40,14 @@ impl Parser<'_> {
             "scan" => self.scan(to),
             "sort" => self.sort(to),
             "gather" => self.gather(to),
-            _ => self.shape(word, to),
+            "ticket" => {
+                let span = self.tokens[self.pos.saturating_sub(2)].span;
+                Err(Self::ticket_without_let(span).into())
+            }
+            _ => match AtomicOp::ALL.into_iter().find(|op| op.word() == Some(word)) {
+                Some(op) => self.atomic(op, to),
+                None => self.shape(word, to),
+            },
         }
     }
 
@@ -104,6 +112,35 @@ impl Parser<'_> {
     ) -> Res<Option<TensorId>> {
         let dtype = self.build.program.tensor(like).dtype;
         self.result(to, dtype, (shape, None), kind)
+    }
+
+    /// `atomic_add(v[…], r)`, `atomic_cas(v[…], expected, r)`.
+    fn atomic(&mut self, op: AtomicOp, to: Target<'_>) -> Res<Option<TensorId>> {
+        let place = self.reference()?;
+        let mut compare = None;
+        if op == AtomicOp::CompareAndSwap {
+            self.expect(",", "and what the elements are compared with")?;
+            compare = self.operand_tensor("a register tensor")?;
+            if compare.is_none() {
+                self.expect(",", "and the new elements")?;
+                self.operand_tensor("a register tensor")?;
+                self.expect(")", "after the new elements")?;
+                return Ok(self.no_value(to));
+            }
+        }
+        self.expect(",", "and a register tensor")?;
+        let start = self.span();
+        let src = self.operand_tensor("a register tensor")?;
+        let span = self.since(start);
+        self.expect(")", "after the register tensor")?;
+        let (Some(dst), Some(src)) = (place, src) else { return Ok(self.no_value(to)) };
+        let shape = self.build.result_shape(src);
+        let combine = if let AtomicOp::Combine(op) = op { Some(op) } else { None };
+        self.like(to, src, shape, |old| {
+            let src = TensorRef { span: span.into(), ..TensorRef::whole(src) };
+            let fetch = Some(Fetch { op, old, compare });
+            StmtKind::Copy { src, dst, how: CopyAttrs { outside: None, combine, fetch } }
+        })
     }
 
     /// A value that could not be made.
@@ -197,8 +234,29 @@ impl Parser<'_> {
                     whole,
                     format!("the shape of `{name}` is not known: no register tensor stands on the right"),
                 );
-                self.report(error.help(format!("define it first: `{name} = register_tensor(f32, [BM, BN])`")))
+                let help = self.how_to_define(name, &expr);
+                self.report(error.help(help))
             }
+        }
+    }
+
+    /// The remedy for a tensor of no known shape: a definition in the shape of another register tensor of the program.
+    fn how_to_define(&self, name: &str, expr: &ElemExpr) -> String {
+        let program = &self.build.program;
+        let shape = program.tensors.iter().find_map(|row| match &row.kind {
+            TensorKind::Register { shape, .. } => {
+                Some(shape.iter().map(|extent| expr_text(program, extent)).collect::<Vec<_>>().join(", "))
+            }
+            _ => None,
+        });
+        let define =
+            format!("`{name} = register_tensor(f32, [{}])`", shape.unwrap_or_else(|| "16, 16".to_string()));
+        match expr {
+            ElemExpr::Number(value) => format!(
+                "a tensor of numbers is defined and filled: {define}, `fill({name}, {value:?})`; what is summed up along a mode is \
+                 `reduce(x, sum, 0)`, and needs no accumulator"
+            ),
+            _ => format!("define it first: {define}"),
         }
     }
 

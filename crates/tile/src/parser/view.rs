@@ -36,6 +36,9 @@ impl Parser<'_> {
             }
             Ok(Named::Symbol(_)) => Err(mistyped(buffer, buffer_span, "an integer", "a tensor parameter")),
             Ok(Named::Pipeline(_)) => Err(mistyped(buffer, buffer_span, "a pipeline", "a tensor parameter")),
+            Ok(Named::Barrier(_)) => {
+                Err(mistyped(buffer, buffer_span, "a named barrier", "a tensor parameter"))
+            }
             Ok(Named::Role) => Err(mistyped(buffer, buffer_span, "a role", "a tensor parameter")),
             Ok(Named::Function) => Err(mistyped(buffer, buffer_span, "a function", "a tensor parameter")),
             Ok(Named::Given(given)) => {
@@ -52,6 +55,7 @@ impl Parser<'_> {
                     self.report(error)?;
                 }
                 self.build.poison(name, span);
+                self.passed.push(self.span().to(self.tokens[close].span));
                 self.pos = close;
                 self.expect(")", "after the view")?;
                 return Ok(());

@@ -1,13 +1,13 @@
 //! Checks of asynchronous copies and products, and of sums over clusters.
 
-use tilewright_machine::{DType, Memory};
+use tilewright_machine::{AtomicOp, DType, Memory};
 
 use super::checker::{Checker, count, shape_text};
 use super::stage::{OpenStage, word};
 use super::statements::is_value;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, Side, TensorId, TensorRef};
+use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, ReduceOp, Side, TensorId, TensorRef};
 
 /// The most groups of products that a `wait_gemm` leaves in flight.
 const MAX_GROUPS: i64 = 7;
@@ -75,7 +75,7 @@ impl Checker<'_> {
     /// `copy(src, dst, how)`.
     pub(super) fn copy(&mut self, src: &TensorRef, dst: &TensorRef, how: CopyAttrs, span: Origin) {
         let before = self.errors.len();
-        self.transfer(src, dst, how.combine.is_some(), span);
+        self.transfer(src, dst, how.combine.is_some() || how.fetch.is_some(), span);
         if self.errors.len() > before {
             return;
         }
@@ -89,6 +89,9 @@ impl Checker<'_> {
             } else if !is_value(from.dtype, value) {
                 self.no_value(from.dtype, value, span);
             }
+        }
+        if let Some(fetch) = how.fetch {
+            return self.fetch((src, dst), fetch.op, span);
         }
         let Some(op) = how.combine else { return };
         if to.memory() == Memory::Register || from.memory() == Memory::Global {
@@ -104,6 +107,30 @@ impl Checker<'_> {
             let types: Vec<String> = op.types().iter().map(ToString::to_string).collect();
             let message =
                 format!("there is no `{}` of {}, which is what `{}` holds", op.name(), to.dtype, to.name);
+            let help = format!("there is one of {}", types.join(", "));
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+        }
+    }
+
+    /// `old = atomic_add(dst, src)`: memory is changed by what registers hold, of a type that there is an operation for.
+    fn fetch(&mut self, (src, dst): (&TensorRef, &TensorRef), op: AtomicOp, span: Origin) {
+        let word = op.word().unwrap_or_default();
+        let tensor = |id: TensorId| self.program.tensor(self.base(id));
+        let (from, to) = (tensor(src.tensor), tensor(dst.tensor));
+        if to.memory() == Memory::Register || from.memory() != Memory::Register {
+            let message = format!(
+                "`{word}` changes memory by what registers hold; `{}` is in {} memory, `{}` in {} memory",
+                to.name,
+                to.memory(),
+                from.name,
+                from.memory()
+            );
+            let help = "first a part of a view or of a shared tensor, then a register tensor: `old = atomic_add(gx[:, i], r)`";
+            return self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        }
+        if !op.types().contains(&to.dtype) {
+            let types: Vec<String> = op.types().iter().map(ToString::to_string).collect();
+            let message = format!("there is no `{word}` of {}, which is what `{}` holds", to.dtype, to.name);
             let help = format!("there is one of {}", types.join(", "));
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
         }
@@ -233,21 +260,19 @@ impl Checker<'_> {
         }
     }
 
-    /// `cluster_sum(dst)`.
-    pub(super) fn cluster_sum(&mut self, dst: TensorId, span: Origin) {
-        if let Some(operand) = self.register(dst, span, "cluster_sum")
-            && operand.dtype != DType::F32
-        {
-            let message = format!("`cluster_sum` adds f32; `{}` is {}", self.name(dst), operand.dtype);
-            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help("cast it to f32 first"));
+    /// `cluster_reduce(dst, op)`.
+    pub(super) fn cluster_reduce(&mut self, dst: TensorId, op: ReduceOp, span: Origin) {
+        if let Some(operand) = self.register(dst, span, "cluster_reduce") {
+            self.computes(dst, op, operand.dtype, span);
         }
-        if !self.clustered() {
-            let message = "`cluster_sum` in clusters of one block".to_string();
-            self.misplaced(span, message, "give the kernel clusters of several: `cluster(2)`");
-        }
+        self.outside_of_stages("cluster_reduce", span);
+    }
+
+    /// Asks that a statement at which blocks wait for each other stands in no stage.
+    pub(super) fn outside_of_stages(&mut self, statement: &str, span: Origin) {
         if let Some(stage) = self.stages.last() {
             let message =
-                format!("`cluster_sum` inside `{} {}`", word(stage.side), self.pipeline_name(stage.pipeline));
+                format!("`{statement}` inside `{} {}`", word(stage.side), self.pipeline_name(stage.pipeline));
             self.misplaced(span, message, "the blocks of a cluster wait for each other: place it outside");
         }
     }

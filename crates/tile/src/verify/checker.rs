@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::DType;
 
+use super::counters::Counter;
+use super::rows::Deciding;
 use super::stage::{OpenStage, Use};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
-use crate::program::{ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::program::{
+    BarrierId, ParamId, ParamKind, PipelineId, Program, StmtKind, SymbolKind, TensorId, TensorKind,
+};
 
 /// The most mistakes that the verifier reports.
 const MAX_ERRORS: usize = 50;
@@ -28,6 +32,17 @@ pub(super) enum Life {
     Alive,
     /// Its loop, role or stage has ended.
     Gone(&'static str),
+}
+
+/// The loop that a `break` leaves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// There is no loop around.
+    Nothing,
+    /// The loop around.
+    Loop,
+    /// None, for this block stands between, or is the loop.
+    Within(&'static str),
 }
 
 pub(super) struct Checker<'a> {
@@ -61,12 +76,26 @@ pub(super) struct Checker<'a> {
     pub(super) stage_of: Vec<Option<PipelineId>>,
     /// True for the pipelines that have been defined.
     pub(super) piped: Vec<bool>,
+    /// True for the named barriers that have been defined.
+    pub(super) barred: Vec<bool>,
+    /// The turns at hand, outermost first.
+    pub(super) turns: Vec<BarrierId>,
     /// The stages at hand, outermost first.
     pub(super) stages: Vec<OpenStage>,
     /// The tensors of each open stage that the latest branch writes.
     pub(super) branches: Vec<BTreeSet<TensorId>>,
+    /// The counters that deal out tiles, and by which the grid meets.
+    pub(super) counters: BTreeMap<ParamId, Counter>,
+    /// The parameters whose elements are flags, with the first statement of each.
+    pub(super) flags: BTreeMap<ParamId, Origin>,
     /// Every `produce` and `consume` so far.
     pub(super) uses: Vec<Use>,
+    /// For each pipeline the first tensor of a stage that its consumer writes, and the place.
+    pub(super) rewritten: BTreeMap<PipelineId, (TensorId, Origin)>,
+    /// The loop that a `break` ends; the block around it that it cannot leave, if there is one between.
+    pub(super) leaves: Leaves,
+    /// The `if any` around.
+    pub(super) deciding: Option<Deciding>,
 }
 
 impl<'a> Checker<'a> {
@@ -101,9 +130,16 @@ impl<'a> Checker<'a> {
             user: vec![None; program.tensors.len()],
             stage_of,
             piped: vec![false; program.pipelines.len()],
+            barred: vec![false; program.barriers.len()],
+            turns: Vec::new(),
             stages: Vec::new(),
             branches: Vec::new(),
+            counters: BTreeMap::new(),
+            flags: BTreeMap::new(),
             uses: Vec::new(),
+            rewritten: BTreeMap::new(),
+            leaves: Leaves::Nothing,
+            deciding: None,
         }
     }
 
@@ -146,6 +182,16 @@ impl<'a> Checker<'a> {
                         format!("uses `{}`, which no `let` has given a value", symbol.name),
                         "a name stands for its integer behind its `let`, to the end of the block around",
                     )),
+                    SymbolKind::Ticket if allowed == Allowed::Sizes => Some((
+                        Code::BadValue,
+                        format!("depends on the ticket `{}`", symbol.name),
+                        "only sizes and constants are known here",
+                    )),
+                    SymbolKind::Ticket if !self.counting[id.0 as usize] => Some((
+                        Code::UnknownName,
+                        format!("uses the ticket `{}` where no `ticket` has drawn it", symbol.name),
+                        "a ticket is known behind its `let`, to the end of the block around",
+                    )),
                     SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled
                         if allowed == Allowed::Sizes =>
                     {
@@ -164,7 +210,10 @@ impl<'a> Checker<'a> {
                             "a counter has a value only in its own loop's body",
                         ))
                     }
-                    SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => None,
+                    SymbolKind::Ticket
+                    | SymbolKind::Counter
+                    | SymbolKind::UnrolledBy(_)
+                    | SymbolKind::Unrolled => None,
                 }
             }
             Expr::Block(axis) if allowed == Allowed::Sizes => {
@@ -356,6 +405,7 @@ fn first_unknown(program: &Program, expr: &Expr, known: &impl Fn(SymbolId) -> bo
                     format!("the counter `{}`", symbol.name)
                 }
                 SymbolKind::Let => format!("`{}`", symbol.name),
+                SymbolKind::Ticket => format!("the ticket `{}`", symbol.name),
                 SymbolKind::Constant(_) | SymbolKind::Size(_) => format!("the size `{}`", symbol.name),
             })
         }

@@ -1,11 +1,12 @@
-//! Puts the values of constants, and the integers that `let` names, into every expression of a program.
+//! Puts the values of constants, and the integers that `let` names, into every expression of a program, and the counters around it into every
+//! `print`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::parser::MAX_DEPTH;
-use crate::program::{Operand, Program, Stmt, StmtKind, SymbolKind, TensorKind};
+use crate::program::{Operand, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorKind};
 
 /// The most operators, names and literals that an integer comes to once the names in it are replaced.
 const MAX_SIZE: usize = 10_000;
@@ -32,7 +33,29 @@ pub(super) fn program(program: &Program, values: &[Option<i64>]) -> Result<Progr
         }
     }
     folded.exprs_mut(&mut |e| *e = fold.expr(e));
+    let Program { body, symbols, .. } = &mut folded;
+    iterations(body, symbols, &mut Vec::new());
     Ok(folded)
+}
+
+/// Gives every `print` the counters of the loops around it, unless it has some.
+fn iterations(body: &mut [Stmt], symbols: &[Symbol], around: &mut Vec<SymbolId>) {
+    for stmt in body {
+        if let StmtKind::Print { iteration, .. } = &mut stmt.kind {
+            let counter = |id: &SymbolId| Some((symbols.get(id.0 as usize)?.name.clone(), Expr::Symbol(*id)));
+            iteration.get_or_insert_with(|| around.iter().filter_map(counter).collect());
+        }
+        let outside = around.len();
+        match &stmt.kind {
+            StmtKind::For { counter, .. } => around.push(*counter),
+            StmtKind::Tiles { row, col, .. } => around.extend([*row, *col]),
+            _ => {}
+        }
+        if let Some(body) = stmt.kind.body_mut() {
+            iterations(body, symbols, around);
+        }
+        around.truncate(outside);
+    }
 }
 
 struct Fold<'a> {
@@ -65,7 +88,12 @@ impl Fold<'_> {
                 Operand::Constant(e) | Operand::Expr(e) => self.sees(e, stmt.span),
                 Operand::Reference(_, r) => r.index.iter().flatten().for_each(|e| self.sees(e, stmt.span)),
                 Operand::Body(body) => self.block(body),
-                Operand::Tensor(..) | Operand::Counter(..) | Operand::Pipeline(..) | Operand::Scalar(_) => {}
+                Operand::Tensor(..)
+                | Operand::Counter(..)
+                | Operand::Pipeline(..)
+                | Operand::Barrier(..)
+                | Operand::Scalar(_)
+                | Operand::Param(..) => {}
             }
         }
         for (_, id) in stmt.kind.tensors() {

@@ -7,7 +7,8 @@ use crate::expr::SymbolId;
 use crate::ids::StmtId;
 use crate::names::is_identifier;
 use crate::program::{
-    Operand, ParamKind, PipelineId, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind, Use,
+    Operand, Param, ParamKind, PipelineId, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorId, TensorKind,
+    Use,
 };
 use std::collections::{HashMap, HashSet};
 use tilewright_machine::{DType, MAX_THREADS, WARP};
@@ -45,7 +46,7 @@ fn scopes<'p>(
                 }
                 Operand::Counter(Use::Define, id) => {
                     let Some(row) = program.symbols.get(id.0 as usize) else { continue };
-                    let list = if row.kind == SymbolKind::Let { &mut of_block } else { &mut of_stmt };
+                    let list = if stmt.kind.names_integer() { &mut of_block } else { &mut of_stmt };
                     declare(&row.name, row.span, None, list);
                 }
                 _ => {}
@@ -75,6 +76,7 @@ impl Checker<'_> {
         let declared = program.tensors.iter().filter(|t| !matches!(t.kind, TensorKind::Part { .. }));
         let tensors = declared.map(|t| (t.name.as_str(), t.span));
         let pipelines = program.pipelines.iter().map(|p| (p.name.as_str(), p.span));
+        let barriers = program.barriers.iter().map(|b| (b.name.as_str(), b.span));
         let roles = program.body.iter().filter_map(|stmt| match &stmt.kind {
             StmtKind::Role { name, .. } => Some((name.as_str(), stmt.span)),
             _ => None,
@@ -85,7 +87,7 @@ impl Checker<'_> {
             }
         }
         let mut again = Vec::new();
-        for (name, span) in symbols.chain(params).chain(pipelines).chain(roles) {
+        for (name, span) in symbols.chain(params).chain(pipelines).chain(barriers).chain(roles) {
             if let Err(error) = check_name(name, span) {
                 self.report(error);
             }
@@ -163,40 +165,29 @@ impl Checker<'_> {
                         }
                     }
                 }
-                ParamKind::Scalar { .. } if !matches!(param.dtype, DType::F32 | DType::I32 | DType::U32) => {
-                    self.report(
-                        Diagnostic::new(
-                            Code::TypeMismatch,
-                            param.span,
-                            format!(
-                                "the scalar `{}` is {}; scalars are f32, i32 or u32",
-                                param.name, param.dtype
-                            ),
-                        )
-                        .help(format!("write `{}: f32`", param.name)),
+                ParamKind::Scalar { .. } if !Param::SCALARS.contains(&param.dtype) => self.report(
+                    Diagnostic::new(
+                        Code::TypeMismatch,
+                        param.span,
+                        format!(
+                            "the scalar `{}` is {}; scalars are {}",
+                            param.name,
+                            param.dtype,
+                            Param::SCALARS.map(DType::name).join(", ")
+                        ),
                     )
-                }
-                ParamKind::Scalar { default } if let Some((low, high)) = param.dtype.range() => {
-                    if default.fract() != 0.0 || *default < low as f64 || *default > high as f64 {
-                        self.report(
-                            Diagnostic::new(
-                                Code::BadValue,
-                                param.span,
-                                format!("the default of `{}` is no {}", param.name, param.dtype),
-                            )
-                            .help("write an integer of 32 bits"),
-                        );
-                    }
-                }
+                    .help(format!("write `{}: f32`", param.name)),
+                ),
                 ParamKind::Scalar { default } => {
-                    if default.is_nan()
-                        || DType::F32.decode(DType::F32.encode(*default)).is_infinite() && default.is_finite()
-                    {
-                        self.report(Diagnostic::new(
-                            Code::BadValue,
-                            param.span,
-                            format!("the default of `{}` is no f32", param.name),
-                        ));
+                    if !default.fits(param.dtype) {
+                        let text = format!("the default of `{}` is no {}", param.name, param.dtype);
+                        let mistake = Diagnostic::new(Code::BadValue, param.span, text);
+                        self.report(match param.dtype.range() {
+                            Some(_) => {
+                                mistake.help(format!("write an integer of {} bits", param.dtype.bits()))
+                            }
+                            None => mistake,
+                        });
                     }
                 }
             }
@@ -297,20 +288,24 @@ impl Checker<'_> {
             Operand::Reference(_, r) => {
                 tensor(&r.tensor) && r.indexed.is_none_or(|indexed| tensor(&indexed.by))
             }
-            Operand::Counter(_, id) => self.is_counter(*id, matches!(stmt.kind, StmtKind::Let { .. })),
+            Operand::Counter(_, id) => self.is_counter(*id, &stmt.kind),
             Operand::Pipeline(_, id) => pipeline(id),
-            Operand::Scalar(id) => (id.0 as usize) < self.program.params.len(),
+            Operand::Barrier(_, id) => (id.0 as usize) < self.program.barriers.len(),
+            Operand::Scalar(id) | Operand::Param(_, id) => (id.0 as usize) < self.program.params.len(),
             Operand::Body(body) => self.block_ids(body),
             Operand::Constant(_) | Operand::Expr(_) => true,
         })
     }
 
-    /// True for the counter of a loop; of a `let`, for the name of an integer.
-    fn is_counter(&self, id: SymbolId, named: bool) -> bool {
+    /// True for the counter of a loop; of a `let`, for the name of an integer; of a ticket, for its name.
+    fn is_counter(&self, id: SymbolId, of: &StmtKind) -> bool {
         let symbol = self.program.symbols.get(id.0 as usize);
         symbol.is_some_and(|s| match s.kind {
-            SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => !named,
-            SymbolKind::Let => named,
+            SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => !of.names_integer(),
+            SymbolKind::Let => matches!(of, StmtKind::Let { .. }),
+            SymbolKind::Ticket => matches!(of, StmtKind::Ticket { .. }),
+            // In a core program whatever counts is one.
+            SymbolKind::Counter => !matches!(of, StmtKind::Let { .. }),
             SymbolKind::Constant(_) | SymbolKind::Size(_) => false,
         })
     }

@@ -202,12 +202,15 @@ impl Walk<'_> {
         match &stmt.kind {
             StmtKind::WaitDependencies => Waited::Yes,
             StmtKind::For { condition: Some(_), body, .. } => self.rounds(stmt, body, None, waited),
+            kind if kind.may_break() => self.rounds(stmt, kind.body(), None, waited),
             StmtKind::For { lo, hi, body, .. } => {
                 let some = lo.as_int().zip(hi.as_int()).map(|(lo, hi)| lo < hi);
                 self.rounds(stmt, body, some, waited)
             }
             StmtKind::Tiles { body, .. } => self.rounds(stmt, body, None, waited),
-            StmtKind::Drain { body, .. } | StmtKind::If { body, .. } => self.block(body, waited),
+            StmtKind::Drain { body, .. } | StmtKind::InTurn { body, .. } | StmtKind::If { body, .. } => {
+                self.block(body, waited)
+            }
             StmtKind::Stage { pipeline, side: Side::Produce, body, .. } => {
                 // A stage is given back by a role that may have waited.
                 let free = self.produced && self.others_wait && waited == Waited::No;
@@ -254,6 +257,11 @@ impl Walk<'_> {
     /// Reports what a statement does to parameters before the wait, but for what is in its body.
     fn accesses(&mut self, stmt: &Stmt) {
         let mut found: Vec<(ParamId, Access)> = Vec::new();
+        for operand in stmt.kind.operands() {
+            if let Operand::Param(used, param) = operand {
+                found.push((*param, if used.writes() { Access::Write } else { Access::Element }));
+            }
+        }
         let mut element = |e: &Expr| e.elements(&mut |param| found.push((param, Access::Element)));
         for operand in stmt.kind.operands() {
             match operand {

@@ -2,7 +2,10 @@
 //! have their values.
 
 mod asynchronous;
+mod barriers;
 mod checker;
+mod combine;
+mod counters;
 mod deadlock;
 mod definitions;
 mod fold;
@@ -10,8 +13,10 @@ mod header;
 mod launches;
 mod operands;
 mod pipelines;
+mod print;
 mod products;
 mod roles;
+mod rows;
 mod shapes;
 mod stage;
 mod statements;
@@ -25,7 +30,7 @@ pub(crate) use definitions::{SHARED_LAYOUT, shared_layout_problem};
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
-use crate::names::nearest;
+use crate::nearest::nearest;
 use crate::program::{Param, ParamId, Program};
 use crate::verified::{Constants, Verified};
 
@@ -88,12 +93,13 @@ use crate::verified::{Constants, Verified};
 /// 23. **Roles.** They stand at the outermost level, and beside them only definitions and pipelines. A role has a positive constant
 ///     number of warpgroups, together as many threads as the block. Registers are given for all roles or for none: constants,
 ///     multiples of 8 from 24 to 240, for all threads together at most 65536.
-/// 24. **What a role uses.** Register tensors that it defines, and shared tensors that no other role uses, but for stages.
+/// 24. **What a role uses.** Register tensors that it defines, and shared tensors that no other role uses, but for stages and for roles that
+///     come to one named barrier.
 /// 25. **Pipelines.** They are defined at the outermost level, once, of 1 to 64 stages (a constant); a tensor is that of one
 ///     pipeline, once. Something fills its stages and something reads them: with roles, one role fills, and
 ///     one or several others read every stage.
 /// 26. **Stages.** The tensors of a pipeline are used only in its `produce`, which only writes them, and all of them, and in its
-///     `consume`, which only reads them. One stage of a pipeline is at hand at a time. There is no `syncthreads` in a `produce`.
+///     `consume`, which reads them, and may overwrite them by `copy` where one role alone reads the pipeline. One stage of a pipeline is at hand at a time. There is no `syncthreads` or `arrive` in a `produce`.
 /// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a group are at least 1, the order of a Hilbert
 ///     curve is from 1 to 8: constants. A `drain` stands right behind a loop with `after`, and has its counters.
 /// 28. **Asynchronous products.** The block or role has whole warpgroups. `c` is a register tensor M×N, `a` a shared or register
@@ -110,6 +116,16 @@ use crate::verified::{Constants, Verified};
 ///     those behind it begin waits in every block, whatever its sizes. As far as the order of the statements shows it, no role accesses a
 ///     parameter that is not `constant` before it waits or gets a stage from a role that did.
 ///
+/// 35. **Barriers.** `syncthreads(warpgroup)` stands where threads are whole warpgroups. Named barriers are defined beside roles, once; several roles come to
+///     each, and one of them waits. With those of roles and of their warpgroups the block has at most 16 barriers.
+/// 36. **Turns.** They are defined beside roles, once; several roles take them, each outside of stages that it fills, and not one within another of the same.
+/// 34. **`if any`.** The condition is a register tensor of truth values that has the mode. No other stands in its body, which holds
+///     definitions of register tensors, elementwise statements, casts, `fill`, copies between registers, reductions and scans along the
+///     condition's mode, `wait_gemm`, and branches and loops over integers with these. What it writes has rows: the condition's modes, of
+///     equal extents but along `axis` (or 1 in the condition), or all but that.
+/// 35. **Flags.** They are elements of a tensor parameter of type `i32`, with one index a mode, which nothing but `signal`, `wait` and `ticket`
+///     touches. A number of tickets that is a constant is at least 1. A `syncgrid` of a role has a counter of its own.
+/// 36. **Print.** Items are integers, register tensors or parts of them, and shared tensors that may be indexed by integers, as they lie.
 /// 33. **Deadlocks.** As far as the text shows it, whatever the sizes, no role waits for ever for a stage to be filled or released, and each
 ///     reads as many stages as are filled. Pipelines may lead in a circle.
 ///
@@ -140,6 +156,8 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
         check.roles(threads);
         check.body(threads);
         check.uses();
+        check.meetings(threads);
+        check.counters_are_apart();
         check.elements_stay();
         if check.errors.is_empty() {
             let mut errors = products::check(&folded);
@@ -148,10 +166,12 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
             errors.into_iter().for_each(|error| check.report(error));
         }
     }
-    let Checker { errors, inputs, outputs, elements, .. } = check;
+    let Checker { errors, inputs, outputs, elements, counters, flags, .. } = check;
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
+    let mut counters: Vec<ParamId> = counters.into_keys().chain(flags.into_keys()).collect();
+    counters.sort_unstable();
     let strides = folded.params.iter().map(Param::strides).collect();
     let listed = |used: &[bool]| {
         used.iter().enumerate().filter(|(_, u)| **u).map(|(i, _)| ParamId(i as u32)).collect::<Vec<_>>()
@@ -164,6 +184,7 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
         outputs: listed(&outputs),
         inputs: listed(&inputs),
         elements: elements.into_keys().collect(),
+        counters,
         program: folded,
     })
 }

@@ -5,12 +5,59 @@ use std::collections::BTreeSet;
 use super::checker::Checker;
 use super::stage::{OpenStage, Use, word};
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::{PipelineId, Side, Stmt, TensorKind};
+use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind};
 
 /// The most stages of a pipeline.
 const MAX_STAGES: i64 = 64;
 
 impl Checker<'_> {
+    /// A statement in a `consume` writes a tensor of the stage at hand.
+    fn held_stage_is_written(
+        &mut self,
+        id: TensorId,
+        pipeline: PipelineId,
+        asynchronous: bool,
+        span: Origin,
+    ) {
+        let (name, row) = (self.name(id), self.pipeline_name(pipeline));
+        if asynchronous {
+            let message = format!("`{name}` is filled by an asynchronous copy in `consume {row}`");
+            self.misplaced(
+                span,
+                message,
+                "a stage is filled in `produce`; the role that holds it writes to it with `copy` from registers",
+            );
+            return;
+        }
+        self.rewritten.entry(pipeline).or_insert((id, span));
+    }
+
+    /// A stage that its consumer writes is read by nobody else.
+    fn rewritten_stages(&mut self) {
+        let program = self.program;
+        for (pipeline, (id, span)) in std::mem::take(&mut self.rewritten) {
+            let consumes = |at: &&Use| at.pipeline == pipeline && at.side == Side::Consume;
+            let roles: BTreeSet<Option<usize>> =
+                self.uses.iter().filter(consumes).map(|at| at.role).collect();
+            if roles.len() < 2 {
+                continue;
+            }
+            let names: Vec<String> =
+                roles.iter().flatten().map(|role| format!("`{}`", self.role_names[*role])).collect();
+            let message = format!(
+                "`{}` is written in `consume {}`, and the roles {} all read the stage",
+                self.name(id),
+                program.pipeline(pipeline).name,
+                names.join(" and ")
+            );
+            self.misplaced(
+                span,
+                message,
+                "a role writes to a stage that it alone reads; else write to a shared tensor of its own",
+            );
+        }
+    }
+
     /// `p = pipeline(stages, tensors…)`.
     pub(super) fn pipeline(&mut self, id: PipelineId, span: Origin) {
         let program = self.program;
@@ -89,6 +136,7 @@ impl Checker<'_> {
 
     /// Each pipeline leads from one role to one or several others.
     pub(super) fn uses(&mut self) {
+        self.rewritten_stages();
         let program = self.program;
         let roles = !self.role_names.is_empty();
         let name = |role: Option<usize>| role.map_or("", |role| self.role_names[role]);
@@ -133,29 +181,23 @@ impl Checker<'_> {
         }
     }
 
-    /// In a `produce` a stage is only written, in a `consume` only read.
+    /// In a `produce` a stage is only written. In a `consume` the one role that reads the pipeline may write a stage too, by `copy`.
     pub(super) fn accesses(&mut self, stmt: &Stmt) {
         for (ids, side) in [(stmt.kind.reads(), Side::Produce), (stmt.kind.writes(), Side::Consume)] {
             for id in ids {
                 let stage = self.stage_of[self.base(id).0 as usize];
                 let open = self.stages.iter_mut().rev().find(|open| Some(open.pipeline) == stage);
                 let Some(open) = open else { continue };
-                if open.side == side {
+                if side == Side::Consume && open.side == side {
+                    let (pipeline, asynchronous) =
+                        (open.pipeline, matches!(stmt.kind, StmtKind::CopyAsync { .. }));
+                    self.held_stage_is_written(id, pipeline, asynchronous, stmt.span);
+                } else if open.side == side {
                     let pipeline = open.pipeline;
                     let (name, pipeline) = (self.name(id), self.pipeline_name(pipeline));
-                    let (verb, other) = match side {
-                        Side::Produce => ("read", "written"),
-                        Side::Consume => ("written", "read"),
-                    };
-                    let message = format!(
-                        "`{name}` is {verb} in `{} {pipeline}`, where it is only {other}",
-                        word(side)
-                    );
-                    let help = match side {
-                        Side::Produce => "read it in the role that consumes the stage",
-                        Side::Consume => "a stage is filled in `produce`, by another role",
-                    };
-                    self.misplaced(stmt.span, message, help);
+                    let message =
+                        format!("`{name}` is read in `produce {pipeline}`, where it is only written");
+                    self.misplaced(stmt.span, message, "read it in the role that consumes the stage");
                 } else if side == Side::Consume {
                     open.written.insert(id);
                 }

@@ -140,10 +140,14 @@ impl Walk<'_> {
                 self.rounds(body, rounds, unrolled, state);
             }
             StmtKind::Tiles { body, .. } => self.rounds(body, None, false, state),
+            // Warps that do not enter do not wait.
+            StmtKind::IfAny { body, .. } => self.block(body, &mut state.clone()),
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(*pipeline, body, state, stmt.span);
             }
-            StmtKind::Stage { body, .. } | StmtKind::Drain { body, .. } => self.block(body, state),
+            StmtKind::Stage { body, .. } | StmtKind::InTurn { body, .. } | StmtKind::Drain { body, .. } => {
+                self.block(body, state);
+            }
             // A role is walked on its own.
             _ => {}
         }
@@ -217,7 +221,12 @@ impl Walk<'_> {
         for product in state.groups.iter().flatten().chain(&state.open) {
             let c = product.c;
             let touched = |c: &TensorId| accumulates != Some(*c) && (reads.contains(c) || writes.contains(c));
-            let overwritten = product.reads.iter().find(|id| writes.contains(id) && !indexed);
+            // A tensor of a pipeline is another one in each stage.
+            let earlier = |id: &TensorId| {
+                let of = |stage: &(PipelineId, usize)| self.program.pipeline(stage.0).tensors.contains(id);
+                product.stages.iter().find(|stage| of(stage)).is_some_and(|(_, ago)| *ago > 0)
+            };
+            let overwritten = product.reads.iter().find(|id| writes.contains(id) && !indexed && !earlier(id));
             let Some(id) = c.filter(touched).or(overwritten.copied()) else { continue };
             let message = format!(
                 "`{}` belongs to the products in flight until `wait_gemm`",

@@ -5,7 +5,7 @@ use tilewright_machine::{Arch, SyncOp};
 use super::checker::{Checker, count};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind};
+use crate::program::{PipelineId, Stmt, StmtKind, TensorId, TensorKind};
 
 /// The most blocks of a cluster.
 const MAX_CLUSTER: i64 = 16;
@@ -178,23 +178,23 @@ impl Checker<'_> {
                     format!("the pipeline `{}` is defined inside another statement", self.pipeline_name(*id));
                 self.misplaced(span, message, "define it at the kernel's outermost level, before the roles");
             }
-            StmtKind::Role { .. } | StmtKind::Define(_) | StmtKind::Pipeline(_) | StmtKind::Let { .. } => {}
+            StmtKind::Barrier(id) if self.depth > 1 => {
+                let name = &self.program.barrier(*id).name;
+                let message = format!("the named barrier `{name}` is defined inside another statement");
+                self.misplaced(span, message, "define it at the kernel's outermost level, before the roles");
+            }
+            StmtKind::Role { .. }
+            | StmtKind::Define(_)
+            | StmtKind::Pipeline(_)
+            | StmtKind::Barrier(_)
+            | StmtKind::Let { .. } => {}
             _ if self.depth == 1 && !self.role_names.is_empty() => {
                 let message = "beside roles stand only definitions, and this statement is none".to_string();
                 self.misplaced(span, message, "move it into the role whose warpgroups do it");
             }
             _ => {}
         }
-        if let Some(stage) = self.stages.iter().find(|stage| stage.side == Side::Produce)
-            && matches!(stmt.kind, StmtKind::Sync)
-        {
-            let message = format!("`syncthreads` inside `produce {}`", self.pipeline_name(stage.pipeline));
-            self.misplaced(
-                span,
-                message,
-                "what fills a stage does not wait: place the barrier before or after",
-            );
-        }
+        self.comes_while_filling(stmt);
         self.accesses(stmt);
     }
 
@@ -230,6 +230,9 @@ impl Checker<'_> {
             }
             TensorKind::Shared { .. } => {
                 let first = *self.user[at].get_or_insert(role);
+                if first != role && self.meet([first, role]) {
+                    return true;
+                }
                 if first != role {
                     let names = [first, role].map(|role| self.role_names[role]);
                     let message = format!(
@@ -239,7 +242,7 @@ impl Checker<'_> {
                     self.report(
                         Diagnostic::new(Code::Misplaced, span, message)
                             .related(tensor.span, "defined here")
-                            .help("roles wait for each other only at stages: make it a pipeline's"),
+                            .help("roles wait for each other at stages, or at a named barrier: make it a pipeline's, or let both come to one"),
                     );
                 }
                 first == role

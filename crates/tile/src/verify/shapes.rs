@@ -274,7 +274,7 @@ impl Checker<'_> {
     }
 
     /// True if a tensor of this shape has the mode.
-    fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Origin) -> bool {
+    pub(super) fn axis(&mut self, statement: &str, name: &str, axis: u32, rank: usize, span: Origin) -> bool {
         let has = (axis as usize) < rank;
         if !has {
             self.report(
@@ -400,9 +400,9 @@ impl Checker<'_> {
     }
 
     /// True if an operation can be done on elements of this type.
-    fn computes(&mut self, src: TensorId, op: ReduceOp, dtype: DType, span: Origin) -> bool {
-        let bytes = !dtype.is_float() && dtype.bits() <= 8;
-        let fails = op.computes() && bytes;
+    pub(super) fn computes(&mut self, src: TensorId, op: ReduceOp, dtype: DType, span: Origin) -> bool {
+        let narrow = !dtype.is_float() && dtype.bits() < 32;
+        let fails = op.computes() && narrow;
         if fails {
             let message =
                 format!("there is no {} of {dtype}, which is what `{}` holds", op.name(), self.name(src));
@@ -566,7 +566,7 @@ impl Checker<'_> {
 
     /// Defines the result if it is new, and checks that it has the statement's shape and its operands' type. Without a
     /// shape the statement is wrong, and what follows from that is not reported.
-    fn result(
+    pub(super) fn result(
         &mut self,
         dst: TensorId,
         operands: &[TensorId],
@@ -627,7 +627,7 @@ impl Checker<'_> {
 }
 
 /// A shape without a mode: of one mode, `[1]` is left.
-fn without(mut shape: Vec<i64>, axis: u32) -> Vec<i64> {
+pub(super) fn without(mut shape: Vec<i64>, axis: u32) -> Vec<i64> {
     shape.remove(axis as usize);
     if shape.is_empty() {
         shape.push(1);

@@ -4,15 +4,17 @@ use std::collections::BTreeSet;
 
 use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
 
-use super::checker::{Allowed, Checker, Life, count, shape_text};
+use super::checker::{Allowed, Checker, Leaves, Life, count, shape_text};
 use super::operands::{ONE_SHAPE, Site};
 use crate::arith::{TypeClash, TypeClashReason, ValueType, rounded};
+use crate::asm::instructions;
+use crate::breaks;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::printer::{Names, elementwise_text};
 use crate::program::{
-    AsyncCopyAttrs, ElemExpr, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
-    ViewLeaf,
+    Asserted, AsyncCopyAttrs, ElemExpr, Fetch, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
+    TensorRef, ViewLeaf,
 };
 
 /// An elementwise statement in messages.
@@ -39,10 +41,33 @@ impl Checker<'_> {
                 self.otherwise(condition, i.checked_sub(1).map(|i| &body[i].kind), stmt.span);
             }
             self.statement(stmt, threads, &mut defined);
+            let behind = body[i + 1..].iter().find(|next| !next.kind.is_otherwise());
+            let (always, may) = match &stmt.kind {
+                StmtKind::Break { condition } => (condition.as_int() == Some(1), true),
+                _ => (false, breaks::in_branch(stmt)),
+            };
+            if let Some(next) = behind.filter(|_| always || may && kind == "branch") {
+                let message = match always {
+                    true => "nothing is done behind `break`",
+                    false => "in a branch nothing stands behind a `break`",
+                };
+                let error = Diagnostic::new(Code::Misplaced, next.span, message)
+                    .related(stmt.span, "the loop may end here");
+                self.report(
+                    error.help(
+                        "write it behind the branch, with a condition of its own: `if a and not b { … }`",
+                    ),
+                );
+            }
         }
         self.depth -= 1;
         for id in defined {
             self.life[id] = Life::Gone(kind);
+        }
+        for stmt in body {
+            if let StmtKind::Ticket { symbol, .. } = &stmt.kind {
+                self.counting[symbol.0 as usize] = false;
+            }
         }
     }
 
@@ -56,6 +81,7 @@ impl Checker<'_> {
             return;
         }
         self.place(stmt);
+        self.of_rows(stmt);
         match &stmt.kind {
             StmtKind::Define(id) => {
                 if self.life[id.0 as usize] != Life::Undefined {
@@ -71,7 +97,19 @@ impl Checker<'_> {
             StmtKind::Let { value, .. } => {
                 self.expr(value, Allowed::All, span, "the integer");
             }
-            StmtKind::Copy { src, dst, how } => self.copy(src, dst, *how, span),
+            StmtKind::Copy { src, dst, how } => {
+                self.copy(src, dst, *how, span);
+                if let Some(Fetch { op, old, compare }) = how.fetch {
+                    let operands: Vec<TensorId> = [Some(src.tensor), compare].into_iter().flatten().collect();
+                    let word = op.word().unwrap_or("atomic");
+                    if self.assignment(old, &operands, span, threads, defined, word) {
+                        let rule = format!("`{word}` keeps the element type");
+                        for other in [Some(old), compare].into_iter().flatten() {
+                            self.same_type(other, src.tensor, span, &rule, "cast it on a line of its own");
+                        }
+                    }
+                }
+            }
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
             StmtKind::GemmAsync { c, a, b, warpgroups } => {
                 self.gemm_async(*c, (a, b), warpgroups.as_ref(), threads, span);
@@ -79,9 +117,34 @@ impl Checker<'_> {
             StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}
             StmtKind::CommitGemm => self.whole_warpgroups("commit_gemm", threads, span),
             StmtKind::WaitGemm(groups) => self.wait_gemm(groups, threads, span),
-            StmtKind::ClusterSum { dst } => self.cluster_sum(*dst, span),
+            StmtKind::ClusterReduce { dst, op } => self.cluster_reduce(*dst, *op, span),
+            StmtKind::ClusterCombine { dsts, by } => {
+                self.cluster_combine(dsts, by, Site { statement: "cluster_reduce", span, threads, defined });
+            }
             StmtKind::Pipeline(id) => self.pipeline(*id, span),
-            StmtKind::Commit | StmtKind::Sync => {}
+            StmtKind::Commit => {}
+            StmtKind::Sync(scope) => self.sync(*scope, threads, span),
+            StmtKind::Arrive(id) => self.arrive(*id, span),
+            StmtKind::Barrier(id) => self.named_barrier(*id, span),
+            StmtKind::Break { condition } => self.leave(condition, span),
+            StmtKind::Assert { condition, .. } => self.asserted(condition, span),
+            StmtKind::Print { items, iteration, .. } => self.print(items, iteration.as_ref(), span),
+            StmtKind::SyncGrid { counter } => self.sync_grid(*counter, span),
+            StmtKind::Signal { flag, value, .. } => {
+                self.flag(flag, span);
+                self.expr(value, Allowed::All, span, "the value of the flag");
+            }
+            StmtKind::Await { flag, least } => {
+                self.flag(flag, span);
+                self.expr(least, Allowed::All, span, "the least value of the flag");
+            }
+            StmtKind::Ticket { symbol, flag, count } => {
+                self.flag(flag, span);
+                if self.expr(count, Allowed::All, span, "the number of tickets") {
+                    self.at_least_one(count, span, "the number of tickets");
+                }
+                self.counting[symbol.0 as usize] = true;
+            }
             StmtKind::Wait(groups) => self.wait(groups, span),
             StmtKind::Gemm { c, a, b, warps } => {
                 self.gemm(*c, *a, *b, span);
@@ -115,6 +178,10 @@ impl Checker<'_> {
             StmtKind::Scan { dst, operands, axis, .. } => {
                 self.scan(*dst, *operands, *axis, Site { statement: "scan", span, threads, defined });
             }
+            StmtKind::Combine { dsts, srcs, by, axis, form } => {
+                let site = Site { statement: form.name(), span, threads, defined };
+                self.combine((dsts, srcs), by, (*axis, *form), site);
+            }
             StmtKind::Arg { value, index, src, op, axis } => {
                 let site = Site { statement: op.name(), span, threads, defined };
                 self.arg([*value, *index], *src, *axis, site);
@@ -128,15 +195,77 @@ impl Checker<'_> {
             }
             StmtKind::Role { .. }
             | StmtKind::Stage { .. }
+            | StmtKind::InTurn { .. }
             | StmtKind::Tiles { .. }
             | StmtKind::Drain { .. }
             | StmtKind::If { .. }
+            | StmtKind::IfAny { .. }
             | StmtKind::For { .. } => self.with_body(stmt, threads),
+        }
+    }
+
+    /// `assert(condition, text)`.
+    fn asserted(&mut self, condition: &Asserted, span: Origin) {
+        match condition {
+            Asserted::Integer(condition) => {
+                self.expr(condition, Allowed::All, span, "the condition");
+            }
+            Asserted::All(tensor) => {
+                let Some(operand) = self.register(*tensor, span, "assert") else { return };
+                if operand.dtype != DType::Bool {
+                    let name = self.name(*tensor);
+                    let message =
+                        format!("`all` asks for truth values, and `{name}` is of type {}", operand.dtype);
+                    self.report(
+                        Diagnostic::new(Code::TypeMismatch, span, message)
+                            .help("compare: `assert(all(t > 0.0), \"…\")`"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// `break if condition`.
+    fn leave(&mut self, condition: &Expr, span: Origin) {
+        self.expr(condition, Allowed::All, span, "the condition");
+        let message = match self.leaves {
+            Leaves::Loop => return,
+            Leaves::Nothing => "`break` outside of a loop".to_string(),
+            Leaves::Within(block) => format!("`break` within {block}, which it cannot leave"),
+        };
+        self.misplaced(
+            span,
+            message,
+            "it ends a `for` that is not unrolled, with nothing but branches over integers between",
+        );
+    }
+
+    /// The block that a `break` in a statement's body leaves.
+    fn left_by_break(&self, kind: &StmtKind) -> Leaves {
+        match kind {
+            StmtKind::For { counter, .. } if self.program.symbol(*counter).kind == SymbolKind::Counter => {
+                Leaves::Loop
+            }
+            StmtKind::For { .. } => Leaves::Within("an unrolled loop"),
+            StmtKind::If { .. } => self.leaves,
+            StmtKind::IfAny { .. } => Leaves::Within("`if any`"),
+            StmtKind::Stage { .. } => Leaves::Within("a stage"),
+            StmtKind::InTurn { .. } => Leaves::Within("`in_turn`"),
+            StmtKind::Tiles { .. } => Leaves::Within("a loop over tiles"),
+            StmtKind::Drain { .. } => Leaves::Within("`drain`"),
+            _ => Leaves::Nothing,
         }
     }
 
     /// A statement with others inside.
     fn with_body(&mut self, stmt: &Stmt, threads: Option<u32>) {
+        let leaves = self.left_by_break(&stmt.kind);
+        let outer = std::mem::replace(&mut self.leaves, leaves);
+        self.holding(stmt, threads);
+        self.leaves = outer;
+    }
+
+    fn holding(&mut self, stmt: &Stmt, threads: Option<u32>) {
         let span = stmt.span;
         match &stmt.kind {
             StmtKind::Role { name, warpgroups, body, .. } => {
@@ -151,8 +280,12 @@ impl Checker<'_> {
             StmtKind::Stage { pipeline, side, body } => {
                 self.stage((*pipeline, *side), body, threads, span);
             }
-            StmtKind::Tiles { row, col, previous, rows, cols, order, body } => {
+            StmtKind::InTurn { turns, body } => self.in_turn(*turns, body, threads, span),
+            StmtKind::Tiles { row, col, previous, rows, cols, order, dynamic, body } => {
                 self.tiles(rows, cols, order, span);
+                if let Some(counter) = dynamic {
+                    self.dynamic(*counter, (rows, cols), order, span);
+                }
                 let counters = [*row, *col].into_iter().chain(previous.iter().flatten().copied());
                 self.counting(counters, |check| check.block(body, threads, "loop"));
             }
@@ -175,6 +308,9 @@ impl Checker<'_> {
                     }
                 }
                 self.branches = sides;
+            }
+            StmtKind::IfAny { condition, axis, body } => {
+                self.if_any((*condition, *axis), body, threads, span);
             }
             StmtKind::For { counter, lo, hi, condition, body } => {
                 if let SymbolKind::UnrolledBy(factor) = &self.program.symbol(*counter).kind {
@@ -399,6 +535,7 @@ impl Checker<'_> {
             && match left.dtype {
                 DType::F16 => matches!(acc.dtype, DType::F16 | DType::F32),
                 DType::BF16 => acc.dtype == DType::F32,
+                DType::F64 => acc.dtype == DType::F64,
                 _ => false,
             };
         if !legal {
@@ -410,9 +547,9 @@ impl Checker<'_> {
                 )
                 .help(
                     if left.dtype == right.dtype && matches!(left.dtype, DType::F16 | DType::BF16) {
-                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32"
+                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; f64 and f64 into f64"
                     } else {
-                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; cast the factors to f16 first"
+                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; f64 and f64 into f64; cast the factors first"
                     },
                 ),
             );
@@ -550,7 +687,7 @@ impl Checker<'_> {
     }
 
     /// Reports types that clash in an elementwise expression.
-    fn type_clash(&mut self, clash: &TypeClash, span: Origin) {
+    pub(super) fn type_clash(&mut self, clash: &TypeClash, span: Origin) {
         let text = elementwise_text(self.program, &clash.expr);
         let (message, help) = match &clash.reason {
             TypeClashReason::Operands(x, y) => {
@@ -599,7 +736,7 @@ impl Checker<'_> {
         }
     }
 
-    fn elem_leaf(&mut self, expr: &ElemExpr, span: Origin) {
+    pub(super) fn elem_leaf(&mut self, expr: &ElemExpr, span: Origin) {
         match expr {
             ElemExpr::Tensor(_) => {}
             ElemExpr::Number(value) => {
@@ -636,11 +773,23 @@ impl Checker<'_> {
             ElemExpr::Int(e) => {
                 self.expr(e, Allowed::All, span, "an integer of the expression");
             }
+            ElemExpr::Asm(asm) => {
+                if let Err(wrong) = instructions(&asm.text, asm.operands.len()) {
+                    self.report(Diagnostic::new(Code::BadValue, span, wrong.to_string()).help(wrong.help()));
+                }
+                if !(0.0..=1.0).contains(&asm.within) {
+                    let message = format!("`within = {}` is no part of a size", asm.within);
+                    let help = "from 0 to 1: 0.001 lets the result be off by a thousandth of what it means";
+                    self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+                }
+            }
             ElemExpr::Index(_)
+            | ElemExpr::Operand(_)
             | ElemExpr::Unary(..)
             | ElemExpr::Binary(..)
             | ElemExpr::Where(_)
-            | ElemExpr::Bitcast(..) => {}
+            | ElemExpr::Bitcast(..)
+            | ElemExpr::Packed(..) => {}
         }
     }
 }

@@ -32,11 +32,18 @@ impl Checker<'_> {
     pub(super) fn tiles(&mut self, rows: &Expr, cols: &Expr, order: &TileOrder, span: Origin) {
         self.expr(rows, Allowed::All, span, "the number of rows of tiles");
         self.expr(cols, Allowed::All, span, "the number of columns of tiles");
-        let (number, what, most) = match order {
-            TileOrder::Grouped { rows, .. } => (rows, "the number of rows of a group", i64::from(i32::MAX)),
-            TileOrder::Hilbert { order } => (order, "the order of a Hilbert curve", MAX_HILBERT),
+        let number = match order {
+            TileOrder::Grouped { rows, .. } => {
+                Some((rows, "the number of rows of a group", i64::from(i32::MAX)))
+            }
+            TileOrder::Hilbert { order } => Some((order, "the order of a Hilbert curve", MAX_HILBERT)),
+            TileOrder::Listed { table } => {
+                self.listed(*table, span);
+                None
+            }
         };
-        if let Some(value) = self.literal(number, span, what)
+        if let Some((number, what, most)) = number
+            && let Some(value) = self.literal(number, span, what)
             && !(1..=most).contains(&value)
         {
             let message = format!("{what} is {value}; it must be from 1 to {most}");

@@ -48,7 +48,8 @@ fn outcome(
     let bits = |values: &[f64]| values.iter().map(|x| x.to_bits()).collect();
     let values = args.iter().map(|arg| match arg {
         Argument::Tensor(values) => bits(values),
-        Argument::Scalar(x) => bits(&[*x]),
+        Argument::Integers(values) => values.iter().map(|x| *x as u64).collect(),
+        Argument::Scalar(x) => bits(&[x.nearest()]),
     });
     let bounds = bounds.iter().flatten().map(|list| list.iter().map(|x| u64::from(x.to_bits())).collect());
     Ok(values.chain(bounds).collect())

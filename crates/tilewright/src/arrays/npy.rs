@@ -41,7 +41,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Array, String> {
     let shape = shape(value(header, "shape")?).ok_or("its `shape` is no tuple of numbers")?;
     let swapped: Vec<u8>;
     let data = if order == ">" {
-        swapped = data.chunks(element.bytes).flat_map(|chunk| chunk.iter().rev().copied()).collect();
+        swapped = data.chunks(element.bytes()).flat_map(|chunk| chunk.iter().rev().copied()).collect();
         &swapped
     } else {
         data
@@ -57,15 +57,15 @@ pub(super) fn read(bytes: &[u8]) -> Result<Array, String> {
         Some(stride)
     });
     let strides: Vec<usize> = strides.collect();
-    let value_of = |mut index: usize| {
+    let place_of = |mut index: usize| {
         let mut offset = 0;
         for (n, stride) in array.shape.iter().zip(&strides).rev() {
             offset += index % n * stride;
             index /= n;
         }
-        array.values[offset]
+        offset
     };
-    let values = (0..array.values.len()).map(value_of).collect();
+    let values = array.values.picked((0..array.values.len()).map(place_of));
     Ok(Array { values, ..array })
 }
 
@@ -73,7 +73,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Array, String> {
 pub(super) fn write(array: &Written<'_>) -> Vec<u8> {
     let element = element_of(array.dtype, true);
     let code = element.npy.unwrap_or_default();
-    let order = if element.bytes == 1 { '|' } else { '<' };
+    let order = if element.bytes() == 1 { '|' } else { '<' };
     let extents: Vec<String> = array.shape.iter().map(|n| format!("{n},")).collect();
     let mut header =
         format!("{{'descr': '{order}{code}', 'fortran_order': False, 'shape': ({}), }}", extents.join(" "));
@@ -103,9 +103,9 @@ mod tests {
             &[0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 255, 255],
         );
         let array = read(&fortran).unwrap();
-        assert_eq!((array.shape, array.values), (vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, -1.0]));
+        assert_eq!((array.shape, array.values.floats()), (vec![2, 3], vec![1.0, 3.0, 5.0, 2.0, 4.0, -1.0]));
         let scalar = read(&file("{'descr': '|u1', 'fortran_order': False, 'shape': (), }", &[7])).unwrap();
-        assert_eq!((scalar.shape, scalar.values), (vec![], vec![7.0]));
+        assert_eq!((scalar.shape, scalar.values.floats()), (vec![], vec![7.0]));
     }
 
     #[test]

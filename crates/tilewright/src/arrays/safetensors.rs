@@ -83,7 +83,9 @@ mod tests {
         let said = |header: &str, data: &[u8]| {
             let bytes = file(header, data);
             let tensors = Tensors::of(&bytes)?;
-            tensors.read("x").map(|array| array.map_or("none".to_string(), |a| format!("{:?}", a.values)))
+            tensors
+                .read("x")
+                .map(|array| array.map_or("none".to_string(), |a| format!("{:?}", a.values.floats())))
         };
         let row = |dtype: &str, shape: &str, to: u32| {
             format!("{{\"x\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[0,{to}]}}}}")

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SyncOp, TensorOp};
-use tilewright_simt::{Function, Inst, Op, Operand, Reg};
+use tilewright_simt::{Function, Inst, Op, Operand, Reg, Value};
 
 use super::flow::{Constants, Facts, InFlight, Target, Unfenced, engine, read_behind};
 use super::{Edit, Kind, Mutant, block_of};
@@ -197,7 +197,11 @@ fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Opti
     }
     let fence = |op: &Op| matches!(op, Op::Sync(SyncOp::FenceProxyAsync(_)));
     let barrier = |op: &Op| {
-        matches!(op, Op::Sync(SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier))
+        matches!(
+            op,
+            Op::BarrierSync { .. }
+                | Op::Sync(SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier)
+        )
     };
     if (fence(op) && barrier(other)) || (barrier(op) && fence(other)) {
         return Some(Reason::OtherSide);
@@ -223,6 +227,11 @@ fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Opti
 
 /// Reason why a synchronisation may be missing, or order less.
 fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
+    if let Op::BarrierSync { .. } = op {
+        let body = block_of(function, &mutant.block)?;
+        return beside(body, mutant.index, |other| (*other == *op).then_some(Reason::OtherBarrier))
+            .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore));
+    }
     let Op::Sync(sync) = op else {
         return if mutant.kind == Kind::Delete { first_use(function, mutant, op) } else { None };
     };
@@ -340,13 +349,24 @@ fn covers(wait: SyncOp, other: SyncOp) -> bool {
 /// The wait that follows a place on every way and covers `wait`, with only arithmetic between, or a barrier behind which the
 /// function ends; what surrounds the block goes on, unless it is a loop.
 fn follows(function: &Function, block: &[(usize, bool)], index: usize, wait: SyncOp) -> Option<String> {
+    let holds = conditions(function, block);
+    follows_where(function, (block, index), wait, &holds)
+}
+
+/// [`follows`] in threads in which these conditions hold.
+fn follows_where(
+    function: &Function,
+    (block, index): (&[(usize, bool)], usize),
+    wait: SyncOp,
+    holds: &[Value],
+) -> Option<String> {
     let body = block_of(function, block)?;
     for inst in &body[index + 1..] {
         match &inst.op {
             Op::Sync(next) if is_wait(*next) && covers(*next, wait) => return Some(next.spelling()),
             Op::Sync(next) if is_wait(*next) => {}
-            // More threads than those that wait here may do it; what they order does not matter before memory is touched.
-            Op::If { then, otherwise, .. } if otherwise.is_empty() => {
+            // All threads that wait here come into the branch.
+            Op::If { condition, then, .. } if holds.contains(condition) => {
                 let first = then.iter().find(|inst| !inst.op.is_removable());
                 match first.map(|inst| &inst.op) {
                     Some(Op::Sync(next)) if is_wait(*next) && covers(*next, wait) => {
@@ -355,15 +375,26 @@ fn follows(function: &Function, block: &[(usize, bool)], index: usize, wait: Syn
                     _ => return None,
                 }
             }
-            op if op.is_removable() || matches!(op, Op::Elect { .. } | Op::Shuffle { .. }) => {}
+            op if op.is_removable()
+                || matches!(op, Op::Elect { .. } | Op::Shuffle { .. } | Op::Vote { .. }) => {}
             _ => return None,
         }
     }
     let (last, outer) = block.split_last()?;
     match block_of(function, outer)?.get(last.0)?.op {
-        Op::If { .. } => follows(function, outer, last.0, wait),
+        Op::If { .. } => follows_where(function, (outer, last.0), wait, holds),
         _ => None,
     }
+}
+
+/// The conditions that hold in a block: of the branches around, as far as it is their first side.
+fn conditions(function: &Function, block: &[(usize, bool)]) -> Vec<Value> {
+    let around = (0..block.len()).filter(|depth| !block[*depth].1);
+    let condition = |depth: usize| match block_of(function, &block[..depth])?.get(block[depth].0)?.op {
+        Op::If { condition, .. } => Some(condition),
+        _ => None,
+    };
+    around.filter_map(condition).collect()
 }
 
 /// The wait among what came before, the last first, that covers `wait` with nothing begun since.
@@ -434,6 +465,49 @@ fn touches(op: &Op) -> bool {
         | Op::Bulk { .. }
         | Op::Mbarrier { .. } => true,
         Op::Sync(sync) => !matches!(sync, SyncOp::SetMaxRegisters { .. }),
+        Op::BarrierSync { .. } => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tilewright_machine::{Arch, ScalarOp};
+    use tilewright_simt::{Build, Builder, Special};
+
+    use super::*;
+
+    /// Waits in branches, each by its condition (`None`: in no branch), one behind the other; whether another follows the first.
+    fn waits(branches: &[Option<usize>]) -> bool {
+        const WAIT: SyncOp = SyncOp::AsyncWaitGroup(0);
+        let mut b = Builder::new("waits", Arch::SM_80, 128);
+        let thread = Operand::Value(b.special(Special::ThreadIndex));
+        let conditions = [1, 2].map(|limit| b.scalar(ScalarOp::LtI32, &[thread, Operand::Imm(limit)]));
+        for branch in branches {
+            match branch.map(|number| conditions[number]) {
+                Some(Operand::Value(condition)) => b.only_where(condition, |b| b.sync(WAIT)),
+                _ => b.sync(WAIT),
+            }
+        }
+        let function = b.finish();
+        let is_wait = |inst: &Inst| matches!(inst.op, Op::Sync(WAIT));
+        let first = function.body.iter().position(|inst| is_wait(inst) || matches!(inst.op, Op::If { .. }));
+        let first = first.unwrap();
+        match &function.body[first].op {
+            Op::If { then, .. } => {
+                let at = then.iter().position(is_wait).unwrap();
+                follows(&function, &[(first, false)], at, WAIT).is_some()
+            }
+            _ => follows(&function, &[], first, WAIT).is_some(),
+        }
+    }
+
+    #[test]
+    fn a_wait_that_begins_a_branch_follows_where_the_branch_is_taken() {
+        assert!(waits(&[None, None]));
+        assert!(!waits(&[None, Some(0)]));
+        assert!(waits(&[Some(0), Some(0)]));
+        assert!(!waits(&[Some(0), Some(1)]));
+        assert!(waits(&[Some(0), None]));
     }
 }

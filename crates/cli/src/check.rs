@@ -1,0 +1,201 @@
+//! `tilewright check`: verifies, lints and compiles for every architecture, without a run. [`compiler::check`] does it, for the language server too;
+//! here it is printed, as text or as the JSON of docs/editors.md.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use annotate_snippets::Level;
+use comfy_table::{Table, presets};
+use serde_json::{Value, json};
+use tilewright::compiler;
+use tilewright::compiler::check::{Checked, Fit};
+use tilewright::machine::Arch;
+use tilewright::tile::{Diagnostic, Diagnostics, Misread, Origin, Sources};
+
+use crate::args::CheckArgs;
+use crate::load::{Loaded, Unloaded, load_file};
+use crate::messages::{Failure, note, print, render, render_one};
+
+/// The version of the JSON: what tools may rely on changes only with it.
+const VERSION: u32 = 1;
+
+/// A kernel of a file, or a file whose text has none.
+struct Item {
+    file: String,
+    /// The kernel's name; none of a text that is no program.
+    kernel: Option<String>,
+    sources: Sources,
+    /// Findings; without, the parser or the verifier refuses the text.
+    found: Option<Checked>,
+    errors: Vec<Diagnostic>,
+}
+
+impl Item {
+    fn misread(file: String, misread: Misread) -> Item {
+        let Misread { diagnostics, sources } = misread;
+        Item { file, kernel: None, sources, found: None, errors: diagnostics.0 }
+    }
+
+    fn of(loaded: Loaded) -> Item {
+        // Each architecture takes the place of this one.
+        let options = loaded.options(Arch::SM_80);
+        let found = compiler::check::check(&loaded.program, loaded.core.as_ref(), &options);
+        let (found, errors) = match found {
+            Ok(found) => {
+                let errors = found.errors();
+                (Some(found), errors)
+            }
+            Err(errors) => (None, Some(errors)),
+        };
+        Item {
+            kernel: Some(loaded.program.name),
+            file: loaded.path,
+            sources: loaded.sources,
+            found,
+            errors: errors.map_or_else(Vec::new, |errors| errors.0),
+        }
+    }
+
+    fn warnings(&self) -> &[Diagnostic] {
+        self.found.as_ref().map_or(&[], |found| &found.warnings)
+    }
+
+    fn text(&self, denied: bool) -> String {
+        let level = if denied { Level::ERROR } else { Level::WARNING };
+        let warnings = self.warnings().iter();
+        let mut text: String = warnings.map(|w| render_one(&self.sources, w, level.clone()) + "\n").collect();
+        let Some(found) = &self.found else { return text };
+        if !self.errors.is_empty() {
+            let _ = writeln!(text, "{}", render(&self.sources, &Diagnostics(self.errors.clone())));
+        }
+        let name = self.kernel.as_deref().unwrap_or_default();
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING);
+        for (arch, fit) in &found.fits {
+            let resources = match fit {
+                Fit::Compiles(kernel) => format!(
+                    "{} threads, {} registers a thread for fragments, {} bytes of shared memory a block",
+                    kernel.threads(),
+                    kernel.explanation.fragment_registers,
+                    kernel.shared_bytes()
+                ),
+                Fit::Lacks(_) | Fit::Refused(_) => {
+                    format!("not possible: {}", why(fit).unwrap_or_default())
+                }
+            };
+            table.add_row([format!("{name} for {arch}"), resources]);
+        }
+        let _ = writeln!(text, "{table}");
+        text
+    }
+
+    fn diagnostics(&self) -> impl Iterator<Item = Value> {
+        let of = move |severity: &'static str| move |d: &Diagnostic| self.diagnostic(d, severity);
+        self.warnings().iter().map(of("warning")).chain(self.errors.iter().map(of("error")))
+    }
+
+    fn diagnostic(&self, d: &Diagnostic, severity: &str) -> Value {
+        let mut value = as_json(&self.sources, d, severity);
+        value["kernel"] = json!(self.kernel);
+        value
+    }
+
+    fn resources(&self) -> Option<Value> {
+        let found = self.found.as_ref()?;
+        let fits = found.fits.iter().map(|(arch, fit)| {
+            let mut value = json!({ "arch": arch.to_string() });
+            match fit {
+                Fit::Compiles(kernel) => {
+                    value["fragment_registers"] = json!(kernel.explanation.fragment_registers);
+                    value["shared_bytes"] = json!(kernel.shared_bytes());
+                }
+                Fit::Lacks(_) | Fit::Refused(_) => value["refused"] = json!(why(fit)),
+            }
+            value
+        });
+        Some(json!({
+            "file": self.file,
+            "kernel": self.kernel,
+            "threads": found.verified.threads(),
+            "architectures": fits.collect::<Vec<_>>(),
+        }))
+    }
+}
+
+/// The message for which a program does not compile.
+fn why(fit: &Fit) -> Option<&str> {
+    match fit {
+        Fit::Compiles(_) => None,
+        Fit::Lacks(lacks) => Some(&lacks.message),
+        Fit::Refused(diagnostics) => diagnostics.0.first().map(|first| first.message.as_str()),
+    }
+}
+
+/// A place of the text as an editor counts: lines and columns from 1, columns in characters.
+fn place(sources: &Sources, origin: Origin) -> Value {
+    let Some(span) = origin.text() else { return Value::Null };
+    let span = sources.locate(span).span;
+    let file = sources.file(span.start);
+    let at = |byte: u32| {
+        let before = &file.text.as_bytes()[..((byte - file.start) as usize).min(file.text.len())];
+        let before = String::from_utf8_lossy(before);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+        json!({ "line": line, "column": column })
+    };
+    json!({ "file": file.path, "start": at(span.start), "end": at(span.end) })
+}
+
+/// A message as an editor reads it.
+pub fn as_json(sources: &Sources, d: &Diagnostic, severity: &str) -> Value {
+    let placed = sources.place(d.clone());
+    let related: Vec<Value> = placed
+        .related
+        .iter()
+        .map(|(origin, label)| json!({ "place": place(sources, *origin), "message": label }))
+        .collect();
+    json!({
+        "severity": severity,
+        "code": placed.code.name(),
+        "message": placed.message,
+        "label": placed.label,
+        "place": place(sources, placed.span),
+        "related": related,
+        "notes": placed.notes,
+        "help": placed.help,
+    })
+}
+
+/// Checks the kernels of files.
+pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let mut items = Vec::new();
+    for file in &args.files {
+        match load_file(file, None, &args.params) {
+            Ok(kernels) => items.extend(kernels.into_iter().map(Item::of)),
+            Err(Unloaded::Misread(misread)) => items.push(Item::misread(file.display().to_string(), misread)),
+            Err(Unloaded::Failed(failure)) => return Err(failure),
+        }
+    }
+    if args.json {
+        let diagnostics: Vec<Value> = items.iter().flat_map(Item::diagnostics).collect();
+        let kernels: Vec<Value> = items.iter().filter_map(Item::resources).collect();
+        print(&format!(
+            "{:#}\n",
+            json!({ "version": VERSION, "diagnostics": diagnostics, "kernels": kernels })
+        ))?;
+    } else {
+        for item in &items {
+            print(&item.text(args.deny_warnings))?;
+            if item.found.is_none() {
+                note(render(&item.sources, &Diagnostics(item.errors.clone())));
+            }
+        }
+    }
+    let wrong = |item: &Item| !item.errors.is_empty() || (args.deny_warnings && !item.warnings().is_empty());
+    let internal = |item: &Item| Diagnostics(item.errors.clone()).any_internal();
+    Ok(match items {
+        items if items.iter().any(internal) => ExitCode::from(3),
+        items if items.iter().any(wrong) => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    })
+}

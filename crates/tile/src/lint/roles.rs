@@ -1,0 +1,119 @@
+//! Lints about roles that fill and use the stages of one pipeline.
+
+use super::points::{Site, Sites};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::expr::Expr;
+use crate::printer::statement_text;
+use crate::program::{PipelineId, Side, StmtKind};
+
+/// A role's way through a pipeline.
+struct Way<'s, 'a> {
+    side: Side,
+    /// Its first statement that fills or uses a stage.
+    first: &'s Site<'a>,
+    /// The loop over tiles around it.
+    tiles: Option<&'s Site<'a>>,
+    /// The stages that it goes through, at the defaults; `None` where that is not known.
+    stages: Option<u64>,
+}
+
+/// The loop over tiles around a statement.
+fn tiles_around<'s, 'a>(sites: &'s Sites<'a>, site: &Site<'a>) -> Option<&'s Site<'a>> {
+    let around = |other: &&'s Site<'a>| {
+        let StmtKind::Tiles { row, .. } = &other.stmt.kind else { return false };
+        other.role == site.role && site.counters.iter().any(|counter| counter.symbol == *row)
+    };
+    sites.all.iter().find(around)
+}
+
+/// The number of times that a statement runs in the first block, at the defaults; of loops over tiles it is that of all tiles.
+fn times(sites: &Sites<'_>, site: &Site<'_>) -> Option<u64> {
+    if site.open {
+        return None;
+    }
+    let all: Vec<Expr> = site.counters.iter().map(|counter| Expr::Symbol(counter.symbol)).collect();
+    let sample = sites.samples(&[]).into_iter().next()?;
+    let mut count = 0;
+    sites
+        .points(&sample, &site.counters, &all.iter().collect::<Vec<_>>(), &mut |_| count += 1)
+        .then_some(count)
+}
+
+fn ways<'s, 'a>(sites: &'s Sites<'a>, pipeline: PipelineId) -> Vec<Way<'s, 'a>> {
+    let mut ways: Vec<Way<'s, 'a>> = Vec::new();
+    for site in &sites.all {
+        let StmtKind::Stage { pipeline: of, side, .. } = &site.stmt.kind else { continue };
+        if *of != pipeline {
+            continue;
+        }
+        let stages = times(sites, site);
+        match ways.iter_mut().find(|way| way.side == *side && way.first.role == site.role) {
+            Some(way) => way.stages = way.stages.zip(stages).map(|(a, b)| a + b),
+            None => ways.push(Way { side: *side, first: site, tiles: tiles_around(sites, site), stages }),
+        }
+    }
+    ways
+}
+
+/// Roles of a pipeline that go through the tiles in different orders, or through a different number of stages.
+pub(super) fn differ(sites: &Sites<'_>) -> Vec<Diagnostic> {
+    let program = sites.program();
+    let source = &*sites.verified.source;
+    // A branch may be what makes the numbers equal.
+    let branches =
+        sites.all.iter().any(|site| matches!(site.stmt.kind, StmtKind::If { .. } | StmtKind::Break { .. }));
+    let mut found = Vec::new();
+    for (number, pipeline) in (0..).zip(&program.pipelines) {
+        let ways = ways(sites, PipelineId(number));
+        let Some(filling) = ways.iter().find(|way| way.side == Side::Produce) else { continue };
+        for using in ways.iter().filter(|way| way.side == Side::Consume) {
+            let order = |way: &Way<'_, '_>| {
+                way.tiles.and_then(|site| match &site.stmt.kind {
+                    StmtKind::Tiles { rows, cols, order, dynamic, .. } => {
+                        Some((rows.clone(), cols.clone(), order.clone(), *dynamic))
+                    }
+                    _ => None,
+                })
+            };
+            if let (Some(filled), Some(used)) = (filling.tiles, using.tiles)
+                && order(filling) != order(using)
+            {
+                let message = format!(
+                    "the roles of pipeline `{}` go through the tiles in different orders: a stage is filled for one tile and used for another",
+                    pipeline.name
+                );
+                found.push(
+                    Diagnostic::new(Code::RolesDiffer, used.stmt.span, message)
+                        .related(filled.stmt.span, "the order in which stages are filled")
+                        .help(format!("write `{}` in both", statement_text(source, filled.stmt))),
+                );
+                continue;
+            }
+            if let (Some(filled), Some(used), false) = (filling.stages, using.stages, branches)
+                && filled != used
+            {
+                let message = format!(
+                    "pipeline `{}` is filled {filled} times and used {used} times at the defaults: roles wait for each other for ever, or leave stages unused",
+                    pipeline.name
+                );
+                let all = ways.iter().filter(|way| way.side == Side::Consume);
+                let together = all.clone().map(|way| way.stages).sum::<Option<u64>>();
+                let help = if all.count() > 1 && together == Some(filled) {
+                    format!(
+                        "each role that consumes `{0}` reads every stage of it, and does not share them with the others: for a share of the \
+                         stages give each a pipeline of its own, say `{0}_0` and `{0}_1`, that are filled in turn",
+                        pipeline.name
+                    )
+                } else {
+                    "give the loops around both the same bounds".to_string()
+                };
+                found.push(
+                    Diagnostic::new(Code::RolesDiffer, using.first.stmt.span, message)
+                        .related(filling.first.stmt.span, format!("filled here, {filled} times"))
+                        .help(help),
+                );
+            }
+        }
+    }
+    found
+}

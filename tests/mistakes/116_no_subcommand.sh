@@ -1,0 +1,3 @@
+# meant: to run a program.
+# mistake: the subcommand `run` is missing.
+tilewright ../../examples/gemm.tile

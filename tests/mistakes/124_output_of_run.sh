@@ -1,0 +1,3 @@
+# meant: PTX in a file.
+# mistake: `run` has no `-o`; `compile` has.
+tilewright run ../../examples/gemm.tile -o gemm.ptx
