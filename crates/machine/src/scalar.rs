@@ -234,12 +234,12 @@ scalar_ops! {
     SubI64: "sub.64" = "sub.s64" (B64, B64) -> B64, |a| a[0].wrapping_sub(a[1]);
     /// Signed 64-bit quotient, rounded towards zero; by zero gives all ones.
     DivI64: "div.64" = "div.s64" (B64, B64) -> B64, |a| if a[1] == 0 { u64::MAX } else { l(a[0]).wrapping_div(l(a[1])).cast_unsigned() };
-    /// Signed 64-bit remainder, with the sign of the dividend; by zero gives the dividend.
-    RemI64: "rem.64" = "rem.s64" (B64, B64) -> B64, |a| if a[1] == 0 { a[0] } else { l(a[0]).wrapping_rem(l(a[1])).cast_unsigned() };
+    /// Signed 64-bit remainder, with the sign of the dividend; by zero gives all ones, as an H200 does (PTX leaves it open).
+    RemI64: "rem.64" = "rem.s64" (B64, B64) -> B64, |a| if a[1] == 0 { u64::MAX } else { l(a[0]).wrapping_rem(l(a[1])).cast_unsigned() };
     /// Unsigned 64-bit quotient; by zero gives all ones.
     DivU64: "div.u64" = "div.u64" (B64, B64) -> B64, |a| a[0].checked_div(a[1]).unwrap_or(u64::MAX);
-    /// Unsigned 64-bit remainder; by zero gives the dividend.
-    RemU64: "rem.u64" = "rem.u64" (B64, B64) -> B64, |a| a[0].checked_rem(a[1]).unwrap_or(a[0]);
+    /// Unsigned 64-bit remainder; by zero gives all ones, as an H200 does (PTX leaves it open).
+    RemU64: "rem.u64" = "rem.u64" (B64, B64) -> B64, |a| a[0].checked_rem(a[1]).unwrap_or(u64::MAX);
     /// Signed 64-bit minimum.
     MinI64: "min.64" = "min.s64" (B64, B64) -> B64, |a| l(a[0]).min(l(a[1])).cast_unsigned();
     /// Signed 64-bit maximum.

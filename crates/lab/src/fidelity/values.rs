@@ -49,6 +49,8 @@ pub(super) enum Domain {
     Wide,
     /// A divisor: neither 0 nor −1, of which the PTX ISA says nothing.
     Divisor,
+    /// The same of 64 bits.
+    WideDivisor,
     /// Shift distance.
     Amount,
     /// A position or a length of bits, of which the low eight bits count.
@@ -178,6 +180,10 @@ impl Domain {
                 0 | u32::MAX => 7,
                 other => other,
             },
+            Domain::WideDivisor => match Domain::Wide.draw(random) {
+                0 | u64::MAX => return 7,
+                other => return other,
+            },
             Domain::Amount if special => random.of(&[0, 1, 31, 32, 33, 63, 64, 65, 255, 256, u32::MAX]),
             Domain::Amount => random.below(70),
             Domain::Field if special => random.of(&[0, 1, 31, 32, 33, 255, 256, u32::MAX]),
@@ -216,10 +222,9 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
             .map(|table| vec![Word, Word, Word, Literal(table)])
             .to_vec(),
         ExtendI64 | ExtendU64 | LowB16 | F32FromI32 | F32FromU32 | F64FromI32 | F64FromU32 => one(&[Word]),
-        AddI64 | MulI64 | SubI64 | DivI64 | RemI64 | DivU64 | RemU64 | MinI64 | MaxI64 | MinU64 | MaxU64
-        | MulHiI64 | MulHiU64 | AndB64 | OrB64 | XorB64 | LtI64 | GeI64 | LtU64 | GeU64 | EqI64 | NeI64 => {
-            one(&[Wide, Wide])
-        }
+        DivI64 | RemI64 | DivU64 | RemU64 => one(&[Wide, WideDivisor]),
+        AddI64 | MulI64 | SubI64 | MinI64 | MaxI64 | MinU64 | MaxU64 | MulHiI64 | MulHiU64 | AndB64
+        | OrB64 | XorB64 | LtI64 | GeI64 | LtU64 | GeU64 | EqI64 | NeI64 => one(&[Wide, Wide]),
         JoinB64 => one(&[Word, Word]),
         SelectB64 => one(&[Wide, Wide, Pred]),
         ShlB64 | ShrI64 | ShrU64 => one(&[Wide, Amount]),

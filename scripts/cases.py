@@ -1,0 +1,63 @@
+"""Programs of the tests with their sizes, for the scripts that run them all."""
+
+import pathlib
+import shlex
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def cases():
+    """(file, words) of each `// run:` line of tests/run and each line of tests/examples.txt."""
+    for path in sorted((ROOT / "tests" / "run").glob("*.tile")):
+        for line in path.read_text().splitlines():
+            if line.startswith("// run:"):
+                yield path, line.removeprefix("// run:").split()
+    for example, words in lines_of("examples.txt"):
+        yield ROOT / "examples" / f"{example}.tile", words.split()
+
+
+def named_operators():
+    """(operator, its parameters, words) of each line of tests/operators.txt."""
+    for named, words in lines_of("operators.txt"):
+        operator, *parameters = named.split()
+        yield operator, parameters, words.split()
+
+
+def operators(binary, folder):
+    """(file, words) of each line of tests/operators.txt; the programs are written to a folder."""
+    for at, (operator, parameters, words) in enumerate(named_operators()):
+        path = pathlib.Path(folder, f"{'-'.join([operator, *parameters])}-{at}.tile")
+        given = [word for parameter in parameters for word in ("-p", parameter)]
+        done = subprocess.run([binary, "kernels", operator, *given], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{operator} {' '.join(parameters)}: {done.stderr}")
+        path.write_text(done.stdout)
+        yield path, words
+
+
+def arguments(words):
+    """Arguments of `run` of the words of a case: `m=100 seed=1 --machine sm_90a`."""
+    given = []
+    for word in words:
+        name, _, value = word.partition("=")
+        if word.startswith("--"):
+            given.append(word)
+        elif name in ("arch", "seed"):
+            given += [f"--{name}", value]
+        elif name != "conflicts":
+            given += ["-p", word]
+    return given
+
+
+def title(path, words):
+    """Name of a case for people."""
+    return f"{path.stem} {shlex.join(words)}"
+
+
+def lines_of(name):
+    """(text before the colon, text behind it) of each line of a list in tests."""
+    for line in (ROOT / "tests" / name).read_text().splitlines():
+        before, separator, behind = line.partition(":")
+        if separator and not line.startswith("#"):
+            yield before.strip(), behind.strip()
