@@ -8,8 +8,8 @@ use tilewright_simt::Function;
 use tilewright_synth::block::Part;
 use tilewright_synth::cost::{Estimate, together};
 use tilewright_synth::{Agreed, AsyncLayouts, Explanation, Options, Prepared, Synthesis, Words, agree};
-use tilewright_tile::core::Program;
-use tilewright_tile::{Diagnostic, TensorId, statement_text};
+use tilewright_tile::core::{Program, Role};
+use tilewright_tile::{Code, Diagnostic, TensorId, statement_text};
 
 /// A part, synthesised.
 pub struct Synthesised {
@@ -29,6 +29,7 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
     let of = |i: usize, candidate: Option<usize>| {
         let registers = Some(roles[i].registers.unwrap_or(share));
         part(&whole.of_role(i), Some(i), &Options { registers, candidate, ..options.clone() })
+            .map_err(|error| of_role(error, &roles[i], whole.threads()))
     };
     let mut found = (0..roles.len()).map(|i| of(i, None)).collect::<Result<Vec<_>, _>>()?;
     if let Some(asked) = options.candidate {
@@ -38,6 +39,22 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
         }
     }
     Ok(found)
+}
+
+/// A message of a role's synthesis: where registers do not suffice, with the declaration that says how many threads share the tiles.
+fn of_role(error: Diagnostic, role: &Role, threads: u32) -> Diagnostic {
+    if error.code != Code::RegistersExceeded {
+        return error;
+    }
+    let label = format!(
+        "`{}` has {} threads: with `{}({})` and `threads({})`, each would have half as much",
+        role.name,
+        role.threads,
+        role.name,
+        2 * role.threads / 128,
+        threads + role.threads
+    );
+    error.related(role.span, label)
 }
 
 fn part(program: &Program, role: Option<usize>, options: &Options) -> Result<Synthesised, Diagnostic> {

@@ -272,8 +272,8 @@ pub enum WgmmaReject {
     Asked([i64; 2], [i64; 2]),
     /// Number of warpgroups; M and N.
     #[error(
-        "{} {} cannot do a product of {} × {}: each needs a multiple of 64 rows and of 8 columns",
-        .0, if *.0 == 1 { "warpgroup" } else { "warpgroups" }, .1[0], .1[1]
+        "{} {} cannot do a product of {} × {}: each needs a multiple of 64 rows and of 8 columns{}",
+        .0, if *.0 == 1 { "warpgroup" } else { "warpgroups" }, .1[0], .1[1], larger(*.0, .1)
     )]
     Warpgroups(i64, [i64; 2]),
     /// Elements of fewer bits than a descriptor has.
@@ -288,6 +288,14 @@ pub enum WgmmaReject {
     /// Operand whose parts are not told apart by adding.
     #[error("operand {0:?}: the parts of warpgroups lie differently")]
     Parts(MmaOperand),
+}
+
+/// The tile of at least `[m, n]` elements that `groups` warpgroups can share along M, where it is another.
+fn larger(groups: i64, [m, n]: &[i64; 2]) -> String {
+    let (rows, columns) = (64 * groups, 8);
+    let up = |extent: i64, unit: i64| (extent + unit - 1) / unit * unit;
+    let (to_m, to_n) = (up(*m, rows), up(*n, columns));
+    format!(", as a tile of {to_m} × {to_n} has")
 }
 
 /// Reason for which a matrix descriptor cannot describe a tile in shared memory.

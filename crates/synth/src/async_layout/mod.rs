@@ -261,8 +261,12 @@ impl AsyncAssignment<'_> {
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
         let asked = asked.copied();
-        let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked)
-            .map_err(|why| fail(&why))?;
+        let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked).map_err(
+            |why| {
+                let sums = format!("the accumulator, {} × {}", left[0], right[0]);
+                fail(&why).related(program.tensor(c).span, sums)
+            },
+        )?;
         let too_large = || fail(&"its tile is too large");
         let mut pinned = vec![(c, grid.accumulator().ok_or_else(too_large)?)];
         if self.memory(a.tensor) == Memory::Register {

@@ -73,7 +73,7 @@ impl Solver<'_> {
                     extent / power
                 )
             } else {
-                "make the tile smaller, use more threads, or keep it in shared memory".to_string()
+                "share it among more threads, make the tile smaller, or keep it in shared memory".to_string()
             };
             return Err(Diagnostic::new(
                 Code::RegistersExceeded,

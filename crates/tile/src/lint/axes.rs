@@ -456,13 +456,18 @@ impl<'s, 'a> Axes<'s, 'a> {
 
     /// The name of a buffer's mode: `mode 1 of `x`, of n elements`.
     pub(super) fn name(&self, place: &Place) -> String {
+        let name = &self.sites.verified.source.param(place.param).name;
+        format!("mode {} of `{name}` (`{}` elements)", place.dim, self.extent_text(place))
+    }
+
+    /// The extent of the buffer's mode, in the program's names.
+    pub(super) fn extent_text(&self, place: &Place) -> String {
         let source = &*self.sites.verified.source;
         let extent = match &source.param(place.param).kind {
             ParamKind::Tensor { shape, .. } => shape.get(place.dim).map(|e| expr_text(source, e)),
             ParamKind::Scalar { .. } => None,
         };
-        let name = &source.param(place.param).name;
-        format!("mode {} of `{name}` (`{}` elements)", place.dim, extent.unwrap_or_default())
+        extent.unwrap_or_default()
     }
 
     /// The coordinate of a place's first element, in the program's names.
@@ -499,11 +504,22 @@ pub(super) fn base_of(sites: &Sites<'_>, r: &TensorRef, dim: usize) -> Expr {
 
 /// Two places that do not go together.
 struct Clash {
+    /// The statement that is to change.
     site: usize,
     modes: Vec<(usize, Place, Place)>,
     of: String,
     /// True if the places differ by where tiles are by now.
     moved: bool,
+    /// A statement beside it that is right, and why it is of interest.
+    beside: Option<(usize, String)>,
+    /// The remedy, where it is known better than by the kind of the statement.
+    help: Option<String>,
+}
+
+impl Clash {
+    fn new(site: usize, of: &str, modes: Vec<(usize, Place, Place)>) -> Self {
+        Clash { site, modes, of: of.to_string(), moved: false, beside: None, help: None }
+    }
 }
 
 impl Axes<'_, '_> {
@@ -545,8 +561,12 @@ impl Axes<'_, '_> {
         });
         let message = format!("{}: {}", clash.of, texts.collect::<Vec<_>>().join("; "));
         let mut finding = Diagnostic::new(Code::AxesMixed, stmt.span, message);
+        if let Some((site, label)) = &clash.beside {
+            finding = finding.related(self.sites.all[*site].stmt.span, label.clone());
+        }
         let mut places: Vec<&Place> = clash.modes.iter().flat_map(|(_, x, y)| [x, y]).collect();
-        places.dedup_by_key(|place| place.view);
+        let mut shown = BTreeSet::new();
+        places.retain(|place| shown.insert(place.view));
         for place in places {
             let view = self.sites.program().tensor(place.view);
             finding = finding.related(view.span, format!("`{}`", view.name));
@@ -567,8 +587,7 @@ impl Axes<'_, '_> {
                 let of = self.operand(id, &value.shape);
                 let modes = self.clashes(&labels, &of);
                 if !modes.is_empty() {
-                    let of = "elements of different axes are put together".to_string();
-                    found.push(Clash { site: value.site, modes, of, moved: false });
+                    found.push(Clash::new(value.site, "elements of different axes are put together", modes));
                 }
                 labels = labels.iter().zip(&of).map(|(x, y)| x.or(y)).collect();
             }
@@ -582,24 +601,16 @@ impl Axes<'_, '_> {
             let Node::Product(site, [c, a, b]) = &value.node else { continue };
             let (left, right) = (self.labels(*a), self.labels(*b));
             if let (Some(Label::At(x)), Some(Label::At(y))) = (left.get(1), right.get(1)) {
+                let modes = || vec![(1, x.clone(), y.clone())];
                 if self.of_other_sizes(x, y) {
-                    let of = "the factors of the product are summed along different axes".to_string();
-                    found.push(Clash {
-                        site: *site,
-                        modes: vec![(1, x.clone(), y.clone())],
-                        of,
-                        moved: false,
-                    });
+                    let of = "the factors of the product are summed along different axes";
+                    found.push(Clash::new(*site, of, modes()));
                     continue;
                 }
                 if x.extent == y.extent && self.lie_apart(x, y) {
-                    let of = "the factors of the product are not at one place of K".to_string();
-                    found.push(Clash {
-                        site: *site,
-                        modes: vec![(1, x.clone(), y.clone())],
-                        of,
-                        moved: true,
-                    });
+                    let of = "the factors of the product are not at one place of K";
+                    let clash = Clash { moved: true, ..Clash::new(*site, of, modes()) };
+                    found.push(self.of_stage(clash, (*a, x), (*b, y)));
                     continue;
                 }
             }
@@ -607,8 +618,7 @@ impl Axes<'_, '_> {
             let first = |labels: Vec<Label>| labels.into_iter().next().unwrap_or(Label::Unknown);
             let modes = self.clashes(&sums, &[first(left), first(right)]);
             if !modes.is_empty() {
-                let of = "the product is added to sums along other axes".to_string();
-                found.push(Clash { site: *site, modes, of, moved: false });
+                found.push(Clash::new(*site, "the product is added to sums along other axes", modes));
             }
         }
         found
@@ -617,6 +627,81 @@ impl Axes<'_, '_> {
     /// The labels of the tile that a store writes.
     pub(super) fn stored(&self, store: &Store) -> Vec<Label> {
         self.places(store.site, &store.to)
+    }
+
+    /// The same clash at the copy that reads another stage than the loop is at, where that is one of the two.
+    fn of_stage(&self, clash: Clash, left: (Id, &Place), right: (Id, &Place)) -> Clash {
+        let sites = &self.sites.all;
+        let Some(sample) = self.sites.samples(&[]).into_iter().next() else { return clash };
+        // At the head of the loop the one begins with the first element, the other does not.
+        let first = |(_, place): (Id, &Place)| {
+            let (mut at, counters) = (None, &sites[clash.site].counters);
+            place.base.as_ref().is_some_and(|base| {
+                self.sites.points(&sample, counters, &[base], &mut |point| {
+                    at = at.or(base.eval(point));
+                }) && at == Some(0)
+            })
+        };
+        let (right_one, wrong) = match (first(left), first(right)) {
+            (true, false) => (left, right),
+            (false, true) => (right, left),
+            _ => return clash,
+        };
+        let read = |(id, _): (Id, &Place)| match self.values.all[id].node {
+            Node::Slot(site, tensor) => {
+                let references = sites[site].stmt.kind.references();
+                let (_, r) = references.into_iter().find(|(how, r)| how.reads() && r.tensor == tensor)?;
+                Some((site, r.clone()))
+            }
+            _ => None,
+        };
+        let (Some((beside, good)), Some((site, bad))) = (read(right_one), read(wrong)) else { return clash };
+        let source = &*self.sites.verified.source;
+        let stages = |r: &TensorRef| -> Vec<String> {
+            r.index.iter().flatten().map(|e| expr_text(source, e)).collect()
+        };
+        let (stages_of_good, stages_of_bad) = (stages(&good), stages(&bad));
+        let ([stage], [other]) = (stages_of_good.as_slice(), stages_of_bad.as_slice()) else { return clash };
+        if site == beside {
+            return clash;
+        }
+        let (name, of) = (&source.tensor(bad.tensor).name, &source.tensor(good.tensor).name);
+        let help = format!("read stage `{stage}` of `{name}`, as of `{of}`, instead of `{other}`");
+        Clash { site, beside: Some((beside, "the other factor".to_string())), help: Some(help), ..clash }
+    }
+
+    /// The same clash at the product whose factors are exchanged, where the tile that is stored is the sums of one.
+    fn of_product(&self, clash: Clash, stored: Id) -> Clash {
+        let [(_, x, to), (_, y, beside)] = clash.modes.as_slice() else { return clash };
+        // Each mode lies where the other is stored.
+        if (x.extent != beside.extent, y.extent != to.extent) != (false, false) {
+            return clash;
+        }
+        let (mut id, mut seen) = (stored, BTreeSet::new());
+        let site = loop {
+            if !seen.insert(id) {
+                return clash;
+            }
+            id = match &self.values.all[id].node {
+                Node::Product(site, _) => break *site,
+                Node::Cast(_, x) | Node::Unary(_, x) => *x,
+                Node::Carried(head, tensor) => match self.values.sides(*head, *tensor).as_slice() {
+                    [_, Some(around)] => *around,
+                    _ => return clash,
+                },
+                _ => return clash,
+            };
+        };
+        let source = &*self.sites.verified.source;
+        let kind = &self.sites.all[site].stmt.kind;
+        let name = |id: TensorId| source.tensor(id).name.as_str();
+        let exchanged = match kind {
+            StmtKind::Gemm { c, a, b, .. } => format!("gemm({}, {}, {})", name(*c), name(*b), name(*a)),
+            _ => return clash,
+        };
+        let help = format!("exchange the factors, `{exchanged}`, or store the tile transposed");
+        let of = "the sums of the product lie the other way around than they are stored".to_string();
+        Clash { site, of, beside: Some((clash.site, "stored here".to_string())), help: Some(help), ..clash }
     }
 
     fn stores(&self) -> Vec<Clash> {
@@ -629,8 +714,8 @@ impl Axes<'_, '_> {
             }
             let modes = self.clashes(&from, &to);
             if !modes.is_empty() {
-                let of = "the tile is stored elsewhere than it lies".to_string();
-                found.push(Clash { site: store.site, modes, of, moved: false });
+                let clash = Clash::new(store.site, "the tile is stored elsewhere than it lies", modes);
+                found.push(self.of_product(clash, store.value));
             }
         }
         found
@@ -639,6 +724,9 @@ impl Axes<'_, '_> {
 
 /// The help for a clash, by the statement.
 fn help(sites: &Sites<'_>, clash: &Clash) -> String {
+    if let Some(help) = &clash.help {
+        return help.clone();
+    }
     let whole = clash.modes.len() == 2;
     match &sites.all[clash.site].stmt.kind {
         StmtKind::Gemm { .. } | StmtKind::GemmAsync { .. } => {

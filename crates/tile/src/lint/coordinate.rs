@@ -41,9 +41,11 @@ struct Analysis<'x, 's, 'a> {
     axes: &'x Axes<'s, 'a>,
     known: RefCell<Vec<Option<Vec<Coordinate>>>>,
     open: RefCell<BTreeSet<Id>>,
-    /// Coordinates that are the tile's alone: the statement that uses one, the coordinate and the tile's place.
-    found: RefCell<Vec<(usize, Coordinate, Vec<Place>)>>,
+    found: RefCell<Vec<Found>>,
 }
+
+/// A coordinate that is the tile's alone: the statement that uses it, and the tile's places.
+type Found = (usize, Coordinate, Vec<Place>);
 
 /// Coordinates along a mode that is no more.
 fn without_mode(of: &Of, gone: usize) -> Option<Of> {
@@ -271,43 +273,93 @@ impl Analysis<'_, '_, '_> {
         }
     }
 
-    fn report(&self, (site, coordinate, places): &(usize, Coordinate, Vec<Place>)) -> Diagnostic {
+    /// The message of coordinates that one statement takes, each with the statement that uses it and the tile's places.
+    fn report(&self, group: &[Found]) -> Option<Diagnostic> {
         let values = self.axes.values;
-        let stmt = self.axes.sites.all[*site].stmt;
-        let bases: Vec<String> = places
-            .iter()
-            .map(|place| {
-                let base = self.axes.base_text(place);
-                format!("`{base}` along {}", self.axes.name(place))
-            })
+        let sites = self.axes.sites;
+        let (site, first, _) = group.first()?;
+        let made = values.all[first.from].site;
+        let listed = |texts: Vec<String>| texts.join(" and ");
+        let mut names: Vec<String> =
+            group.iter().map(|(_, coordinate, _)| self.named_by(coordinate)).collect();
+        names.dedup();
+        let places = group.iter().flat_map(|(_, _, places)| places);
+        let mut bases: Vec<String> = places
+            .clone()
+            .map(|place| format!("`{}` along {}", self.axes.base_text(place), self.axes.name(place)))
             .collect();
-        let named = match values.node(coordinate.from) {
+        let mut told = BTreeSet::new();
+        bases.retain(|base| told.insert(base.clone()));
+        let (count, stand) = if names.len() > 1 {
+            ("count", "the same coordinates stand")
+        } else {
+            ("counts", "the same coordinate stands")
+        };
+        let message = format!(
+            "{} {count} from the tile's first element, which lies at {}: {stand} for another element in every tile",
+            listed(names),
+            bases.join(" and at ")
+        );
+        let mut finding = Diagnostic::new(Code::TileCoordinate, sites.all[made].stmt.span, message)
+            .help(self.remedy(group));
+        if made != *site {
+            finding = finding.related(sites.all[*site].stmt.span, "elements of the tensor are meant here");
+        }
+        let views: BTreeSet<_> = places.map(|place| place.view).collect();
+        for view in views {
+            let view = sites.program().tensor(view);
+            finding = finding.related(view.span, format!("the tile of `{}`", view.name));
+        }
+        Some(finding)
+    }
+
+    fn named_by(&self, coordinate: &Coordinate) -> String {
+        match self.axes.values.node(coordinate.from) {
             Node::Index(axis) => format!("`index({axis})`"),
             Node::Coordinate(op, ..) => format!("the coordinate that `{}` gives", op.name()),
             _ => "this coordinate".to_string(),
-        };
-        let message = format!(
-            "{named} counts from the tile's first element, which lies at {}: the same coordinate stands for another element in every tile",
-            bases.join(" and at ")
-        );
-        let help = match (&coordinate.of, values.node(coordinate.from), places.as_slice()) {
-            (Of::Difference(m, n), _, [x, y]) => format!(
-                "compare `{} + index({m})` with `{} + index({n})`",
-                self.axes.base_text(x),
-                self.axes.base_text(y)
-            ),
-            (_, Node::Index(axis), [place]) => {
-                format!("add where the tile begins: `{} + index({axis})`", self.axes.base_text(place))
-            }
-            (_, _, [place, ..]) => format!("add where the tile begins: `… + {}`", self.axes.base_text(place)),
-            _ => "add where the tile begins".to_string(),
-        };
-        let mut finding = Diagnostic::new(Code::TileCoordinate, stmt.span, message).help(help);
-        for place in places {
-            let view = self.axes.sites.program().tensor(place.view);
-            finding = finding.related(view.span, format!("the tile of `{}`", view.name));
         }
-        finding
+    }
+
+    /// Coordinates of the tensor in the place of those of the tile.
+    fn remedy(&self, group: &[Found]) -> String {
+        let values = self.axes.values;
+        let base = |place: &Place| self.axes.base_text(place);
+        if let [(_, row, at_row), (_, column, at_column)] = group
+            && let ([row_place], [column_place]) = (at_row.as_slice(), at_column.as_slice())
+            && let (Node::Index(m), Node::Index(n)) = (values.node(row.from), values.node(column.from))
+        {
+            let (row_base, column_base) = (base(row_place), base(column_place));
+            // A tile's own numbering, rows of its length, where the tensor's rows are longer.
+            let numbered = values.all.iter().any(|value| match &value.node {
+                Node::Binary(BinaryOp::Mul, x, y) => [(x, y), (y, x)].into_iter().any(|(x, y)| {
+                    values.plain(*x) == row.from && values.number(*y) == Some(column_place.len as f64)
+                }),
+                _ => false,
+            });
+            let extent = self.axes.extent_text(column_place);
+            return if numbered {
+                format!(
+                    "add where the tile begins, and count rows of the tensor, which have `{extent}` elements: \
+                     `({row_base} + index({m})) * {extent} + {column_base} + index({n})`"
+                )
+            } else {
+                format!(
+                    "add where the tile begins: `{row_base} + index({m})` and `{column_base} + index({n})`"
+                )
+            };
+        }
+        let Some((_, coordinate, places)) = group.first() else { return String::new() };
+        match (&coordinate.of, values.node(coordinate.from), places.as_slice()) {
+            (Of::Difference(m, n), _, [x, y]) => {
+                format!("compare `{} + index({m})` with `{} + index({n})`", base(x), base(y))
+            }
+            (_, Node::Index(axis), [place]) => {
+                format!("add where the tile begins: `{} + index({axis})`", base(place))
+            }
+            (_, _, [place, ..]) => format!("add where the tile begins: `… + {}`", base(place)),
+            _ => "add where the tile begins".to_string(),
+        }
     }
 }
 
@@ -324,6 +376,20 @@ pub(super) fn of_tiles(sites: &Sites<'_>) -> Vec<Diagnostic> {
     (0..count).for_each(|id| drop(analysis.coordinates(id)));
     analysis.stores();
     let mut found = analysis.found.take();
-    found.sort_by_key(|(site, ..)| *site);
-    found.iter().map(|finding| analysis.report(finding)).collect()
+    let made = |(_, coordinate, _): &Found| analysis.axes.values.all[coordinate.from].site;
+    found.sort_by_key(|of| (made(of), of.0));
+    // One message for the statement that takes coordinates, of what uses each of them first.
+    let groups = found.chunk_by(|x, y| made(x) == made(y));
+    groups
+        .filter_map(|group| {
+            let mut each: Vec<Found> = Vec::new();
+            for of in group {
+                if !each.iter().any(|(_, known, _)| known.from == of.1.from) {
+                    each.push(of.clone());
+                }
+            }
+            each.sort_by_key(|(_, coordinate, _)| coordinate.from);
+            analysis.report(&each)
+        })
+        .collect()
 }

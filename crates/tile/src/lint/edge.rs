@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::printer::expr_text;
 use crate::program::{
-    ArgOp, BinaryOp, ElemExpr, ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind, TensorRef, UnaryOp,
+    ArgOp, BinaryOp, ElemExpr, ReduceOp, ShapeOp, StmtKind, TensorId, TensorKind, TensorRef, UnaryOp, Use,
 };
 use crate::verified::GlobalTile;
 
@@ -148,12 +148,14 @@ impl Edge {
 struct Analysis<'s, 'a> {
     sites: &'s Sites<'a>,
     known: BTreeMap<TensorId, Edge>,
+    /// Copies whose elements outside some statement masks.
+    masked: Vec<Origin>,
     found: Vec<Diagnostic>,
 }
 
 /// Reductions over elements that lie outside of a tensor and would change the result.
 pub(super) fn unmasked(sites: &Sites<'_>) -> Vec<Diagnostic> {
-    let mut analysis = Analysis { sites, known: BTreeMap::new(), found: Vec::new() };
+    let mut analysis = Analysis { sites, known: BTreeMap::new(), masked: Vec::new(), found: Vec::new() };
     // Twice: what a loop carries, and what another role has filled, is known the second time.
     for _ in 0..2 {
         analysis.found.clear();
@@ -283,7 +285,7 @@ impl Analysis<'_, '_> {
         }
     }
 
-    fn elementwise(&self, dst: TensorId, expr: &ElemExpr) -> Edge {
+    fn elementwise(&mut self, dst: TensorId, expr: &ElemExpr) -> Edge {
         let rank = self.rank(dst);
         let mut edge = Edge { inside: self.range(expr, None).as_data(), ..Edge::none(rank) };
         let edges: Vec<Edge> = expr.tensors().into_iter().map(|id| self.edge(id)).collect();
@@ -291,10 +293,11 @@ impl Analysis<'_, '_> {
             let mut masked = edges.iter().any(|edge| edge.masks.get(mode) == Some(&true));
             expr.visit(&mut |x| masked |= matches!(x, ElemExpr::Index(axis) if *axis as usize == mode));
             edge.masks[mode] = masked;
+            let outside = edges.iter().find_map(|edge| *edge.modes.get(mode)?);
             if masked {
+                self.masked.extend(outside.map(|outside| outside.copy));
                 continue;
             }
-            let outside = edges.iter().find_map(|edge| *edge.modes.get(mode)?);
             edge.modes[mode] =
                 outside.map(|outside| Outside { value: self.range(expr, Some(mode)), ..outside });
         }
@@ -345,6 +348,24 @@ impl Analysis<'_, '_> {
         );
     }
 
+    /// True if a role reads the stages that a copy fills at several places, and masks those of another: the author knows which stage is the last.
+    fn masked_in_another_stage(&self, outside: Outside) -> bool {
+        let sites = &self.sites.all;
+        let copy = sites.iter().find(|site| site.stmt.span.key() == outside.copy.key());
+        let written = copy.and_then(|site| {
+            let all = site.stmt.kind.references();
+            all.into_iter().find(|(how, _)| *how == Use::Write).map(|(_, r)| r.tensor)
+        });
+        let Some(stage) = written else { return false };
+        let reads = |site: &&Site<'_>| {
+            let mut read = site.stmt.kind.references().into_iter();
+            read.any(|(how, r)| how == Use::Read && r.tensor == stage)
+        };
+        self.masked.iter().any(|masked| masked.key() == outside.copy.key())
+            && self.sites.program().pipelines.iter().any(|pipeline| pipeline.tensors.contains(&stage))
+            && sites.iter().filter(reads).count() > 1
+    }
+
     /// Checks that what lies outside of an operand does not change what is found along a mode.
     fn check(&mut self, site: &Site<'_>, (word, op): (&str, ReduceOp), src: TensorId, axis: usize) {
         let edge = self.edge(src);
@@ -355,7 +376,7 @@ impl Analysis<'_, '_> {
             ReduceOp::Max => ("-inf", outside.value.1 <= edge.inside.0),
             ReduceOp::Min => ("inf", outside.value.0 >= edge.inside.1),
         };
-        if harmless {
+        if harmless || self.masked_in_another_stage(outside) {
             return;
         }
         let source = &*self.sites.verified.source;
