@@ -439,7 +439,25 @@ impl Loaded {
 
     /// Compiles, or says what is wrong with the program.
     pub fn compile(&self, options: &Options) -> Result<Kernel, Failure> {
-        self.compiled(options).map_err(|d| Failure::refused(&self.sources, &d))
+        self.compiled(options).map_err(|d| Failure::refused(&self.sources, &self.with_given(d)))
+    }
+
+    /// The messages, the first with the constants that were given values other than the program's own.
+    pub fn with_given(&self, mut diagnostics: Diagnostics) -> Diagnostics {
+        let own = |name: &str| {
+            self.program
+                .constants()
+                .find(|(_, symbol, _)| symbol.name == name)
+                .and_then(|(_, _, e)| e.as_int())
+        };
+        let given = self.constants.iter().filter_map(|(name, value)| {
+            let own = own(name).filter(|own| own != value)?;
+            Some(format!("`-p {name}={value}` is given; the program's own value is {own}"))
+        });
+        if let Some(first) = diagnostics.0.first_mut() {
+            first.notes.extend(given);
+        }
+        diagnostics
     }
 
     /// The tile program, for a command that takes no other.

@@ -74,8 +74,8 @@ fn choose_for(loaded: &Loaded, gpu: Option<(Arch, String)>) -> Result<Target, Fa
     if let Some((arch, name)) = gpu {
         return Ok(Target { arch, why: Some(format!("that of {name}")), device: Some(name) });
     }
-    let verified =
-        verify(&loaded.program, &loaded.constants).map_err(|d| Failure::refused(&loaded.sources, &d))?;
+    let verified = verify(&loaded.program, &loaded.constants)
+        .map_err(|d| Failure::refused(&loaded.sources, &loaded.with_given(d)))?;
     match least_architecture(&verified) {
         Some((arch, need)) => Ok(Target { arch, why: need.map(|need| because(loaded, need)), device: None }),
         None => Err(Failure::program("no architecture has everything that the program uses".to_string())),

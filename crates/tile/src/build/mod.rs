@@ -679,21 +679,53 @@ impl Builder {
             .related(self.program.tensor(id).span, "defined here")
             .help("give the layout where the tensor is defined")),
             Some(Named::Poisoned) => Ok(None),
-            Some(
-                Named::Symbol(_)
-                | Named::Param(_)
-                | Named::Pipeline(_)
-                | Named::Barrier(_)
-                | Named::Role
-                | Named::Function
-                | Named::Given(_),
-            ) => Err(Diagnostic::new(
-                Code::DuplicateName,
-                span,
-                format!("`{name}` is not a tensor, so nothing can be assigned to it"),
-            )
-            .help("choose another name for the result")),
+            Some(_) => {
+                let error = self.bound_anew(name, span);
+                Err(error.unwrap_or_else(|| Diagnostic::internal(span, "a name that can be assigned to")))
+            }
         }
+    }
+
+    /// The message about an assignment to a name that stands for no tensor of registers. Uses of the name from here on are not reported.
+    pub(crate) fn bound_anew(&mut self, name: &str, span: Origin) -> Option<Diagnostic> {
+        let entry = self.entry(name).filter(|entry| entry.ended.is_none())?;
+        let (declared, noun) = (entry.span, self.noun(entry.named)?);
+        let message = format!("`{name}` is {noun} already, and a name stands for one thing");
+        let error = Diagnostic::new(Code::DuplicateName, span, message)
+            .label("assigned here")
+            .related(declared, "declared here")
+            .help(format!(
+                "choose another name for the result, here and where it is read: `{} = …`",
+                self.made(name)
+            ));
+        let inner = self.frames.last().and_then(|frame| frame.names.get(name)).map_or(name, String::as_str);
+        if let Some(entry) = self.names.get_mut(inner) {
+            entry.named = Named::Poisoned;
+        }
+        Some(error)
+    }
+
+    /// The kind of thing that a name stands for; `None` for tensors, to which something can be assigned.
+    fn noun(&self, named: Named) -> Option<&'static str> {
+        Some(match named {
+            Named::Tensor(_) | Named::Poisoned => return None,
+            Named::Symbol(id) => match self.program.symbol(id).kind {
+                SymbolKind::Constant(_) => "a constant",
+                SymbolKind::Size(_) => "a size",
+                SymbolKind::Let => "the name of an integer",
+                SymbolKind::Ticket => "a ticket",
+                SymbolKind::Counter | SymbolKind::UnrolledBy(_) | SymbolKind::Unrolled => "a loop's counter",
+            },
+            Named::Param(id) => match self.program.param(id).kind {
+                ParamKind::Tensor { .. } => "a parameter (a tensor in global memory)",
+                ParamKind::Scalar { .. } => "a parameter (a scalar)",
+            },
+            Named::Pipeline(_) => "a pipeline",
+            Named::Barrier(_) => "a barrier",
+            Named::Role => "a role",
+            Named::Function => "a function",
+            Named::Given(_) => "the argument of a function",
+        })
     }
 }
 

@@ -158,9 +158,37 @@ impl<'a> Search<'a> {
         for writer in self.writers(read).take(3) {
             diagnostic = diagnostic.related(writer.span, format!("`{name}` becomes 0"));
         }
+        if let Some((first, second, text)) = self.second_product(read) {
+            let (place, label) = (diagnostic.span, std::mem::take(&mut diagnostic.label));
+            diagnostic = diagnostic.related(place, label).related(first.span, "adds to the same accumulator");
+            let help = format!("`{text}` adds to `{name}`, to which no statement adds yet");
+            return Some(Diagnostic { span: second.span, ..diagnostic }.help(help));
+        }
         Some(diagnostic.help(format!(
             "`{name}` is 0 wherever this reads it: no statement writes anything else to it; add to it, or compute it, first"
         )))
+    }
+
+    /// Two products of one accumulator, of which the second may be meant for `other`, a tensor like it; and its text then.
+    fn second_product(&self, other: TensorId) -> Option<(&'a Stmt, &'a Stmt, String)> {
+        let source = &*self.v.source;
+        let like = |id: TensorId| {
+            let (x, y) = (source.tensor(id), source.tensor(other));
+            x.memory() == y.memory() && x.dtype == y.dtype && self.v.shape(id) == self.v.shape(other)
+        };
+        let mut first: BTreeMap<TensorId, &Stmt> = BTreeMap::new();
+        self.statements().into_iter().find_map(|stmt| {
+            let (StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. }) = &stmt.kind else { return None };
+            if *c == other || !like(*c) {
+                return None;
+            }
+            let Some(before) = first.insert(*c, stmt) else { return None };
+            let mut moved = stmt.kind.clone();
+            if let StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } = &mut moved {
+                *c = other;
+            }
+            Some((before, stmt, statement_text(source, &Stmt { kind: moved, ..stmt.clone() })))
+        })
     }
 
     /// The condition of a `where(c, x, 0)` that no data decides, which a statement is.

@@ -12,8 +12,10 @@ use super::points::{Sites, names};
 use super::values::{Id, Node, Store, Values};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::{Expr, IntOp, SymbolId};
-use crate::printer::expr_text;
-use crate::program::{ParamId, ParamKind, ShapeOp, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef};
+use crate::printer::{expr_text, view_text};
+use crate::program::{
+    ParamId, ParamKind, Program, ShapeOp, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef,
+};
 use crate::verified::GlobalTile;
 
 /// The place of a tile's mode: neighbours in the tile are neighbours along one mode of a buffer.
@@ -604,7 +606,8 @@ impl Axes<'_, '_> {
                 let modes = || vec![(1, x.clone(), y.clone())];
                 if self.of_other_sizes(x, y) {
                     let of = "the factors of the product are summed along different axes";
-                    found.push(Clash::new(*site, of, modes()));
+                    let help = self.other_way(x, y).or_else(|| self.other_way(y, x));
+                    found.push(Clash { help, ..Clash::new(*site, of, modes()) });
                     continue;
                 }
                 if x.extent == y.extent && self.lie_apart(x, y) {
@@ -627,6 +630,21 @@ impl Axes<'_, '_> {
     /// The labels of the tile that a store writes.
     pub(super) fn stored(&self, store: &Store) -> Vec<Label> {
         self.places(store.site, &store.to)
+    }
+
+    /// The help for a factor whose buffer has the extent of the other's K along its other mode: the view the other way around.
+    fn other_way(&self, right: &Place, wrong: &Place) -> Option<String> {
+        let source = &*self.sites.verified.source;
+        let row = source.param(wrong.param);
+        let ParamKind::Tensor { shape, .. } = &row.kind else { return None };
+        let [_, _] = shape.as_slice() else { return None };
+        let extent = expr_text(source, &shape[1 - wrong.dim]);
+        if extent != self.extent_text(right) {
+            return None;
+        }
+        let view = exchanged_view(source, wrong.view)?;
+        let (name, mode) = (&row.name, 1 - wrong.dim);
+        Some(format!("`{name}` has its `{extent}` elements along mode {mode}: `{view}`"))
     }
 
     /// The same clash at the copy that reads another stage than the loop is at, where that is one of the two.
@@ -754,4 +772,18 @@ pub(super) fn mixed(sites: &Sites<'_>) -> Vec<Diagnostic> {
     all.sort_by_key(|clash| clash.site);
     // What follows from the first would be said again for each statement behind it.
     all.iter().take(1).map(|clash| axes.report(clash).help(help(sites, clash))).collect()
+}
+
+/// The definition of a view of a matrix with the matrix's modes exchanged.
+pub(super) fn exchanged_view(source: &Program, view: TensorId) -> Option<String> {
+    let row = source.tensor(view);
+    let mut kind = row.kind.clone();
+    let TensorKind::View { offsets, ends, modes, .. } = &mut kind else { return None };
+    if offsets.len() != 2 {
+        return None;
+    }
+    offsets.reverse();
+    ends.reverse();
+    modes.iter_mut().flat_map(|mode| &mut mode.leaves).for_each(|leaf| leaf.dim = 1 - leaf.dim);
+    Some(format!("{} = {}", row.name, view_text(source, &kind)?))
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::axes::terms;
+use super::axes::{exchanged_view, terms};
 use super::coverage::{begins_outside, is_known, iterations, modes};
 use super::points::{Sample, Sites, axes};
 use super::structure::{idle_axes, inside_branch};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::Expr;
 use crate::printer::expr_text;
-use crate::program::{ParamKind, StmtKind};
+use crate::program::{ParamKind, StmtKind, SymbolKind, TensorId, TensorKind};
 use crate::verified::extent_of;
 
 /// The largest extent of a grid whose blocks are looked at.
@@ -201,14 +201,39 @@ fn blocks_beyond(sites: &Sites<'_>) -> Vec<Diagnostic> {
                     extent.unwrap_or_default(),
                     sample.words(program)
                 );
+                let help = exchanged(sites, src.tensor, dim, blocks).map_or_else(
+                    || "offset the mode that these blocks count, or offset this one by the axis of the grid that counts its elements".to_string(),
+                    |view| format!("the blocks count the elements of mode {}, not of mode {dim}: `{view}`", 1 - dim),
+                );
                 found.push(
                     Diagnostic::new(Code::IndexBeyond, program.tensor(src.tensor).span, message)
                         .related(program.grid_span, "the blocks")
                         .related(site.stmt.span, format!("reads `{name}`"))
-                        .help("offset the mode that these blocks count, or offset this one by the axis of the grid that counts its elements"),
+                        .help(help),
                 );
             }
         }
     }
     found
+}
+
+/// The definition of a view of a matrix with its modes exchanged, where these blocks count the elements of the other mode than `dim`.
+fn exchanged(sites: &Sites<'_>, view: TensorId, dim: usize, blocks: [bool; 3]) -> Option<String> {
+    let source = &*sites.verified.source;
+    let row = source.tensor(view);
+    let TensorKind::View { param, offsets, .. } = &row.kind else { return None };
+    let ParamKind::Tensor { shape, .. } = &source.param(*param).kind else { return None };
+    let ([_, _], &Expr::Symbol(counted)) = (offsets.as_slice(), shape.get(1 - dim)?) else { return None };
+    let mut axes = (0..3).filter(|axis| blocks[*axis]);
+    let (axis, None) = (axes.next()?, axes.next()) else { return None };
+    let (mut counts, mut others) = (false, false);
+    source.grid.get(axis)?.symbols(&mut |id| {
+        let is_size = matches!(source.symbol(id).kind, SymbolKind::Size(_));
+        counts |= id == counted;
+        others |= is_size && id != counted;
+    });
+    if !counts || others || offsets[1 - dim] != Expr::Int(0) {
+        return None;
+    }
+    exchanged_view(source, view)
 }

@@ -2,15 +2,17 @@
 
 use super::value::Target;
 use super::{Parser, Res};
-use crate::diagnostic::{Code, Diagnostic};
+use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::Expr;
 use crate::lexer::Tok;
+use crate::printer::expr_text;
 use crate::program::{CombineForm, ShapeOp, StmtKind, TensorId};
 
 impl Parser<'_> {
     /// `transpose(r)`, `transpose(r, 1, 0)`, `reshape(r, [A, B])`, `expand(r, 0)`, `slice(r, 1, 0, 64)`, `broadcast(r, [A, B])`;
     /// the opening parenthesis is passed.
     pub(super) fn shape(&mut self, word: &str, to: Target<'_>) -> Res<Option<TensorId>> {
+        let start = self.before_call();
         let src = self.operand_tensor("a register tensor")?;
         let op = match word {
             "transpose" => {
@@ -53,8 +55,45 @@ impl Parser<'_> {
             }
         };
         let Some(src) = src else { return Ok(self.no_value(to)) };
+        if let ShapeOp::Reshape(extents) = &op
+            && let Some(at) = extents.iter().position(|extent: &Expr| extent.as_int() == Some(-1))
+        {
+            let error = self.left_out(src, extents, at, self.since(start));
+            self.report(error)?;
+            return Ok(self.no_value(to));
+        }
         let shape = self.build.reshaped(src, &op);
         self.like(to, src, shape, |dst| StmtKind::Shape { dst, src, op })
+    }
+
+    /// The message about an extent −1 of a reshape, as NumPy and PyTorch take it for the one that is left.
+    fn left_out(&self, src: TensorId, extents: &[Expr], at: usize, span: Span) -> Diagnostic {
+        let program = &self.build.program;
+        // What the source's extents have and the other ones do not: equal factors go.
+        let mut others: Vec<&Expr> =
+            extents.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, e)| e).collect();
+        let shape = self.build.result_shape(src);
+        let mut left: Vec<Expr> = Vec::new();
+        for extent in shape {
+            match others.iter().position(|other| **other == extent) {
+                Some(same) => drop(others.remove(same)),
+                None => left.push(extent),
+            }
+        }
+        let product = |factors: Vec<Expr>| factors.into_iter().reduce(|x, y| x * y);
+        let mut extent = product(left).unwrap_or(Expr::Int(1));
+        if let Some(divisor) = product(others.into_iter().cloned().collect()) {
+            extent = extent / divisor;
+        }
+        let texts =
+            extents.iter().enumerate().map(|(i, e)| expr_text(program, if i == at { &extent } else { e }));
+        let texts: Vec<String> = texts.collect();
+        Diagnostic::new(
+            Code::BadValue,
+            span,
+            "an extent of -1 stands for no number: `reshape` is given every extent",
+        )
+        .help(format!("the extent that is left is `{}`: `[{}]`", texts[at], texts.join(", ")))
     }
 
     /// `join(a, b)`.

@@ -13,7 +13,7 @@ use crate::expr::{Expr, SymbolId};
 use crate::program::{
     Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Module, Param,
     ParamId, ParamKind, PrintItem, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol,
-    SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewMode,
+    SymbolKind, SyncScope, TensorId, TensorKind, TensorRef, TileOrder, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_machine::{DType, Number};
@@ -80,6 +80,14 @@ pub(crate) fn pipeline(
     int(out, program, stages, SUM)?;
     tensors.iter().try_for_each(|id| write!(out, ", {}", program.tensor(*id)))?;
     out.write_str(")")
+}
+
+/// The text of a view's definition, without its name; `None` for what is no view.
+pub(crate) fn view_text(program: &dyn Names, kind: &TensorKind) -> Option<String> {
+    let TensorKind::View { param, offsets, ends, modes } = kind else { return None };
+    let mut text = String::new();
+    view(&mut text, program, *param, (offsets, ends), modes).ok()?;
+    Some(text)
 }
 
 /// `global_view(x[:, :], (64, 64) : (e0, e1))`.

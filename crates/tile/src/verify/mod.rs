@@ -31,7 +31,7 @@ pub(crate) use definitions::{SHARED_LAYOUT, shared_layout_problem};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
 use crate::nearest::nearest;
-use crate::program::{Param, ParamId, Program};
+use crate::program::{Param, ParamId, Program, Symbol, SymbolKind};
 use crate::verified::{Constants, Verified};
 
 /// Checks a program for given values of its constants; those not named keep their defaults.
@@ -226,15 +226,42 @@ fn constant_values(
                 values[id.0 as usize] = Some(value);
                 by_name.insert(symbol.name.clone(), value);
             }
-            None => errors.push(
-                Diagnostic::new(
-                    Code::BadValue,
-                    symbol.span,
-                    format!("the default of the constant `{}` has no value", symbol.name),
-                )
-                .help("a default is an expression over numbers and earlier constants; it may not divide by zero or overflow"),
-            ),
+            None => errors.push(no_default(program, symbol, default, &values)),
         }
     }
     if errors.is_empty() { Ok((values, by_name)) } else { Err(Diagnostics(errors)) }
+}
+
+/// The message about a constant whose default has no value, given the values of the constants before it.
+fn no_default(program: &Program, symbol: &Symbol, default: &Expr, values: &[Option<i64>]) -> Diagnostic {
+    let name = &symbol.name;
+    let value = |id: SymbolId| values.get(id.0 as usize).copied().flatten();
+    let mut sizes = Vec::new();
+    default.symbols(&mut |id| sizes.push(program.symbol(id)));
+    sizes.retain(|row| matches!(row.kind, SymbolKind::Size(_)));
+    let Some(size) = sizes.first() else {
+        let message = format!("the default of the constant `{name}` has no value");
+        return Diagnostic::new(Code::BadValue, symbol.span, message).help(
+            "a default is an expression over numbers and earlier constants; it may not divide by zero or overflow",
+        );
+    };
+    let message = format!(
+        "the constant `{name}` is computed from `{}`, which is a size: a launch gives sizes, and constants are known before, when the \
+         kernel is compiled",
+        size.name
+    );
+    let with_sizes = |id: SymbolId| match program.symbol(id).kind {
+        SymbolKind::Size(default) => Some(Expr::Int(default)),
+        _ => value(id).map(Expr::Int),
+    };
+    let number = default.substitute(&with_sizes).as_int();
+    let number = number.map_or_else(String::new, |number| {
+        format!(" (`{name} = {number}` at the default of `{}`)", size.name)
+    });
+    Diagnostic::new(Code::BadValue, symbol.span, message)
+        .related(size.span, format!("`{}` is a size", size.name))
+        .help(format!(
+            "give `{name}` a number that is large enough{number}, or declare `{}` with `const`",
+            size.name
+        ))
 }
