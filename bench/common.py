@@ -340,7 +340,7 @@ class Plan:
                     if known is None:
                         self.workspace += store[key].numel() * store[key].element_size()
                 bound[name] = store[key]
-                if known == "c":
+                if known in ("c", "o"):
                     self.out = store[key]
             values = {param["name"]: scalar_of(param["name"], scalars) for param in launch["params"] if param["kind"] == "scalar"}
             kernel = Kernel(launch, module, bound, values)
@@ -348,7 +348,7 @@ class Plan:
             self.notes += [said] if said else []
             self.notes += [f"{kernel.local_bytes} bytes of local memory"] if kernel.local_bytes else []
         if not hasattr(self, "out"):
-            raise RuntimeError("no kernel has a tensor `c`")
+            raise RuntimeError("no kernel has a tensor `c` or `o`")
 
     def __call__(self):
         for kernel in self.kernels:

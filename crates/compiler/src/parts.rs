@@ -43,7 +43,8 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
 
 /// A message of a role's synthesis: where registers do not suffice, with the declaration that says how many threads share the tiles.
 fn of_role(error: Diagnostic, role: &Role, threads: u32) -> Diagnostic {
-    if error.code != Code::RegistersExceeded {
+    // Twice as many threads leave each more registers than half as many values need only in blocks of this size.
+    if error.code != Code::RegistersExceeded || threads + role.threads > 512 {
         return error;
     }
     let label = format!(

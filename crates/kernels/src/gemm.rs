@@ -35,7 +35,7 @@ parameters! {
 }
 
 impl Codec<DType> {
-    const FLOAT16: Self = Codec {
+    pub const FLOAT16: Self = Codec {
         read: |field, text| dtype_of(&[DType::F16, DType::BF16], field, text),
         write: DType::to_string,
     };

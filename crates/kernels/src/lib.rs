@@ -17,6 +17,7 @@
 //!
 //! [`OPERATORS`] lists them for tools, with their parameters by name.
 
+pub mod attention;
 mod config;
 pub mod epilogue;
 mod estimate;

@@ -3,6 +3,7 @@
 use tilewright_machine::{Arch, Features};
 use tilewright_tile::Program;
 
+use crate::attention::AttentionConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
@@ -51,7 +52,7 @@ pub const OPERATORS: &[Operator] = &{
     all
 };
 
-/// Matrix products, whose programs are built in Rust.
+/// Matrix products and attention, whose programs are built in Rust.
 const PRODUCTS: &[Operator] = &[
     Operator {
         name: "gemm",
@@ -84,6 +85,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<W4A16Config>,
         programs: programs::<W4A16Config>,
         tuning: Some(tuning::<W4A16Config>()),
+    },
+    Operator {
+        name: "attention",
+        about: "o[b, sq, hq, dv] = softmax(scale · q kᵀ) v by heads, with masks, shared heads of k and v, a cap of scores",
+        needs: crate::warp_specialized::NEEDS,
+        parameters: parameter_list::<AttentionConfig>,
+        programs: programs::<AttentionConfig>,
+        tuning: None,
     },
 ];
 
