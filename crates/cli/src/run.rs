@@ -1,5 +1,6 @@
 //! `tilewright run`: compile, execute on random inputs, compare with the reference interpreter.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -10,11 +11,11 @@ use comfy_table::{Table, presets};
 use serde_json::json;
 use tilewright::check::{CheckOptions, Outcome, check};
 use tilewright::compiler::Kernel;
-use tilewright::machine::Progress;
+use tilewright::machine::{Progress, RedOp};
 use tilewright::runtime::{Device, DeviceKind, SimDevice};
 use tilewright::sequence::check_in_order;
 use tilewright::sim::{Config, Trace};
-use tilewright::tile::Program;
+use tilewright::tile::{Origin, ParamId, Program, TensorKind};
 
 use crate::args::RunArgs;
 use crate::data;
@@ -128,7 +129,7 @@ fn run_one(
         write_trace(path, trace)?;
     }
     data::write_outputs(&[(kernel, &outcome)], &options.sizes, &args.output)?;
-    let summary = Summary::of(args, part, target, device, &outcome);
+    let summary = Summary::of(args, (part, &[]), target, device, &outcome);
     let text = if args.json { format!("{:#}\n", summary.json()) } else { summary.text() };
     print(&text)?;
     let denied = args.denies_warnings() && !outcome.warnings.is_empty();
@@ -186,7 +187,8 @@ fn run_several(
     let summaries: Vec<Summary<'_>> = parts
         .iter()
         .zip(&ran.outcomes)
-        .map(|(part, outcome)| Summary::of(args, part, target, device, outcome))
+        .enumerate()
+        .map(|(i, (part, outcome))| Summary::of(args, (part, &parts[..i]), target, device, outcome))
         .collect();
     let text = if args.json {
         let value = json!({
@@ -246,6 +248,34 @@ fn write_trace(path: &Path, trace: &Trace) -> Result<(), Failure> {
     file.flush().map_err(|e| failed(&e))
 }
 
+/// The outputs that a kernel only adds to, that no kernel before it writes and that no option gives, with the line of an addition.
+fn added_to(args: &RunArgs, part: &Compiled, before: &[Compiled]) -> Vec<(String, Option<usize>)> {
+    let (program, verified) = (part.kernel.program(), &part.kernel.verified);
+    let mut sums: BTreeMap<ParamId, Option<Origin>> = BTreeMap::new();
+    verified.visit(&mut |stmt, _| {
+        for (_, reference) in stmt.kind.references() {
+            let TensorKind::View { param, .. } = program.tensor(reference.tensor).kind else { continue };
+            let adds = stmt.kind.combines() == Some(RedOp::Add);
+            let sum = sums.entry(param).or_insert(Some(stmt.span));
+            *sum = sum.filter(|_| adds);
+        }
+    });
+    let given = |name: &str| args.input.iter().any(|input| input.split('=').next() == Some(name));
+    let filled = |name: &str| {
+        let writes = |kernel: &Kernel| {
+            let outputs = kernel.verified.outputs().iter();
+            outputs.map(|id| &kernel.program().param(*id).name).any(|other| other == name)
+        };
+        before.iter().any(|part| writes(&part.kernel))
+    };
+    let named = sums.into_iter().filter_map(|(id, span)| Some((program.param(id).name.clone(), span?)));
+    let places = Places::new(&part.loaded);
+    named
+        .filter(|(name, _)| !given(name) && !filled(name))
+        .map(|(name, span)| (name, span.text().and_then(|span| places.line(span.start))))
+        .collect()
+}
+
 struct Summary<'a> {
     args: &'a RunArgs,
     loaded: &'a Loaded,
@@ -255,19 +285,22 @@ struct Summary<'a> {
     outcome: &'a Outcome,
     compile_ms: f64,
     grid: [u32; 3],
+    /// The outputs that are added to, and that nothing has filled before, with the line of the first addition.
+    added_to: Vec<(String, Option<usize>)>,
 }
 
 impl<'a> Summary<'a> {
     fn of(
         args: &'a RunArgs,
-        part: &'a Compiled,
+        (part, before): (&'a Compiled, &[Compiled]),
         target: &'a Target,
         device: &'a dyn Device,
         outcome: &'a Outcome,
     ) -> Self {
         let Compiled { loaded, kernel, compile_ms } = part;
         let grid = grid(loaded, kernel);
-        Summary { args, loaded, kernel, target, device, outcome, compile_ms: *compile_ms, grid }
+        let added_to = added_to(args, part, before);
+        Summary { args, loaded, kernel, target, device, outcome, compile_ms: *compile_ms, grid, added_to }
     }
 
     fn json(&self) -> serde_json::Value {
@@ -353,6 +386,13 @@ impl<'a> Summary<'a> {
         }
         for c in &self.outcome.comparisons {
             row(&format!("output {}", c.name), c.to_string());
+        }
+        for (name, line) in &self.added_to {
+            let place = line.map_or(self.loaded.path.clone(), |line| format!("{}:{line}", self.loaded.path));
+            let text = format!(
+                "random numbers, to which the kernel adds ({place}), for no kernel before it fills `{name}`: for the sums alone copy zeros to it in a kernel before, or run with `--input {name}=0`"
+            );
+            row(&format!("before it {name}"), text);
         }
         table
     }

@@ -184,6 +184,8 @@ codes! {
         MaximumNotAdded = "maximum-not-added",
         /// An expression that has one value whatever its operands hold.
         ConstantResult = "constant-result",
+        /// A reduction over groups of a reshaped tensor that are not of neighbours.
+        ReshapeByRows = "reshape-by-rows",
         /// An accumulator that is stored for each tile and never begins anew.
         SumNotReset = "sum-not-reset",
         /// Blocks of the grid all of whose tiles lie outside.

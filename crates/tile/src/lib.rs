@@ -25,6 +25,7 @@ pub mod parser;
 mod printer;
 pub mod program;
 pub mod rasterization;
+mod remedy;
 pub mod renamed;
 pub mod rows;
 pub mod sources;
@@ -60,6 +61,7 @@ pub use program::{
     ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, SyncScope, Tensor,
     TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
+pub use remedy::{NewEachRound, new_each_round};
 pub use sources::{Sources, decoded, read_beside};
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, IndexedTile, TileRef, Verified};

@@ -282,6 +282,17 @@ impl Verified {
         TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), (fixed, indexed))
     }
 
+    /// The statement as it is written, with names for its constants.
+    pub(crate) fn as_written<'a>(&'a self, stmt: &'a Stmt) -> &'a Stmt {
+        let mut found = None;
+        statement::visit(&self.source.body, 0, &mut |other, _| {
+            if other.id == stmt.id {
+                found = found.or(Some(other));
+            }
+        });
+        found.unwrap_or(stmt)
+    }
+
     /// Calls `visit` for every statement, loops, roles and stages before their bodies, with the number of loops around it.
     pub fn visit<'a>(&'a self, visit: &mut impl FnMut(&'a Stmt, usize)) {
         statement::visit(&self.program.body, 0, visit);

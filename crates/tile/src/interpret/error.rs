@@ -147,6 +147,8 @@ pub enum InterpretError {
         filled: usize,
         /// True if the role that fills them has ended; otherwise it waits for a free stage.
         ended: bool,
+        /// True if several roles read the pipeline, none of them every stage: each perhaps a share.
+        shared: bool,
     },
     /// A slice begins where it does not fit.
     #[error("`{statement}`: the slice begins at {start}, and fits from 0 to {most}")]

@@ -201,6 +201,10 @@ impl InterpretError {
             InterpretError::RowsDiffer { .. } => {
                 "write the body so that a row for which it is done without need has the same results, or use `where(c, x, y)`".to_string()
             }
+            InterpretError::UnreadStages { pipeline, shared: true, .. } => format!(
+                "each role that consumes `{pipeline}` reads every stage of it, and does not share them with the others: for a share of \
+                 the stages give each role a pipeline and tensors of its own, say `{pipeline}_0` and `{pipeline}_1`, that are filled in turn"
+            ),
             InterpretError::UnreadStages { pipeline, .. } => {
                 format!("let the loops around `produce {pipeline}` and `consume {pipeline}` have the same number of iterations")
             }

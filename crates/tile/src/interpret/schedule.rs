@@ -117,12 +117,14 @@ impl<'a> Cluster<'a> {
                 let left = ring.filled() - ring.read(reader);
                 if left > 0 {
                     let ended = |peer: &Role<'a>| peer.rank == role.rank && row.producer == Some(peer.number);
+                    let shared = (0..row.consumers.len()).all(|reader| ring.read(reader) < ring.filled());
                     return Err(InterpretError::UnreadStages {
                         pipeline: row.name.clone(),
                         role: self.plan.roles[role.number].name.clone(),
                         left,
                         filled: ring.filled(),
                         ended: roles.iter().filter(|peer| ended(peer)).all(Role::ended),
+                        shared: shared && row.consumers.len() > 1,
                     });
                 }
             }

@@ -1,5 +1,7 @@
 //! Meaning of the masks of a run: warnings with a place, the elements, and the number that would be right.
 
+mod short;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::Memory;
@@ -7,25 +9,19 @@ use tilewright_machine::Memory;
 use super::coverage::{Coverage, Found, Number, Seen};
 use super::error::InterpretError;
 use super::launch::{grid, symbol_values, tensor_shape, tensor_strides};
+use short::Short;
+
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::expr::{Axis, Expr, Scope, SymbolId};
-use crate::printer::{expr_text, statement_text};
+use crate::expr::{Expr, SymbolId};
+use crate::printer::statement_text;
 use crate::program::{
     CopyAttrs, ParamId, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, TileOrder,
 };
+use crate::remedy;
 use crate::verified::{GlobalTile, Verified};
 
 /// Ranges of coordinates that a message lists.
 const RANGES: usize = 3;
-
-/// A reason why a tile moves along its buffer.
-#[derive(Clone)]
-enum Mover {
-    /// The blocks of the grid.
-    Grid(Axis),
-    /// A loop's iterations; the statement that it is.
-    Loop(SymbolId, Number),
-}
 
 /// A copy from or to a parameter.
 struct Site<'a> {
@@ -33,6 +29,7 @@ struct Site<'a> {
     stmt: &'a Stmt,
     writes: bool,
     view: TensorId,
+    reference: &'a TensorRef,
     tile: GlobalTile,
     /// The loops around, outermost first.
     loops: Vec<Number>,
@@ -50,20 +47,10 @@ struct Report<'a> {
     warnings: Vec<Diagnostic>,
 }
 
-/// The values of expressions at one block and in one iteration of each loop.
-struct Point<'a> {
-    values: &'a [Option<i64>],
-    block: [i64; 3],
-    counters: BTreeMap<SymbolId, i64>,
-}
-
-impl Scope for Point<'_> {
-    fn symbol(&self, id: SymbolId) -> Option<i64> {
-        self.counters.get(&id).copied().or(self.values.get(id.0 as usize).copied().flatten())
-    }
-
-    fn block(&self, axis: Axis) -> Option<i64> {
-        Some(self.block[axis.index()])
+impl Site<'_> {
+    /// True if the counter by itself indexes a mode of the view.
+    fn is_indexed_by(&self, counter: SymbolId) -> bool {
+        self.reference.index.contains(&Some(Expr::Symbol(counter)))
     }
 }
 
@@ -102,16 +89,6 @@ fn by_data(e: &Expr) -> bool {
         Expr::Element(..) => true,
         Expr::Binary(_, a, b) => by_data(a) || by_data(b),
         Expr::Int(_) | Expr::Symbol(_) | Expr::Block(_) | Expr::Scalar(_) => false,
-    }
-}
-
-fn uses(e: &Expr, mover: &Mover) -> bool {
-    match (e, mover) {
-        (Expr::Binary(_, a, b), _) => uses(a, mover) || uses(b, mover),
-        (Expr::Element(_, index), _) => index.iter().any(|e| uses(e, mover)),
-        (Expr::Block(axis), Mover::Grid(own)) => axis == own,
-        (Expr::Symbol(id), Mover::Loop(own, _)) => id == own,
-        _ => false,
     }
 }
 
@@ -304,14 +281,14 @@ impl<'a> Report<'a> {
         &mut self,
         stmt: &'a Stmt,
         number: Number,
-        (reference, writes): (&TensorRef, bool),
+        (reference, writes): (&'a TensorRef, bool),
         loops: &[Number],
         data: bool,
     ) {
         if let Some(tile) = self.v.tile(reference).global {
             let by_data = data || tile.indexed.is_some() || tile.base.iter().chain(&tile.shape).any(by_data);
             let (view, loops) = (reference.tensor, loops.to_vec());
-            self.sites.push(Site { number, stmt, writes, view, tile, loops, by_data });
+            self.sites.push(Site { number, stmt, writes, view, reference, tile, loops, by_data });
         }
     }
 
@@ -389,6 +366,14 @@ impl<'a> Report<'a> {
             self.warnings.push(warning);
             return;
         }
+        if let Some(warning) = self.exchanged(code, &message, &sites) {
+            self.once(warning);
+            return;
+        }
+        if let Some(warning) = self.turned(code, &message, &sites) {
+            self.once(warning);
+            return;
+        }
         let reasons: Vec<(&Site<'_>, Short)> = sites
             .iter()
             .flat_map(|site| {
@@ -415,6 +400,51 @@ impl<'a> Report<'a> {
         warning.help = Some(helps.join("; ")).filter(|help| !help.is_empty());
     }
 
+    /// The warning about counters that are exchanged, if these copies do not get to some elements since two of the loops around are.
+    fn exchanged(&self, code: Code, message: &str, sites: &[&Site<'_>]) -> Option<Diagnostic> {
+        let around = |pair: &remedy::Exchanged<'_>| {
+            sites.iter().any(|site| pair.counters.iter().any(|counter| site.is_indexed_by(*counter)))
+        };
+        let pair = remedy::exchanged(self.v).into_iter().find(around)?;
+        let (first, others) = pair.loops.split_first()?;
+        let mut warning = Diagnostic::new(code, first.span, message).label(pair.message()).help(pair.help());
+        for other in others {
+            warning = warning.related(other.span, "and this loop");
+        }
+        for site in sites {
+            let text = if site.writes { "writes through" } else { "reads through" };
+            let view = &self.v.program().tensor(site.view).name;
+            warning = warning.related(site.stmt.span, format!("{text} `{view}`"));
+        }
+        Some(warning)
+    }
+
+    /// The warning about a view that has the quotient of a block's number for the remainder.
+    fn turned(&self, code: Code, message: &str, sites: &[&Site<'_>]) -> Option<Diagnostic> {
+        let value = |e: &Expr| self.value(e);
+        let turned = remedy::turned(self.v, &[&value]);
+        let view = turned.into_iter().find(|view| sites.iter().any(|site| site.view == view.view))?;
+        let place = self.v.program().tensor(view.view).span;
+        Some(Diagnostic::new(code, place, message).label(view.message(self.v)).help(view.help()))
+    }
+
+    /// Says a mistake at one place once, with all that it leads to.
+    fn once(&mut self, warning: Diagnostic) {
+        let same = |other: &&mut Diagnostic| other.span == warning.span && other.help == warning.help;
+        let Some(before) = self.warnings.iter_mut().find(same) else {
+            self.warnings.push(warning);
+            return;
+        };
+        // Elements that nothing writes are the worse, and come first.
+        let mut all = [before.message.clone(), warning.message];
+        if warning.code == Code::PartlyWritten && before.code != warning.code {
+            before.code = warning.code;
+            all.reverse();
+        }
+        before.message = all.join(", and ");
+        before.related.extend(warning.related);
+    }
+
     fn written_again(&mut self, id: ParamId, seen: &Seen, (shape, strides): (&[i64], &[i64])) {
         let numbers: BTreeSet<Number> = self
             .sites
@@ -435,219 +465,6 @@ impl<'a> Report<'a> {
             warning.label = "writes over what another round or block wrote".to_string();
             warning.help = help;
         }
-    }
-
-    /// The movers of tiles: the grid, and the loops around a statement, outermost first, each with how often. A loop whose bounds depend
-    /// on those around it counts as often as in their first or last iteration, whichever is more.
-    fn movers(&self, site: &Site<'_>) -> Vec<(Mover, i64, i64)> {
-        let (mut point, mut end) = (self.origin(), self.origin());
-        let grid = [Axis::X, Axis::Y, Axis::Z].map(|axis| (Mover::Grid(axis), 0, self.grid[axis.index()]));
-        let mut movers = grid.to_vec();
-        for number in &site.loops {
-            let counted = match &self.coverage.stmts[*number].kind {
-                StmtKind::For { counter, lo, hi, .. } => vec![(*counter, lo.clone(), hi.clone())],
-                StmtKind::Tiles { row, col, rows, cols, previous, .. } => {
-                    let mut all =
-                        vec![(*row, Expr::Int(0), rows.clone()), (*col, Expr::Int(0), cols.clone())];
-                    let earlier = previous.map(|[p, q]| [(p, rows.clone()), (q, cols.clone())]);
-                    all.extend(earlier.into_iter().flatten().map(|(id, end)| (id, Expr::Int(0), end)));
-                    all
-                }
-                _ => Vec::new(),
-            };
-            for (id, lo, hi) in counted {
-                let bounds = |at: &Point<'_>| (lo.eval(at).unwrap_or(0), hi.eval(at).unwrap_or(0));
-                let ((first, stop), (late, last)) = (bounds(&point), bounds(&end));
-                point.counters.insert(id, first);
-                end.counters.insert(id, (last - 1).max(late));
-                movers.push((Mover::Loop(id, *number), first, (stop - first).max(last - late)));
-            }
-        }
-        movers
-    }
-
-    fn origin(&self) -> Point<'_> {
-        Point { values: &self.values, block: [0; 3], counters: BTreeMap::new() }
-    }
-
-    /// The position of a tile along a mode of its buffer, and what moves it.
-    fn reach(&self, site: &Site<'_>, mode: usize) -> Option<Reach> {
-        let movers = self.movers(site);
-        let at = |moved: Option<&Mover>| {
-            let mut point = self.origin();
-            for (mover, first, _) in &movers {
-                let here = match (mover, moved) {
-                    (Mover::Grid(a), Some(Mover::Grid(b))) => a == b,
-                    (Mover::Loop(a, _), Some(Mover::Loop(b, _))) => a == b,
-                    _ => false,
-                };
-                match mover {
-                    Mover::Grid(axis) => point.block[axis.index()] = i64::from(here),
-                    Mover::Loop(id, _) => {
-                        point.counters.insert(*id, first + i64::from(here));
-                    }
-                }
-            }
-            site.tile.base[mode].eval(&point)
-        };
-        let first = at(None)?;
-        let leaves = site.tile.modes.iter().flatten().filter(|(n, dim, _)| *dim as usize == mode && *n > 1);
-        let mut moves: Vec<(Option<Mover>, i64, i64)> =
-            leaves.map(|(n, _, scale)| (None, *scale, *n)).collect();
-        for (mover, _, count) in &movers {
-            if uses(&site.tile.base[mode], mover) {
-                moves.push((Some(mover.clone()), at(Some(mover))? - first, *count));
-            }
-        }
-        moves.sort_by_key(|(_, step, _)| *step);
-        let bound = site.tile.shape[mode].eval(&self.origin())?;
-        Some(Reach { first, moves, bound })
-    }
-
-    /// The reason why a statement does not get to these coordinates of a mode, and what would reach them.
-    fn short(&self, site: &Site<'_>, mode: usize, runs: &[(i64, i64)], rank: usize) -> Option<Short> {
-        let Reach { first, moves, bound } = self.reach(site, mode)?;
-        let (from, to) = (runs.first()?.0, runs.last()?.1);
-        let way = along(rank, mode);
-        let mut covered = 1;
-        // A step that is longer than what lies between.
-        for (mover, step, count) in &moves {
-            if *step > covered && *count > 1 {
-                let (name, place) = match mover {
-                    Some(mover) => (self.name(mover), self.place(mover)),
-                    None => (self.v.program().tensor(site.view).name.clone(), None),
-                };
-                let help = format!(
-                    "`{name}` steps by {step} along {way}, and a step covers {covered}: a step of {covered} leaves out nothing"
-                );
-                return Some(Short { help, place });
-            }
-            covered += step.max(&0) * (count - 1).max(0);
-        }
-        if moves.iter().all(|(mover, _, _)| mover.is_none()) {
-            let unused = self.movers(site).into_iter().find(|(mover, _, count)| {
-                let moves = |site: &Site<'_>| site.tile.base.iter().any(|base| uses(base, mover));
-                *count > 1 && matches!(mover, Mover::Grid(_)) && !moves(site)
-            });
-            let unused = unused.map(|(mover, _, count)| (self.name(&mover), count));
-            let unused = unused.map_or(String::new(), |(name, count)| {
-                format!("; the grid has {count} blocks along `{name}`, which it does not use")
-            });
-            let last = first + covered - 1;
-            let help = format!("it covers {first}..{last} of {way}, and nothing moves it along them{unused}");
-            return Some(Short { help, place: None });
-        }
-        if from < first && to < first {
-            return Some(Short { help: format!("it begins at {first} of {way}"), place: None });
-        }
-        if first + covered >= bound {
-            return None;
-        }
-        // The longest step has too few iterations.
-        let (mover, step, count) = moves.last().filter(|(_, step, _)| *step > 0)?;
-        let mover = mover.as_ref()?;
-        let inner = covered - step * (count - 1).max(0);
-        let need = (bound - first - inner + step - 1).div_euclid(*step) + 1;
-        let name = self.name(mover);
-        let (has, place) = match mover {
-            Mover::Grid(axis) => (
-                format!("the grid has {count}"),
-                (self.v.program().grid_span, format!("{count} along {}", ["x", "y", "z"][axis.index()])),
-            ),
-            Mover::Loop(_, number) => {
-                let stmt = self.coverage.stmts[*number];
-                (format!("the loop over `{name}` has {count}"), (stmt.span, format!("{count} rounds")))
-            }
-        };
-        let plain = (bound + step - 1).div_euclid(*step) == need && first == 0;
-        let text = self.count_text(site, mode, *step).filter(|_| plain);
-        let help = match text {
-            Some(text) => format!("`{text}` is {need}, and {has}"),
-            None => format!("{need} would reach the end of {way}, and {has}"),
-        };
-        Some(Short { help, place: Some(place).filter(|(span, _)| !span.is_unknown()) })
-    }
-
-    /// The number of steps of a mode, in the program's names: `ceil_div(m, BM)`.
-    fn count_text(&self, site: &Site<'_>, mode: usize, step: i64) -> Option<String> {
-        let source = &self.v.source;
-        let ParamKind::Tensor { shape, .. } = &source.param(site.tile.param).kind else { return None };
-        let extent = expr_text(&**source, shape.get(mode)?);
-        let constant = |id: SymbolId| self.v.constants().get(&source.symbol(id).name).copied().map(Expr::Int);
-        let is_step = |e: &&Expr| e.substitute(&constant).as_int() == Some(step);
-        let TensorKind::View { offsets, modes, .. } = &source.tensor(site.view).kind else { return None };
-        let mut factors = Vec::new();
-        factors_of(offsets.get(mode)?, &mut factors);
-        let leaves = modes.iter().flat_map(|m| &m.leaves).filter(|leaf| leaf.dim as usize == mode);
-        let scales: Vec<&Expr> = leaves.map(|leaf| &leaf.scale).collect();
-        let step = factors
-            .into_iter()
-            .chain(scales)
-            .find(is_step)
-            .map_or(step.to_string(), |e| expr_text(&**source, e));
-        Some(if step == "1" { extent } else { format!("ceil_div({extent}, {step})") })
-    }
-
-    fn name(&self, mover: &Mover) -> String {
-        match mover {
-            Mover::Grid(axis) => format!("block.{}", ["x", "y", "z"][axis.index()]),
-            Mover::Loop(id, _) => self.v.program().symbol(*id).name.clone(),
-        }
-    }
-
-    fn place(&self, mover: &Mover) -> Option<(Origin, String)> {
-        let Mover::Loop(_, number) = mover else { return None };
-        let span = self.coverage.stmts[*number].span;
-        (!span.is_unknown()).then(|| (span, "this loop".to_string()))
-    }
-
-    /// The reason why a statement writes elements again: what does not move it, or moves it by less than it writes.
-    fn repeated(&self, site: &Site<'_>) -> Option<String> {
-        let rank = site.tile.base.len();
-        for (mover, _, count) in self.movers(site).into_iter().filter(|(_, _, count)| *count > 1) {
-            let tiles = |site: &Site<'_>| {
-                site.loops.iter().any(|n| matches!(self.coverage.stmts[*n].kind, StmtKind::Tiles { .. }))
-            };
-            // The blocks of a loop over tiles share out its tiles.
-            if matches!(mover, Mover::Grid(_)) && tiles(site) {
-                continue;
-            }
-            if !site.tile.base.iter().any(|base| uses(base, &mover)) {
-                let name = self.name(&mover);
-                return Some(match mover {
-                    Mover::Grid(_) => format!(
-                        "the grid has {count} along `{name}`, and where it writes does not depend on that"
-                    ),
-                    Mover::Loop(..) => format!(
-                        "the loop over `{name}` has {count} rounds, and where it writes does not depend on that"
-                    ),
-                });
-            }
-        }
-        for mode in 0..rank {
-            let reach = self.reach(site, mode)?;
-            let mut covered = 1;
-            for (mover, step, count) in &reach.moves {
-                if let Some(mover) = mover
-                    && *step > 0
-                    && *step < covered
-                    && *count > 1
-                {
-                    let (name, way) = (self.name(mover), along(rank, mode));
-                    return Some(format!(
-                        "`{name}` steps by {step} along {way}, and a step writes {covered}"
-                    ));
-                }
-                covered += step.max(&0) * (count - 1).max(0);
-            }
-        }
-        // A loop whose number of iterations differs.
-        let open = |(mover, _, _): &(Mover, i64, i64)| {
-            matches!(mover, Mover::Loop(..)) && !site.tile.base.iter().any(|base| uses(base, mover))
-        };
-        self.movers(site).into_iter().rev().find(open).map(|(mover, _, _)| {
-            format!("where it writes does not depend on the loop over `{}`", self.name(&mover))
-        })
     }
 
     /// Results that are overwritten before anything reads them.
@@ -812,38 +629,19 @@ impl<'a> Report<'a> {
                 "`{statement}` reads `{name}` {text}before anything has written it, and an output depends on that"
             );
             let (span, written) = (stmt.span, program.tensors[whole].span);
-            let help = format!("write all of `{name}` before it is read");
+            let round = remedy::new_each_round(self.v, TensorId(whole as u32));
+            let (about, help) = match round {
+                Some(round) => (format!("a new tensor in each round of `{}`", round.counter), round.help),
+                None => (
+                    "holds anything until it is written".to_string(),
+                    format!("write all of `{name}` before it is read"),
+                ),
+            };
             let warning = self.warn(Code::ReadUnwritten, span, message);
             warning.label = "reads what nothing has written".to_string();
-            warning.related = vec![(written, "holds anything until it is written".to_string())];
+            warning.related = vec![(written, about)];
             warning.help = Some(help);
         }
-    }
-}
-
-/// The number that would be right, and the place that is short of it.
-struct Short {
-    help: String,
-    place: Option<(Origin, String)>,
-}
-
-/// The position of a tile along a mode of its buffer, and its movement.
-struct Reach {
-    first: i64,
-    /// Movers with the elements of a step and the number of steps; the view's own modes have no mover. The longest step is the last.
-    moves: Vec<(Option<Mover>, i64, i64)>,
-    /// The end of the buffer, or of the view of it.
-    bound: i64,
-}
-
-/// Both sides of every product in an expression.
-fn factors_of<'a>(e: &'a Expr, found: &mut Vec<&'a Expr>) {
-    if let Expr::Binary(op, a, b) = e {
-        if *op == crate::expr::IntOp::Mul {
-            found.extend([&**a, &**b]);
-        }
-        factors_of(a, found);
-        factors_of(b, found);
     }
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::points::{Counter, Sample, Site, Sites, axes, is_listed, mentions};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::expr::{Expr, IntOp};
+use crate::expr::{Expr, IntOp, SymbolId};
 use crate::printer::expr_text;
-use crate::program::{ParamId, ParamKind, StmtKind, Tensor, TensorId, TensorKind, TensorRef, ViewMode};
+use crate::program::{ParamId, ParamKind, Stmt, StmtKind, Tensor, TensorId, TensorKind, TensorRef, ViewMode};
+use crate::remedy;
 use crate::verified::{GlobalTile, extent_of};
 
 /// Elements along a mode of a buffer that are looked at, at most.
@@ -117,11 +118,11 @@ fn rounded_up(expr: &Expr) -> Option<Expr> {
 }
 
 /// Grids whose blocks do not reach all of an output; and views of outputs whose tiles leave elements out.
-fn outputs_not_reached(sites: &Sites<'_>) -> Vec<Diagnostic> {
+fn outputs_not_reached(sites: &Sites<'_>, turned: &BTreeSet<ParamId>) -> Vec<Diagnostic> {
     let v = sites.verified;
     let source = &*v.source;
     let mut found = Vec::new();
-    for (param, writes) in outputs(sites) {
+    for (param, writes) in outputs(sites).into_iter().filter(|(param, _)| !turned.contains(param)) {
         for dim in 0..v.buffer_shape(param).len() {
             let known =
                 |write: &Write<'_, '_>| is_known(&write.tile.base[dim]) && is_known(&write.tile.shape[dim]);
@@ -152,9 +153,10 @@ fn outputs_not_reached(sites: &Sites<'_>) -> Vec<Diagnostic> {
                     let message = format!(
                         "the grid does not reach all of `{name}`: no block writes the elements from {end} on of the {size} along mode {dim}{at}"
                     );
-                    let help = match source.grid.get(of).and_then(rounded_up) {
-                        Some(extent) => format!("round up: `{}`", expr_text(source, &extent)),
-                        None => format!(
+                    let help = match (source.grid.get(of).and_then(rounded_up), sites.wanted_grid()) {
+                        (Some(extent), _) => format!("round up: `{}`", expr_text(source, &extent)),
+                        (None, Some(grid)) => format!("as many blocks as tiles: `{grid}`"),
+                        (None, None) => format!(
                             "as many blocks as tiles: `ceil_div({}, …)` of them along `block.{}`",
                             expr_text(source, buffer_extent(source, param, dim)),
                             ["x", "y", "z"][of]
@@ -221,11 +223,24 @@ pub(super) fn begins_outside(
     leaf.scale.as_int().zip(extent).is_some_and(|(step, extent)| offset + iteration * step >= extent)
 }
 
+/// Counters that are exchanged, each pair said once; and all of these.
+fn exchanged_counters(sites: &Sites<'_>) -> (Vec<Diagnostic>, BTreeSet<SymbolId>) {
+    let (mut found, mut counters) = (Vec::new(), BTreeSet::new());
+    for pair in remedy::exchanged(sites.verified) {
+        let Some((first, others)) = pair.loops.split_first() else { continue };
+        let finding = Diagnostic::new(Code::ShortLoop, first.span, pair.message()).help(pair.help());
+        let related = |finding: Diagnostic, other: &&Stmt| finding.related(other.span, "and this loop");
+        found.push(others.iter().fold(finding, related));
+        counters.extend(pair.counters);
+    }
+    (found, counters)
+}
+
 /// Loops whose last iteration is before that of a view that they index.
 pub(super) fn short_loops(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let v = sites.verified;
     let source = &*v.source;
-    let mut found = Vec::new();
+    let (mut found, exchanged) = exchanged_counters(sites);
     for ((view, mode), references) in iterations(sites) {
         let Some(extent) = modes(sites, view).get(mode).map(extent_of) else { continue };
         let indices = || references.iter().filter_map(|(site, r)| Some((*site, r.index[mode].as_ref()?)));
@@ -233,7 +248,7 @@ pub(super) fn short_loops(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let counts = |counter: &&Counter<'_>| mentions(e, counter.symbol);
             site.counters.iter().rev().find(counts).map(|counter| (counter.symbol, counter.span))
         });
-        let Some(counter) = counter else { continue };
+        let Some(counter) = counter.filter(|counter| !exchanged.contains(&counter.0)) else { continue };
         let open =
             references.iter().any(|(site, r)| site.open || r.indexed.is_some() || is_listed(site.stmt));
         if open || !is_known(&extent) || !indices().all(|(_, e)| is_known(e)) {
@@ -262,10 +277,14 @@ pub(super) fn short_loops(sites: &Sites<'_>) -> Vec<Diagnostic> {
                     _ => None,
                 };
                 let upto = declared.map_or("…".to_string(), |extent| expr_text(source, &extent));
+                let is_loop = |site: &&Site<'_>| matches!(&site.stmt.kind, StmtKind::For { counter: other, .. } if *other == counter.0);
+                let around = sites.all.iter().find(is_loop);
+                let meant = around.and_then(|site| remedy::later_end(v, site.stmt, number - last - 1));
+                let meant = meant.unwrap_or_else(|| format!("for {over} in 0..{upto}"));
                 found.push(
                     Diagnostic::new(Code::ShortLoop, counter.1, message)
                         .related(source.tensor(view).span, format!("mode {mode} has {upto} iterations"))
-                        .help(format!("loop to the view's end: `for {over} in 0..{upto}`")),
+                        .help(format!("loop to the view's end: `{meant}`")),
                 );
                 break;
             }
@@ -357,9 +376,32 @@ fn steps_of_views(sites: &Sites<'_>) -> Vec<Diagnostic> {
     found
 }
 
+/// Views that have the quotient of a block's number for the remainder, said once; and their parameters.
+fn turned_views(sites: &Sites<'_>) -> (Vec<Diagnostic>, BTreeSet<ParamId>) {
+    let v = sites.verified;
+    let of: Vec<&Expr> = v.program().grid.iter().collect();
+    let samples = sites.samples(&of);
+    let values: Vec<_> = samples.iter().map(|sample| |e: &Expr| sample.eval(e)).collect();
+    let values: Vec<remedy::Value<'_>> = values.iter().map(|value| value as remedy::Value<'_>).collect();
+    let all = remedy::turned(v, &values);
+    let params = all.iter().map(|view| view.param).collect();
+    let finding = all.split_first().map(|(first, others)| {
+        let place = |view: &remedy::Turned| v.program().tensor(view.view).span;
+        let finding = Diagnostic::new(
+            Code::ShortGrid,
+            place(first),
+            first.message(v) + &samples[first.sample].words(v.program()),
+        )
+        .help(first.help());
+        others.iter().fold(finding, |finding, view| finding.related(place(view), "and here"))
+    });
+    (finding.into_iter().collect(), params)
+}
+
 /// Grids whose blocks do not reach all of an output, and views whose tiles do not meet.
 pub(super) fn tiles(sites: &Sites<'_>) -> Vec<Diagnostic> {
-    let mut found = outputs_not_reached(sites);
+    let (mut found, turned) = turned_views(sites);
+    found.extend(outputs_not_reached(sites, &turned));
     found.extend(steps_of_views(sites));
     found
 }

@@ -52,6 +52,7 @@ const LINTS: &[Lint] = &[
     Lint { codes: &[Code::SignedScale], find: results::signed_scales },
     Lint { codes: &[Code::MaximumNotAdded], find: results::maxima_not_added },
     Lint { codes: &[Code::ConstantResult], find: results::constant_results },
+    Lint { codes: &[Code::ReshapeByRows], find: results::reshapes_by_rows },
     Lint { codes: &[Code::SumNotReset], find: recurrence::sums_not_reset },
     Lint { codes: &[Code::IdleBlocks], find: reach::idle_blocks },
     Lint { codes: &[Code::IndexBeyond], find: reach::beyond },

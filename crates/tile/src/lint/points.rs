@@ -8,6 +8,7 @@ use super::values::Values;
 use crate::diagnostic::Origin;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::program::{Operand, Program, Stmt, StmtKind, Symbol, SymbolKind, TensorRef, TileOrder, Use};
+use crate::remedy;
 use crate::verified::Verified;
 
 /// Points of one expression that are looked at, at most; one with more is left alone.
@@ -195,6 +196,12 @@ impl<'a> Sites<'a> {
 
     pub(super) fn program(&self) -> &'a Program {
         self.verified.program()
+    }
+
+    /// The grid that the views ask for at these sizes, if it is another.
+    pub(super) fn wanted_grid(&self) -> Option<String> {
+        let sample = self.samples(&[]).into_iter().next()?;
+        remedy::grid(self.verified, &|e| sample.eval(e))
     }
 
     /// The sizes, then with each that `of` names a little larger and a little smaller. Those at which the launch is none are left out.

@@ -10,6 +10,7 @@ use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::Expr;
 use crate::printer::expr_text;
 use crate::program::{ParamKind, StmtKind, SymbolKind, TensorId, TensorKind};
+use crate::remedy;
 use crate::verified::extent_of;
 
 /// The largest extent of a grid whose blocks are looked at.
@@ -86,9 +87,13 @@ pub(super) fn idle_blocks(sites: &Sites<'_>) -> Vec<Diagnostic> {
             "{idle} of the {blocks} blocks along `block.{name}` do nothing: all that they write lies behind the end"
         );
         let extent = source.grid.get(axis).map_or(String::new(), |e| expr_text(source, e));
-        found.push(Diagnostic::new(Code::IdleBlocks, program.grid_span, message).help(format!(
-            "a block for each tile: `ceil_div({extent}, …)` by the rows or columns of a tile"
-        )));
+        let help = match sites.wanted_grid() {
+            Some(grid) => format!("a block for each tile: `{grid}`"),
+            None => {
+                format!("a block for each tile: `ceil_div({extent}, …)` by the rows or columns of a tile")
+            }
+        };
+        found.push(Diagnostic::new(Code::IdleBlocks, program.grid_span, message).help(help));
     }
     found
 }
@@ -120,6 +125,9 @@ fn iterations_beyond(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let source = &*sites.verified.source;
     let Some(sample) = sites.samples(&[]).into_iter().next() else { return Vec::new() };
     let mut found = Vec::new();
+    // What follows from exchanged counters has been said.
+    let exchanged: Vec<_> =
+        remedy::exchanged(sites.verified).iter().flat_map(|pair| pair.counters.map(Expr::Symbol)).collect();
     for ((view, mode), references) in iterations(sites) {
         let Some(extent) = modes(sites, view).get(mode).map(extent_of) else { continue };
         let Some(number) = sample.eval(&extent).filter(|_| is_known(&extent)) else { continue };
@@ -127,7 +135,13 @@ fn iterations_beyond(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let Some(e) = r.index.get(mode).and_then(Option::as_ref) else { continue };
             let at = sites.all.iter().position(|other| std::ptr::eq(other, site)).unwrap_or(0);
             let reads = matches!(&site.stmt.kind, StmtKind::Copy { src, .. } if src.tensor == view);
-            if !reads || site.open || !is_known(e) || !is_plain(e) || inside_branch(sites, at) {
+            if exchanged.contains(e)
+                || !reads
+                || site.open
+                || !is_known(e)
+                || !is_plain(e)
+                || inside_branch(sites, at)
+            {
                 continue;
             }
             let mut last = -1;

@@ -10,7 +10,7 @@ use super::values::{Id, Node, Values};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, IntOp};
 use crate::printer::expr_text;
-use crate::program::{BinaryOp, ElemExpr, ReduceOp, StmtKind, UnaryOp};
+use crate::program::{BinaryOp, ElemExpr, Program, ReduceOp, ShapeOp, StmtKind, SymbolKind, UnaryOp};
 
 /// Steps behind a value that are looked at.
 const STEPS: usize = 40;
@@ -151,6 +151,84 @@ pub(super) fn signed_scales(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 );
             }
         }
+    }
+    found
+}
+
+/// The reshape behind a value, through elementwise statements alone.
+fn reshape_behind(values: &Values, id: Id) -> Option<Id> {
+    let mut at = id;
+    for _ in 0..STEPS {
+        at = match values.node(at) {
+            Node::Shape(ShapeOp::Reshape(_), _) => return Some(at),
+            Node::Unary(_, x) | Node::Cast(_, x) => *x,
+            Node::Binary(_, x, y) if values.number(*y).is_some() => *x,
+            Node::Binary(_, x, y) if values.number(*x).is_some() => *y,
+            Node::Binary(_, x, y) if x == y => *x,
+            _ => return None,
+        };
+    }
+    None
+}
+
+/// The quotient by which an extent is written, or the constant that it names.
+fn is_quotient(source: &Program, e: &Expr) -> bool {
+    match e {
+        Expr::Binary(IntOp::Div | IntOp::CeilDiv, ..) => true,
+        Expr::Symbol(id) => match &source.symbol(*id).kind {
+            SymbolKind::Constant(value) => is_quotient(source, value),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// Reductions over groups that a reshape makes as if the last mode were the fastest: `[BM, N / G, G]`, reduced along mode 2.
+pub(super) fn reshapes_by_rows(sites: &Sites<'_>) -> Vec<Diagnostic> {
+    let values = sites.values();
+    let source = &*sites.verified.source;
+    let mut found = Vec::new();
+    for value in &values.all {
+        let (axis, src, name) = match &value.node {
+            Node::Reduce(op, axis, src) => (*axis as usize, *src, op.name()),
+            Node::Extreme(_, axis, src) => (*axis as usize, *src, "…"),
+            _ => continue,
+        };
+        let Some(reshape) = reshape_behind(values, src) else { continue };
+        let Node::Shape(_, operand) = values.node(reshape) else { continue };
+        let (before, after) = (&values.all[*operand].shape, &values.all[reshape].shape);
+        let Some(faster) = axis.checked_sub(1).filter(|_| axis < after.len()) else { continue };
+        // The mode of the operand that becomes the two.
+        let inner: i64 = after[..faster].iter().product();
+        let split = (0..before.len()).find(|mode| {
+            before[..*mode].iter().product::<i64>() == inner && before[*mode] == after[faster] * after[axis]
+        });
+        let at = values.all[reshape].site;
+        let stmt = sites.verified.as_written(sites.all[at].stmt);
+        let StmtKind::Shape { op: ShapeOp::Reshape(written), .. } = &stmt.kind else { continue };
+        let by_rows = written.len() == after.len()
+            && is_quotient(source, &written[faster])
+            && !is_quotient(source, &written[axis]);
+        let (Some(mode), true) = (split, by_rows && after[faster] > 1 && after[axis] > 1) else { continue };
+        let text = |e: &Expr| expr_text(source, e);
+        let shape = |of: &[Expr]| of.iter().map(text).collect::<Vec<_>>().join(", ");
+        let mut meant = written.clone();
+        meant.swap(faster, axis);
+        let message = format!(
+            "a group of this reduction is each {}th element along mode {mode}: of [{}] the leftmost mode is the fastest, so that neighbours lie along mode {faster}",
+            after[faster],
+            shape(written)
+        );
+        let help = format!(
+            "for groups of {} neighbours: `reshape(…, [{}])` and `reduce(…, {name}, {faster})`",
+            text(&written[axis]),
+            shape(&meant)
+        );
+        let finding = Diagnostic::new(Code::ReshapeByRows, span(sites, at), message).help(help);
+        found.push(match value.site == at {
+            true => finding,
+            false => finding.related(span(sites, value.site), format!("reduces along mode {axis}")),
+        });
     }
     found
 }

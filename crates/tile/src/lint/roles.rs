@@ -4,7 +4,7 @@ use super::points::{Site, Sites};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::Expr;
 use crate::printer::statement_text;
-use crate::program::{PipelineId, Side, StmtKind};
+use crate::program::{PipelineId, Side, Stmt, StmtKind};
 
 /// A role's way through a pipeline.
 struct Way<'s, 'a> {
@@ -55,10 +55,23 @@ fn ways<'s, 'a>(sites: &'s Sites<'a>, pipeline: PipelineId) -> Vec<Way<'s, 'a>> 
     ways
 }
 
+/// The head of a loop over tiles with the order of another, in its own names.
+fn in_the_order_of(sites: &Sites<'_>, own: &Stmt, other: &Stmt) -> String {
+    let other = sites.verified.as_written(other);
+    let mut head = other.clone();
+    if let (
+        StmtKind::Tiles { row, col, previous, .. },
+        StmtKind::Tiles { row: own_row, col: own_col, previous: own_previous, .. },
+    ) = (&mut head.kind, &own.kind)
+    {
+        (*row, *col, *previous) = (*own_row, *own_col, *own_previous);
+    }
+    statement_text(&*sites.verified.source, &head)
+}
+
 /// Roles of a pipeline that go through the tiles in different orders, or through a different number of stages.
 pub(super) fn differ(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let program = sites.program();
-    let source = &*sites.verified.source;
     // A branch may be what makes the numbers equal.
     let branches =
         sites.all.iter().any(|site| matches!(site.stmt.kind, StmtKind::If { .. } | StmtKind::Break { .. }));
@@ -85,7 +98,7 @@ pub(super) fn differ(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 found.push(
                     Diagnostic::new(Code::RolesDiffer, used.stmt.span, message)
                         .related(filled.stmt.span, "the order in which stages are filled")
-                        .help(format!("write `{}` in both", statement_text(source, filled.stmt))),
+                        .help(format!("write `{}` here", in_the_order_of(sites, used.stmt, filled.stmt))),
                 );
                 continue;
             }
@@ -101,7 +114,7 @@ pub(super) fn differ(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 let help = if all.count() > 1 && together == Some(filled) {
                     format!(
                         "each role that consumes `{0}` reads every stage of it, and does not share them with the others: for a share of the \
-                         stages give each a pipeline of its own, say `{0}_0` and `{0}_1`, that are filled in turn",
+                         stages give each role a pipeline and tensors of its own, say `{0}_0` and `{0}_1`, that are filled in turn",
                         pipeline.name
                     )
                 } else {

@@ -11,6 +11,7 @@ use crate::printer::{ints, statement_text};
 use crate::program::{
     ElemExpr, Operand, ParamId, Program, Stmt, StmtKind, SyncScope, TensorId, TensorKind, TensorRef, Use,
 };
+use crate::remedy;
 
 /// The integers of a statement, those of a view that it defines among them.
 fn integers<'a>(program: &'a Program, stmt: &'a Stmt) -> Vec<&'a Expr> {
@@ -35,21 +36,22 @@ pub(super) fn idle_axes(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let program = sites.program();
     let extents = program.grid.len();
     let mut found = Vec::new();
+    let grid = sites.wanted_grid().unwrap_or_else(|| {
+        let mut grid = String::new();
+        // Writing into a string does not fail.
+        let _ = ints(&mut grid, &*sites.verified.source, &sites.verified.source.grid);
+        format!("grid({grid}, …)")
+    });
     for site in &sites.all {
         for (axis, name) in ["block.x", "block.y", "block.z"].into_iter().enumerate().skip(extents) {
             if integers(program, site.stmt).into_iter().any(|e| axes(e)[axis]) {
                 let number =
                     if extents == 1 { "one extent".to_string() } else { format!("{extents} extents") };
-                let mut grid = String::new();
-                // Writing into a string does not fail.
-                let _ = ints(&mut grid, &*sites.verified.source, &sites.verified.source.grid);
                 let message = format!("`{name}` is 0 in every block: the grid has {number}");
                 found.push(
                     Diagnostic::new(Code::IdleAxis, site.stmt.span, message)
                         .related(program.grid_span, format!("{extents} of 3"))
-                        .help(format!(
-                            "give the grid the extent along which `{name}` counts: `grid({grid}, …)`"
-                        )),
+                        .help(format!("give the grid the extent along which `{name}` counts: `{grid}`")),
                 );
             }
         }
@@ -152,14 +154,18 @@ pub(super) fn reads_before_writes(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let text = |site: &Site<'_>| statement_text(&*sites.verified.source, site.stmt);
             let mut finding = Diagnostic::new(Code::ReadBeforeWrite, site.stmt.span, message)
                 .related(tensor.span, "it holds anything until it is written");
-            finding = match later {
-                Some(later) => finding
+            let round = remedy::new_each_round(sites.verified, *id);
+            finding = match (later, round) {
+                (Some(later), Some(round)) => {
+                    finding.related(later.stmt.span, "the first statement that writes it").help(round.help)
+                }
+                (Some(later), None) => finding
                     .related(later.stmt.span, "the first statement that writes it")
                     .help(format!("move `{}` before it", text(later))),
-                None if *how == Use::Accumulate => {
+                (None, _) if *how == Use::Accumulate => {
                     finding.help(format!("begin with `fill({}, 0.0)`", tensor.name))
                 }
-                None => finding.help("copy to it, or assign to it, first"),
+                (None, _) => finding.help("copy to it, or assign to it, first"),
             };
             found.push(finding);
         }

@@ -2,7 +2,7 @@
 
 use tilewright_sim::{Fault, Findings};
 use tilewright_tile::core::TensorKind;
-use tilewright_tile::{Code, Diagnostic};
+use tilewright_tile::{Code, Diagnostic, TensorId, new_each_round};
 
 use super::reader::Reader;
 
@@ -110,6 +110,12 @@ fn unwritten(reader: &Reader<'_>, fault: &Fault, said: &str) -> Diagnostic {
         if span.key() != place.key() {
             diagnostic = diagnostic.related(span, format!("writes `{tensor}`"));
         }
+    }
+    let verified = &reader.kernel.verified;
+    let id = verified.program().tensors.iter().position(|row| row.name == *tensor);
+    if let Some(round) = id.and_then(|id| new_each_round(verified, TensorId(id as u32))) {
+        let about = format!("a new tensor in each round of `{}`", round.counter);
+        return diagnostic.related(round.place, about).help(round.help);
     }
     diagnostic.help(match (writers.is_empty(), fault.memory) {
         (true, "shared") => format!("copy something to `{tensor}` before, and put `syncthreads()` between; or read the tensor that is meant"),
