@@ -292,7 +292,14 @@ fn values(params: &[String], program: &Program, kernels: &[Program]) -> Result<V
             Failure::usage(format!("`-p {given}`: `{name}` is a {kind}, and `{value}` is not an integer"))
         })?;
         if is_size && number < 1 {
-            return Err(Failure::usage(format!("`-p {given}`: the {kind} `{name}` must be at least 1")));
+            let message = format!("`-p {given}`: the {kind} `{name}` must be at least 1");
+            let help = match number {
+                0 => format!(
+                    "nothing is launched for an empty tensor: leave the launch out where `{name}` is 0, and run with `-p {name}=1` or more"
+                ),
+                _ => format!("a size counts elements: `-p {name}=1` or more"),
+            };
+            return Err(Failure::usage_with(message, help));
         }
         if number > MAX_EXTENT {
             return Err(Failure::usage(format!(

@@ -236,7 +236,10 @@ impl Parser<'_> {
                     }
                 }))
             }
-            Ok(Named::Tensor(_)) => self.recover(mistyped(name, span, "a tensor", "an integer")),
+            Ok(Named::Tensor(_)) => {
+                let help = self.integers_help(name);
+                self.recover(mistyped(name, span, "a tensor", "an integer").help(help))
+            }
             Ok(Named::Pipeline(_)) => self.recover(mistyped(name, span, "a pipeline", "an integer")),
             Ok(Named::Barrier(_)) => self.recover(mistyped(name, span, "a named barrier", "an integer")),
             Ok(Named::Role) => self.recover(mistyped(name, span, "a role", "an integer")),

@@ -5,6 +5,7 @@ mod along;
 mod calls;
 mod combine;
 mod core;
+mod data;
 mod expr;
 mod flags;
 mod foreign;
@@ -458,7 +459,13 @@ impl<'a> Parser<'a> {
         }
         let (name, _) = self.word("a parameter")?;
         self.expect(":", "and the parameter's type")?;
+        if self.at("*") || self.at("&") {
+            return Err(self.pointer(name, None));
+        }
         let dtype = self.dtype()?;
+        if self.at("*") || self.at("&") {
+            return Err(self.pointer(name, Some(dtype)));
+        }
         let kind = if self.eat("[") {
             let mut shape = Vec::new();
             self.list("]", |p| {
@@ -495,6 +502,14 @@ impl<'a> Parser<'a> {
             self.report(error)?;
         }
         Ok(())
+    }
+
+    /// The error about a parameter of a pointer's type, at its sign.
+    fn pointer(&self, name: &str, dtype: Option<DType>) -> Diagnostics {
+        let of = dtype.map_or_else(|| self.text(self.ahead(1)).to_string(), |dtype| dtype.to_string());
+        let shape = foreign::shape_of(self.source, name);
+        let message = format!("there are no pointers: `{name}` is a tensor with its shape");
+        syntax(self.span(), message).label("a pointer").help(format!("write `{name}: {of}[{shape}]`")).into()
     }
 
     fn dtype(&mut self) -> Res<DType> {

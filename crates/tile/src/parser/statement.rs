@@ -421,7 +421,7 @@ impl Parser<'_> {
         if self.at_word("any") && self.ahead(1).tok == Tok::Punct("(") {
             return self.branch_of_rows(start);
         }
-        let condition = self.condition()?;
+        let condition = if self.data_condition()? { Self::one() } else { self.condition()? };
         self.side(Head::If { condition: condition.clone(), otherwise: false }, start)?;
         // It may stand on the next line.
         let before = self.pos;

@@ -230,6 +230,10 @@ impl Parser<'_> {
             }
             Some(Named::Poisoned) => Ok(()),
             _ => {
+                if let Some(error) = self.integer_assigned(name, &expr, whole) {
+                    self.poison_new(name, span);
+                    return self.report(error);
+                }
                 self.build.poison(name, span);
                 let error = Diagnostic::new(
                     Code::WrongRank,
@@ -302,10 +306,8 @@ impl Parser<'_> {
             let span = self.since(start);
             let message =
                 format!("the shape of `{}` is not known: it has no register tensor", self.words(span));
-            self.report(
-                Diagnostic::new(Code::WrongRank, span, message)
-                    .help("define a register tensor first, and `fill` it or assign to it"),
-            )?;
+            let help = self.how_to_fill(&expr);
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help(help))?;
             return Ok(None);
         };
         let kind = |dst| StmtKind::Elementwise { dst, expr };

@@ -3,6 +3,7 @@
 use tilewright_machine::{AtomicOp, DType, Memory};
 
 use super::checker::{Checker, count, shape_text};
+use super::remedies::PRODUCT;
 use super::stage::{OpenStage, word};
 use super::statements::is_value;
 use crate::diagnostic::{Code, Diagnostic, Origin};
@@ -205,10 +206,15 @@ impl Checker<'_> {
                 .map(|(shape, name)| format!("`{name}` {}", shape_text(shape)))
                 .collect();
             let message = format!("the shapes of this product do not fit: {}", list.join(", "));
-            self.report(
-                Diagnostic::new(Code::ShapeMismatch, span, message)
-                    .help("shapes are c: [M, N], a: [M, K], b: [N, K]; the right factor is stored N by K"),
-            );
+            let whole = a.index.is_empty() && b.index.is_empty() && left.memory == Memory::Shared;
+            let help = match whole {
+                true => {
+                    let operands = [(names[0], &m[..]), (names[1], &l[..]), (names[2], &r[..])];
+                    self.product_help("gemm.async", operands, [a.transposed, b.transposed])
+                }
+                false => PRODUCT.to_string(),
+            };
+            self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
         let bytes = |dtype| matches!(dtype, DType::E4M3 | DType::E5M2);
         let legal = match (left.dtype, right.dtype, acc.dtype) {

@@ -15,6 +15,7 @@ mod operands;
 mod pipelines;
 mod print;
 mod products;
+mod remedies;
 mod roles;
 mod rows;
 mod shapes;

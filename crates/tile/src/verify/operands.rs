@@ -96,6 +96,7 @@ impl Checker<'_> {
         }
         let (tensor, memory) = (self.program.tensor(id), self.program.tensor(self.base(id)).memory());
         if memory != Memory::Register {
+            let help = self.to_registers_help(id, statement);
             // A word of the language, or a description.
             let statement =
                 if statement.contains(' ') { statement.to_string() } else { format!("`{statement}`") };
@@ -106,7 +107,7 @@ impl Checker<'_> {
                     format!("{statement} works on register tensors; `{}` is in {memory} memory", tensor.name),
                 )
                 .related(tensor.span, "defined here")
-                .help("copy it to a register tensor first"),
+                .help(help),
             );
             return None;
         }
@@ -382,15 +383,15 @@ impl Checker<'_> {
                     shape_text(b_shape)
                 ),
             )
-            .related(x.span, "defined here")
-            .related(y.span, "defined here")
+            .related(x.span, format!("{} here", shape_text(a_shape)))
+            .related(y.span, format!("{} here", shape_text(b_shape)))
             .help(rule),
         );
     }
 }
 
 /// The constant extent of a view's mode, or why it is none.
-fn extent_of(program: &Program, mode: &ViewMode) -> Result<i64, String> {
+pub(super) fn extent_of(program: &Program, mode: &ViewMode) -> Result<i64, String> {
     let extent = mode.leaves.iter().try_fold(1i64, |product, l| product.checked_mul(l.extent.as_int()?));
     extent.ok_or_else(|| {
         let runtime = mode.leaves.iter().find(|l| l.extent.as_int().is_none());

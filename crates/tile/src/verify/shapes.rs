@@ -507,7 +507,12 @@ impl Checker<'_> {
         mut site: Site<'_>,
     ) {
         let span = site.span;
+        let before = self.errors.len();
         let from = self.register(src, span, site.statement);
+        let rows = self.rows_help((dst, src), index, axis);
+        if let (Some(error), Some(help)) = (self.errors.get_mut(before), rows) {
+            error.help = Some(help);
+        }
         let at = self.register(index, span, site.statement);
         let shape = match (from, at) {
             (Some(from), Some(at)) => self.gathered(src, &from, index, at, axis, span),

@@ -442,13 +442,7 @@ impl Checker<'_> {
             );
         }
         if from.shape != to.shape {
-            let mut reversed = to.shape.clone();
-            reversed.reverse();
-            let help = if from.shape == reversed {
-                "one is the transpose of the other: write `transpose(…)` around the global or shared one"
-            } else {
-                "both sides of a copy have one shape"
-            };
+            let help = self.copy_help((src.tensor, &from), (dst.tensor, &to));
             self.report(
                 Diagnostic::new(
                     Code::ShapeMismatch,
@@ -522,14 +516,10 @@ impl Checker<'_> {
                 .zip(names)
                 .map(|(o, name)| format!("`{name}` {}", shape_text(&o.shape)))
                 .collect();
-            self.report(
-                Diagnostic::new(
-                    Code::ShapeMismatch,
-                    span,
-                    format!("the shapes of this gemm do not fit: {}", list.join(", ")),
-                )
-                .help("shapes are c: [M, N], a: [M, K], b: [N, K]; the right factor is stored N by K"),
-            );
+            let shapes = [(names[0], &acc.shape[..]), (names[1], &left.shape), (names[2], &right.shape)];
+            let help = self.product_help("gemm", shapes, [false; 2]);
+            let message = format!("the shapes of this gemm do not fit: {}", list.join(", "));
+            self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
         let legal = left.dtype == right.dtype
             && match left.dtype {
@@ -650,8 +640,9 @@ impl Checker<'_> {
             };
             if let Some(other) = clash {
                 let (other, other_shape) = &operands[other];
-                let rule = "extents are equal, or 1, which repeats";
-                self.shapes_differ((*other, other_shape), (*id, shape), span, rule);
+                let rule = self.expand_help(operands);
+                let rule = rule.unwrap_or_else(|| "extents are equal, or 1, which repeats".to_string());
+                self.shapes_differ((*other, other_shape), (*id, shape), span, &rule);
                 return None;
             }
             for mode in 0..common.len() {

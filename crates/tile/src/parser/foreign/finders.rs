@@ -1,5 +1,6 @@
 //! Finders of what C, CUDA, Python and Rust write in forms of their own: declarations with types, casts, conditional expressions.
 
+use super::context::{shape_of, shared_array};
 use super::{Hit, Line, is_word, last, next, split, words};
 use crate::names::{Word, word};
 
@@ -101,8 +102,9 @@ pub(super) fn declaration(line: &Line<'_>) -> Option<Hit> {
     let place = at..code.trim_end().len();
     let constant = code[at..].starts_with("const");
     let value = value.strip_prefix('=').map(|value| value.trim().trim_end_matches(';').trim());
+    let value = value.map(|value| value.replace("blockIdx.", "block."));
     let whole = !of.starts_with('f') && of != "bf16";
-    let help = match value {
+    let help = match value.as_deref() {
         Some(value) if constant && whole => {
             format!("write `const {name} = {value}` above the kernel, or `let {name} = {value}` within")
         }
@@ -126,12 +128,12 @@ fn shared(line: &Line<'_>, at: usize, behind: &str) -> Option<Hit> {
     let of = c_type(c).unwrap_or("f32");
     let extents: Vec<&str> =
         extents.split(['[', ']', ';']).map(str::trim).filter(|extent| !extent.is_empty()).collect();
-    let extents = if extents.is_empty() { "BM, BN".to_string() } else { extents.join(", ") };
+    let extents = if extents.is_empty() { vec!["BM", "BN"] } else { extents };
     let name = if name.is_empty() { "s" } else { name };
     Some(Hit::new(
         at..line.code.trim_end().len(),
         "`__shared__` is CUDA's word for shared memory",
-        format!("write `{name} = shared_tensor({of}, [{extents}])`"),
+        shared_array(line.file, name, of, &extents),
     ))
 }
 
@@ -147,10 +149,15 @@ pub(super) fn pointer(line: &Line<'_>) -> Option<Hit> {
             let ends = rest.trim_start().starts_with([',', ')']) || rest.trim().is_empty();
             (!name.is_empty() && ends).then(|| {
                 let end = code.len() - rest.len();
+                let shape = shape_of(line.file, name);
+                let sizes = match words(line.file, "size").next() {
+                    Some(_) => "",
+                    None => ", with `size n = 1024` above the kernel",
+                };
                 Hit::new(
                     place.start..end,
                     "there are no pointers: a parameter is a tensor with its shape",
-                    format!("write `{name}: {of}[n]`, with `size n = 1024` above the kernel"),
+                    format!("write `{name}: {of}[{shape}]`{sizes}"),
                 )
             })
         })

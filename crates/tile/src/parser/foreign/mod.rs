@@ -3,6 +3,7 @@
 //! The parser knows what it would have gone on with; this looks at the lines with mistakes, and says more where it knows what the author had in
 //! mind. It never looks at a text that parses.
 
+mod context;
 mod finders;
 mod table;
 
@@ -11,6 +12,7 @@ use std::ops::Range;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::lexer::{LOOK_ALIKES, MAX_MISTAKES};
 use crate::sources::{File, Sources};
+pub(super) use context::shape_of;
 use table::{Foreign, ROWS, Row};
 
 /// A foreign word in a line, by bytes of the line.
@@ -28,6 +30,9 @@ impl Hit {
 
 /// A line without its comment and with its strings blanked, and what the parser says of it.
 struct Line<'a> {
+    /// The text of its file, and its place in it.
+    file: &'a str,
+    at: usize,
     text: &'a str,
     /// As long as the text, with blanks where it has no code.
     code: String,
@@ -393,10 +398,16 @@ fn look_alikes(line: &Line<'_>) -> Option<Hit> {
 }
 
 /// Finders of what no single word or sign shows, before the rows of the table.
-const FINDERS: [fn(&Line<'_>) -> Option<Hit>; 15] = [
+const FINDERS: [fn(&Line<'_>) -> Option<Hit>; 22] = [
     preprocessor,
     look_alikes,
     finders::decorator,
+    context::thread_index,
+    context::while_loop,
+    context::elif,
+    context::atomic,
+    context::shuffle,
+    context::reduction,
     finders::declaration,
     loops,
     quoted,
@@ -407,6 +418,7 @@ const FINDERS: [fn(&Line<'_>) -> Option<Hit>; 15] = [
     slice,
     finders::conditional,
     finders::pointer,
+    context::block_index,
     finders::make_layout,
     finders::cast,
 ];
@@ -459,7 +471,7 @@ pub(super) fn explained(sources: &Sources, diagnostics: Diagnostics, passed: &[S
             let unread = |span: &Span| (span.start as usize) < at + text.len() && at < span.end as usize;
             let wrong = !about.is_empty() || passed.iter().any(unread);
             let said = about.iter().map(|d| d.message.as_str()).collect();
-            let mut line = Line { text, code: code_of(text), said };
+            let mut line = Line { file: file.text, at: start, text, code: code_of(text), said };
             // A foreign word for each message about the line.
             for number in 0..about.len().max(1) {
                 let hit = if wrong { hit(&line, file.text) } else { preprocessor(&line).filter(|_| any) };
