@@ -188,6 +188,16 @@ codes! {
         ReshapeByRows = "reshape-by-rows",
         /// An accumulator that is stored for each tile and never begins anew.
         SumNotReset = "sum-not-reset",
+        /// A term that does not belong to a part of a sum, and is added with every part.
+        RepeatedTerm = "repeated-term",
+        /// A function that is not linear, of a part of a sum.
+        FunctionOfPart = "function-of-part",
+        /// A softmax whose exponentials overflow, for no maximum is subtracted.
+        MaximumNotSubtracted = "maximum-not-subtracted",
+        /// A mask that sets scores of a softmax to a number whose exponential counts.
+        MaskWithWeight = "mask-with-weight",
+        /// A softmax whose maximum or sum belongs to another axis than it is used along.
+        SoftmaxAxis = "softmax-axis",
         /// Blocks of the grid all of whose tiles lie outside.
         IdleBlocks = "idle-blocks",
         /// An iteration of a view behind its last, which reads nothing.

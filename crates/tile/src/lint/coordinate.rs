@@ -241,9 +241,31 @@ impl Analysis<'_, '_, '_> {
             Of::Difference(..) => !coordinate.named.is_empty(),
             _ => wanted.within(&coordinate.named),
         };
-        if known && !named && !wanted.is_empty() {
+        if known && !named && !wanted.is_empty() && !self.meet(site, &bases) {
             self.found.borrow_mut().push((site, coordinate.clone(), places));
         }
+    }
+
+    /// True in a branch that is taken only where two tiles begin at one place, or one at 0: there coordinates of tiles are as good as those of the tensor.
+    fn meet(&self, site: usize, bases: &[&Expr]) -> bool {
+        let sites = self.axes.sites;
+        let conditions = &sites.all[site].conditions;
+        let Some(sample) = sites.samples(&[]).into_iter().next().filter(|_| !conditions.is_empty()) else {
+            return false;
+        };
+        let of: Vec<&Expr> = bases.iter().chain(conditions).copied().collect();
+        let mut meet = true;
+        let known = sites.points(&sample, &sites.all[site].counters, &of, &mut |point| {
+            let taken = conditions.iter().all(|condition| condition.eval(point) != Some(0));
+            let places: Vec<Option<i64>> = bases.iter().map(|base| base.eval(point)).collect();
+            let together = match places.as_slice() {
+                [Some(at)] => *at == 0,
+                [Some(x), Some(y)] => x == y,
+                _ => false,
+            };
+            meet &= !taken || together;
+        });
+        known && meet
     }
 
     /// Looks at what is stored: there coordinates meet the place where they end up.

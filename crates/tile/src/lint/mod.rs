@@ -10,12 +10,15 @@ mod axes;
 mod coordinate;
 mod coverage;
 mod edge;
+mod partial;
 mod points;
 mod reach;
 mod recurrence;
 mod results;
 mod roles;
+mod softmax;
 mod structure;
+mod text;
 mod values;
 
 use std::collections::BTreeMap;
@@ -54,6 +57,11 @@ const LINTS: &[Lint] = &[
     Lint { codes: &[Code::ConstantResult], find: results::constant_results },
     Lint { codes: &[Code::ReshapeByRows], find: results::reshapes_by_rows },
     Lint { codes: &[Code::SumNotReset], find: recurrence::sums_not_reset },
+    Lint { codes: &[Code::RepeatedTerm], find: partial::repeated_terms },
+    Lint { codes: &[Code::FunctionOfPart], find: partial::functions_of_parts },
+    Lint { codes: &[Code::MaximumNotSubtracted], find: softmax::maxima_not_subtracted },
+    Lint { codes: &[Code::MaskWithWeight], find: softmax::masks_with_weight },
+    Lint { codes: &[Code::SoftmaxAxis], find: softmax::axes_of_softmax },
     Lint { codes: &[Code::IdleBlocks], find: reach::idle_blocks },
     Lint { codes: &[Code::IndexBeyond], find: reach::beyond },
 ];

@@ -32,6 +32,8 @@ pub(super) struct Site<'a> {
     pub(super) counters: Vec<Counter<'a>>,
     /// The role that it belongs to, by the place of its statement in the body.
     pub(super) role: Option<usize>,
+    /// The conditions of the branches around.
+    pub(super) conditions: Vec<&'a Expr>,
     /// True if the number of times that it runs is not that of its loops: behind `while`, a `break` or a condition that data decides.
     pub(super) open: bool,
 }
@@ -134,19 +136,26 @@ impl<'a> Sites<'a> {
         let sizes = verified.program().symbols.iter().map(value).collect();
         let mut sites =
             Sites { verified, sizes, all: Vec::new(), values: OnceCell::new(), labels: OnceCell::new() };
-        sites.body(&verified.program().body, &mut Vec::new(), None, false);
+        sites.body(&verified.program().body, (&mut Vec::new(), &mut Vec::new()), None, false);
         sites
     }
 
-    fn body(&mut self, body: &'a [Stmt], counters: &mut Vec<Counter<'a>>, role: Option<usize>, open: bool) {
+    fn body(
+        &mut self,
+        body: &'a [Stmt],
+        (counters, conditions): (&mut Vec<Counter<'a>>, &mut Vec<&'a Expr>),
+        role: Option<usize>,
+        open: bool,
+    ) {
         let mut open = open;
         for stmt in body {
             let role = match stmt.kind {
                 StmtKind::Role { .. } => Some(self.all.len()),
                 _ => role,
             };
-            self.all.push(Site { stmt, counters: counters.clone(), role, open });
-            let before = counters.len();
+            let around = conditions.clone();
+            self.all.push(Site { stmt, counters: counters.clone(), role, conditions: around, open });
+            let (before, branches) = (counters.len(), conditions.len());
             let mut within = open;
             match &stmt.kind {
                 StmtKind::For { counter, lo, hi, condition, .. } => {
@@ -164,6 +173,7 @@ impl<'a> Sites<'a> {
                     let mut reads = false;
                     condition.elements(&mut |_| reads = true);
                     within |= reads;
+                    conditions.push(condition);
                 }
                 StmtKind::IfAny { .. } => within = true,
                 StmtKind::Drain { .. } => {
@@ -184,8 +194,9 @@ impl<'a> Sites<'a> {
                 StmtKind::Break { .. } => open = true,
                 _ => {}
             }
-            self.body(stmt.kind.body(), counters, role, within);
+            self.body(stmt.kind.body(), (counters, conditions), role, within);
             counters.truncate(before);
+            conditions.truncate(branches);
         }
     }
 
@@ -202,6 +213,11 @@ impl<'a> Sites<'a> {
     pub(super) fn wanted_grid(&self) -> Option<String> {
         let sample = self.samples(&[]).into_iter().next()?;
         remedy::grid(self.verified, &|e| sample.eval(e))
+    }
+
+    /// True for the counter of a loop.
+    pub(super) fn is_counter(&self, id: SymbolId) -> bool {
+        !matches!(self.program().symbol(id).kind, SymbolKind::Size(_) | SymbolKind::Constant(_))
     }
 
     /// The sizes, then with each that `of` names a little larger and a little smaller. Those at which the launch is none are left out.

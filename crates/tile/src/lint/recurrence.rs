@@ -16,17 +16,18 @@ const LONG: i64 = 16;
 const LIMIT: f64 = 1.0;
 
 /// A tensor that a loop carries.
-struct Carried {
-    head: usize,
-    tensor: TensorId,
+pub(super) struct Carried {
+    pub(super) head: usize,
+    pub(super) tensor: TensorId,
     /// Its value at the loop's head.
-    at_head: Id,
+    pub(super) at_head: Id,
     /// Its values before the loop, and behind an iteration.
     entry: Id,
-    back: Id,
+    pub(super) back: Id,
 }
 
-fn carried(values: &Values) -> Vec<Carried> {
+/// Tensors that loops carry and change.
+pub(super) fn carried(values: &Values) -> Vec<Carried> {
     let mut all = Vec::new();
     for (id, value) in values.all.iter().enumerate() {
         if let Node::Carried(head, tensor) = value.node
