@@ -199,7 +199,8 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
             all_are_of_operators(stmt.kind.body());
         }
     }
-    for operator in built_in_rust() {
+    // The program of `attention` is a text, whose lines messages name.
+    for operator in built_in_rust().filter(|operator| operator.name != "attention") {
         for program in (operator.programs)(&[]).unwrap() {
             all_are_of_operators(&program.body);
         }

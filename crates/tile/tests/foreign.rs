@@ -31,7 +31,7 @@ fn forms_of_other_languages_are_known() {
         (
             "__shared__ float tile[32][33];",
             "CUDA's word for shared memory",
-            "`tile = shared_tensor(f32, [32, 33])`",
+            "`tile = shared_tensor(f32, [32, 32])`: rows need no padding",
         ),
         ("u = (half)r", "a cast is a function", "`cast(r, f16)`"),
         ("u = r as f16", "a cast is a function", "`cast(r, f16)`"),
@@ -44,7 +44,7 @@ fn forms_of_other_languages_are_known() {
         ("u = torch.frobnicate(r)", "there is no module `torch`", "functions of elements"),
         ("T.copy(g, r)", "names of modules are not written", "`copy(…)`"),
         ("acc = T.alloc_fragment((64,), \"float\")", "TileLang's", "register_tensor"),
-        ("i = pl.program_id(0)", "Pallas's", "`block.x`"),
+        ("i = pl.program_id(0)", "Pallas's", "`let i = block.x`"),
         ("r //= 2.0", "`//` begins a comment", "`r = r / 2.0`"),
         ("u = r[0][1]", "modes stand in one pair of brackets", "`[i, j]`"),
         ("r -= s", "there is no `-=`", "`r = r - s`"),

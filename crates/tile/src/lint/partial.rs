@@ -113,20 +113,23 @@ fn varies(sites: &Sites<'_>, id: Id, head: usize) -> bool {
         // What is counted outside of the loop stays.
         by_data(e) || symbols.iter().any(|id| sites.is_counter(*id) && !before.contains(id))
     };
-    let through = |id: Id| !matches!(values.node(id), Node::Carried(at, _) if !inside(values.loops[*at].site));
+    let through =
+        |id: Id| !matches!(values.node(id), Node::Carried(at, _) if !inside(values.loops[*at].site));
     values.behind(&[id], through).into_iter().any(|id| match values.node(id) {
         Node::Carried(at, _) => *at == head,
         Node::Integer(e) => counted(e),
-        Node::Load(site) => inside(*site) && {
-            source(sites, *site).is_none_or(|r| {
-                let tile = sites.verified.tile(r).global;
-                tile.is_none_or(|tile| {
-                    tile.indexed.is_some()
-                        || outputs.contains(&tile.param)
-                        || tile.base.iter().any(counted)
+        Node::Load(site) => {
+            inside(*site) && {
+                source(sites, *site).is_none_or(|r| {
+                    let tile = sites.verified.tile(r).global;
+                    tile.is_none_or(|tile| {
+                        tile.indexed.is_some()
+                            || outputs.contains(&tile.param)
+                            || tile.base.iter().any(counted)
+                    })
                 })
-            })
-        },
+            }
+        }
         Node::Slot(site, _) | Node::Made(site, ..) | Node::Either(site, _) => inside(*site),
         _ => false,
     })
@@ -173,7 +176,10 @@ fn sums(sites: &Sites<'_>) -> Vec<Sum> {
             })
             .collect();
         let loads = |id: &Id| {
-            values.behind(&[*id], |_| true).iter().any(|id| matches!(values.node(*id), Node::Load(_) | Node::Slot(..)))
+            values
+                .behind(&[*id], |_| true)
+                .iter()
+                .any(|id| matches!(values.node(*id), Node::Load(_) | Node::Slot(..)))
         };
         let data = added.iter().any(|id| varies(sites, *id, of.head) && loads(id));
         // What is computed of the sum itself makes an iteration of it, and no sum.
@@ -221,11 +227,15 @@ fn terms_in_loops(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let message = format!(
                 "{what} is the same in every iteration of {over}, and each adds it to the sum `{name}` once more"
             );
-            let alone = steps.iter().filter(|step| matches!(step, Step::Term(_, sum) if values.all[*sum].site == site));
+            let alone = steps
+                .iter()
+                .filter(|step| matches!(step, Step::Term(_, sum) if values.all[*sum].site == site));
             let mut finding = Diagnostic::new(Code::RepeatedTerm, span(sites, site), message)
                 .related(span(sites, values.loops[of.head].site), "the loop that makes the sum");
             finding = finding.help(match (alone.count(), statement(sites, site)) {
-                (1, Some(text)) if is_only(sites, site) => format!("add it once: move `{text}` behind the loop"),
+                (1, Some(text)) if is_only(sites, site) => {
+                    format!("add it once: move `{text}` behind the loop")
+                }
                 _ => format!("leave it out here, and add it to `{name}` once, behind the loop"),
             });
             found.push(finding);
@@ -320,7 +330,9 @@ impl Parts<'_, '_, '_> {
             }
             Node::Carried(head, tensor) => on(values.sides(*head, *tensor)[1]?),
             Node::Cast(_, x) | Node::Shape(_, x) => on(*x),
-            Node::Unary(op, x) => then(on(*x), if is_curved(*op) { Step::Function(id) } else { Step::Factor }),
+            Node::Unary(op, x) => {
+                then(on(*x), if is_curved(*op) { Step::Function(id) } else { Step::Factor })
+            }
             Node::Binary(op, x, y) => {
                 let place = on(*x).or_else(|| on(*y))?.1;
                 let only = |id: Id| on(id).map(|(steps, _)| steps);
@@ -393,8 +405,9 @@ fn of_blocks(sites: &Sites<'_>) -> Vec<Diagnostic> {
             });
             if let Some(id) = function_id {
                 let word = function(values, id);
-                let message =
-                    format!("{each}: {word} is applied to each part, which is not what it is of the whole sum");
+                let message = format!(
+                    "{each}: {word} is applied to each part, which is not what it is of the whole sum"
+                );
                 let help = format!(
                     "add the parts as they are, and apply {word} once all are added: in a kernel behind that reads `{}` and writes it",
                     param_name(&axes, store)
@@ -414,7 +427,8 @@ fn of_blocks(sites: &Sites<'_>) -> Vec<Diagnostic> {
             });
             if let Some((term, sum)) = same {
                 let what = tensor(sites, term).unwrap_or("this term".to_string());
-                let message = format!("{each}: {what}, which is the same in each, is added by every one of them");
+                let message =
+                    format!("{each}: {what}, which is the same in each, is added by every one of them");
                 found.push(
                     Diagnostic::new(Code::RepeatedTerm, span(sites, values.all[sum].site), message)
                         .related(span(sites, store.site), "added here")

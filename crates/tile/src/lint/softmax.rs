@@ -107,7 +107,8 @@ fn added(values: &Values, id: Id, seen: &mut BTreeSet<Id>) -> Option<Vec<Exponen
                 return Some(of.into_iter().map(|of| Exponential { axis: None, ..of }).collect());
             }
             let axis = Some(*axis as usize);
-            let of = |(id, argument, masked)| Exponential { id, argument, masked, axis, sum: *x, carried: false };
+            let of =
+                |(id, argument, masked)| Exponential { id, argument, masked, axis, sum: *x, carried: false };
             Some(found.into_iter().map(of).collect())
         }
         Node::Carried(head, tensor) => {
@@ -239,15 +240,22 @@ pub(super) fn maxima_not_subtracted(sites: &Sites<'_>) -> Vec<Diagnostic> {
                     subtracted(values, of, word, &text),
                 ),
                 Wrong::Minimum(least, x) => (
-                    format!("the minimum is subtracted before `{word}`, which is at least 1 then: {overflow}"),
-                    format!("subtract the maximum from {}: `max` in the place of `min` in {}", named(x), named(least)),
+                    format!(
+                        "the minimum is subtracted before `{word}`, which is at least 1 then: {overflow}"
+                    ),
+                    format!(
+                        "subtract the maximum from {}: `max` in the place of `min` in {}",
+                        named(x),
+                        named(least)
+                    ),
                 ),
                 Wrong::Reversed(most, x) => (
                     format!("the largest number has the smallest weight here, and {overflow}"),
                     format!("subtract the maximum from the numbers: {} - {}", named(x), named(most)),
                 ),
             };
-            let what = if softmax.quotient.is_some() { "divided by their sum here" } else { "of their sum here" };
+            let what =
+                if softmax.quotient.is_some() { "divided by their sum here" } else { "of their sum here" };
             found.push(
                 Diagnostic::new(Code::MaximumNotSubtracted, span(sites, site), message)
                     .related(span(sites, values.all[softmax.id].site), what)
@@ -346,16 +354,20 @@ pub(super) fn masks_with_weight(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 continue;
             }
             let Some(mask) = mask(values, of.argument, axis, STEPS) else { continue };
-            let word = if matches!(values.node(of.id), Node::Unary(UnaryOp::Exp2, _)) { "exp2" } else { "exp" };
+            let word =
+                if matches!(values.node(of.id), Node::Unary(UnaryOp::Exp2, _)) { "exp2" } else { "exp" };
             let Mask { id, number, factor } = mask;
             let how = if factor { "multiplied by 0".to_string() } else { format!("set to {number}") };
             let message = format!(
                 "scores that are masked are {how}, which is a score as any other: `{word}` of it has a weight in the softmax"
             );
             let help = if factor {
-                "replace them by -inf: `where(…, x, -inf)` in the place of the product with the mask".to_string()
+                "replace them by -inf: `where(…, x, -inf)` in the place of the product with the mask"
+                    .to_string()
             } else {
-                format!("replace them by `-inf` instead of `{number}`; where a row may have none that is left, by `-1e30`")
+                format!(
+                    "replace them by `-inf` instead of `{number}`; where a row may have none that is left, by `-1e30`"
+                )
             };
             found.push(
                 Diagnostic::new(Code::MaskWithWeight, span(sites, values.all[id].site), message)
@@ -392,7 +404,10 @@ pub(super) fn axes_of_softmax(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 let help = format!("take the maximum along mode {axis}, too: `reduce(…, max, {axis}, keep)`");
                 found.push(
                     Diagnostic::new(Code::SoftmaxAxis, span(sites, values.all[of.id].site), message)
-                        .related(span(sites, values.all[softmax.id].site), format!("divided by the sums along mode {axis}"))
+                        .related(
+                            span(sites, values.all[softmax.id].site),
+                            format!("divided by the sums along mode {axis}"),
+                        )
                         .help(help),
                 );
             } else if varies(values, divisor, axis) {

@@ -151,12 +151,12 @@ impl Parser<'_> {
         None
     }
 
-    /// Binds the name of a result that could not be made, unless it exists. Reports it where it stands for something else.
+    /// Binds the name of a result that could not be made, unless it exists. Reports it where it is a parameter's.
     pub(super) fn poison_new(&mut self, name: &str, span: Span) {
         if self.build.get(name).is_none() {
             self.build.poison(name, span);
-        } else if let Some(error) = self.build.bound_anew(name, span.into()) {
-            self.errors.push(error);
+        } else if let Some(Named::Param(_)) = self.build.get(name) {
+            self.errors.extend(self.build.bound_anew(name, span.into()));
         }
     }
 
