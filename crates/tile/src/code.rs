@@ -192,6 +192,8 @@ codes! {
         RepeatedTerm = "repeated-term",
         /// A function that is not linear, of a part of a sum.
         FunctionOfPart = "function-of-part",
+        /// A scale by which the largest magnitude becomes more than the narrow type holds.
+        ScaleBeyondType = "scale-beyond-type",
         /// A softmax whose exponentials overflow, for no maximum is subtracted.
         MaximumNotSubtracted = "maximum-not-subtracted",
         /// A mask that sets scores of a softmax to a number whose exponential counts.

@@ -233,7 +233,7 @@ impl Turned {
 }
 
 /// The quotients and remainders of blocks in an offset that is a product of one of them: the axis, the divisor, and the step.
-fn part_of_block<'e>(e: &'e Expr, op: IntOp) -> Option<(Axis, &'e Expr, &'e Expr, Expr)> {
+fn part_of_block(e: &Expr, op: IntOp) -> Option<(Axis, &Expr, &Expr, Expr)> {
     let mut found = None;
     e.visit(&mut |part| {
         if let Expr::Binary(of, a, _) = part

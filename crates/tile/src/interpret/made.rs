@@ -182,7 +182,7 @@ impl<'a> Search<'a> {
             if *c == other || !like(*c) {
                 return None;
             }
-            let Some(before) = first.insert(*c, stmt) else { return None };
+            let before = first.insert(*c, stmt)?;
             let mut moved = stmt.kind.clone();
             if let StmtKind::Gemm { c, .. } | StmtKind::GemmAsync { c, .. } = &mut moved {
                 *c = other;

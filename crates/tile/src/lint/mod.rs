@@ -16,6 +16,7 @@ mod reach;
 mod recurrence;
 mod results;
 mod roles;
+mod scale;
 mod softmax;
 mod structure;
 mod text;
@@ -59,6 +60,7 @@ const LINTS: &[Lint] = &[
     Lint { codes: &[Code::SumNotReset], find: recurrence::sums_not_reset },
     Lint { codes: &[Code::RepeatedTerm], find: partial::repeated_terms },
     Lint { codes: &[Code::FunctionOfPart], find: partial::functions_of_parts },
+    Lint { codes: &[Code::ScaleBeyondType], find: scale::beyond_types },
     Lint { codes: &[Code::MaximumNotSubtracted], find: softmax::maxima_not_subtracted },
     Lint { codes: &[Code::MaskWithWeight], find: softmax::masks_with_weight },
     Lint { codes: &[Code::SoftmaxAxis], find: softmax::axes_of_softmax },

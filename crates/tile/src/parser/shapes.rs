@@ -74,7 +74,7 @@ impl Parser<'_> {
             extents.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, e)| e).collect();
         let shape = self.build.result_shape(src);
         let mut left: Vec<Expr> = Vec::new();
-        for extent in shape {
+        for extent in shape.clone() {
             match others.iter().position(|other| **other == extent) {
                 Some(same) => drop(others.remove(same)),
                 None => left.push(extent),
@@ -85,15 +85,23 @@ impl Parser<'_> {
         if let Some(divisor) = product(others.into_iter().cloned().collect()) {
             extent = extent / divisor;
         }
-        let texts =
-            extents.iter().enumerate().map(|(i, e)| expr_text(program, if i == at { &extent } else { e }));
-        let texts: Vec<String> = texts.collect();
-        Diagnostic::new(
-            Code::BadValue,
-            span,
-            "an extent of -1 stands for no number: `reshape` is given every extent",
-        )
-        .help(format!("the extent that is left is `{}`: `[{}]`", texts[at], texts.join(", ")))
+        let written = |(i, e): (usize, &Expr)| expr_text(program, if i == at { &extent } else { e });
+        let mut texts: Vec<String> = extents.iter().enumerate().map(written).collect();
+        let left = texts[at].clone();
+        let mut help = format!("the extent that is left is `{left}`: `[{}]`", texts.join(", "));
+        // The last mode of the source in two: NumPy counts the last of them fastest, and here the first is.
+        let kept = extents.len().saturating_sub(2);
+        if shape.len() == kept + 1 && shape[..kept] == extents[..kept] {
+            texts.swap(kept, kept + 1);
+            help = format!(
+                "the extent that is left is `{left}`; the first mode is the fastest here, so that groups of {} neighbours are `[{}]`, with the \
+                 places within a group along mode {kept}",
+                texts[kept],
+                texts.join(", ")
+            );
+        }
+        let message = "an extent of -1 stands for no number: `reshape` is given every extent";
+        Diagnostic::new(Code::BadValue, span, message).help(help)
     }
 
     /// `join(a, b)`.

@@ -206,7 +206,7 @@ impl Checker<'_> {
         let order: Vec<String> = (0..last - 1).chain([last, last - 1]).map(|mode| mode.to_string()).collect();
         Some(format!(
             "`join` makes a new last mode: one behind the other along mode {} they are `reshape(rearrange({name}), {wanted})`, \
-             element by element in turn `reshape(transpose(rearrange({name}), [{}]), {wanted})`",
+             element by element in turn `reshape(transpose(rearrange({name}), {}), {wanted})`",
             last - 1,
             order.join(", ")
         ))
