@@ -194,6 +194,8 @@ codes! {
         FunctionOfPart = "function-of-part",
         /// A scale by which the largest magnitude becomes more than the narrow type holds.
         ScaleBeyondType = "scale-beyond-type",
+        /// Strides by which several elements of a parameter have one place.
+        StridesOverlap = "strides-overlap",
         /// A softmax whose exponentials overflow, for no maximum is subtracted.
         MaximumNotSubtracted = "maximum-not-subtracted",
         /// A mask that sets scores of a softmax to a number whose exponential counts.

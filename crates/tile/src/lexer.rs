@@ -133,7 +133,9 @@ impl Scanner<'_> {
                     continue;
                 }
                 b'#' => {
-                    at = end_of_line(bytes, at);
+                    let end = end_of_line(bytes, at);
+                    self.directive_of_c(at, end);
+                    at = end;
                     continue;
                 }
                 b'/' if bytes.get(at + 1) == Some(&b'/') => {
@@ -184,6 +186,27 @@ impl Scanner<'_> {
             };
             self.tokens.push(Token { tok, span: Span::new(start, at), close: 0 });
         }
+    }
+
+    /// Reports a directive of C, which begins as a comment does.
+    fn directive_of_c(&mut self, at: usize, end: usize) {
+        let line = &self.source[at..end];
+        // `# include …` with a space is a comment as others are.
+        let mut words = line[1..].split(char::is_whitespace).map(str::trim);
+        let help = match (words.next(), words.next()) {
+            (Some("pragma"), Some("unroll")) => {
+                "write `unroll for` for the loop behind it: `unroll for i in 0..4 { … }`".to_string()
+            }
+            (Some("define"), Some(name)) if !name.contains('(') => {
+                format!("write `const {name} = …` above the kernel")
+            }
+            (Some("pragma" | "define" | "include" | "ifdef" | "ifndef" | "endif"), _) => {
+                "leave it out; a comment begins with `//`".to_string()
+            }
+            _ => return,
+        };
+        let span = Span::new(at, at + line.trim_end().len());
+        self.errors.push(syntax(span, "there are no directives of C").help(help));
     }
 
     /// `/* … */`, which is no comment of the language and is passed like one; the byte behind.

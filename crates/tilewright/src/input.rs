@@ -44,7 +44,7 @@ pub enum Input {
 pub enum InputError {
     /// The text says nothing that is known.
     #[error(
-        "`{text}` is no input: write a number, a range `0..500`, `normal(0, 1)`, or a file `x.npy` or `x.safetensors:name`"
+        "`{text}` is no input: write a number, a range `0..500`, `'normal(0, 1)'` (in quotes, for the shell), or a file `x.npy` or `x.safetensors:name`"
     )]
     Text {
         /// The text.

@@ -18,6 +18,7 @@ mod results;
 mod roles;
 mod scale;
 mod softmax;
+mod strides;
 mod structure;
 mod text;
 mod values;
@@ -64,6 +65,7 @@ const LINTS: &[Lint] = &[
     Lint { codes: &[Code::MaximumNotSubtracted], find: softmax::maxima_not_subtracted },
     Lint { codes: &[Code::MaskWithWeight], find: softmax::masks_with_weight },
     Lint { codes: &[Code::SoftmaxAxis], find: softmax::axes_of_softmax },
+    Lint { codes: &[Code::StridesOverlap], find: strides::overlaps },
     Lint { codes: &[Code::IdleBlocks], find: reach::idle_blocks },
     Lint { codes: &[Code::IndexBeyond], find: reach::beyond },
 ];

@@ -135,7 +135,10 @@ fn iterations_beyond(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let Some(e) = r.index.get(mode).and_then(Option::as_ref) else { continue };
             let at = sites.all.iter().position(|other| std::ptr::eq(other, site)).unwrap_or(0);
             let reads = matches!(&site.stmt.kind, StmtKind::Copy { src, .. } if src.tensor == view);
+            // Blocks that share out iterations go beyond the last together, and copy nothing there.
+            let shared_out = axes(e).contains(&true);
             if exchanged.contains(e)
+                || shared_out
                 || !reads
                 || site.open
                 || !is_known(e)

@@ -189,7 +189,7 @@ pub(super) fn inside_branch(sites: &Sites<'_>, at: usize) -> bool {
 }
 
 /// The parameters of the views that a statement reads or writes.
-fn params(program: &Program, stmt: &Stmt) -> Vec<(bool, ParamId)> {
+pub(super) fn params(program: &Program, stmt: &Stmt) -> Vec<(bool, ParamId)> {
     let of = |r: &TensorRef| match &program.tensor(r.tensor).kind {
         TensorKind::View { param, .. } => Some(*param),
         _ => None,
@@ -210,7 +210,10 @@ pub(super) fn idle_barriers(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let shared = program.tensors.iter().any(|tensor| tensor.memory() == Memory::Shared);
     let accesses: Vec<(bool, ParamId)> =
         sites.all.iter().flat_map(|site| params(program, site.stmt)).collect();
-    let both = accesses.iter().any(|(writes, param)| *writes && accesses.contains(&(false, *param)));
+    // Elements of a buffer that one statement writes and another reads or writes: a barrier says which comes first.
+    let both = accesses
+        .iter()
+        .any(|(writes, param)| *writes && accesses.iter().filter(|(_, other)| other == param).count() > 1);
     // Counters and flags of other blocks, and what was there before an atomic operation.
     let counts = sites.all.iter().any(|site| {
         let param = |operand: &Operand<'_>| matches!(operand, Operand::Param(used, _) if *used != Use::Read);

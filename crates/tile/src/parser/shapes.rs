@@ -95,7 +95,7 @@ impl Parser<'_> {
             texts.swap(kept, kept + 1);
             help = format!(
                 "the extent that is left is `{left}`; the first mode is the fastest here, so that groups of {} neighbours are `[{}]`, with the \
-                 places within a group along mode {kept}",
+                 places within a group along mode {kept}, as in `reduce(…, max, {kept})`",
                 texts[kept],
                 texts.join(", ")
             );

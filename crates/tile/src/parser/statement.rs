@@ -13,6 +13,7 @@ use crate::expr::Expr;
 use crate::lexer::Tok;
 use crate::names::{Word, is_reserved, word, words_of};
 use crate::nearest::nearest;
+use crate::printer::expr_text;
 use crate::program::{
     Asserted, BarrierKind, IndexedMode, Side, StmtKind, SymbolKind, TensorId, TensorKind, TensorRef, Use,
 };
@@ -514,6 +515,10 @@ impl Parser<'_> {
         let lo = self.expr()?;
         self.expect("..", "and the end of the range")?;
         let hi = self.expr()?;
+        if self.at_word("step") && self.ahead(1).tok != Tok::Punct("{") {
+            let error = self.step_of_range(name, (&lo, &hi))?;
+            self.report(error)?;
+        }
         self.depth(start)?;
         if let Err(error) = self.build.begin_for(name, span, (lo, hi), kind) {
             self.report(error)?;
@@ -527,6 +532,26 @@ impl Parser<'_> {
         self.block()?;
         self.build.end(header);
         Ok(())
+    }
+
+    /// The message about `lo..hi step by`, which other languages have.
+    fn step_of_range(&mut self, name: &str, (lo, hi): (&Expr, &Expr)) -> Res<Diagnostic> {
+        let span = self.span();
+        self.next();
+        let by = self.expr()?;
+        let program = &self.build.program;
+        let text = |e: &Expr| expr_text(program, e);
+        let rounds = if lo.as_int() == Some(0) { hi.clone() } else { hi.clone() - lo.clone() };
+        let by_text = text(&by);
+        let place = if lo.as_int() == Some(0) {
+            format!("{name} * {by_text}")
+        } else {
+            format!("{} + {name} * {by_text}", text(lo))
+        };
+        Ok(syntax(span, "a range counts by 1: it has no step").help(format!(
+            "count the rounds, `for {name} in 0..ceil_div({}, {by_text})`, and write `{place}` where `{name}` stands",
+            text(&rounds)
+        )))
     }
 
     /// `t`, `t[:, :, ki]`, `transpose(t)`; `None` after a mistake about the name.

@@ -13,8 +13,8 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::printer::{Names, elementwise_text};
 use crate::program::{
-    Asserted, AsyncCopyAttrs, ElemExpr, Fetch, ParamKind, Stmt, StmtKind, SymbolKind, TensorId, TensorKind,
-    TensorRef, ViewLeaf,
+    Asserted, AsyncCopyAttrs, BinaryOp, ElemExpr, Fetch, ParamKind, Stmt, StmtKind, SymbolKind, TensorId,
+    TensorKind, TensorRef, ViewLeaf,
 };
 
 /// An elementwise statement in messages.
@@ -692,7 +692,15 @@ impl Checker<'_> {
             }
             TypeClashReason::Operand(found, expected) => (
                 format!("`{text}` has {found} for an operand; it takes {expected}"),
-                "cast the operand first",
+                match (&clash.expr, found) {
+                    (ElemExpr::Binary(BinaryOp::BitAnd, ..), ValueType::Is(DType::Bool)) => {
+                        "truth values are joined by `and`: write it for `&`"
+                    }
+                    (ElemExpr::Binary(BinaryOp::BitOr, ..), ValueType::Is(DType::Bool)) => {
+                        "truth values are joined by `or`: write it for `|`"
+                    }
+                    _ => "cast the operand first",
+                },
             ),
             TypeClashReason::Result(found, dtype) => (
                 format!(

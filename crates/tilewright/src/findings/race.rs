@@ -265,6 +265,13 @@ fn help_of_order(reader: &Reader<'_>, clash: &Clash<'_>, behind: bool) -> String
     let (Some(w), Some(r)) = (clash.numbers[writer], clash.numbers[1 - writer]) else {
         return "put `syncthreads()` between".to_string();
     };
+    let copied = matches!(reader.statements.site(w).stmt.kind, StmtKind::CopyAsync { .. });
+    if behind && copied && clash.race.memory == "shared" {
+        return format!(
+            "put `syncthreads()` behind the wait for `{wrote}` and before `{read}`: a wait covers the thread's own copies, and a barrier \
+             behind it those of all; one before the wait does not"
+        );
+    }
     let (before, after) = if behind { (w, r) } else { (r, w) };
     let [first, last] = if behind { [&wrote, &read] } else { [&read, &wrote] };
     match reader.statements.common_loop(w, r).filter(|_| after < before) {

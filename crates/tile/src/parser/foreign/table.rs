@@ -68,6 +68,51 @@ pub(super) const ROWS: &[Row] = &[
     ),
     Row(Word("__syncthreads"), "`__syncthreads` is CUDA's barrier", "write `syncthreads()`"),
     Row(
+        Word("cp_async_fence"),
+        "`cp_async_fence` is CuTe's: it ends a group of copies",
+        "write `commit_group()`",
+    ),
+    Row(
+        Word("cp_async_wait"),
+        "`cp_async_wait` is CuTe's: it waits until so many groups of copies are in flight",
+        "write `wait_group(0)`, with that number",
+    ),
+    Row(
+        Word("cp_async_commit_group"),
+        "`cp_async_commit_group` ends a group of copies",
+        "write `commit_group()`",
+    ),
+    Row(
+        Word("cp_async_wait_group"),
+        "`cp_async_wait_group` waits until so many groups of copies are in flight",
+        "write `wait_group(0)`, with that number",
+    ),
+    Row(
+        Word("__pipeline_commit"),
+        "`__pipeline_commit` is CUDA's: it ends a group of copies",
+        "write `commit_group()`",
+    ),
+    Row(
+        Word("__pipeline_wait_prior"),
+        "`__pipeline_wait_prior` is CUDA's: it waits until so many groups of copies are in flight",
+        "write `wait_group(0)`, with that number",
+    ),
+    Row(
+        Word("warpgroup_arrive"),
+        "`warpgroup_arrive` is CuTe's: an asynchronous product needs no fence here",
+        "leave it out; a group of products ends with `commit_gemm()`",
+    ),
+    Row(
+        Word("warpgroup_commit_batch"),
+        "`warpgroup_commit_batch` is CuTe's: it ends a group of products",
+        "write `commit_gemm()`",
+    ),
+    Row(
+        Word("warpgroup_wait"),
+        "`warpgroup_wait` is CuTe's: it waits until so many groups of products are in flight",
+        "write `wait_gemm(0)`, with that number",
+    ),
+    Row(
         Word("__syncwarp"),
         "threads of a warp need no barrier here",
         "leave it out; a barrier of the block is `syncthreads()`",
