@@ -192,18 +192,19 @@ impl AttentionConfig {
                      wait_gemm(1)\n\
                      let key = (blocks - 1 + begin - j) * BN\n\
                      {others}\
+                     factor = register_tensor(f32, [BM, 1])\n\
+                     fill(factor, 1.0)\n\
                      if any(next > limit, 1) {{\n\
                          grown = max(most, reduce(next, max, 1, keep) * {unit})\n\
                          factor = exp2(most - grown)\n\
                          most = grown\n\
                          limit = (grown + 8.0) / {unit}\n\
                          sums = sums * factor\n\
-                         wait_gemm(0)\n\
-                         acc = acc * factor\n\
                      }}\n\
                      f = exp2(next * {unit} - most)\n\
                      sums = sums + reduce(reshape(f, [BM, 8, BN / 8]), sum, 2)\n\
                      wait_gemm(0)\n\
+                     if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
                      p = cast(f, {dtype})\n\
                  }}\n\
              {inside}\

@@ -140,7 +140,6 @@ impl Walk<'_> {
                 self.rounds(body, rounds, unrolled, state);
             }
             StmtKind::Tiles { body, .. } => self.rounds(body, None, false, state),
-            // Warps that do not enter do not wait.
             StmtKind::IfAny { body, .. } => self.block(body, &mut state.clone()),
             StmtKind::Stage { pipeline, side: Side::Consume, body, .. } => {
                 self.consume(*pipeline, body, state, stmt.span);

@@ -90,14 +90,20 @@ impl Checker<'_> {
             | StmtKind::Fill { .. }
             | StmtKind::Reduce { .. }
             | StmtKind::Scan { .. }
-            | StmtKind::WaitGemm(_)
             | StmtKind::Let { .. }
             | StmtKind::If { .. }
             | StmtKind::IfAny { .. }
             | StmtKind::For { .. } => None,
+            StmtKind::WaitGemm(_) => Some(refuse(
+                format!(
+                    "`{}` within `if any`, which not all warps enter: the warps of a warpgroup wait together",
+                    text()
+                ),
+                "wait behind the branch, and do what needs the sums there, in a second one: `if any(factor < 1.0, 1) { acc = acc * factor }`",
+            )),
             _ => Some(refuse(
                 format!("`{}` within `if any`, which not all warps enter", text()),
-                "there stand elementwise statements, casts, `fill`, reductions and scans along the condition's mode, and `wait_gemm`",
+                "there stand elementwise statements, casts, `fill`, and reductions and scans along the condition's mode",
             )),
         };
         if let Some(error) = error {
