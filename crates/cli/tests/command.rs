@@ -41,9 +41,11 @@ fn run_names_the_lines_of_what_is_wrong_and_checks_what_it_is_told() {
     for checks in ["races", "all"] {
         let run = run(checks);
         assert_eq!(run.code, Some(1), "{}", run.out);
-        for text in
-            ["--> tests/wrong/no_barrier.tile:14:5", "thread 0 writes `s`", "put `syncthreads()` between"]
-        {
+        for text in [
+            "--> tests/wrong/no_barrier.tile:14:5",
+            "thread 0 writes `s`",
+            "put `syncthreads()` behind the wait",
+        ] {
             assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
         }
     }
