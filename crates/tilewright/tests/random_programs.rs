@@ -277,6 +277,8 @@ proptest! {
         seed in 0u64..4,
     ) {
         let (from, [m, n], size) = view_of(&leaves, gap);
+        // A block's tile has 2^20 elements at most.
+        prop_assume!(m * n <= 1 << 20);
         let other: Vec<_> = leaves.iter().zip(&keys).map(|(l, key)| (l.0, l.1, *key)).collect();
         let (to, _, _) = view_of(&other, (0, 1));
         let extent = (size + shift - short).max(1);
