@@ -160,16 +160,7 @@ def main():
     for shape in args.shapes:
         configs = args.config or CONFIGS.get((shape[4], shape[5]), [""])
         todo.append((shape, [job_of(shape, config, args.dtype) for config in configs]))
-    answers, failed = iter(common.launches_of([job for _, jobs in todo for job in jobs], args)), 0
-    ready = []
-    for shape, jobs in todo:
-        both = [(job, next(answers)) for job in jobs]
-        for job, said in both:
-            if isinstance(said, str):
-                print(f"{'x'.join(map(str, shape))} {job['config']}: {said}", flush=True)
-                failed += 1
-        ready.append((shape, [(job, said) for job, said in both if not isinstance(said, str)]))
-    print(f"{sum(len(both) for _, both in ready)} configurations of {len(ready)} shapes compiled", flush=True)
+    ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 

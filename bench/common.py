@@ -192,6 +192,23 @@ def launches_of(jobs, args):
     return found
 
 
+def ready_of(todo, args):
+    """[(shape, [(job, launches)])] of [(shape, jobs)], without the jobs that do not compile, and how many those are; says which, and what spills."""
+    answers, failed, ready = iter(launches_of([job for _, jobs in todo for job in jobs], args)), 0, []
+    for shape, jobs in todo:
+        both = [(job, next(answers)) for job in jobs]
+        for job, said in both:
+            label = f"{'x'.join(map(str, shape))} {job['config']}"
+            if isinstance(said, str):
+                print(f"{label}: {said}", flush=True)
+                failed += 1
+            elif any(launch.get("spills") or launch.get("advice") for launch in said):
+                print(f"{label}: spills {said[0]['spills']}, {said[0]['advice']}", flush=True)
+        ready.append((shape, [(job, said) for job, said in both if not isinstance(said, str)]))
+    print(f"{sum(len(both) for _, both in ready)} configurations of {len(ready)} shapes compiled", flush=True)
+    return ready, failed
+
+
 # Running
 
 

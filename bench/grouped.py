@@ -183,18 +183,7 @@ def main():
     args = arguments()
     shapes = [tuple(map(int, text.split(","))) for text in args.shapes] if args.shapes else SETS[args.set]
     todo = [(shape, [job_of(shape, config, args) for config in args.config]) for shape in shapes]
-    answers, failed = iter(common.launches_of([job for _, jobs in todo for job in jobs], args)), 0
-    ready = []
-    for shape, jobs in todo:
-        both = [(job, next(answers)) for job in jobs]
-        for job, said in both:
-            if isinstance(said, str):
-                print(f"{'x'.join(map(str, shape))} {job['config']}: {said}", flush=True)
-                failed += 1
-            elif any(launch.get("spills") or launch.get("advice") for launch in said):
-                print(f"{'x'.join(map(str, shape))} {job['config']}: spills {said[0]['spills']}, {said[0]['advice']}", flush=True)
-        ready.append((shape, [(job, said) for job, said in both if not isinstance(said, str)]))
-    print(f"{sum(len(both) for _, both in ready)} configurations of {len(ready)} shapes compiled", flush=True)
+    ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 

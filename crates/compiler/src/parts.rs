@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::Timing;
+use tilewright_machine::{Timing, WARPGROUP};
 use tilewright_simt::Function;
 use tilewright_synth::block::Part;
 use tilewright_synth::cost::{Estimate, together};
@@ -43,8 +43,8 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
 
 /// A message of a role's synthesis: where registers do not suffice, with the declaration that says how many threads share the tiles.
 fn of_role(error: Diagnostic, role: &Role, threads: u32) -> Diagnostic {
-    // Twice as many threads leave each more registers than half as many values need only in blocks of this size.
-    if error.code != Code::RegistersExceeded || threads + role.threads > 512 {
+    // In larger blocks a thread has too few registers for half of the values, too.
+    if error.code != Code::RegistersExceeded || threads + role.threads > 4 * WARPGROUP {
         return error;
     }
     let label = format!(
@@ -52,7 +52,7 @@ fn of_role(error: Diagnostic, role: &Role, threads: u32) -> Diagnostic {
         role.name,
         role.threads,
         role.name,
-        2 * role.threads / 128,
+        2 * role.threads / WARPGROUP,
         threads + role.threads
     );
     error.related(role.span, label)

@@ -290,7 +290,7 @@ pub enum WgmmaReject {
     Parts(MmaOperand),
 }
 
-/// The tile of at least `[m, n]` elements that `groups` warpgroups can share along M, where it is another.
+/// The remedy: the least tile of at least `[m, n]` elements that `groups` warpgroups can share along M.
 fn larger(groups: i64, [m, n]: &[i64; 2]) -> String {
     let (rows, columns) = (64 * groups, 8);
     let up = |extent: i64, unit: i64| (extent + unit - 1) / unit * unit;

@@ -188,25 +188,15 @@ impl Scanner<'_> {
         }
     }
 
-    /// Reports a directive of C, which begins as a comment does.
+    /// Reports a directive of C, which begins as a comment does. The foreign words have the remedy of some.
     fn directive_of_c(&mut self, at: usize, end: usize) {
-        let line = &self.source[at..end];
+        let line = self.source[at..end].trim_end();
         // `# include …` with a space is a comment as others are.
-        let mut words = line[1..].split(char::is_whitespace).map(str::trim);
-        let help = match (words.next(), words.next()) {
-            (Some("pragma"), Some("unroll")) => {
-                "write `unroll for` for the loop behind it: `unroll for i in 0..4 { … }`".to_string()
-            }
-            (Some("define"), Some(name)) if !name.contains('(') => {
-                format!("write `const {name} = …` above the kernel")
-            }
-            (Some("pragma" | "define" | "include" | "ifdef" | "ifndef" | "endif"), _) => {
-                "leave it out; a comment begins with `//`".to_string()
-            }
-            _ => return,
-        };
-        let span = Span::new(at, at + line.trim_end().len());
-        self.errors.push(syntax(span, "there are no directives of C").help(help));
+        let word = line[1..].split(char::is_whitespace).next();
+        if matches!(word, Some("pragma" | "define" | "include" | "ifdef" | "ifndef" | "endif")) {
+            let error = syntax(Span::new(at, at + line.len()), "there are no directives of C");
+            self.errors.push(error.help("leave it out; a comment begins with `//`"));
+        }
     }
 
     /// `/* … */`, which is no comment of the language and is passed like one; the byte behind.

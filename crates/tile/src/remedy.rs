@@ -3,7 +3,7 @@
 
 use crate::diagnostic::Origin;
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
-use crate::printer::{expr_text, reference, statement_text, view};
+use crate::printer::{expr_text, reference, statement_text, view_text};
 use crate::program::{ParamId, ParamKind, Stmt, StmtKind, TensorId, TensorKind, TensorRef, Use};
 use crate::verified::{Verified, extent_of};
 
@@ -304,9 +304,7 @@ pub(crate) fn turned(v: &Verified, samples: &[Value<'_>]) -> Vec<Turned> {
         let mut meant = offsets.clone();
         meant[rows] = replaced(&offsets[rows], &rem.3, &quo.3);
         meant[cols] = replaced(&offsets[cols], &quo.3, &rem.3);
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = view(&mut text, &*v.source, *param, (&meant, ends), modes);
+        let text = view_text(&*v.source, *param, (&meant, ends), modes);
         let parts = [&rem.3, &quo.3].map(|part| expr_text(&*v.source, part));
         let (view, param) = (TensorId(i as u32), *param);
         found.push(Turned { view, param, mode: rows, parts, counts: *counts, sample: *sample, meant: text });

@@ -13,7 +13,7 @@ use crate::expr::{Expr, SymbolId};
 use crate::program::{
     Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Module, Param,
     ParamId, ParamKind, PrintItem, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol,
-    SymbolKind, SyncScope, TensorId, TensorKind, TensorRef, TileOrder, ViewMode,
+    SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_machine::{DType, Number};
@@ -82,12 +82,17 @@ pub(crate) fn pipeline(
     out.write_str(")")
 }
 
-/// The text of a view's definition, without its name; `None` for what is no view.
-pub(crate) fn view_text(program: &dyn Names, kind: &TensorKind) -> Option<String> {
-    let TensorKind::View { param, offsets, ends, modes } = kind else { return None };
+/// The text of a view's definition, without its name.
+pub(crate) fn view_text(
+    program: &dyn Names,
+    param: ParamId,
+    within: (&[Expr], &[Option<Expr>]),
+    modes: &[ViewMode],
+) -> String {
     let mut text = String::new();
-    view(&mut text, program, *param, (offsets, ends), modes).ok()?;
-    Some(text)
+    // Writing to a string does not fail.
+    let _ = view(&mut text, program, param, within, modes);
+    text
 }
 
 /// `global_view(x[:, :], (64, 64) : (e0, e1))`.
