@@ -102,7 +102,7 @@ macro_rules! parameters {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        #[derive(Clone, PartialEq, Eq, Hash, Debug)]
         pub struct $Config {
             $($(#[doc = $doc])+ pub $field: $type,)+
         }

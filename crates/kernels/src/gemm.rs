@@ -14,6 +14,7 @@ use crate::tuning::{MNK, SizeKind, Tunable, three};
 parameters! {
     /// The tiling of a matrix product. The default, 128 × 128 × 32 in four stages, is the largest tile of four warps that `ptxas` fits
     /// into 255 registers with room to spare.
+    #[derive(Copy)]
     pub struct GemmConfig, "gemm", programs {
         /// The type of a, b and c: f16 or bf16. Sums are f32.
         dtype: DType as FLOAT16 = DType::F16,

@@ -15,6 +15,7 @@ use crate::tuning::{MNK, SizeKind, Tunable, three};
 parameters! {
     /// The tiling of a matrix product with 4-bit weights. The default, 16 × 128 × 128 in four stages with groups of 128, is for few rows,
     /// where reading the weights is all the time.
+    #[derive(Copy)]
     pub struct W4A16Config, "w4a16", programs {
         /// Weights along k that share a scale, a multiple of bk; or k, for the whole of it.
         group: Option<i64> as GROUP = Some(128),

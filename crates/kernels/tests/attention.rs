@@ -7,24 +7,66 @@ use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
-use tilewright_kernels::attention::{AttentionConfig, AttentionSizes, Mask, Modes, edge_sizes, reference};
+use tilewright_kernels::attention::{
+    AttentionConfig, AttentionSizes, Expression, Inputs, Mask, Modes, Scalars, edge_sizes, reference,
+};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
-/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
+/// What a problem has beside its sizes.
+#[derive(Default)]
+struct Given<'a> {
+    /// The lengths of sequences of queries and of keys, with `varlen`.
+    lengths: &'a [[i64; 2]],
+    /// Matrices of the bias along b and hq.
+    bias: [i64; 2],
+    /// Scalars of functions.
+    scalars: &'a [(&'a str, f64)],
+}
+
 fn check(config: &AttentionConfig, sizes: &AttentionSizes, seeds: &[u64]) {
+    check_with(config, sizes, &Given { bias: [1, 1], ..Given::default() }, seeds);
+}
+
+/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
+fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_>, seeds: &[u64]) {
     let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
     let mut rng = ChaCha8Rng::seed_from_u64((sq * 7 + sk * 3 + config.d) as u64);
-    let mut draw = |len: i64, factor: f64| -> Vec<f64> {
-        let values = random(&mut rng, config.dtype, len);
-        values.iter().map(|x| config.dtype.decode(config.dtype.encode(x * factor))).collect()
+    let mut draw = |dtype: DType, len: i64, factor: f64| -> Vec<f64> {
+        let values = random(&mut rng, dtype, len);
+        values.iter().map(|x| dtype.decode(dtype.encode(x * factor))).collect()
     };
-    let (q, k) = (draw(b * sq * hq * config.d, 8.0), draw(b * sk * hk * config.d, 1.0));
-    let v = draw(b * sk * hk * config.values(), 1.0);
+    let places = [0, 1].map(|which| {
+        let ends = given.lengths.iter().scan(0, |end, lengths| {
+            *end += lengths[which];
+            Some(*end)
+        });
+        std::iter::once(0).chain(ends).collect::<Vec<i64>>()
+    });
+    let all = [0, 1].map(|which| if config.varlen { places[which][b as usize] } else { b * [sq, sk][which] });
+    let (q, k) = (draw(config.dtype, all[0] * hq * config.d, 8.0), draw(config.dtype, all[1] * hk * config.d, 1.0));
+    let v = draw(config.dtype, all[1] * hk * config.values(), 1.0);
+    let when = |wanted: bool, len: i64| if wanted { len } else { 0 };
+    let bias = draw(config.dtype, when(config.bias, given.bias[0] * given.bias[1] * sq * sk), 2.0);
+    let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
+    let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
-    let (o, lse) = reference(config, sizes, (&q, &k, &v), (scale, cap));
-    let (weighed, _) = reference(config, sizes, (&q, &k, &absolute(&v)), (scale, cap));
+    let inputs = Inputs {
+        q: &q,
+        k: &k,
+        v: &v,
+        bias: &bias,
+        slopes: &slopes,
+        sinks: &sinks,
+        places: [&places[0], &places[1]],
+        scale,
+        cap,
+        scalars: given.scalars,
+    };
+    let (o, lse) = reference(config, sizes, &inputs).unwrap();
+    let sizes_only = absolute(&v);
+    let (weighed, _) = reference(config, sizes, &Inputs { v: &sizes_only, ..inputs }).unwrap();
     // Weights are rounded to the type of v, results once more.
     let epsilon = config.dtype.epsilon();
     let bound: Vec<f64> = o
@@ -32,18 +74,66 @@ fn check(config: &AttentionConfig, sizes: &AttentionSizes, seeds: &[u64]) {
         .zip(&weighed)
         .map(|(o, all)| all * (2.0 * epsilon + 1e-4) + o.abs() * epsilon + 1e-6)
         .collect();
-    let given: Tensors =
-        [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
     let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    let launch = Launch {
-        programs: std::slice::from_ref(&program),
-        sizes: &[("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)],
-        scalars: if config.softcap { &[("scale", scale), ("cap", cap)] } else { &[("scale", scale)] },
+    let mut tensors: Tensors = [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
+    let as_numbers = |places: &[i64]| places.iter().map(|x| *x as f64).collect::<Vec<f64>>();
+    let others = [
+        (config.varlen, "cu_q", as_numbers(&places[0])),
+        (config.varlen, "cu_k", as_numbers(&places[1])),
+        (config.bias, "bias", bias),
+        (config.alibi, "slopes", slopes),
+        (config.sink, "sinks", sinks),
+    ];
+    let present = others.into_iter().filter(|(present, ..)| *present);
+    tensors.extend(present.map(|(_, name, values)| (name.to_string(), values)));
+    let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
+    if config.varlen {
+        named.extend([("tq", all[0]), ("tk", all[1])]);
+    }
+    if config.bias {
+        named.extend([("bb", given.bias[0]), ("bh", given.bias[1])]);
+    }
+    // Rows apart from each other.
+    let steps = |which: usize, heads: i64, width: i64| {
+        let rows = if config.varlen { all[which] } else { [sq, sk][which] };
+        let step = heads * width + 16;
+        [rows * step + 32, step, width]
     };
-    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &given);
+    let strides = [
+        ("q", ["q_b", "q_s", "q_h"], steps(0, hq, config.d)),
+        ("k", ["k_b", "k_s", "k_h"], steps(1, hk, config.d)),
+        ("v", ["v_b", "v_s", "v_h"], steps(1, hk, config.values())),
+        ("o", ["o_b", "o_s", "o_h"], steps(0, hq, config.values())),
+    ];
+    let place = |[batch, row, _]: [i64; 3], at: usize, rows: i64, width: i64| {
+        let (line, within) = (at as i64 / width, at as i64 % width);
+        (line / rows * batch + line % rows * row + within) as usize
+    };
+    if config.strides {
+        for (name, names, steps) in strides {
+            let rows = if "qo".contains(name) { sq } else { sk };
+            named.extend(names.into_iter().zip(steps));
+            if let Some(values) = tensors.get_mut(name) {
+                let mut spread = vec![f64::NAN; ((b - 1) * steps[0] + (rows - 1) * steps[1]) as usize + steps[1] as usize - 16];
+                for (at, value) in values.iter().enumerate() {
+                    spread[place(steps, at, rows, steps[1] - 16)] = *value;
+                }
+                *values = spread;
+            }
+        }
+    }
+    let mut scalars = given.scalars.to_vec();
+    scalars.extend([("scale", scale), ("cap", cap)]);
+    let launch =
+        Launch { programs: std::slice::from_ref(&program), sizes: &named, scalars: &scalars };
+    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {sizes:?} of {config:?}");
-        close(&at, &results["o"], &o, &bound);
+        let width = hq * config.values();
+        let gathered = |(at, _): (usize, &f64)| results["o"][place(strides[3].2, at, sq, width)];
+        let found: Vec<f64> =
+            if config.strides { o.iter().enumerate().map(gathered).collect() } else { results["o"].clone() };
+        close(&at, &found, &o, &bound);
         if config.lse {
             for (i, (found, wanted)) in results["lse"].iter().zip(&lse).enumerate() {
                 let right = found == wanted || (found - wanted).abs() < 2e-4 * (1.0 + wanted.abs());
@@ -56,19 +146,19 @@ fn check(config: &AttentionConfig, sizes: &AttentionSizes, seeds: &[u64]) {
 fn configs() -> Vec<AttentionConfig> {
     let small = AttentionConfig { d: 64, bn: 48, warpgroups: 2, ..AttentionConfig::default() };
     vec![
-        AttentionConfig { lse: true, ..small },
-        AttentionConfig { mask: Mask::Causal, lse: true, modes: Modes::Bhsd, ..small },
-        AttentionConfig { mask: Mask::Window(37), softcap: true, dtype: DType::BF16, ..small },
-        AttentionConfig { persistent: true, sm_count: 2, modes: Modes::Bhsd, warpgroups: 1, ..small },
+        AttentionConfig { lse: true, ..small.clone() },
+        AttentionConfig { mask: Mask::Causal, lse: true, modes: Modes::Bhsd, ..small.clone() },
+        AttentionConfig { mask: Mask::Window(37), softcap: true, dtype: DType::BF16, ..small.clone() },
+        AttentionConfig { persistent: true, sm_count: 2, modes: Modes::Bhsd, warpgroups: 1, ..small.clone() },
         AttentionConfig {
             persistent: true,
             sm_count: 3,
             mask: Mask::Causal,
             warpgroups: 1,
             lse: true,
-            ..small
+            ..small.clone()
         },
-        AttentionConfig { d: 96, dv: Some(32), mask: Mask::Causal, warpgroups: 1, stages: 1, ..small },
+        AttentionConfig { d: 96, dv: Some(32), mask: Mask::Causal, warpgroups: 1, stages: 1, ..small.clone() },
     ]
 }
 
@@ -78,6 +168,66 @@ fn attention_is_right_at_edges() {
         for sizes in edge_sizes(&config) {
             check(&config, &sizes, &[sizes.sk as u64]);
         }
+    }
+}
+
+fn small() -> AttentionConfig {
+    AttentionConfig { d: 64, bn: 48, warpgroups: 1, lse: true, ..AttentionConfig::default() }
+}
+
+#[test]
+fn sequences_of_their_own_lengths_are_right() {
+    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [90, 48], [3, 3]];
+    let sizes = AttentionSizes { b: 6, hq: 2, hk: 1, sq: 90, sk: 130 };
+    let given = Given { lengths: &lengths, ..Given::default() };
+    let varlen = AttentionConfig { varlen: true, ..small() };
+    for config in [
+        AttentionConfig { sink: true, ..varlen.clone() },
+        AttentionConfig { mask: Mask::Causal, ..varlen.clone() },
+        AttentionConfig { mask: Mask::Window(40), persistent: true, sm_count: 3, ..varlen },
+    ] {
+        check_with(&config, &sizes, &given, &[3]);
+    }
+}
+
+#[test]
+fn rows_apart_from_each_other_are_right() {
+    let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 70, sk: 100 };
+    check(&AttentionConfig { strides: true, mask: Mask::Causal, ..small() }, &sizes, &[5]);
+}
+
+#[test]
+fn what_is_added_to_scores_is_right() {
+    let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 70, sk: 100 };
+    let plain = small();
+    for (config, bias) in [
+        (AttentionConfig { alibi: true, mask: Mask::Causal, ..plain.clone() }, [1, 1]),
+        (AttentionConfig { sink: true, mask: Mask::Causal, dtype: DType::BF16, ..plain.clone() }, [1, 1]),
+        (AttentionConfig { bias: true, softcap: true, ..plain.clone() }, [2, 4]),
+        (AttentionConfig { bias: true, alibi: true, sink: true, modes: Modes::Bhsd, ..plain.clone() }, [1, 4]),
+        (AttentionConfig { bias: true, mask: Mask::Window(50), ..plain }, [1, 1]),
+    ] {
+        check_with(&config, &sizes, &Given { bias, ..Given::default() }, &[5]);
+    }
+}
+
+#[test]
+fn functions_of_a_users_own_are_right() {
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
+    let scalars = [("slope", 0.5), ("span", 40.0)];
+    let given = Given { bias: [1, 1], scalars: &scalars, ..Given::default() };
+    let base = AttentionConfig { scalars: Scalars("slope: f32 = 0.25, span: i32 = 40".to_string()), ..small() };
+    for (attends, score, mask) in [
+        // Blocks along the diagonal, a prefix that all see, what is dilated, and nothing at all for some.
+        (expression("i / span == j / 40"), None, Mask::None),
+        (expression("j < 20 or i / 32 == j / 32"), None, Mask::Causal),
+        (expression("(i - j) % 3 == 0 and not (abs(i - j) > 60)"), expression("x * slope"), Mask::None),
+        (expression("h == 0 and j >= 100 - 10 * b"), expression("where(j < 5, -inf, x)"), Mask::None),
+        (None, expression("x - slope * float(i - j) + float(h)"), Mask::Causal),
+        (None, expression("tanh(x / 4.0) * 4.0"), Mask::Window(33)),
+    ] {
+        check_with(&AttentionConfig { attends, score, mask, ..base.clone() }, &sizes, &given, &[7]);
     }
 }
 
@@ -101,6 +251,11 @@ fn attention_is_assembled_without_spills() {
         AttentionConfig { mask: Mask::Causal, warpgroups: 2, bn: 128, ..Default::default() },
         AttentionConfig { d: 64, bn: 128, persistent: true, ..Default::default() },
         AttentionConfig { d: 256, warpgroups: 2, mask: Mask::Window(1024), ..Default::default() },
+        AttentionConfig { varlen: true, ..Default::default() },
+        AttentionConfig { varlen: true, mask: Mask::Causal, lse: true, bn: 64, ..Default::default() },
+        AttentionConfig { strides: true, alibi: true, sink: true, mask: Mask::Causal, ..Default::default() },
+        AttentionConfig { bias: true, bn: 64, ..Default::default() },
+        AttentionConfig { attends: Some(Expression("i / 512 == j / 512".to_string())), ..Default::default() },
     ];
     for (i, config) in forms.iter().enumerate() {
         let program = config.program().unwrap();
@@ -119,6 +274,16 @@ fn values_out_of_range_are_refused() {
             other => panic!("{other}"),
         }
     };
+    let wrong = |name: &str, value: &str, words: &str| {
+        let said = refused(name, value);
+        assert!(said.contains(words), "{said}");
+    };
+    wrong("attends", "i + j", "attends: must be a condition over i, j, h and b");
+    wrong("attends", "i < k", "`k`");
+    wrong("score", "i < j", "score: must be a number over i, j, h and b, and x");
+    wrong("score", "x) + (x", "score: must be a number");
+    wrong("score", "x; fill(x, 0.0)", "must be one expression");
+    assert_eq!(refused("scalars", "slope"), "scalars: must be none or declarations such as slope: f32 = 0.5");
     assert_eq!(refused("mask", "diagonal"), "mask: must be none, causal or window(KEYS)");
     assert_eq!(refused("mask", "window(0)"), "mask: must have a window of 1 to 2^30 keys");
     assert_eq!(refused("d", "72"), "d: must be a multiple of 16 from 16 to 256");

@@ -33,14 +33,16 @@ struct Scope {
     body: Vec<Inst>,
     /// The statement that opened it.
     origin: OriginId,
+    /// True for the body of a loop.
+    repeats: bool,
     made: HashMap<Key, Value>,
     /// Operations made here that were not to be hoisted. They are shared within the block only: a loop in it computes its own.
     local: HashMap<Key, Value>,
 }
 
 impl Scope {
-    fn of(origin: OriginId) -> Self {
-        Scope { body: Vec::new(), origin, made: HashMap::new(), local: HashMap::new() }
+    fn of(origin: OriginId, repeats: bool) -> Self {
+        Scope { body: Vec::new(), origin, repeats, made: HashMap::new(), local: HashMap::new() }
     }
 }
 
@@ -80,7 +82,7 @@ impl Builder {
                 named: Vec::new(),
                 body: Vec::new(),
             },
-            scopes: vec![Scope::of(OriginId(0))],
+            scopes: vec![Scope::of(OriginId(0), false)],
             depths: Vec::new(),
             origin: OriginId(0),
             hoist: true,
@@ -214,13 +216,20 @@ impl Builder {
         }
     }
 
+    /// The block for an operation that may stand in the one of this depth: outside all loops that it may leave, and inside the branches around,
+    /// since out of a branch nothing is gained.
+    fn outside_loops(&self, depth: usize) -> usize {
+        let within = self.scopes.iter().skip(depth + 1).position(|scope| scope.repeats);
+        within.map_or(self.scopes.len() - 1, |outermost| depth + outermost)
+    }
+
     fn pure(&mut self, key: Key, ty: RegType, depth: usize, op: impl FnOnce(Value) -> Op) -> Value {
         let known = self.scopes.iter().find_map(|scope| scope.made.get(&key));
         if let Some(value) = known.or_else(|| self.scopes.last()?.local.get(&key)) {
             return *value;
         }
         let here = self.scopes.len() - 1;
-        let depth = if self.hoist { depth.max(self.floor).min(here) } else { here };
+        let depth = if self.hoist { self.outside_loops(depth.max(self.floor).min(here)) } else { here };
         let dst = self.new_value(ty, depth);
         let inst = Inst { op: op(dst), origin: self.origin };
         let scope = &mut self.scopes[depth];
@@ -450,7 +459,7 @@ impl Builder {
     /// Begins a loop: what follows, to the matching [`close_loop`](Builder::close_loop), is its body. Returns the counter.
     pub fn open_loop(&mut self) -> Value {
         let counter = self.new_value(RegType::B32, self.scopes.len());
-        self.scopes.push(Scope::of(self.origin));
+        self.scopes.push(Scope::of(self.origin, true));
         counter
     }
 
@@ -468,7 +477,7 @@ impl Builder {
     /// Begins one side of a branch: what follows, to the matching [`close_branch`](Builder::close_branch) or
     /// [`close_side`](Builder::close_side), is its body.
     pub fn open_branch(&mut self) {
-        self.scopes.push(Scope::of(self.origin));
+        self.scopes.push(Scope::of(self.origin, false));
     }
 
     /// Ends the innermost open side of a branch, which is done where the condition holds.

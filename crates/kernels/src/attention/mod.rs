@@ -4,6 +4,8 @@
 //!
 //! The program is text with the choices written out; `tilewright kernels attention -p …` prints it.
 
+mod functions;
+mod reference;
 mod text;
 
 use std::fmt;
@@ -11,6 +13,11 @@ use std::str::FromStr;
 
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
+
+pub use functions::Expression;
+pub use reference::{Inputs, edge_sizes, reference};
+
+use functions::Function;
 
 use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
 use crate::warp_specialized::refused;
@@ -90,12 +97,28 @@ parameters! {
         dv: Option<i64> as SAME_HEAD = None,
         /// The keys that a query attends to: none (all of them), causal (up to its own place; the last query's is the last key's) or window(n) (the last n of those).
         mask: Mask as OWN = Mask::None,
+        /// A further condition under which query i attends to key j: a comparison over i, j, the head h and the batch b, such as i / 512 == j / 512; or none. i is the query's place among the keys. Blocks of keys without a pair are skipped.
+        attends: Option<Expression> as EXPRESSION = None,
+        /// The score instead of x = scale · q kᵀ, an expression over x, i, j, h and b, such as x - 0.1 * float(i - j); or none.
+        score: Option<Expression> as EXPRESSION = None,
+        /// Scalar parameters for these two, such as slope: f32 = 0.5.
+        scalars: Scalars as OWN = Scalars::default(),
         /// Scores x become cap · tanh(x / cap), where cap is a scalar of the launch.
         softcap: bool as FLAG = false,
+        /// Adds slopes[hq] · (j − i) to the scores of query i and key j (ALiBi).
+        alibi: bool as FLAG = false,
+        /// Adds bias[bb, bh, sq, sk] to scores, where bb is 1 or b and bh is 1 or hq.
+        bias: bool as FLAG = false,
+        /// Adds the exponential of sinks[hq] to each query's sum: a key without a value.
+        sink: bool as FLAG = false,
         /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
         lse: bool as FLAG = false,
         /// The order of the modes of q, k, v and o: bshd or bhsd (b batches, s places, h heads, d elements).
         modes: Modes as OWN = Modes::Bshd,
+        /// Sequences of their own lengths one behind the other: q[tq, hq, d], k[tk, hk, d], v[tk, hk, dv], o[tq, hq, dv], lse[hq, tq]; sequence s has the places cu_q[s] to cu_q[s + 1] and cu_k[s] to cu_k[s + 1]; sq and sk are the longest.
+        varlen: bool as FLAG = false,
+        /// The distances of neighbours along each mode of q, k, v and o but the last are sizes: q_b, q_s, q_h and so on.
+        strides: bool as FLAG = false,
         /// Warpgroups that multiply, of 64 queries each.
         warpgroups: i64 as INT = 3,
         /// Keys of a block, a multiple of 16.
@@ -109,6 +132,41 @@ parameters! {
     }
 }
 
+/// Scalar parameters of functions, as the language declares them: `slope: f32 = 0.5, n: i32 = 3`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Scalars(pub String);
+
+impl fmt::Display for Scalars {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "none" } else { &self.0 })
+    }
+}
+
+impl FromStr for Scalars {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let declared = |part: &str| {
+            let (name, rest) = part.split_once(':')?;
+            let word = name.trim().chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            (word && rest.contains('=')).then_some(())
+        };
+        match text {
+            "none" | "" => Ok(Scalars::default()),
+            _ if text.split(',').all(|part| declared(part).is_some()) => Ok(Scalars(text.to_string())),
+            _ => Err("must be none or declarations such as slope: f32 = 0.5".to_string()),
+        }
+    }
+}
+
+impl Codec<Option<Expression>> {
+    /// An expression, or `none`.
+    const EXPRESSION: Self = Codec {
+        read: |_, text| optional("none", text, |text| Ok(Expression(text.to_string()))),
+        write: |expression| optional_text("none", expression),
+    };
+}
+
 impl Codec<Option<i64>> {
     /// A number of elements, or `same`.
     const SAME_HEAD: Self = Codec {
@@ -119,6 +177,9 @@ impl Codec<Option<i64>> {
 
 /// Registers of a math thread beside its scores, factors and sums.
 const SPARE_REGISTERS: i64 = 22;
+
+/// Registers for where the sequences of a masked tile begin and end: with fewer `ptxas` spills.
+const REGISTERS_OF_ENDS: i64 = 8;
 
 impl AttentionConfig {
     /// Elements of a head of v.
@@ -176,8 +237,17 @@ impl AttentionConfig {
         {
             return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
         }
-        // Scores, factors of half as many bits, sums.
-        let registers = self.bn / 2 + self.bn / 4 + self.values() / 2 + SPARE_REGISTERS;
+        self.functions()?;
+        if self.varlen && self.modes == Modes::Bhsd {
+            return Err(ConfigError::value("modes", self.modes, "must be bshd with varlen = true"));
+        }
+        if self.varlen && self.bias {
+            return Err(ConfigError::value("bias", self.bias, "must be false with varlen = true"));
+        }
+        // Scores, factors of half as many bits, sums, a block of bias.
+        let bias = if self.bias { self.bn / 4 } else { 0 };
+        let ends = if self.varlen && self.mask != Mask::None { REGISTERS_OF_ENDS } else { 0 };
+        let registers = self.bn / 2 + self.bn / 4 + bias + self.values() / 2 + SPARE_REGISTERS + ends;
         if registers > self.math_registers() {
             let wanted = format!(
                 "needs {registers} registers of a thread, which has {}: choose fewer keys, or {}",
@@ -197,6 +267,14 @@ impl AttentionConfig {
         Ok(())
     }
 
+    /// The functions for scores and masks, read.
+    fn functions(&self) -> Result<(Option<Function>, Option<Function>), ConfigError> {
+        let read = |field, expression: &Option<Expression>, truth| {
+            expression.as_ref().map(|text| text.read(field, &self.scalars.0, truth)).transpose()
+        };
+        Ok((read("score", &self.score, false)?, read("attends", &self.attends, true)?))
+    }
+
     /// The program, with the sizes `b`, `hq`, `hk`, `sq` and `sk` and the parameters `q[b, sq, hq, d]`, `k[b, sk, hk, d]`, `v[b, sk, hk, dv]`,
     /// `o[b, sq, hq, dv]` (or with heads before places), `lse[b, hq, sq]` and the scalars `scale` and `cap`. `hq` is a multiple of
     /// `hk`: neighbouring heads of q share one of k.
@@ -206,7 +284,7 @@ impl AttentionConfig {
     /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.validate()?;
-        Ok(parse(&self.text())?)
+        Ok(parse(&self.text()?)?)
     }
 
     fn programs(&self) -> Result<Vec<Program>, ConfigError> {
@@ -218,9 +296,8 @@ impl AttentionConfig {
         refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 
-    /// True if query `i` of `sq` attends to key `j` of `sk`.
-    pub fn attends(&self, i: i64, j: i64, [sq, sk]: [i64; 2]) -> bool {
-        let place = i + sk - sq;
+    /// True if the mask lets the query at this place among the keys attend to key `j`.
+    pub fn attends_to(&self, place: i64, j: i64) -> bool {
         match self.mask {
             Mask::None => true,
             Mask::Causal => j <= place,
@@ -242,65 +319,4 @@ pub struct AttentionSizes {
     pub sq: i64,
     /// Keys.
     pub sk: i64,
-}
-
-/// o in f64 in the order of its modes, and the logarithms of the sums of exponentials as `[b, hq, sq]`. A query that attends to no key has
-/// zeros and −∞.
-pub fn reference(
-    config: &AttentionConfig,
-    sizes: &AttentionSizes,
-    (q, k, v): (&[f64], &[f64], &[f64]),
-    (scale, cap): (f64, f64),
-) -> (Vec<f64>, Vec<f64>) {
-    let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
-    let (d, dv) = (config.d, config.values());
-    let at = |[batch, place, head]: [i64; 3], [places, heads]: [i64; 2], elements: i64| {
-        let row = match config.modes {
-            Modes::Bshd => (batch * places + place) * heads + head,
-            Modes::Bhsd => (batch * heads + head) * places + place,
-        };
-        (row * elements) as usize
-    };
-    let (mut o, mut lse) = (vec![0.0; (b * hq * sq * dv) as usize], Vec::new());
-    for batch in 0..b {
-        for head in 0..hq {
-            for i in 0..sq {
-                let query = &q[at([batch, i, head], [sq, hq], d)..][..d as usize];
-                let of_key = |j: i64| at([batch, j, head / (hq / hk)], [sk, hk], d);
-                let score = |j: i64| {
-                    let key = &k[of_key(j)..][..d as usize];
-                    let x = scale * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
-                    if config.softcap { cap * (x / cap).tanh() } else { x }
-                };
-                let keys: Vec<i64> = (0..sk).filter(|j| config.attends(i, *j, [sq, sk])).collect();
-                let scores: Vec<f64> = keys.iter().map(|j| score(*j)).collect();
-                let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let weights: Vec<f64> = scores.iter().map(|x| (x - most).exp()).collect();
-                let sum: f64 = weights.iter().sum();
-                lse.push(if keys.is_empty() { f64::NEG_INFINITY } else { most + sum.ln() });
-                let row = at([batch, i, head], [sq, hq], dv);
-                for (j, weight) in keys.iter().zip(&weights) {
-                    let value = &v[at([batch, *j, head / (hq / hk)], [sk, hk], dv)..][..dv as usize];
-                    o[row..].iter_mut().zip(value).for_each(|(o, v)| *o += weight / sum * v);
-                }
-            }
-        }
-    }
-    (o, lse)
-}
-
-/// Sizes at which tiles meet every kind of edge: single queries and keys, more queries than keys, shared heads, lengths beside tiles and blocks.
-pub fn edge_sizes(config: &AttentionConfig) -> Vec<AttentionSizes> {
-    let (rows, keys) = (config.rows(), config.bn);
-    let of = |[b, hq, hk, sq, sk]: [i64; 5]| AttentionSizes { b, hq, hk, sq, sk };
-    [
-        [1, 1, 1, 1, 1],
-        [1, 2, 1, 17, 2 * keys + 3],
-        [2, 3, 3, rows, keys],
-        [1, 4, 2, rows + 1, rows + 1],
-        [1, 1, 1, 2 * rows - 7, keys - 1],
-        [2, 2, 1, 3, 3 * keys],
-    ]
-    .map(of)
-    .to_vec()
 }

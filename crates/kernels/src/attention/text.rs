@@ -1,253 +1,33 @@
 //! The program's text.
 
+use super::functions::{Function, Names};
 use super::{AttentionConfig, Mask, Modes};
+use crate::config::ConfigError;
 
 /// The score of a key that a query does not attend to: a power of two, so that its product with any scale is exact and differences are 0.
 const MASKED: &str = "-1267650600228229401496703205376.0";
 
+/// Half of it: below lie the maxima of queries that attend to no key.
+const NONE: &str = "-633825300114114700748351602688.0";
+
 /// Elements of the keys and values of the heads that are worked on at a time: what stays in the L2 cache.
 const RESIDENT: i64 = 1 << 23;
 
+/// log₂ e.
+const LOG2E: &str = "1.4426950408889634";
+
+/// A configuration whose text is written.
+struct Writer<'a> {
+    config: &'a AttentionConfig,
+    /// The further mask.
+    attends: Option<Function>,
+}
+
 impl AttentionConfig {
     /// The text of the program.
-    pub(super) fn text(&self) -> String {
-        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, .. } = *self;
-        let dv = self.values();
-        let of = |places: &str, heads: &str, elements: &str| match self.modes {
-            Modes::Bshd => format!("[b, {places}, {heads}, {elements}]"),
-            Modes::Bhsd => format!("[b, {heads}, {places}, {elements}]"),
-        };
-        let (lse, cap) = (
-            if self.lse { ", lse: f32[b, hq, sq]" } else { "" },
-            if self.softcap { ", cap: f32 = 50.0" } else { "" },
-        );
-        let (queries, keys) = (of("sq", "hq", "D"), of("sk", "hk", "D"));
-        let (values, results) = (of("sk", "hk", "DV"), of("sq", "hq", "DV"));
-        let tiles = "b * hq * ceil_div(sq, BM)";
-        let grid = if self.persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
-        let constants = if self.persistent { format!(", SMS = {sm_count}") } else { String::new() };
-        let scale = (d as f64).sqrt().recip();
-        let shared = if self.through_queries() {
-            String::new()
-        } else {
-            format!("    xo = shared_tensor({dtype}, [BM, DV])\n")
-        };
-        let logarithms = if self.lse {
-            "    gl = global_view(lse, (b, hq, BM, ceil_div(sq, BM)) : (e0, e1, e2, BM * e2))\n"
-        } else {
-            ""
-        };
-        let load_registers = if warpgroups > 2 { 32 } else { 24 };
-        format!(
-            "size b = 1, hq = 4, hk = 2, sq = 384, sk = 384\n\
-             const W = {warpgroups}, BM = W * 64, BN = {bn}, D = {d}, DV = {dv}, STAGES = {stages}{constants}\n\
-             \n\
-             kernel attention(q: {dtype}{queries}, k: {dtype}{keys}, v: {dtype}{values}, o: {dtype}{results}{lse}, scale: f32 = {scale:.9}{cap})\n\
-             grid({grid}) threads(W * 128 + 128)\n\
-             {{\n\
-             {views}{logarithms}\
-                 xq = shared_tensor({dtype}, [BM, D])\n\
-                 xk = shared_tensor({dtype}, [BN, D])\n\
-                 xv = shared_tensor({dtype}, [BN, DV])\n\
-             {shared}\
-                 qp = pipeline(1, xq)\n\
-                 kp = pipeline(STAGES, xk)\n\
-                 vp = pipeline(STAGES, xv)\n\
-                 warpgroup load(1) registers({load_registers}) {{\n\
-             {load}\
-                 }}\n\
-                 warpgroup math(W) registers({math_registers}) {{\n\
-             {math}\
-                 }}\n\
-             }}\n",
-            views = self.views(),
-            load = self.of_tile(
-                "produce qp { copy.async(gq[batch, :, t, head, :], xq) }\n\
-                 for i in begin..blocks {\n\
-                     produce kp { copy.async(gk[batch, :, blocks - 1 + begin - i, of_key, :], xk) }\n\
-                     produce vp { copy.async(gv[batch, :, blocks - 1 + begin - i, of_key, :], xv) }\n\
-                 }\n"
-            ),
-            math_registers = self.math_registers(),
-            math = self.of_tile(&self.math()),
-        )
-    }
-
-    fn views(&self) -> String {
-        let (places, heads) = match self.modes {
-            Modes::Bshd => ("e1", "e2"),
-            Modes::Bhsd => ("e2", "e1"),
-        };
-        let view = |name: &str, [rows, size, of, elements]: [&str; 4]| {
-            format!(
-                "    g{name} = global_view({name}, (b, {rows}, ceil_div({size}, {rows}), {of}, {elements}) : (e0, {places}, {rows} * {places}, {heads}, e3))\n"
-            )
-        };
-        [
-            view("q", ["BM", "sq", "hq", "D"]),
-            view("k", ["BN", "sk", "hk", "D"]),
-            view("v", ["BN", "sk", "hk", "DV"]),
-            view("o", ["BM", "sq", "hq", "DV"]),
-        ]
-        .concat()
-    }
-
-    /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
-    fn of_tile(&self, body: &str) -> String {
-        let masked = self.mask != Mask::None;
-        let mut numbers = vec!["row = t * BM".to_string()];
-        if masked {
-            // `place` is the place of the tile's first query among the keys.
-            numbers.push("place = row + sk - sq".to_string());
-            numbers.push("blocks = ceil_div(max(1, min(place + BM, sk)), BN)".to_string());
-        } else {
-            numbers.push("blocks = ceil_div(sk, BN)".to_string());
-        }
-        numbers.push(match self.mask {
-            Mask::Window(keys) => format!("begin = max(0, place - {}) / BN", keys - 1),
-            _ => "begin = 0".to_string(),
-        });
-        numbers.push("batch = at / hq, head = at % hq, of_key = head / (hq / hk)".to_string());
-        let numbers = format!("let {}\n", numbers.join(", "));
-        if self.persistent {
-            let (counter, t) =
-                if masked { ("late", "let t = ceil_div(sq, BM) - 1 - late\n") } else { ("t", "") };
-            return format!(
-                "for (at, {counter}) in tiles(b * hq, ceil_div(sq, BM)) {{\n{t}{numbers}{body}}}\n"
-            );
-        }
-        // Heads in sections whose keys and values stay in the L2 cache; of a section the tiles with the most keys first.
-        let resident = RESIDENT / self.d;
-        let late = "w / heads";
-        let t = if masked { format!("tiles - 1 - {late}") } else { late.to_string() };
-        format!(
-            "let tiles = ceil_div(sq, BM), section = max(1, {resident} / sk), first = block.x / (section * tiles) * section, \
-             heads = min(section, b * hq - first), w = block.x - first * tiles, at = first + w % heads, t = {t}\n{numbers}{body}"
-        )
-    }
-
-    /// Statements that give scores their last form: the cap, and the keys that are not attended to.
-    fn masked(&self, scores: &str, key: &str, first: bool) -> String {
-        let mut text = String::new();
-        if self.softcap {
-            text += &format!("{scores} = tanh({scores} * (scale / cap)) * cap\n");
-        }
-        let mut place = |condition: &str, holds: &str| {
-            text += &format!("if {condition} {{ {scores} = where({holds}, {scores}, {MASKED}) }}\n");
-        };
-        match self.mask {
-            // The first block has the last keys.
-            Mask::None if first => place(&format!("{key} + BN > sk"), &format!("{key} + index(1) < sk")),
-            Mask::None => {}
-            Mask::Causal | Mask::Window(_) => {
-                place(&format!("{key} + BN > place + 1"), &format!("{key} + index(1) <= place + index(0)"));
-            }
-        }
-        if let Mask::Window(keys) = self.mask {
-            let holds = format!("{key} + index(1) > place + index(0) - {keys}");
-            place(&format!("{key} < place + BM - {keys}"), &holds);
-        }
-        text
-    }
-
-    fn math(&self) -> String {
-        let dtype = self.dtype;
-        // Scores are multiples of this, in powers of two.
-        let unit = if self.softcap { "1.4426950408889634" } else { "(scale * 1.4426950408889634)" };
-        let (first, others) = (self.masked("s", "last", true), self.masked("next", "key", false));
-        let end = self.end();
-        let (inside, behind) = if self.through_queries() { (end.as_str(), "") } else { ("", end.as_str()) };
-        format!(
-            "acc = register_tensor(f32, [BM, DV])\n\
-             most = register_tensor(f32, [BM, 1])\n\
-             sums = register_tensor(f32, [BM, 8])\n\
-             p = register_tensor({dtype}, [BM, BN])\n\
-             fill(acc, 0.0)\n\
-             consume qp {{\n\
-                 s = register_tensor(f32, [BM, BN])\n\
-                 fill(s, 0.0)\n\
-                 consume kp {{\n\
-                     gemm.async(s, xq, xk)\n\
-                     commit_gemm()\n\
-                 }}\n\
-                 wait_gemm(0)\n\
-                 let last = (blocks - 1) * BN\n\
-                 {first}\
-                 most = reduce(s, max, 1, keep) * {unit}\n\
-                 e = exp2(s * {unit} - most)\n\
-                 sums = reduce(reshape(e, [BM, 8, BN / 8]), sum, 2)\n\
-                 p = cast(e, {dtype})\n\
-                 limit = (most + 8.0) / {unit}\n\
-                 for j in begin + 1..blocks {{\n\
-                     next = register_tensor(f32, [BM, BN])\n\
-                     fill(next, 0.0)\n\
-                     consume kp {{\n\
-                         gemm.async(next, xq, xk)\n\
-                         commit_gemm()\n\
-                     }}\n\
-                     consume vp {{\n\
-                         gemm.async(acc, p, transpose(xv))\n\
-                         commit_gemm()\n\
-                     }}\n\
-                     wait_gemm(1)\n\
-                     let key = (blocks - 1 + begin - j) * BN\n\
-                     {others}\
-                     factor = register_tensor(f32, [BM, 1])\n\
-                     fill(factor, 1.0)\n\
-                     if any(next > limit, 1) {{\n\
-                         grown = max(most, reduce(next, max, 1, keep) * {unit})\n\
-                         factor = exp2(most - grown)\n\
-                         most = grown\n\
-                         limit = (grown + 8.0) / {unit}\n\
-                         sums = sums * factor\n\
-                     }}\n\
-                     f = exp2(next * {unit} - most)\n\
-                     sums = sums + reduce(reshape(f, [BM, 8, BN / 8]), sum, 2)\n\
-                     wait_gemm(0)\n\
-                     if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
-                     p = cast(f, {dtype})\n\
-                 }}\n\
-             {inside}\
-             }}\n\
-             {behind}"
-        )
-    }
-
-    /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
-    fn end(&self) -> String {
-        let dtype = self.dtype;
-        // A query without a key has zeros.
-        let some = |value: &str, none: &str| match self.mask {
-            Mask::None => value.to_string(),
-            _ => format!("where(place + index(0) >= 0, {value}, {none})"),
-        };
-        let logarithm = "(reshape(most, [BM]) + log2(reshape(total, [BM]))) * 0.6931471805599453";
-        let lse = if self.lse {
-            format!("copy({}, gl[batch, head, :, t])\n", some(logarithm, "-inf"))
-        } else {
-            String::new()
-        };
-        let staged = if self.through_queries() { "xq" } else { "xo" };
-        format!(
-            "consume vp {{\n\
-                 gemm.async(acc, p, transpose(xv))\n\
-                 commit_gemm()\n\
-             }}\n\
-             total = reduce(sums, sum, 1, keep)\n\
-             wait_gemm(0)\n\
-             {lse}\
-             // Each warp its own rows, through shared memory, to be written in long pieces.\n\
-             syncthreads(warpgroup)\n\
-             share = {share}\n\
-             acc = acc * share\n\
-             copy(cast(acc, {dtype}), {staged})\n\
-             syncthreads(warpgroup)\n\
-             result = register_tensor({dtype}, [BM, DV], layout = {layout})\n\
-             copy({staged}, result)\n\
-             copy(result, go[batch, :, t, head, :])\n",
-            share = some("1.0 / total", "0.0"),
-            layout = self.rows_by_warp(),
-        )
+    pub(super) fn text(&self) -> Result<String, ConfigError> {
+        let (_, attends) = self.functions()?;
+        Ok(Writer { config: self, attends }.text())
     }
 
     /// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps the rows that they multiplied.
@@ -266,5 +46,451 @@ impl AttentionConfig {
         let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (4, 16), (self.warpgroups, 64)]);
         let (extents, strides) = text(&[(8, rows), (16 / apart, apart), (vectors / lanes, 8 * lanes * rows)]);
         format!("(({threads}), ({extents})) : (({steps}), ({strides}))")
+    }
+}
+
+impl Writer<'_> {
+    fn text(&self) -> String {
+        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, .. } = *self.config;
+        let (dv, math_registers) = (self.config.values(), self.config.math_registers());
+        let tiles = "b * hq * ceil_div(sq, BM)";
+        let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
+        let constants = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
+        let shared = if self.config.through_queries() {
+            String::new()
+        } else {
+            format!("    xo = shared_tensor({dtype}, [BM, DV])\n")
+        };
+        format!(
+            "{sizes}const W = {warpgroups}, BM = W * 64, BN = {bn}, D = {d}, DV = {dv}, STAGES = {stages}{constants}\n\
+             \n\
+             kernel attention({parameters})\n\
+             grid({grid}) threads(W * 128 + 128)\n\
+             {{\n\
+             {views}\
+                 xq = shared_tensor({dtype}, [BM, D])\n\
+                 xk = shared_tensor({dtype}, [BN, D])\n\
+                 xv = shared_tensor({dtype}, [BN, DV])\n\
+             {shared}\
+                 qp = pipeline(1, xq)\n\
+                 kp = pipeline(STAGES, xk)\n\
+                 vp = pipeline(STAGES, xv)\n\
+                 warpgroup load(1) registers({load_registers}) {{\n\
+             {load}\
+                 }}\n\
+                 warpgroup math(W) registers({math_registers}) {{\n\
+             {math}\
+                 }}\n\
+             }}\n",
+            sizes = self.sizes(),
+            parameters = self.parameters(),
+            views = self.views(),
+            load_registers = if warpgroups > 2 { 32 } else { 24 },
+            load = self.of_tile(&self.load()),
+            math = self.of_tile(&self.math()),
+        )
+    }
+
+    /// The declarations of sizes.
+    fn sizes(&self) -> String {
+        let config = self.config;
+        let mut text = String::from("size b = 1, hq = 4, hk = 2, sq = 384, sk = 384");
+        if config.varlen {
+            text += ", tq = 384, tk = 384";
+        }
+        if config.bias {
+            text += ", bb = 1, bh = 1";
+        }
+        text += "\n";
+        if config.strides {
+            let operand = |(name, heads, places, elements): (&str, &str, &str, i64)| {
+                let [places, heads]: [i64; 2] = [places, heads].map(|size| if size == "hq" { 4 } else if size == "hk" { 2 } else { 384 });
+                let (place, head) = match config.modes {
+                    Modes::Bshd => (heads * elements, elements),
+                    Modes::Bhsd => (elements, places * elements),
+                };
+                let batch = if config.varlen { String::new() } else { format!("{name}_b = {}, ", heads * places * elements) };
+                format!("{batch}{name}_s = {place}, {name}_h = {head}")
+            };
+            let (d, dv) = (config.d, config.values());
+            let all = [("q", "hq", "sq", d), ("k", "hk", "sk", d), ("v", "hk", "sk", dv), ("o", "hq", "sq", dv)];
+            text += &format!("size {}\n", all.map(operand).join(", "));
+        }
+        text
+    }
+
+    /// The parameters of the kernel.
+    fn parameters(&self) -> String {
+        let AttentionConfig { dtype, modes, varlen, strides, .. } = *self.config;
+        let of = |name: &str, [longest, all, heads, elements]: [&str; 4]| {
+            let (shape, steps) = match (varlen, modes) {
+                (true, _) => (format!("{all}, {heads}, {elements}"), format!("{name}_s, {name}_h, 1")),
+                (false, Modes::Bshd) => {
+                    (format!("b, {longest}, {heads}, {elements}"), format!("{name}_b, {name}_s, {name}_h, 1"))
+                }
+                (false, Modes::Bhsd) => {
+                    (format!("b, {heads}, {longest}, {elements}"), format!("{name}_b, {name}_h, {name}_s, 1"))
+                }
+            };
+            let steps = if strides { format!(" : ({steps})") } else { String::new() };
+            format!("{name}: {dtype}[{shape}]{steps}")
+        };
+        let config = self.config;
+        let mut all = vec![
+            of("q", ["sq", "tq", "hq", "D"]),
+            of("k", ["sk", "tk", "hk", "D"]),
+            of("v", ["sk", "tk", "hk", "DV"]),
+            of("o", ["sq", "tq", "hq", "DV"]),
+        ];
+        let mut push = |wanted: bool, text: &str| all.extend(wanted.then(|| text.to_string()));
+        push(config.lse, if varlen { "lse: f32[hq, tq]" } else { "lse: f32[b, hq, sq]" });
+        push(varlen, "cu_q: i32[b + 1], cu_k: i32[b + 1]");
+        push(config.bias, &format!("bias: {dtype}[bb, bh, sq, sk]"));
+        push(config.alibi, "slopes: f32[hq]");
+        push(config.sink, "sinks: f32[hq]");
+        push(true, &format!("scale: f32 = {:.9}", (config.d as f64).sqrt().recip()));
+        push(config.softcap, "cap: f32 = 50.0");
+        push(!config.scalars.0.is_empty(), &config.scalars.0);
+        all.join(", ")
+    }
+
+    fn views(&self) -> String {
+        let (places, heads) = match self.config.modes {
+            Modes::Bshd => ("e1", "e2"),
+            Modes::Bhsd => ("e2", "e1"),
+        };
+        let view = |name: &str, [rows, size, of, elements]: [&str; 4]| {
+            if self.config.varlen {
+                let all = if size == "sq" { "tq" } else { "tk" };
+                return format!("    g{name} = global_view({name}, ({rows}, {all}, {of}, {elements}) : (e0, e0, e1, e2))\n");
+            }
+            format!(
+                "    g{name} = global_view({name}, (b, {rows}, ceil_div({size}, {rows}), {of}, {elements}) : (e0, {places}, {rows} * {places}, {heads}, e3))\n"
+            )
+        };
+        let mut text = [
+            view("q", ["BM", "sq", "hq", "D"]),
+            view("k", ["BN", "sk", "hk", "D"]),
+            view("v", ["BN", "sk", "hk", "DV"]),
+        ]
+        .concat();
+        if !self.config.varlen {
+            text += &view("o", ["BM", "sq", "hq", "DV"]);
+            if self.config.lse {
+                text += "    gl = global_view(lse, (b, hq, BM, ceil_div(sq, BM)) : (e0, e1, e2, BM * e2))\n";
+            }
+        }
+        if self.config.bias {
+            text += "    gb = global_view(bias, (bb, bh, BM, ceil_div(sq, BM), BN, ceil_div(sk, BN)) : (e0, e1, e2, BM * e2, e3, BN * e3))\n";
+        }
+        text
+    }
+
+    /// The tile's rows of an operand of q's shape.
+    fn of_queries(&self, view: &str) -> String {
+        let index = if self.config.varlen { ":, from, head, :" } else { "batch, :, t, head, :" };
+        format!("{view}[{index}]")
+    }
+
+    /// A block of k or of v.
+    fn of_keys(&self, view: &str) -> String {
+        let index = if self.config.varlen { ":, k0 + key, of_key, :" } else { "batch, :, key / BN, of_key, :" };
+        format!("{view}[{index}]")
+    }
+
+    /// The lengths of the tile's sequences.
+    fn lengths(&self) -> [&'static str; 2] {
+        if self.config.varlen { ["nq", "nk"] } else { ["sq", "sk"] }
+    }
+
+    /// True if scores depend on the places of queries.
+    fn has_places(&self) -> bool {
+        let config = self.config;
+        config.mask != Mask::None || self.attends.is_some() || config.score.is_some() || config.alibi
+    }
+
+    /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
+    fn of_tile(&self, body: &str) -> String {
+        let masked = self.config.mask != Mask::None;
+        let [nq, nk] = self.lengths();
+        let mut numbers = vec!["row = t * BM".to_string()];
+        numbers.push("batch = at / hq, head = at % hq, of_key = head / (hq / hk)".to_string());
+        if self.config.varlen {
+            let end = |which: &str, at: &str, all: &str| format!("min(max(cu_{which}[{at}], 0), {all})");
+            numbers.push(format!("q0 = {}, qe = {}", end("q", "batch", "tq"), end("q", "batch + 1", "tq")));
+            numbers.push(format!("k0 = {}, nk = {} - k0", end("k", "batch", "tk"), end("k", "batch + 1", "tk")));
+            numbers.push("nq = qe - q0, from = q0 + row".to_string());
+        }
+        // The place of the tile's first query among the keys.
+        numbers.extend(self.has_places().then(|| format!("place = row + {nk} - {nq}")));
+        let some = if self.config.varlen { format!("max({nk}, 1)") } else { nk.to_string() };
+        numbers.push(match masked {
+            true => format!("blocks = ceil_div(max(1, min(place + BM, {nk})), BN)"),
+            false => format!("blocks = ceil_div({some}, BN)"),
+        });
+        numbers.push(match self.config.mask {
+            Mask::Window(keys) => format!("begin = max(0, place - {}) / BN", keys - 1),
+            _ => "begin = 0".to_string(),
+        });
+        let body = if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() };
+        let numbers = format!("let {}\n", numbers.join(", "));
+        if self.config.persistent {
+            let (counter, t) =
+                if masked { ("late", "let t = ceil_div(sq, BM) - 1 - late\n") } else { ("t", "") };
+            return format!(
+                "for (at, {counter}) in tiles(b * hq, ceil_div(sq, BM)) {{\n{t}{numbers}{body}}}\n"
+            );
+        }
+        // Heads in sections whose keys and values stay in the L2 cache; of a section the tiles with the most keys first.
+        let resident = RESIDENT / self.config.d;
+        let late = "w / heads";
+        let t = if masked { format!("tiles - 1 - {late}") } else { late.to_string() };
+        format!(
+            "let tiles = ceil_div(sq, BM), section = max(1, {resident} / sk), first = block.x / (section * tiles) * section, \
+             heads = min(section, b * hq - first), w = block.x - first * tiles, at = first + w % heads, t = {t}\n{numbers}{body}"
+        )
+    }
+
+    /// The statements of the role that copies.
+    fn load(&self) -> String {
+        let body = format!(
+            "produce kp {{ copy.async({}, xk) }}\nproduce vp {{ copy.async({}, xv) }}\n",
+            self.of_keys("gk"),
+            self.of_keys("gv")
+        );
+        let body = match self.conditions("key") {
+            Some((some, _)) => format!("if i == begin or {some} {{\n{body}}}\n"),
+            None => body,
+        };
+        format!(
+            "produce qp {{ copy.async({}, xq) }}\n\
+             for i in begin..blocks {{\n\
+                 let key = (blocks - 1 + begin - i) * BN\n\
+                 {body}\
+             }}\n",
+            self.of_queries("gq")
+        )
+    }
+
+    /// The conditions under which the further mask lets some query of the tile attend to some key of a block, and all to all.
+    fn conditions(&self, key: &str) -> Option<(String, String)> {
+        let last = format!("({key} + BN - 1)");
+        self.attends.as_ref().map(|mask| mask.conditions(["place", "(place + BM - 1)"], [key, &last]))
+    }
+
+    /// Statements that give scores their last form: scales, caps, what is added to them, and the keys that are not attended to.
+    fn scored(&self, scores: &str, key: &str, first: bool) -> String {
+        let config = self.config;
+        let mut text = String::new();
+        let (i, j) = ("(place + index(0))", format!("({key} + index(1))"));
+        let names = Names { i, j: &j, x: scores };
+        if config.softcap {
+            text += &format!("{scores} = tanh({scores} * (scale / cap)) * cap\n");
+        } else if self.scales() {
+            text += &format!("{scores} = {scores} * scale\n");
+        }
+        if config.alibi {
+            text += &format!("{scores} = {scores} + slope * float({key} + index(1) - place - index(0))\n");
+        }
+        if config.bias {
+            text += &format!("{scores} = {scores} + cast(bias_{key}, f32)\n");
+        }
+        if let Some(score) = &config.score {
+            text += &format!("{scores} = max({}, {MASKED})\n", score.text(&names));
+        }
+        let mut place = |condition: &str, holds: &str| {
+            text += &format!("if {condition} {{ {scores} = where({holds}, {scores}, {MASKED}) }}\n");
+        };
+        let [_, nk] = self.lengths();
+        match config.mask {
+            // The first block has the last keys.
+            Mask::None if first => {
+                place(&format!("{key} + BN > {nk}"), &format!("{key} + index(1) < {nk}"));
+            }
+            Mask::None => {}
+            Mask::Causal | Mask::Window(_) => {
+                place(&format!("{key} + BN > place + 1"), &format!("{key} + index(1) <= place + index(0)"));
+            }
+        }
+        if let Mask::Window(keys) = config.mask {
+            let holds = format!("{key} + index(1) > place + index(0) - {keys}");
+            place(&format!("{key} < place + BM - {keys}"), &holds);
+        }
+        if let (Some(mask), Some((_, all))) = (&config.attends, self.conditions(key)) {
+            place(&format!("not ({all})"), &mask.text(&names));
+        }
+        text
+    }
+
+    /// True if scores are multiplied by the scale before exponentials are taken.
+    fn scales(&self) -> bool {
+        let config = self.config;
+        config.softcap || config.alibi || config.bias || config.score.is_some()
+    }
+
+    /// Scores are multiples of this, in powers of two.
+    fn unit(&self) -> String {
+        if self.scales() { LOG2E.to_string() } else { format!("(scale * {LOG2E})") }
+    }
+
+    fn math(&self) -> String {
+        let (dtype, unit) = (self.config.dtype, self.unit());
+        let (first, others) = (self.scored("s", "last", true), self.scored("next", "key", false));
+        let end = self.end();
+        let (inside, behind) =
+            if self.config.through_queries() { (end.as_str(), "") } else { ("", end.as_str()) };
+        let (skipped, rest) = match self.conditions("key") {
+            Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
+            None => (String::new(), ""),
+        };
+        let one = |name: &str, of: &str| {
+            format!(
+                "g{name} = global_view({of}[head :], (1, 1) : (e0, e0))\n\
+                 {name} = register_tensor(f32, [1, 1])\n\
+                 copy(g{name}, {name})\n"
+            )
+        };
+        let slope = if self.config.alibi { one("slope", "slopes") } else { String::new() };
+        let added = |key: &str| match self.config.bias {
+            true => format!(
+                "bias_{key} = register_tensor({dtype}, [BM, BN])\n\
+                 copy(gb[batch % bb, head % bh, :, t, :, {key} / BN], bias_{key})\n"
+            ),
+            false => String::new(),
+        };
+        format!(
+            "acc = register_tensor(f32, [BM, DV])\n\
+             most = register_tensor(f32, [BM, 1])\n\
+             sums = register_tensor(f32, [BM, 8])\n\
+             p = register_tensor({dtype}, [BM, BN])\n\
+             fill(acc, 0.0)\n\
+             {slope}\
+             consume qp {{\n\
+                 let last = (blocks - 1) * BN\n\
+                 s = register_tensor(f32, [BM, BN])\n\
+                 fill(s, 0.0)\n\
+                 consume kp {{\n\
+                     gemm.async(s, xq, xk)\n\
+                     commit_gemm()\n\
+                 }}\n\
+                 {added_last}\
+                 wait_gemm(0)\n\
+                 {first}\
+                 most = reduce(s, max, 1, keep) * {unit}\n\
+                 e = exp2(s * {unit} - most)\n\
+                 sums = reduce(reshape(e, [BM, 8, BN / 8]), sum, 2)\n\
+                 p = cast(e, {dtype})\n\
+                 limit = (most + 8.0) / {unit}\n\
+                 for j in begin + 1..blocks {{\n\
+                     let key = (blocks - 1 + begin - j) * BN\n\
+                     {skipped}\
+                     next = register_tensor(f32, [BM, BN])\n\
+                     fill(next, 0.0)\n\
+                     consume kp {{\n\
+                         gemm.async(next, xq, xk)\n\
+                         commit_gemm()\n\
+                     }}\n\
+                     consume vp {{\n\
+                         gemm.async(acc, p, transpose(xv))\n\
+                         commit_gemm()\n\
+                     }}\n\
+                     {added_key}\
+                     wait_gemm(1)\n\
+                     {others}\
+                     factor = register_tensor(f32, [BM, 1])\n\
+                     fill(factor, 1.0)\n\
+                     if any(next > limit, 1) {{\n\
+                         grown = max(most, reduce(next, max, 1, keep) * {unit})\n\
+                         factor = exp2(most - grown)\n\
+                         most = grown\n\
+                         limit = (grown + 8.0) / {unit}\n\
+                         sums = sums * factor\n\
+                     }}\n\
+                     f = exp2(next * {unit} - most)\n\
+                     sums = sums + reduce(reshape(f, [BM, 8, BN / 8]), sum, 2)\n\
+                     wait_gemm(0)\n\
+                     if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
+                     p = cast(f, {dtype})\n\
+                     {rest}\
+                 }}\n\
+             {inside}\
+             }}\n\
+             {behind}",
+            added_last = added("last"),
+            added_key = added("key"),
+        )
+    }
+
+    /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
+    fn end(&self) -> String {
+        let (config, dtype) = (self.config, self.config.dtype);
+        // A query without a key has zeros.
+        let some = |value: &str, none: &str, most: &str| {
+            if self.attends.is_some() || config.varlen {
+                format!("where({most} > {NONE} * {}, {value}, {none})", self.unit())
+            } else if config.mask == Mask::None {
+                value.to_string()
+            } else {
+                format!("where(place + index(0) >= 0, {value}, {none})")
+            }
+        };
+        let logarithm = "(reshape(most, [BM]) + log2(reshape(total, [BM]))) * 0.6931471805599453";
+        let (sunk, share, logarithm) = match config.sink {
+            // The sink may lie far above all scores.
+            true => (
+                format!(
+                    "gsink = global_view(sinks[head :], (1, 1) : (e0, e0))\n\
+                     sink = register_tensor(f32, [1, 1])\n\
+                     copy(gsink, sink)\n\
+                     top = max(most, sink * {LOG2E})\n\
+                     down = exp2(most - top)\n\
+                     total = total * down + exp2(sink * {LOG2E} - top)\n"
+                ),
+                some("down / total", "0.0", "most"),
+                logarithm.replace("most", "top"),
+            ),
+            false => (
+                String::new(),
+                some("1.0 / total", "0.0", "most"),
+                some(logarithm, "-inf", "reshape(most, [BM])"),
+            ),
+        };
+        let (views, results, logarithms) = match config.varlen {
+            true => (
+                "go = global_view(o[: qe, :, :], (BM, tq, hq, DV) : (e0, e0, e1, e2))\n",
+                self.of_queries("go"),
+                "gl[head, :, from]",
+            ),
+            false => ("", self.of_queries("go"), "gl[batch, head, :, t]"),
+        };
+        let lse = match (config.lse, config.varlen) {
+            (false, _) => String::new(),
+            (true, false) => format!("copy({logarithm}, {logarithms})\n"),
+            (true, true) => format!(
+                "gl = global_view(lse[:, : qe], (hq, BM, tq) : (e0, e1, e1))\ncopy({logarithm}, {logarithms})\n"
+            ),
+        };
+        let staged = if config.through_queries() { "xq" } else { "xo" };
+        format!(
+            "consume vp {{\n\
+                 gemm.async(acc, p, transpose(xv))\n\
+                 commit_gemm()\n\
+             }}\n\
+             total = reduce(sums, sum, 1, keep)\n\
+             wait_gemm(0)\n\
+             {sunk}\
+             {lse}\
+             // Each warp its own rows, through shared memory, to be written in long pieces.\n\
+             syncthreads(warpgroup)\n\
+             share = {share}\n\
+             acc = acc * share\n\
+             copy(cast(acc, {dtype}), {staged})\n\
+             syncthreads(warpgroup)\n\
+             result = register_tensor({dtype}, [BM, DV], layout = {layout})\n\
+             copy({staged}, result)\n\
+             {views}\
+             copy(result, {results})\n",
+            layout = config.rows_by_warp(),
+        )
     }
 }

@@ -19,6 +19,7 @@ use crate::warp_specialized::{BARRIERS, GemmKernel, Needs, Promoted, Tiling, ali
 parameters! {
     /// The tiling of a product of scaled blocks and its distribution over blocks. The default is 128 × 128 in five stages, of which two
     /// blocks share the tile of b.
+    #[derive(Copy)]
     pub struct Fp8BlocksConfig, "gemm_fp8_blocks", programs {
         /// The type of a: e4m3 or e5m2.
         a: DType as FLOAT8 = DType::E4M3,

@@ -26,6 +26,7 @@ use crate::warp_specialized::{
 parameters! {
     /// The tiling of a matrix product and its distribution over blocks. The default, 128 × 256 × 64 in four stages, is fastest or nearly so
     /// wherever c has a few hundred tiles of that size.
+    #[derive(Copy)]
     pub struct HopperGemmConfig, "gemm_hopper", programs {
         /// The type of a and b: f16, bf16, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
         dtype: DType as FACTOR = DType::F16,

@@ -1,0 +1,311 @@
+//! Functions of a user's own: expressions for scores and masks. A mask's values over a tile of queries and a block of keys are found by
+//! interval analysis (FlexAttention's block mask, derived instead of sampled), so that blocks without a pair are skipped and blocks of pairs alone are not masked.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use tilewright_tile::program::{BinaryOp, ElemExpr, UnaryOp};
+use tilewright_tile::{Expr, IntOp, ParamId, Program, StmtKind, SymbolId, TensorId, parse};
+
+use crate::config::ConfigError;
+
+/// An expression of the tile language over the query's place `i` among the keys, the key `j`, the head `h` of q, the batch `b` and, in
+/// scores, the score `x`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Expression(pub String);
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The texts for the names of an expression.
+pub(super) struct Names<'a> {
+    /// The query's place, of each element.
+    pub i: &'a str,
+    /// The key, of each element.
+    pub j: &'a str,
+    /// The score.
+    pub x: &'a str,
+}
+
+/// The parsed expression, in a program of its own.
+pub(super) struct Function {
+    program: Program,
+    value: ElemExpr,
+}
+
+/// The tensors of the program in which an expression is read.
+const TENSORS: [&str; 3] = ["i", "j", "x"];
+
+impl Expression {
+    /// Reads the expression, of truth values (a mask) or of scores, with further scalar parameters such as `slope: f32 = 0.5`.
+    pub(super) fn read(
+        &self,
+        field: &'static str,
+        scalars: &str,
+        truth: bool,
+    ) -> Result<Function, ConfigError> {
+        let wrong = |wanted: String| ConfigError::value(field, &self.0, wanted);
+        if self.0.contains(['\n', ';', '{', '}', '#']) || self.0.contains("//") {
+            return Err(wrong("must be one expression".to_string()));
+        }
+        let scalars = if scalars.is_empty() { String::new() } else { format!(", {scalars}") };
+        let result = if truth { "where(value, 1.0, 0.0)" } else { "value" };
+        let mut text = String::from("size hq = 1, hk = 1, sq = 1, sk = 1\n");
+        text += &format!(
+            "kernel function(gi: i32[32], gj: i32[32], gx: f32[32], gy: f32[32], b: i32 = 0, h: i32 = 0{scalars}) grid(1) threads(32) {{\n"
+        );
+        for (name, dtype) in [("i", "i32"), ("j", "i32"), ("x", "f32")] {
+            text += &format!(
+                "v{name} = global_view(g{name}, (32) : (e0))\n{name} = register_tensor({dtype}, [32])\ncopy(v{name}, {name})\n"
+            );
+        }
+        text += &format!("vy = global_view(gy, (32) : (e0))\nvalue = {}\n", self.0);
+        text += &format!("y = i * 0 + j * 0 + int(x * 0.0 > 1.0)\nr = {result} + float(y)\ncopy(r, vy)\n}}\n");
+        let read = |error: &tilewright_tile::Diagnostics| {
+            let kind = if truth { "a condition" } else { "a number" };
+            wrong(format!("must be {kind} over i, j, h and b{}: {error}", if truth { "" } else { ", and x" }))
+        };
+        let program = parse(&text).map_err(|error| read(&error))?;
+        tilewright_tile::verify(&program, &BTreeMap::new()).map_err(|error| read(&error))?;
+        let named = |id: TensorId| program.tensor(id).name == "value";
+        let value = program.body.iter().find_map(|stmt| match &stmt.kind {
+            StmtKind::Elementwise { dst, expr } if named(*dst) => Some(expr.clone()),
+            _ => None,
+        });
+        let value = value.ok_or_else(|| wrong("must be an expression over elements".to_string()))?;
+        Ok(Function { program, value })
+    }
+
+    /// The text with its names replaced.
+    pub(super) fn text(&self, names: &Names<'_>) -> String {
+        let mut text = String::new();
+        let mut rest = self.0.as_str();
+        while let Some(first) = rest.chars().next() {
+            let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+            let end = match is_word(first) {
+                true => rest.find(|c| !is_word(c)).unwrap_or(rest.len()),
+                false => first.len_utf8(),
+            };
+            let (word, behind) = rest.split_at(end);
+            text += match word {
+                "i" => names.i,
+                "j" => names.j,
+                "x" => names.x,
+                "b" => "batch",
+                "h" => "head",
+                other => other,
+            };
+            rest = behind;
+        }
+        format!("({text})")
+    }
+}
+
+/// The values of an expression over a rectangle of queries and keys, as texts of integer expressions.
+#[derive(Clone, Debug)]
+enum Range {
+    /// An integer from the first to the second.
+    Integer(String, String),
+    /// A truth value: the condition under which some pair may have it, and that under which all have.
+    Truth { some: String, all: String },
+    /// Anything.
+    Unknown,
+}
+
+impl Range {
+    fn truth(some: impl Into<String>, all: impl Into<String>) -> Range {
+        Range::Truth { some: some.into(), all: all.into() }
+    }
+
+    /// The truth value, of what is known of it.
+    fn conditions(self) -> (String, String) {
+        match self {
+            Range::Truth { some, all } => (some, all),
+            Range::Integer(..) | Range::Unknown => ("1 == 1".to_string(), "1 == 0".to_string()),
+        }
+    }
+}
+
+impl Function {
+    /// The conditions, as text, under which some pair of queries from `rows[0]` to `rows[1]` and keys from `keys[0]` to `keys[1]` may
+    /// be attended to, and under which all are.
+    pub(super) fn conditions(&self, rows: [&str; 2], keys: [&str; 2]) -> (String, String) {
+        self.range(&self.value, &[rows, keys]).conditions()
+    }
+
+    fn name(&self, id: TensorId) -> &str {
+        &self.program.tensor(id).name
+    }
+
+    fn symbol(&self, id: SymbolId) -> &str {
+        &self.program.symbols[id.0 as usize].name
+    }
+
+    fn integer(&self, expr: &Expr) -> Option<String> {
+                Some(match expr {
+            Expr::Int(value) => format!("({value})"),
+            Expr::Symbol(id) => self.symbol(*id).to_string(),
+            Expr::Scalar(id) => self.scalar(*id).to_string(),
+            Expr::Binary(op, a, b) => {
+                let (a, b) = (self.integer(a)?, self.integer(b)?);
+                match op {
+                    IntOp::Min => format!("min({a}, {b})"),
+                    IntOp::Max => format!("max({a}, {b})"),
+                    IntOp::CeilDiv => format!("ceil_div({a}, {b})"),
+                    op => format!("({a} {} {b})", sign(*op)?),
+                }
+            }
+            Expr::Block(_) | Expr::Element(..) => return None,
+        })
+    }
+
+    fn scalar(&self, id: ParamId) -> &str {
+        match self.program.params[id.0 as usize].name.as_str() {
+            "b" => "batch",
+            "h" => "head",
+            other => other,
+        }
+    }
+
+    fn range(&self, value: &ElemExpr, ends: &[[&str; 2]; 2]) -> Range {
+        let point = |text: Option<String>| text.map_or(Range::Unknown, |text| Range::Integer(text.clone(), text));
+        match value {
+            ElemExpr::Tensor(id) => match TENSORS.iter().position(|name| *name == self.name(*id)) {
+                Some(which @ (0 | 1)) => Range::Integer(ends[which][0].to_string(), ends[which][1].to_string()),
+                _ => Range::Unknown,
+            },
+            ElemExpr::Number(x) if x.fract() == 0.0 && x.abs() < 1e9 => point(Some(format!("({x})"))),
+            ElemExpr::Int(expr) if expr.is_condition() => match self.integer(expr) {
+                Some(text) => Range::truth(format!("{text} == 1"), format!("{text} == 1")),
+                None => Range::Unknown,
+            },
+            ElemExpr::Int(expr) => point(self.integer(expr)),
+            ElemExpr::Unary(op, x) => match (op, self.range(x, ends)) {
+                (UnaryOp::Neg, Range::Integer(low, high)) => {
+                    Range::Integer(format!("(0 - {high})"), format!("(0 - {low})"))
+                }
+                (UnaryOp::Abs, Range::Integer(low, high)) => Range::Integer(
+                    format!("max(max({low}, 0 - {high}), 0)"),
+                    format!("max({high}, 0 - {low})"),
+                ),
+                (UnaryOp::Not, Range::Truth { some, all }) => {
+                    Range::truth(format!("(not ({all}))"), format!("(not ({some}))"))
+                }
+                _ => Range::Unknown,
+            },
+            ElemExpr::Binary(op @ (BinaryOp::And | BinaryOp::Or), x, y) => {
+                let [x, y] = [x, y].map(|side| self.range(side, ends).conditions());
+                let both = |x: &str, y: &str| format!("(({x}) {} ({y}))", op.name());
+                Range::truth(both(&x.0, &y.0), both(&x.1, &y.1))
+            }
+            ElemExpr::Binary(op, x, y) => operation(*op, self.range(x, ends), self.range(y, ends)),
+            _ => Range::Unknown,
+        }
+    }
+
+    /// The value in f64 at a place, of `[i, j, h, b]` and the score, with further scalars by name; truth values are 1 and 0.
+    pub(super) fn eval(&self, at: [i64; 4], x: f64, scalars: &dyn Fn(&str) -> f64) -> f64 {
+        self.value_of(&self.value, &|name| match name {
+            "i" => (at[0] as f64, true),
+            "j" => (at[1] as f64, true),
+            "head" => (at[2] as f64, true),
+            "batch" => (at[3] as f64, true),
+            "x" => (x, false),
+            other => (scalars(other), false),
+        })
+        .0
+    }
+
+    /// The value, and true if it is an integer's.
+    fn value_of(&self, value: &ElemExpr, of: &dyn Fn(&str) -> (f64, bool)) -> (f64, bool) {
+        match value {
+            ElemExpr::Tensor(id) => of(self.name(*id)),
+            ElemExpr::Number(x) => (*x, false),
+            ElemExpr::Scalar(id) => of(self.scalar(*id)),
+            ElemExpr::Int(expr) => (self.integer_of(expr, of) as f64, true),
+            ElemExpr::Unary(op, x) => {
+                let (x, whole) = self.value_of(x, of);
+                match op {
+                    UnaryOp::Float => (x, false),
+                    UnaryOp::Int => (x, true),
+                    UnaryOp::Not => (1.0 - x, true),
+                    op => (op.apply_in(tilewright_tile::arith::Compute::F64, x), whole),
+                }
+            }
+            ElemExpr::Binary(op, x, y) => {
+                let ((x, whole), (y, other)) = (self.value_of(x, of), self.value_of(y, of));
+                let integers = whole || other;
+                let logical = |holds: bool| (f64::from(u8::from(holds)), true);
+                match op {
+                    BinaryOp::And => logical(x != 0.0 && y != 0.0),
+                    BinaryOp::Or => logical(x != 0.0 || y != 0.0),
+                    op if integers && op.of_integers().is_some() => {
+                        let exact = op.of_integers().and_then(|op| op.apply(x as i64, y as i64));
+                        (exact.map_or(f64::NAN, |value| value as f64), true)
+                    }
+                    op => {
+                        let value = op.apply_in(tilewright_tile::arith::Compute::F64, x, y);
+                        (value.unwrap_or(f64::NAN), op.compares())
+                    }
+                }
+            }
+            ElemExpr::Where(parts) => {
+                let which = if self.value_of(&parts[0], of).0 != 0.0 { &parts[1] } else { &parts[2] };
+                self.value_of(which, of)
+            }
+            _ => (f64::NAN, false),
+        }
+    }
+
+    fn integer_of(&self, expr: &Expr, of: &dyn Fn(&str) -> (f64, bool)) -> i64 {
+        match expr {
+            Expr::Int(value) => *value,
+            Expr::Symbol(id) => of(self.symbol(*id)).0 as i64,
+            Expr::Scalar(id) => of(self.scalar(*id)).0 as i64,
+            Expr::Binary(op, a, b) => {
+                op.apply(self.integer_of(a, of), self.integer_of(b, of)).unwrap_or_default()
+            }
+            Expr::Block(_) | Expr::Element(..) => 0,
+        }
+    }
+}
+
+/// The sign of an operator that is written between its operands.
+fn sign(op: IntOp) -> Option<&'static str> {
+    BinaryOp::ALL.into_iter().find(|known| known.of_integers() == Some(op)).map(BinaryOp::name)
+}
+
+/// The range of an operation on two ranges.
+fn operation(op: BinaryOp, x: Range, y: Range) -> Range {
+    let (Range::Integer(low, high), Range::Integer(least, most)) = (x, y) else { return Range::Unknown };
+    let constant = (least == most).then(|| least.trim_matches(['(', ')']).parse::<i64>().ok()).flatten();
+    let pair = |low: String, high: String| Range::Integer(low, high);
+    let call = |name: &str, a: &str, b: &str| format!("{name}({a}, {b})");
+    let both = |op: &str, low: &str, high: &str| [low, high].map(|x| format!("({x} {op} {least})"));
+    match op {
+        BinaryOp::Add => pair(format!("({low} + {least})"), format!("({high} + {most})")),
+        BinaryOp::Sub => pair(format!("({low} - {most})"), format!("({high} - {least})")),
+        BinaryOp::Min => pair(call("min", &low, &least), call("min", &high, &most)),
+        BinaryOp::Max => pair(call("max", &low, &least), call("max", &high, &most)),
+        BinaryOp::Mul | BinaryOp::Div if constant.is_some_and(|by| by > 0) => {
+            let [low, high] = both(op.name(), &low, &high);
+            pair(low, high)
+        }
+        BinaryOp::Lt => Range::truth(format!("{low} < {most}"), format!("{high} < {least}")),
+        BinaryOp::Le => Range::truth(format!("{low} <= {most}"), format!("{high} <= {least}")),
+        BinaryOp::Gt => Range::truth(format!("{high} > {least}"), format!("{low} > {most}")),
+        BinaryOp::Ge => Range::truth(format!("{high} >= {least}"), format!("{low} >= {most}")),
+        BinaryOp::Eq => Range::truth(
+            format!("({low} <= {most} and {least} <= {high})"),
+            format!("({low} == {most} and {least} == {high})"),
+        ),
+        BinaryOp::Ne => Range::truth(
+            format!("(not ({low} == {most} and {least} == {high}))"),
+            format!("(not ({low} <= {most} and {least} <= {high}))"),
+        ),
+        _ => Range::Unknown,
+    }
+}
