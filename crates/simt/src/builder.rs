@@ -35,6 +35,8 @@ struct Scope {
     origin: OriginId,
     /// True for the body of a loop.
     repeats: bool,
+    /// True once a loop in it has ended.
+    has_loop: bool,
     made: HashMap<Key, Value>,
     /// Operations made here that were not to be hoisted. They are shared within the block only: a loop in it computes its own.
     local: HashMap<Key, Value>,
@@ -42,7 +44,7 @@ struct Scope {
 
 impl Scope {
     fn of(origin: OriginId, repeats: bool) -> Self {
-        Scope { body: Vec::new(), origin, repeats, made: HashMap::new(), local: HashMap::new() }
+        Scope { body: Vec::new(), origin, repeats, has_loop: false, made: HashMap::new(), local: HashMap::new() }
     }
 }
 
@@ -216,11 +218,12 @@ impl Builder {
         }
     }
 
-    /// The block for an operation that may stand in the one of this depth: outside all loops that it may leave, and inside the branches around,
-    /// since out of a branch nothing is gained.
-    fn outside_loops(&self, depth: usize) -> usize {
-        let within = self.scopes.iter().skip(depth + 1).position(|scope| scope.repeats);
-        within.map_or(self.scopes.len() - 1, |outermost| depth + outermost)
+    /// The block for an operation that may stand in the one of this depth. It does not leave a branch in which a loop has ended: its result would
+    /// hold a register through the loop.
+    fn hoisted(&self, depth: usize) -> usize {
+        let stays = |scope: &Scope| !scope.repeats && scope.has_loop;
+        let within = self.scopes.iter().skip(depth + 1).rposition(stays);
+        within.map_or(depth, |above| depth + 1 + above)
     }
 
     fn pure(&mut self, key: Key, ty: RegType, depth: usize, op: impl FnOnce(Value) -> Op) -> Value {
@@ -229,7 +232,7 @@ impl Builder {
             return *value;
         }
         let here = self.scopes.len() - 1;
-        let depth = if self.hoist { self.outside_loops(depth.max(self.floor).min(here)) } else { here };
+        let depth = if self.hoist { self.hoisted(depth.max(self.floor).min(here)) } else { here };
         let dst = self.new_value(ty, depth);
         let inst = Inst { op: op(dst), origin: self.origin };
         let scope = &mut self.scopes[depth];
@@ -466,6 +469,9 @@ impl Builder {
     /// Ends the innermost open loop, which [`open_loop`](Builder::open_loop) began.
     pub fn close_loop(&mut self, counter: Value, lo: Operand, hi: Operand, step: Operand) {
         let body = self.close();
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.has_loop = true;
+        }
         self.push(Op::For { counter, lo, hi, step, body });
     }
 

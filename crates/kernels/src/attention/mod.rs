@@ -125,6 +125,8 @@ parameters! {
         bn: i64 as INT = 80,
         /// Blocks of keys, and of values, in shared memory.
         stages: i64 as INT = 2,
+        /// Tiles of queries in shared memory, if persistent: with two the next one is loaded during this one.
+        q_stages: i64 as INT = 1,
         /// Blocks that stay, and work on tile after tile: pays without a mask. Else there is a block for each tile, the longest first.
         persistent: bool as FLAG = false,
         /// Blocks that are launched at most, if persistent.
@@ -206,7 +208,7 @@ impl AttentionConfig {
     fn shared_bytes(&self) -> i64 {
         let keys = self.stages * self.bn * (self.d + self.values());
         let results = if self.through_queries() { 0 } else { self.rows() * self.values() };
-        2 * (self.rows() * self.d + keys + results)
+        2 * (self.q_stages * self.rows() * self.d + keys + results)
     }
 
     /// Checks the configuration.
@@ -228,6 +230,7 @@ impl AttentionConfig {
         head("dv", self.values())?;
         within("warpgroups", self.warpgroups, 1, 3)?;
         within("stages", self.stages, 1, 8)?;
+        within("q_stages", self.q_stages, 1, if self.persistent { 4 } else { 1 })?;
         within("sm_count", self.sm_count, 1, 1 << 20)?;
         if !(16..=256).contains(&self.bn) || self.bn % 16 != 0 {
             return Err(ConfigError::value("bn", self.bn, "must be a multiple of 16 from 16 to 256"));

@@ -51,7 +51,7 @@ impl AttentionConfig {
 
 impl Writer<'_> {
     fn text(&self) -> String {
-        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, .. } = *self.config;
+        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, q_stages, .. } = *self.config;
         let (dv, math_registers) = (self.config.values(), self.config.math_registers());
         let tiles = "b * hq * ceil_div(sq, BM)";
         let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
@@ -72,7 +72,7 @@ impl Writer<'_> {
                  xk = shared_tensor({dtype}, [BN, D])\n\
                  xv = shared_tensor({dtype}, [BN, DV])\n\
              {shared}\
-                 qp = pipeline(1, xq)\n\
+                 qp = pipeline({q_stages}, xq)\n\
                  kp = pipeline(STAGES, xk)\n\
                  vp = pipeline(STAGES, xv)\n\
                  warpgroup load(1) registers({load_registers}) {{\n\
@@ -234,21 +234,29 @@ impl Writer<'_> {
         });
         let body = if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() };
         let numbers = format!("let {}\n", numbers.join(", "));
+        if self.config.persistent && !masked {
+            return format!("for (at, t) in tiles(b * hq, ceil_div(sq, BM)) {{\n{numbers}{body}}}\n");
+        }
+        // Heads in sections whose keys and values stay in the L2 cache; of a section the tiles with the most keys first. Blocks that stay have them
+        // last in every other section, so that all come to as many keys, and the last section ends with the fewest.
+        let resident = RESIDENT / self.config.d;
+        let (number, late) = (if self.config.persistent { "number" } else { "block.x" }, "w / heads");
+        let t = match (masked, self.config.persistent) {
+            (true, true) => format!("back = (ceil_div(b * hq, section) - 1 - {number} / (section * tiles)) % 2, t = back * ({late}) + (1 - back) * (tiles - 1 - {late})"),
+            (true, false) => format!("t = tiles - 1 - {late}"),
+            (false, _) => format!("t = {late}"),
+        };
+        let of_number = format!(
+            "first = {number} / (section * tiles) * section, heads = min(section, b * hq - first), \
+             w = {number} - first * tiles, at = first + w % heads, {t}\n{numbers}{body}"
+        );
+        let section = format!("let tiles = ceil_div(sq, BM), section = max(1, {resident} / sk)");
         if self.config.persistent {
-            let (counter, t) =
-                if masked { ("late", "let t = ceil_div(sq, BM) - 1 - late\n") } else { ("t", "") };
             return format!(
-                "for (at, {counter}) in tiles(b * hq, ceil_div(sq, BM)) {{\n{t}{numbers}{body}}}\n"
+                "{section}\nfor n in 0..ceil_div(b * hq * tiles - block.x, SMS) {{\nlet number = block.x + n * SMS, {of_number}}}\n"
             );
         }
-        // Heads in sections whose keys and values stay in the L2 cache; of a section the tiles with the most keys first.
-        let resident = RESIDENT / self.config.d;
-        let late = "w / heads";
-        let t = if masked { format!("tiles - 1 - {late}") } else { late.to_string() };
-        format!(
-            "let tiles = ceil_div(sq, BM), section = max(1, {resident} / sk), first = block.x / (section * tiles) * section, \
-             heads = min(section, b * hq - first), w = block.x - first * tiles, at = first + w % heads, t = {t}\n{numbers}{body}"
-        )
+        format!("{section}, {of_number}")
     }
 
     /// The statements of the role that copies.
