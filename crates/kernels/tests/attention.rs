@@ -159,6 +159,15 @@ fn configs() -> Vec<AttentionConfig> {
             ..small.clone()
         },
         AttentionConfig { d: 96, dv: Some(32), mask: Mask::Causal, warpgroups: 1, stages: 1, ..small.clone() },
+        AttentionConfig { ping_pong: true, lse: true, ..small.clone() },
+        AttentionConfig {
+            ping_pong: true,
+            persistent: true,
+            q_stages: 2,
+            sm_count: 3,
+            mask: Mask::Window(50),
+            ..small.clone()
+        },
     ]
 }
 
@@ -184,7 +193,8 @@ fn sequences_of_their_own_lengths_are_right() {
     for config in [
         AttentionConfig { sink: true, ..varlen.clone() },
         AttentionConfig { mask: Mask::Causal, ..varlen.clone() },
-        AttentionConfig { mask: Mask::Window(40), persistent: true, sm_count: 3, ..varlen },
+        AttentionConfig { mask: Mask::Window(40), persistent: true, sm_count: 3, ..varlen.clone() },
+        AttentionConfig { ping_pong: true, warpgroups: 2, mask: Mask::Causal, ..varlen },
     ] {
         check_with(&config, &sizes, &given, &[3]);
     }
@@ -205,7 +215,8 @@ fn what_is_added_to_scores_is_right() {
         (AttentionConfig { sink: true, mask: Mask::Causal, dtype: DType::BF16, ..plain.clone() }, [1, 1]),
         (AttentionConfig { bias: true, softcap: true, ..plain.clone() }, [2, 4]),
         (AttentionConfig { bias: true, alibi: true, sink: true, modes: Modes::Bhsd, ..plain.clone() }, [1, 4]),
-        (AttentionConfig { bias: true, mask: Mask::Window(50), ..plain }, [1, 1]),
+        (AttentionConfig { bias: true, mask: Mask::Window(50), ..plain.clone() }, [1, 1]),
+        (AttentionConfig { bias: true, warpgroups: 2, ping_pong: true, ..plain }, [2, 1]),
     ] {
         check_with(&config, &sizes, &Given { bias, ..Given::default() }, &[5]);
     }

@@ -125,6 +125,8 @@ parameters! {
         bn: i64 as INT = 80,
         /// Blocks of keys, and of values, in shared memory.
         stages: i64 as INT = 2,
+        /// Warpgroups that multiply are roles of their own, with 64 queries each, and take turns at the tensor cores: one has the exponentials while another multiplies.
+        ping_pong: bool as FLAG = false,
         /// Tiles of queries in shared memory, if persistent: with two the next one is loaded during this one.
         q_stages: i64 as INT = 1,
         /// Blocks that stay, and work on tile after tile: pays without a mask. Else there is a block for each tile, the longest first.

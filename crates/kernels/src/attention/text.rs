@@ -16,6 +16,45 @@ const RESIDENT: i64 = 1 << 23;
 /// log₂ e.
 const LOG2E: &str = "1.4426950408889634";
 
+/// A role that multiplies: all rows of a tile, or with ping-pong the 64 rows of this warpgroup.
+struct Role(Option<i64>);
+
+impl Role {
+    /// The role of all rows.
+    const ALL: Self = Role(None);
+
+    /// The end of the names that are the role's own.
+    fn part(&self) -> String {
+        self.0.map_or(String::new(), |number| number.to_string())
+    }
+
+    /// Rows of the role.
+    fn rows(&self) -> &'static str {
+        if self.0.is_some() { "64" } else { "BM" }
+    }
+
+    /// Warpgroups of the role.
+    fn warpgroups(&self) -> &'static str {
+        if self.0.is_some() { "1" } else { "W" }
+    }
+
+    /// The sum of a number and the first row of the role within the tile.
+    fn from(&self, number: &str) -> String {
+        match self.0 {
+            None | Some(0) => number.to_string(),
+            Some(part) => format!("{number} + {}", 64 * part),
+        }
+    }
+
+    /// The first row of the tile, of a number that is the role's.
+    fn tile_of(&self, number: &str) -> String {
+        match self.0 {
+            None | Some(0) => number.to_string(),
+            Some(part) => format!("({number} - {})", 64 * part),
+        }
+    }
+}
+
 /// A configuration whose text is written.
 struct Writer<'a> {
     config: &'a AttentionConfig,
@@ -32,7 +71,8 @@ impl AttentionConfig {
 
     /// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps the rows that they multiplied.
     fn rows_by_warp(&self) -> String {
-        let (rows, vectors) = (self.rows(), self.values() / 8);
+        let warpgroups = if self.ping_pong { 1 } else { self.warpgroups };
+        let (rows, vectors) = (64 * warpgroups, self.values() / 8);
         // Lanes along a row: a power of two.
         let lanes = 1 << vectors.trailing_zeros().min(5);
         let text = |modes: &[(i64, i64)]| {
@@ -43,7 +83,7 @@ impl AttentionConfig {
             (list(&|mode| mode.0), list(&|mode| mode.1))
         };
         let apart = 32 / lanes;
-        let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (4, 16), (self.warpgroups, 64)]);
+        let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (4, 16), (warpgroups, 64)]);
         let (extents, strides) = text(&[(8, rows), (16 / apart, apart), (vectors / lanes, 8 * lanes * rows)]);
         format!("(({threads}), ({extents})) : (({steps}), ({strides}))")
     }
@@ -56,11 +96,15 @@ impl Writer<'_> {
         let tiles = "b * hq * ceil_div(sq, BM)";
         let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
         let constants = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
-        let shared = if self.config.through_queries() {
-            String::new()
-        } else {
-            format!("    xo = shared_tensor({dtype}, [BM, DV])\n")
+        let mut shared = match self.config.through_queries() {
+            true => String::new(),
+            false => self.per_role(|role| {
+                format!("    xo{} = shared_tensor({dtype}, [{}, DV])\n", role.part(), role.rows())
+            }),
         };
+        if self.config.ping_pong {
+            shared += "    cores = turns()\n";
+        }
         format!(
             "{sizes}const W = {warpgroups}, BM = W * 64, BN = {bn}, D = {d}, DV = {dv}, STAGES = {stages}{constants}\n\
              \n\
@@ -68,27 +112,44 @@ impl Writer<'_> {
              grid({grid}) threads(W * 128 + 128)\n\
              {{\n\
              {views}\
-                 xq = shared_tensor({dtype}, [BM, D])\n\
                  xk = shared_tensor({dtype}, [BN, D])\n\
                  xv = shared_tensor({dtype}, [BN, DV])\n\
              {shared}\
-                 qp = pipeline({q_stages}, xq)\n\
+             {queries}\
                  kp = pipeline(STAGES, xk)\n\
                  vp = pipeline(STAGES, xv)\n\
                  warpgroup load(1) registers({load_registers}) {{\n\
              {load}\
                  }}\n\
-                 warpgroup math(W) registers({math_registers}) {{\n\
              {math}\
-                 }}\n\
              }}\n",
             sizes = self.sizes(),
             parameters = self.parameters(),
             views = self.views(),
             load_registers = if warpgroups > 2 { 32 } else { 24 },
-            load = self.of_tile(&self.load()),
-            math = self.of_tile(&self.math()),
+            queries = self.per_role(|role| {
+                let part = role.part();
+                format!(
+                    "    xq{part} = shared_tensor({dtype}, [{}, D])\n    qp{part} = pipeline({q_stages}, xq{part})\n",
+                    role.rows()
+                )
+            }),
+            load = self.of_tile(&Role::ALL, &self.load()),
+            math = self.per_role(|role| format!(
+                "    warpgroup math{}({}) registers({math_registers}) {{\n{}    }}\n",
+                role.part(),
+                role.warpgroups(),
+                self.of_tile(role, &self.math(role))
+            )),
         )
+    }
+
+    /// The text for each of the roles that multiply.
+    fn per_role(&self, text: impl Fn(&Role) -> String) -> String {
+        match self.config.ping_pong {
+            true => (0..self.config.warpgroups).map(|part| text(&Role(Some(part)))).collect(),
+            false => text(&Role::ALL),
+        }
     }
 
     /// The declarations of sizes.
@@ -155,6 +216,7 @@ impl Writer<'_> {
     }
 
     fn views(&self) -> String {
+        let rows = if self.config.ping_pong { "64" } else { "BM" };
         let (places, heads) = match self.config.modes {
             Modes::Bshd => ("e1", "e2"),
             Modes::Bhsd => ("e2", "e1"),
@@ -169,27 +231,30 @@ impl Writer<'_> {
             )
         };
         let mut text = [
-            view("q", ["BM", "sq", "hq", "D"]),
+            view("q", [rows, "sq", "hq", "D"]),
             view("k", ["BN", "sk", "hk", "D"]),
             view("v", ["BN", "sk", "hk", "DV"]),
         ]
         .concat();
         if !self.config.varlen {
-            text += &view("o", ["BM", "sq", "hq", "DV"]);
+            text += &view("o", [rows, "sq", "hq", "DV"]);
             if self.config.lse {
-                text += "    gl = global_view(lse, (b, hq, BM, ceil_div(sq, BM)) : (e0, e1, e2, BM * e2))\n";
+                text += &format!("    gl = global_view(lse, (b, hq, {rows}, ceil_div(sq, {rows})) : (e0, e1, e2, {rows} * e2))\n");
             }
         }
         if self.config.bias {
-            text += "    gb = global_view(bias, (bb, bh, BM, ceil_div(sq, BM), BN, ceil_div(sk, BN)) : (e0, e1, e2, BM * e2, e3, BN * e3))\n";
+            text += &format!("    gb = global_view(bias, (bb, bh, {rows}, ceil_div(sq, {rows}), BN, ceil_div(sk, BN)) : (e0, e1, e2, {rows} * e2, e3, BN * e3))\n");
         }
         text
     }
 
     /// The tile's rows of an operand of q's shape.
-    fn of_queries(&self, view: &str) -> String {
-        let index = if self.config.varlen { ":, from, head, :" } else { "batch, :, t, head, :" };
-        format!("{view}[{index}]")
+    fn of_queries(&self, view: &str, role: &Role) -> String {
+        match (self.config.varlen, role.0) {
+            (true, _) => format!("{view}[:, {}, head, :]", role.from("from")),
+            (false, None) => format!("{view}[batch, :, t, head, :]"),
+            (false, Some(part)) => format!("{view}[batch, :, t * W + {part}, head, :]"),
+        }
     }
 
     /// A block of k or of v.
@@ -210,7 +275,7 @@ impl Writer<'_> {
     }
 
     /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
-    fn of_tile(&self, body: &str) -> String {
+    fn of_tile(&self, role: &Role, body: &str) -> String {
         let masked = self.config.mask != Mask::None;
         let [nq, nk] = self.lengths();
         let mut numbers = vec!["row = t * BM".to_string()];
@@ -222,14 +287,16 @@ impl Writer<'_> {
             numbers.push("nq = qe - q0, from = q0 + row".to_string());
         }
         // The place of the tile's first query among the keys.
-        numbers.extend(self.has_places().then(|| format!("place = row + {nk} - {nq}")));
+        let place = role.from(&format!("row + {nk} - {nq}"));
+        numbers.extend(self.has_places().then(|| format!("place = {place}")));
+        let of_tile = role.tile_of("place");
         let some = if self.config.varlen { format!("max({nk}, 1)") } else { nk.to_string() };
         numbers.push(match masked {
-            true => format!("blocks = ceil_div(max(1, min(place + BM, {nk})), BN)"),
+            true => format!("blocks = ceil_div(max(1, min({of_tile} + BM, {nk})), BN)"),
             false => format!("blocks = ceil_div({some}, BN)"),
         });
         numbers.push(match self.config.mask {
-            Mask::Window(keys) => format!("begin = max(0, place - {}) / BN", keys - 1),
+            Mask::Window(keys) => format!("begin = max(0, {of_tile} - {}) / BN", keys - 1),
             _ => "begin = 0".to_string(),
         });
         let body = if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() };
@@ -266,28 +333,32 @@ impl Writer<'_> {
             self.of_keys("gk"),
             self.of_keys("gv")
         );
-        let body = match self.conditions("key") {
+        let body = match self.conditions("key", &Role::ALL) {
             Some((some, _)) => format!("if i == begin or {some} {{\n{body}}}\n"),
             None => body,
         };
+        let queries = self.per_role(|role| {
+            let part = role.part();
+            format!("produce qp{part} {{ copy.async({}, xq{part}) }}\n", self.of_queries("gq", role))
+        });
         format!(
-            "produce qp {{ copy.async({}, xq) }}\n\
+            "{queries}\
              for i in begin..blocks {{\n\
                  let key = (blocks - 1 + begin - i) * BN\n\
                  {body}\
-             }}\n",
-            self.of_queries("gq")
+             }}\n"
         )
     }
 
     /// The conditions under which the further mask lets some query of the tile attend to some key of a block, and all to all.
-    fn conditions(&self, key: &str) -> Option<(String, String)> {
-        let last = format!("({key} + BN - 1)");
-        self.attends.as_ref().map(|mask| mask.conditions(["place", "(place + BM - 1)"], [key, &last]))
+    fn conditions(&self, key: &str, role: &Role) -> Option<(String, String)> {
+        let (first, last) = (role.tile_of("place"), format!("({key} + BN - 1)"));
+        let rows = [first.as_str(), &format!("({first} + BM - 1)")];
+        self.attends.as_ref().map(|mask| mask.conditions(rows, [key, &last]))
     }
 
     /// Statements that give scores their last form: scales, caps, what is added to them, and the keys that are not attended to.
-    fn scored(&self, scores: &str, key: &str, first: bool) -> String {
+    fn scored(&self, role: &Role, scores: &str, key: &str, first: bool) -> String {
         let config = self.config;
         let mut text = String::new();
         let (i, j) = ("(place + index(0))", format!("({key} + index(1))"));
@@ -322,9 +393,9 @@ impl Writer<'_> {
         }
         if let Mask::Window(keys) = config.mask {
             let holds = format!("{key} + index(1) > place + index(0) - {keys}");
-            place(&format!("{key} < place + BM - {keys}"), &holds);
+            place(&format!("{key} < place + {} - {keys}", role.rows()), &holds);
         }
-        if let (Some(mask), Some((_, all))) = (&config.attends, self.conditions(key)) {
+        if let (Some(mask), Some((_, all))) = (&config.attends, self.conditions(key, role)) {
             place(&format!("not ({all})"), &mask.text(&names));
         }
         text
@@ -341,13 +412,15 @@ impl Writer<'_> {
         if self.scales() { LOG2E.to_string() } else { format!("(scale * {LOG2E})") }
     }
 
-    fn math(&self) -> String {
+    fn math(&self, role: &Role) -> String {
         let (dtype, unit) = (self.config.dtype, self.unit());
-        let (first, others) = (self.scored("s", "last", true), self.scored("next", "key", false));
-        let end = self.end();
+        let (first, others) = (self.scored(role, "s", "last", true), self.scored(role, "next", "key", false));
+        let end = self.end(role);
+        let (rows, part) = (role.rows(), role.part());
+        let (turn, passed) = if self.config.ping_pong { ("in_turn cores {\n", "}\n") } else { ("", "") };
         let (inside, behind) =
             if self.config.through_queries() { (end.as_str(), "") } else { ("", end.as_str()) };
-        let (skipped, rest) = match self.conditions("key") {
+        let (skipped, rest) = match self.conditions("key", role) {
             Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
             None => (String::new(), ""),
         };
@@ -359,53 +432,58 @@ impl Writer<'_> {
             )
         };
         let slope = if self.config.alibi { one("slope", "slopes") } else { String::new() };
+        let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
         let added = |key: &str| match self.config.bias {
             true => format!(
-                "bias_{key} = register_tensor({dtype}, [BM, BN])\n\
-                 copy(gb[batch % bb, head % bh, :, t, :, {key} / BN], bias_{key})\n"
+                "bias_{key} = register_tensor({dtype}, [{rows}, BN])\n\
+                 copy(gb[batch % bb, head % bh, :, {at}, :, {key} / BN], bias_{key})\n"
             ),
             false => String::new(),
         };
         format!(
-            "acc = register_tensor(f32, [BM, DV])\n\
-             most = register_tensor(f32, [BM, 1])\n\
-             sums = register_tensor(f32, [BM, 8])\n\
-             p = register_tensor({dtype}, [BM, BN])\n\
+            "acc = register_tensor(f32, [{rows}, DV])\n\
+             most = register_tensor(f32, [{rows}, 1])\n\
+             sums = register_tensor(f32, [{rows}, 8])\n\
+             p = register_tensor({dtype}, [{rows}, BN])\n\
              fill(acc, 0.0)\n\
              {slope}\
-             consume qp {{\n\
+             consume qp{part} {{\n\
                  let last = (blocks - 1) * BN\n\
-                 s = register_tensor(f32, [BM, BN])\n\
+                 s = register_tensor(f32, [{rows}, BN])\n\
                  fill(s, 0.0)\n\
+                 {turn}\
                  consume kp {{\n\
-                     gemm.async(s, xq, xk)\n\
+                     gemm.async(s, xq{part}, xk)\n\
                      commit_gemm()\n\
                  }}\n\
+                 {passed}\
                  {added_last}\
                  wait_gemm(0)\n\
                  {first}\
                  most = reduce(s, max, 1, keep) * {unit}\n\
                  e = exp2(s * {unit} - most)\n\
-                 sums = reduce(reshape(e, [BM, 8, BN / 8]), sum, 2)\n\
+                 sums = reduce(reshape(e, [{rows}, 8, BN / 8]), sum, 2)\n\
                  p = cast(e, {dtype})\n\
                  limit = (most + 8.0) / {unit}\n\
                  for j in begin + 1..blocks {{\n\
                      let key = (blocks - 1 + begin - j) * BN\n\
                      {skipped}\
-                     next = register_tensor(f32, [BM, BN])\n\
+                     next = register_tensor(f32, [{rows}, BN])\n\
                      fill(next, 0.0)\n\
+                     {turn}\
                      consume kp {{\n\
-                         gemm.async(next, xq, xk)\n\
+                         gemm.async(next, xq{part}, xk)\n\
                          commit_gemm()\n\
                      }}\n\
                      consume vp {{\n\
                          gemm.async(acc, p, transpose(xv))\n\
                          commit_gemm()\n\
                      }}\n\
+                     {passed}\
                      {added_key}\
                      wait_gemm(1)\n\
                      {others}\
-                     factor = register_tensor(f32, [BM, 1])\n\
+                     factor = register_tensor(f32, [{rows}, 1])\n\
                      fill(factor, 1.0)\n\
                      if any(next > limit, 1) {{\n\
                          grown = max(most, reduce(next, max, 1, keep) * {unit})\n\
@@ -415,7 +493,7 @@ impl Writer<'_> {
                          sums = sums * factor\n\
                      }}\n\
                      f = exp2(next * {unit} - most)\n\
-                     sums = sums + reduce(reshape(f, [BM, 8, BN / 8]), sum, 2)\n\
+                     sums = sums + reduce(reshape(f, [{rows}, 8, BN / 8]), sum, 2)\n\
                      wait_gemm(0)\n\
                      if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
                      p = cast(f, {dtype})\n\
@@ -430,7 +508,7 @@ impl Writer<'_> {
     }
 
     /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
-    fn end(&self) -> String {
+    fn end(&self, role: &Role) -> String {
         let (config, dtype) = (self.config, self.config.dtype);
         // A query without a key has zeros.
         let some = |value: &str, none: &str, most: &str| {
@@ -442,7 +520,8 @@ impl Writer<'_> {
                 format!("where(place + index(0) >= 0, {value}, {none})")
             }
         };
-        let logarithm = "(reshape(most, [BM]) + log2(reshape(total, [BM]))) * 0.6931471805599453";
+        let (rows, part) = (role.rows(), role.part());
+        let logarithm = format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
         let (sunk, share, logarithm) = match config.sink {
             // The sink may lie far above all scores.
             true => (
@@ -460,25 +539,28 @@ impl Writer<'_> {
             false => (
                 String::new(),
                 some("1.0 / total", "0.0", "most"),
-                some(logarithm, "-inf", "reshape(most, [BM])"),
+                some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
             ),
         };
-        let (views, results, logarithms) = match config.varlen {
+        let (views, logarithms) = match config.varlen {
             true => (
-                "go = global_view(o[: qe, :, :], (BM, tq, hq, DV) : (e0, e0, e1, e2))\n",
-                self.of_queries("go"),
-                "gl[head, :, from]",
+                format!("go = global_view(o[: qe, :, :], ({rows}, tq, hq, DV) : (e0, e0, e1, e2))\n"),
+                format!("gl[head, :, {}]", role.from("from")),
             ),
-            false => ("", self.of_queries("go"), "gl[batch, head, :, t]"),
+            false => {
+                let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
+                (String::new(), format!("gl[batch, head, :, {at}]"))
+            }
         };
+        let results = self.of_queries("go", role);
         let lse = match (config.lse, config.varlen) {
             (false, _) => String::new(),
             (true, false) => format!("copy({logarithm}, {logarithms})\n"),
             (true, true) => format!(
-                "gl = global_view(lse[:, : qe], (hq, BM, tq) : (e0, e1, e1))\ncopy({logarithm}, {logarithms})\n"
+                "gl = global_view(lse[:, : qe], (hq, {rows}, tq) : (e0, e1, e1))\ncopy({logarithm}, {logarithms})\n"
             ),
         };
-        let staged = if config.through_queries() { "xq" } else { "xo" };
+        let staged = if config.through_queries() { format!("xq{part}") } else { format!("xo{part}") };
         format!(
             "consume vp {{\n\
                  gemm.async(acc, p, transpose(xv))\n\
@@ -494,7 +576,7 @@ impl Writer<'_> {
              acc = acc * share\n\
              copy(cast(acc, {dtype}), {staged})\n\
              syncthreads(warpgroup)\n\
-             result = register_tensor({dtype}, [BM, DV], layout = {layout})\n\
+             result = register_tensor({dtype}, [{rows}, DV], layout = {layout})\n\
              copy({staged}, result)\n\
              {views}\
              copy(result, {results})\n",
