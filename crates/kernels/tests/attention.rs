@@ -50,6 +50,7 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     let bias = draw(config.dtype, when(config.bias, given.bias[0] * given.bias[1] * sq * sk), 2.0);
     let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
     let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
+    let descales = [(); 3].map(|()| draw(DType::F32, when(config.dtype == DType::E4M3, b * hk), 1.5)).map(|x| absolute(&x));
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
     let inputs = Inputs {
@@ -59,6 +60,7 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         bias: &bias,
         slopes: &slopes,
         sinks: &sinks,
+        descales: [&descales[0], &descales[1], &descales[2]],
         places: [&places[0], &places[1]],
         scale,
         cap,
@@ -67,14 +69,16 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     let (o, lse) = reference(config, sizes, &inputs).unwrap();
     let sizes_only = absolute(&v);
     let (weighed, _) = reference(config, sizes, &Inputs { v: &sizes_only, ..inputs }).unwrap();
-    // Weights are rounded to the type of v, results once more.
-    let epsilon = config.dtype.epsilon();
+    // Weights are rounded to the type of v, of 8 bits to multiples of 2⁻⁹ at least, where they sum to more than 1; results once more.
+    let (mean, _) = reference(config, sizes, &Inputs { v: &sizes_only, scale: 0.0, ..inputs }).unwrap();
+    let least = if config.dtype == DType::E4M3 { sk as f64 / 1024.0 } else { 0.0 };
+    let (epsilon, rounded) = (config.dtype.epsilon(), config.results().epsilon());
     let bound: Vec<f64> = o
         .iter()
-        .zip(&weighed)
-        .map(|(o, all)| all * (2.0 * epsilon + 1e-4) + o.abs() * epsilon + 1e-6)
+        .zip(weighed.iter().zip(&mean))
+        .map(|(o, (all, mean))| all * (2.0 * epsilon + 1e-4) + mean * least + o.abs() * rounded + 1e-6)
         .collect();
-    let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let mut tensors: Tensors = [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
     let as_numbers = |places: &[i64]| places.iter().map(|x| *x as f64).collect::<Vec<f64>>();
     let others = [
@@ -84,7 +88,10 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         (config.alibi, "slopes", slopes),
         (config.sink, "sinks", sinks),
     ];
-    let present = others.into_iter().filter(|(present, ..)| *present);
+    let fp8 = config.dtype == DType::E4M3;
+    let names = ["q_descale", "k_descale", "v_descale"];
+    let others = others.into_iter().chain(names.into_iter().zip(descales).map(|(name, values)| (fp8, name, values)));
+    let present = others.filter(|(present, ..)| *present);
     tensors.extend(present.map(|(_, name, values)| (name.to_string(), values)));
     let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
     if config.varlen {
@@ -125,7 +132,7 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     let mut scalars = given.scalars.to_vec();
     scalars.extend([("scale", scale), ("cap", cap)]);
     let launch =
-        Launch { programs: std::slice::from_ref(&program), sizes: &named, scalars: &scalars };
+        Launch { programs: &programs, sizes: &named, scalars: &scalars };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {sizes:?} of {config:?}");
@@ -223,6 +230,20 @@ fn what_is_added_to_scores_is_right() {
 }
 
 #[test]
+fn heads_of_8_bits_are_right() {
+    let plain = AttentionConfig { dtype: DType::E4M3, bn: 64, ..small() };
+    let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 70, sk: 150 };
+    for config in [
+        plain.clone(),
+        AttentionConfig { mask: Mask::Causal, out: Some(DType::BF16), d: 128, modes: Modes::Bhsd, ..plain.clone() },
+        AttentionConfig { mask: Mask::Window(60), softcap: true, sink: true, persistent: true, ..plain.clone() },
+        AttentionConfig { warpgroups: 2, ping_pong: true, strides: true, ..plain },
+    ] {
+        check(&config, &sizes, &[2]);
+    }
+}
+
+#[test]
 fn functions_of_a_users_own_are_right() {
     let expression = |text: &str| Some(Expression(text.to_string()));
     let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
@@ -266,6 +287,7 @@ fn attention_is_assembled_without_spills() {
         AttentionConfig { varlen: true, mask: Mask::Causal, lse: true, bn: 64, ..Default::default() },
         AttentionConfig { strides: true, alibi: true, sink: true, mask: Mask::Causal, ..Default::default() },
         AttentionConfig { bias: true, bn: 64, ..Default::default() },
+        AttentionConfig { dtype: DType::E4M3, bn: 96, persistent: true, ..Default::default() },
         AttentionConfig { attends: Some(Expression("i / 512 == j / 512".to_string())), ..Default::default() },
     ];
     for (i, config) in forms.iter().enumerate() {

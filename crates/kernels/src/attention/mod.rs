@@ -19,7 +19,7 @@ pub use reference::{Inputs, edge_sizes, reference};
 
 use functions::Function;
 
-use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
+use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
 use crate::warp_specialized::refused;
 
 /// The keys that a query attends to. Queries stand at the end of the keys: query i of `sq` is at the place of key i + sk − sq.
@@ -89,8 +89,10 @@ impl FromStr for Modes {
 parameters! {
     /// The head, the mask and the tiling of attention. The default is 192 queries by 80 keys, the best for heads of 128 elements.
     pub struct AttentionConfig, "attention", programs {
-        /// The type of q, k, v and o: f16 or bf16. Scores and sums are f32.
-        dtype: DType as FLOAT16 = DType::F16,
+        /// The type of q, k and v: f16, bf16 or e4m3. Scores and sums are f32. With e4m3 heads have scales, q_descale, k_descale and v_descale of [b, hk], and a kernel before turns v into vt.
+        dtype: DType as OPERAND = DType::F16,
+        /// The type of o: same, or with e4m3 f16 or bf16.
+        out: Option<DType> as RESULT = None,
         /// Elements of a head of q and k, a multiple of 16 up to 256.
         d: i64 as INT = 128,
         /// Elements of a head of v and o, a multiple of 16 up to 256, or same: as many.
@@ -171,6 +173,24 @@ impl Codec<Option<Expression>> {
     };
 }
 
+impl Codec<DType> {
+    /// A type of q, k and v.
+    const OPERAND: Self = Codec {
+        read: |field, text| dtype_of(&[DType::F16, DType::BF16, DType::E4M3], field, text),
+        write: DType::to_string,
+    };
+}
+
+impl Codec<Option<DType>> {
+    /// A type of o, or `same`.
+    const RESULT: Self = Codec {
+        read: |field, text| {
+            optional("same", text, |text| dtype_of(&[DType::F16, DType::BF16], field, text))
+        },
+        write: |dtype| optional_text("same", dtype),
+    };
+}
+
 impl Codec<Option<i64>> {
     /// A number of elements, or `same`.
     const SAME_HEAD: Self = Codec {
@@ -191,6 +211,16 @@ impl AttentionConfig {
         self.dv.unwrap_or(self.d)
     }
 
+    /// The type of o: that of q, or f16 where factors have 8 bits.
+    pub fn results(&self) -> DType {
+        self.out.unwrap_or(if self.is_fp8() { DType::F16 } else { self.dtype })
+    }
+
+    /// True if factors have 8 bits.
+    pub(crate) fn is_fp8(&self) -> bool {
+        self.dtype == DType::E4M3
+    }
+
     /// Queries of a tile.
     pub fn rows(&self) -> i64 {
         64 * self.warpgroups
@@ -203,14 +233,15 @@ impl AttentionConfig {
 
     /// True if a tile of o leaves through the shared memory of its queries.
     fn through_queries(&self) -> bool {
-        !self.persistent && self.values() == self.d
+        !self.persistent && self.values() == self.d && !self.is_fp8()
     }
 
     /// Bytes of shared memory of a block, without mbarriers.
     fn shared_bytes(&self) -> i64 {
         let keys = self.stages * self.bn * (self.d + self.values());
         let results = if self.through_queries() { 0 } else { self.rows() * self.values() };
-        2 * (self.q_stages * self.rows() * self.d + keys + results)
+        let bytes = i64::from(self.dtype.bits() / 8);
+        bytes * (self.q_stages * self.rows() * self.d + keys) + 2 * results
     }
 
     /// Checks the configuration.
@@ -243,6 +274,19 @@ impl AttentionConfig {
             return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
         }
         self.functions()?;
+        if self.is_fp8() {
+            let parts = [("d", self.d), ("bn", self.bn)];
+            if let Some((field, value)) = parts.into_iter().find(|(_, value)| value % 32 != 0) {
+                return Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"));
+            }
+            if self.varlen {
+                return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16 with varlen = true"));
+            }
+        } else if let Some(out) = self.out
+            && out != self.dtype
+        {
+            return Err(ConfigError::value("out", out, format!("must be same with dtype = {}", self.dtype)));
+        }
         if self.varlen && self.modes == Modes::Bhsd {
             return Err(ConfigError::value("modes", self.modes, "must be bshd with varlen = true"));
         }
@@ -252,7 +296,8 @@ impl AttentionConfig {
         // Scores, factors of half as many bits, sums, a block of bias.
         let bias = if self.bias { self.bn / 4 } else { 0 };
         let ends = if self.varlen && self.mask != Mask::None { REGISTERS_OF_ENDS } else { 0 };
-        let registers = self.bn / 2 + self.bn / 4 + bias + self.values() / 2 + SPARE_REGISTERS + ends;
+        let weights = self.bn * i64::from(self.dtype.bits()) / 64;
+        let registers = self.bn / 2 + weights + bias + self.values() / 2 + SPARE_REGISTERS + ends;
         if registers > self.math_registers() {
             let wanted = format!(
                 "needs {registers} registers of a thread, which has {}: choose fewer keys, or {}",
@@ -292,8 +337,15 @@ impl AttentionConfig {
         Ok(parse(&self.text()?)?)
     }
 
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
+    /// The programs of a launch: [`program`](Self::program), and with 8-bit factors before it the one that writes `vt[b, hk, dv, sk]`, v with keys as
+    /// neighbours, in groups of 32 in the order in which a thread has its weights.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        let main = self.program()?;
+        if self.is_fp8() { Ok(vec![parse(&self.transposition())?, main]) } else { Ok(vec![main]) }
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -19,6 +19,8 @@ pub struct Inputs<'a> {
     pub slopes: &'a [f64],
     /// `sinks[hq]`.
     pub sinks: &'a [f64],
+    /// The scales of 8-bit q, k and v, `[b, hk]` each.
+    pub descales: [&'a [f64]; 3],
     /// The places at which sequences of queries and of keys begin and end.
     pub places: [&'a [i64]; 2],
     /// The factor of scores.
@@ -116,6 +118,13 @@ impl Problem<'_> {
         size.or(scalar).unwrap_or(f64::NAN)
     }
 
+    /// The scale of q (0), k (1) or v (2) of a head of q.
+    fn descale(&self, which: usize, batch: i64, head: i64) -> f64 {
+        let AttentionSizes { hq, hk, .. } = self.sizes;
+        let at = batch * hk + head / (hq / hk);
+        if self.config.is_fp8() { self.inputs.descales[which][at as usize] } else { 1.0 }
+    }
+
     /// The score of a query and a key; `None` if the one does not attend to the other.
     fn score(&self, [batch, head, i, j]: [i64; 4]) -> Option<f64> {
         let (config, inputs) = (self.config, &self.inputs);
@@ -130,7 +139,8 @@ impl Problem<'_> {
         let d = config.d as usize;
         let query = &inputs.q[self.at(0, [batch, i, head]) * d..][..d];
         let key = &inputs.k[self.at(1, [batch, j, head / (hq / hk)]) * d..][..d];
-        let mut x = inputs.scale * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
+        let descale = |which: usize| self.descale(which, batch, head);
+        let mut x = inputs.scale * descale(0) * descale(1) * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
         if config.softcap {
             x = inputs.cap * (x / inputs.cap).tanh();
         }
@@ -162,7 +172,7 @@ impl Problem<'_> {
         for (j, x) in &scores {
             let of_key = head / (self.sizes.hq / self.sizes.hk);
             let value = &self.inputs.v[self.at(1, [batch, *j, of_key]) * width..][..width];
-            let weight = (x - most).exp() / total;
+            let weight = (x - most).exp() / total * self.descale(2, batch, head);
             row.iter_mut().zip(value).for_each(|(o, v)| *o += weight * v);
         }
         let sum = if most == f64::NEG_INFINITY { most } else { most + total.ln() };

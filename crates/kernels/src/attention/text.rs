@@ -3,6 +3,7 @@
 use super::functions::{Function, Names};
 use super::{AttentionConfig, Mask, Modes};
 use crate::config::ConfigError;
+use tilewright_machine::DType;
 
 /// The score of a key that a query does not attend to: a power of two, so that its product with any scale is exact and differences are 0.
 const MASKED: &str = "-1267650600228229401496703205376.0";
@@ -69,6 +70,44 @@ impl AttentionConfig {
         Ok(Writer { config: self, attends }.text())
     }
 
+    /// The text of the program that turns v of 8 bits into vt.
+    pub(super) fn transposition(&self) -> String {
+        let writer = Writer { config: self, attends: None };
+        let (places, heads) = self.axes();
+        // The threads of a row have neighbours two at a time, and take those of two steps of eight as four along k: PTX ISA, fragments of wgmma with 8 bits.
+        format!(
+            "{sizes}const DV = {dv}, KEYS = 64\n\
+             \n\
+             kernel transpose_values({v}, {vt})\n\
+             grid(ceil_div(sk, KEYS), hk, b) threads(256)\n\
+             {{\n\
+                 gv = global_view(v, (b, KEYS, ceil_div(sk, KEYS), hk, DV) : (e0, {places}, KEYS * {places}, {heads}, e3))\n\
+                 gt = global_view(vt, (b, hk, DV, (2, 4, 2, 2, KEYS / 32), ceil_div(sk, KEYS)) : (e0, e1, e2, (e3, 4 * e3, 2 * e3, 16 * e3, 32 * e3), KEYS * e3))\n\
+                 rows = register_tensor({dtype}, [KEYS, DV])\n\
+                 copy(gv[block.z, :, block.x, block.y, :], rows)\n\
+                 staged = shared_tensor({dtype}, [KEYS, DV])\n\
+                 copy(rows, staged)\n\
+                 syncthreads()\n\
+                 columns = register_tensor({dtype}, [DV, KEYS])\n\
+                 copy(transpose(staged), columns)\n\
+                 copy(columns, gt[block.z, block.y, :, :, block.x])\n\
+             }}\n",
+            sizes = writer.sizes(&["v"]),
+            dv = self.values(),
+            dtype = self.dtype,
+            v = writer.operand("v", ["sk", "tk", "hk", "DV"], self.dtype),
+            vt = writer.transposed(),
+        )
+    }
+
+    /// The modes of places and of heads.
+    fn axes(&self) -> (&'static str, &'static str) {
+        match self.modes {
+            Modes::Bshd => ("e1", "e2"),
+            Modes::Bhsd => ("e2", "e1"),
+        }
+    }
+
     /// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps the rows that they multiplied.
     fn rows_by_warp(&self) -> String {
         let warpgroups = if self.ping_pong { 1 } else { self.warpgroups };
@@ -92,14 +131,16 @@ impl AttentionConfig {
 impl Writer<'_> {
     fn text(&self) -> String {
         let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, q_stages, .. } = *self.config;
-        let (dv, math_registers) = (self.config.values(), self.config.math_registers());
+        let config = self.config;
+        let (dv, math_registers, out) = (config.values(), config.math_registers(), config.results());
+        let values = if config.is_fp8() { "[DV, BN]" } else { "[BN, DV]" };
         let tiles = "b * hq * ceil_div(sq, BM)";
         let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
         let constants = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
         let mut shared = match self.config.through_queries() {
             true => String::new(),
             false => self.per_role(|role| {
-                format!("    xo{} = shared_tensor({dtype}, [{}, DV])\n", role.part(), role.rows())
+                format!("    xo{} = shared_tensor({out}, [{}, DV])\n", role.part(), role.rows())
             }),
         };
         if self.config.ping_pong {
@@ -113,7 +154,7 @@ impl Writer<'_> {
              {{\n\
              {views}\
                  xk = shared_tensor({dtype}, [BN, D])\n\
-                 xv = shared_tensor({dtype}, [BN, DV])\n\
+                 xv = shared_tensor({dtype}, {values})\n\
              {shared}\
              {queries}\
                  kp = pipeline(STAGES, xk)\n\
@@ -123,7 +164,7 @@ impl Writer<'_> {
                  }}\n\
              {math}\
              }}\n",
-            sizes = self.sizes(),
+            sizes = self.sizes(if config.is_fp8() { &["q", "k", "o"] } else { &["q", "k", "v", "o"] }),
             parameters = self.parameters(),
             views = self.views(),
             load_registers = if warpgroups > 2 { 32 } else { 24 },
@@ -153,9 +194,10 @@ impl Writer<'_> {
     }
 
     /// The declarations of sizes.
-    fn sizes(&self) -> String {
+    fn sizes(&self, operands: &[&str]) -> String {
         let config = self.config;
-        let mut text = String::from("size b = 1, hq = 4, hk = 2, sq = 384, sk = 384");
+        let queries = if operands.contains(&"q") { "hq = 4, hk = 2, sq = 384" } else { "hk = 2" };
+        let mut text = format!("size b = 1, {queries}, sk = 384");
         if config.varlen {
             text += ", tq = 384, tk = 384";
         }
@@ -175,38 +217,52 @@ impl Writer<'_> {
             };
             let (d, dv) = (config.d, config.values());
             let all = [("q", "hq", "sq", d), ("k", "hk", "sk", d), ("v", "hk", "sk", dv), ("o", "hq", "sq", dv)];
-            text += &format!("size {}\n", all.map(operand).join(", "));
+            let strided = all.into_iter().filter(|(name, ..)| operands.contains(name));
+            text += &format!("size {}\n", strided.map(operand).collect::<Vec<_>>().join(", "));
         }
         text
     }
 
+    /// The declaration of an operand, with the longest length, that of all sequences, the heads and the elements.
+    fn operand(&self, name: &str, [longest, all, heads, elements]: [&str; 4], dtype: DType) -> String {
+        let AttentionConfig { modes, varlen, strides, .. } = *self.config;
+        let (shape, steps) = match (varlen, modes) {
+            (true, _) => (format!("{all}, {heads}, {elements}"), format!("{name}_s, {name}_h, 1")),
+            (false, Modes::Bshd) => {
+                (format!("b, {longest}, {heads}, {elements}"), format!("{name}_b, {name}_s, {name}_h, 1"))
+            }
+            (false, Modes::Bhsd) => {
+                (format!("b, {heads}, {longest}, {elements}"), format!("{name}_b, {name}_h, {name}_s, 1"))
+            }
+        };
+        let steps = if strides { format!(" : ({steps})") } else { String::new() };
+        format!("{name}: {dtype}[{shape}]{steps}")
+    }
+
+    /// The declaration of vt.
+    fn transposed(&self) -> String {
+        format!("vt: {}[b, hk, DV, 32 * ceil_div(sk, 32)]", self.config.dtype)
+    }
+
     /// The parameters of the kernel.
     fn parameters(&self) -> String {
-        let AttentionConfig { dtype, modes, varlen, strides, .. } = *self.config;
-        let of = |name: &str, [longest, all, heads, elements]: [&str; 4]| {
-            let (shape, steps) = match (varlen, modes) {
-                (true, _) => (format!("{all}, {heads}, {elements}"), format!("{name}_s, {name}_h, 1")),
-                (false, Modes::Bshd) => {
-                    (format!("b, {longest}, {heads}, {elements}"), format!("{name}_b, {name}_s, {name}_h, 1"))
-                }
-                (false, Modes::Bhsd) => {
-                    (format!("b, {heads}, {longest}, {elements}"), format!("{name}_b, {name}_h, {name}_s, 1"))
-                }
-            };
-            let steps = if strides { format!(" : ({steps})") } else { String::new() };
-            format!("{name}: {dtype}[{shape}]{steps}")
+        let (config, varlen) = (self.config, self.config.varlen);
+        let (dtype, out) = (config.dtype, config.results());
+        let values = match config.is_fp8() {
+            true => self.transposed(),
+            false => self.operand("v", ["sk", "tk", "hk", "DV"], dtype),
         };
-        let config = self.config;
         let mut all = vec![
-            of("q", ["sq", "tq", "hq", "D"]),
-            of("k", ["sk", "tk", "hk", "D"]),
-            of("v", ["sk", "tk", "hk", "DV"]),
-            of("o", ["sq", "tq", "hq", "DV"]),
+            self.operand("q", ["sq", "tq", "hq", "D"], dtype),
+            self.operand("k", ["sk", "tk", "hk", "D"], dtype),
+            values,
+            self.operand("o", ["sq", "tq", "hq", "DV"], out),
         ];
         let mut push = |wanted: bool, text: &str| all.extend(wanted.then(|| text.to_string()));
         push(config.lse, if varlen { "lse: f32[hq, tq]" } else { "lse: f32[b, hq, sq]" });
         push(varlen, "cu_q: i32[b + 1], cu_k: i32[b + 1]");
-        push(config.bias, &format!("bias: {dtype}[bb, bh, sq, sk]"));
+        push(config.is_fp8(), "q_descale: f32[b, hk], k_descale: f32[b, hk], v_descale: f32[b, hk]");
+        push(config.bias, &format!("bias: {out}[bb, bh, sq, sk]"));
         push(config.alibi, "slopes: f32[hq]");
         push(config.sink, "sinks: f32[hq]");
         push(true, &format!("scale: f32 = {:.9}", (config.d as f64).sqrt().recip()));
@@ -217,10 +273,7 @@ impl Writer<'_> {
 
     fn views(&self) -> String {
         let rows = if self.config.ping_pong { "64" } else { "BM" };
-        let (places, heads) = match self.config.modes {
-            Modes::Bshd => ("e1", "e2"),
-            Modes::Bhsd => ("e2", "e1"),
-        };
+        let (places, heads) = self.config.axes();
         let view = |name: &str, [rows, size, of, elements]: [&str; 4]| {
             if self.config.varlen {
                 let all = if size == "sq" { "tq" } else { "tk" };
@@ -233,7 +286,10 @@ impl Writer<'_> {
         let mut text = [
             view("q", [rows, "sq", "hq", "D"]),
             view("k", ["BN", "sk", "hk", "D"]),
-            view("v", ["BN", "sk", "hk", "DV"]),
+            match self.config.is_fp8() {
+                true => "    gv = global_view(vt, (b, hk, DV, BN, ceil_div(sk, BN)) : (e0, e1, e2, e3, BN * e3))\n".to_string(),
+                false => view("v", ["BN", "sk", "hk", "DV"]),
+            },
         ]
         .concat();
         if !self.config.varlen {
@@ -331,7 +387,7 @@ impl Writer<'_> {
         let body = format!(
             "produce kp {{ copy.async({}, xk) }}\nproduce vp {{ copy.async({}, xv) }}\n",
             self.of_keys("gk"),
-            self.of_keys("gv")
+            if self.config.is_fp8() { "gv[batch, of_key, :, :, key / BN]".to_string() } else { self.of_keys("gv") }
         );
         let body = match self.conditions("key", &Role::ALL) {
             Some((some, _)) => format!("if i == begin or {some} {{\n{body}}}\n"),
@@ -363,10 +419,11 @@ impl Writer<'_> {
         let mut text = String::new();
         let (i, j) = ("(place + index(0))", format!("({key} + index(1))"));
         let names = Names { i, j: &j, x: scores };
+        let scale = if config.is_fp8() { "descale" } else { "scale" };
         if config.softcap {
-            text += &format!("{scores} = tanh({scores} * (scale / cap)) * cap\n");
+            text += &format!("{scores} = tanh({scores} * ({scale} / cap)) * cap\n");
         } else if self.scales() {
-            text += &format!("{scores} = {scores} * scale\n");
+            text += &format!("{scores} = {scores} * {scale}\n");
         }
         if config.alibi {
             text += &format!("{scores} = {scores} + slope * float({key} + index(1) - place - index(0))\n");
@@ -401,6 +458,11 @@ impl Writer<'_> {
         text
     }
 
+    /// The values as operand B.
+    fn values(&self) -> &'static str {
+        if self.config.is_fp8() { "xv" } else { "transpose(xv)" }
+    }
+
     /// True if scores are multiplied by the scale before exponentials are taken.
     fn scales(&self) -> bool {
         let config = self.config;
@@ -409,11 +471,15 @@ impl Writer<'_> {
 
     /// Scores are multiples of this, in powers of two.
     fn unit(&self) -> String {
-        if self.scales() { LOG2E.to_string() } else { format!("(scale * {LOG2E})") }
+        match (self.scales(), self.config.is_fp8()) {
+            (true, _) => LOG2E.to_string(),
+            (false, true) => "unit".to_string(),
+            (false, false) => format!("(scale * {LOG2E})"),
+        }
     }
 
     fn math(&self, role: &Role) -> String {
-        let (dtype, unit) = (self.config.dtype, self.unit());
+        let (out, dtype, unit) = (self.config.results(), self.config.dtype, self.unit());
         let (first, others) = (self.scored(role, "s", "last", true), self.scored(role, "next", "key", false));
         let end = self.end(role);
         let (rows, part) = (role.rows(), role.part());
@@ -431,11 +497,34 @@ impl Writer<'_> {
                  copy(g{name}, {name})\n"
             )
         };
+        let of_head = |name: &str| {
+            format!(
+                "g_{name} = global_view({name}[batch :, of_key :], (1, 1) : (e0, e1))\n\
+                 {name}_now = register_tensor(f32, [1, 1])\n\
+                 copy(g_{name}, {name}_now)\n"
+            )
+        };
+        let descales = match self.config.is_fp8() {
+            true => {
+                let unit = if self.scales() { String::new() } else { format!("unit = descale * {LOG2E}\n") };
+                let all = ["q_descale", "k_descale", "v_descale"].map(of_head).concat();
+                format!("{all}descale = scale * q_descale_now * k_descale_now\n{unit}")
+            }
+            false => String::new(),
+        };
+        // Weights of 8 bits in the order in which a thread has them as factors, which is that of vt.
+        let weights = |of: &str| match self.config.is_fp8() {
+            true => format!(
+                "cast(reshape(transpose(reshape({of}, [{rows}, 2, 4, 2, 2, BN / 32]), 0, 1, 3, 2, 4, 5), [{rows}, BN]), {dtype})"
+            ),
+            false => format!("cast({of}, {dtype})"),
+        };
+        let values = self.values();
         let slope = if self.config.alibi { one("slope", "slopes") } else { String::new() };
         let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
         let added = |key: &str| match self.config.bias {
             true => format!(
-                "bias_{key} = register_tensor({dtype}, [{rows}, BN])\n\
+                "bias_{key} = register_tensor({out}, [{rows}, BN])\n\
                  copy(gb[batch % bb, head % bh, :, {at}, :, {key} / BN], bias_{key})\n"
             ),
             false => String::new(),
@@ -447,6 +536,7 @@ impl Writer<'_> {
              p = register_tensor({dtype}, [{rows}, BN])\n\
              fill(acc, 0.0)\n\
              {slope}\
+             {descales}\
              consume qp{part} {{\n\
                  let last = (blocks - 1) * BN\n\
                  s = register_tensor(f32, [{rows}, BN])\n\
@@ -463,7 +553,7 @@ impl Writer<'_> {
                  most = reduce(s, max, 1, keep) * {unit}\n\
                  e = exp2(s * {unit} - most)\n\
                  sums = reduce(reshape(e, [{rows}, 8, BN / 8]), sum, 2)\n\
-                 p = cast(e, {dtype})\n\
+                 p = {weights_of_e}\n\
                  limit = (most + 8.0) / {unit}\n\
                  for j in begin + 1..blocks {{\n\
                      let key = (blocks - 1 + begin - j) * BN\n\
@@ -476,7 +566,7 @@ impl Writer<'_> {
                          commit_gemm()\n\
                      }}\n\
                      consume vp {{\n\
-                         gemm.async(acc, p, transpose(xv))\n\
+                         gemm.async(acc, p, {values})\n\
                          commit_gemm()\n\
                      }}\n\
                      {passed}\
@@ -496,12 +586,14 @@ impl Writer<'_> {
                      sums = sums + reduce(reshape(f, [{rows}, 8, BN / 8]), sum, 2)\n\
                      wait_gemm(0)\n\
                      if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
-                     p = cast(f, {dtype})\n\
+                     p = {weights_of_f}\n\
                      {rest}\
                  }}\n\
              {inside}\
              }}\n\
              {behind}",
+            weights_of_e = weights("e"),
+            weights_of_f = weights("f"),
             added_last = added("last"),
             added_key = added("key"),
         )
@@ -509,7 +601,8 @@ impl Writer<'_> {
 
     /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
     fn end(&self, role: &Role) -> String {
-        let (config, dtype) = (self.config, self.config.dtype);
+        let (config, out, values) = (self.config, self.config.results(), self.values());
+        let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
         // A query without a key has zeros.
         let some = |value: &str, none: &str, most: &str| {
             if self.attends.is_some() || config.varlen {
@@ -533,12 +626,15 @@ impl Writer<'_> {
                      down = exp2(most - top)\n\
                      total = total * down + exp2(sink * {LOG2E} - top)\n"
                 ),
-                some("down / total", "0.0", "most"),
+                some(&match config.is_fp8() {
+                    true => format!("{one} * down / total"),
+                    false => "down / total".to_string(),
+                }, "0.0", "most"),
                 logarithm.replace("most", "top"),
             ),
             false => (
                 String::new(),
-                some("1.0 / total", "0.0", "most"),
+                some(&format!("{one} / total"), "0.0", "most"),
                 some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
             ),
         };
@@ -563,7 +659,7 @@ impl Writer<'_> {
         let staged = if config.through_queries() { format!("xq{part}") } else { format!("xo{part}") };
         format!(
             "consume vp {{\n\
-                 gemm.async(acc, p, transpose(xv))\n\
+                 gemm.async(acc, p, {values})\n\
                  commit_gemm()\n\
              }}\n\
              total = reduce(sums, sum, 1, keep)\n\
@@ -574,9 +670,9 @@ impl Writer<'_> {
              syncthreads(warpgroup)\n\
              share = {share}\n\
              acc = acc * share\n\
-             copy(cast(acc, {dtype}), {staged})\n\
+             copy(cast(acc, {out}), {staged})\n\
              syncthreads(warpgroup)\n\
-             result = register_tensor({dtype}, [{rows}, DV], layout = {layout})\n\
+             result = register_tensor({out}, [{rows}, DV], layout = {layout})\n\
              copy({staged}, result)\n\
              {views}\
              copy(result, {results})\n",
