@@ -92,7 +92,7 @@ const PRODUCTS: &[Operator] = &[
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<AttentionConfig>,
         programs: programs::<AttentionConfig>,
-        tuning: None,
+        tuning: Some(tuning::<AttentionConfig>()),
     },
 ];
 

@@ -63,7 +63,7 @@ pub type ForProblem<T> = fn(Arch, &BTreeMap<String, i64>, &[(&str, &str)]) -> Re
 pub type Reject = fn(Arch, &[(&str, &str)]) -> Option<String>;
 
 /// A configuration that can be tuned.
-pub(crate) trait Tunable: Config + Copy + Eq + Hash {
+pub(crate) trait Tunable: Config + Clone + Eq + Hash {
     const SIZES: &'static [(&'static str, SizeKind)];
     const MEANING: &'static [&'static str];
     const FAMILY: &'static [&'static str];
@@ -127,7 +127,7 @@ fn space<C: Tunable>(
     for mut point in C::points() {
         apply(&mut point, pinned)?;
         point = point.fitted(&|field| pinned.iter().any(|(name, _)| *name == field));
-        if !seen.insert(point) {
+        if !seen.insert(point.clone()) {
             continue;
         }
         if !point.suits(&sizes) || point.reject(arch).is_some() {

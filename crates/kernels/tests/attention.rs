@@ -281,10 +281,19 @@ fn attention_is_assembled_without_spills() {
         AttentionConfig { persistent: true, ..Default::default() },
         AttentionConfig { mask: Mask::Causal, lse: true, ..Default::default() },
         AttentionConfig { mask: Mask::Causal, warpgroups: 2, bn: 128, ..Default::default() },
-        AttentionConfig { d: 64, bn: 128, persistent: true, ..Default::default() },
+        AttentionConfig { d: 64, bn: 128, persistent: true, mask: Mask::Causal, ..Default::default() },
+        AttentionConfig {
+            d: 64,
+            bn: 112,
+            persistent: true,
+            ping_pong: true,
+            q_stages: 2,
+            mask: Mask::Window(300),
+            ..Default::default()
+        },
         AttentionConfig { d: 256, warpgroups: 2, mask: Mask::Window(1024), ..Default::default() },
         AttentionConfig { varlen: true, ..Default::default() },
-        AttentionConfig { varlen: true, mask: Mask::Causal, lse: true, bn: 64, ..Default::default() },
+        AttentionConfig { varlen: true, mask: Mask::Window(300), lse: true, ..Default::default() },
         AttentionConfig { strides: true, alibi: true, sink: true, mask: Mask::Causal, ..Default::default() },
         AttentionConfig { bias: true, bn: 64, ..Default::default() },
         AttentionConfig { dtype: DType::E4M3, bn: 96, persistent: true, ..Default::default() },
@@ -324,7 +333,7 @@ fn values_out_of_range_are_refused() {
     assert_eq!(refused("modes", "hbsd"), "modes: must be bshd or bhsd");
     assert_eq!(refused("warpgroups", "4"), "warpgroups: must be 1 to 3");
     assert_eq!(refused("bn", "40"), "bn: must be a multiple of 16 from 16 to 256");
-    let many = "bn: needs 194 registers of a thread, which has 160: choose fewer keys, or two warpgroups";
+    let many = "bn: needs 198 registers of a thread, which has 160: choose fewer keys, or two warpgroups";
     assert_eq!(refused("bn", "144"), many);
     let deep =
         "stages: needs 377856 bytes of shared memory, and a block has 232448: choose fewer stages or keys";

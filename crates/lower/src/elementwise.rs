@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 
 use tilewright_layout::{Layout, compose};
 use tilewright_machine::{DType, ScalarOp};
-use tilewright_simt::{ArrayId, Builder, Operand, Reg, Special};
+use tilewright_simt::{ArrayId, Build, Builder, Operand, Reg, Special};
 use tilewright_synth::{TvLayout, cast, moves};
 use tilewright_tile::{BinaryOp, Compute, Diagnostic, ElemExpr, Origin, Rounded, TensorId, UnaryOp, rounded};
 
@@ -262,6 +262,10 @@ impl Lower<'_> {
             let word = self.b.read(reg);
             return Ok(packed::half(self.b, word, shift));
         }
+        if let Some((base, constant)) = self.displaced(tree, value, coordinates)? {
+            // Where it is used: hoisted, each value's would hold a register through the loop.
+            return Ok(self.b.hoisting(false, |b| scalar::add(b, base, scalar::int(constant))));
+        }
         let mut operands = Vec::new();
         for x in tree.operands() {
             operands.push(self.element(x, value, coordinates)?);
@@ -326,6 +330,39 @@ impl Lower<'_> {
         })
     }
 
+    /// A coordinate, or a sum or difference with one, as what all values of a thread have in common and a constant; `None` of others.
+    fn displaced(
+        &mut self,
+        tree: &Rounded,
+        value: u32,
+        coordinates: &mut Coordinates<'_>,
+    ) -> Result<Option<(Operand, i64)>, Diagnostic> {
+        match tree {
+            Rounded::Index(axis) => {
+                let (tv, known) = self.along(*axis, coordinates)?;
+                let Some(threads) = &known.threads else { return Ok(None) };
+                let (threads, constant) = (threads.clone(), known.of(tv.value_offset(i64::from(value))));
+                let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+                Ok(Some((scalar::layout(self.b, &threads, thread), constant)))
+            }
+            Rounded::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), Compute::I32 | Compute::U32, x, y) => {
+                let sides = [self.displaced(x, value, coordinates)?, self.displaced(y, value, coordinates)?];
+                if sides == [None, None] {
+                    return Ok(None);
+                }
+                let [first, second] = sides;
+                let mut of = |side: Option<(Operand, i64)>, tree: &Rounded| match side {
+                    Some(side) => Ok(side),
+                    None => self.element(tree, value, coordinates).map(|operand| (operand, 0)),
+                };
+                let ((a, left), (b, right)) = (of(first, x)?, of(second, y)?);
+                let base = integer::binary(self.b, *op, Compute::I32, [a, b]);
+                Ok(Some((base, if *op == BinaryOp::Add { left + right } else { left - right })))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// True or false if a comparison of a coordinate with a literal is that for a value of every thread; `None` if it is not known.
     fn holds(
         &mut self,
@@ -363,7 +400,7 @@ impl Lower<'_> {
         Ok((tv, known))
     }
 
-    /// The coordinate of a value along a mode: that of the thread's first value plus a constant, where the layout adds them mode by mode.
+    /// The coordinate of a value along a mode, where that of the thread's first value and a constant do not add up to it.
     fn coordinate(
         &mut self,
         axis: u32,
@@ -373,10 +410,6 @@ impl Lower<'_> {
         let (tv, known) = self.along(axis, coordinates)?;
         let tv = tv.clone();
         let thread = Operand::Value(self.b.special(Special::ThreadIndex));
-        if let Some(threads) = &known.threads {
-            let base = scalar::layout(self.b, threads, thread);
-            return Ok(scalar::add(self.b, base, scalar::int(known.of(tv.value_offset(i64::from(value))))));
-        }
         let base = scalar::layout(self.b, tv.threads(), thread);
         let place = scalar::add(self.b, base, scalar::int(tv.value_offset(i64::from(value))));
         let place = scalar::divide(self.b, place, known.stride);

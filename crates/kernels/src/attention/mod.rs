@@ -6,6 +6,7 @@
 
 mod functions;
 mod reference;
+mod space;
 mod text;
 
 use std::fmt;
@@ -199,11 +200,8 @@ impl Codec<Option<i64>> {
     };
 }
 
-/// Registers of a math thread beside its scores, factors and sums.
-const SPARE_REGISTERS: i64 = 22;
-
-/// Registers for where the sequences of a masked tile begin and end: with fewer `ptxas` spills.
-const REGISTERS_OF_ENDS: i64 = 8;
+/// Registers of a math thread beside its scores, factors and sums: as `ptxas` 13 needs them so as not to spill.
+const SPARE_REGISTERS: i64 = 26;
 
 impl AttentionConfig {
     /// Elements of a head of v.
@@ -295,9 +293,15 @@ impl AttentionConfig {
         }
         // Scores, factors of half as many bits, sums, a block of bias.
         let bias = if self.bias { self.bn / 4 } else { 0 };
-        let ends = if self.varlen && self.mask != Mask::None { REGISTERS_OF_ENDS } else { 0 };
+        // Tiles one after another, turns, and masks.
+        let more = match (self.persistent, self.ping_pong, self.mask) {
+            (_, true, Mask::None) | (true, false, Mask::Window(_)) => 8,
+            (_, true, _) => 16,
+            (true, false, _) => 4,
+            (false, false, _) => 0,
+        };
         let weights = self.bn * i64::from(self.dtype.bits()) / 64;
-        let registers = self.bn / 2 + weights + bias + self.values() / 2 + SPARE_REGISTERS + ends;
+        let registers = self.bn / 2 + weights + bias + self.values() / 2 + SPARE_REGISTERS + more;
         if registers > self.math_registers() {
             let wanted = format!(
                 "needs {registers} registers of a thread, which has {}: choose fewer keys, or {}",
