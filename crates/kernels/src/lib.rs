@@ -18,6 +18,7 @@
 //! [`OPERATORS`] lists them for tools, with their parameters by name.
 
 pub mod attention;
+pub mod attention_decode;
 mod config;
 pub mod epilogue;
 mod estimate;

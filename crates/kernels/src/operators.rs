@@ -4,6 +4,7 @@ use tilewright_machine::{Arch, Features};
 use tilewright_tile::Program;
 
 use crate::attention::AttentionConfig;
+use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
@@ -93,6 +94,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<AttentionConfig>,
         programs: programs::<AttentionConfig>,
         tuning: Some(tuning::<AttentionConfig>()),
+    },
+    Operator {
+        name: "attention_decode",
+        about: "o[b, sq, hq, dv] = softmax(scale · q kᵀ) v of few queries over a cache of keys and values, split into parts, perhaps in pages",
+        needs: Features::NONE,
+        parameters: parameter_list::<AttentionDecodeConfig>,
+        programs: programs::<AttentionDecodeConfig>,
+        tuning: None,
     },
 ];
 

@@ -194,7 +194,7 @@ impl Codec<Option<DType>> {
 
 impl Codec<Option<i64>> {
     /// A number of elements, or `same`.
-    const SAME_HEAD: Self = Codec {
+    pub(crate) const SAME_HEAD: Self = Codec {
         read: |field, text| optional("same", text, |text| number(field, text)),
         write: |elements| optional_text("same", elements),
     };

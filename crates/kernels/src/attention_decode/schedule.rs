@@ -1,0 +1,287 @@
+//! The parts that the keys of each sequence are split into, so that blocks fill all multiprocessors evenly.
+
+use tilewright_machine::Arch;
+
+use super::AttentionDecodeConfig;
+
+/// Keys that a sequence has at most: places are integers of 32 bits.
+const MOST_KEYS: i64 = 1 << 30;
+
+/// Blocks of a grid along y and z at most.
+const MOST_BLOCKS: i64 = 65_535;
+
+/// Parts of a sequence at most.
+const MOST_SPLITS: i64 = 1 << 12;
+
+/// Bytes of the workspace at most.
+const MOST_BYTES: i64 = 1 << 40;
+
+/// Blocks that keep the memory of a multiprocessor busy: fewer take as long as these.
+const BUSY: i64 = 3;
+
+/// The time for a block to begin and to end, in blocks of keys.
+const FIXED: i64 = 3;
+
+/// The time to add a part of every sequence, in sixty-fourths of a block of keys.
+const COMBINE: i64 = 4;
+
+/// The reason why there is no schedule.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ScheduleError {
+    /// A number is not one that a launch can have.
+    #[error("`{field}` = {value}: {wanted}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+        /// The values that would be right.
+        wanted: String,
+    },
+    /// A sequence has a length that there is no room for.
+    #[error("the length of sequence {sequence} is {length}, and must be 0 to {capacity}")]
+    Length {
+        /// The sequence.
+        sequence: usize,
+        /// Its length.
+        length: i64,
+        /// The keys that there is room for.
+        capacity: i64,
+    },
+    /// A launch has more blocks along one axis than a grid has.
+    #[error("{blocks} blocks along {axis}, and a grid has {most}: {wanted}")]
+    Grid {
+        /// The axis.
+        axis: char,
+        /// The blocks.
+        blocks: i64,
+        /// The blocks that a grid has at most.
+        most: i64,
+        /// The remedy.
+        wanted: &'static str,
+    },
+}
+
+/// The lengths of sequences, and what else decides about their parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DecodeLengths<'a> {
+    /// Keys of each sequence.
+    pub lengths: &'a [i64],
+    /// Keys that there is room for in each: `sk`, or the pages of a sequence times their keys.
+    pub capacity: i64,
+    /// Heads of k and v.
+    pub heads: i64,
+    /// Query tokens of each sequence.
+    pub tokens: i64,
+}
+
+/// A launch of the programs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DecodeSchedule {
+    /// The size `splits`: blocks of a sequence, head and tile of rows.
+    pub splits: i64,
+    /// The size `chunk`: keys of a part, a multiple of a block's.
+    pub chunk: i64,
+    /// The grid of the first program.
+    pub grid: [i64; 3],
+    /// The grid of the second program; `None` without [`split`](AttentionDecodeConfig::split).
+    pub combine: Option<[i64; 3]>,
+    /// Bytes of the workspace: `po` and behind it `pl`.
+    pub workspace: i64,
+}
+
+impl DecodeLengths<'_> {
+    /// The parts for this many multiprocessors of an architecture: the length of a part for which the estimate of the time is least. All parts
+    /// have that length but the last of each sequence, so that long sequences have more of them than short ones.
+    ///
+    /// # Errors
+    ///
+    /// A [`ScheduleError`] that names what is out of range.
+    pub fn schedule(
+        &self,
+        config: &AttentionDecodeConfig,
+        arch: Arch,
+        multiprocessors: i64,
+    ) -> Result<DecodeSchedule, ScheduleError> {
+        self.check(multiprocessors)?;
+        let bn = config.bn;
+        let tiles = self.heads * ((self.tokens + config.tokens() - 1) / config.tokens());
+        let sequences = self.lengths.len() as i64;
+        let grid = |axis, blocks: i64, wanted| {
+            let most = MOST_BLOCKS;
+            if blocks > most { Err(ScheduleError::Grid { axis, blocks, most, wanted }) } else { Ok(()) }
+        };
+        grid('y', tiles, "choose more rows of a tile, or fewer queries")?;
+        grid('z', sequences, "launch fewer sequences at a time")?;
+        // The blocks of keys that are read of each sequence.
+        let read = |length: &i64| {
+            let begin = config.begin(*length, self.tokens);
+            (length - begin + bn - 1) / bn
+        };
+        let blocks: Vec<i64> = self.lengths.iter().map(read).collect();
+        let longest = blocks.iter().copied().max().unwrap_or(0).max(1);
+        if !config.split {
+            let grid = [1, tiles, sequences];
+            return Ok(DecodeSchedule { splits: 1, chunk: longest * bn, grid, combine: None, workspace: 0 });
+        }
+        let machine = Machine { multiprocessors, resident: config.resident_blocks(arch) };
+        let time = |chunk: i64| machine.time(&blocks, tiles, chunk);
+        // The shortest chunk for each number of parts of the longest sequence.
+        let parts = 1..=longest.min(MOST_SPLITS);
+        let chunks = parts.map(|parts| (longest + parts - 1) / parts);
+        let chunk = chunks.min_by_key(|chunk| time(*chunk)).unwrap_or(longest);
+        let splits = (longest + chunk - 1) / chunk;
+        let rows = [sequences, self.tokens, self.heads, config.group, splits, 4 * (config.values() + 1)];
+        let bytes: i128 = rows.into_iter().map(i128::from).product();
+        let workspace = i64::try_from(bytes).ok().filter(|bytes| *bytes <= MOST_BYTES).ok_or_else(|| {
+            let wanted = format!("needs a workspace of {bytes} bytes: launch fewer sequences at a time");
+            ScheduleError::Value { field: "lengths", value: sequences, wanted }
+        })?;
+        Ok(DecodeSchedule {
+            splits,
+            chunk: chunk * bn,
+            grid: [splits, tiles, sequences],
+            combine: Some([self.heads * config.group, self.tokens, sequences]),
+            workspace,
+        })
+    }
+
+    fn check(&self, multiprocessors: i64) -> Result<(), ScheduleError> {
+        let within = |field, value: i64, most: i64| {
+            let wanted = format!("must be 1 to {most}");
+            if (1..=most).contains(&value) { Ok(()) } else { Err(ScheduleError::Value { field, value, wanted }) }
+        };
+        within("lengths", self.lengths.len() as i64, MOST_BLOCKS)?;
+        within("capacity", self.capacity, MOST_KEYS)?;
+        within("heads", self.heads, MOST_BLOCKS)?;
+        within("tokens", self.tokens, MOST_BLOCKS)?;
+        within("multiprocessors", multiprocessors, 1 << 16)?;
+        let capacity = self.capacity;
+        match self.lengths.iter().position(|length| !(0..=capacity).contains(length)) {
+            Some(sequence) => {
+                Err(ScheduleError::Length { sequence, length: self.lengths[sequence], capacity })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The multiprocessors, and the blocks that each holds at once.
+#[derive(Clone, Copy)]
+struct Machine {
+    multiprocessors: i64,
+    resident: i64,
+}
+
+impl Machine {
+    /// The time of a launch with parts of so many blocks of keys, in sixty-fourths of the time in which a multiprocessor reads such a block. Blocks that
+    /// are resident together share its memory; a few of them leave it idle. No launch is faster than its longest part alone.
+    fn time(self, blocks: &[i64], tiles: i64, chunk: i64) -> i128 {
+        let parts_of = |blocks: &i64| (blocks + chunk - 1) / chunk;
+        let parts = i128::from(blocks.iter().map(parts_of).sum::<i64>() * tiles);
+        let all = i128::from(blocks.iter().sum::<i64>()) * i128::from(tiles) + i128::from(FIXED) * parts;
+        let (resident, multiprocessors) = (i128::from(self.resident), i128::from(self.multiprocessors));
+        let each = (parts + multiprocessors - 1) / multiprocessors;
+        // Whole rounds, and one that may leave places free.
+        let (rounds, rest) = (each / resident, each % resident);
+        let shared = |together: i128| if together == 0 { 0 } else { together.max(BUSY.into()) };
+        let weight = rounds * shared(resident) + shared(rest);
+        let longest = blocks.iter().copied().max().unwrap_or(0);
+        let (mean, alone) = (64 * all / parts.max(1), 64 * i128::from((chunk.min(longest) + FIXED) * BUSY));
+        (weight * mean).max(alone) + i128::from(COMBINE * parts_of(&longest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(lengths: &[i64]) -> DecodeSchedule {
+        let of = DecodeLengths { lengths, capacity: 1 << 20, heads: 8, tokens: 1 };
+        of.schedule(&AttentionDecodeConfig::default(), Arch::SM_90A, 132).unwrap()
+    }
+
+    /// Every key is in a part: the last begins before the end of the longest sequence, and none is left over.
+    fn covers(schedule: &DecodeSchedule, longest: i64) {
+        let DecodeSchedule { splits, chunk, grid, workspace, .. } = *schedule;
+        assert!(splits * chunk >= longest && (splits - 1) * chunk < longest.max(1), "{schedule:?}");
+        assert!(chunk % 32 == 0 && grid[0] == splits && workspace > 0, "{schedule:?}");
+    }
+
+    #[test]
+    fn a_single_sequence_fills_all_multiprocessors() {
+        for length in [1024, 8192, 32768] {
+            let schedule = plan(&[length]);
+            covers(&schedule, length);
+            let blocks = schedule.splits * 8;
+            assert!((2 * 132..=8 * 132).contains(&blocks) || schedule.chunk == 32, "{length}: {schedule:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_equal_sequences_fill_whole_rounds() {
+        for (b, length) in [(32, 8192), (128, 1024), (8, 32768)] {
+            let schedule = plan(&vec![length; b]);
+            covers(&schedule, length);
+            let (blocks, places) = (schedule.splits * 8 * b as i64, 132 * 4);
+            let rounds = (blocks + places - 1) / places;
+            assert!(10 * blocks >= 9 * rounds * places || rounds > 8, "{b} × {length}: {schedule:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_sequence_among_short_ones_is_split_more() {
+        let mut lengths = vec![100; 31];
+        lengths.push(100_000);
+        let schedule = plan(&lengths);
+        covers(&schedule, 100_000);
+        assert!(schedule.splits > 30 && schedule.chunk >= 100, "{schedule:?}");
+    }
+
+    #[test]
+    fn sequences_without_keys_have_a_launch() {
+        for lengths in [vec![0], vec![0; 5], vec![0, 1]] {
+            covers(&plan(&lengths), 1);
+        }
+    }
+
+    #[test]
+    fn a_window_is_all_that_is_split() {
+        let config = AttentionDecodeConfig { window: Some(1000), ..AttentionDecodeConfig::default() };
+        let of = DecodeLengths { lengths: &[1 << 20], capacity: 1 << 20, heads: 8, tokens: 1 };
+        let schedule = of.schedule(&config, Arch::SM_90A, 132).unwrap();
+        assert!(schedule.splits * schedule.chunk < 1200, "{schedule:?}");
+    }
+
+    #[test]
+    fn without_parts_there_is_no_workspace() {
+        let config = AttentionDecodeConfig { split: false, ..AttentionDecodeConfig::default() };
+        let of = DecodeLengths { lengths: &[70, 9], capacity: 100, heads: 2, tokens: 5 };
+        let schedule = of.schedule(&config, Arch::SM_80, 108).unwrap();
+        let wanted = DecodeSchedule { splits: 1, chunk: 96, grid: [1, 4, 2], combine: None, workspace: 0 };
+        assert_eq!(schedule, wanted);
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused() {
+        let config = AttentionDecodeConfig::default();
+        let refused = |of: DecodeLengths<'_>, multiprocessors| {
+            of.schedule(&config, Arch::SM_90A, multiprocessors).unwrap_err().to_string()
+        };
+        let right = DecodeLengths { lengths: &[5, 9], capacity: 9, heads: 2, tokens: 1 };
+        assert!(right.schedule(&config, Arch::SM_90A, 132).is_ok());
+        let long = DecodeLengths { capacity: 8, ..right };
+        assert_eq!(refused(long, 132), "the length of sequence 1 is 9, and must be 0 to 8");
+        let negative = DecodeLengths { lengths: &[-1], ..right };
+        assert_eq!(refused(negative, 132), "the length of sequence 0 is -1, and must be 0 to 9");
+        let none = DecodeLengths { lengths: &[], ..right };
+        assert_eq!(refused(none, 132), "`lengths` = 0: must be 1 to 65535");
+        let huge = DecodeLengths { capacity: i64::MAX, ..right };
+        let wanted = "must be 1 to 1073741824";
+        assert_eq!(refused(huge, 132), format!("`capacity` = {}: {wanted}", i64::MAX));
+        assert_eq!(refused(right, 0), "`multiprocessors` = 0: must be 1 to 65536");
+        let heads = DecodeLengths { heads: 40_000, tokens: 8, ..right };
+        let wanted = "80000 blocks along y, and a grid has 65535: choose more rows of a tile, or fewer queries";
+        assert_eq!(refused(heads, 132), wanted);
+    }
+}

@@ -1,0 +1,408 @@
+//! The programs' texts.
+
+use tilewright_machine::DType;
+
+use super::AttentionDecodeConfig;
+
+/// The score of a key that a query does not attend to, and the first reference maximum: a power of two, below all scores.
+const MASKED: &str = "-1267650600228229401496703205376.0";
+
+/// Binary logarithm of e.
+const LOG2_E: &str = "1.4426950408889634";
+
+/// Threads of a block of the second program.
+const COMBINE_THREADS: i64 = 128;
+
+impl AttentionDecodeConfig {
+    /// Tensors and sizes that say how long sequences are, as both programs have them.
+    fn capacity(&self) -> (&'static str, &'static str) {
+        if self.page.is_some() { ("pages = 64, mb = 8", "mb * PAGE") } else { ("sk = 384", "sk") }
+    }
+
+    /// The first statements: the length of the sequence, and the keys of a part.
+    fn length(&self) -> String {
+        let begin = match self.window {
+            None => "0".to_string(),
+            Some(keys) => format!("max(0, length - sq - {}) / BN * BN", keys - 1),
+        };
+        let step = if self.split { ", step = ceil_div(chunk, BN) * BN" } else { "" };
+        format!(
+            "    let length = min(max(len[block.z], 0), {}), begin = {begin}{step}\n",
+            self.capacity().1
+        )
+    }
+
+    /// Statements of a dependent launch.
+    fn dependencies(&self, text: &'static str) -> &'static str {
+        if self.dependent { text } else { "" }
+    }
+
+    /// The first program: attention over the keys of a part, or over all.
+    pub(super) fn attention(&self) -> String {
+        let AttentionDecodeConfig { dtype, d, group, rows, bn, stages, .. } = *self;
+        let (dv, heads, tokens) = (self.values(), self.heads(), self.tokens());
+        let (size, _) = self.capacity();
+        let (splits, page) = (
+            if self.split { ", splits = 3, chunk = 128" } else { "" },
+            self.page.map_or(String::new(), |page| format!(", PAGE = {page}")),
+        );
+        let grid = if self.split { "splits" } else { "1" };
+        format!(
+            "size b = 2, hk = 2, sq = 1, {size}{splits}\n\
+             const G = {group}, HEADS = {heads}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DC = {dc}, DV = {dv}, DVC = {dvc}, STAGES = {stages}{page}\n\
+             \n\
+             kernel attention_decode({parameters})\n\
+             grid({grid}, hk * ceil_div(sq, TOKENS), b) threads({threads})\n\
+             {{\n\
+             {wait}{length}\
+                 let tiles = ceil_div(sq, TOKENS), head = block.y / tiles, token = block.y % tiles * TOKENS, place = length - sq + token\n\
+             {part}\
+                 xk = shared_tensor({cache}, [BN, DC, D / DC, STAGES])\n\
+                 xv = shared_tensor({cache}, [BN, DVC, DV / DVC, STAGES])\n\
+                 gq = global_view(q[block.z :, token :, head * G : head * G + G, :], ((HEADS, TOKENS), DC, D / DC) : ((e2, e1), e3, DC * e3))\n\
+             {views}{queries}\
+                 unroll for p in 0..STAGES - 1 {{\n\
+                     if p < blocks {{\n\
+             {first}\
+                     }}\n\
+                     commit_group()\n\
+                 }}\n\
+             {body}\
+             {end}\
+             }}\n",
+            dc = Self::columns(d),
+            dvc = Self::columns(dv),
+            parameters = self.parameters(),
+            threads = 2 * rows,
+            wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n"),
+            length = self.length(),
+            part = self.part(),
+            cache = self.cache(),
+            views = self.views(),
+            queries = self.queries(dtype),
+            first = self.copies("p", "p"),
+            body = self.blocks(),
+            end = self.end(),
+        )
+    }
+
+    fn parameters(&self) -> String {
+        let (dtype, cache) = (self.dtype, self.cache());
+        let keys = match self.page {
+            None => format!("k: {cache}[b, sk, hk, D], v: {cache}[b, sk, hk, DV]"),
+            Some(page) => {
+                // Small pages are gathered by rows: two modes that lie as one.
+                let rows = if page < self.bn { "pages * PAGE" } else { "pages, PAGE" };
+                format!("kc: {cache}[{rows}, hk, D], vc: {cache}[{rows}, hk, DV], table: i32[b, mb]")
+            }
+        };
+        let scales = if self.kv.is_some() { ", ks: f32[hk], vs: f32[hk]" } else { "" };
+        let results = match (self.split, self.lse) {
+            (true, _) => "po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits]".to_string(),
+            (false, false) => format!("o: {dtype}[b, sq, hk * G, DV]"),
+            (false, true) => format!("o: {dtype}[b, sq, hk * G, DV], lse: f32[b, sq, hk * G]"),
+        };
+        let cap = if self.softcap { ", cap: f32 = 50.0" } else { "" };
+        format!(
+            "q: {dtype}[b, sq, hk * G, D], {keys}, len: i32[b]{scales}, {results}, scale: f32 = {:.9}{cap}",
+            (self.d as f64).sqrt().recip()
+        )
+    }
+
+    /// The keys of the block's part, from `first` up to `last`.
+    fn part(&self) -> String {
+        let keys = if self.split {
+            // The last part has all that is left.
+            "first = begin + block.x * step, last = min(length, first + step + (block.x == splits - 1) * length)"
+        } else {
+            "first = begin, last = length"
+        };
+        format!("    let {keys}, blocks = ceil_div(max(last - first, 0), BN)\n")
+    }
+
+    /// Views of keys and values that serve all blocks.
+    fn views(&self) -> String {
+        let view = |name: &str, elements: &str, columns: &str| match self.page {
+            None => format!(
+                "    g{name} = global_view({name}[block.z :, first : last, head :, :], (BN, ceil_div(sk, BN), {columns}, {elements} / {columns}) : (e1, BN * e1, e3, {columns} * e3))\n"
+            ),
+            Some(page) if page < self.bn => format!(
+                "    g{name} = global_view({name}c[:, head :, :], (pages * PAGE, {columns}, {elements} / {columns}) : (e0, e2, {columns} * e2))\n"
+            ),
+            Some(_) => String::new(),
+        };
+        view("k", "D", "DC") + &view("v", "DV", "DVC")
+    }
+
+    /// Copies block `j` of the part's keys and values to a stage.
+    fn copies(&self, j: &str, stage: &str) -> String {
+        match self.page {
+            None => format!(
+                "copy.async(gk[:, {j}, :, :], xk[:, :, :, {stage}])\n\
+                 copy.async(gv[:, {j}, :, :], xv[:, :, :, {stage}])\n"
+            ),
+            Some(page) if page < self.bn => format!(
+                "let at = first + ({j}) * BN\n\
+                 gt = global_view(table[block.z :, at / PAGE :], ((PAGE, BN / PAGE)) : ((0, e1)))\n\
+                 rows = register_tensor(i32, [BN])\n\
+                 copy(gt, rows)\n\
+                 rows = where(at + index(0) < last, rows * PAGE + index(0) % PAGE, -1)\n\
+                 copy.async(gk[rows, :, :], xk[:, :, :, {stage}])\n\
+                 copy.async(gv[rows, :, :], xv[:, :, :, {stage}])\n"
+            ),
+            Some(_) => {
+                // The page ends where the part does.
+                let view = |name: &str, elements: &str, columns: &str| {
+                    format!(
+                        "g{name} = global_view({name}c[:, : last - at / PAGE * PAGE, head :, :], (pages, BN, PAGE / BN, {columns}, {elements} / {columns}) : (e0, e1, BN * e1, e3, {columns} * e3))\n\
+                         copy.async(g{name}[table[block.z, at / PAGE], :, at % PAGE / BN, :, :], x{name}[:, :, :, {stage}])\n"
+                    )
+                };
+                format!(
+                    "let at = first + ({j}) * BN\n{}{}",
+                    view("k", "D", "DC"),
+                    view("v", "DV", "DVC")
+                )
+            }
+        }
+    }
+
+    /// The queries on their way to registers, or to shared memory.
+    fn queries(&self, dtype: DType) -> String {
+        if self.shared_queries() {
+            format!(
+                "    xq = shared_tensor({dtype}, [BM, DC, D / DC])\n    copy.async(gq, xq)\n"
+            )
+        } else {
+            format!(
+                "    rq = register_tensor({dtype}, [BM, DC, D / DC])\n\
+                     unroll for c in 0..D / DC {{ copy(gq[:, :, c], rq[:, :, c]) }}\n"
+            )
+        }
+    }
+
+    /// The statements that make scores binary logarithms of weights, and mask what is not attended to.
+    fn scores(&self) -> String {
+        let scale = if self.kv.is_some() { "scale * rks" } else { "scale" };
+        let mut text = if self.softcap {
+            format!("s = tanh(s * ({scale} / cap)) * (cap * {LOG2_E})\n")
+        } else {
+            format!("s = s * ({scale} * {LOG2_E})\n")
+        };
+        // The place of a row's query.
+        let place = if self.tokens() == 1 { "place" } else { "(place + index(0) / HEADS)" };
+        text += &format!(
+            "if key + BN > min(place + 1, last) {{ s = where(key + index(1) <= min({place}, last - 1), s, {MASKED}) }}\n"
+        );
+        if let Some(keys) = self.window {
+            text += &format!(
+                "if key < place + TOKENS - {keys} {{ s = where(key + index(1) > {place} - {keys}, s, {MASKED}) }}\n"
+            );
+        }
+        text
+    }
+
+    /// The loop over blocks of keys.
+    fn blocks(&self) -> String {
+        let (dtype, cache) = (self.dtype, self.cache());
+        let scales = if self.kv.is_some() {
+            "    gks = global_view(ks[head :], (1, 1) : (e0, e0))\n\
+                 rks = register_tensor(f32, [1, 1])\n\
+                 copy(gks, rks)\n"
+        } else {
+            ""
+        };
+        let query = if self.shared_queries() {
+            format!("rq = register_tensor({dtype}, [BM, DC])\ncopy(xq[:, :, c], rq)\n")
+        } else {
+            String::new()
+        };
+        let (part, keys) = (
+            if self.shared_queries() { "rq" } else { "rq[:, :, c]" },
+            if self.kv.is_some() { format!("cast(rk, {dtype})") } else { "rk".to_string() },
+        );
+        let (pinned, values) = self.value_registers();
+        format!(
+            "{scales}\
+             acc = register_tensor(f32, [BM, DVC, DV / DVC])\n\
+             most = register_tensor(f32, [BM, 1])\n\
+             sums = register_tensor(f32, [BM, 8])\n\
+             fill(acc, 0.0)\n\
+             fill(most, {MASKED})\n\
+             fill(sums, 0.0)\n\
+             for j in 0..blocks {{\n\
+                 wait_group(STAGES - 2)\n\
+                 syncthreads()\n\
+                 if j + STAGES - 1 < blocks {{\n\
+             {next}\
+                 }}\n\
+                 commit_group()\n\
+                 s = register_tensor(f32, [BM, BN])\n\
+                 fill(s, 0.0)\n\
+                 unroll for c in 0..D / DC {{\n\
+                     {query}\
+                     rk = register_tensor({cache}, [BN, DC])\n\
+                     copy(xk[:, :, c, j % STAGES], rk)\n\
+                     gemm(s, {part}, {keys})\n\
+                 }}\n\
+                 let key = first + j * BN\n\
+             {scores}\
+                 // The reference moves where a score outgrows it by 2⁸.\n\
+                 if any(s > most + 8.0, 1) {{\n\
+                     grown = max(most, reduce(s, max, 1, keep))\n\
+                     factor = exp2(most - grown)\n\
+                     most = grown\n\
+                     sums = sums * factor\n\
+                     unroll for c in 0..DV / DVC {{ acc[:, :, c] = acc[:, :, c] * factor }}\n\
+                 }}\n\
+                 e = exp2(s - most)\n\
+                 sums = sums + reduce(reshape(e, [BM, 8, BN / 8]), sum, 2)\n\
+                 w = cast(e, {dtype})\n\
+                 unroll for c in 0..DV / DVC {{\n\
+                     rv = register_tensor({cache}, [DVC, BN]{pinned})\n\
+                     copy(transpose(xv[:, :, c, j % STAGES]), rv)\n\
+                     gemm(acc[:, :, c], w, {values})\n\
+                 }}\n\
+             }}\n",
+            next = self.copies("j + STAGES - 1", "(j + STAGES - 1) % STAGES"),
+            scores = self.scores(),
+        )
+    }
+
+    /// True if the columns of values are multiplied in the order in which lanes read four 8-bit floats at a time.
+    fn by_fours(&self) -> bool {
+        self.kv.is_some() && self.values() % 32 == 0
+    }
+
+    /// The layout of values in registers, and what is multiplied. 8-bit floats are read four neighbours of a row at a time, so that a lane
+    /// has columns 4 g to 4 g + 3: they are multiplied in another order, in which its columns are those of four products.
+    fn value_registers(&self) -> (String, String) {
+        let dtype = self.dtype;
+        if self.kv.is_none() {
+            return (String::new(), "rv".to_string());
+        }
+        if !self.by_fours() {
+            return (String::new(), format!("cast(rv, {dtype})"));
+        }
+        let (columns, keys, warps) = (Self::columns(self.values()), self.bn, self.rows / 16);
+        let modes = |modes: &[(i64, i64)]| {
+            let modes: Vec<_> = modes.iter().filter(|(extent, _)| *extent > 1).collect();
+            let list = |of: &dyn Fn(&(i64, i64)) -> i64| {
+                modes.iter().map(|mode| of(mode).to_string()).collect::<Vec<_>>().join(", ")
+            };
+            (list(&|mode| mode.0), list(&|mode| mode.1))
+        };
+        let (threads, steps) = modes(&[(4, 2 * columns), (8, 4), (warps, 0)]);
+        let (extents, strides) = modes(&[
+            (4, 1),
+            (2, columns),
+            (2, 8 * columns),
+            (columns / 32, 32),
+            (keys / 16, 16 * columns),
+        ]);
+        let by_fours = format!(
+            "rearrange(reshape(transpose(reshape(cast(rv, {dtype}), [4, DVC / 4, BN]), 1, 0, 2), [DVC, BN]))"
+        );
+        (format!(", layout = (({threads}), ({extents})) : (({steps}), ({strides}))"), by_fours)
+    }
+
+    /// The end of a part: its sums, scaled, and the logarithm of its sum of weights.
+    fn end(&self) -> String {
+        let dtype = self.dtype;
+        let place = if self.tokens() == 1 { "place" } else { "place + index(0) / HEADS" };
+        let attends = match self.window {
+            None => format!("{place} >= first"),
+            Some(keys) => format!("{place} >= first and {place} - {keys} < last - 1"),
+        };
+        let scale = if self.kv.is_some() {
+            "gvs = global_view(vs[head :], (1, 1) : (e0, e0))\n\
+             rvs = register_tensor(f32, [1, 1])\n\
+             copy(gvs, rvs)\n"
+        } else {
+            ""
+        };
+        let one = if self.kv.is_some() { "rvs" } else { "1.0" };
+        let (of, block, e) = if self.split { ("po", ", block.x :", "e4") } else { ("o", "", "e3") };
+        let row = "[block.z :, token :, head * G : head * G + G";
+        let mut text = format!(
+            "{scale}\
+             total = reduce(sums, sum, 1, keep)\n\
+             // A query without a key has zeros.\n\
+             share = where({attends}, {one} / total, 0.0)\n\
+             go = global_view({of}{row}{block}, :], ((HEADS, TOKENS), DVC, DV / DVC) : ((e2, e1), {e}, DVC * {e}))\n"
+        );
+        let result = if self.by_fours() {
+            "reshape(transpose(reshape(acc[:, :, c] * share, [BM, DVC / 4, 4]), 0, 2, 1), [BM, DVC])"
+        } else {
+            "acc[:, :, c] * share"
+        };
+        let result = if self.split { result.to_string() } else { format!("cast({result}, {dtype})") };
+        text += &format!("unroll for c in 0..DV / DVC {{ copy({result}, go[:, :, c]) }}\n");
+        let logarithm = |unit: &str| format!("where({attends}, (most + log2(total)){unit}, -inf)");
+        if self.split {
+            text += &format!(
+                "gl = global_view(pl{row}, block.x :], ((HEADS, TOKENS), 1) : ((e2, e1), e3))\n\
+                 copy({}, gl)\n",
+                logarithm("")
+            );
+        } else if self.lse {
+            text += &format!(
+                "gl = global_view(lse{row}], ((HEADS, TOKENS)) : ((e2, e1)))\n\
+                 copy(reshape({}, [BM]), gl)\n",
+                logarithm(" * 0.6931471805599453")
+            );
+        }
+        if self.split { format!("if first < last {{\n{text}}}\n") } else { text }
+    }
+
+    /// The second program: the sum of the parts of each row, in their order.
+    pub(super) fn combine(&self) -> String {
+        let (dtype, dv, parts, bn, group) = (self.dtype, self.values(), self.parts, self.bn, self.group);
+        let size = if self.page.is_some() { "mb = 8" } else { "sk = 384" };
+        let page = self.page.map_or(String::new(), |page| format!(", PAGE = {page}"));
+        let (lse, write) = if self.lse {
+            (
+                ", lse: f32[b, sq, hk * G]",
+                "    gs = global_view(lse[block.z :, block.y :, block.x :], (1, 1) : (e1, e2))\n    copy((most + log2(total)) * 0.6931471805599453, gs)\n",
+            )
+        } else {
+            ("", "")
+        };
+        format!(
+            "size b = 2, hk = 2, sq = 1, {size}, splits = 3, chunk = 128\n\
+             const G = {group}, BN = {bn}, DV = {dv}, PARTS = {parts}{page}\n\
+             \n\
+             kernel combine(len: i32[b], po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits], o: {dtype}[b, sq, hk * G, DV]{lse})\n\
+             grid(hk * G, sq, b) threads({COMBINE_THREADS})\n\
+             {{\n\
+             {wait}{length}\
+                 let parts = min(splits, ceil_div(max(length - begin, 0), step))\n\
+                 gp = global_view(po[block.z :, block.y :, block.x :, : parts, :], (PARTS, ceil_div(splits, PARTS), DV) : (e3, PARTS * e3, e4))\n\
+                 gl = global_view(pl[block.z :, block.y :, block.x :, : parts], (PARTS, ceil_div(splits, PARTS), 1) : (e3, PARTS * e3, e0))\n\
+                 go = global_view(o[block.z :, block.y :, block.x :, :], (1, DV) : (e0, e3))\n\
+                 acc = register_tensor(f32, [1, DV])\n\
+                 most = register_tensor(f32, [1, 1])\n\
+                 total = register_tensor(f32, [1, 1])\n\
+                 fill(acc, 0.0)\n\
+                 fill(most, {MASKED})\n\
+                 fill(total, 0.0)\n\
+                 for i in 0..ceil_div(parts, PARTS) {{\n\
+                     values = register_tensor(f32, [PARTS, DV])\n\
+                     logarithms = register_tensor(f32, [PARTS, 1])\n\
+                     copy(gl[:, i, :], logarithms, outside = -inf)\n\
+                     copy(gp[:, i, :], values)\n\
+                     grown = max(most, reduce(logarithms, max, 0, keep))\n\
+                     factor = exp2(most - grown)\n\
+                     weights = exp2(logarithms - grown)\n\
+                     most = grown\n\
+                     total = total * factor + reduce(weights, sum, 0, keep)\n\
+                     acc = acc * factor + reduce(values * weights, sum, 0, keep)\n\
+                 }}\n\
+                 copy(cast(where(total > 0.0, acc / total, 0.0), {dtype}), go)\n\
+             {write}\
+             }}\n",
+            wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n"),
+            length = self.length(),
+        )
+    }
+}
