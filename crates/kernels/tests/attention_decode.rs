@@ -121,7 +121,7 @@ fn configs() -> Vec<AttentionDecodeConfig> {
 #[test]
 fn attention_decode_is_right_at_edges() {
     for config in configs() {
-        let arch = if config.dependent { Arch::SM_90A } else { Arch::SM_80 };
+        let arch = Arch::ALL.into_iter().find(|arch| config.reject(*arch).is_none()).unwrap();
         for (sizes, len) in edge_sizes(&config) {
             check(&config, &sizes, &len, arch);
         }
@@ -151,7 +151,7 @@ fn attention_decode_is_assembled_without_spills() {
     let e4m3 = Some(DType::E4M3);
     let forms = [
         AttentionDecodeConfig { page: Some(64), dependent: true, ..default },
-        AttentionDecodeConfig { page: Some(16), bn: 64, ..default },
+        AttentionDecodeConfig { page: Some(16), group: 3, ..default },
         AttentionDecodeConfig { page: Some(1), window: Some(4096), softcap: true, ..default },
         AttentionDecodeConfig { rows: 64, group: 8, page: Some(128), ..default },
         AttentionDecodeConfig { kv: e4m3, page: Some(64), bn: 64, ..default },
@@ -207,13 +207,16 @@ fn values_out_of_range_are_refused() {
         refused(&[("page", "64"), ("bn", "48")]),
         "bn: must divide a page of 64 keys, or be a multiple of it"
     );
-    let many = "bn: needs 340 registers of a thread, which has 255: choose fewer keys";
+    let many = "bn: needs 356 registers of a thread, which has 255: choose fewer keys";
     assert_eq!(refused(&[("bn", "128")]), many);
     let deep =
         "stages: needs 262144 bytes of shared memory, and a block has 232448: choose fewer stages or keys";
     assert_eq!(refused(&[("stages", "16")]), deep);
+    let reject = |config: AttentionDecodeConfig, arch| config.reject(arch).unwrap_or_default();
     let dependent = AttentionDecodeConfig { dependent: true, ..Default::default() };
-    let said = dependent.reject(Arch::SM_80).unwrap();
-    assert_eq!(said, "`dependent` = true: sm_80 has no dependent launches");
-    assert_eq!(dependent.reject(Arch::SM_90A), None);
+    assert_eq!(reject(dependent, Arch::SM_89), "sm_89 lacks programmatic dependent launch");
+    assert_eq!(reject(dependent, Arch::SM_90A), "");
+    let small = AttentionDecodeConfig { kv: Some(DType::E4M3), ..Default::default() };
+    assert_eq!(reject(small, Arch::SM_80), "sm_80 lacks FP8 conversions");
+    assert_eq!(reject(small, Arch::SM_89), "");
 }

@@ -10,7 +10,7 @@ mod reference;
 mod schedule;
 mod text;
 
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
@@ -70,7 +70,7 @@ impl Codec<Option<i64>> {
 }
 
 /// Registers of a thread beside its sums, queries, scores, and what is loaded for a product.
-const SPARE_REGISTERS: i64 = 20;
+const SPARE_REGISTERS: i64 = 36;
 
 impl AttentionDecodeConfig {
     /// Elements of a head of v.
@@ -98,9 +98,15 @@ impl AttentionDecodeConfig {
         2 * self.rows
     }
 
-    /// Columns of k, or of v, that are in registers at a time.
-    fn columns(elements: i64) -> i64 {
-        [64, 32].into_iter().find(|columns| elements % columns == 0).unwrap_or(16)
+    /// Columns of k, or of v, that are in registers at a time: fewer where the sums take most registers.
+    fn columns(&self, elements: i64) -> i64 {
+        let most = if self.values() > 128 { 32 } else { 64 };
+        [64, 32].into_iter().find(|columns| *columns <= most && elements % columns == 0).unwrap_or(16)
+    }
+
+    /// True if a block has keys of several pages.
+    fn gathers(&self) -> bool {
+        self.page.is_some_and(|page| page < self.bn)
     }
 
     /// True if queries stay in shared memory: with large heads the sums take the registers.
@@ -111,13 +117,20 @@ impl AttentionDecodeConfig {
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self) -> i64 {
         let queries = if self.shared_queries() { 2 * self.rows * self.d } else { 0 };
-        queries + self.stages * self.bn * (self.d + self.values()) * i64::from(self.cache().bits()) / 8
+        queries + self.stages * self.bn * self.key_bytes()
+    }
+
+    /// Bytes of a key and its value.
+    fn key_bytes(&self) -> i64 {
+        (self.d + self.values()) * i64::from(self.cache().bits()) / 8
     }
 
     /// Registers of a thread: sums, queries, scores and weights, and the columns that are multiplied.
     fn registers(&self) -> i64 {
         let queries = if self.shared_queries() { 16 } else { self.d / 4 };
-        self.values() / 2 + queries + 3 * self.bn / 4 + self.bn + SPARE_REGISTERS
+        // The rows of keys that are gathered.
+        let rows = if self.gathers() { self.bn / 4 } else { 0 };
+        self.values() / 2 + queries + 3 * self.bn / 4 + self.bn + rows + SPARE_REGISTERS
     }
 
     /// Checks the configuration.
@@ -157,7 +170,8 @@ impl AttentionDecodeConfig {
         self.check_page()?;
         let (registers, have) = (self.registers(), i64::from(Arch::SM_90A.limits().registers_per_thread));
         if registers > have {
-            let wanted = format!("needs {registers} registers of a thread, which has {have}: choose fewer keys");
+            let wanted =
+                format!("needs {registers} registers of a thread, which has {have}: choose fewer keys");
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
         self.check_shared(Arch::SM_90A)
@@ -204,10 +218,18 @@ impl AttentionDecodeConfig {
         Ok(programs)
     }
 
+    /// The features that the programs need.
+    pub fn needs(&self) -> Features {
+        let (conversion, launch) = (Feature::Fp8Conversion.into(), Feature::DependentLaunch.into());
+        let of = |asked: bool, feature: Features| if asked { feature } else { Features::NONE };
+        of(self.kv.is_some(), conversion) | of(self.dependent, launch)
+    }
+
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        if self.dependent && arch != Arch::SM_90A {
-            return Some(ConfigError::value("dependent", true, format!("{arch} has no dependent launches")).to_string());
+        let missing = arch.lacks(self.needs());
+        if missing != Features::NONE {
+            return Some(format!("{arch} lacks {missing}"));
         }
         self.validate().and_then(|()| self.check_shared(arch)).err().map(|e| e.to_string())
     }

@@ -16,11 +16,12 @@ const MOST_SPLITS: i64 = 1 << 12;
 /// Bytes of the workspace at most.
 const MOST_BYTES: i64 = 1 << 40;
 
-/// Blocks that keep the memory of a multiprocessor busy: fewer take as long as these.
-const BUSY: i64 = 3;
+/// Bytes in flight that keep the memory of a multiprocessor busy, and warps that keep up with it.
+const BUSY_BYTES: i64 = 48 << 10;
+const BUSY_WARPS: i64 = 4;
 
-/// The time for a block to begin and to end, in blocks of keys.
-const FIXED: i64 = 3;
+/// Bytes that a multiprocessor reads in the time that a block takes to begin and to end.
+const FIXED_BYTES: i64 = 48 << 10;
 
 /// The time to add a part of every sequence, in sixty-fourths of a block of keys.
 const COMBINE: i64 = 4;
@@ -124,7 +125,7 @@ impl DecodeLengths<'_> {
             let grid = [1, tiles, sequences];
             return Ok(DecodeSchedule { splits: 1, chunk: longest * bn, grid, combine: None, workspace: 0 });
         }
-        let machine = Machine { multiprocessors, resident: config.resident_blocks(arch) };
+        let machine = Machine::new(config, arch, multiprocessors);
         let time = |chunk: i64| machine.time(&blocks, tiles, chunk);
         // The shortest chunk for each number of parts of the longest sequence.
         let parts = 1..=longest.min(MOST_SPLITS);
@@ -149,7 +150,11 @@ impl DecodeLengths<'_> {
     fn check(&self, multiprocessors: i64) -> Result<(), ScheduleError> {
         let within = |field, value: i64, most: i64| {
             let wanted = format!("must be 1 to {most}");
-            if (1..=most).contains(&value) { Ok(()) } else { Err(ScheduleError::Value { field, value, wanted }) }
+            if (1..=most).contains(&value) {
+                Ok(())
+            } else {
+                Err(ScheduleError::Value { field, value, wanted })
+            }
         };
         within("lengths", self.lengths.len() as i64, MOST_BLOCKS)?;
         within("capacity", self.capacity, MOST_KEYS)?;
@@ -171,23 +176,40 @@ impl DecodeLengths<'_> {
 struct Machine {
     multiprocessors: i64,
     resident: i64,
+    /// Blocks that keep a multiprocessor busy: fewer take as long as these.
+    busy: i64,
+    /// The time for a block to begin and to end, in blocks of keys.
+    fixed: i64,
 }
 
 impl Machine {
+    fn new(config: &AttentionDecodeConfig, arch: Arch, multiprocessors: i64) -> Machine {
+        let up = |a: i64, b: i64| (a + b - 1) / b;
+        let bytes = config.key_bytes() * config.bn;
+        let in_flight = up(BUSY_BYTES, bytes * (config.stages - 1));
+        Machine {
+            multiprocessors,
+            resident: config.resident_blocks(arch),
+            busy: in_flight.max(up(BUSY_WARPS, config.rows / 16)),
+            fixed: up(FIXED_BYTES, bytes),
+        }
+    }
+
     /// The time of a launch with parts of so many blocks of keys, in sixty-fourths of the time in which a multiprocessor reads such a block. Blocks that
     /// are resident together share its memory; a few of them leave it idle. No launch is faster than its longest part alone.
     fn time(self, blocks: &[i64], tiles: i64, chunk: i64) -> i128 {
         let parts_of = |blocks: &i64| (blocks + chunk - 1) / chunk;
         let parts = i128::from(blocks.iter().map(parts_of).sum::<i64>() * tiles);
-        let all = i128::from(blocks.iter().sum::<i64>()) * i128::from(tiles) + i128::from(FIXED) * parts;
+        let all = i128::from(blocks.iter().sum::<i64>()) * i128::from(tiles) + i128::from(self.fixed) * parts;
         let (resident, multiprocessors) = (i128::from(self.resident), i128::from(self.multiprocessors));
         let each = (parts + multiprocessors - 1) / multiprocessors;
         // Whole rounds, and one that may leave places free.
         let (rounds, rest) = (each / resident, each % resident);
-        let shared = |together: i128| if together == 0 { 0 } else { together.max(BUSY.into()) };
+        let shared = |together: i128| if together == 0 { 0 } else { together.max(self.busy.into()) };
         let weight = rounds * shared(resident) + shared(rest);
         let longest = blocks.iter().copied().max().unwrap_or(0);
-        let (mean, alone) = (64 * all / parts.max(1), 64 * i128::from((chunk.min(longest) + FIXED) * BUSY));
+        let (mean, alone) =
+            (64 * all / parts.max(1), 64 * i128::from((chunk.min(longest) + self.fixed) * self.busy));
         (weight * mean).max(alone) + i128::from(COMBINE * parts_of(&longest))
     }
 }
@@ -219,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_equal_sequences_fill_whole_rounds() {
+    fn multiprocessors_have_equally_many_parts_of_equal_sequences() {
         for (b, length) in [(32, 8192), (128, 1024), (8, 32768)] {
             let schedule = plan(&vec![length; b]);
             covers(&schedule, length);
-            let (blocks, places) = (schedule.splits * 8 * b as i64, 132 * 4);
-            let rounds = (blocks + places - 1) / places;
-            assert!(10 * blocks >= 9 * rounds * places || rounds > 8, "{b} × {length}: {schedule:?}");
+            let blocks = schedule.splits * 8 * b as i64;
+            let each = (blocks + 131) / 132;
+            assert!(each >= 4 && 10 * blocks >= 9 * each * 132, "{b} × {length}: {schedule:?}");
         }
     }
 
@@ -281,7 +303,8 @@ mod tests {
         assert_eq!(refused(huge, 132), format!("`capacity` = {}: {wanted}", i64::MAX));
         assert_eq!(refused(right, 0), "`multiprocessors` = 0: must be 1 to 65536");
         let heads = DecodeLengths { heads: 40_000, tokens: 8, ..right };
-        let wanted = "80000 blocks along y, and a grid has 65535: choose more rows of a tile, or fewer queries";
+        let wanted =
+            "80000 blocks along y, and a grid has 65535: choose more rows of a tile, or fewer queries";
         assert_eq!(refused(heads, 132), wanted);
     }
 }

@@ -26,10 +26,7 @@ impl AttentionDecodeConfig {
             Some(keys) => format!("max(0, length - sq - {}) / BN * BN", keys - 1),
         };
         let step = if self.split { ", step = ceil_div(chunk, BN) * BN" } else { "" };
-        format!(
-            "    let length = min(max(len[block.z], 0), {}), begin = {begin}{step}\n",
-            self.capacity().1
-        )
+        format!("    let length = min(max(len[block.z], 0), {}), begin = {begin}{step}\n", self.capacity().1)
     }
 
     /// Statements of a dependent launch.
@@ -70,8 +67,8 @@ impl AttentionDecodeConfig {
              {body}\
              {end}\
              }}\n",
-            dc = Self::columns(d),
-            dvc = Self::columns(dv),
+            dc = self.columns(d),
+            dvc = self.columns(dv),
             parameters = self.parameters(),
             threads = 2 * rows,
             wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n"),
@@ -158,11 +155,7 @@ impl AttentionDecodeConfig {
                          copy.async(g{name}[table[block.z, at / PAGE], :, at % PAGE / BN, :, :], x{name}[:, :, :, {stage}])\n"
                     )
                 };
-                format!(
-                    "let at = first + ({j}) * BN\n{}{}",
-                    view("k", "D", "DC"),
-                    view("v", "DV", "DVC")
-                )
+                format!("let at = first + ({j}) * BN\n{}{}", view("k", "D", "DC"), view("v", "DV", "DVC"))
             }
         }
     }
@@ -170,9 +163,7 @@ impl AttentionDecodeConfig {
     /// The queries on their way to registers, or to shared memory.
     fn queries(&self, dtype: DType) -> String {
         if self.shared_queries() {
-            format!(
-                "    xq = shared_tensor({dtype}, [BM, DC, D / DC])\n    copy.async(gq, xq)\n"
-            )
+            format!("    xq = shared_tensor({dtype}, [BM, DC, D / DC])\n    copy.async(gq, xq)\n")
         } else {
             format!(
                 "    rq = register_tensor({dtype}, [BM, DC, D / DC])\n\
@@ -284,7 +275,7 @@ impl AttentionDecodeConfig {
         if !self.by_fours() {
             return (String::new(), format!("cast(rv, {dtype})"));
         }
-        let (columns, keys, warps) = (Self::columns(self.values()), self.bn, self.rows / 16);
+        let (columns, keys, warps) = (self.columns(self.values()), self.bn, self.rows / 16);
         let modes = |modes: &[(i64, i64)]| {
             let modes: Vec<_> = modes.iter().filter(|(extent, _)| *extent > 1).collect();
             let list = |of: &dyn Fn(&(i64, i64)) -> i64| {
@@ -293,13 +284,8 @@ impl AttentionDecodeConfig {
             (list(&|mode| mode.0), list(&|mode| mode.1))
         };
         let (threads, steps) = modes(&[(4, 2 * columns), (8, 4), (warps, 0)]);
-        let (extents, strides) = modes(&[
-            (4, 1),
-            (2, columns),
-            (2, 8 * columns),
-            (columns / 32, 32),
-            (keys / 16, 16 * columns),
-        ]);
+        let (extents, strides) =
+            modes(&[(4, 1), (2, columns), (2, 8 * columns), (columns / 32, 32), (keys / 16, 16 * columns)]);
         let by_fours = format!(
             "rearrange(reshape(transpose(reshape(cast(rv, {dtype}), [4, DVC / 4, BN]), 1, 0, 2), [DVC, BN]))"
         );
