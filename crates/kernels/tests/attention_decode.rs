@@ -157,6 +157,7 @@ fn attention_decode_is_assembled_without_spills() {
         AttentionDecodeConfig { kv: e4m3, page: Some(64), bn: 64, ..default },
         AttentionDecodeConfig { d: 256, ..default },
         AttentionDecodeConfig { d: 64, bn: 64, split: false, lse: true, ..default },
+        AttentionDecodeConfig { page: Some(1), split: false, group: 1, ..default },
     ];
     for (i, config) in forms.iter().enumerate() {
         for (arch, program) in [Arch::SM_80, Arch::SM_90A]
@@ -177,6 +178,8 @@ fn attention_decode_is_assembled_without_spills() {
             let has = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
             let sizes: Vec<_> = sizes.into_iter().filter(|(name, _)| has(name)).collect();
             let kernel = compile(&program, &Options::new(arch).for_sizes(&program, &sizes)).unwrap();
+            // Every asynchronous copy is of 16 bytes.
+            assert!(!kernel.ptx.contains("cp.async.ca"), "{config:?}");
             let name = format!("attention_decode_{i}_{}", program.name);
             assert_eq!(assemble(&ptxas, &name, &kernel, arch), 0, "{config:?}");
         }

@@ -275,21 +275,35 @@ impl AttentionDecodeConfig {
         if !self.by_fours() {
             return (String::new(), format!("cast(rv, {dtype})"));
         }
-        let (columns, keys, warps) = (self.columns(self.values()), self.bn, self.rows / 16);
-        let modes = |modes: &[(i64, i64)]| {
+        let (columns, keys) = (self.columns(self.values()), self.bn);
+        let layout = self.pinned(
+            [2 * columns, 4, 0],
+            &[(4, 1), (2, columns), (2, 8 * columns), (columns / 32, 32), (keys / 16, 16 * columns)],
+        );
+        let by_fours = format!(
+            "rearrange(reshape(transpose(reshape(cast(rv, {dtype}), [4, DVC / 4, BN]), 1, 0, 2), [DVC, BN]))"
+        );
+        (layout, by_fours)
+    }
+
+    /// The layout of results: that of the sums' instruction. Else what the copy at the end would like decides how values are read in the loop.
+    fn sum_registers(&self) -> String {
+        let rows = self.rows;
+        self.pinned([2 * rows, 1, 16], &[(2, rows), (2, 8), (self.columns(self.values()) / 8, 8 * rows)])
+    }
+
+    /// A layout in which 4 × 8 lanes and the warps step so, with these values of a thread.
+    fn pinned(&self, [across, down, warps]: [i64; 3], values: &[(i64, i64)]) -> String {
+        let text = |modes: &[(i64, i64)]| {
             let modes: Vec<_> = modes.iter().filter(|(extent, _)| *extent > 1).collect();
             let list = |of: &dyn Fn(&(i64, i64)) -> i64| {
                 modes.iter().map(|mode| of(mode).to_string()).collect::<Vec<_>>().join(", ")
             };
             (list(&|mode| mode.0), list(&|mode| mode.1))
         };
-        let (threads, steps) = modes(&[(4, 2 * columns), (8, 4), (warps, 0)]);
-        let (extents, strides) =
-            modes(&[(4, 1), (2, columns), (2, 8 * columns), (columns / 32, 32), (keys / 16, 16 * columns)]);
-        let by_fours = format!(
-            "rearrange(reshape(transpose(reshape(cast(rv, {dtype}), [4, DVC / 4, BN]), 1, 0, 2), [DVC, BN]))"
-        );
-        (format!(", layout = (({threads}), ({extents})) : (({steps}), ({strides}))"), by_fours)
+        let (threads, steps) = text(&[(4, across), (8, down), (self.rows / 16, warps)]);
+        let (extents, strides) = text(values);
+        format!(", layout = (({threads}), ({extents})) : (({steps}), ({strides}))")
     }
 
     /// The end of a part: its sums, scaled, and the logarithm of its sum of weights.
@@ -317,12 +331,14 @@ impl AttentionDecodeConfig {
              share = where({attends}, {one} / total, 0.0)\n\
              go = global_view({of}{row}{block}, :], ((HEADS, TOKENS), DVC, DV / DVC) : ((e2, e1), {e}, DVC * {e}))\n"
         );
+        let sums = "acc[:, :, c] * share";
+        let sums = if self.split { sums.to_string() } else { format!("cast({sums}, {dtype})") };
+        let natural = format!("rearrange({sums}{})", self.sum_registers());
         let result = if self.by_fours() {
-            "reshape(transpose(reshape(acc[:, :, c] * share, [BM, DVC / 4, 4]), 0, 2, 1), [BM, DVC])"
+            format!("reshape(transpose(reshape({natural}, [BM, DVC / 4, 4]), 0, 2, 1), [BM, DVC])")
         } else {
-            "acc[:, :, c] * share"
+            natural
         };
-        let result = if self.split { result.to_string() } else { format!("cast({result}, {dtype})") };
         text += &format!("unroll for c in 0..DV / DVC {{ copy({result}, go[:, :, c]) }}\n");
         let logarithm = |unit: &str| format!("where({attends}, (most + log2(total)){unit}, -inf)");
         if self.split {
