@@ -60,7 +60,11 @@ fn check(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64], arch:
     let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
     let (o, lse) = reference(config, sizes, &inputs, (scale, cap));
     let magnitudes = DecodeInputs { v: absolute(&inputs.v), ..inputs.clone() };
-    let (weighed, _) = reference(config, sizes, &magnitudes, (scale, cap));
+    let (mut weighed, _) = reference(config, sizes, &magnitudes, (scale, cap));
+    if config.mla {
+        // The values are keys, all of them up to 1.
+        weighed.fill(1.0);
+    }
     // Weights are rounded to the type of q, results once more.
     let epsilon = config.dtype.epsilon();
     let bound: Vec<f64> = o
@@ -115,6 +119,7 @@ fn configs() -> Vec<AttentionDecodeConfig> {
         AttentionDecodeConfig { page: Some(1), group: 5, lse: false, split: false, ..small },
         AttentionDecodeConfig { page: Some(8), kv: e4m3, group: 8, bn: 32, ..small },
         AttentionDecodeConfig { kv: e4m3, group: 2, rows: 32, dtype: DType::BF16, split: false, ..small },
+        AttentionDecodeConfig { group: 20, ..small },
     ]
 }
 
@@ -125,6 +130,30 @@ fn attention_decode_is_right_at_edges() {
         for (sizes, len) in edge_sizes(&config) {
             check(&config, &sizes, &len, arch);
         }
+    }
+}
+
+#[test]
+fn latent_attention_is_right() {
+    let small = AttentionDecodeConfig {
+        mla: true,
+        d: 128,
+        dv: Some(64),
+        group: 70,
+        rows: 64,
+        bn: 32,
+        stages: 2,
+        lse: true,
+        ..AttentionDecodeConfig::default()
+    };
+    let forms = [
+        small,
+        AttentionDecodeConfig { page: Some(64), group: 16, dtype: DType::BF16, split: false, ..small },
+        AttentionDecodeConfig { page: Some(8), group: 3, window: Some(40), dependent: true, ..small },
+    ];
+    for config in forms {
+        let sizes = DecodeSizes { b: 3, hk: 1, sq: 2, sk: 130, splits: 2, chunk: 64 };
+        check(&config, &sizes, &[0, 1, 129], Arch::SM_90A);
     }
 }
 
@@ -149,6 +178,16 @@ fn attention_decode_is_assembled_without_spills() {
     let Some(ptxas) = ptxas() else { return };
     let default = AttentionDecodeConfig::default();
     let e4m3 = Some(DType::E4M3);
+    let latent = AttentionDecodeConfig {
+        mla: true,
+        d: 576,
+        dv: Some(512),
+        group: 128,
+        rows: 64,
+        bn: 64,
+        stages: 2,
+        ..default
+    };
     let forms = [
         AttentionDecodeConfig { page: Some(64), dependent: true, ..default },
         AttentionDecodeConfig { page: Some(16), group: 3, ..default },
@@ -158,6 +197,8 @@ fn attention_decode_is_assembled_without_spills() {
         AttentionDecodeConfig { d: 256, ..default },
         AttentionDecodeConfig { d: 64, bn: 64, split: false, lse: true, ..default },
         AttentionDecodeConfig { page: Some(1), split: false, group: 1, ..default },
+        AttentionDecodeConfig { page: Some(64), ..latent },
+        AttentionDecodeConfig { bn: 32, stages: 4, split: false, ..latent },
     ];
     for (i, config) in forms.iter().enumerate() {
         for (arch, program) in [Arch::SM_80, Arch::SM_90A]
@@ -199,8 +240,7 @@ fn values_out_of_range_are_refused() {
     assert_eq!(refused(&[("d", "72")]), "d: must be a multiple of 16 from 16 to 256");
     assert_eq!(refused(&[("dv", "272")]), "dv: must be a multiple of 16 from 16 to 256");
     assert_eq!(refused(&[("rows", "48")]), "rows: must be 16, 32, 64 or 128");
-    assert_eq!(refused(&[("group", "0")]), "group: must be 1 to 128");
-    assert_eq!(refused(&[("group", "17")]), "rows: has no room for a group of 17: must be 32");
+    assert_eq!(refused(&[("group", "0")]), "group: must be 1 to 1024");
     assert_eq!(refused(&[("stages", "1")]), "stages: must be 2 to 16");
     assert_eq!(refused(&[("parts", "0")]), "parts: must be 1 to 64");
     assert_eq!(refused(&[("bn", "40")]), "bn: must be a multiple of 16 from 16 to 256");
@@ -210,6 +250,18 @@ fn values_out_of_range_are_refused() {
         refused(&[("page", "64"), ("bn", "48")]),
         "bn: must divide a page of 64 keys, or be a multiple of it"
     );
+    let latent = |given: &[(&str, &str)]| {
+        let all = [("mla", "true"), ("d", "576"), ("dv", "512"), ("rows", "64")];
+        refused(&[&all, given].concat())
+    };
+    assert_eq!(latent(&[("d", "784")]), "d: must be a multiple of 16 from 16 to 768");
+    let first = "dv: must be less than d = 512: the values are the first columns of the keys";
+    assert_eq!(latent(&[("d", "512")]), first);
+    assert_eq!(latent(&[("rows", "16")]), "rows: must be 64 with mla: those of wgmma");
+    assert_eq!(latent(&[("kv", "e4m3")]), "kv: must be same with mla");
+    let deep =
+        "stages: needs 304128 bytes of shared memory, and a block has 232448: choose fewer stages or keys";
+    assert_eq!(latent(&[("bn", "64")]), deep);
     let many = "bn: needs 356 registers of a thread, which has 255: choose fewer keys";
     assert_eq!(refused(&[("bn", "128")]), many);
     let deep =

@@ -6,6 +6,7 @@
 //! The programs are text with the choices written out; `tilewright kernels attention_decode -p …` prints them. [`DecodeLengths::schedule`]
 //! chooses the parts.
 
+mod latent;
 mod reference;
 mod schedule;
 mod text;
@@ -17,6 +18,7 @@ pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
 pub use schedule::{DecodeLengths, DecodeSchedule, ScheduleError};
 
 use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
+use crate::warp_specialized::NEEDS;
 
 parameters! {
     /// The head, the cache and the tiling of attention over a cache of keys and values. The default is a tile of 16 rows by 32 keys: a warp.
@@ -25,10 +27,12 @@ parameters! {
         dtype: DType as FLOAT16 = DType::F16,
         /// The type of keys and values: same, or e4m3 with the scales ks[hk] and vs[hk].
         kv: Option<DType> as SAME_OR_E4M3 = None,
-        /// Elements of a head of q and k, a multiple of 16 up to 256.
+        /// Elements of a head of q and k, a multiple of 16 up to 256, or 768 with mla.
         d: i64 as INT = 128,
-        /// Elements of a head of v and o, a multiple of 16 up to 256, or same: as many.
+        /// Elements of a head of v and o, a multiple of 16 up to 256, or 512 with mla; or same: as many.
         dv: Option<i64> as SAME_HEAD = None,
+        /// Multi-head latent attention: the values of a key are its first dv columns, so that there is no v; for up to 64 rows a tile, on sm_90a.
+        mla: bool as FLAG = false,
         /// Heads of q that share a head of k and v.
         group: i64 as INT = 4,
         /// Keys of a page, a power of two up to 1024: table[b, mb] has the pages of each sequence; or none: keys lie one behind the other.
@@ -72,6 +76,9 @@ impl Codec<Option<i64>> {
 /// Registers of a thread beside its sums, queries, scores, and what is loaded for a product.
 const SPARE_REGISTERS: i64 = 36;
 
+/// Registers of a thread that multiplies, with mla.
+const MATH_REGISTERS: i64 = 216;
+
 impl AttentionDecodeConfig {
     /// Elements of a head of v.
     pub fn values(&self) -> i64 {
@@ -83,9 +90,19 @@ impl AttentionDecodeConfig {
         self.kv.unwrap_or(self.dtype)
     }
 
-    /// Rows of a tile for the heads of a group: a power of two, those behind the last head are empty.
+    /// Rows of a tile for heads of a group: a power of two, those behind the last head are empty.
     fn heads(&self) -> i64 {
-        (self.group as u64).next_power_of_two() as i64
+        ((self.group as u64).next_power_of_two() as i64).min(self.rows)
+    }
+
+    /// Tiles for the heads of a group.
+    fn spans(&self) -> i64 {
+        (self.group + self.heads() - 1) / self.heads()
+    }
+
+    /// Tiles of rows for so many query tokens and one head of k and v.
+    fn tiles_of(&self, tokens: i64) -> i64 {
+        (tokens + self.tokens() - 1) / self.tokens() * self.spans()
     }
 
     /// Query tokens of a tile.
@@ -95,7 +112,7 @@ impl AttentionDecodeConfig {
 
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
-        2 * self.rows
+        if self.mla { 384 } else { 2 * self.rows }
     }
 
     /// Columns of k, or of v, that are in registers at a time: fewer where the sums take most registers.
@@ -117,16 +134,22 @@ impl AttentionDecodeConfig {
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self) -> i64 {
         let queries = if self.shared_queries() { 2 * self.rows * self.d } else { 0 };
-        queries + self.stages * self.bn * self.key_bytes()
+        // Weights, and what threads exchange.
+        let weights = if self.mla { 2 * self.rows * self.bn + 1024 } else { 0 };
+        queries + weights + self.stages * self.bn * self.key_bytes()
     }
 
     /// Bytes of a key and its value.
     fn key_bytes(&self) -> i64 {
-        (self.d + self.values()) * i64::from(self.cache().bits()) / 8
+        let columns = if self.mla { self.d } else { self.d + self.values() };
+        columns * i64::from(self.cache().bits()) / 8
     }
 
     /// Registers of a thread: sums, queries, scores and weights, and the columns that are multiplied.
     fn registers(&self) -> i64 {
+        if self.mla {
+            return self.values() / 4 + 5 * self.bn / 8 + SPARE_REGISTERS;
+        }
         let queries = if self.shared_queries() { 16 } else { self.d / 4 };
         // The rows of keys that are gathered.
         let rows = if self.gathers() { self.bn / 4 } else { 0 };
@@ -143,20 +166,11 @@ impl AttentionDecodeConfig {
             let wanted = format!("must be {low} to {high}");
             if (low..=high).contains(&value) { Ok(()) } else { Err(ConfigError::value(field, value, wanted)) }
         };
-        for (field, elements) in [("d", self.d), ("dv", self.values())] {
-            if !(16..=256).contains(&elements) || elements % 16 != 0 {
-                let wanted = "must be a multiple of 16 from 16 to 256";
-                return Err(ConfigError::value(field, elements, wanted));
-            }
-        }
+        self.check_head()?;
         if ![16, 32, 64, 128].contains(&self.rows) {
             return Err(ConfigError::value("rows", self.rows, "must be 16, 32, 64 or 128"));
         }
-        within("group", self.group, 1, 128)?;
-        if self.heads() > self.rows {
-            let wanted = format!("has no room for a group of {}: must be {}", self.group, self.heads());
-            return Err(ConfigError::value("rows", self.rows, wanted));
-        }
+        within("group", self.group, 1, 1024)?;
         within("stages", self.stages, 2, 16)?;
         within("parts", self.parts, 1, 64)?;
         if !(16..=256).contains(&self.bn) || self.bn % 16 != 0 {
@@ -168,13 +182,40 @@ impl AttentionDecodeConfig {
             return Err(ConfigError::value("window", keys, "must be none, or 1 to 2^30 keys"));
         }
         self.check_page()?;
-        let (registers, have) = (self.registers(), i64::from(Arch::SM_90A.limits().registers_per_thread));
+        let most =
+            if self.mla { MATH_REGISTERS } else { i64::from(Arch::SM_90A.limits().registers_per_thread) };
+        let (registers, have) = (self.registers(), most);
         if registers > have {
             let wanted =
                 format!("needs {registers} registers of a thread, which has {have}: choose fewer keys");
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
         self.check_shared(Arch::SM_90A)
+    }
+
+    fn check_head(&self) -> Result<(), ConfigError> {
+        let most = if self.mla { [768, 512] } else { [256, 256] };
+        for (field, elements, most) in [("d", self.d, most[0]), ("dv", self.values(), most[1])] {
+            if !(16..=most).contains(&elements) || elements % 16 != 0 {
+                let wanted = format!("must be a multiple of 16 from 16 to {most}");
+                return Err(ConfigError::value(field, elements, wanted));
+            }
+        }
+        if !self.mla {
+            return Ok(());
+        }
+        if self.values() >= self.d {
+            let wanted =
+                format!("must be less than d = {}: the values are the first columns of the keys", self.d);
+            return Err(ConfigError::value("dv", self.values(), wanted));
+        }
+        if self.rows != 64 {
+            return Err(ConfigError::value("rows", self.rows, "must be 64 with mla: those of wgmma"));
+        }
+        if self.kv.is_some() {
+            return Err(ConfigError::value("kv", self.cache(), "must be same with mla"));
+        }
+        Ok(())
     }
 
     fn check_page(&self) -> Result<(), ConfigError> {
@@ -222,7 +263,7 @@ impl AttentionDecodeConfig {
     pub fn needs(&self) -> Features {
         let (conversion, launch) = (Feature::Fp8Conversion.into(), Feature::DependentLaunch.into());
         let of = |asked: bool, feature: Features| if asked { feature } else { Features::NONE };
-        of(self.kv.is_some(), conversion) | of(self.dependent, launch)
+        of(self.kv.is_some(), conversion) | of(self.dependent, launch) | of(self.mla, NEEDS)
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
@@ -237,7 +278,8 @@ impl AttentionDecodeConfig {
     /// Blocks that a multiprocessor of this architecture holds at once, as far as shared memory and registers decide.
     pub fn resident_blocks(&self, arch: Arch) -> i64 {
         let [threads, bytes] = [self.threads(), self.shared_bytes()].map(|number| number as u32);
-        i64::from(arch.limits().resident_blocks(threads, 256, bytes))
+        let registers = if self.mla { 168 } else { 256 };
+        i64::from(arch.limits().resident_blocks(threads, registers, bytes))
     }
 
     /// The first key that the first of `tokens` queries attends to, rounded down to a block, in a sequence of so many keys.

@@ -26,7 +26,7 @@ pub struct DecodeInputs {
     pub q: Vec<f64>,
     /// `[b, sk, hk, d]`, or `[pages, page, hk, d]`.
     pub k: Vec<f64>,
-    /// `[b, sk, hk, dv]`, or `[pages, page, hk, dv]`.
+    /// `[b, sk, hk, dv]`, or `[pages, page, hk, dv]`; not read with [`mla`](AttentionDecodeConfig::mla).
     pub v: Vec<f64>,
     /// The pages of each sequence: `[b, ceil_div(sk, page)]`; empty without pages.
     pub table: Vec<i64>,
@@ -82,7 +82,9 @@ pub fn reference(
         lse.push(if keys.is_empty() { f64::NEG_INFINITY } else { most + sum.ln() });
         let result = &mut o[(row * dv) as usize..][..dv as usize];
         for (j, weight) in keys.iter().zip(&weights) {
-            let value = &inputs.v[(of_key(*j) * dv) as usize..][..dv as usize];
+            // The values of a latent cache are its first columns.
+            let (values, step) = if config.mla { (&inputs.k, d) } else { (&inputs.v, dv) };
+            let value = &values[(of_key(*j) * step) as usize..][..dv as usize];
             let factor = weight / sum * scale_of(&inputs.vs, head);
             result.iter_mut().zip(value).for_each(|(o, v)| *o += factor * v);
         }

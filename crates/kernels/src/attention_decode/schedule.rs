@@ -106,7 +106,7 @@ impl DecodeLengths<'_> {
     ) -> Result<DecodeSchedule, ScheduleError> {
         self.check(multiprocessors)?;
         let bn = config.bn;
-        let tiles = self.heads * ((self.tokens + config.tokens() - 1) / config.tokens());
+        let tiles = self.heads * config.tiles_of(self.tokens);
         let sequences = self.lengths.len() as i64;
         let grid = |axis, blocks: i64, wanted| {
             let most = MOST_BLOCKS;

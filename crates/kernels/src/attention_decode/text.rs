@@ -5,13 +5,42 @@ use tilewright_machine::DType;
 use super::AttentionDecodeConfig;
 
 /// The score of a key that a query does not attend to, and the first reference maximum: a power of two, below all scores.
-const MASKED: &str = "-1267650600228229401496703205376.0";
+pub(super) const MASKED: &str = "-1267650600228229401496703205376.0";
 
 /// Binary logarithm of e.
 const LOG2_E: &str = "1.4426950408889634";
 
 /// Threads of a block of the second program.
 const COMBINE_THREADS: i64 = 128;
+
+/// The offsets of a tile of rows in q and in results.
+pub(super) const ROWS: &str = "[block.z :, token :, from : head * G + G";
+
+/// A tile of a stage: columns of a buffer of the cache, perhaps in parts.
+#[derive(Clone, Copy)]
+struct CacheTile {
+    /// The view is `g` and the tile `x` with this name.
+    name: &'static str,
+    buffer: &'static str,
+    /// The first column, as an offset of the view.
+    offset: &'static str,
+    /// All columns, and those of a part.
+    columns: [&'static str; 2],
+    /// The index of all parts.
+    parts: &'static str,
+}
+
+impl CacheTile {
+    /// Extents and steps of a view's modes for the columns, along this mode of the buffer.
+    fn modes(self, basis: &str) -> (String, String) {
+        let [all, part] = self.columns;
+        if part.is_empty() {
+            (all.to_string(), basis.to_string())
+        } else {
+            (format!("{part}, {all} / {part}"), format!("{basis}, {part} * {basis}"))
+        }
+    }
+}
 
 impl AttentionDecodeConfig {
     /// Tensors and sizes that say how long sequences are, as both programs have them.
@@ -36,27 +65,42 @@ impl AttentionDecodeConfig {
 
     /// The first program: attention over the keys of a part, or over all.
     pub(super) fn attention(&self) -> String {
-        let AttentionDecodeConfig { dtype, d, group, rows, bn, stages, .. } = *self;
-        let (dv, heads, tokens) = (self.values(), self.heads(), self.tokens());
+        let AttentionDecodeConfig { d, group, bn, stages, .. } = *self;
+        let (dv, heads, tokens, spans) = (self.values(), self.heads(), self.tokens(), self.spans());
         let (size, _) = self.capacity();
         let (splits, page) = (
             if self.split { ", splits = 3, chunk = 128" } else { "" },
             self.page.map_or(String::new(), |page| format!(", PAGE = {page}")),
         );
         let grid = if self.split { "splits" } else { "1" };
+        let columns = if self.mla {
+            "DR = D - DV".to_string()
+        } else {
+            format!("DC = {}, DVC = {}", self.columns(d), self.columns(dv))
+        };
         format!(
             "size b = 2, hk = 2, sq = 1, {size}{splits}\n\
-             const G = {group}, HEADS = {heads}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DC = {dc}, DV = {dv}, DVC = {dvc}, STAGES = {stages}{page}\n\
+             const G = {group}, HEADS = {heads}, SPANS = {spans}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DV = {dv}, {columns}, STAGES = {stages}{page}\n\
              \n\
              kernel attention_decode({parameters})\n\
-             grid({grid}, hk * ceil_div(sq, TOKENS), b) threads({threads})\n\
+             grid({grid}, hk * ceil_div(sq, TOKENS) * SPANS, b) threads({threads})\n\
              {{\n\
-             {wait}{length}\
-                 let tiles = ceil_div(sq, TOKENS), head = block.y / tiles, token = block.y % tiles * TOKENS, place = length - sq + token\n\
-             {part}\
+             {body}\
+             }}\n",
+            parameters = self.parameters(),
+            threads = self.threads(),
+            body = if self.mla { self.latent() } else { self.warps() },
+        )
+    }
+
+    /// The body in which each warp has rows of its own.
+    fn warps(&self) -> String {
+        let (cache, dtype) = (self.cache(), self.dtype);
+        format!(
+            "{numbers}\
                  xk = shared_tensor({cache}, [BN, DC, D / DC, STAGES])\n\
                  xv = shared_tensor({cache}, [BN, DVC, DV / DVC, STAGES])\n\
-                 gq = global_view(q[block.z :, token :, head * G : head * G + G, :], ((HEADS, TOKENS), DC, D / DC) : ((e2, e1), e3, DC * e3))\n\
+                 gq = global_view(q{ROWS}, :], ((HEADS, TOKENS), DC, D / DC) : ((e2, e1), e3, DC * e3))\n\
              {views}{queries}\
                  unroll for p in 0..STAGES - 1 {{\n\
                      if p < blocks {{\n\
@@ -65,34 +109,39 @@ impl AttentionDecodeConfig {
                      commit_group()\n\
                  }}\n\
              {body}\
-             {end}\
-             }}\n",
-            dc = self.columns(d),
-            dvc = self.columns(dv),
-            parameters = self.parameters(),
-            threads = 2 * rows,
-            wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n"),
-            length = self.length(),
-            part = self.part(),
-            cache = self.cache(),
+             {end}",
+            numbers = self.numbers(),
             views = self.views(),
             queries = self.queries(dtype),
-            first = self.copies("p", "p"),
+            first = self.copies("p", ", p"),
             body = self.blocks(),
             end = self.end(),
         )
     }
 
+    /// The block's numbers: its sequence's length, its keys, its first head and token.
+    pub(super) fn numbers(&self) -> String {
+        let wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n");
+        format!(
+            "{wait}{}\
+                 let tiles = ceil_div(sq, TOKENS) * SPANS, head = block.y / tiles, from = head * G + block.y % SPANS * HEADS, \
+             token = block.y % tiles / SPANS * TOKENS, place = length - sq + token\n\
+             {}",
+            self.length(),
+            self.part()
+        )
+    }
+
     fn parameters(&self) -> String {
         let (dtype, cache) = (self.dtype, self.cache());
-        let keys = match self.page {
-            None => format!("k: {cache}[b, sk, hk, D], v: {cache}[b, sk, hk, DV]"),
-            Some(page) => {
-                // Small pages are gathered by rows: two modes that lie as one.
-                let rows = if page < self.bn { "pages * PAGE" } else { "pages, PAGE" };
-                format!("kc: {cache}[{rows}, hk, D], vc: {cache}[{rows}, hk, DV], table: i32[b, mb]")
-            }
+        let of = |name: &str, elements: &str| match self.page {
+            None => format!("{name}: {cache}[b, sk, hk, {elements}], "),
+            // Small pages are gathered by rows: two modes that lie as one.
+            Some(_) if self.gathers() => format!("{name}c: {cache}[pages * PAGE, hk, {elements}], "),
+            Some(_) => format!("{name}c: {cache}[pages, PAGE, hk, {elements}], "),
         };
+        let values = if self.mla { String::new() } else { of("v", "DV") };
+        let table = if self.page.is_some() { "table: i32[b, mb], " } else { "" };
         let scales = if self.kv.is_some() { ", ks: f32[hk], vs: f32[hk]" } else { "" };
         let results = match (self.split, self.lse) {
             (true, _) => "po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits]".to_string(),
@@ -101,7 +150,8 @@ impl AttentionDecodeConfig {
         };
         let cap = if self.softcap { ", cap: f32 = 50.0" } else { "" };
         format!(
-            "q: {dtype}[b, sq, hk * G, D], {keys}, len: i32[b]{scales}, {results}, scale: f32 = {:.9}{cap}",
+            "q: {dtype}[b, sq, hk * G, D], {}{values}{table}len: i32[b]{scales}, {results}, scale: f32 = {:.9}{cap}",
+            of("k", "D"),
             (self.d as f64).sqrt().recip()
         )
     }
@@ -117,47 +167,82 @@ impl AttentionDecodeConfig {
         format!("    let {keys}, blocks = ceil_div(max(last - first, 0), BN)\n")
     }
 
-    /// Views of keys and values that serve all blocks.
-    fn views(&self) -> String {
-        let view = |name: &str, elements: &str, columns: &str| match self.page {
-            None => format!(
-                "    g{name} = global_view({name}[block.z :, first : last, head :, :], (BN, ceil_div(sk, BN), {columns}, {elements} / {columns}) : (e1, BN * e1, e3, {columns} * e3))\n"
-            ),
-            Some(page) if page < self.bn => format!(
-                "    g{name} = global_view({name}c[:, head :, :], (pages * PAGE, {columns}, {elements} / {columns}) : (e0, e2, {columns} * e2))\n"
-            ),
-            Some(_) => String::new(),
+    /// The tiles of a stage.
+    fn tiles(&self) -> [CacheTile; 2] {
+        let of = |name, buffer, offset, [elements, columns, parts]: [&'static str; 3]| CacheTile {
+            name,
+            buffer,
+            offset,
+            columns: [elements, columns],
+            parts,
         };
-        view("k", "D", "DC") + &view("v", "DV", "DVC")
+        if self.mla {
+            [of("k", "k", ":", ["DV", "", ""]), of("r", "k", "DV :", ["DR", "", ""])]
+        } else {
+            [of("k", "k", ":", ["D", "DC", ", :"]), of("v", "v", ":", ["DV", "DVC", ", :"])]
+        }
     }
 
-    /// Copies block `j` of the part's keys and values to a stage.
-    fn copies(&self, j: &str, stage: &str) -> String {
-        match self.page {
-            None => format!(
-                "copy.async(gk[:, {j}, :, :], xk[:, :, :, {stage}])\n\
-                 copy.async(gv[:, {j}, :, :], xv[:, :, :, {stage}])\n"
-            ),
-            Some(page) if page < self.bn => format!(
-                "let at = first + ({j}) * BN\n\
-                 gt = global_view(table[block.z :, at / PAGE :], ((PAGE, BN / PAGE)) : ((0, e1)))\n\
+    /// Views of the cache that serve all blocks.
+    pub(super) fn views(&self) -> String {
+        let view = |tile: CacheTile| {
+            let CacheTile { name, buffer, offset, .. } = tile;
+            if self.page.is_none() {
+                let (extents, steps) = tile.modes("e3");
+                format!(
+                    "    g{name} = global_view({buffer}[block.z :, first : last, head :, {offset}], (BN, ceil_div(sk, BN), {extents}) : (e1, BN * e1, {steps}))\n"
+                )
+            } else if self.gathers() {
+                let (extents, steps) = tile.modes("e2");
+                format!(
+                    "    g{name} = global_view({buffer}c[:, head :, {offset}], (pages * PAGE, {extents}) : (e0, {steps}))\n"
+                )
+            } else {
+                String::new()
+            }
+        };
+        self.tiles().map(view).concat()
+    }
+
+    /// Copies block `j` of the part to a stage, which `stage` makes the last index of each tile.
+    pub(super) fn copies(&self, j: &str, stage: &str) -> String {
+        let tiles = self.tiles();
+        let target = |tile: CacheTile| {
+            let CacheTile { name, parts, .. } = tile;
+            if stage.is_empty() { format!("x{name}") } else { format!("x{name}[:, :{parts}{stage}]") }
+        };
+        if self.page.is_none() {
+            let copy = |tile: CacheTile| {
+                format!("copy.async(g{}[:, {j}, :{}], {})\n", tile.name, tile.parts, target(tile))
+            };
+            return tiles.map(copy).concat();
+        }
+        let copies = if self.gathers() {
+            let copy = |tile: CacheTile| {
+                format!("copy.async(g{}[rows, :{}], {})\n", tile.name, tile.parts, target(tile))
+            };
+            format!(
+                "gt = global_view(table[block.z :, at / PAGE :], ((PAGE, BN / PAGE)) : ((0, e1)))\n\
                  rows = register_tensor(i32, [BN])\n\
                  copy(gt, rows)\n\
                  rows = where(at + index(0) < last, rows * PAGE + index(0) % PAGE, -1)\n\
-                 copy.async(gk[rows, :, :], xk[:, :, :, {stage}])\n\
-                 copy.async(gv[rows, :, :], xv[:, :, :, {stage}])\n"
-            ),
-            Some(_) => {
-                // The page ends where the part does.
-                let view = |name: &str, elements: &str, columns: &str| {
-                    format!(
-                        "g{name} = global_view({name}c[:, : last - at / PAGE * PAGE, head :, :], (pages, BN, PAGE / BN, {columns}, {elements} / {columns}) : (e0, e1, BN * e1, e3, {columns} * e3))\n\
-                         copy.async(g{name}[table[block.z, at / PAGE], :, at % PAGE / BN, :, :], x{name}[:, :, :, {stage}])\n"
-                    )
-                };
-                format!("let at = first + ({j}) * BN\n{}{}", view("k", "D", "DC"), view("v", "DV", "DVC"))
-            }
-        }
+                 {}",
+                tiles.map(copy).concat()
+            )
+        } else {
+            // The page ends where the part does.
+            let copy = |tile: CacheTile| {
+                let CacheTile { name, buffer, offset, parts, .. } = tile;
+                let (extents, steps) = tile.modes("e3");
+                format!(
+                    "g{name} = global_view({buffer}c[:, : last - at / PAGE * PAGE, head :, {offset}], (pages, BN, PAGE / BN, {extents}) : (e0, e1, BN * e1, {steps}))\n\
+                     copy.async(g{name}[table[block.z, at / PAGE], :, at % PAGE / BN, :{parts}], {})\n",
+                    target(tile)
+                )
+            };
+            tiles.map(copy).concat()
+        };
+        format!("let at = first + ({j}) * BN\n{copies}")
     }
 
     /// The queries on their way to registers, or to shared memory.
@@ -173,7 +258,7 @@ impl AttentionDecodeConfig {
     }
 
     /// The statements that make scores binary logarithms of weights, and mask what is not attended to.
-    fn scores(&self) -> String {
+    pub(super) fn scores(&self) -> String {
         let scale = if self.kv.is_some() { "scale * rks" } else { "scale" };
         let mut text = if self.softcap {
             format!("s = tanh(s * ({scale} / cap)) * (cap * {LOG2_E})\n")
@@ -248,16 +333,22 @@ impl AttentionDecodeConfig {
                  }}\n\
                  e = exp2(s - most)\n\
                  sums = sums + reduce(reshape(e, [BM, 8, BN / 8]), sum, 2)\n\
-                 w = cast(e, {dtype})\n\
+                 w = cast(e, {weights})\n\
                  unroll for c in 0..DV / DVC {{\n\
                      rv = register_tensor({cache}, [DVC, BN]{pinned})\n\
                      copy(transpose(xv[:, :, c, j % STAGES]), rv)\n\
                      gemm(acc[:, :, c], w, {values})\n\
                  }}\n\
              }}\n",
-            next = self.copies("j + STAGES - 1", "(j + STAGES - 1) % STAGES"),
+            next = self.copies("j + STAGES - 1", ", (j + STAGES - 1) % STAGES"),
             scores = self.scores(),
+            weights = self.weights(),
         )
+    }
+
+    /// The type of weights: that of values, or f16, in which 8-bit floats are exact.
+    fn weights(&self) -> DType {
+        if self.kv.is_some() { DType::F16 } else { self.dtype }
     }
 
     /// True if the columns of values are multiplied in the order in which lanes read four 8-bit floats at a time.
@@ -268,7 +359,7 @@ impl AttentionDecodeConfig {
     /// The layout of values in registers, and what is multiplied. 8-bit floats are read four neighbours of a row at a time, so that a lane
     /// has columns 4 g to 4 g + 3: they are multiplied in another order, in which its columns are those of four products.
     fn value_registers(&self) -> (String, String) {
-        let dtype = self.dtype;
+        let dtype = self.weights();
         if self.kv.is_none() {
             return (String::new(), "rv".to_string());
         }
@@ -307,7 +398,7 @@ impl AttentionDecodeConfig {
     }
 
     /// The end of a part: its sums, scaled, and the logarithm of its sum of weights.
-    fn end(&self) -> String {
+    pub(super) fn end(&self) -> String {
         let dtype = self.dtype;
         let place = if self.tokens() == 1 { "place" } else { "place + index(0) / HEADS" };
         let attends = match self.window {
@@ -323,33 +414,38 @@ impl AttentionDecodeConfig {
         };
         let one = if self.kv.is_some() { "rvs" } else { "1.0" };
         let (of, block, e) = if self.split { ("po", ", block.x :", "e4") } else { ("o", "", "e3") };
-        let row = "[block.z :, token :, head * G : head * G + G";
+        let columns = if self.mla { "DV" } else { "DVC, DV / DVC" };
+        let steps = if self.mla { e.to_string() } else { format!("{e}, DVC * {e}") };
         let mut text = format!(
             "{scale}\
              total = reduce(sums, sum, 1, keep)\n\
              // A query without a key has zeros.\n\
              share = where({attends}, {one} / total, 0.0)\n\
-             go = global_view({of}{row}{block}, :], ((HEADS, TOKENS), DVC, DV / DVC) : ((e2, e1), {e}, DVC * {e}))\n"
+             go = global_view({of}{ROWS}{block}, :], ((HEADS, TOKENS), {columns}) : ((e2, e1), {steps}))\n"
         );
-        let sums = "acc[:, :, c] * share";
+        let sums = if self.mla { "acc * share" } else { "acc[:, :, c] * share" };
         let sums = if self.split { sums.to_string() } else { format!("cast({sums}, {dtype})") };
-        let natural = format!("rearrange({sums}{})", self.sum_registers());
-        let result = if self.by_fours() {
-            format!("reshape(transpose(reshape({natural}, [BM, DVC / 4, 4]), 0, 2, 1), [BM, DVC])")
+        if self.mla {
+            text += &format!("copy({sums}, go)\n");
         } else {
-            natural
-        };
-        text += &format!("unroll for c in 0..DV / DVC {{ copy({result}, go[:, :, c]) }}\n");
+            let natural = format!("rearrange({sums}{})", self.sum_registers());
+            let result = if self.by_fours() {
+                format!("reshape(transpose(reshape({natural}, [BM, DVC / 4, 4]), 0, 2, 1), [BM, DVC])")
+            } else {
+                natural
+            };
+            text += &format!("unroll for c in 0..DV / DVC {{ copy({result}, go[:, :, c]) }}\n");
+        }
         let logarithm = |unit: &str| format!("where({attends}, (most + log2(total)){unit}, -inf)");
         if self.split {
             text += &format!(
-                "gl = global_view(pl{row}, block.x :], ((HEADS, TOKENS), 1) : ((e2, e1), e3))\n\
+                "gl = global_view(pl{ROWS}, block.x :], ((HEADS, TOKENS), 1) : ((e2, e1), e3))\n\
                  copy({}, gl)\n",
                 logarithm("")
             );
         } else if self.lse {
             text += &format!(
-                "gl = global_view(lse{row}], ((HEADS, TOKENS)) : ((e2, e1)))\n\
+                "gl = global_view(lse{ROWS}], ((HEADS, TOKENS)) : ((e2, e1)))\n\
                  copy(reshape({}, [BM]), gl)\n",
                 logarithm(" * 0.6931471805599453")
             );
