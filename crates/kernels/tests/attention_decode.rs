@@ -115,6 +115,7 @@ fn configs() -> Vec<AttentionDecodeConfig> {
         small,
         AttentionDecodeConfig { split: false, group: 3, dtype: DType::BF16, stages: 2, ..small },
         AttentionDecodeConfig { page: Some(16), group: 1, softcap: true, dependent: true, ..small },
+        AttentionDecodeConfig { page: Some(32), hk: Some(2), ..small },
         AttentionDecodeConfig { page: Some(32), group: 16, rows: 32, window: Some(21), parts: 2, ..small },
         AttentionDecodeConfig { page: Some(1), group: 5, lse: false, split: false, ..small },
         AttentionDecodeConfig { page: Some(8), kv: e4m3, group: 8, bn: 32, ..small },
@@ -127,7 +128,9 @@ fn configs() -> Vec<AttentionDecodeConfig> {
 fn attention_decode_is_right_at_edges() {
     for config in configs() {
         let arch = Arch::ALL.into_iter().find(|arch| config.reject(*arch).is_none()).unwrap();
-        for (sizes, len) in edge_sizes(&config) {
+        for (sizes, len) in
+            edge_sizes(&config).into_iter().filter(|(sizes, _)| config.hk.is_none_or(|hk| hk == sizes.hk))
+        {
             check(&config, &sizes, &len, arch);
         }
     }
@@ -189,7 +192,7 @@ fn attention_decode_is_assembled_without_spills() {
         ..default
     };
     let forms = [
-        AttentionDecodeConfig { page: Some(64), dependent: true, ..default },
+        AttentionDecodeConfig { page: Some(64), hk: Some(8), dependent: true, ..default },
         AttentionDecodeConfig { page: Some(16), group: 3, ..default },
         AttentionDecodeConfig { page: Some(1), window: Some(4096), softcap: true, ..default },
         AttentionDecodeConfig { rows: 64, group: 8, page: Some(128), ..default },
@@ -241,6 +244,7 @@ fn values_out_of_range_are_refused() {
     assert_eq!(refused(&[("dv", "272")]), "dv: must be a multiple of 16 from 16 to 256");
     assert_eq!(refused(&[("rows", "48")]), "rows: must be 16, 32, 64 or 128");
     assert_eq!(refused(&[("group", "0")]), "group: must be 1 to 1024");
+    assert_eq!(refused(&[("hk", "0")]), "hk: must be 1 to 65535");
     assert_eq!(refused(&[("stages", "1")]), "stages: must be 2 to 16");
     assert_eq!(refused(&[("parts", "0")]), "parts: must be 1 to 64");
     assert_eq!(refused(&[("bn", "40")]), "bn: must be a multiple of 16 from 16 to 256");

@@ -35,6 +35,8 @@ parameters! {
         mla: bool as FLAG = false,
         /// Heads of q that share a head of k and v.
         group: i64 as INT = 4,
+        /// Heads of k and v, or any: then they are a size of the launch. With a number, steps from key to key are constants, which makes copies cheaper.
+        hk: Option<i64> as NUMBER_OR_ANY = None,
         /// Keys of a page, a power of two up to 1024: table[b, mb] has the pages of each sequence; or none: keys lie one behind the other.
         page: Option<i64> as NUMBER_OR_NONE = None,
         /// Keys up to its own place that a query attends to, or none: all of these.
@@ -66,6 +68,11 @@ impl Codec<Option<DType>> {
 }
 
 impl Codec<Option<i64>> {
+    /// A number, or `any`.
+    const NUMBER_OR_ANY: Self = Codec {
+        read: |field, text| optional("any", text, |text| number(field, text)),
+        write: |number| optional_text("any", number),
+    };
     /// A number, or `none`.
     const NUMBER_OR_NONE: Self = Codec {
         read: |field, text| optional("none", text, |text| number(field, text)),
@@ -171,6 +178,7 @@ impl AttentionDecodeConfig {
             return Err(ConfigError::value("rows", self.rows, "must be 16, 32, 64 or 128"));
         }
         within("group", self.group, 1, 1024)?;
+        within("hk", self.hk.unwrap_or(1), 1, 65_535)?;
         within("stages", self.stages, 2, 16)?;
         within("parts", self.parts, 1, 64)?;
         if !(16..=256).contains(&self.bn) || self.bn % 16 != 0 {
@@ -241,7 +249,7 @@ impl AttentionDecodeConfig {
         Ok(())
     }
 
-    /// The programs, to be launched in this order; tensors of the same name are the same. The first has the sizes `b`, `hk` and `sq`, and `sk`
+    /// The programs, to be launched in this order; tensors of the same name are the same. The first has the sizes `b`, `sq` and, unless it is a parameter, `hk`, and `sk`
     /// or, of pages, `pages` and `mb`; with [`split`](Self::split) also `splits` and `chunk`. Its parameters are `q[b, sq, hq, d]` with hq = hk · group;
     /// `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, or `kc[pages, page, hk, d]`, `vc[pages, page, hk, dv]` and `table[b, mb]`; `len[b]`; the scales
     /// `ks[hk]` and `vs[hk]`; `o[b, sq, hq, dv]` and `lse[b, sq, hq]`, or in their place the workspace `po` and `pl`, which the second program adds to these; the

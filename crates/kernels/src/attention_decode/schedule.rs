@@ -105,6 +105,10 @@ impl DecodeLengths<'_> {
         multiprocessors: i64,
     ) -> Result<DecodeSchedule, ScheduleError> {
         self.check(multiprocessors)?;
+        if let Some(heads) = config.hk.filter(|heads| *heads != self.heads) {
+            let wanted = format!("must be hk = {heads}");
+            return Err(ScheduleError::Value { field: "heads", value: self.heads, wanted });
+        }
         let bn = config.bn;
         let tiles = self.heads * config.tiles_of(self.tokens);
         let sequences = self.lengths.len() as i64;
@@ -302,6 +306,9 @@ mod tests {
         let wanted = "must be 1 to 1073741824";
         assert_eq!(refused(huge, 132), format!("`capacity` = {}: {wanted}", i64::MAX));
         assert_eq!(refused(right, 0), "`multiprocessors` = 0: must be 1 to 65536");
+        let known = AttentionDecodeConfig { hk: Some(4), ..config };
+        let other = right.schedule(&known, Arch::SM_90A, 132).unwrap_err().to_string();
+        assert_eq!(other, "`heads` = 2: must be hk = 4");
         let heads = DecodeLengths { heads: 40_000, tokens: 8, ..right };
         let wanted =
             "80000 blocks along y, and a grid has 65535: choose more rows of a tile, or fewer queries";

@@ -48,6 +48,14 @@ impl AttentionDecodeConfig {
         if self.page.is_some() { ("pages = 64, mb = 8", "mb * PAGE") } else { ("sk = 384", "sk") }
     }
 
+    /// The heads of k and v: as a size, or as a constant.
+    fn kv_heads(&self) -> (&'static str, String) {
+        match self.hk {
+            None => ("hk = 2, ", String::new()),
+            Some(heads) => ("", format!("hk = {heads}, ")),
+        }
+    }
+
     /// The first statements: the length of the sequence, and the keys of a part.
     fn length(&self) -> String {
         let begin = match self.window {
@@ -67,7 +75,7 @@ impl AttentionDecodeConfig {
     pub(super) fn attention(&self) -> String {
         let AttentionDecodeConfig { d, group, bn, stages, .. } = *self;
         let (dv, heads, tokens, spans) = (self.values(), self.heads(), self.tokens(), self.spans());
-        let (size, _) = self.capacity();
+        let ((size, _), (hk, constant)) = (self.capacity(), self.kv_heads());
         let (splits, page) = (
             if self.split { ", splits = 3, chunk = 128" } else { "" },
             self.page.map_or(String::new(), |page| format!(", PAGE = {page}")),
@@ -79,8 +87,8 @@ impl AttentionDecodeConfig {
             format!("DC = {}, DVC = {}", self.columns(d), self.columns(dv))
         };
         format!(
-            "size b = 2, hk = 2, sq = 1, {size}{splits}\n\
-             const G = {group}, HEADS = {heads}, SPANS = {spans}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DV = {dv}, {columns}, STAGES = {stages}{page}\n\
+            "size b = 2, {hk}sq = 1, {size}{splits}\n\
+             const {constant}G = {group}, HEADS = {heads}, SPANS = {spans}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DV = {dv}, {columns}, STAGES = {stages}{page}\n\
              \n\
              kernel attention_decode({parameters})\n\
              grid({grid}, hk * ceil_div(sq, TOKENS) * SPANS, b) threads({threads})\n\
@@ -457,6 +465,7 @@ impl AttentionDecodeConfig {
     pub(super) fn combine(&self) -> String {
         let (dtype, dv, parts, bn, group) = (self.dtype, self.values(), self.parts, self.bn, self.group);
         let size = if self.page.is_some() { "mb = 8" } else { "sk = 384" };
+        let (hk, constant) = self.kv_heads();
         let page = self.page.map_or(String::new(), |page| format!(", PAGE = {page}"));
         let (lse, write) = if self.lse {
             (
@@ -467,8 +476,8 @@ impl AttentionDecodeConfig {
             ("", "")
         };
         format!(
-            "size b = 2, hk = 2, sq = 1, {size}, splits = 3, chunk = 128\n\
-             const G = {group}, BN = {bn}, DV = {dv}, PARTS = {parts}{page}\n\
+            "size b = 2, {hk}sq = 1, {size}, splits = 3, chunk = 128\n\
+             const {constant}G = {group}, BN = {bn}, DV = {dv}, PARTS = {parts}{page}\n\
              \n\
              kernel combine(len: i32[b], po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits], o: {dtype}[b, sq, hk * G, DV]{lse})\n\
              grid(hk * G, sq, b) threads({COMBINE_THREADS})\n\
