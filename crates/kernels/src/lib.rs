@@ -19,6 +19,7 @@
 
 pub mod attention;
 pub mod attention_decode;
+pub mod attention_backward;
 mod config;
 pub mod epilogue;
 mod estimate;

@@ -5,6 +5,7 @@ use tilewright_tile::Program;
 
 use crate::attention::AttentionConfig;
 use crate::attention_decode::AttentionDecodeConfig;
+use crate::attention_backward::AttentionBackwardConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
@@ -101,6 +102,14 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::NONE,
         parameters: parameter_list::<AttentionDecodeConfig>,
         programs: programs::<AttentionDecodeConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "attention_backward",
+        about: "dq, dk and dv of attention from q, k, v, o, do and the log-sum-exp",
+        needs: crate::warp_specialized::NEEDS,
+        parameters: parameter_list::<AttentionBackwardConfig>,
+        programs: programs::<AttentionBackwardConfig>,
         tuning: None,
     },
 ];
