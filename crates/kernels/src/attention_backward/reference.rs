@@ -20,7 +20,7 @@ pub struct Given<'a> {
     pub cap: f64,
 }
 
-/// What a backward pass computes, with the sums of its summands' magnitudes.
+/// Results of a backward pass, with the sums of its summands' magnitudes.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Gradients {
     /// The gradient of q.
