@@ -57,7 +57,7 @@ parameters! {
 /// Registers of a math thread beside its fragments.
 const SPARE_REGISTERS: i64 = 10;
 
-/// The same where keys are masked, scores have a cap, or the sums of dq are many.
+/// The same where keys are masked, scores have a cap, or a thread has many sums of dq.
 const SPARE_BESIDE_MASKS: i64 = 26;
 
 /// Elements of a head of k and of v, together, whose sums leave registers for anything else.
@@ -80,7 +80,7 @@ impl AttentionBackwardConfig {
     /// Queries of a block.
     pub fn block_of_queries(&self) -> i64 {
         self.bm.unwrap_or_else(|| {
-            let plain = self.mask == Mask::None && !self.softcap && self.d <= 128;
+            let plain = self.mask == Mask::None && !self.softcap && self.d <= 128 && self.warpgroups > 1;
             let spare = if plain { SPARE_REGISTERS } else { SPARE_BESIDE_MASKS };
             let fits = |bm: &i64| {
                 let config = AttentionBackwardConfig { bm: Some(*bm), ..*self };
@@ -123,12 +123,14 @@ impl AttentionBackwardConfig {
         ((each * all - copying) / self.warpgroups / 8 * 8).min(240)
     }
 
-    /// Registers of a math thread's fragments where the most are live: dk and dv, weights, their gradients, and a number for each query.
+    /// Registers of a math thread's fragments where the most are live: dk and dv with weights, their gradients, and a number for each query, or
+    /// with dS k and the two rounded factors in flight.
     fn fragments(&self) -> i64 {
         let (heads, bm) = ((self.d + self.values()) / 2, self.block_of_queries());
         let factors = if self.keys_in_registers { heads / 2 } else { 0 };
         let rounded = if self.rounds_early() { bm / 4 } else { 0 };
-        heads + factors + bm + bm / 4 + rounded
+        let sums = if self.deterministic { 0 } else { bm * self.d / self.keys() / 2 };
+        heads + factors + (bm + bm / 4 + rounded).max(sums + bm / 2)
     }
 
     /// Bytes of shared memory of a block of the main kernel, without mbarriers.

@@ -21,7 +21,7 @@ impl AttentionBackwardConfig {
             )
         };
         format!(
-            "size b = 1, hq = 4, hk = 2, sq = 384, sk = 384\n\
+            "size b = 1, hq = 4, sq = 384\n\
              const BM = {bm}, DV = {dv}{constant}\n\
              \n\
              kernel attention_backward_prepare(o: {dtype}{gradients}, dout: {dtype}{gradients}, lse: f32[b, hq, sq], \
@@ -59,7 +59,7 @@ impl AttentionBackwardConfig {
         let rows = if sums.swapped { format!("transpose({back})") } else { back };
         let scale = (d as f64).sqrt().recip();
         format!(
-            "size b = 1, hq = 4, hk = 2, sq = 384, sk = 384\n\
+            "size b = 1, hq = 4, sq = 384\n\
              const BM = {bm}, D = {d}\n\
              \n\
              kernel attention_backward_convert(sums: f32[b, hq, ceil_div(sq, BM), BM * D / 256, 256], dq: {dtype}{queries}, scale: f32 = {scale:.9})\n\
