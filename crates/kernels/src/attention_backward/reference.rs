@@ -110,7 +110,7 @@ pub fn reference(config: &AttentionBackwardConfig, sizes: &AttentionSizes, given
             let of_key = |j: i64| places.at([batch, j, head / (hq / hk)], [sk, hk], d);
             let of_value = |j: i64| places.at([batch, j, head / (hq / hk)], [sk, hk], dv);
             let (query, gradient) = (&q[of_query.clone()], &dout[of_result]);
-            let keys: Vec<i64> = (0..sk).filter(|j| forward.attends(i, *j, [sq, sk])).collect();
+            let keys: Vec<i64> = (0..sk).filter(|j| forward.attends_to(i + sk - sq, *j)).collect();
             // Scores with the derivatives of their caps.
             let scores: Vec<(f64, f64)> = keys
                 .iter()
