@@ -110,7 +110,7 @@ const PRODUCTS: &[Operator] = &[
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<AttentionBackwardConfig>,
         programs: programs::<AttentionBackwardConfig>,
-        tuning: None,
+        tuning: Some(tuning::<AttentionBackwardConfig>()),
     },
 ];
 

@@ -9,6 +9,7 @@
 mod passes;
 mod queries;
 mod reference;
+mod space;
 mod text;
 
 use tilewright_machine::{Arch, DType};
