@@ -25,7 +25,7 @@ pub fn parts(whole: &Program, options: &Options) -> Result<Vec<Synthesised>, Dia
     if roles.is_empty() {
         return Ok(vec![part(whole, None, options)?]);
     }
-    let share = options.arch.limits().registers_of_a_thread(whole.threads());
+    let share = options.arch.limits().registers_of_a_thread(whole.threads() * whole.resident());
     let of = |i: usize, candidate: Option<usize>| {
         let registers = Some(roles[i].registers.unwrap_or(share));
         part(&whole.of_role(i), Some(i), &Options { registers, candidate, ..options.clone() })
@@ -155,7 +155,7 @@ pub fn explain(
             }
         }
         joined.shared_bytes = function.shared_bytes;
-        let share = timing.arch.limits().registers_of_a_thread(whole.threads());
+        let share = timing.arch.limits().registers_of_a_thread(whole.threads() * whole.resident());
         joined.estimate = together(whole, timing, &estimates, share, function.shared_bytes);
     }
     joined

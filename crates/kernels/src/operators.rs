@@ -3,9 +3,9 @@
 use tilewright_machine::{Arch, Features};
 use tilewright_tile::Program;
 
-use crate::attention::AttentionConfig;
-use crate::attention_decode::AttentionDecodeConfig;
+use crate::attention::{AttentionConfig, AttentionSm80Config};
 use crate::attention_backward::AttentionBackwardConfig;
+use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
@@ -111,6 +111,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<AttentionBackwardConfig>,
         programs: programs::<AttentionBackwardConfig>,
         tuning: Some(tuning::<AttentionBackwardConfig>()),
+    },
+    Operator {
+        name: "attention_sm80",
+        about: "o[b, sq, hq, dv] = softmax(scale · q kᵀ) v by heads, by mma.sync and cp.async, for every architecture",
+        needs: Features::NONE,
+        parameters: parameter_list::<AttentionSm80Config>,
+        programs: programs::<AttentionSm80Config>,
+        tuning: None,
     },
 ];
 

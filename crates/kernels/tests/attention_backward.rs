@@ -27,7 +27,8 @@ fn check(config: &AttentionBackwardConfig, sizes: &AttentionSizes, seed: u64) {
     let (v, dout) = (draw(b * sk * hk * dv, 1.0), draw(b * sq * hq * dv, 1.0));
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (d as f32).sqrt()), 5.0);
-    let (o, lse) = attention::reference(&config.forward(), sizes, (&q, &k, &v), (scale, cap));
+    let inputs = attention::Inputs { q: &q, k: &k, v: &v, scale, cap, ..Default::default() };
+    let (o, lse) = attention::reference(&config.forward(), sizes, &inputs).unwrap();
     let rounded = |x: &f64| dtype.decode(dtype.encode(*x));
     let o: Vec<f64> = o.iter().map(rounded).collect();
     let given = Given { q: &q, k: &k, v: &v, dout: &dout, scale, cap };

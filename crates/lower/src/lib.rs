@@ -104,6 +104,7 @@ pub fn lower(
 ) -> Result<Lowered, Diagnostic> {
     let mut b = Builder::new(whole.name.clone(), arch, whole.threads());
     b.set_cluster(whole.cluster());
+    b.set_resident(whole.resident());
     for param in &whole.params {
         let kind = match param.kind {
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,

@@ -26,10 +26,36 @@ pub struct GlobalAddressing<'a> {
     coordinates: Vec<Operand>,
     /// Per mode: its stride.
     strides: Vec<scalar::Stride>,
-    /// Per mode: its extent, if the access can leave it; and whether it can be negative.
-    bounds: Vec<Option<(Operand, bool)>>,
+    /// Per mode: what its coordinates are compared with, if the access can leave it.
+    bounds: Vec<Option<Bound>>,
     /// True if addresses and guards of calls may be computed before the loop. Each then holds registers all the while.
     hoist: bool,
+}
+
+/// The end of a mode that accesses may leave.
+#[derive(Clone, Copy)]
+struct Bound {
+    extent: Operand,
+    /// True if a coordinate may be negative.
+    negative: bool,
+    /// True if the extent is known not to be negative.
+    natural: bool,
+}
+
+impl Bound {
+    /// Adds the conditions that a coordinate lies within the mode.
+    fn conditions(self, b: &mut Builder, coordinate: Operand, conditions: &mut Vec<Operand>) {
+        let Bound { extent, negative, natural } = self;
+        if negative && natural {
+            // As an unsigned number a negative coordinate is beyond every extent.
+            conditions.push(b.scalar(ScalarOp::LtU32, &[coordinate, extent]));
+            return;
+        }
+        conditions.push(b.scalar(ScalarOp::LtI32, &[coordinate, extent]));
+        if negative {
+            conditions.push(b.scalar(ScalarOp::GeI32, &[coordinate, scalar::int(0)]));
+        }
+    }
 }
 
 /// The coordinate along a mode that a register tensor indexes.
@@ -84,7 +110,12 @@ impl<'a> GlobalAddressing<'a> {
             let inside = !negative
                 && (divisibility.stays_inside(tile, d, extents[d])
                     || reaches && row.is_some_and(|row| row.covers));
-            bounds.push(if inside { None } else { Some((eval(b, &tile.shape[d]), negative)) });
+            let natural = divisibility.is_nonnegative(&tile.shape[d]);
+            bounds.push(if inside {
+                None
+            } else {
+                Some(Bound { extent: eval(b, &tile.shape[d]), negative, natural })
+            });
         }
         let pointer = Operand::Value(b.param(param));
         let hoist = access.calls.len() <= HOISTED_CALLS;
@@ -99,35 +130,39 @@ impl<'a> GlobalAddressing<'a> {
     fn place(&self, b: &mut Builder, offset: i64) -> (Place, Option<Value>) {
         // Offsets count bytes; of elements of a few bits, elements.
         let bytes = i64::from(self.bits / 8).max(1);
-        let mut guard: Option<Operand> = None;
-        let mut terms = Vec::new();
+        let (mut conditions, mut terms, mut steps) = (Vec::new(), Vec::new(), Vec::new());
         let mut constant = 0i64;
         for d in 0..self.dims.len() {
             let step = self.dims[d].eval(offset);
             let at = self.coordinates[d];
-            if let Some((extent, negative)) = self.bounds[d] {
+            if let Some(bound) = self.bounds[d] {
                 let coordinate = scalar::add(b, at, scalar::int(step));
-                let below = b.scalar(ScalarOp::LtI32, &[coordinate, extent]);
-                guard = Some(both(b, guard, below));
-                if negative {
-                    let above = b.scalar(ScalarOp::GeI32, &[coordinate, scalar::int(0)]);
-                    guard = Some(both(b, guard, above));
-                }
+                bound.conditions(b, coordinate, &mut conditions);
             }
             // Offsets in bytes: `coordinate · (stride · bytes)` for literal strides, else scaled after the product.
             let literal = self.tile.strides[d].as_int().and_then(|s| s.checked_mul(bytes));
+            let shift = i64::from(bytes.trailing_zeros());
             if let Some(stride) = literal.filter(|s| i32::try_from(*s).is_ok()) {
                 terms.push(b.scalar(ScalarOp::MulWide, &[at, scalar::int(stride)]));
                 constant += step * stride;
+            } else if let scalar::Stride::Wide(stride) = self.strides[d] {
+                // A product of 64 bits takes several instructions: one for all calls, and a call's own step apart.
+                let product = scalar::product(b, at, self.strides[d]);
+                terms.push(b.scalar(ScalarOp::ShlB64, &[product, scalar::int(shift)]));
+                for part in parts(step) {
+                    steps.push(b.scalar(ScalarOp::MulI64, &[stride, Operand::Imm((part * bytes) as u64)]));
+                }
             } else {
                 let coordinate = scalar::add(b, at, scalar::int(step));
                 let product = scalar::product(b, coordinate, self.strides[d]);
-                let shift = i64::from(bytes.trailing_zeros());
                 terms.push(b.scalar(ScalarOp::ShlB64, &[product, scalar::int(shift)]));
             }
         }
-        // What changes least is added first, so that the sum of the loop-invariant terms is itself invariant.
+        // What changes least comes first, so that conditions and sums of what is loop-invariant are themselves invariant.
+        conditions.sort_by_key(|c| b.depth(*c));
+        let guard = conditions.into_iter().fold(None, |guard, c| Some(both(b, guard, c)));
         terms.sort_by_key(|t| b.depth(*t));
+        terms.append(&mut steps);
         if self.bits < 8 {
             return (self.part_of_byte(b, &terms, constant), predicate(b, guard));
         }
@@ -164,6 +199,12 @@ impl<'a> GlobalAddressing<'a> {
         let low = b.scalar(ScalarOp::LowB32, &[elements]);
         Place { address: Address { base, offset: far }, bit: Some(bit_of(b, low, self.bits)) }
     }
+}
+
+/// A step as a sum of powers of two, the largest first: sums of the steps of several calls share their beginnings, and few products.
+fn parts(step: i64) -> impl Iterator<Item = i64> {
+    let sign = step.signum();
+    (0..63).rev().map(move |bit| sign * (step.abs() & 1 << bit)).filter(|part| *part != 0)
 }
 
 /// The bit of its byte at which element number `element` begins.
@@ -300,20 +341,25 @@ impl SharedAddressing {
         } else if self.plain_bits & constant == 0 {
             let constant = self.layout.swizzle.apply(constant);
             let meets = constant & self.swizzled_bits;
+            if self.bits >= 8 && meets < self.layout.swizzle.period() {
+                // What is added is a multiple of the period, and the window begins at one: one sum serves all calls.
+                let bytes = i64::from(self.bits / 8);
+                let scaled = scalar::scale(b, self.swizzled, bytes);
+                let base = scalar::add(b, self.base, scaled);
+                let base = self.apart.map_or(base, |apart| scalar::add(b, base, apart));
+                // Hoisted, each call's would hold a register.
+                let base =
+                    b.hoisting(false, |b| b.scalar(ScalarOp::XorB32, &[base, scalar::int(meets * bytes)]));
+                return self.within(b, base, (constant & !meets) * bytes, None);
+            }
             (b.scalar(ScalarOp::XorB32, &[self.swizzled, scalar::int(meets)]), constant & !meets)
         } else {
             let sum = scalar::add(b, self.plain, scalar::int(constant));
             (scalar::swizzle(b, self.layout.swizzle, sum), 0)
         };
         let place = |b: &mut Builder, base: Operand, offset: i64, bit: Option<Operand>| {
-            let mut base = base;
-            if let Some(apart) = self.apart {
-                base = scalar::add(b, base, apart);
-            }
-            if let Some(inside) = self.inside {
-                base = b.scalar(ScalarOp::Select, &[base, scalar::int(NOWHERE), inside]);
-            }
-            Place { address: Address { base, offset: (self.buffer + offset) as i32 }, bit }
+            let base = self.apart.map_or(base, |apart| scalar::add(b, base, apart));
+            self.within(b, base, offset, bit)
         };
         if self.bits < 8 {
             let per_byte = i64::from(8 / self.bits);
@@ -328,5 +374,13 @@ impl SharedAddressing {
         let scaled = scalar::scale(b, elements, bytes);
         let base = scalar::add(b, self.base, scaled);
         place(b, base, rest * bytes, None)
+    }
+
+    /// A place in the buffer, or nowhere where the tile's indices are out of range.
+    fn within(&self, b: &mut Builder, mut base: Operand, offset: i64, bit: Option<Operand>) -> Place {
+        if let Some(inside) = self.inside {
+            base = b.scalar(ScalarOp::Select, &[base, scalar::int(NOWHERE), inside]);
+        }
+        Place { address: Address { base, offset: (self.buffer + offset) as i32 }, bit }
     }
 }

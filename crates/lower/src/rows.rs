@@ -10,6 +10,12 @@ use crate::context::Lower;
 use crate::elements;
 use crate::scalar::{condition, int};
 
+/// Chains of comparisons that are independent of each other, at most.
+const CHAINS: usize = 4;
+
+/// Comparisons of a chain, at least.
+const CHAIN: usize = 4;
+
 impl Lower<'_> {
     /// The condition that the statement at a place computes, if only the vote behind it takes that: then no register holds it.
     pub(crate) fn decides(&self, body: &[Stmt], at: usize) -> Option<TensorId> {
@@ -71,11 +77,17 @@ impl Lower<'_> {
                 _ => &[],
             };
             let truths = self.truths(tensor, expr, parts)?;
-            let first = Operand::Imm(0);
-            return Ok(truths.into_iter().fold(first, |any, truth| match any {
-                Operand::Imm(0) => truth,
-                any => self.b.scalar(ScalarOp::OrPred, &[any, truth]),
-            }));
+            let mut any = |truths: &mut dyn Iterator<Item = Operand>| {
+                truths.fold(Operand::Imm(0), |any, truth| match any {
+                    Operand::Imm(0) => truth,
+                    any => self.b.scalar(ScalarOp::OrPred, &[any, truth]),
+                })
+            };
+            // Each comparison waits for the one before in its chain.
+            let chains = (truths.len() / CHAIN).clamp(1, CHAINS);
+            let ends: Vec<Operand> =
+                (0..chains).map(|i| any(&mut truths.iter().copied().skip(i).step_by(chains))).collect();
+            return Ok(any(&mut ends.into_iter()));
         }
         let (array, count, bits) = (self.array(tensor)?, self.count(tensor)?, DType::Bool.bits());
         let registers = elements::registers(count, bits);

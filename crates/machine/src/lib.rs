@@ -28,7 +28,9 @@ pub mod tensor;
 pub mod timing;
 pub mod wgmma;
 
-pub use arch::{Arch, ArchSpec, Limits, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP};
+pub use arch::{
+    Arch, ArchSpec, Limits, MAX_RESIDENT_THREADS, MAX_THREADS, Memory, UnknownArch, WARP, WARPGROUP,
+};
 pub use atomic::{AtomicOp, AtomicRow, MemoryOrder, Until, atomic, atomic_copy, atomic_rows};
 pub use banks::{SECTOR_BYTES, Wavefronts, global_sectors, linear_wavefronts, shared_wavefronts};
 pub use copy::{CopyKind, CopyRow, Scope, copies, copies_anywhere, copy_named, copy_rows, thread_copy};

@@ -114,7 +114,7 @@ pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
     }
     line(")".to_string());
     line(format!(".maxntid {}, 1, 1", function.threads));
-    line(".minnctapersm 1".to_string());
+    line(format!(".minnctapersm {}", function.resident));
     if function.cluster > 1 {
         line(".explicitcluster".to_string());
         line(format!(".reqnctapercluster {}, 1, 1", function.cluster));

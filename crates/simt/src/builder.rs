@@ -72,6 +72,7 @@ impl Builder {
                 name: name.into(),
                 arch,
                 threads,
+                resident: 1,
                 cluster: 1,
                 params: Vec::new(),
                 tensor_maps: Vec::new(),
@@ -159,6 +160,11 @@ impl Builder {
     pub fn add_param(&mut self, name: impl Into<String>, kind: FunctionParamKind) -> u32 {
         self.function.params.push(FunctionParam { name: name.into(), kind });
         (self.function.params.len() - 1) as u32
+    }
+
+    /// The blocks that one multiprocessor has registers for, at least.
+    pub fn set_resident(&mut self, blocks: u32) {
+        self.function.resident = blocks;
     }
 
     /// The blocks of a cluster, along x.

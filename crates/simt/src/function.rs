@@ -626,6 +626,8 @@ pub struct Function {
     pub arch: Arch,
     /// Threads of a block.
     pub threads: u32,
+    /// Blocks that one multiprocessor has registers for, at least.
+    pub resident: u32,
     /// Blocks of a cluster, along x; 1 where there are no clusters.
     pub cluster: u32,
     /// Parameters, in launch order.

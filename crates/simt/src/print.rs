@@ -164,11 +164,12 @@ impl fmt::Display for Function {
             self.params.iter().map(|p| format!("{}: {}", p.name, p.kind.name())).collect();
         writeln!(
             f,
-            "function {}({}) {} threads({}){} {{",
+            "function {}({}) {} threads({}{}){} {{",
             self.name,
             params.join(", "),
             self.arch,
             self.threads,
+            if self.resident > 1 { format!(", {}", self.resident) } else { String::new() },
             if self.cluster > 1 { format!(" cluster({})", self.cluster) } else { String::new() }
         )?;
         for map in &self.tensor_maps {

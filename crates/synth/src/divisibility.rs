@@ -109,7 +109,7 @@ impl<'a> Divisibility<'a> {
                 None => true,
             },
             Expr::Binary(op, a, b) => match op {
-                IntOp::Sub => false,
+                IntOp::Sub => self.bounds(expr).0 >= Some(0),
                 op if op.is_condition() => true,
                 IntOp::Max => self.is_nonnegative(a) || self.is_nonnegative(b),
                 _ => self.is_nonnegative(a) && self.is_nonnegative(b),
@@ -163,7 +163,7 @@ impl<'a> Divisibility<'a> {
 
     /// True if coordinates `base[dim] + c`, for `0 ≤ c < extent`, always lie below the buffer's extent in that mode.
     ///
-    /// Two cases are recognised: literals, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
+    /// Three cases are recognised: literals, `min(…, extent - c)`, and the tiling idiom `base = i · c` where `i` counts the tiles of size `c` that
     /// cover the extent (a block index with that grid, or a loop counter with that bound) and `c` divides the extent.
     pub fn stays_inside(&self, tile: &GlobalTile, dim: usize, extent: i64) -> bool {
         let indexed = tile.indexed.is_some_and(|(along, _)| along as usize == dim);
@@ -174,6 +174,15 @@ impl<'a> Divisibility<'a> {
     pub fn lies_below(&self, base: &Expr, shape: &Expr, extent: i64) -> bool {
         if let (Some(base), Some(shape)) = (base.as_int(), shape.as_int()) {
             return base + extent <= shape;
+        }
+        match base {
+            Expr::Binary(IntOp::Min, a, b) => {
+                return self.lies_below(a, shape, extent) || self.lies_below(b, shape, extent);
+            }
+            Expr::Binary(IntOp::Sub, end, back) if **end == *shape => {
+                return back.as_int().is_some_and(|back| back >= extent);
+            }
+            _ => {}
         }
         // A single tile at offset zero is the idiom with one tile; its size must be a literal, handled above.
         let (index, step) = match base {

@@ -65,7 +65,9 @@ impl Options {
     /// Registers that a thread of a program may have.
     pub fn registers_of_a_thread(&self, verified: &Program) -> u32 {
         let limits = self.arch.limits();
-        let own = self.registers.unwrap_or_else(|| limits.registers_of_a_thread(verified.threads()));
+        let own = self
+            .registers
+            .unwrap_or_else(|| limits.registers_of_a_thread(verified.threads() * verified.resident()));
         own.min(limits.registers_per_thread)
     }
 

@@ -39,6 +39,8 @@ pub struct Program {
     pub threads: Expr,
     /// The place of the number of threads.
     pub threads_span: Origin,
+    /// Blocks that one multiprocessor has registers for, at least; an expression over constants, 1 where the program says nothing.
+    pub resident: Expr,
     /// Blocks of a cluster: neighbours along x. An expression over constants; 1 where the program says nothing.
     pub cluster: Expr,
     /// The place of the cluster.
@@ -391,7 +393,10 @@ impl Program {
                 shape.iter_mut().chain(strides.iter_mut().flatten()).for_each(&mut *visit);
             }
         }
-        self.grid.iter_mut().chain([&mut self.threads, &mut self.cluster]).for_each(&mut *visit);
+        self.grid
+            .iter_mut()
+            .chain([&mut self.threads, &mut self.resident, &mut self.cluster])
+            .for_each(&mut *visit);
         self.tensors.iter_mut().for_each(|tensor| tensor.kind.exprs_mut(visit));
         self.pipelines.iter_mut().for_each(|pipeline| visit(&mut pipeline.stages));
         self.body.iter_mut().for_each(|stmt| stmt.kind.exprs_mut(visit));

@@ -6,6 +6,7 @@
 
 mod functions;
 mod reference;
+mod sm80;
 mod space;
 mod text;
 
@@ -17,6 +18,7 @@ use tilewright_tile::{Program, parse};
 
 pub use functions::Expression;
 pub use reference::{Inputs, edge_sizes, reference};
+pub use sm80::AttentionSm80Config;
 
 use functions::Function;
 
@@ -200,6 +202,12 @@ impl Codec<Option<i64>> {
     };
 }
 
+/// Checks that a field lies between two numbers.
+fn within(field: &'static str, value: i64, low: i64, high: i64) -> Result<(), ConfigError> {
+    let wanted = format!("must be {low} to {high}");
+    if (low..=high).contains(&value) { Ok(()) } else { Err(ConfigError::value(field, value, wanted)) }
+}
+
 /// Registers of a math thread beside its scores, factors and sums: as `ptxas` 13 needs them so as not to spill.
 const SPARE_REGISTERS: i64 = 26;
 
@@ -248,30 +256,11 @@ impl AttentionConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let head = |field, elements: i64| {
-            let right = (16..=256).contains(&elements) && elements % 16 == 0;
-            let wanted = "must be a multiple of 16 from 16 to 256";
-            if right { Ok(()) } else { Err(ConfigError::value(field, elements, wanted)) }
-        };
-        let within = |field, value: i64, low: i64, high: i64| {
-            let wanted = format!("must be {low} to {high}");
-            if (low..=high).contains(&value) { Ok(()) } else { Err(ConfigError::value(field, value, wanted)) }
-        };
-        head("d", self.d)?;
-        head("dv", self.values())?;
+        self.validate_options()?;
         within("warpgroups", self.warpgroups, 1, 3)?;
         within("stages", self.stages, 1, 8)?;
         within("q_stages", self.q_stages, 1, if self.persistent { 4 } else { 1 })?;
         within("sm_count", self.sm_count, 1, 1 << 20)?;
-        if !(16..=256).contains(&self.bn) || self.bn % 16 != 0 {
-            return Err(ConfigError::value("bn", self.bn, "must be a multiple of 16 from 16 to 256"));
-        }
-        if let Mask::Window(keys) = self.mask
-            && !(1..=1 << 30).contains(&keys)
-        {
-            return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
-        }
-        self.functions()?;
         if self.is_fp8() {
             let parts = [("d", self.d), ("bn", self.bn)];
             if let Some((field, value)) = parts.into_iter().find(|(_, value)| value % 32 != 0) {
@@ -319,6 +308,21 @@ impl AttentionConfig {
             return Err(ConfigError::value("stages", self.stages, wanted));
         }
         Ok(())
+    }
+
+    /// Checks what every form of attention asks of heads, blocks of keys, masks and functions.
+    fn validate_options(&self) -> Result<(), ConfigError> {
+        for (field, elements) in [("d", self.d), ("dv", self.values()), ("bn", self.bn)] {
+            if !(16..=256).contains(&elements) || elements % 16 != 0 {
+                return Err(ConfigError::value(field, elements, "must be a multiple of 16 from 16 to 256"));
+            }
+        }
+        if let Mask::Window(keys) = self.mask
+            && !(1..=1 << 30).contains(&keys)
+        {
+            return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
+        }
+        self.functions().map(|_| ())
     }
 
     /// The functions for scores and masks, read.

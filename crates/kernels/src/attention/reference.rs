@@ -181,8 +181,8 @@ impl Problem<'_> {
 }
 
 /// Sizes at which tiles meet every kind of edge: single queries and keys, more queries than keys, shared heads, lengths beside tiles and blocks.
-pub fn edge_sizes(config: &AttentionConfig) -> Vec<AttentionSizes> {
-    let (rows, keys) = (config.rows(), config.bn);
+/// `rows` are the queries of a tile, `keys` the keys of a block.
+pub fn edge_sizes(rows: i64, keys: i64) -> Vec<AttentionSizes> {
     let of = |[b, hq, hk, sq, sk]: [i64; 5]| AttentionSizes { b, hq, hk, sq, sk };
     [
         [1, 1, 1, 1, 1],

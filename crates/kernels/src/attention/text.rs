@@ -18,11 +18,11 @@ const RESIDENT: i64 = 1 << 23;
 const LOG2E: &str = "1.4426950408889634";
 
 /// A role that multiplies: all rows of a tile, or with ping-pong the 64 rows of this warpgroup.
-struct Role(Option<i64>);
+pub(super) struct Role(Option<i64>);
 
 impl Role {
     /// The role of all rows.
-    const ALL: Self = Role(None);
+    pub(super) const ALL: Self = Role(None);
 
     /// The end of the names that are the role's own.
     fn part(&self) -> String {
@@ -57,10 +57,10 @@ impl Role {
 }
 
 /// A configuration whose text is written.
-struct Writer<'a> {
-    config: &'a AttentionConfig,
+pub(super) struct Writer<'a> {
+    pub config: &'a AttentionConfig,
     /// The further mask.
-    attends: Option<Function>,
+    pub attends: Option<Function>,
 }
 
 impl AttentionConfig {
@@ -107,25 +107,24 @@ impl AttentionConfig {
             Modes::Bhsd => ("e2", "e1"),
         }
     }
+}
 
-    /// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps the rows that they multiplied.
-    fn rows_by_warp(&self) -> String {
-        let warpgroups = if self.ping_pong { 1 } else { self.warpgroups };
-        let (rows, vectors) = (64 * warpgroups, self.values() / 8);
-        // Lanes along a row: a power of two.
-        let lanes = 1 << vectors.trailing_zeros().min(5);
-        let text = |modes: &[(i64, i64)]| {
-            let modes: Vec<_> = modes.iter().filter(|(extent, _)| *extent > 1).collect();
-            let list = |of: &dyn Fn(&(i64, i64)) -> i64| {
-                modes.iter().map(|mode| of(mode).to_string()).collect::<Vec<_>>().join(", ")
-            };
-            (list(&|mode| mode.0), list(&|mode| mode.1))
+/// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps rows of their own: `own` neighbours each.
+pub(super) fn rows_by_warp(rows: i64, warps: i64, elements: i64) -> String {
+    let (vectors, own) = (elements / 8, rows / warps);
+    // Lanes along a row: a power of two.
+    let lanes = 1 << vectors.trailing_zeros().min(5);
+    let text = |modes: &[(i64, i64)]| {
+        let modes: Vec<_> = modes.iter().filter(|(extent, _)| *extent > 1).collect();
+        let list = |of: &dyn Fn(&(i64, i64)) -> i64| {
+            modes.iter().map(|mode| of(mode).to_string()).collect::<Vec<_>>().join(", ")
         };
-        let apart = 32 / lanes;
-        let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (4, 16), (warpgroups, 64)]);
-        let (extents, strides) = text(&[(8, rows), (16 / apart, apart), (vectors / lanes, 8 * lanes * rows)]);
-        format!("(({threads}), ({extents})) : (({steps}), ({strides}))")
-    }
+        (list(&|mode| mode.0), list(&|mode| mode.1))
+    };
+    let apart = 32 / lanes;
+    let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (warps, own)]);
+    let (extents, strides) = text(&[(8, rows), (own / apart, apart), (vectors / lanes, 8 * lanes * rows)]);
+    format!("(({threads}), ({extents})) : (({steps}), ({strides}))")
 }
 
 impl Writer<'_> {
@@ -194,7 +193,7 @@ impl Writer<'_> {
     }
 
     /// The declarations of sizes.
-    fn sizes(&self, operands: &[&str]) -> String {
+    pub(super) fn sizes(&self, operands: &[&str]) -> String {
         let config = self.config;
         let queries = if operands.contains(&"q") { "hq = 4, hk = 2, sq = 384" } else { "hk = 2" };
         let mut text = format!("size b = 1, {queries}, sk = 384");
@@ -245,7 +244,7 @@ impl Writer<'_> {
     }
 
     /// The parameters of the kernel.
-    fn parameters(&self) -> String {
+    pub(super) fn parameters(&self) -> String {
         let (config, varlen) = (self.config, self.config.varlen);
         let (dtype, out) = (config.dtype, config.results());
         let values = match config.is_fp8() {
@@ -330,12 +329,11 @@ impl Writer<'_> {
         config.mask != Mask::None || self.attends.is_some() || config.score.is_some() || config.alibi
     }
 
-    /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
-    fn of_tile(&self, role: &Role, body: &str) -> String {
+    /// The numbers of a tile of the role, of which `t`, `batch` and `head` are known: its first query and that one's place, and its blocks of keys.
+    pub(super) fn numbers(&self, role: &Role) -> String {
         let masked = self.config.mask != Mask::None;
         let [nq, nk] = self.lengths();
         let mut numbers = vec!["row = t * BM".to_string()];
-        numbers.push("batch = at / hq, head = at % hq, of_key = head / (hq / hk)".to_string());
         if self.config.varlen {
             let end = |which: &str, at: &str, all: &str| format!("min(max(cu_{which}[{at}], 0), {all})");
             numbers.push(format!("q0 = {}, qe = {}", end("q", "batch", "tq"), end("q", "batch + 1", "tq")));
@@ -355,8 +353,15 @@ impl Writer<'_> {
             Mask::Window(keys) => format!("begin = max(0, {of_tile} - {}) / BN", keys - 1),
             _ => "begin = 0".to_string(),
         });
+        numbers.join(", ")
+    }
+
+    /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
+    fn of_tile(&self, role: &Role, body: &str) -> String {
+        let masked = self.config.mask != Mask::None;
+        let heads = "batch = at / hq, head = at % hq, of_key = head / (hq / hk)";
+        let numbers = format!("let {heads}, {}\n", self.numbers(role));
         let body = if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() };
-        let numbers = format!("let {}\n", numbers.join(", "));
         if self.config.persistent && !masked {
             return format!("for (at, t) in tiles(b * hq, ceil_div(sq, BM)) {{\n{numbers}{body}}}\n");
         }
@@ -407,14 +412,14 @@ impl Writer<'_> {
     }
 
     /// The conditions under which the further mask lets some query of the tile attend to some key of a block, and all to all.
-    fn conditions(&self, key: &str, role: &Role) -> Option<(String, String)> {
+    pub(super) fn conditions(&self, key: &str, role: &Role) -> Option<(String, String)> {
         let (first, last) = (role.tile_of("place"), format!("({key} + BN - 1)"));
         let rows = [first.as_str(), &format!("({first} + BM - 1)")];
         self.attends.as_ref().map(|mask| mask.conditions(rows, [key, &last]))
     }
 
     /// Statements that give scores their last form: scales, caps, what is added to them, and the keys that are not attended to.
-    fn scored(&self, role: &Role, scores: &str, key: &str, first: bool) -> String {
+    pub(super) fn scored(&self, role: &Role, scores: &str, key: &str, first: bool) -> String {
         let config = self.config;
         let mut text = String::new();
         let (i, j) = ("(place + index(0))", format!("({key} + index(1))"));
@@ -470,7 +475,7 @@ impl Writer<'_> {
     }
 
     /// Scores are multiples of this, in powers of two.
-    fn unit(&self) -> String {
+    pub(super) fn unit(&self) -> String {
         match (self.scales(), self.config.is_fp8()) {
             (true, _) => LOG2E.to_string(),
             (false, true) => "unit".to_string(),
@@ -489,13 +494,6 @@ impl Writer<'_> {
         let (skipped, rest) = match self.conditions("key", role) {
             Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
             None => (String::new(), ""),
-        };
-        let one = |name: &str, of: &str| {
-            format!(
-                "g{name} = global_view({of}[head :], (1, 1) : (e0, e0))\n\
-                 {name} = register_tensor(f32, [1, 1])\n\
-                 copy(g{name}, {name})\n"
-            )
         };
         let of_head = |name: &str| {
             format!(
@@ -520,7 +518,7 @@ impl Writer<'_> {
             false => format!("cast({of}, {dtype})"),
         };
         let values = self.values();
-        let slope = if self.config.alibi { one("slope", "slopes") } else { String::new() };
+        let slope = if self.config.alibi { Self::of_head("slope", "slopes") } else { String::new() };
         let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
         let added = |key: &str| match self.config.bias {
             true => format!(
@@ -599,33 +597,47 @@ impl Writer<'_> {
         )
     }
 
+    /// A value of queries with a key, and another for those without.
+    pub(super) fn some(&self, value: &str, none: &str, most: &str) -> String {
+        if self.attends.is_some() || self.config.varlen {
+            format!("where({most} > {NONE} * {}, {value}, {none})", self.unit())
+        } else if self.config.mask == Mask::None {
+            value.to_string()
+        } else {
+            format!("where(place + index(0) >= 0, {value}, {none})")
+        }
+    }
+
+    /// A tensor of one element, that of a head of q.
+    pub(super) fn of_head(name: &str, of: &str) -> String {
+        format!(
+            "g{name} = global_view({of}[head :], (1, 1) : (e0, e0))\n\
+             {name} = register_tensor(f32, [1, 1])\n\
+             copy(g{name}, {name})\n"
+        )
+    }
+
+    /// The sink's part of the sums of a tile, against the largest of it and the reference.
+    pub(super) fn sunk(&self) -> String {
+        format!(
+            "{}top = max(most, sink * {LOG2E})\n\
+             down = exp2(most - top)\n\
+             total = total * down + exp2(sink * {LOG2E} - top)\n",
+            Self::of_head("sink", "sinks")
+        )
+    }
+
     /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
     fn end(&self, role: &Role) -> String {
         let (config, out, values) = (self.config, self.config.results(), self.values());
         let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
-        // A query without a key has zeros.
-        let some = |value: &str, none: &str, most: &str| {
-            if self.attends.is_some() || config.varlen {
-                format!("where({most} > {NONE} * {}, {value}, {none})", self.unit())
-            } else if config.mask == Mask::None {
-                value.to_string()
-            } else {
-                format!("where(place + index(0) >= 0, {value}, {none})")
-            }
-        };
+        let some = |value: &str, none: &str, most: &str| self.some(value, none, most);
         let (rows, part) = (role.rows(), role.part());
         let logarithm = format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
         let (sunk, share, logarithm) = match config.sink {
             // The sink may lie far above all scores.
             true => (
-                format!(
-                    "gsink = global_view(sinks[head :], (1, 1) : (e0, e0))\n\
-                     sink = register_tensor(f32, [1, 1])\n\
-                     copy(gsink, sink)\n\
-                     top = max(most, sink * {LOG2E})\n\
-                     down = exp2(most - top)\n\
-                     total = total * down + exp2(sink * {LOG2E} - top)\n"
-                ),
+                self.sunk(),
                 some(&match config.is_fp8() {
                     true => format!("{one} * down / total"),
                     false => "down / total".to_string(),
@@ -676,7 +688,11 @@ impl Writer<'_> {
              copy({staged}, result)\n\
              {views}\
              copy(result, {results})\n",
-            layout = config.rows_by_warp(),
+            layout = rows_by_warp(
+                64 * if role.0.is_some() { 1 } else { config.warpgroups },
+                4 * if role.0.is_some() { 1 } else { config.warpgroups },
+                config.values()
+            ),
         )
     }
 }

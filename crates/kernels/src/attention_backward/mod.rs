@@ -23,6 +23,7 @@ pub use reference::{Given, Gradients, edge_sizes, reference};
 
 parameters! {
     /// The head, the mask and the tiling of the gradients of attention. The default is 128 keys by 80 queries, the largest that registers hold for heads of 128 elements.
+    #[derive(Copy)]
     pub struct AttentionBackwardConfig, "attention_backward", programs {
         /// The type of all tensors but lse: f16 or bf16. Scores and sums are f32.
         dtype: DType as FLOAT16 = DType::F16,

@@ -22,6 +22,7 @@ use crate::warp_specialized::NEEDS;
 
 parameters! {
     /// The head, the cache and the tiling of attention over a cache of keys and values. The default is a tile of 16 rows by 32 keys: a warp.
+    #[derive(Copy)]
     pub struct AttentionDecodeConfig, "attention_decode", programs {
         /// The type of q and o: f16 or bf16. Scores and sums are f32.
         dtype: DType as FLOAT16 = DType::F16,

@@ -21,6 +21,9 @@ pub const WARPGROUP: u32 = 4 * WARP;
 /// Most threads of a block.
 pub const MAX_THREADS: u32 = 1024;
 
+/// Threads that a multiprocessor holds, at most.
+pub const MAX_RESIDENT_THREADS: u32 = 2048;
+
 /// A GPU architecture that kernels are compiled for: a handle of its [`ArchSpec`].
 #[derive(Clone, Copy)]
 pub struct Arch(&'static ArchSpec);

@@ -44,7 +44,8 @@ impl Solver<'_> {
     ) -> Result<(), Diagnostic> {
         let dtype = self.verified.tensor(id).dtype;
         let registers = (tv.count() as u32 * dtype.bits()).div_ceil(32);
-        let limit = self.arch.limits().registers_of_a_thread(self.verified.threads());
+        let limit =
+            self.arch.limits().registers_of_a_thread(self.verified.threads() * self.verified.resident());
         if registers > limit {
             let tensor = self.verified.tensor(id);
             let size: i64 = self.verified.shape(id).iter().product();

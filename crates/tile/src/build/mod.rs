@@ -188,6 +188,7 @@ impl Builder {
                 grid_span: Origin::Unknown,
                 threads: Expr::Int(0),
                 threads_span: Origin::Unknown,
+                resident: Expr::Int(1),
                 cluster: Expr::Int(1),
                 cluster_span: Origin::Unknown,
                 tensors: Vec::new(),

@@ -255,6 +255,7 @@ impl Build {
             grid_span: program.grid_span,
             threads,
             threads_span: program.threads_span,
+            resident: self.number(&program.resident)?,
             cluster: self.number(&program.cluster)?,
             cluster_span: program.cluster_span,
             tensors,

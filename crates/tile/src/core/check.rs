@@ -81,6 +81,7 @@ impl Program {
             grid_span: self.grid_span,
             threads: Expr::Int(i64::from(self.threads)),
             threads_span: self.threads_span,
+            resident: Expr::Int(i64::from(self.resident)),
             cluster: Expr::Int(i64::from(self.cluster)),
             cluster_span: self.cluster_span,
             tensors: tensors.collect(),

@@ -138,7 +138,11 @@ impl Display for Program {
         list(f, &self.params, |out, p| printer::param(out, self, p))?;
         f.write_str(")\n    grid(")?;
         ints(f, self, &self.grid)?;
-        write!(f, ") threads({})", self.threads)?;
+        write!(f, ") threads({}", self.threads)?;
+        if self.resident != 1 {
+            write!(f, ", {}", self.resident)?;
+        }
+        f.write_str(")")?;
         if self.cluster != 1 {
             write!(f, " cluster({})", self.cluster)?;
         }

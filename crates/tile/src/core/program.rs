@@ -141,6 +141,8 @@ pub struct Program {
     pub threads: u32,
     /// Place of the number of threads.
     pub threads_span: Origin,
+    /// Blocks that one multiprocessor has registers for, at least.
+    pub resident: u32,
     /// Blocks of a cluster.
     pub cluster: u32,
     /// The place of the cluster.
@@ -295,6 +297,11 @@ impl Program {
     /// Threads of a block.
     pub fn threads(&self) -> u32 {
         self.threads
+    }
+
+    /// Blocks that one multiprocessor has registers for, at least.
+    pub fn resident(&self) -> u32 {
+        self.resident
     }
 
     /// Blocks of a cluster, neighbours along x.
@@ -490,6 +497,7 @@ impl Program {
             grid_span: self.grid_span,
             threads: self.threads,
             threads_span: self.threads_span,
+            resident: self.resident,
             cluster: self.cluster,
             cluster_span: self.cluster_span,
             tensors: self.tensors.clone(),

@@ -263,6 +263,11 @@ impl KernelBuilder {
         self.build.program.threads_span = Origin::caller();
     }
 
+    /// The number of blocks that one multiprocessor has registers for, at least: a thread has as many fewer.
+    pub fn resident(&mut self, blocks: impl Into<Expr>) {
+        self.build.program.resident = blocks.into();
+    }
+
     // Definitions.
 
     #[track_caller]
@@ -768,8 +773,11 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
         }
     }
     let header = program.grid.iter().map(|extent| (extent, program.grid_span));
-    let header =
-        header.chain([(&program.threads, program.threads_span), (&program.cluster, program.cluster_span)]);
+    let header = header.chain([
+        (&program.threads, program.threads_span),
+        (&program.resident, program.threads_span),
+        (&program.cluster, program.cluster_span),
+    ]);
     let pipelines = program.pipelines.iter().map(|pipeline| (&pipeline.stages, pipeline.span));
     let foreign = header.chain(pipelines).find(|(e, _)| !legal(e, program)).map(|(_, span)| span);
     let tensor = |tensor: &&crate::program::Tensor| {

@@ -418,6 +418,9 @@ impl<'a> Parser<'a> {
         let start = self.span();
         self.expect("(", "and the number of threads of a block")?;
         self.build.program.threads = self.expr()?;
+        if self.eat(",") {
+            self.build.program.resident = self.expr()?;
+        }
         self.expect(")", "after the number of threads")?;
         self.build.program.threads_span = self.since(start).into();
         self.skip_newlines();

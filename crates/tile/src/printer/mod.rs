@@ -674,6 +674,10 @@ fn kernel(f: &mut fmt::Formatter<'_>, program: &Program) -> fmt::Result {
     ints(f, program, &program.grid)?;
     f.write_str(") threads(")?;
     int(f, program, &program.threads, SUM)?;
+    if program.resident != Expr::Int(1) {
+        f.write_str(", ")?;
+        int(f, program, &program.resident, SUM)?;
+    }
     if program.cluster != Expr::Int(1) {
         f.write_str(") cluster(")?;
         int(f, program, &program.cluster, SUM)?;

@@ -11,7 +11,7 @@ use crate::program::{
     Use,
 };
 use std::collections::{HashMap, HashSet};
-use tilewright_machine::{DType, MAX_THREADS, WARP};
+use tilewright_machine::{DType, MAX_RESIDENT_THREADS, MAX_THREADS, WARP};
 
 /// The names that exist at a statement: where each is declared, and the tensor that it stands for, if it does for one.
 type Visible<'p> = HashMap<&'p str, (Origin, Option<TensorId>)>;
@@ -231,7 +231,28 @@ impl Checker<'_> {
             );
             return None;
         }
+        self.resident(threads);
         Some(threads as u32)
+    }
+
+    /// Checks the number of blocks that a multiprocessor has registers for.
+    fn resident(&mut self, threads: i64) {
+        let (program, span) = (self.program, self.program.threads_span);
+        let Some(blocks) = self.literal(&program.resident, span, "the number of resident blocks") else {
+            return;
+        };
+        let most = i64::from(MAX_RESIDENT_THREADS) / threads;
+        if !(1..=most.min(32)).contains(&blocks) {
+            let message = format!("a multiprocessor cannot have {blocks} blocks of {threads} threads");
+            let error = Diagnostic::new(Code::BadLaunch, span, message);
+            self.report(error.label(format!("from 1 to {} blocks", most.min(32))));
+        }
+        let registers = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Role { registers: Some(_), .. });
+        if blocks > 1 && program.body.iter().any(registers) {
+            let message = "roles with `registers` share out those of a whole multiprocessor";
+            let error = Diagnostic::new(Code::BadLaunch, span, message);
+            self.report(error.help("leave out the number of resident blocks, or the roles' registers"));
+        }
     }
 
     /// True if every id is an index of its table: always, for programs that the parser or the builder made.
