@@ -3,6 +3,7 @@
 
     python3 bench/attention.py --emit-launches launches      # no GPU: compiles only
     python3 bench/attention.py --launches launches           # compiles nothing
+    python3 bench/attention.py --operator attention_sm80     # by mma.sync
     python3 bench/attention.py --shapes 4,4096,16,16,128,causal --config "warpgroups=2 bn=128"
 
 Needs torch. A shape is batches, places, heads of q, heads of k, elements of a head, and `full` or `causal`; q, k, v and o are [b, s, h, d]. Without --config each shape
@@ -18,13 +19,21 @@ import common
 # 16384 places in all; as many heads as fill a model of 2048, and with shared heads of k.
 SHAPES = [(16384 // s, s, 2048 // d, 2048 // d, d, mask) for d in (128, 64) for s in (16384, 4096, 1024) for mask in ("full", "causal")]
 SHAPES += [(4, 4096, 32, 8, 128, "causal"), (3, 5000, 16, 16, 128, "causal"), (2, 3000, 16, 4, 128, "full"), (2, 4096, 8, 8, 256, "causal")]
+TURNS = "bn=128 warpgroups=2 ping_pong=true q_stages=2 persistent=true"
 CONFIGS = {
-    (64, "full"): ["bn=128 persistent=true", "bn=128"],
-    (64, "causal"): ["bn=128", "bn=128 warpgroups=2"],
-    (128, "full"): ["persistent=true", "bn=128 warpgroups=2"],
-    (128, "causal"): ["", "bn=128 warpgroups=2"],
+    (64, "full"): ["bn=112 ping_pong=true q_stages=2 persistent=true", f"{TURNS} stages=3"],
+    (64, "causal"): ["bn=96 stages=3 q_stages=2 persistent=true", f"{TURNS} stages=3"],
+    (128, "full"): ["q_stages=2 persistent=true", TURNS],
+    (128, "causal"): ["", TURNS],
     (256, "full"): ["warpgroups=2"],
     (256, "causal"): ["warpgroups=2"],
+}
+SM80_CONFIGS = {
+    (64, "full"): ["blocks=3 bn=48", "bn=128", "blocks=2"],
+    (64, "causal"): ["blocks=3 bn=48", "bn=96", "blocks=2"],
+    (128, "full"): ["", "bn=32 stages=2", "bm=128 warps=8 bn=128"],
+    (128, "causal"): ["", "bn=32 stages=2", "bm=64 bn=64"],
+    (256, "causal"): ["warps=8", "bm=64 bn=32"],
 }
 
 
@@ -42,11 +51,11 @@ def flops_of(shape):
     return 4 * b * hq * s * s * d / (2 if mask == "causal" else 1)
 
 
-def job_of(shape, config, dtype):
+def job_of(shape, config, dtype, operator="attention"):
     """What to compile."""
     b, s, hq, hk, d, mask = shape
     words = [f"d={d}", f"mask={'causal' if mask == 'causal' else 'none'}"] + ([] if "dtype=" in config else [f"dtype={dtype}"])
-    return {"operator": "attention", "words": words, "config": config, "sizes": {"b": b, "hq": hq, "hk": hk, "sq": s, "sk": s}}
+    return {"operator": operator, "words": words, "config": config, "sizes": {"b": b, "hq": hq, "hk": hk, "sq": s, "sk": s}}
 
 
 def peers_of(shape, q, k, v):
@@ -158,6 +167,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", type=shape_of, default=SHAPES, metavar="B,S,HQ,HK,D,MASK")
     parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"])
+    parser.add_argument("--operator", default="attention", choices=["attention", "attention_sm80"])
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations instead of those of the list")
     return common.parsed(parser, repeat=5)
 
@@ -166,8 +176,9 @@ def main():
     args = arguments()
     todo = []
     for shape in args.shapes:
-        configs = args.config or CONFIGS.get((shape[4], shape[5]), [""])
-        todo.append((shape, [job_of(shape, config, args.dtype) for config in configs]))
+        known = CONFIGS if args.operator == "attention" else SM80_CONFIGS
+        configs = args.config or known.get((shape[4], shape[5]), [""])
+        todo.append((shape, [job_of(shape, config, args.dtype, args.operator) for config in configs]))
     ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)

@@ -38,11 +38,9 @@ def shape_of(text):
 def configs_of(shape):
     """The configurations of a shape where none are given."""
     keys, parts = shape[3], PARTS.get(shape, 1)
-    found = []
-    for splits in sorted({max(parts // 2, 1), parts, parts * 2, parts * 4}):
-        chunk = -(-keys // splits)
-        found += [f"splits={splits} chunk={chunk}", f"splits={splits} chunk={chunk} bn=16 stages=4"]
-    return [*found, "split=false"]
+    of = [f"splits={splits} chunk={-(-keys // splits)}" for splits in sorted({max(parts // 2, 1), parts, 2 * parts})]
+    best = f"splits={parts} chunk={-(-keys // parts)}"
+    return [*of, f"{best} bn=16 stages=4", f"{best} page=64", f"{best} page=16", f"{best} kv=e4m3 bn=64", *(["split=false", "split=false page=64"] if parts <= 2 else [])]
 
 
 def job_of(shape, config, dtype):

@@ -135,7 +135,7 @@ fn attention_is_assembled_without_spills() {
         AttentionSm80Config { mask: Mask::Causal, lse: true, ..Default::default() },
         AttentionSm80Config { d: 64, mask: Mask::Window(1024), stages: 2, ..Default::default() },
         AttentionSm80Config { d: 64, resident: true, ..Default::default() },
-        AttentionSm80Config { d: 64, blocks: 3, ..Default::default() },
+        AttentionSm80Config { d: 64, bn: 48, blocks: 3, ..Default::default() },
         AttentionSm80Config { d: 96, stages: 2, ..Default::default() },
         AttentionSm80Config { d: 256, warps: 8, bn: 64, mask: Mask::Causal, ..Default::default() },
     ];

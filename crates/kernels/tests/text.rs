@@ -227,7 +227,8 @@ fn constants(program: &Program) -> BTreeMap<String, i64> {
 fn programs_that_follow_each_other_are_one_text() {
     for operator in OPERATORS {
         let parameters = (operator.parameters)();
-        let split = parameters.iter().any(|parameter| parameter.name == "split");
+        // Of products: into so many parts.
+        let split = parameters.iter().any(|parameter| parameter.name == "split" && parameter.default == "1");
         let forms = TEXT_OPERATORS.iter().find(|text| text.name == operator.name);
         let forms: Vec<&str> =
             forms.map_or_else(Vec::new, |of| of.forms.iter().map(|form| form.name).collect());

@@ -263,7 +263,7 @@ impl Lower<'_> {
             return Ok(packed::half(self.b, word, shift));
         }
         if let Some((base, constant)) = self.displaced(tree, value, coordinates)? {
-            // Where it is used: hoisted, each value's would hold a register through the loop.
+            // Hoisted, each value's would hold a register through the loop.
             return Ok(self.b.hoisting(false, |b| scalar::add(b, base, scalar::int(constant))));
         }
         let mut operands = Vec::new();
@@ -330,7 +330,8 @@ impl Lower<'_> {
         })
     }
 
-    /// A coordinate, or a sum or difference with one, as what all values of a thread have in common and a constant; `None` of others.
+    /// A coordinate, or a sum or difference with one, as what all values of a thread have in common and a constant; `None` of others. It is computed
+    /// where it is used, which is often a branch that few iterations take.
     fn displaced(
         &mut self,
         tree: &Rounded,
@@ -343,7 +344,8 @@ impl Lower<'_> {
                 let Some(threads) = &known.threads else { return Ok(None) };
                 let (threads, constant) = (threads.clone(), known.of(tv.value_offset(i64::from(value))));
                 let thread = Operand::Value(self.b.special(Special::ThreadIndex));
-                Ok(Some((scalar::layout(self.b, &threads, thread), constant)))
+                let base = self.b.hoisting(false, |b| scalar::layout(b, &threads, thread));
+                Ok(Some((base, constant)))
             }
             Rounded::Binary(op @ (BinaryOp::Add | BinaryOp::Sub), Compute::I32 | Compute::U32, x, y) => {
                 let sides = [self.displaced(x, value, coordinates)?, self.displaced(y, value, coordinates)?];
@@ -356,7 +358,7 @@ impl Lower<'_> {
                     None => self.element(tree, value, coordinates).map(|operand| (operand, 0)),
                 };
                 let ((a, left), (b, right)) = (of(first, x)?, of(second, y)?);
-                let base = integer::binary(self.b, *op, Compute::I32, [a, b]);
+                let base = self.b.hoisting(false, |on| integer::binary(on, *op, Compute::I32, [a, b]));
                 Ok(Some((base, if *op == BinaryOp::Add { left + right } else { left - right })))
             }
             _ => Ok(None),

@@ -55,7 +55,7 @@ parameters! {
 }
 
 /// Registers of a thread for addresses and counters.
-const ADDRESSES: i64 = 8;
+const ADDRESSES: i64 = 12;
 
 impl AttentionSm80Config {
     /// Elements of a head of v.
@@ -277,8 +277,10 @@ impl AttentionSm80Config {
                  {scores}\
                      wait_group(0)\n\
                      syncthreads()\n\
+                 {weigh}\
+                     // The keys of the next block, behind what takes the most registers.\n\
                  {next}commit_group()\n\
-                 {weigh}{add}\
+                 {add}\
                  }}\n",
                 first = keys("blocks - 1", "0"),
                 load = values("i", "0"),

@@ -27,7 +27,7 @@ parameters! {
     pub struct AttentionBackwardConfig, "attention_backward", programs {
         /// The type of all tensors but lse: f16 or bf16. Scores and sums are f32.
         dtype: DType as FLOAT16 = DType::F16,
-        /// Elements of a head of q and k, a multiple of 16 up to 192.
+        /// Elements of a head of q and k, a multiple of 16 up to 128, or 192 if deterministic.
         d: i64 as INT = 128,
         /// Elements of a head of v and o, a multiple of 16 up to 192, or same: as many.
         dv: Option<i64> as SAME_HEAD = None,
@@ -206,7 +206,14 @@ impl AttentionBackwardConfig {
 
     /// Checks that the warpgroups can share the product of dq.
     fn validate_sums(&self) -> Result<(), ConfigError> {
-        if self.deterministic || self.sums().split.is_some() {
+        if self.deterministic {
+            return Ok(());
+        }
+        if self.d > 128 {
+            let wanted = "must be at most 128, or deterministic = true: beside dk and dv a thread has no registers for sums of dq";
+            return Err(ConfigError::value("d", self.d, wanted));
+        }
+        if self.sums().split.is_some() {
             return Ok(());
         }
         let wanted = if self.d % 64 == 0 {
