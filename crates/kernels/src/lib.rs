@@ -18,8 +18,8 @@
 //! [`OPERATORS`] lists them for tools, with their parameters by name.
 
 pub mod attention;
-pub mod attention_decode;
 pub mod attention_backward;
+pub mod attention_decode;
 mod config;
 pub mod epilogue;
 mod estimate;

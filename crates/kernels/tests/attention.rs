@@ -13,7 +13,7 @@ use tilewright_kernels::attention::{
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
-/// What a problem has beside its sizes.
+/// A problem, beside its sizes.
 #[derive(Default)]
 struct Given<'a> {
     /// The lengths of sequences of queries and of keys, with `varlen`.
@@ -44,13 +44,16 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         std::iter::once(0).chain(ends).collect::<Vec<i64>>()
     });
     let all = [0, 1].map(|which| if config.varlen { places[which][b as usize] } else { b * [sq, sk][which] });
-    let (q, k) = (draw(config.dtype, all[0] * hq * config.d, 8.0), draw(config.dtype, all[1] * hk * config.d, 1.0));
+    let (q, k) =
+        (draw(config.dtype, all[0] * hq * config.d, 8.0), draw(config.dtype, all[1] * hk * config.d, 1.0));
     let v = draw(config.dtype, all[1] * hk * config.values(), 1.0);
     let when = |wanted: bool, len: i64| if wanted { len } else { 0 };
     let bias = draw(config.dtype, when(config.bias, given.bias[0] * given.bias[1] * sq * sk), 2.0);
     let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
     let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
-    let descales = [(); 3].map(|()| draw(DType::F32, when(config.dtype == DType::E4M3, b * hk), 1.5)).map(|x| absolute(&x));
+    let descales = [(); 3]
+        .map(|()| draw(DType::F32, when(config.dtype == DType::E4M3, b * hk), 1.5))
+        .map(|x| absolute(&x));
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
     let inputs = Inputs {
@@ -79,7 +82,8 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         .map(|(o, (all, mean))| all * (2.0 * epsilon + 1e-4) + mean * least + o.abs() * rounded + 1e-6)
         .collect();
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    let mut tensors: Tensors = [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
+    let mut tensors: Tensors =
+        [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
     let as_numbers = |places: &[i64]| places.iter().map(|x| *x as f64).collect::<Vec<f64>>();
     let others = [
         (config.varlen, "cu_q", as_numbers(&places[0])),
@@ -90,7 +94,8 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     ];
     let fp8 = config.dtype == DType::E4M3;
     let names = ["q_descale", "k_descale", "v_descale"];
-    let others = others.into_iter().chain(names.into_iter().zip(descales).map(|(name, values)| (fp8, name, values)));
+    let others =
+        others.into_iter().chain(names.into_iter().zip(descales).map(|(name, values)| (fp8, name, values)));
     let present = others.filter(|(present, ..)| *present);
     tensors.extend(present.map(|(_, name, values)| (name.to_string(), values)));
     let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
@@ -121,7 +126,11 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
             let rows = if "qo".contains(name) { sq } else { sk };
             named.extend(names.into_iter().zip(steps));
             if let Some(values) = tensors.get_mut(name) {
-                let mut spread = vec![f64::NAN; ((b - 1) * steps[0] + (rows - 1) * steps[1]) as usize + steps[1] as usize - 16];
+                let mut spread =
+                    vec![
+                        f64::NAN;
+                        ((b - 1) * steps[0] + (rows - 1) * steps[1]) as usize + steps[1] as usize - 16
+                    ];
                 for (at, value) in values.iter().enumerate() {
                     spread[place(steps, at, rows, steps[1] - 16)] = *value;
                 }
@@ -131,8 +140,7 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     }
     let mut scalars = given.scalars.to_vec();
     scalars.extend([("scale", scale), ("cap", cap)]);
-    let launch =
-        Launch { programs: &programs, sizes: &named, scalars: &scalars };
+    let launch = Launch { programs: &programs, sizes: &named, scalars: &scalars };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {sizes:?} of {config:?}");
@@ -165,7 +173,14 @@ fn configs() -> Vec<AttentionConfig> {
             lse: true,
             ..small.clone()
         },
-        AttentionConfig { d: 96, dv: Some(32), mask: Mask::Causal, warpgroups: 1, stages: 1, ..small.clone() },
+        AttentionConfig {
+            d: 96,
+            dv: Some(32),
+            mask: Mask::Causal,
+            warpgroups: 1,
+            stages: 1,
+            ..small.clone()
+        },
         AttentionConfig { ping_pong: true, lse: true, ..small.clone() },
         AttentionConfig {
             ping_pong: true,
@@ -221,7 +236,10 @@ fn what_is_added_to_scores_is_right() {
         (AttentionConfig { alibi: true, mask: Mask::Causal, ..plain.clone() }, [1, 1]),
         (AttentionConfig { sink: true, mask: Mask::Causal, dtype: DType::BF16, ..plain.clone() }, [1, 1]),
         (AttentionConfig { bias: true, softcap: true, ..plain.clone() }, [2, 4]),
-        (AttentionConfig { bias: true, alibi: true, sink: true, modes: Modes::Bhsd, ..plain.clone() }, [1, 4]),
+        (
+            AttentionConfig { bias: true, alibi: true, sink: true, modes: Modes::Bhsd, ..plain.clone() },
+            [1, 4],
+        ),
         (AttentionConfig { bias: true, mask: Mask::Window(50), ..plain.clone() }, [1, 1]),
         (AttentionConfig { bias: true, warpgroups: 2, ping_pong: true, ..plain }, [2, 1]),
     ] {
@@ -235,8 +253,20 @@ fn heads_of_8_bits_are_right() {
     let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 70, sk: 150 };
     for config in [
         plain.clone(),
-        AttentionConfig { mask: Mask::Causal, out: Some(DType::BF16), d: 128, modes: Modes::Bhsd, ..plain.clone() },
-        AttentionConfig { mask: Mask::Window(60), softcap: true, sink: true, persistent: true, ..plain.clone() },
+        AttentionConfig {
+            mask: Mask::Causal,
+            out: Some(DType::BF16),
+            d: 128,
+            modes: Modes::Bhsd,
+            ..plain.clone()
+        },
+        AttentionConfig {
+            mask: Mask::Window(60),
+            softcap: true,
+            sink: true,
+            persistent: true,
+            ..plain.clone()
+        },
         AttentionConfig { warpgroups: 2, ping_pong: true, strides: true, ..plain },
     ] {
         check(&config, &sizes, &[2]);
@@ -249,7 +279,8 @@ fn functions_of_a_users_own_are_right() {
     let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
     let scalars = [("slope", 0.5), ("span", 40.0)];
     let given = Given { bias: [1, 1], scalars: &scalars, ..Given::default() };
-    let base = AttentionConfig { scalars: Scalars("slope: f32 = 0.25, span: i32 = 40".to_string()), ..small() };
+    let base =
+        AttentionConfig { scalars: Scalars("slope: f32 = 0.25, span: i32 = 40".to_string()), ..small() };
     for (attends, score, mask) in [
         // Blocks along the diagonal, a prefix that all see, what is dilated, and nothing at all for some.
         (expression("i / span == j / 40"), None, Mask::None),

@@ -49,7 +49,9 @@ fn check(config: &AttentionSm80Config, sizes: &AttentionSizes) {
     let mut given: Tensors =
         [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
     let others = [(config.alibi, "slopes", slopes), (config.sink, "sinks", sinks)];
-    given.extend(others.into_iter().filter(|(has, ..)| *has).map(|(_, name, values)| (name.to_string(), values)));
+    given.extend(
+        others.into_iter().filter(|(has, ..)| *has).map(|(_, name, values)| (name.to_string(), values)),
+    );
     let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let launch = Launch {
         programs: std::slice::from_ref(&program),
@@ -155,7 +157,7 @@ fn attention_is_assembled_without_spills() {
     }
 }
 
-/// What stands in the loop before its first `commit_group`: of each copy of 16 bytes one comparison, and one 64-bit product for all.
+/// Instructions in the loop before its first `commit_group`: of each copy of 16 bytes one comparison, and one 64-bit product for all.
 #[test]
 fn copies_of_a_block_need_few_instructions() {
     let config = AttentionSm80Config { mask: Mask::Causal, stages: 2, ..Default::default() };

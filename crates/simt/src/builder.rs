@@ -44,7 +44,14 @@ struct Scope {
 
 impl Scope {
     fn of(origin: OriginId, repeats: bool) -> Self {
-        Scope { body: Vec::new(), origin, repeats, has_loop: false, made: HashMap::new(), local: HashMap::new() }
+        Scope {
+            body: Vec::new(),
+            origin,
+            repeats,
+            has_loop: false,
+            made: HashMap::new(),
+            local: HashMap::new(),
+        }
     }
 }
 

@@ -63,7 +63,8 @@ impl Expression {
             );
         }
         text += &format!("vy = global_view(gy, (32) : (e0))\nvalue = {}\n", self.0);
-        text += &format!("y = i * 0 + j * 0 + int(x * 0.0 > 1.0)\nr = {result} + float(y)\ncopy(r, vy)\n}}\n");
+        text +=
+            &format!("y = i * 0 + j * 0 + int(x * 0.0 > 1.0)\nr = {result} + float(y)\ncopy(r, vy)\n}}\n");
         let read = |error: &tilewright_tile::Diagnostics| {
             let kind = if truth { "a condition" } else { "a number" };
             wrong(format!("must be {kind} over i, j, h and b{}: {error}", if truth { "" } else { ", and x" }))
@@ -145,7 +146,7 @@ impl Function {
     }
 
     fn integer(&self, expr: &Expr) -> Option<String> {
-                Some(match expr {
+        Some(match expr {
             Expr::Int(value) => format!("({value})"),
             Expr::Symbol(id) => self.symbol(*id).to_string(),
             Expr::Scalar(id) => self.scalar(*id).to_string(),
@@ -171,10 +172,13 @@ impl Function {
     }
 
     fn range(&self, value: &ElemExpr, ends: &[[&str; 2]; 2]) -> Range {
-        let point = |text: Option<String>| text.map_or(Range::Unknown, |text| Range::Integer(text.clone(), text));
+        let point =
+            |text: Option<String>| text.map_or(Range::Unknown, |text| Range::Integer(text.clone(), text));
         match value {
             ElemExpr::Tensor(id) => match TENSORS.iter().position(|name| *name == self.name(*id)) {
-                Some(which @ (0 | 1)) => Range::Integer(ends[which][0].to_string(), ends[which][1].to_string()),
+                Some(which @ (0 | 1)) => {
+                    Range::Integer(ends[which][0].to_string(), ends[which][1].to_string())
+                }
                 _ => Range::Unknown,
             },
             ElemExpr::Number(x) if x.fract() == 0.0 && x.abs() < 1e9 => point(Some(format!("({x})"))),

@@ -187,9 +187,7 @@ impl Codec<DType> {
 impl Codec<Option<DType>> {
     /// A type of o, or `same`.
     const RESULT: Self = Codec {
-        read: |field, text| {
-            optional("same", text, |text| dtype_of(&[DType::F16, DType::BF16], field, text))
-        },
+        read: |field, text| optional("same", text, |text| dtype_of(&[DType::F16, DType::BF16], field, text)),
         write: |dtype| optional_text("same", dtype),
     };
 }
@@ -267,7 +265,11 @@ impl AttentionConfig {
                 return Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"));
             }
             if self.varlen {
-                return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16 with varlen = true"));
+                return Err(ConfigError::value(
+                    "dtype",
+                    self.dtype,
+                    "must be f16 or bf16 with varlen = true",
+                ));
             }
         } else if let Some(out) = self.out
             && out != self.dtype

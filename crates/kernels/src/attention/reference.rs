@@ -140,7 +140,8 @@ impl Problem<'_> {
         let query = &inputs.q[self.at(0, [batch, i, head]) * d..][..d];
         let key = &inputs.k[self.at(1, [batch, j, head / (hq / hk)]) * d..][..d];
         let descale = |which: usize| self.descale(which, batch, head);
-        let mut x = inputs.scale * descale(0) * descale(1) * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
+        let mut x =
+            inputs.scale * descale(0) * descale(1) * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
         if config.softcap {
             x = inputs.cap * (x / inputs.cap).tanh();
         }

@@ -63,9 +63,10 @@ impl AttentionSm80Config {
         self.dv.unwrap_or(self.d)
     }
 
-    /// What is computed, as `attention` has it.
+    /// The function that is computed, as `attention` has it.
     pub fn computed(&self) -> AttentionConfig {
-        let AttentionSm80Config { dtype, d, dv, mask, softcap, alibi, sink, lse, modes, strides, bn, .. } = *self;
+        let AttentionSm80Config { dtype, d, dv, mask, softcap, alibi, sink, lse, modes, strides, bn, .. } =
+            *self;
         AttentionConfig {
             dtype,
             d,

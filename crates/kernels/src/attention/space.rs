@@ -81,8 +81,8 @@ impl Tunable for AttentionConfig {
         ("sk", SizeKind::Depth),
     ];
     const MEANING: &'static [&'static str] = &[
-        "dtype", "out", "d", "dv", "mask", "attends", "score", "scalars", "softcap", "alibi", "bias", "sink", "lse",
-        "modes", "varlen", "strides",
+        "dtype", "out", "d", "dv", "mask", "attends", "score", "scalars", "softcap", "alibi", "bias", "sink",
+        "lse", "modes", "varlen", "strides",
     ];
     const FAMILY: &'static [&'static str] = &["warpgroups", "bn", "ping_pong"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] =

@@ -129,7 +129,8 @@ pub(super) fn rows_by_warp(rows: i64, warps: i64, elements: i64) -> String {
 
 impl Writer<'_> {
     fn text(&self) -> String {
-        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, q_stages, .. } = *self.config;
+        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, q_stages, .. } =
+            *self.config;
         let config = self.config;
         let (dv, math_registers, out) = (config.values(), config.math_registers(), config.results());
         let values = if config.is_fp8() { "[DV, BN]" } else { "[BN, DV]" };
@@ -206,16 +207,29 @@ impl Writer<'_> {
         text += "\n";
         if config.strides {
             let operand = |(name, heads, places, elements): (&str, &str, &str, i64)| {
-                let [places, heads]: [i64; 2] = [places, heads].map(|size| if size == "hq" { 4 } else if size == "hk" { 2 } else { 384 });
+                let [places, heads]: [i64; 2] = [places, heads].map(|size| {
+                    if size == "hq" {
+                        4
+                    } else if size == "hk" {
+                        2
+                    } else {
+                        384
+                    }
+                });
                 let (place, head) = match config.modes {
                     Modes::Bshd => (heads * elements, elements),
                     Modes::Bhsd => (elements, places * elements),
                 };
-                let batch = if config.varlen { String::new() } else { format!("{name}_b = {}, ", heads * places * elements) };
+                let batch = if config.varlen {
+                    String::new()
+                } else {
+                    format!("{name}_b = {}, ", heads * places * elements)
+                };
                 format!("{batch}{name}_s = {place}, {name}_h = {head}")
             };
             let (d, dv) = (config.d, config.values());
-            let all = [("q", "hq", "sq", d), ("k", "hk", "sk", d), ("v", "hk", "sk", dv), ("o", "hq", "sq", dv)];
+            let all =
+                [("q", "hq", "sq", d), ("k", "hk", "sk", d), ("v", "hk", "sk", dv), ("o", "hq", "sq", dv)];
             let strided = all.into_iter().filter(|(name, ..)| operands.contains(name));
             text += &format!("size {}\n", strided.map(operand).collect::<Vec<_>>().join(", "));
         }
@@ -276,7 +290,9 @@ impl Writer<'_> {
         let view = |name: &str, [rows, size, of, elements]: [&str; 4]| {
             if self.config.varlen {
                 let all = if size == "sq" { "tq" } else { "tk" };
-                return format!("    g{name} = global_view({name}, ({rows}, {all}, {of}, {elements}) : (e0, e0, e1, e2))\n");
+                return format!(
+                    "    g{name} = global_view({name}, ({rows}, {all}, {of}, {elements}) : (e0, e0, e1, e2))\n"
+                );
             }
             format!(
                 "    g{name} = global_view({name}, (b, {rows}, ceil_div({size}, {rows}), {of}, {elements}) : (e0, {places}, {rows} * {places}, {heads}, e3))\n"
@@ -294,11 +310,15 @@ impl Writer<'_> {
         if !self.config.varlen {
             text += &view("o", [rows, "sq", "hq", "DV"]);
             if self.config.lse {
-                text += &format!("    gl = global_view(lse, (b, hq, {rows}, ceil_div(sq, {rows})) : (e0, e1, e2, {rows} * e2))\n");
+                text += &format!(
+                    "    gl = global_view(lse, (b, hq, {rows}, ceil_div(sq, {rows})) : (e0, e1, e2, {rows} * e2))\n"
+                );
             }
         }
         if self.config.bias {
-            text += &format!("    gb = global_view(bias, (bb, bh, {rows}, ceil_div(sq, {rows}), BN, ceil_div(sk, BN)) : (e0, e1, e2, {rows} * e2, e3, BN * e3))\n");
+            text += &format!(
+                "    gb = global_view(bias, (bb, bh, {rows}, ceil_div(sq, {rows}), BN, ceil_div(sk, BN)) : (e0, e1, e2, {rows} * e2, e3, BN * e3))\n"
+            );
         }
         text
     }
@@ -314,7 +334,8 @@ impl Writer<'_> {
 
     /// A block of k or of v.
     fn of_keys(&self, view: &str) -> String {
-        let index = if self.config.varlen { ":, k0 + key, of_key, :" } else { "batch, :, key / BN, of_key, :" };
+        let index =
+            if self.config.varlen { ":, k0 + key, of_key, :" } else { "batch, :, key / BN, of_key, :" };
         format!("{view}[{index}]")
     }
 
@@ -337,7 +358,11 @@ impl Writer<'_> {
         if self.config.varlen {
             let end = |which: &str, at: &str, all: &str| format!("min(max(cu_{which}[{at}], 0), {all})");
             numbers.push(format!("q0 = {}, qe = {}", end("q", "batch", "tq"), end("q", "batch + 1", "tq")));
-            numbers.push(format!("k0 = {}, nk = {} - k0", end("k", "batch", "tk"), end("k", "batch + 1", "tk")));
+            numbers.push(format!(
+                "k0 = {}, nk = {} - k0",
+                end("k", "batch", "tk"),
+                end("k", "batch + 1", "tk")
+            ));
             numbers.push("nq = qe - q0, from = q0 + row".to_string());
         }
         // The place of the tile's first query among the keys.
@@ -370,7 +395,9 @@ impl Writer<'_> {
         let resident = RESIDENT / self.config.d;
         let (number, late) = (if self.config.persistent { "number" } else { "block.x" }, "w / heads");
         let t = match (masked, self.config.persistent) {
-            (true, true) => format!("back = (ceil_div(b * hq, section) - 1 - {number} / (section * tiles)) % 2, t = back * ({late}) + (1 - back) * (tiles - 1 - {late})"),
+            (true, true) => format!(
+                "back = (ceil_div(b * hq, section) - 1 - {number} / (section * tiles)) % 2, t = back * ({late}) + (1 - back) * (tiles - 1 - {late})"
+            ),
             (true, false) => format!("t = tiles - 1 - {late}"),
             (false, _) => format!("t = {late}"),
         };
@@ -392,7 +419,11 @@ impl Writer<'_> {
         let body = format!(
             "produce kp {{ copy.async({}, xk) }}\nproduce vp {{ copy.async({}, xv) }}\n",
             self.of_keys("gk"),
-            if self.config.is_fp8() { "gv[batch, of_key, :, :, key / BN]".to_string() } else { self.of_keys("gv") }
+            if self.config.is_fp8() {
+                "gv[batch, of_key, :, :, key / BN]".to_string()
+            } else {
+                self.of_keys("gv")
+            }
         );
         let body = match self.conditions("key", &Role::ALL) {
             Some((some, _)) => format!("if i == begin or {some} {{\n{body}}}\n"),
@@ -633,15 +664,20 @@ impl Writer<'_> {
         let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
         let some = |value: &str, none: &str, most: &str| self.some(value, none, most);
         let (rows, part) = (role.rows(), role.part());
-        let logarithm = format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
+        let logarithm =
+            format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
         let (sunk, share, logarithm) = match config.sink {
             // The sink may lie far above all scores.
             true => (
                 self.sunk(),
-                some(&match config.is_fp8() {
-                    true => format!("{one} * down / total"),
-                    false => "down / total".to_string(),
-                }, "0.0", "most"),
+                some(
+                    &match config.is_fp8() {
+                        true => format!("{one} * down / total"),
+                        false => "down / total".to_string(),
+                    },
+                    "0.0",
+                    "most",
+                ),
                 logarithm.replace("most", "top"),
             ),
             false => (

@@ -16,7 +16,7 @@ const MEMORY: f64 = 4.0;
 const FIXED: f64 = 20.0;
 
 impl AttentionBackwardConfig {
-    /// What a form gains over the widest blocks of queries, as measured (docs/kernels.md).
+    /// The gain of a form over the widest blocks of queries, as measured (docs/kernels.md).
     fn gain(&self) -> f64 {
         let (short, masked) = (self.d <= 64, self.mask != Mask::None);
         if self.deterministic {
@@ -61,7 +61,8 @@ impl Tunable for AttentionBackwardConfig {
         ("sq", SizeKind::Extent),
         ("sk", SizeKind::Depth),
     ];
-    const MEANING: &'static [&'static str] = &["dtype", "d", "dv", "mask", "softcap", "modes", "deterministic"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "d", "dv", "mask", "softcap", "modes", "deterministic"];
     const FAMILY: &'static [&'static str] = &["bm", "bulk", "overlap", "keys_in_registers"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] =
         &[("stages", &["2", "3"]), ("stagger", &["0", "1"])];
