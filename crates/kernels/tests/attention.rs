@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::attention::{
@@ -48,7 +48,14 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         (draw(config.dtype, all[0] * hq * config.d, 8.0), draw(config.dtype, all[1] * hk * config.d, 1.0));
     let v = draw(config.dtype, all[1] * hk * config.values(), 1.0);
     let when = |wanted: bool, len: i64| if wanted { len } else { 0 };
-    let bias = draw(config.dtype, when(config.bias, given.bias[0] * given.bias[1] * sq * sk), 2.0);
+    let mut bias = draw(config.results(), when(config.bias, given.bias[0] * given.bias[1] * sq * sk), 2.0);
+    // Keys that a query does not attend to, and a query without any.
+    let masked = |(at, x): (usize, &mut f64)| {
+        if at % 7 == 0 || at as i64 / sk % sq == 3 {
+            *x = f64::NEG_INFINITY;
+        }
+    };
+    bias.iter_mut().enumerate().for_each(masked);
     let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
     let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
     let descales = [(); 3]
@@ -61,6 +68,7 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
         k: &k,
         v: &v,
         bias: &bias,
+        matrices: given.bias,
         slopes: &slopes,
         sinks: &sinks,
         descales: [&descales[0], &descales[1], &descales[2]],
@@ -294,6 +302,71 @@ fn functions_of_a_users_own_are_right() {
     }
 }
 
+/// A random choice of all options that go together.
+fn random_config(rng: &mut ChaCha8Rng) -> AttentionConfig {
+    fn pick<T: Clone>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+        from[rng.random_range(0..from.len())].clone()
+    }
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    loop {
+        let mut one_in = |n: u32| rng.random_range(0..n) == 0;
+        let (softcap, alibi, bias, sink, lse) = (one_in(4), one_in(4), one_in(5), one_in(4), one_in(2));
+        let (varlen, strides, persistent, ping_pong) = (one_in(4), one_in(5), one_in(2), one_in(3));
+        let config = AttentionConfig {
+            dtype: pick(rng, &[DType::F16, DType::F16, DType::BF16, DType::E4M3]),
+            d: pick(rng, &[16, 32, 48, 64, 96, 128]),
+            dv: pick(rng, &[None, None, Some(32), Some(64)]),
+            mask: pick(rng, &[Mask::None, Mask::Causal, Mask::Window(1), Mask::Window(45)]),
+            attends: pick(rng, &[None, None, expression("i / 40 == j / 40"), expression("(i + j) % 3 != h")]),
+            score: pick(
+                rng,
+                &[None, None, expression("x * 0.5 + float(j % 7)"), expression("where(j == i, -inf, x)")],
+            ),
+            modes: if varlen { Modes::Bshd } else { pick(rng, &[Modes::Bshd, Modes::Bhsd]) },
+            warpgroups: pick(rng, &[1, 1, 2, 3]),
+            bn: pick(rng, &[16, 32, 48, 64, 96]),
+            stages: pick(rng, &[1, 2, 3]),
+            q_stages: if persistent { pick(rng, &[1, 2]) } else { 1 },
+            sm_count: pick(rng, &[1, 3, 132]),
+            softcap,
+            alibi,
+            bias: bias && !varlen,
+            sink,
+            lse,
+            varlen,
+            strides: strides && !varlen,
+            persistent,
+            ping_pong,
+            ..Default::default()
+        };
+        // Strides of the test are those of places before heads.
+        if config.validate().is_ok() && (!config.strides || config.modes == Modes::Bshd) {
+            return config;
+        }
+    }
+}
+
+/// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
+#[test]
+fn random_options_are_right() {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 8 };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let config = random_config(&mut rng);
+        let hk = rng.random_range(1..3);
+        let hq = hk * rng.random_range(1..3);
+        let b: i64 = rng.random_range(1..4);
+        let lengths: Vec<[i64; 2]> =
+            (0..b).map(|_| [rng.random_range(0..100), rng.random_range(0..150)]).collect();
+        let longest = |which: usize| lengths.iter().map(|of| of[which]).max().unwrap_or(0).max(1);
+        let sizes = AttentionSizes { b, hq, hk, sq: longest(0), sk: longest(1) };
+        if config.varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
+            continue;
+        }
+        check_with(&config, &sizes, &Given { lengths: &lengths, bias: [1, hq], scalars: &[] }, &[seed]);
+    }
+}
+
 #[test]
 fn heads_of_every_size_are_right() {
     let heads = [(16, 16, 3, 96), (80, 80, 3, 80), (128, 128, 3, 80), (192, 128, 2, 96), (256, 256, 2, 80)];
@@ -353,7 +426,17 @@ fn values_out_of_range_are_refused() {
     };
     wrong("attends", "i + j", "attends: must be a condition over i, j, h and b");
     wrong("attends", "i < k", "`k`");
-    wrong("score", "i < j", "score: must be a number over i, j, h and b, and x");
+    assert_eq!(refused("score", "i < j"), "score: must be a number over x, i, j, h and b");
+    assert_eq!(refused("attends", "x > 0.0").lines().count(), 1);
+    wrong("attends", "x > 0.0", "nothing is named `x`");
+    assert_eq!(
+        refused("scalars", "acc: f32 = 1.0"),
+        "scalars: `acc` is a name of the program: choose another, such as `acc_0`"
+    );
+    assert_eq!(
+        refused("q_stages", "2"),
+        "q_stages: must be 1, or persistent = true: else a block has one tile of queries"
+    );
     wrong("score", "x) + (x", "score: must be a number");
     wrong("score", "x; fill(x, 0.0)", "must be one expression");
     assert_eq!(refused("scalars", "slope"), "scalars: must be none or declarations such as slope: f32 = 0.5");

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tilewright_tile::program::{BinaryOp, ElemExpr, UnaryOp};
-use tilewright_tile::{Expr, IntOp, ParamId, Program, StmtKind, SymbolId, TensorId, parse};
+use tilewright_tile::{
+    Diagnostic, Expr, IntOp, Origin, ParamId, Program, StmtKind, SymbolId, TensorId, parse,
+};
 
 use crate::config::ConfigError;
 
@@ -57,20 +59,35 @@ impl Expression {
         text += &format!(
             "kernel function(gi: i32[32], gj: i32[32], gx: f32[32], gy: f32[32], b: i32 = 0, h: i32 = 0{scalars}) grid(1) threads(32) {{\n"
         );
-        for (name, dtype) in [("i", "i32"), ("j", "i32"), ("x", "f32")] {
+        let tensors = [("i", "i32"), ("j", "i32"), ("x", "f32")];
+        // A mask has no score.
+        let tensors = &tensors[..if truth { 2 } else { 3 }];
+        for (name, dtype) in tensors {
             text += &format!(
                 "v{name} = global_view(g{name}, (32) : (e0))\n{name} = register_tensor({dtype}, [32])\ncopy(v{name}, {name})\n"
             );
         }
-        text += &format!("vy = global_view(gy, (32) : (e0))\nvalue = {}\n", self.0);
-        text +=
-            &format!("y = i * 0 + j * 0 + int(x * 0.0 > 1.0)\nr = {result} + float(y)\ncopy(r, vy)\n}}\n");
-        let read = |error: &tilewright_tile::Diagnostics| {
-            let kind = if truth { "a condition" } else { "a number" };
-            wrong(format!("must be {kind} over i, j, h and b{}: {error}", if truth { "" } else { ", and x" }))
+        text += "vy = global_view(gy, (32) : (e0))\nvalue = ";
+        let place = text.len()..text.len() + self.0.len();
+        let used = if truth { "" } else { " + int(x * 0.0 > 1.0)" };
+        text += &format!(
+            "{}\nused = i * 0 + j * 0{used}\nresult = {result} + float(used)\ncopy(result, vy)\n}}\n",
+            self.0
+        );
+        // Of the messages those about the expression itself.
+        let read = |errors: tilewright_tile::Diagnostics| {
+            let kind =
+                if truth { "a condition over i, j, h and b" } else { "a number over x, i, j, h and b" };
+            let of_expression = |error: &&Diagnostic| match error.span {
+                Origin::Text(span) => place.contains(&(span.start as usize)),
+                _ => false,
+            };
+            let said =
+                errors.0.iter().find(of_expression).map_or(String::new(), |error| format!(": {error}"));
+            wrong(format!("must be {kind}{said}"))
         };
-        let program = parse(&text).map_err(|error| read(&error))?;
-        tilewright_tile::verify(&program, &BTreeMap::new()).map_err(|error| read(&error))?;
+        let program = parse(&text).map_err(read)?;
+        tilewright_tile::verify(&program, &BTreeMap::new()).map_err(read)?;
         let named = |id: TensorId| program.tensor(id).name == "value";
         let value = program.body.iter().find_map(|stmt| match &stmt.kind {
             StmtKind::Elementwise { dst, expr } if named(*dst) => Some(expr.clone()),

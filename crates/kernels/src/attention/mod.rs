@@ -14,7 +14,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use tilewright_machine::{Arch, DType};
-use tilewright_tile::{Program, parse};
+use tilewright_tile::{Code, Diagnostics, Program, parse};
 
 pub use functions::Expression;
 pub use reference::{Inputs, edge_sizes, reference};
@@ -110,17 +110,17 @@ parameters! {
         scalars: Scalars as OWN = Scalars::default(),
         /// Scores x become cap · tanh(x / cap), where cap is a scalar of the launch.
         softcap: bool as FLAG = false,
-        /// Adds slopes[hq] · (j − i) to the scores of query i and key j (ALiBi).
+        /// Adds slope · (j − i) to the scores of query i and key j, with a slope of each head of q (ALiBi).
         alibi: bool as FLAG = false,
         /// Adds bias[bb, bh, sq, sk] to scores, where bb is 1 or b and bh is 1 or hq.
         bias: bool as FLAG = false,
-        /// Adds the exponential of sinks[hq] to each query's sum: a key without a value.
+        /// Adds the exponential of a sink, one a head of q, to each query's sum: a key without a value.
         sink: bool as FLAG = false,
         /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
         lse: bool as FLAG = false,
         /// The order of the modes of q, k, v and o: bshd or bhsd (b batches, s places, h heads, d elements).
         modes: Modes as OWN = Modes::Bshd,
-        /// Sequences of their own lengths one behind the other: q[tq, hq, d], k[tk, hk, d], v[tk, hk, dv], o[tq, hq, dv], lse[hq, tq]; sequence s has the places cu_q[s] to cu_q[s + 1] and cu_k[s] to cu_k[s + 1]; sq and sk are the longest.
+        /// Sequences of their own lengths one behind the other: q[tq, hq, d], k[tk, hk, d], v[tk, hk, dv], o[tq, hq, dv], lse[hq, tq]; cu_q and cu_k have the places where they begin, and behind them the end; sq and sk are the longest.
         varlen: bool as FLAG = false,
         /// The distances of neighbours along each mode of q, k, v and o but the last are sizes: q_b, q_s, q_h and so on.
         strides: bool as FLAG = false,
@@ -148,6 +148,24 @@ pub struct Scalars(pub String);
 impl fmt::Display for Scalars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "none" } else { &self.0 })
+    }
+}
+
+impl Scalars {
+    /// The error for a program that does not read: a name that it has itself.
+    fn clash(&self, errors: Diagnostics) -> ConfigError {
+        let names = self.0.split(',').filter_map(|part| part.split(':').next()).map(str::trim);
+        let twice = |name: &&str| {
+            let quoted = format!("`{name}`");
+            errors.0.iter().any(|e| e.code == Code::DuplicateName && e.message.contains(&quoted))
+        };
+        match names.filter(|name| !name.is_empty()).find(twice) {
+            Some(name) => {
+                let wanted = format!("`{name}` is a name of the program: choose another, such as `{name}_0`");
+                ConfigError::value("scalars", self, wanted)
+            }
+            None => ConfigError::Program(errors),
+        }
     }
 }
 
@@ -257,7 +275,15 @@ impl AttentionConfig {
         self.validate_options()?;
         within("warpgroups", self.warpgroups, 1, 3)?;
         within("stages", self.stages, 1, 8)?;
-        within("q_stages", self.q_stages, 1, if self.persistent { 4 } else { 1 })?;
+        within("q_stages", self.q_stages, 1, 4)?;
+        if self.ping_pong && self.warpgroups < 2 {
+            let wanted = "must be false with one warpgroup, which has nobody to take turns with";
+            return Err(ConfigError::value("ping_pong", self.ping_pong, wanted));
+        }
+        if self.q_stages > 1 && !self.persistent {
+            let wanted = "must be 1, or persistent = true: else a block has one tile of queries";
+            return Err(ConfigError::value("q_stages", self.q_stages, wanted));
+        }
         within("sm_count", self.sm_count, 1, 1 << 20)?;
         if self.is_fp8() {
             let parts = [("d", self.d), ("bn", self.bn)];
@@ -344,7 +370,7 @@ impl AttentionConfig {
     /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.validate()?;
-        Ok(parse(&self.text()?)?)
+        parse(&self.text()?).map_err(|errors| self.scalars.clash(errors))
     }
 
     /// The programs of a launch: [`program`](Self::program), and with 8-bit factors before it the one that writes `vt[b, hk, dv, sk]`, v with keys as

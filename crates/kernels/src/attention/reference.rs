@@ -15,6 +15,8 @@ pub struct Inputs<'a> {
     pub v: &'a [f64],
     /// `bias[bb, bh, sq, sk]`.
     pub bias: &'a [f64],
+    /// `bb` and `bh`.
+    pub matrices: [i64; 2],
     /// `slopes[hq]`.
     pub slopes: &'a [f64],
     /// `sinks[hq]`.
@@ -135,7 +137,7 @@ impl Problem<'_> {
         if !config.attends_to(place, j) || !self.attends.as_ref().is_none_or(holds) {
             return None;
         }
-        let AttentionSizes { b, hq, hk, sq, sk } = self.sizes;
+        let AttentionSizes { hq, hk, sq, sk, .. } = self.sizes;
         let d = config.d as usize;
         let query = &inputs.q[self.at(0, [batch, i, head]) * d..][..d];
         let key = &inputs.k[self.at(1, [batch, j, head / (hq / hk)]) * d..][..d];
@@ -149,16 +151,12 @@ impl Problem<'_> {
             x += inputs.slopes[head as usize] * (j - place) as f64;
         }
         if config.bias {
-            let whole = inputs.bias.len() as i64 / (sq * sk);
-            let matrix = match whole {
-                1 => 0,
-                _ if whole == b => batch,
-                _ if whole == hq => head,
-                _ => batch * hq + head,
-            };
+            let [bb, bh] = inputs.matrices;
+            let matrix = batch % bb * bh + head % bh;
             x += inputs.bias[((matrix * sq + i) * sk + j) as usize];
         }
-        Some(self.score.as_ref().map_or(x, |score| score.eval(at, x, &|name| self.scalar(name))))
+        let x = self.score.as_ref().map_or(x, |score| score.eval(at, x, &|name| self.scalar(name)));
+        (x != f64::NEG_INFINITY).then_some(x)
     }
 
     /// The logarithm of the sum of exponentials of a query, and its row of o.

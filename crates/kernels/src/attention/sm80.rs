@@ -29,9 +29,9 @@ parameters! {
         scalars: Scalars as OWN = Scalars::default(),
         /// Scores x become cap · tanh(x / cap), where cap is a scalar of the launch.
         softcap: bool as FLAG = false,
-        /// Adds slopes[hq] · (j − i) to the scores of query i and key j (ALiBi).
+        /// Adds slope · (j − i) to the scores of query i and key j, with a slope of each head of q (ALiBi).
         alibi: bool as FLAG = false,
-        /// Adds the exponential of sinks[hq] to each query's sum: a key without a value.
+        /// Adds the exponential of a sink, one a head of q, to each query's sum: a key without a value.
         sink: bool as FLAG = false,
         /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
         lse: bool as FLAG = false,
@@ -150,7 +150,7 @@ impl AttentionSm80Config {
     /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
         self.validate()?;
-        Ok(parse(&self.text()?)?)
+        parse(&self.text()?).map_err(|errors| self.scalars.clash(errors))
     }
 
     fn programs(&self) -> Result<Vec<Program>, ConfigError> {

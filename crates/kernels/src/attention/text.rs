@@ -465,7 +465,7 @@ impl Writer<'_> {
             text += &format!("{scores} = {scores} + slope * float({key} + index(1) - place - index(0))\n");
         }
         if config.bias {
-            text += &format!("{scores} = {scores} + cast(bias_{key}, f32)\n");
+            text += &format!("{scores} = max({scores} + cast(bias_{key}, f32), {MASKED})\n");
         }
         if let Some(score) = &config.score {
             text += &format!("{scores} = max({}, {MASKED})\n", score.text(&names));
@@ -630,8 +630,12 @@ impl Writer<'_> {
 
     /// A value of queries with a key, and another for those without.
     pub(super) fn some(&self, value: &str, none: &str, most: &str) -> String {
-        if self.attends.is_some() || self.config.varlen {
-            format!("where({most} > {NONE} * {}, {value}, {none})", self.unit())
+        let config = self.config;
+        if self.attends.is_some() || config.varlen || config.score.is_some() || config.bias {
+            let unit = self.unit();
+            let unit =
+                if unit == "unit" && most.starts_with("reshape") { "reshape(unit, [1])" } else { &unit };
+            format!("where({most} > {NONE} * {unit}, {value}, {none})")
         } else if self.config.mask == Mask::None {
             value.to_string()
         } else {

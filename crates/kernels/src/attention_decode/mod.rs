@@ -26,7 +26,7 @@ parameters! {
     pub struct AttentionDecodeConfig, "attention_decode", programs {
         /// The type of q and o: f16 or bf16. Scores and sums are f32.
         dtype: DType as FLOAT16 = DType::F16,
-        /// The type of keys and values: same, or e4m3 with the scales ks[hk] and vs[hk].
+        /// The type of keys and values: same, or e4m3 with scales ks and vs of each head.
         kv: Option<DType> as SAME_OR_E4M3 = None,
         /// Elements of a head of q and k, a multiple of 16 up to 256, or 768 with mla.
         d: i64 as INT = 128,
