@@ -58,8 +58,8 @@ def job_of(shape, config, dtype, operator="attention"):
     return {"operator": operator, "words": words, "config": config, "sizes": {"b": b, "hq": hq, "hk": hk, "sq": s, "sk": s}}
 
 
-def peers_of(shape, q, k, v):
-    """(name, run) of torch's ways."""
+def peers_of(q, k, v, causal=False):
+    """(name, run) of torch's ways, and notes on those that do not take the shape."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -67,7 +67,7 @@ def peers_of(shape, q, k, v):
 
     def run(backend):
         with sdpa_kernel(backend):
-            options = {"is_causal": shape[5] == "causal", "enable_gqa": shape[2] != shape[3]}
+            options = {"is_causal": causal, "enable_gqa": q.shape[2] != k.shape[2]}
             return torch.nn.functional.scaled_dot_product_attention(*heads_first, **options).transpose(1, 2)
 
     found, missing = [], []
@@ -104,7 +104,7 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     label, dtype, wrong, ours = "x".join(map(str, shape)), common.torch_type(args.dtype), 0, []
     q = torch.randn(b, s, hq, d, device="cuda", dtype=dtype)
     k, v = (torch.randn(b, s, hk, d, device="cuda", dtype=dtype) for _ in range(2))
-    found, missing = peers_of(shape, q, k, v)
+    found, missing = peers_of(q, k, v, mask == "causal")
     for note in missing:
         print(f"{label:<28} without {note}", flush=True)
     places = [(0, 0), (b - 1, hq - 1), (b // 2, hq // 2)]
@@ -125,17 +125,9 @@ def measure(args, shape, jobs, launches, modules, clock, file):
         clock.watch(f"{label} {job['config'] or 'default'}")
         is8 = "dtype=e4m3" in job["config"]
         plan = common.Plan(each, modules, eight if is8 else {"q": q, "k": k, "v": v, "o": None}, {"scale": d**-0.5}, {})
-        common.poison(plan.out)
-        plan()
-        torch.cuda.synchronize()
-        first, notes = plan.out.clone(), list(plan.notes)
+        first, notes = common.repeated(plan, args.repeat)
         error = error_of(first, exact8 if is8 else exact)
         apart = float((first.float() - theirs.float()).abs().max()) if theirs is not None else 0.0
-        for _ in range(args.repeat):
-            common.poison(plan.out)
-            plan()
-            if not torch.equal(plan.out, first):
-                notes.append("launches differ")
         # Weights have 4 bits of precision in 8.
         limit = 5e-2 if is8 else 4e-4 if dtype == torch.float16 else 4e-3
         if notes.count("launches differ") or not error < limit or not apart < 20 * limit:
@@ -183,12 +175,7 @@ def main():
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 
-    clock = common.Clock(args.patience)
-    modules = common.modules_of([launch for _, both in ready for _, launches in both for launch in launches])
-    file = open(args.json, "a") if args.json else None
-    for shape, both in ready:
-        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
-    raise SystemExit(1 if failed else 0)
+    common.measured(ready, failed, args, measure)
 
 
 if __name__ == "__main__":

@@ -186,12 +186,7 @@ def main():
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 
-    clock = common.Clock(args.patience)
-    modules = common.modules_of([launch for _, both in ready for _, launches in both for launch in launches])
-    file = open(args.json, "a") if args.json else None
-    for shape, both in ready:
-        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
-    raise SystemExit(1 if failed else 0)
+    common.measured(ready, failed, args, measure)
 
 
 if __name__ == "__main__":

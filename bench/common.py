@@ -209,6 +209,33 @@ def ready_of(todo, args):
     return ready, failed
 
 
+def measured(ready, failed, args, measure, after=lambda: None):
+    """Measures each shape that is ready, and ends the program: with an error if a configuration failed, does not compile or is wrong."""
+    clock = Clock(args.patience)
+    modules = modules_of([launch for _, both in ready for _, launches in both for launch in launches])
+    file = open(args.json, "a") if args.json else None
+    for shape, both in ready:
+        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
+        after()
+    raise SystemExit(1 if failed else 0)
+
+
+def repeated(plan, times, part=lambda out: out):
+    """The result of a plan, and its notes with those of launches that give other bits, in the part of the result that is compared."""
+    import torch
+
+    poison(plan.out)
+    plan()
+    torch.cuda.synchronize()
+    first, notes = plan.out.clone(), list(plan.notes)
+    for _ in range(times):
+        poison(plan.out)
+        plan()
+        if not torch.equal(part(plan.out), part(first)):
+            notes.append("launches differ")
+    return first, notes
+
+
 # Running
 
 

@@ -14,6 +14,7 @@ import argparse
 import json
 import statistics
 
+import attention
 import common
 
 D = 128
@@ -55,27 +56,6 @@ def job_of(shape, config, dtype):
     return {"operator": "attention_decode", "words": words, "config": own, "sizes": sizes, "label": config}
 
 
-def peers_of(q, k, v):
-    """(name, run) of torch's ways."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    heads_first = [t.transpose(1, 2) for t in (q, k, v)]
-
-    def run(backend):
-        with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(*heads_first, enable_gqa=q.shape[2] != k.shape[2]).transpose(1, 2)
-
-    found, missing = [], []
-    for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
-        try:
-            run(backend)
-            found.append((name, lambda backend=backend: run(backend)))
-        except RuntimeError as error:
-            missing.append(f"{name}: {str(error).splitlines()[0]}")
-    return found, missing
-
-
 def given_of(config, q, k, v):
     """The tensors of a configuration by name; pages lie in a random order."""
     import torch
@@ -109,7 +89,7 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     label, dtype, wrong, ours = "x".join(map(str, shape)), common.torch_type(args.dtype), 0, []
     q = torch.randn(b, 1, hq, D, device="cuda", dtype=dtype)
     k, v = (torch.randn(b, keys, hk, D, device="cuda", dtype=dtype) for _ in range(2))
-    found, missing = peers_of(q, k, v)
+    found, missing = attention.peers_of(q, k, v)
     for note in missing:
         print(f"{label:<20} without {note}", flush=True)
     sample = sorted({0, b // 2, b - 1})
@@ -125,17 +105,9 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     for job, each in zip(jobs, launches):
         clock.watch(f"{label} {job['label']}")
         plan = common.Plan(each, modules, given_of(job["label"], q, k, v), {"scale": D**-0.5}, {})
-        common.poison(plan.out)
-        plan()
-        torch.cuda.synchronize()
-        first, notes = plan.out.clone(), list(plan.notes)
+        first, notes = common.repeated(plan, args.repeat)
         want = exact["kv=e4m3" in job["label"]]
         error = float((first[sample].float() - want).norm() / want.norm())
-        for _ in range(args.repeat):
-            common.poison(plan.out)
-            plan()
-            if not torch.equal(plan.out, first):
-                notes.append("launches differ")
         if notes.count("launches differ") or not error < (1e-3 if dtype == torch.float16 else 8e-3):
             notes.append("WRONG")
             wrong += 1
@@ -176,12 +148,7 @@ def main():
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)
 
-    clock = common.Clock(args.patience)
-    modules = common.modules_of([launch for _, both in ready for _, launches in both for launch in launches])
-    file = open(args.json, "a") if args.json else None
-    for shape, both in ready:
-        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
-    raise SystemExit(1 if failed else 0)
+    common.measured(ready, failed, args, measure)
 
 
 if __name__ == "__main__":

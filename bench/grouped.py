@@ -128,16 +128,8 @@ def measure(args, shape, jobs, launches, modules, clock, file):
         clock.watch(f"{label} {job['config'] or 'default'}")
         tensors, kept = tensors_of(job["config"], counts, a, b)
         plan = common.Plan(each, modules, tensors, {}, {})
-        common.poison(plan.out)
-        plan()
-        torch.cuda.synchronize()
-        first, notes = plan.out.clone(), list(plan.notes)
+        first, notes = common.repeated(plan, args.repeat, lambda out, kept=kept: out[kept])
         error = peers.error_of(first[kept], exact)
-        for _ in range(args.repeat):
-            common.poison(plan.out)
-            plan()
-            if not torch.equal(plan.out[kept], first[kept]):
-                notes.append("launches differ")
         if notes.count("launches differ") or not error < peers.TOLERANCE[dtype]:
             notes.append("WRONG")
             wrong += 1
@@ -190,13 +182,7 @@ def main():
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    clock = common.Clock(args.patience)
-    modules = common.modules_of([launch for _, both in ready for _, launches in both for launch in launches])
-    file = open(args.json, "a") if args.json else None
-    for shape, both in ready:
-        failed += measure(args, shape, [job for job, _ in both], [launches for _, launches in both], modules, clock, file)
-        torch.cuda.empty_cache()
-    raise SystemExit(1 if failed else 0)
+    common.measured(ready, failed, args, measure, torch.cuda.empty_cache)
 
 
 if __name__ == "__main__":

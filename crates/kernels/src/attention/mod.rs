@@ -21,6 +21,7 @@ pub use reference::{Inputs, edge_sizes, reference};
 pub use sm80::AttentionSm80Config;
 
 use functions::Function;
+pub(crate) use space::SIZES;
 
 use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
 use crate::warp_specialized::refused;

@@ -33,6 +33,15 @@ const ENDS_IN_TURNS: f64 = 0.75;
 /// Microseconds until a block that is a tile has begun.
 const START: f64 = 1.2;
 
+/// The sizes of attention, forward and backward.
+pub(crate) const SIZES: &[(&str, SizeKind)] = &[
+    ("b", SizeKind::Count),
+    ("hq", SizeKind::Count),
+    ("hk", SizeKind::Count),
+    ("sq", SizeKind::Extent),
+    ("sk", SizeKind::Depth),
+];
+
 impl AttentionConfig {
     /// Microseconds of a block of keys.
     fn of_block(&self) -> f64 {
@@ -73,13 +82,7 @@ impl AttentionConfig {
 }
 
 impl Tunable for AttentionConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = &[
-        ("b", SizeKind::Count),
-        ("hq", SizeKind::Count),
-        ("hk", SizeKind::Count),
-        ("sq", SizeKind::Extent),
-        ("sk", SizeKind::Depth),
-    ];
+    const SIZES: &'static [(&'static str, SizeKind)] = SIZES;
     const MEANING: &'static [&'static str] = &[
         "dtype", "out", "d", "dv", "mask", "attends", "score", "scalars", "softcap", "alibi", "bias", "sink",
         "lse", "modes", "varlen", "strides",

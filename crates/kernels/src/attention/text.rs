@@ -39,6 +39,11 @@ impl Role {
         if self.0.is_some() { "1" } else { "W" }
     }
 
+    /// The number of the role's rows among all of as many.
+    fn tile(&self) -> String {
+        self.0.map_or("t".to_string(), |part| format!("t * W + {part}"))
+    }
+
     /// The sum of a number and the first row of the role within the tile.
     fn from(&self, number: &str) -> String {
         match self.0 {
@@ -325,10 +330,9 @@ impl Writer<'_> {
 
     /// The tile's rows of an operand of q's shape.
     fn of_queries(&self, view: &str, role: &Role) -> String {
-        match (self.config.varlen, role.0) {
-            (true, _) => format!("{view}[:, {}, head, :]", role.from("from")),
-            (false, None) => format!("{view}[batch, :, t, head, :]"),
-            (false, Some(part)) => format!("{view}[batch, :, t * W + {part}, head, :]"),
+        match self.config.varlen {
+            true => format!("{view}[:, {}, head, :]", role.from("from")),
+            false => format!("{view}[batch, :, {}, head, :]", role.tile()),
         }
     }
 
@@ -550,7 +554,7 @@ impl Writer<'_> {
         };
         let values = self.values();
         let slope = if self.config.alibi { Self::of_head("slope", "slopes") } else { String::new() };
-        let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
+        let at = role.tile();
         let added = |key: &str| match self.config.bias {
             true => format!(
                 "bias_{key} = register_tensor({out}, [{rows}, BN])\n\
@@ -666,7 +670,6 @@ impl Writer<'_> {
     fn end(&self, role: &Role) -> String {
         let (config, out, values) = (self.config, self.config.results(), self.values());
         let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
-        let some = |value: &str, none: &str, most: &str| self.some(value, none, most);
         let (rows, part) = (role.rows(), role.part());
         let logarithm =
             format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
@@ -674,7 +677,7 @@ impl Writer<'_> {
             // The sink may lie far above all scores.
             true => (
                 self.sunk(),
-                some(
+                self.some(
                     &match config.is_fp8() {
                         true => format!("{one} * down / total"),
                         false => "down / total".to_string(),
@@ -686,8 +689,8 @@ impl Writer<'_> {
             ),
             false => (
                 String::new(),
-                some(&format!("{one} / total"), "0.0", "most"),
-                some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
+                self.some(&format!("{one} / total"), "0.0", "most"),
+                self.some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
             ),
         };
         let (views, logarithms) = match config.varlen {
@@ -696,7 +699,7 @@ impl Writer<'_> {
                 format!("gl[head, :, {}]", role.from("from")),
             ),
             false => {
-                let at = role.0.map_or("t".to_string(), |part| format!("t * W + {part}"));
+                let at = role.tile();
                 (String::new(), format!("gl[batch, head, :, {at}]"))
             }
         };

@@ -3,7 +3,7 @@
 use tilewright_machine::Arch;
 
 use super::AttentionBackwardConfig;
-use crate::attention::Mask;
+use crate::attention::{Mask, SIZES};
 use crate::tuning::{SizeKind, Tunable};
 
 /// Operations in a microsecond, of heads of up to 64 elements and of longer ones: an H200 at 16384 places, in millions.
@@ -54,13 +54,7 @@ impl AttentionBackwardConfig {
 }
 
 impl Tunable for AttentionBackwardConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = &[
-        ("b", SizeKind::Count),
-        ("hq", SizeKind::Count),
-        ("hk", SizeKind::Count),
-        ("sq", SizeKind::Extent),
-        ("sk", SizeKind::Depth),
-    ];
+    const SIZES: &'static [(&'static str, SizeKind)] = SIZES;
     const MEANING: &'static [&'static str] =
         &["dtype", "d", "dv", "mask", "softcap", "modes", "deterministic"];
     const FAMILY: &'static [&'static str] = &["bm", "bulk", "overlap", "keys_in_registers"];
