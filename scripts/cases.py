@@ -1,6 +1,7 @@
 """Programs of the tests with their sizes, for the scripts that run them all."""
 
 import pathlib
+import re
 import shlex
 import subprocess
 
@@ -25,15 +26,29 @@ def named_operators():
 
 
 def operators(binary, folder):
-    """(file, words) of each line of tests/operators.txt; the programs are written to a folder."""
+    """(file, words) of each program of each line of tests/operators.txt; the programs are written to a folder."""
     for at, (operator, parameters, words) in enumerate(named_operators()):
-        path = pathlib.Path(folder, f"{'-'.join([operator, *parameters])}-{at}.tile")
         given = [word for parameter in parameters for word in ("-p", parameter)]
-        done = subprocess.run([binary, "kernels", operator, *given], capture_output=True, text=True)
-        if done.returncode:
-            raise SystemExit(f"{operator} {' '.join(parameters)}: {done.stderr}")
-        path.write_text(done.stdout)
-        yield path, words
+        step, count = 1, 1
+        while step <= count:
+            done = subprocess.run([binary, "kernels", operator, *given, "--step", str(step)], capture_output=True, text=True)
+            if done.returncode:
+                raise SystemExit(f"{operator} {' '.join(parameters)}: {done.stderr}")
+            several = re.search(r"program \d+ of (\d+)", done.stderr)
+            count = int(several[1]) if several else 1
+            name = "-".join([operator, *parameters, f"{at}.{step}"]).replace("/", "÷")
+            path = pathlib.Path(folder, f"{name}.tile")
+            path.write_text(done.stdout)
+            yield path, words_of(words, done.stdout)
+            step += 1
+
+
+def words_of(words, program):
+    """The words that concern a program: those of its own sizes and inputs."""
+    sizes = set(re.findall(r"(\w+) *=", " ".join(re.findall(r"^size (.*)$", program, re.M))))
+    tensors = set(re.findall(r"(\w+): \w+\[", program))
+    known = lambda name, value: value.partition("=")[0] in tensors if name == "--input" else name.startswith("--") or name in ("arch", "seed", "conflicts") or name in sizes
+    return [word for word in words if known(*word.partition("=")[::2])]
 
 
 def arguments(words):

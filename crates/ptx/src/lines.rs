@@ -86,9 +86,9 @@ impl Lines {
     }
 }
 
-/// Text in quotes: what ends them, and characters that are not printed, become `?`.
+/// Text in quotes, in the characters that PTX has (PTX ISA, "Source Format": ASCII): others, and what ends the quotes, become `?`.
 fn quoted(text: &str) -> String {
-    text.chars().map(|c| if c == '"' || c == '\\' || c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if matches!(c, '"' | '\\') || !matches!(c, ' '..='~') { '?' } else { c }).collect()
 }
 
 #[cfg(test)]
@@ -103,11 +103,11 @@ mod tests {
     fn what_functions_bring_has_the_places_of_their_calls() {
         let inner = vec![frame(2, Some("f")), frame(5, Some("g")), frame(11, None)];
         let lines = Lines {
-            files: vec!["a \"b\".tile".to_string()],
+            files: vec!["ä \"b\".tile".to_string()],
             places: vec![vec![], vec![frame(9, None)], inner],
         };
         let functions = lines.functions();
-        assert_eq!(lines.header(), ".file 1 \"a ?b?.tile\"\n");
+        assert_eq!(lines.header(), ".file 1 \"? ?b?.tile\"\n");
         assert_eq!(lines.directives(&functions, OriginId(0)), "");
         assert_eq!(lines.directives(&functions, OriginId(7)), "");
         assert_eq!(lines.directives(&functions, OriginId(1)), "    .loc 1 9 5\n");
