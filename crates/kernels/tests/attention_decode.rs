@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
-use rand::SeedableRng;
 use rand::seq::SliceRandom;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::attention_decode::{
@@ -14,16 +14,29 @@ use tilewright_kernels::attention_decode::{
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
-/// Inputs for sequences of these lengths, in which all that is not to be read is NaN, and the number of pages.
-fn inputs(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64]) -> (DecodeInputs, i64) {
-    let DecodeSizes { b, hk, sq, sk, .. } = *sizes;
+/// Query tokens that no sequence has, behind those of all.
+const SPARE: i64 = 2;
+
+/// Inputs for sequences of so many keys and query tokens, in which all that is not to be read is NaN, and the number of pages.
+fn inputs(
+    config: &AttentionDecodeConfig,
+    sizes: &DecodeSizes,
+    len: &[i64],
+    counts: &[i64],
+) -> (DecodeInputs, i64) {
+    let DecodeSizes { b, hk, sk, .. } = *sizes;
     let (d, dv, cache) = (config.d, config.values(), config.cache());
     let mut rng = ChaCha8Rng::seed_from_u64((sk * 7 + d * 3 + b) as u64);
     let mut draw = |dtype: DType, len: i64, factor: f64| -> Vec<f64> {
         let values = random(&mut rng, dtype, len);
         values.iter().map(|x| dtype.decode(dtype.encode(x * factor))).collect()
     };
-    let q = draw(config.dtype, b * sq * hk * config.group * d, 8.0);
+    let mut q = draw(config.dtype, counts.iter().sum::<i64>() * hk * config.group * d, 8.0);
+    let mut cu_q = Vec::new();
+    if config.varlen {
+        q.resize(q.len() + (SPARE * hk * config.group * d) as usize, f64::NAN);
+        cu_q = (0..=counts.len()).map(|i| counts[..i].iter().sum()).collect();
+    }
     let page = config.page.unwrap_or(sk);
     let of_sequence = (sk + page - 1) / page;
     // One page that no sequence has.
@@ -50,12 +63,19 @@ fn inputs(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64]) -> (
         k[row * (hk * d) as usize..][..(hk * d) as usize].fill(f64::NAN);
         v[row * (hk * dv) as usize..][..(hk * dv) as usize].fill(f64::NAN);
     }
-    (DecodeInputs { q, k, v, table, len: len.to_vec(), ks, vs }, pages)
+    (DecodeInputs { q, k, v, table, len: len.to_vec(), cu_q, ks, vs }, pages)
 }
 
-/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
-fn check(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64], arch: Arch) {
-    let (inputs, pages) = inputs(config, sizes, len);
+/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move. Returns the bank conflicts of the first
+/// program.
+fn check(
+    config: &AttentionDecodeConfig,
+    sizes: &DecodeSizes,
+    len: &[i64],
+    counts: &[i64],
+    arch: Arch,
+) -> u64 {
+    let (inputs, pages) = inputs(config, sizes, len, counts);
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
     let (o, lse) = reference(config, sizes, &inputs, (scale, cap));
@@ -79,6 +99,7 @@ fn check(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64], arch:
         (k, inputs.k),
         (v, inputs.v),
         ("len", integers(&inputs.len)),
+        ("cu_q", integers(&inputs.cu_q)),
         ("table", integers(&inputs.table)),
         ("ks", inputs.ks),
         ("vs", inputs.vs),
@@ -89,23 +110,30 @@ fn check(config: &AttentionDecodeConfig, sizes: &DecodeSizes, len: &[i64], arch:
     let DecodeSizes { b, hk, sq, sk, splits, chunk } = *sizes;
     let mb = (sk + config.page.unwrap_or(sk) - 1) / config.page.unwrap_or(sk);
     let named = [("b", b), ("hk", hk), ("sq", sq), ("sk", sk), ("splits", splits), ("chunk", chunk)];
+    let tq = counts.iter().sum::<i64>() + SPARE;
     let launch = Launch {
         programs: &programs,
-        sizes: &[&named[..], &[("pages", pages), ("mb", mb)]].concat(),
+        sizes: &[&named[..], &[("tq", tq), ("pages", pages), ("mb", mb)]].concat(),
         scalars: if config.softcap { &[("scale", scale), ("cap", cap)] } else { &[("scale", scale)] },
     };
     let (simulated, interpreted, reports) = launch.run(arch, &[sk as u64], &given);
-    assert_eq!(reports[0].shared_conflicts, 0, "{config:?}");
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
-        let at = format!("{who} at {sizes:?}, {len:?} of {config:?}");
-        close(&at, &results["o"], &o, &bound);
+        let at = format!("{who} at {sizes:?}, {len:?}, {counts:?} of {config:?}");
+        // Nothing is written for tokens that no sequence has.
+        let written = |name: &str, len: usize| {
+            let (written, spare) = results[name].split_at(len);
+            assert!(spare.iter().all(|x| x.is_nan()), "{at}: {name} behind the end is {spare:?}");
+            written.to_vec()
+        };
+        close(&at, &written("o", o.len()), &o, &bound);
         if config.lse {
-            for (i, (found, wanted)) in results["lse"].iter().zip(&lse).enumerate() {
+            for (i, (found, wanted)) in written("lse", lse.len()).iter().zip(&lse).enumerate() {
                 let right = found == wanted || (found - wanted).abs() < 2e-4 * (1.0 + wanted.abs());
                 assert!(right, "{at}, lse {i}: {found}, not {wanted}");
             }
         }
     }
+    reports[0].shared_conflicts
 }
 
 fn configs() -> Vec<AttentionDecodeConfig> {
@@ -121,6 +149,10 @@ fn configs() -> Vec<AttentionDecodeConfig> {
         AttentionDecodeConfig { page: Some(8), kv: e4m3, group: 8, bn: 32, ..small },
         AttentionDecodeConfig { kv: e4m3, group: 2, rows: 32, dtype: DType::BF16, split: false, ..small },
         AttentionDecodeConfig { group: 20, ..small },
+        AttentionDecodeConfig { varlen: true, parts: 2, ..small },
+        AttentionDecodeConfig { varlen: true, split: false, window: Some(21), group: 3, ..small },
+        AttentionDecodeConfig { varlen: true, page: Some(8), group: 8, rows: 32, dependent: true, ..small },
+        AttentionDecodeConfig { varlen: true, page: Some(32), kv: e4m3, bn: 32, window: Some(9), ..small },
     ]
 }
 
@@ -128,10 +160,10 @@ fn configs() -> Vec<AttentionDecodeConfig> {
 fn attention_decode_is_right_at_edges() {
     for config in configs() {
         let arch = Arch::ALL.into_iter().find(|arch| config.reject(*arch).is_none()).unwrap();
-        for (sizes, len) in
-            edge_sizes(&config).into_iter().filter(|(sizes, _)| config.hk.is_none_or(|hk| hk == sizes.hk))
+        for (sizes, len, counts) in
+            edge_sizes(&config).into_iter().filter(|(sizes, ..)| config.hk.is_none_or(|hk| hk == sizes.hk))
         {
-            check(&config, &sizes, &len, arch);
+            assert_eq!(check(&config, &sizes, &len, &counts, arch), 0, "{config:?}");
         }
     }
 }
@@ -153,10 +185,13 @@ fn latent_attention_is_right() {
         small,
         AttentionDecodeConfig { page: Some(64), group: 16, dtype: DType::BF16, split: false, ..small },
         AttentionDecodeConfig { page: Some(8), group: 3, window: Some(40), dependent: true, ..small },
+        AttentionDecodeConfig { varlen: true, page: Some(32), group: 16, ..small },
+        AttentionDecodeConfig { varlen: true, group: 70, split: false, window: Some(40), ..small },
     ];
     for config in forms {
-        let sizes = DecodeSizes { b: 3, hk: 1, sq: 2, sk: 130, splits: 2, chunk: 64 };
-        check(&config, &sizes, &[0, 1, 129], Arch::SM_90A);
+        let counts = if config.varlen { [1, 5, 0] } else { [2; 3] };
+        let sizes = DecodeSizes { b: 3, hk: 1, sq: counts[1], sk: 130, splits: 2, chunk: 64 };
+        assert_eq!(check(&config, &sizes, &[0, 129, 1], &counts, Arch::SM_90A), 0, "{config:?}");
     }
 }
 
@@ -172,7 +207,63 @@ fn heads_of_every_size_are_right() {
     ] {
         let config = AttentionDecodeConfig { d, dv: Some(dv), bn, kv, ..Default::default() };
         let sizes = DecodeSizes { b: 1, hk: 1, sq: 2, sk: 70, splits: 2, chunk: 40 };
-        check(&config, &sizes, &[69], Arch::SM_90A);
+        assert_eq!(check(&config, &sizes, &[69], &[2], Arch::SM_90A), 0, "{config:?}");
+    }
+}
+
+/// A random choice of all options that go together.
+fn random_config(rng: &mut ChaCha8Rng) -> AttentionDecodeConfig {
+    fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+        from[rng.random_range(0..from.len())]
+    }
+    loop {
+        let mut one_in = |n: u32| rng.random_range(0..n) == 0;
+        let (softcap, lse, varlen, split, dependent) =
+            (one_in(3), one_in(2), one_in(2), !one_in(3), one_in(3));
+        let mla = one_in(8);
+        let config = AttentionDecodeConfig {
+            dtype: pick(rng, &[DType::F16, DType::BF16]),
+            kv: pick(rng, &[None, None, Some(DType::E4M3)]),
+            d: pick(rng, &[16, 32, 48, 64, 96]),
+            dv: pick(rng, &[None, None, Some(32), Some(64)]),
+            group: pick(rng, &[1, 2, 3, 4, 8, 17]),
+            hk: pick(rng, &[None, None, Some(2)]),
+            page: pick(rng, &[None, None, Some(1), Some(8), Some(16), Some(64)]),
+            window: pick(rng, &[None, None, Some(1), Some(45)]),
+            rows: if mla { 64 } else { pick(rng, &[16, 16, 32, 64]) },
+            bn: pick(rng, &[16, 32, 48, 64]),
+            stages: pick(rng, &[2, 3]),
+            parts: pick(rng, &[1, 2, 3, 32]),
+            mla,
+            softcap,
+            lse,
+            varlen,
+            split,
+            dependent,
+        };
+        if config.validate().is_ok() {
+            return config;
+        }
+    }
+}
+
+/// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
+#[test]
+fn random_options_are_right() {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 10 };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let config = random_config(&mut rng);
+        let (b, sk) = (rng.random_range(1..4), rng.random_range(1..150));
+        let splits = if config.split { rng.random_range(1..6) } else { 1 };
+        let (hk, chunk) = (config.hk.unwrap_or(rng.random_range(1..3)), rng.random_range(1..150));
+        let len: Vec<i64> = (0..b).map(|_| rng.random_range(0..sk + 1)).collect();
+        let mut counts: Vec<i64> = vec![rng.random_range(1..6); b as usize];
+        if config.varlen {
+            counts.iter_mut().for_each(|count| *count = rng.random_range(0..9));
+        }
+        let sq = counts.iter().copied().max().unwrap_or(0).max(1);
+        check(&config, &DecodeSizes { b, hk, sq, sk, splits, chunk }, &len, &counts, Arch::SM_90A);
     }
 }
 
@@ -200,6 +291,10 @@ fn attention_decode_is_assembled_without_spills() {
         AttentionDecodeConfig { d: 256, ..default },
         AttentionDecodeConfig { d: 64, bn: 64, split: false, lse: true, ..default },
         AttentionDecodeConfig { page: Some(1), split: false, group: 1, ..default },
+        AttentionDecodeConfig { varlen: true, hk: Some(8), lse: true, ..default },
+        AttentionDecodeConfig { varlen: true, page: Some(16), window: Some(4096), rows: 64, ..default },
+        AttentionDecodeConfig { varlen: true, page: Some(64), kv: e4m3, bn: 64, split: false, ..default },
+        AttentionDecodeConfig { varlen: true, page: Some(64), ..latent },
         AttentionDecodeConfig { page: Some(64), ..latent },
         AttentionDecodeConfig { bn: 32, stages: 4, split: false, ..latent },
     ];
@@ -213,6 +308,7 @@ fn attention_decode_is_assembled_without_spills() {
                 ("b", 32),
                 ("hk", 8),
                 ("sq", 1),
+                ("tq", 32),
                 ("sk", 8192),
                 ("pages", 4096),
                 ("mb", 128),

@@ -2,7 +2,7 @@
 //! warpgroups that each have half of the keys of a block in the first product, and half of the columns in the second. Weights meet in shared memory.
 
 use super::AttentionDecodeConfig;
-use super::text::{MASKED, ROWS};
+use super::text::MASKED;
 
 impl AttentionDecodeConfig {
     /// The body: a warpgroup that copies, and two that multiply.
@@ -20,8 +20,8 @@ impl AttentionDecodeConfig {
              warpgroup load(1) registers(64) {{\n\
              {numbers}\
                  if blocks > 0 {{\n\
-                     gq = global_view(q{ROWS}, :], ((HEADS, TOKENS), DV) : ((e2, e1), e3))\n\
-                     gs = global_view(q{ROWS}, DV :], ((HEADS, TOKENS), DR) : ((e2, e1), e3))\n\
+                     gq = global_view(q{rows}, :], ((HEADS, TOKENS), DV) : ({steps}, {e}))\n\
+                     gs = global_view(q{rows}, DV :], ((HEADS, TOKENS), DR) : ({steps}, {e}))\n\
                      produce qp {{\n\
                          copy.async(gq, xq)\n\
                          copy.async(gs, xs)\n\
@@ -39,6 +39,9 @@ impl AttentionDecodeConfig {
              {blocks}\
              {end}\
              }}\n",
+            rows = self.at_rows(),
+            steps = self.row_steps(),
+            e = self.step(3),
             views = self.views(),
             copies = self.copies("i", ""),
             blocks = self.latent_blocks(),

@@ -6,6 +6,7 @@
 //! The programs are text with the choices written out; `tilewright kernels attention_decode -p …` prints them. [`DecodeLengths::schedule`]
 //! chooses the parts.
 
+mod combine;
 mod latent;
 mod reference;
 mod schedule;
@@ -15,7 +16,7 @@ use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
-pub use schedule::{DecodeLengths, DecodeSchedule, ScheduleError};
+pub use schedule::{DecodeLengths, DecodeSchedule, QueryTokens, ScheduleError};
 
 use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
 use crate::warp_specialized::NEEDS;
@@ -46,6 +47,8 @@ parameters! {
         softcap: bool as FLAG = false,
         /// Writes lse[b, sq, hq] as well: the logarithm of each query's sum of exponentials.
         lse: bool as FLAG = false,
+        /// Query tokens of their own number for each sequence, one behind the other: q[tq, hq, d], o[tq, hq, dv], lse[tq, hq]; cu_q[b + 1] has the places where they begin, and behind them the end; sq is the largest number.
+        varlen: bool as FLAG = false,
         /// Splits the keys of a sequence into parts of chunk keys, for up to splits blocks, and adds them in a second program; else one block has all keys.
         split: bool as FLAG = true,
         /// Rows of a tile, of 16 each warp: 16, 32, 64 or 128. A row is a query and a head of its group.
@@ -254,7 +257,8 @@ impl AttentionDecodeConfig {
     /// or, of pages, `pages` and `mb`; with [`split`](Self::split) also `splits` and `chunk`. Its parameters are `q[b, sq, hq, d]` with hq = hk · group;
     /// `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, or `kc[pages, page, hk, d]`, `vc[pages, page, hk, dv]` and `table[b, mb]`; `len[b]`; the scales
     /// `ks[hk]` and `vs[hk]`; `o[b, sq, hq, dv]` and `lse[b, sq, hq]`, or in their place the workspace `po` and `pl`, which the second program adds to these; the
-    /// scalars `scale` and `cap`.
+    /// scalars `scale` and `cap`. With [`varlen`](Self::varlen) there are the size `tq` and `cu_q[b + 1]`, and `tq` takes the place of `b` and `sq` in the shapes of
+    /// q, results and workspace.
     ///
     /// # Errors
     ///

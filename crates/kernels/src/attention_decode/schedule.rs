@@ -49,6 +49,16 @@ pub enum ScheduleError {
         /// The keys that there is room for.
         capacity: i64,
     },
+    /// The query tokens of a sequence are out of range, or not those of the others.
+    #[error("the query tokens of sequence {sequence} are {tokens}, and must be {wanted}")]
+    Tokens {
+        /// The sequence.
+        sequence: usize,
+        /// Its query tokens.
+        tokens: i64,
+        /// The numbers that would be right.
+        wanted: String,
+    },
     /// A launch has more blocks along one axis than a grid has.
     #[error("{blocks} blocks along {axis}, and a grid has {most}: {wanted}")]
     Grid {
@@ -63,6 +73,25 @@ pub enum ScheduleError {
     },
 }
 
+/// The query tokens of sequences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueryTokens<'a> {
+    /// As many for each sequence.
+    All(i64),
+    /// A number of its own for each, perhaps 0: takes [`varlen`](AttentionDecodeConfig::varlen).
+    Each(&'a [i64]),
+}
+
+impl QueryTokens<'_> {
+    /// Those of this sequence.
+    fn of(self, sequence: usize) -> i64 {
+        match self {
+            QueryTokens::All(count) => count,
+            QueryTokens::Each(counts) => counts.get(sequence).copied().unwrap_or(0),
+        }
+    }
+}
+
 /// The lengths of sequences, and what else decides about their parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DecodeLengths<'a> {
@@ -73,7 +102,7 @@ pub struct DecodeLengths<'a> {
     /// Heads of k and v.
     pub heads: i64,
     /// Query tokens of each sequence.
-    pub tokens: i64,
+    pub tokens: QueryTokens<'a>,
 }
 
 /// A launch of the programs.
@@ -83,6 +112,10 @@ pub struct DecodeSchedule {
     pub splits: i64,
     /// The size `chunk`: keys of a part, a multiple of a block's.
     pub chunk: i64,
+    /// The size `sq`: query tokens of the sequence that has the most.
+    pub sq: i64,
+    /// The size `tq`, with [`varlen`](AttentionDecodeConfig::varlen): query tokens of all sequences.
+    pub tq: i64,
     /// The grid of the first program.
     pub grid: [i64; 3],
     /// The grid of the second program; `None` without [`split`](AttentionDecodeConfig::split).
@@ -110,34 +143,39 @@ impl DecodeLengths<'_> {
             return Err(ScheduleError::Value { field: "heads", value: self.heads, wanted });
         }
         let bn = config.bn;
-        let tiles = self.heads * config.tiles_of(self.tokens);
-        let sequences = self.lengths.len() as i64;
+        let (sequences, places) = (self.lengths.len() as i64, 0..self.lengths.len());
+        let (sq, tq) = self.query_tokens(config)?;
+        let tiles = self.heads * config.tiles_of(sq);
         let grid = |axis, blocks: i64, wanted| {
             let most = MOST_BLOCKS;
             if blocks > most { Err(ScheduleError::Grid { axis, blocks, most, wanted }) } else { Ok(()) }
         };
         grid('y', tiles, "choose more rows of a tile, or fewer queries")?;
         grid('z', sequences, "launch fewer sequences at a time")?;
-        // The blocks of keys that are read of each sequence.
-        let read = |length: &i64| {
-            let begin = config.begin(*length, self.tokens);
-            (length - begin + bn - 1) / bn
+        // The blocks of keys that each tile of a sequence reads, and its tiles.
+        let work = |sequence: usize| {
+            let (length, tokens) = (self.lengths[sequence], self.tokens.of(sequence));
+            let read = (length - config.begin(length, tokens) + bn - 1) / bn;
+            Work { blocks: if tokens == 0 { 0 } else { read }, tiles: self.heads * config.tiles_of(tokens) }
         };
-        let blocks: Vec<i64> = self.lengths.iter().map(read).collect();
-        let longest = blocks.iter().copied().max().unwrap_or(0).max(1);
+        let work: Vec<Work> = places.map(work).collect();
+        let longest = work.iter().map(|work| work.blocks).max().unwrap_or(0).max(1);
         if !config.split {
-            let grid = [1, tiles, sequences];
-            return Ok(DecodeSchedule { splits: 1, chunk: longest * bn, grid, combine: None, workspace: 0 });
+            let (chunk, grid) = (longest * bn, [1, tiles, sequences]);
+            return Ok(DecodeSchedule { splits: 1, chunk, sq, tq, grid, combine: None, workspace: 0 });
         }
+        let heads = self.heads * config.group;
+        let combine = if config.varlen { [heads, tq, 1] } else { [heads, sq, sequences] };
+        grid('y', combine[1], "launch fewer sequences at a time")?;
         let machine = Machine::new(config, arch, multiprocessors);
-        let time = |chunk: i64| machine.time(&blocks, tiles, chunk);
+        let time = |chunk: i64| machine.time(&work, chunk);
         // The shortest chunk for each number of parts of the longest sequence.
         let parts = 1..=longest.min(MOST_SPLITS);
         let chunks = parts.map(|parts| (longest + parts - 1) / parts);
         let chunk = chunks.min_by_key(|chunk| time(*chunk)).unwrap_or(longest);
         let splits = (longest + chunk - 1) / chunk;
-        let rows = [sequences, self.tokens, self.heads, config.group, splits, 4 * (config.values() + 1)];
-        let bytes: i128 = rows.into_iter().map(i128::from).product();
+        let bytes: i128 =
+            [tq, heads, splits, 4 * (config.values() + 1)].into_iter().map(i128::from).product();
         let workspace = i64::try_from(bytes).ok().filter(|bytes| *bytes <= MOST_BYTES).ok_or_else(|| {
             let wanted = format!("needs a workspace of {bytes} bytes: launch fewer sequences at a time");
             ScheduleError::Value { field: "lengths", value: sequences, wanted }
@@ -145,10 +183,44 @@ impl DecodeLengths<'_> {
         Ok(DecodeSchedule {
             splits,
             chunk: chunk * bn,
+            sq,
+            tq,
             grid: [splits, tiles, sequences],
-            combine: Some([self.heads * config.group, self.tokens, sequences]),
+            combine: Some(combine),
             workspace,
         })
+    }
+
+    /// The most query tokens of a sequence, and those of all.
+    fn query_tokens(&self, config: &AttentionDecodeConfig) -> Result<(i64, i64), ScheduleError> {
+        let sequences = self.lengths.len();
+        let counts = match self.tokens {
+            QueryTokens::All(count) => return Ok((count, count * sequences as i64)),
+            QueryTokens::Each(counts) => counts,
+        };
+        let refused = |wanted: String, right: &dyn Fn(i64) -> bool| match counts
+            .iter()
+            .position(|count| !right(*count))
+        {
+            Some(sequence) => Err(ScheduleError::Tokens { sequence, tokens: counts[sequence], wanted }),
+            None => Ok(()),
+        };
+        if counts.len() != sequences {
+            let wanted = format!("must be {sequences} numbers: one for each length");
+            return Err(ScheduleError::Value { field: "tokens", value: counts.len() as i64, wanted });
+        }
+        refused(format!("0 to {MOST_BLOCKS}"), &|count| (0..=MOST_BLOCKS).contains(&count))?;
+        let first = self.tokens.of(0);
+        if !config.varlen {
+            let wanted = format!("{first}, as those of sequence 0, or varlen = true");
+            refused(wanted, &|count| count == first)?;
+        }
+        let (sq, tq) = (counts.iter().copied().max().unwrap_or(0), counts.iter().sum());
+        if sq == 0 {
+            let wanted = "must be 1 at least of a sequence".to_string();
+            return Err(ScheduleError::Value { field: "tokens", value: 0, wanted });
+        }
+        Ok((sq, tq))
     }
 
     fn check(&self, multiprocessors: i64) -> Result<(), ScheduleError> {
@@ -163,7 +235,9 @@ impl DecodeLengths<'_> {
         within("lengths", self.lengths.len() as i64, MOST_BLOCKS)?;
         within("capacity", self.capacity, MOST_KEYS)?;
         within("heads", self.heads, MOST_BLOCKS)?;
-        within("tokens", self.tokens, MOST_BLOCKS)?;
+        if let QueryTokens::All(tokens) = self.tokens {
+            within("tokens", tokens, MOST_BLOCKS)?;
+        }
         within("multiprocessors", multiprocessors, 1 << 16)?;
         let capacity = self.capacity;
         match self.lengths.iter().position(|length| !(0..=capacity).contains(length)) {
@@ -173,6 +247,15 @@ impl DecodeLengths<'_> {
             None => Ok(()),
         }
     }
+}
+
+/// The work of a sequence.
+#[derive(Clone, Copy)]
+struct Work {
+    /// Blocks of keys that each of its tiles reads.
+    blocks: i64,
+    /// Tiles of rows, of all heads of keys.
+    tiles: i64,
 }
 
 /// The multiprocessors, and the blocks that each holds at once.
@@ -201,20 +284,23 @@ impl Machine {
 
     /// The time of a launch with parts of so many blocks of keys, in sixty-fourths of the time in which a multiprocessor reads such a block. Blocks that
     /// are resident together share its memory; a few of them leave it idle. No launch is faster than its longest part alone.
-    fn time(self, blocks: &[i64], tiles: i64, chunk: i64) -> i128 {
-        let parts_of = |blocks: &i64| (blocks + chunk - 1) / chunk;
-        let parts = i128::from(blocks.iter().map(parts_of).sum::<i64>() * tiles);
-        let all = i128::from(blocks.iter().sum::<i64>()) * i128::from(tiles) + i128::from(self.fixed) * parts;
+    fn time(self, work: &[Work], chunk: i64) -> i128 {
+        let parts_of = |blocks: i64| (blocks + chunk - 1) / chunk;
+        let sum = |of: &dyn Fn(&Work) -> i64| {
+            work.iter().map(|work| i128::from(of(work) * work.tiles)).sum::<i128>()
+        };
+        let parts = sum(&|work| parts_of(work.blocks));
+        let all = sum(&|work| work.blocks) + i128::from(self.fixed) * parts;
         let (resident, multiprocessors) = (i128::from(self.resident), i128::from(self.multiprocessors));
         let each = (parts + multiprocessors - 1) / multiprocessors;
         // Whole rounds, and one that may leave places free.
         let (rounds, rest) = (each / resident, each % resident);
         let shared = |together: i128| if together == 0 { 0 } else { together.max(self.busy.into()) };
         let weight = rounds * shared(resident) + shared(rest);
-        let longest = blocks.iter().copied().max().unwrap_or(0);
+        let longest = work.iter().map(|work| work.blocks).max().unwrap_or(0);
         let (mean, alone) =
             (64 * all / parts.max(1), 64 * i128::from((chunk.min(longest) + self.fixed) * self.busy));
-        (weight * mean).max(alone) + i128::from(COMBINE * parts_of(&longest))
+        (weight * mean).max(alone) + i128::from(COMBINE * parts_of(longest))
     }
 }
 
@@ -223,7 +309,7 @@ mod tests {
     use super::*;
 
     fn plan(lengths: &[i64]) -> DecodeSchedule {
-        let of = DecodeLengths { lengths, capacity: 1 << 20, heads: 8, tokens: 1 };
+        let of = DecodeLengths { lengths, capacity: 1 << 20, heads: 8, tokens: QueryTokens::All(1) };
         of.schedule(&AttentionDecodeConfig::default(), Arch::SM_90A, 132).unwrap()
     }
 
@@ -274,7 +360,8 @@ mod tests {
     #[test]
     fn a_window_is_all_that_is_split() {
         let config = AttentionDecodeConfig { window: Some(1000), ..AttentionDecodeConfig::default() };
-        let of = DecodeLengths { lengths: &[1 << 20], capacity: 1 << 20, heads: 8, tokens: 1 };
+        let of =
+            DecodeLengths { lengths: &[1 << 20], capacity: 1 << 20, heads: 8, tokens: QueryTokens::All(1) };
         let schedule = of.schedule(&config, Arch::SM_90A, 132).unwrap();
         assert!(schedule.splits * schedule.chunk < 1200, "{schedule:?}");
     }
@@ -282,10 +369,75 @@ mod tests {
     #[test]
     fn without_parts_there_is_no_workspace() {
         let config = AttentionDecodeConfig { split: false, ..AttentionDecodeConfig::default() };
-        let of = DecodeLengths { lengths: &[70, 9], capacity: 100, heads: 2, tokens: 5 };
+        let of = DecodeLengths { lengths: &[70, 9], capacity: 100, heads: 2, tokens: QueryTokens::All(5) };
         let schedule = of.schedule(&config, Arch::SM_80, 108).unwrap();
-        let wanted = DecodeSchedule { splits: 1, chunk: 96, grid: [1, 4, 2], combine: None, workspace: 0 };
+        let wanted = DecodeSchedule {
+            splits: 1,
+            chunk: 96,
+            sq: 5,
+            tq: 10,
+            grid: [1, 4, 2],
+            combine: None,
+            workspace: 0,
+        };
         assert_eq!(schedule, wanted);
+    }
+
+    #[test]
+    fn counts_of_queries_decide_about_grids_and_workspace() {
+        let config = AttentionDecodeConfig { varlen: true, ..AttentionDecodeConfig::default() };
+        let counts = [1, 0, 16, 1];
+        let of = DecodeLengths {
+            lengths: &[5000, 9000, 700, 0],
+            capacity: 1 << 14,
+            heads: 8,
+            tokens: QueryTokens::Each(&counts),
+        };
+        let schedule = of.schedule(&config, Arch::SM_90A, 132).unwrap();
+        let DecodeSchedule { splits, chunk, .. } = schedule;
+        // Sequence 1, of which nothing is asked, has no parts.
+        assert!((splits - 1) * chunk < 5000 && splits * chunk >= 5000, "{schedule:?}");
+        let wanted = DecodeSchedule {
+            splits,
+            chunk,
+            sq: 16,
+            tq: 18,
+            grid: [splits, 8 * 4, 4],
+            combine: Some([32, 18, 1]),
+            workspace: 18 * 32 * splits * 129 * 4,
+        };
+        assert_eq!(schedule, wanted);
+        // As many for each are the same however they are given.
+        let even = DecodeLengths { tokens: QueryTokens::Each(&[3; 4]), ..of };
+        let all = DecodeLengths { tokens: QueryTokens::All(3), ..of };
+        let schedules = [even, all].map(|of| of.schedule(&config, Arch::SM_90A, 132).unwrap());
+        assert_eq!(schedules[0], schedules[1]);
+        let one = DecodeLengths { tokens: QueryTokens::All(1), ..of };
+        let plain = AttentionDecodeConfig::default();
+        let [a, b] = [&config, &plain].map(|config| one.schedule(config, Arch::SM_90A, 132).unwrap());
+        assert_eq!([a.splits, a.chunk, a.workspace], [b.splits, b.chunk, b.workspace]);
+    }
+
+    #[test]
+    fn counts_of_queries_out_of_range_are_refused() {
+        let config = AttentionDecodeConfig { varlen: true, ..AttentionDecodeConfig::default() };
+        let refused = |config: &AttentionDecodeConfig, counts: &[i64]| {
+            let tokens = QueryTokens::Each(counts);
+            let of = DecodeLengths { lengths: &[5, 9], capacity: 9, heads: 2, tokens };
+            of.schedule(config, Arch::SM_90A, 132).unwrap_err().to_string()
+        };
+        assert_eq!(refused(&config, &[1]), "`tokens` = 1: must be 2 numbers: one for each length");
+        let wanted = "the query tokens of sequence 1 are -1, and must be 0 to 65535";
+        assert_eq!(refused(&config, &[1, -1]), wanted);
+        assert_eq!(refused(&config, &[0, 0]), "`tokens` = 0: must be 1 at least of a sequence");
+        let even = AttentionDecodeConfig { varlen: false, ..config };
+        let wanted =
+            "the query tokens of sequence 1 are 3, and must be 2, as those of sequence 0, or varlen = true";
+        assert_eq!(refused(&even, &[2, 3]), wanted);
+        let lengths = vec![9; 9000];
+        let of = DecodeLengths { lengths: &lengths, capacity: 9, heads: 2, tokens: QueryTokens::All(8) };
+        let wanted = "72000 blocks along y, and a grid has 65535: launch fewer sequences at a time";
+        assert_eq!(of.schedule(&config, Arch::SM_90A, 132).unwrap_err().to_string(), wanted);
     }
 
     #[test]
@@ -294,7 +446,7 @@ mod tests {
         let refused = |of: DecodeLengths<'_>, multiprocessors| {
             of.schedule(&config, Arch::SM_90A, multiprocessors).unwrap_err().to_string()
         };
-        let right = DecodeLengths { lengths: &[5, 9], capacity: 9, heads: 2, tokens: 1 };
+        let right = DecodeLengths { lengths: &[5, 9], capacity: 9, heads: 2, tokens: QueryTokens::All(1) };
         assert!(right.schedule(&config, Arch::SM_90A, 132).is_ok());
         let long = DecodeLengths { capacity: 8, ..right };
         assert_eq!(refused(long, 132), "the length of sequence 1 is 9, and must be 0 to 8");
@@ -309,7 +461,7 @@ mod tests {
         let known = AttentionDecodeConfig { hk: Some(4), ..config };
         let other = right.schedule(&known, Arch::SM_90A, 132).unwrap_err().to_string();
         assert_eq!(other, "`heads` = 2: must be hk = 4");
-        let heads = DecodeLengths { heads: 40_000, tokens: 8, ..right };
+        let heads = DecodeLengths { heads: 40_000, tokens: QueryTokens::All(8), ..right };
         let wanted =
             "80000 blocks along y, and a grid has 65535: choose more rows of a tile, or fewer queries";
         assert_eq!(refused(heads, 132), wanted);

@@ -10,12 +10,6 @@ pub(super) const MASKED: &str = "-1267650600228229401496703205376.0";
 /// Binary logarithm of e.
 const LOG2_E: &str = "1.4426950408889634";
 
-/// Threads of a block of the second program.
-const COMBINE_THREADS: i64 = 128;
-
-/// The offsets of a tile of rows in q and in results.
-pub(super) const ROWS: &str = "[block.z :, token :, from : head * G + G";
-
 /// A tile of a stage: columns of a buffer of the cache, perhaps in parts.
 #[derive(Clone, Copy)]
 struct CacheTile {
@@ -49,25 +43,54 @@ impl AttentionDecodeConfig {
     }
 
     /// The heads of k and v: as a size, or as a constant.
-    fn kv_heads(&self) -> (&'static str, String) {
+    pub(super) fn kv_heads(&self) -> (&'static str, String) {
         match self.hk {
             None => ("hk = 2, ", String::new()),
             Some(heads) => ("", format!("hk = {heads}, ")),
         }
     }
 
+    /// The offsets of a tile of rows in q and in results.
+    pub(super) fn at_rows(&self) -> &'static str {
+        if self.varlen {
+            "[q0 + token : qe, from : head * G + G"
+        } else {
+            "[block.z :, token :, from : head * G + G"
+        }
+    }
+
+    /// The step along a mode of q or of results, of those with a mode of sequences.
+    pub(super) fn step(&self, mode: usize) -> String {
+        format!("e{}", mode - usize::from(self.varlen))
+    }
+
+    /// The steps of a tile's heads and tokens.
+    pub(super) fn row_steps(&self) -> String {
+        format!("({}, {})", self.step(2), self.step(1))
+    }
+
+    /// The query tokens of the block's sequence.
+    fn count(&self) -> &'static str {
+        if self.varlen { "nq" } else { "sq" }
+    }
+
+    /// The modes of sequences and of query tokens, of q and of results.
+    pub(super) fn places(&self) -> &'static str {
+        if self.varlen { "tq" } else { "b, sq" }
+    }
+
     /// The first statements: the length of the sequence, and the keys of a part.
-    fn length(&self) -> String {
+    pub(super) fn length(&self) -> String {
         let begin = match self.window {
             None => "0".to_string(),
-            Some(keys) => format!("max(0, length - sq - {}) / BN * BN", keys - 1),
+            Some(keys) => format!("max(0, length - {} - {}) / BN * BN", self.count(), keys - 1),
         };
         let step = if self.split { ", step = ceil_div(chunk, BN) * BN" } else { "" };
         format!("    let length = min(max(len[block.z], 0), {}), begin = {begin}{step}\n", self.capacity().1)
     }
 
     /// Statements of a dependent launch.
-    fn dependencies(&self, text: &'static str) -> &'static str {
+    pub(super) fn dependencies(&self, text: &'static str) -> &'static str {
         if self.dependent { text } else { "" }
     }
 
@@ -81,13 +104,14 @@ impl AttentionDecodeConfig {
             self.page.map_or(String::new(), |page| format!(", PAGE = {page}")),
         );
         let grid = if self.split { "splits" } else { "1" };
+        let queries = if self.varlen { "sq = 3, tq = 5" } else { "sq = 1" };
         let columns = if self.mla {
             "DR = D - DV".to_string()
         } else {
             format!("DC = {}, DVC = {}", self.columns(d), self.columns(dv))
         };
         format!(
-            "size b = 2, {hk}sq = 1, {size}{splits}\n\
+            "size b = 2, {hk}{queries}, {size}{splits}\n\
              const {constant}G = {group}, HEADS = {heads}, SPANS = {spans}, TOKENS = {tokens}, BM = HEADS * TOKENS, BN = {bn}, D = {d}, DV = {dv}, {columns}, STAGES = {stages}{page}\n\
              \n\
              kernel attention_decode({parameters})\n\
@@ -108,7 +132,7 @@ impl AttentionDecodeConfig {
             "{numbers}\
                  xk = shared_tensor({cache}, [BN, DC, D / DC, STAGES])\n\
                  xv = shared_tensor({cache}, [BN, DVC, DV / DVC, STAGES])\n\
-                 gq = global_view(q{ROWS}, :], ((HEADS, TOKENS), DC, D / DC) : ((e2, e1), e3, DC * e3))\n\
+                 gq = global_view(q{rows}, :], ((HEADS, TOKENS), DC, D / DC) : ({steps}, {e}, DC * {e}))\n\
              {views}{queries}\
                  unroll for p in 0..STAGES - 1 {{\n\
                      if p < blocks {{\n\
@@ -119,6 +143,9 @@ impl AttentionDecodeConfig {
              {body}\
              {end}",
             numbers = self.numbers(),
+            rows = self.at_rows(),
+            steps = self.row_steps(),
+            e = self.step(3),
             views = self.views(),
             queries = self.queries(dtype),
             first = self.copies("p", ", p"),
@@ -130,12 +157,18 @@ impl AttentionDecodeConfig {
     /// The block's numbers: its sequence's length, its keys, its first head and token.
     pub(super) fn numbers(&self) -> String {
         let wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n");
+        let queries = if self.varlen {
+            "    let q0 = min(max(cu_q[block.z], 0), tq), qe = min(max(cu_q[block.z + 1], 0), tq), nq = qe - q0\n"
+        } else {
+            ""
+        };
         format!(
-            "{wait}{}\
+            "{wait}{queries}{}\
                  let tiles = ceil_div(sq, TOKENS) * SPANS, head = block.y / tiles, from = head * G + block.y % SPANS * HEADS, \
-             token = block.y % tiles / SPANS * TOKENS, place = length - sq + token\n\
+             token = block.y % tiles / SPANS * TOKENS, place = length - {} + token\n\
              {}",
             self.length(),
+            self.count(),
             self.part()
         )
     }
@@ -151,14 +184,16 @@ impl AttentionDecodeConfig {
         let values = if self.mla { String::new() } else { of("v", "DV") };
         let table = if self.page.is_some() { "table: i32[b, mb], " } else { "" };
         let scales = if self.kv.is_some() { ", ks: f32[hk], vs: f32[hk]" } else { "" };
+        let places = self.places();
         let results = match (self.split, self.lse) {
-            (true, _) => "po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits]".to_string(),
-            (false, false) => format!("o: {dtype}[b, sq, hk * G, DV]"),
-            (false, true) => format!("o: {dtype}[b, sq, hk * G, DV], lse: f32[b, sq, hk * G]"),
+            (true, _) => format!("po: f32[{places}, hk * G, splits, DV], pl: f32[{places}, hk * G, splits]"),
+            (false, false) => format!("o: {dtype}[{places}, hk * G, DV]"),
+            (false, true) => format!("o: {dtype}[{places}, hk * G, DV], lse: f32[{places}, hk * G]"),
         };
+        let counts = if self.varlen { ", cu_q: i32[b + 1]" } else { "" };
         let cap = if self.softcap { ", cap: f32 = 50.0" } else { "" };
         format!(
-            "q: {dtype}[b, sq, hk * G, D], {}{values}{table}len: i32[b]{scales}, {results}, scale: f32 = {:.9}{cap}",
+            "q: {dtype}[{places}, hk * G, D], {}{values}{table}len: i32[b]{counts}{scales}, {results}, scale: f32 = {:.9}{cap}",
             of("k", "D"),
             (self.d as f64).sqrt().recip()
         )
@@ -166,11 +201,17 @@ impl AttentionDecodeConfig {
 
     /// The keys of the block's part, from `first` up to `last`.
     fn part(&self) -> String {
-        let keys = if self.split {
-            // The last part has all that is left.
-            "first = begin + block.x * step, last = min(length, first + step + (block.x == splits - 1) * length)"
-        } else {
-            "first = begin, last = length"
+        // The last part has all that is left.
+        let keys = match (self.split, self.varlen) {
+            (true, false) => {
+                "first = begin + block.x * step, last = min(length, first + step + (block.x == splits - 1) * length)"
+            }
+            (false, false) => "first = begin, last = length",
+            // A tile behind the sequence's queries has no keys.
+            (true, true) => {
+                "first = begin + block.x * step, last = min((token < nq) * length, first + step + (block.x == splits - 1) * length)"
+            }
+            (false, true) => "first = begin, last = (token < nq) * length",
         };
         format!("    let {keys}, blocks = ceil_div(max(last - first, 0), BN)\n")
     }
@@ -421,15 +462,16 @@ impl AttentionDecodeConfig {
             ""
         };
         let one = if self.kv.is_some() { "rvs" } else { "1.0" };
-        let (of, block, e) = if self.split { ("po", ", block.x :", "e4") } else { ("o", "", "e3") };
+        let (of, block, mode) = if self.split { ("po", ", block.x :", 4) } else { ("o", "", 3) };
+        let (rows, of_rows, e) = (self.at_rows(), self.row_steps(), self.step(mode));
         let columns = if self.mla { "DV" } else { "DVC, DV / DVC" };
-        let steps = if self.mla { e.to_string() } else { format!("{e}, DVC * {e}") };
+        let steps = if self.mla { e } else { format!("{e}, DVC * {e}") };
         let mut text = format!(
             "{scale}\
              total = reduce(sums, sum, 1, keep)\n\
              // A query without a key has zeros.\n\
              share = where({attends}, {one} / total, 0.0)\n\
-             go = global_view({of}{ROWS}{block}, :], ((HEADS, TOKENS), {columns}) : ((e2, e1), {steps}))\n"
+             go = global_view({of}{rows}{block}, :], ((HEADS, TOKENS), {columns}) : ({of_rows}, {steps}))\n"
         );
         let sums = if self.mla { "acc * share" } else { "acc[:, :, c] * share" };
         let sums = if self.split { sums.to_string() } else { format!("cast({sums}, {dtype})") };
@@ -445,71 +487,31 @@ impl AttentionDecodeConfig {
             text += &format!("unroll for c in 0..DV / DVC {{ copy({result}, go[:, :, c]) }}\n");
         }
         let logarithm = |unit: &str| format!("where({attends}, (most + log2(total)){unit}, -inf)");
+        let part = format!(
+            "gl = global_view(pl{rows}, block.x :], ((HEADS, TOKENS), 1) : ({of_rows}, {}))\n",
+            self.step(3)
+        );
         if self.split {
-            text += &format!(
-                "gl = global_view(pl{ROWS}, block.x :], ((HEADS, TOKENS), 1) : ((e2, e1), e3))\n\
-                 copy({}, gl)\n",
-                logarithm("")
-            );
+            text += &format!("{part}copy({}, gl)\n", logarithm(""));
         } else if self.lse {
             text += &format!(
-                "gl = global_view(lse{ROWS}], ((HEADS, TOKENS)) : ((e2, e1)))\n\
+                "gl = global_view(lse{rows}], ((HEADS, TOKENS)) : ({of_rows}))\n\
                  copy(reshape({}, [BM]), gl)\n",
                 logarithm(" * 0.6931471805599453")
             );
         }
-        if self.split { format!("if first < last {{\n{text}}}\n") } else { text }
-    }
-
-    /// The second program: the sum of the parts of each row, in their order.
-    pub(super) fn combine(&self) -> String {
-        let (dtype, dv, parts, bn, group) = (self.dtype, self.values(), self.parts, self.bn, self.group);
-        let size = if self.page.is_some() { "mb = 8" } else { "sk = 384" };
-        let (hk, constant) = self.kv_heads();
-        let page = self.page.map_or(String::new(), |page| format!(", PAGE = {page}"));
-        let (lse, write) = if self.lse {
-            (
-                ", lse: f32[b, sq, hk * G]",
-                "    gs = global_view(lse[block.z :, block.y :, block.x :], (1, 1) : (e1, e2))\n    copy((most + log2(total)) * 0.6931471805599453, gs)\n",
-            )
-        } else {
-            ("", "")
-        };
-        format!(
-            "size b = 2, {hk}sq = 1, {size}, splits = 3, chunk = 128\n\
-             const {constant}G = {group}, BN = {bn}, DV = {dv}, PARTS = {parts}{page}\n\
-             \n\
-             kernel combine(len: i32[b], po: f32[b, sq, hk * G, splits, DV], pl: f32[b, sq, hk * G, splits], o: {dtype}[b, sq, hk * G, DV]{lse})\n\
-             grid(hk * G, sq, b) threads({COMBINE_THREADS})\n\
-             {{\n\
-             {wait}{length}\
-                 let parts = min(splits, ceil_div(max(length - begin, 0), step))\n\
-                 gp = global_view(po[block.z :, block.y :, block.x :, : parts, :], (PARTS, ceil_div(splits, PARTS), DV) : (e3, PARTS * e3, e4))\n\
-                 gl = global_view(pl[block.z :, block.y :, block.x :, : parts], (PARTS, ceil_div(splits, PARTS), 1) : (e3, PARTS * e3, e0))\n\
-                 go = global_view(o[block.z :, block.y :, block.x :, :], (1, DV) : (e0, e3))\n\
-                 acc = register_tensor(f32, [1, DV])\n\
-                 most = register_tensor(f32, [1, 1])\n\
-                 total = register_tensor(f32, [1, 1])\n\
-                 fill(acc, 0.0)\n\
-                 fill(most, {MASKED})\n\
-                 fill(total, 0.0)\n\
-                 for i in 0..ceil_div(parts, PARTS) {{\n\
-                     values = register_tensor(f32, [PARTS, DV])\n\
-                     logarithms = register_tensor(f32, [PARTS, 1])\n\
-                     copy(gl[:, i, :], logarithms, outside = -inf)\n\
-                     copy(gp[:, i, :], values)\n\
-                     grown = max(most, reduce(logarithms, max, 0, keep))\n\
-                     factor = exp2(most - grown)\n\
-                     weights = exp2(logarithms - grown)\n\
-                     most = grown\n\
-                     total = total * factor + reduce(weights, sum, 0, keep)\n\
-                     acc = acc * factor + reduce(values * weights, sum, 0, keep)\n\
-                 }}\n\
-                 copy(cast(where(total > 0.0, acc / total, 0.0), {dtype}), go)\n\
-             {write}\
-             }}\n",
-            wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n"),
-            length = self.length(),
-        )
+        match (self.split, self.varlen) {
+            (false, _) => text,
+            (true, false) => format!("if first < last {{\n{text}}}\n"),
+            // The second program, which has a block for each token, asks for no lengths.
+            (true, true) => format!(
+                "if first < last {{\n{text}}} else {{\n\
+                 {part}\
+                 none = register_tensor(f32, [BM, 1])\n\
+                 fill(none, -inf)\n\
+                 copy(none, gl)\n\
+                 }}\n"
+            ),
+        }
     }
 }
