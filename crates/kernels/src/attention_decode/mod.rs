@@ -3,10 +3,11 @@
 //! keys and values are read once. The keys of a sequence are split into parts of equal length, a block each; a second program adds the
 //! parts in order. Keys and values lie one behind the other or in pages, and may be 8-bit floats.
 //!
-//! The programs are text with the choices written out; `tilewright kernels attention_decode -p …` prints them. [`DecodeLengths::schedule`]
-//! chooses the parts.
+//! The programs are text with the choices written out; `tilewright kernels attention_decode -p …` prints them. [`DecodeLengths::plan`]
+//! chooses by lengths whether there are parts, and [`DecodeLengths::schedule`] which.
 
 mod combine;
+mod estimate;
 mod latent;
 mod reference;
 mod schedule;
@@ -16,7 +17,7 @@ use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
-pub use schedule::{DecodeLengths, DecodeSchedule, QueryTokens, ScheduleError};
+pub use schedule::{DecodeLengths, DecodePlan, DecodeSchedule, QueryTokens, ScheduleError};
 
 use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
 use crate::warp_specialized::NEEDS;
@@ -49,7 +50,7 @@ parameters! {
         lse: bool as FLAG = false,
         /// Query tokens of their own number for each sequence, one behind the other: q[tq, hq, d], o[tq, hq, dv], lse[tq, hq]; cu_q[b + 1] has the places where they begin, and behind them the end; sq is the largest number.
         varlen: bool as FLAG = false,
-        /// Splits the keys of a sequence into parts of chunk keys, for up to splits blocks, and adds them in a second program; else one block has all keys.
+        /// Splits the keys of a sequence into parts of chunk keys, for up to splits blocks, and adds them in a second program; else one block has all keys, which is faster with many sequences: DecodeLengths::plan chooses by lengths.
         split: bool as FLAG = true,
         /// Rows of a tile, of 16 each warp: 16, 32, 64 or 128. A row is a query and a head of its group.
         rows: i64 as INT = 16,

@@ -3,6 +3,7 @@
 use tilewright_machine::Arch;
 
 use super::AttentionDecodeConfig;
+use super::estimate::{Machine, Work};
 
 /// Keys that a sequence has at most: places are integers of 32 bits.
 const MOST_KEYS: i64 = 1 << 30;
@@ -15,13 +16,6 @@ const MOST_SPLITS: i64 = 1 << 12;
 
 /// Bytes of the workspace at most.
 const MOST_BYTES: i64 = 1 << 40;
-
-/// Bytes in flight that keep the memory of a multiprocessor busy, and warps that keep up with it.
-const BUSY_BYTES: i64 = 48 << 10;
-const BUSY_WARPS: i64 = 4;
-
-/// Bytes that a multiprocessor reads in the time that a block takes to begin and to end.
-const FIXED_BYTES: i64 = 48 << 10;
 
 /// The time to add a part of every sequence, in sixty-fourths of a block of keys.
 const COMBINE: i64 = 4;
@@ -124,7 +118,42 @@ pub struct DecodeSchedule {
     pub workspace: i64,
 }
 
+/// A launch in the better of both forms.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct DecodePlan {
+    /// The configuration to launch: the given one, with [`split`](AttentionDecodeConfig::split) as it is better.
+    pub config: AttentionDecodeConfig,
+    /// Its launch.
+    pub schedule: DecodeSchedule,
+    /// The estimated time in microseconds, from the first block to the last: for ranking.
+    pub estimate: f64,
+}
+
 impl DecodeLengths<'_> {
+    /// The better of both forms for this many multiprocessors of an architecture, with parts or without: the one whose estimate is less. The estimate of parts has the
+    /// second program as well, by the bytes of the parts that it reads, at the speed of memory, and a fixed time to launch it. A function of its arguments alone.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`schedule`](Self::schedule), if neither form has a launch.
+    pub fn plan(
+        &self,
+        config: &AttentionDecodeConfig,
+        arch: Arch,
+        multiprocessors: i64,
+    ) -> Result<DecodePlan, ScheduleError> {
+        let of = |split: bool| {
+            let config = AttentionDecodeConfig { split, ..*config };
+            let (schedule, estimate) = self.estimated(&config, arch, multiprocessors)?;
+            Ok(DecodePlan { config, schedule, estimate })
+        };
+        match (of(false), of(true)) {
+            (Ok(whole), Ok(parts)) => Ok(if whole.estimate <= parts.estimate { whole } else { parts }),
+            (Ok(only), Err(_)) | (Err(_), Ok(only)) => Ok(only),
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
     /// The parts for this many multiprocessors of an architecture: the length of a part for which the estimate of the time is least. All parts
     /// have that length but the last of each sequence, so that long sequences have more of them than short ones.
     ///
@@ -137,6 +166,16 @@ impl DecodeLengths<'_> {
         arch: Arch,
         multiprocessors: i64,
     ) -> Result<DecodeSchedule, ScheduleError> {
+        self.estimated(config, arch, multiprocessors).map(|(schedule, _)| schedule)
+    }
+
+    /// The launch of a form, and its estimated time in microseconds.
+    pub(super) fn estimated(
+        &self,
+        config: &AttentionDecodeConfig,
+        arch: Arch,
+        multiprocessors: i64,
+    ) -> Result<(DecodeSchedule, f64), ScheduleError> {
         self.check(multiprocessors)?;
         if let Some(heads) = config.hk.filter(|heads| *heads != self.heads) {
             let wanted = format!("must be hk = {heads}");
@@ -160,15 +199,18 @@ impl DecodeLengths<'_> {
         };
         let work: Vec<Work> = places.map(work).collect();
         let longest = work.iter().map(|work| work.blocks).max().unwrap_or(0).max(1);
+        let machine = Machine::new(config, arch, multiprocessors);
         if !config.split {
             let (chunk, grid) = (longest * bn, [1, tiles, sequences]);
-            return Ok(DecodeSchedule { splits: 1, chunk, sq, tq, grid, combine: None, workspace: 0 });
+            let schedule = DecodeSchedule { splits: 1, chunk, sq, tq, grid, combine: None, workspace: 0 };
+            return Ok((schedule, machine.microseconds(machine.time(&work, longest))));
         }
         let heads = self.heads * config.group;
         let combine = if config.varlen { [heads, tq, 1] } else { [heads, sq, sequences] };
         grid('y', combine[1], "launch fewer sequences at a time")?;
-        let machine = Machine::new(config, arch, multiprocessors);
-        let time = |chunk: i64| machine.time(&work, chunk);
+        // The second program adds the parts of a row one after another.
+        let time =
+            |chunk: i64| machine.time(&work, chunk) + i128::from(COMBINE * ((longest + chunk - 1) / chunk));
         // The shortest chunk for each number of parts of the longest sequence.
         let parts = 1..=longest.min(MOST_SPLITS);
         let chunks = parts.map(|parts| (longest + parts - 1) / parts);
@@ -180,7 +222,7 @@ impl DecodeLengths<'_> {
             let wanted = format!("needs a workspace of {bytes} bytes: launch fewer sequences at a time");
             ScheduleError::Value { field: "lengths", value: sequences, wanted }
         })?;
-        Ok(DecodeSchedule {
+        let schedule = DecodeSchedule {
             splits,
             chunk: chunk * bn,
             sq,
@@ -188,7 +230,12 @@ impl DecodeLengths<'_> {
             grid: [splits, tiles, sequences],
             combine: Some(combine),
             workspace,
-        })
+        };
+        let parts_of =
+            |(sequence, work): (usize, &Work)| (work.blocks + chunk - 1) / chunk * self.tokens.of(sequence);
+        let parts = heads * work.iter().enumerate().map(parts_of).sum::<i64>();
+        let added = machine.combine(parts * 4 * (config.values() + 1), config.dependent);
+        Ok((schedule, machine.microseconds(machine.time(&work, chunk)) + added))
     }
 
     /// The most query tokens of a sequence, and those of all.
@@ -249,61 +296,6 @@ impl DecodeLengths<'_> {
     }
 }
 
-/// The work of a sequence.
-#[derive(Clone, Copy)]
-struct Work {
-    /// Blocks of keys that each of its tiles reads.
-    blocks: i64,
-    /// Tiles of rows, of all heads of keys.
-    tiles: i64,
-}
-
-/// The multiprocessors, and the blocks that each holds at once.
-#[derive(Clone, Copy)]
-struct Machine {
-    multiprocessors: i64,
-    resident: i64,
-    /// Blocks that keep a multiprocessor busy: fewer take as long as these.
-    busy: i64,
-    /// The time for a block to begin and to end, in blocks of keys.
-    fixed: i64,
-}
-
-impl Machine {
-    fn new(config: &AttentionDecodeConfig, arch: Arch, multiprocessors: i64) -> Machine {
-        let up = |a: i64, b: i64| (a + b - 1) / b;
-        let bytes = config.key_bytes() * config.bn;
-        let in_flight = up(BUSY_BYTES, bytes * (config.stages - 1));
-        Machine {
-            multiprocessors,
-            resident: config.resident_blocks(arch),
-            busy: in_flight.max(up(BUSY_WARPS, config.rows / 16)),
-            fixed: up(FIXED_BYTES, bytes),
-        }
-    }
-
-    /// The time of a launch with parts of so many blocks of keys, in sixty-fourths of the time in which a multiprocessor reads such a block. Blocks that
-    /// are resident together share its memory; a few of them leave it idle. No launch is faster than its longest part alone.
-    fn time(self, work: &[Work], chunk: i64) -> i128 {
-        let parts_of = |blocks: i64| (blocks + chunk - 1) / chunk;
-        let sum = |of: &dyn Fn(&Work) -> i64| {
-            work.iter().map(|work| i128::from(of(work) * work.tiles)).sum::<i128>()
-        };
-        let parts = sum(&|work| parts_of(work.blocks));
-        let all = sum(&|work| work.blocks) + i128::from(self.fixed) * parts;
-        let (resident, multiprocessors) = (i128::from(self.resident), i128::from(self.multiprocessors));
-        let each = (parts + multiprocessors - 1) / multiprocessors;
-        // Whole rounds, and one that may leave places free.
-        let (rounds, rest) = (each / resident, each % resident);
-        let shared = |together: i128| if together == 0 { 0 } else { together.max(self.busy.into()) };
-        let weight = rounds * shared(resident) + shared(rest);
-        let longest = work.iter().map(|work| work.blocks).max().unwrap_or(0);
-        let (mean, alone) =
-            (64 * all / parts.max(1), 64 * i128::from((chunk.min(longest) + self.fixed) * self.busy));
-        (weight * mean).max(alone) + i128::from(COMBINE * parts_of(longest))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,24 +312,32 @@ mod tests {
         assert!(chunk % 32 == 0 && grid[0] == splits && workspace > 0, "{schedule:?}");
     }
 
+    /// The fastest of those measured on an H200: bench/decode.py and the table in docs/kernels.md.
     #[test]
-    fn a_single_sequence_fills_all_multiprocessors() {
-        for length in [1024, 8192, 32768] {
-            let schedule = plan(&[length]);
+    fn sequences_have_as_many_parts_as_are_fastest() {
+        for (b, length, splits) in [
+            (1, 1024, 32),
+            (1, 8192, 32),
+            (1, 32768, 32),
+            (8, 1024, 4),
+            (8, 32768, 4),
+            (32, 8192, 1),
+            (128, 1024, 1),
+        ] {
+            let schedule = plan(&vec![length; b]);
             covers(&schedule, length);
-            let blocks = schedule.splits * 8;
-            assert!((2 * 132..=8 * 132).contains(&blocks) || schedule.chunk == 32, "{length}: {schedule:?}");
+            assert_eq!(schedule.splits, splits, "{b} × {length}: {schedule:?}");
         }
     }
 
     #[test]
     fn multiprocessors_have_equally_many_parts_of_equal_sequences() {
-        for (b, length) in [(32, 8192), (128, 1024), (8, 32768)] {
+        for (b, length) in [(1, 8192), (8, 32768), (32, 8192), (128, 1024), (7, 30_000)] {
             let schedule = plan(&vec![length; b]);
             covers(&schedule, length);
             let blocks = schedule.splits * 8 * b as i64;
             let each = (blocks + 131) / 132;
-            assert!(each >= 4 && 10 * blocks >= 9 * each * 132, "{b} × {length}: {schedule:?}");
+            assert!(each >= 2 && 10 * blocks >= 9 * each * 132, "{b} × {length}: {schedule:?}");
         }
     }
 
@@ -381,6 +381,73 @@ mod tests {
             workspace: 0,
         };
         assert_eq!(schedule, wanted);
+    }
+
+    fn better(lengths: &[i64], config: &AttentionDecodeConfig) -> DecodePlan {
+        let of = DecodeLengths { lengths, capacity: 1 << 20, heads: 8, tokens: QueryTokens::All(1) };
+        let plan = of.plan(config, Arch::SM_90A, 132).unwrap();
+        assert_eq!(plan.schedule, of.schedule(&plan.config, Arch::SM_90A, 132).unwrap());
+        let other = AttentionDecodeConfig { split: !plan.config.split, ..plan.config };
+        assert!(plan.estimate <= of.estimated(&other, Arch::SM_90A, 132).unwrap().1);
+        assert_eq!(AttentionDecodeConfig { split: config.split, ..plan.config }, *config);
+        plan
+    }
+
+    /// As measured: the table in docs/kernels.md.
+    #[test]
+    fn many_sequences_take_no_parts_and_few_do() {
+        let config = AttentionDecodeConfig { hk: Some(8), dependent: true, ..Default::default() };
+        for (b, length, split) in [
+            (1, 1024, true),
+            (1, 32768, true),
+            (8, 1024, true),
+            (8, 32768, true),
+            (32, 1024, false),
+            (32, 8192, false),
+            (32, 32768, false),
+            (128, 1024, false),
+            (128, 8192, false),
+        ] {
+            let plan = better(&vec![length; b], &config);
+            assert_eq!(plan.config.split, split, "{b} × {length}: {plan:?}");
+            assert_eq!(plan.schedule.combine.is_some(), split);
+            assert_eq!(plan.schedule.workspace > 0, split);
+        }
+    }
+
+    #[test]
+    fn a_long_sequence_among_many_short_ones_has_parts() {
+        let mut lengths = vec![500; 127];
+        lengths.push(200_000);
+        assert!(better(&lengths, &AttentionDecodeConfig::default()).config.split);
+        assert!(!better(&[0; 200], &AttentionDecodeConfig::default()).config.split);
+    }
+
+    #[test]
+    fn the_second_program_is_estimated_by_the_bytes_that_it_reads() {
+        let config = AttentionDecodeConfig::default();
+        let machine = Machine::new(&config, Arch::SM_90A, 132);
+        // 128 sequences with 8 parts of 32 heads: 17 MB, and 3.7 TB/s.
+        let read = machine.combine(128 * 8 * 32 * 129 * 4, false) - machine.combine(0, false);
+        assert!((4.0..5.5).contains(&read), "{read}");
+        assert!((2.0..=4.0).contains(&machine.combine(0, true)));
+        assert!(machine.combine(0, true) < machine.combine(0, false));
+    }
+
+    /// A form without a launch leaves the other.
+    #[test]
+    fn a_form_that_has_no_launch_is_not_taken() {
+        let config = AttentionDecodeConfig { varlen: true, ..AttentionDecodeConfig::default() };
+        let lengths = vec![100_000; 9000];
+        let of =
+            DecodeLengths { lengths: &lengths, capacity: 1 << 20, heads: 1, tokens: QueryTokens::All(8) };
+        assert!(of.schedule(&config, Arch::SM_90A, 132).is_err());
+        assert!(!of.plan(&config, Arch::SM_90A, 132).unwrap().config.split);
+        let none = DecodeLengths { lengths: &[], ..of };
+        assert_eq!(
+            none.plan(&config, Arch::SM_90A, 132),
+            none.schedule(&config, Arch::SM_90A, 132).map(|_| unreachable!())
+        );
     }
 
     #[test]
