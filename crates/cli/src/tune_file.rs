@@ -82,7 +82,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
         L2Args::Clean => L2::Read,
     };
     let rest = seconds("--rest", args.rest)?;
-    let mut measurer = GpuMeasurer::of_programs(gpu, problem.programs(), problem.sizes().clone(), l2, rest);
+    let mut measurer = GpuMeasurer::of_programs(gpu, problem.programs(), l2, rest);
     let tuned = tune_program(&problem, &target, &store, &settings, &mut measurer, watch);
     bar.finish_and_clear();
     let (record, report) = tuned.map_err(failure)?;

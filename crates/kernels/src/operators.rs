@@ -102,7 +102,7 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::NONE,
         parameters: parameter_list::<AttentionDecodeConfig>,
         programs: programs::<AttentionDecodeConfig>,
-        tuning: None,
+        tuning: Some(tuning::<AttentionDecodeConfig>()),
     },
     Operator {
         name: "attention_backward",
@@ -118,7 +118,7 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::NONE,
         parameters: parameter_list::<AttentionSm80Config>,
         programs: programs::<AttentionSm80Config>,
-        tuning: None,
+        tuning: Some(tuning::<AttentionSm80Config>()),
     },
 ];
 

@@ -37,6 +37,22 @@ pub struct Space {
     pub refused: usize,
 }
 
+/// The arguments of a launch for a problem, as far as they are integers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Launch {
+    /// The sizes of the programs, those of the problem among them.
+    pub sizes: BTreeMap<String, i64>,
+    /// Elements of tensors of integers that decide what is read, by the tensors' names: the first, and the step from each to the next.
+    pub integers: BTreeMap<&'static str, [i64; 2]>,
+}
+
+impl Launch {
+    /// The launch that has the sizes of the problem, with integers of any value.
+    pub fn of(sizes: &BTreeMap<String, i64>) -> Launch {
+        Launch { sizes: sizes.clone(), integers: BTreeMap::new() }
+    }
+}
+
 /// The knowledge of a tuner about an operator. Sizes and parameters are given by name; estimates are closed forms, for ranking.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
@@ -54,6 +70,8 @@ pub struct Tuning {
     pub point: ForProblem<Point>,
     /// The reason why a configuration cannot run on an architecture, if it cannot: whatever the sizes, as far as the operator's rules know.
     pub reject: Reject,
+    /// The launch of a configuration: the sizes of its programs where they are not those of the problem alone.
+    pub launch: ForProblem<Launch>,
 }
 
 /// Something for a problem on an architecture, from its sizes and from parameters, both by name.
@@ -81,6 +99,10 @@ pub(crate) trait Tunable: Config + Clone + Eq + Hash {
     fn reject(&self, arch: Arch) -> Option<String>;
     /// The estimated time in microseconds.
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64;
+    /// The launch for a problem, if more than its sizes decides about it.
+    fn launch(&self, _: Arch, _: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        Ok(None)
+    }
 }
 
 pub(crate) const fn tuning<C: Tunable>() -> Tuning {
@@ -100,6 +122,10 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
         reject: |arch, given| match configured::<C>(given) {
             Ok(config) => config.reject(arch),
             Err(error) => Some(error.to_string()),
+        },
+        launch: |arch, sizes, given| {
+            let own = configured::<C>(given)?.launch(arch, &values::<C>(sizes)?)?;
+            Ok(own.unwrap_or_else(|| Launch::of(sizes)))
         },
     }
 }

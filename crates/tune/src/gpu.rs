@@ -6,11 +6,12 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
+use tilewright_kernels::Launch;
 use tilewright_lab::CudaRunner;
 use tilewright_lab::measure::{L2, Runner, Turn};
 use tilewright_machine::DType;
 use tilewright_runtime::{
-    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Scales, Sizes, Timing, decode, encode,
+    Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Scales, Timing, decode, encode,
     sizes_of,
 };
 use tilewright_tile::interpret::tensor_len;
@@ -38,7 +39,6 @@ const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
 #[derive(Debug)]
 pub struct GpuMeasurer<'a> {
     device: &'a CudaDevice,
-    sizes: Sizes,
     public: BTreeSet<String>,
     tensors: BTreeMap<String, Bound>,
     loaded: BTreeMap<usize, Loaded<'a>>,
@@ -78,26 +78,20 @@ impl<'a> GpuMeasurer<'a> {
         let meaning = |(name, _): &(&str, &str)| problem.tuning().meaning.contains(name);
         let given: Vec<(&str, &str)> = problem.pinned().given().into_iter().filter(meaning).collect();
         let programs = (problem.operator().programs)(&given)?;
-        Ok(GpuMeasurer::of_programs(device, &programs, problem.sizes().clone(), l2, rest))
+        Ok(GpuMeasurer::of_programs(device, &programs, l2, rest))
     }
 
     /// For candidates of the kernels of a program, all of whose tensors are inputs or outputs.
-    pub fn of_programs(
-        device: &'a CudaDevice,
-        programs: &[Program],
-        sizes: Sizes,
-        l2: L2,
-        rest: Duration,
-    ) -> Self {
+    pub fn of_programs(device: &'a CudaDevice, programs: &[Program], l2: L2, rest: Duration) -> Self {
         let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
         let public = programs.iter().flat_map(named).collect();
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
-        GpuMeasurer { device, sizes, public, tensors, loaded, l2, rest }
+        GpuMeasurer { device, public, tensors, loaded, l2, rest }
     }
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
-    fn bind(&mut self, kernel: &Kernel) -> Result<(), TuneError> {
-        let sizes = sizes_of(kernel, &self.sizes);
+    fn bind(&mut self, kernel: &Kernel, launch: &Launch) -> Result<(), TuneError> {
+        let sizes = sizes_of(kernel, &launch.sizes);
         for (i, param) in kernel.program().params.iter().enumerate() {
             if matches!(param.kind, ParamKind::Scalar { .. }) {
                 continue;
@@ -118,10 +112,8 @@ impl<'a> GpuMeasurer<'a> {
             if self.public.contains(&param.name) {
                 let drawn = match (reads, kernel.verified.elements().contains(&id)) {
                     _ if kernel.verified.counters().contains(&id) => vec![0; bytes],
-                    // Integers of the kernel, such as lengths: small ones, as `tilewright run` draws them.
-                    (_, true) => {
-                        encode(param.dtype, &(0..elements).map(|i| (i % 8) as f64).collect::<Vec<_>>())
-                    }
+                    // Integers of the kernel, such as lengths: those of the launch, or small ones, as `tilewright run` draws them.
+                    (_, true) => encode(param.dtype, &integers(launch, &param.name, elements)),
                     (true, false) => random(param.dtype, bytes),
                     (false, false) => vec![0xff; bytes],
                 };
@@ -167,11 +159,11 @@ impl Measurer for GpuMeasurer<'_> {
         self.device.load_ahead(kernels, threads);
     }
 
-    fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
+    fn load(&mut self, id: usize, kernels: Vec<Kernel>, launch: &Launch) -> Result<Load, TuneError> {
         let mut sequence = self.device.sequence();
         let mut outputs = BTreeSet::new();
         for (i, kernel) in kernels.iter().enumerate() {
-            self.bind(kernel)?;
+            self.bind(kernel, launch)?;
             let mut bindings = Bindings::new();
             for (name, bound) in &self.tensors {
                 bindings.set(name, &bound.buffer);
@@ -180,7 +172,7 @@ impl Measurer for GpuMeasurer<'_> {
             // The kernels behind the first wait for it by themselves.
             match sequence.push(
                 kernel,
-                &sizes_of(kernel, &self.sizes),
+                &sizes_of(kernel, &launch.sizes),
                 &args,
                 LaunchOptions { dependent: i > 0 },
             ) {
@@ -251,6 +243,13 @@ fn turn_of(milliseconds: f64) -> usize {
     ((TURN_MS / milliseconds.max(1e-3)) as usize).clamp(*RUNS.start(), *RUNS.end())
 }
 
+/// Integers of a tensor that the kernel reads: those of the launch, or small ones.
+fn integers(launch: &Launch, name: &str, elements: usize) -> Vec<f64> {
+    let own = launch.integers.get(name);
+    let element = |i: i64| own.map_or(i % 8, |[first, step]| first + step * i) as f64;
+    (0..elements as i64).map(element).collect()
+}
+
 /// Random elements: normally distributed floats, integers of the whole range. `DRAWN` of them are drawn and repeated.
 fn random(dtype: DType, bytes: usize) -> Vec<u8> {
     let mut rng = ChaCha8Rng::seed_from_u64(8);
@@ -313,6 +312,14 @@ mod tests {
         assert_eq!(masked, "100 of 200 elements differ; element 100 is 1.5 and 1");
         let ints = |a: &[u8], b: &[u8]| super::compare(DType::I8, a.len(), a, b);
         assert!(ints(&[1, 2], &[1, 3]).is_some() && ints(&[1, 2], &[1, 2]).is_none());
+    }
+
+    #[test]
+    fn integers_are_those_of_the_launch() {
+        let launch = Launch { integers: [("len", [300, 0]), ("cu_q", [0, 2])].into(), ..Launch::default() };
+        assert_eq!(integers(&launch, "len", 2), [300.0, 300.0]);
+        assert_eq!(integers(&launch, "cu_q", 3), [0.0, 2.0, 4.0]);
+        assert_eq!(integers(&launch, "ids", 9)[7..], [7.0, 0.0]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Measurement backend of the search.
 
 use tilewright_compiler::Kernel;
+use tilewright_kernels::Launch;
 
 use crate::error::TuneError;
 use crate::record::Conditions;
@@ -23,12 +24,12 @@ pub trait Measurer {
     /// Prepares kernels that will be loaded one after another, all at once.
     fn prefetch(&mut self, _: &[&Kernel]) {}
 
-    /// Takes the kernels of a candidate.
+    /// Takes the kernels of a candidate, to be launched so.
     ///
     /// # Errors
     ///
     /// [`TuneError::Device`] for what is no fault of the kernels.
-    fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError>;
+    fn load(&mut self, id: usize, kernels: Vec<Kernel>, launch: &Launch) -> Result<Load, TuneError>;
 
     /// One turn of a candidate that is loaded: its time in microseconds.
     ///

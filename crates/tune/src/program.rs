@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tilewright_compiler::{Kernel, Options, compile, multiple_of};
+use tilewright_kernels::Launch;
 use tilewright_machine::Rate;
 use tilewright_runtime::{Sizes, Timing};
 use tilewright_tile::{Constants, Module, Program};
@@ -352,10 +353,10 @@ pub fn tune_program(
     );
     let kernels: Vec<&Kernel> = alive.iter().flat_map(|i| &all[*i].kernels).collect();
     measurer.prefetch(&kernels);
-    let mut loaded = Vec::new();
+    let (launch, mut loaded) = (Launch::of(problem.sizes()), Vec::new());
     for i in alive {
         let kernels = std::mem::take(&mut all[i].kernels);
-        match measurer.load(i, kernels)? {
+        match measurer.load(i, kernels, &launch)? {
             Load::Ready => loaded.push(i),
             Load::Refused(reason) => {
                 all[i].entry.refused = Some(Refused { by: RejectedBy::Assembler, reason });
@@ -467,7 +468,7 @@ kernel k(x: f32[n], y: f32[n]) grid(ceil_div(n, T)) threads(32 * W) {
             Conditions { l2: "dirty".to_string(), rest_seconds: 0.0 }
         }
 
-        fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
+        fn load(&mut self, id: usize, kernels: Vec<Kernel>, _: &Launch) -> Result<Load, TuneError> {
             // Many threads are fast here.
             self.loaded.insert(id, 1000.0 / f64::from(kernels[0].threads()));
             Ok(Load::Ready)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_kernels::Point;
+use tilewright_kernels::{Launch, Point};
 use tilewright_runtime::Timing;
 
 use crate::error::TuneError;
@@ -235,7 +235,7 @@ impl<'a, 'w> Search<'a, 'w> {
             self.say(format!("compiling {} configurations", new.len()));
         }
         let (problem, target, entries) = (self.problem, self.target, &self.entries);
-        let compiled: Vec<(usize, f64, Result<Vec<Kernel>, String>)> = new
+        let compiled: Vec<(usize, f64, Compiled)> = new
             .into_par_iter()
             .map(|id| {
                 let started = Instant::now();
@@ -245,7 +245,7 @@ impl<'a, 'w> Search<'a, 'w> {
             .collect();
         let started = Instant::now();
         let able = compiled.iter().filter_map(|(.., kernels)| kernels.as_ref().ok());
-        let all: Vec<&Kernel> = able.flatten().collect();
+        let all: Vec<&Kernel> = able.flat_map(|(kernels, _)| kernels).collect();
         if self.measurer.is_some() && !all.is_empty() {
             self.say(format!("assembling {} kernels", all.len()));
         }
@@ -257,7 +257,7 @@ impl<'a, 'w> Search<'a, 'w> {
             let load = match (kernels, &mut self.measurer) {
                 (Err(reason), _) => Err(Refused { by: RejectedBy::Compiler, reason }),
                 (Ok(_), None) => Ok(Load::Ready),
-                (Ok(kernels), Some(measurer)) => Ok(measurer.load(id, kernels)?),
+                (Ok((kernels, launch)), Some(measurer)) => Ok(measurer.load(id, kernels, &launch)?),
             };
             self.entries[id].refused = match load {
                 Ok(Load::Ready) => None,
@@ -454,18 +454,19 @@ fn shown(candidate: &Candidate) -> String {
     if candidate.0.is_empty() { "the defaults".to_string() } else { candidate.to_string() }
 }
 
-/// The kernels of a candidate for the problem's sizes, or why there are none.
-pub(crate) fn compiled(
-    problem: &Problem,
-    target: &Target,
-    candidate: &Candidate,
-) -> Result<Vec<Kernel>, String> {
+/// The kernels of a candidate with their launch, or why there are none.
+pub(crate) type Compiled = Result<(Vec<Kernel>, Launch), String>;
+
+/// The kernels of a candidate for the problem's sizes with their launch, or why there are none.
+pub(crate) fn compiled(problem: &Problem, target: &Target, candidate: &Candidate) -> Compiled {
     let programs = candidate.programs(problem.operator()).map_err(|e| e.to_string())?;
-    let sizes: Vec<(&str, i64)> = problem.sizes().iter().map(|(name, v)| (name.as_str(), *v)).collect();
+    let launch = (problem.tuning().launch)(target.arch, problem.sizes(), &candidate.given())
+        .map_err(|e| e.to_string())?;
+    let sizes: Vec<(&str, i64)> = launch.sizes.iter().map(|(name, v)| (name.as_str(), *v)).collect();
     let one = |program| {
         compile(program, &Options::new(target.arch).for_sizes(program, &sizes)).map_err(|d| d.to_string())
     };
-    programs.iter().map(one).collect()
+    Ok((programs.iter().map(one).collect::<Result<_, String>>()?, launch))
 }
 
 /// Picks points, which are ordered by estimate: the first, and then always the one with the least estimate, where those of a family from

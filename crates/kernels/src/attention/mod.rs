@@ -7,6 +7,7 @@
 mod functions;
 mod reference;
 mod sm80;
+mod sm80_space;
 mod space;
 mod text;
 

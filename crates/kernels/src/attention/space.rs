@@ -42,6 +42,17 @@ pub(crate) const SIZES: &[(&str, SizeKind)] = &[
     ("sk", SizeKind::Depth),
 ];
 
+/// The keys that a tile of so many rows reads, from the first up to the last, of sizes sq and sk.
+pub(super) fn keys_of(mask: Mask, [tile, rows]: [i64; 2], [sq, sk]: [i64; 2]) -> (i64, i64) {
+    let place = tile * rows + sk - sq;
+    let last = if mask == Mask::None { sk } else { (place + rows).clamp(1, sk) };
+    let first = match mask {
+        Mask::Window(keys) => (place - keys + 1).max(0),
+        Mask::None | Mask::Causal => 0,
+    };
+    (first, last)
+}
+
 impl AttentionConfig {
     /// Microseconds of a block of keys.
     fn of_block(&self) -> f64 {
@@ -58,13 +69,8 @@ impl AttentionConfig {
         let (b, hq, sq, sk) = (at(0), at(1), at(3), at(4));
         let tiles = (sq + self.rows() - 1) / self.rows();
         let blocks = |tile: i64| {
-            let place = tile * self.rows() + sk - sq;
-            let last = if self.mask == Mask::None { sk } else { (place + self.rows()).clamp(1, sk) };
-            let first = match self.mask {
-                Mask::Window(keys) => (place - keys + 1).max(0) / self.bn,
-                Mask::None | Mask::Causal => 0,
-            };
-            ((last + self.bn - 1) / self.bn - first).max(1) as f64
+            let (first, last) = keys_of(self.mask, [tile, self.rows()], [sq, sk]);
+            ((last + self.bn - 1) / self.bn - first / self.bn).max(1) as f64
         };
         let ends = ENDS * if self.ping_pong { ENDS_IN_TURNS } else { 1.0 };
         let start = if self.persistent { 0.0 } else { START };

@@ -11,6 +11,7 @@ mod estimate;
 mod latent;
 mod reference;
 mod schedule;
+mod space;
 mod text;
 
 use tilewright_machine::{Arch, DType, Feature, Features};

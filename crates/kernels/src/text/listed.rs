@@ -3,7 +3,7 @@
 use super::operator::TextOperator;
 use super::space;
 use crate::operators::Operator;
-use crate::tuning::{Point, Tuning};
+use crate::tuning::{Launch, Point, Tuning};
 
 /// An operator of the table, as a type: tools take functions.
 pub(crate) trait Written: 'static {
@@ -36,6 +36,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
                 let checked = T::OPERATOR.setting(given).and_then(|setting| T::OPERATOR.check(&setting));
                 checked.err().map(|error| error.to_string())
             },
+            launch: |_, sizes, _| Ok(Launch::of(sizes)),
         }),
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tilewright_compiler::Kernel;
+use tilewright_kernels::Launch;
 use tilewright_machine::Arch;
 use tilewright_tune::{Conditions, Load, Measurer, Problem, Settings, Target, TuneError};
 
@@ -36,7 +37,7 @@ impl Measurer for Fake {
         Conditions { l2: "dirty".to_string(), rest_seconds: 0.0 }
     }
 
-    fn load(&mut self, id: usize, kernels: Vec<Kernel>) -> Result<Load, TuneError> {
+    fn load(&mut self, id: usize, kernels: Vec<Kernel>, _: &Launch) -> Result<Load, TuneError> {
         let text = kernels[0].program().to_string();
         if let Some(reason) = (self.refuse)(&text) {
             return Ok(Load::Refused(reason));
