@@ -9,10 +9,12 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::attention_decode::{
-    AttentionDecodeConfig, DecodeInputs, DecodeSizes, edge_sizes, reference,
+    AttentionDecodeConfig, Cascade, DecodeInputs, DecodeLengths, DecodeSchedule, DecodeSizes, QueryTokens,
+    SharedPrefix, edge_sizes, reference,
 };
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
+use tilewright_tile::Program;
 
 /// Query tokens that no sequence has, behind those of all.
 const SPARE: i64 = 2;
@@ -211,6 +213,122 @@ fn heads_of_every_size_are_right() {
     }
 }
 
+/// Both launches of a cascade and the one sum of their parts are plain attention of whole sequences, in the interpreter and in the simulator.
+fn check_cascade(config: &AttentionDecodeConfig, groups: &[SharedPrefix], own: &[i64], counts: &[i64]) {
+    let hk = 2;
+    let shared_of: Vec<i64> = groups.iter().flat_map(|group| vec![group.keys; group.sequences]).collect();
+    let whole: Vec<i64> = own.iter().zip(&shared_of).map(|(own, shared)| own + shared).collect();
+    let (most_shared, most_own) = (shared_of.iter().max().unwrap(), own.iter().max().unwrap());
+    let capacity = (*most_shared).max(*most_own).max(1);
+    let tokens = QueryTokens::Each(counts);
+    let of = DecodeLengths { lengths: &whole, capacity: 1 << 20, heads: hk, tokens };
+    let plan = of.cascade(groups, config, Arch::SM_90A, 132).unwrap();
+    assert_eq!(plan.lengths, own);
+
+    // Caches of both launches, and whole sequences for the reference.
+    let sizes_of = |b: usize, sq: i64, sk: i64| DecodeSizes { b: b as i64, hk, sq, sk, splits: 1, chunk: 1 };
+    let of_groups: Vec<i64> = plan.places.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let plain = AttentionDecodeConfig { varlen: true, ..*config };
+    let (prefix, _) = inputs(&plain, &sizes_of(groups.len(), 1, capacity), &plan.shared, &of_groups);
+    let sq = *counts.iter().max().unwrap();
+    let (rest, _) = inputs(&plain, &sizes_of(own.len(), sq, capacity), own, counts);
+    let row = |values: &[f64], at: i64, elements: i64| {
+        values[(at * hk * elements) as usize..][..(hk * elements) as usize].to_vec()
+    };
+    let longest = *whole.iter().max().unwrap();
+    let group_of: Vec<i64> = (0..).zip(groups).flat_map(|(i, group)| vec![i; group.sequences]).collect();
+    let joined = |of: fn(&DecodeInputs) -> &Vec<f64>, elements: i64| {
+        let mut all = Vec::new();
+        for (i, (shared, length)) in shared_of.iter().zip(&whole).enumerate() {
+            for j in 0..longest {
+                all.extend(match j {
+                    _ if j < *shared => row(of(&prefix), group_of[i] * capacity + j, elements),
+                    _ if j < *length => row(of(&rest), i as i64 * capacity + j - shared, elements),
+                    _ => vec![f64::NAN; (hk * elements) as usize],
+                });
+            }
+        }
+        all
+    };
+    let all = DecodeInputs {
+        k: joined(|inputs| &inputs.k, config.d),
+        v: joined(|inputs| &inputs.v, config.values()),
+        len: whole.clone(),
+        ..rest.clone()
+    };
+    let scale = f64::from(1.25 / (config.d as f32).sqrt());
+    let (o, lse) = reference(&plain, &sizes_of(own.len(), sq, longest), &all, (scale, 1.0));
+    let magnitudes = DecodeInputs { v: absolute(&all.v), ..all };
+    let (mut weighed, _) = reference(&plain, &sizes_of(own.len(), sq, longest), &magnitudes, (scale, 1.0));
+
+    if config.mla {
+        weighed.fill(1.0);
+    }
+    let integers = |values: &[i64]| values.iter().map(|x| *x as f64).collect::<Vec<f64>>();
+    let tq = counts.iter().sum::<i64>() + SPARE;
+    let launched = |programs: &[Program], schedule: &DecodeSchedule, given: &Tensors, b: usize| {
+        let sizes = [
+            ("b", b as i64),
+            ("hk", hk),
+            ("sq", schedule.sq),
+            ("tq", tq),
+            ("sk", capacity),
+            ("splits", schedule.splits),
+            ("chunk", schedule.chunk),
+            ("slots", plan.slots),
+        ];
+        let launch = Launch { programs, sizes: &sizes, scalars: &[("scale", scale)] };
+        let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1], given);
+        [simulated, interpreted]
+    };
+    let given = |inputs: &DecodeInputs, len: &[i64], cu_q: &[i64]| -> Tensors {
+        [
+            ("q", rest.q.clone()),
+            ("k", inputs.k.clone()),
+            ("v", inputs.v.clone()),
+            ("len", integers(len)),
+            ("cu_q", integers(cu_q)),
+        ]
+        .map(|(name, values)| (name.to_string(), values))
+        .into()
+    };
+    let (first, of_first) = &plan.prefix;
+    let programs = first.programs().unwrap();
+    assert_eq!(programs.len(), 1);
+    let workspaces = launched(&programs, of_first, &given(&prefix, &plan.shared, &plan.places), groups.len());
+    let (second, of_second) = &plan.rest;
+    for (i, workspace) in workspaces.into_iter().enumerate() {
+        let mut both = given(&rest, own, &rest.cu_q);
+        both.extend(["po", "pl"].map(|name| (name.to_string(), workspace[name].clone())));
+        let results = &launched(&second.programs().unwrap(), of_second, &both, own.len())[i];
+        let at = format!("{groups:?}, {own:?}, {counts:?} of {config:?}");
+        let epsilon = config.dtype.epsilon();
+        let bound: Vec<f64> = o
+            .iter()
+            .zip(&weighed)
+            .map(|(o, all)| all * (2.0 * epsilon + 1e-4) + o.abs() * epsilon + 1e-6)
+            .collect();
+        close(&at, &results["o"][..o.len()], &o, &bound);
+        assert!(results["o"][o.len()..].iter().all(|x| x.is_nan()), "{at}");
+        let bound: Vec<f64> = lse.iter().map(|x| 2e-4 * (1.0 + x.abs())).collect();
+        close(&at, &results["lse"][..lse.len()], &lse, &bound);
+    }
+}
+
+#[test]
+fn a_cascade_is_attention_of_whole_sequences() {
+    let small = AttentionDecodeConfig { d: 64, bn: 16, lse: true, ..AttentionDecodeConfig::default() };
+    let group = |sequences, keys| SharedPrefix { sequences, keys };
+    check_cascade(&small, &[group(5, 100)], &[1, 17, 40, 3, 9], &[1; 5]);
+    let counts = [2, 0, 1, 7, 1, 1];
+    let two = [group(3, 50), group(1, 0), group(2, 33)];
+    check_cascade(&small, &two, &[20, 4, 1, 60, 16, 1], &counts);
+    let three = AttentionDecodeConfig { group: 3, parts: 2, dependent: true, ..small };
+    check_cascade(&three, &two, &[20, 4, 1, 60, 16, 1], &counts);
+    let latent = AttentionDecodeConfig { mla: true, d: 96, dv: Some(64), rows: 64, bn: 32, ..small };
+    check_cascade(&latent, &[group(3, 50)], &[20, 4, 9], &[2, 1, 5]);
+}
+
 /// A random choice of all options that go together.
 fn random_config(rng: &mut ChaCha8Rng) -> AttentionDecodeConfig {
     fn pick<T: Copy>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
@@ -240,6 +358,7 @@ fn random_config(rng: &mut ChaCha8Rng) -> AttentionDecodeConfig {
             varlen,
             split,
             dependent,
+            cascade: Cascade::None,
         };
         if config.validate().is_ok() {
             return config;
@@ -294,6 +413,15 @@ fn attention_decode_is_assembled_without_spills() {
         AttentionDecodeConfig { varlen: true, hk: Some(8), lse: true, ..default },
         AttentionDecodeConfig { varlen: true, page: Some(16), window: Some(4096), rows: 64, ..default },
         AttentionDecodeConfig { varlen: true, page: Some(64), kv: e4m3, bn: 64, split: false, ..default },
+        AttentionDecodeConfig {
+            varlen: true,
+            page: Some(64),
+            cascade: Cascade::Prefix,
+            rows: 128,
+            ..default
+        },
+        AttentionDecodeConfig { varlen: true, hk: Some(8), cascade: Cascade::Rest, ..default },
+        AttentionDecodeConfig { varlen: true, page: Some(64), cascade: Cascade::Prefix, ..latent },
         AttentionDecodeConfig { varlen: true, page: Some(64), ..latent },
         AttentionDecodeConfig { page: Some(64), ..latent },
         AttentionDecodeConfig { bn: 32, stages: 4, split: false, ..latent },
@@ -314,6 +442,7 @@ fn attention_decode_is_assembled_without_spills() {
                 ("mb", 128),
                 ("splits", 4),
                 ("chunk", 2048),
+                ("slots", 8),
             ];
             let has = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
             let sizes: Vec<_> = sizes.into_iter().filter(|(name, _)| has(name)).collect();
@@ -350,6 +479,12 @@ fn values_out_of_range_are_refused() {
         refused(&[("page", "64"), ("bn", "48")]),
         "bn: must divide a page of 64 keys, or be a multiple of it"
     );
+    assert_eq!(refused(&[("cascade", "all")]), "cascade: must be none, prefix or rest");
+    assert_eq!(refused(&[("cascade", "rest")]), "cascade: must be none, or varlen = true");
+    let both = "cascade: must be none, or split = true: parts of both launches are added";
+    assert_eq!(refused(&[("cascade", "rest"), ("varlen", "true"), ("split", "false")]), both);
+    let shared = "cascade: must be none with a window, which would end within shared keys";
+    assert_eq!(refused(&[("cascade", "prefix"), ("varlen", "true"), ("window", "9")]), shared);
     let latent = |given: &[(&str, &str)]| {
         let all = [("mla", "true"), ("d", "576"), ("dv", "512"), ("rows", "64")];
         refused(&[&all, given].concat())

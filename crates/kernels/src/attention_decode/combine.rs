@@ -16,13 +16,13 @@ impl AttentionDecodeConfig {
         let places = self.places();
         let wait = self.dependencies("    wait_dependencies()\n    launch_dependents()\n");
         let lse = if self.lse { format!(", lse: f32[{places}, hk * G]") } else { String::new() };
-        let text = self.combined();
+        let (text, slots) = (self.combined(), self.slots());
         if self.varlen {
             return format!(
-                "size b = 2, {hk}tq = 5, splits = 3\n\
+                "size b = 2, {hk}tq = 5, {slots} = 3\n\
                  const {constant}G = {group}, DV = {dv}, PARTS = {parts}\n\
                  \n\
-                 kernel combine(cu_q: i32[b + 1], po: f32[tq, hk * G, splits, DV], pl: f32[tq, hk * G, splits], o: {dtype}[tq, hk * G, DV]{lse})\n\
+                 kernel combine(cu_q: i32[b + 1], po: f32[tq, hk * G, {slots}, DV], pl: f32[tq, hk * G, {slots}], o: {dtype}[tq, hk * G, DV]{lse})\n\
                  grid(hk * G, tq) threads({COMBINE_THREADS})\n\
                  {{\n\
                  {wait}\
@@ -50,7 +50,7 @@ impl AttentionDecodeConfig {
 
     /// The statements that add the parts of the block's row.
     fn combined(&self) -> String {
-        let dtype = self.dtype;
+        let (dtype, slots) = (self.dtype, self.slots());
         let row = if self.varlen { "[block.y :, block.x :" } else { "[block.z :, block.y :, block.x :" };
         let [head, part, element] = [2, 3, 4].map(|mode| self.step(mode));
         let write = if self.lse {
@@ -63,14 +63,14 @@ impl AttentionDecodeConfig {
         };
         // Parts that have keys are the first, or those that say so: others are not read.
         let (end, count, values) = if self.varlen {
-            ("", "splits", "gp[where(reshape(logarithms, [PARTS]) > -inf, i * PARTS + index(0), -1), :]")
+            ("", slots, "gp[where(reshape(logarithms, [PARTS]) > -inf, i * PARTS + index(0), -1), :]")
         } else {
             (" : parts", "parts", "gp[:, i, :]")
         };
         let views = if self.varlen {
             format!(
-                "    gp = global_view(po{row}, :, :], (splits, DV) : ({part}, {element}))\n\
-                     gl = global_view(pl{row}, :], (PARTS, ceil_div(splits, PARTS), 1) : ({part}, PARTS * {part}, e0))\n"
+                "    gp = global_view(po{row}, :, :], ({slots}, DV) : ({part}, {element}))\n\
+                     gl = global_view(pl{row}, :], (PARTS, ceil_div({slots}, PARTS), 1) : ({part}, PARTS * {part}, e0))\n"
             )
         } else {
             format!(

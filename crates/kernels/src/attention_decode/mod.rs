@@ -6,6 +6,7 @@
 //! The programs are text with the choices written out; `tilewright kernels attention_decode -p …` prints them. [`DecodeLengths::plan`]
 //! chooses by lengths whether there are parts, and [`DecodeLengths::schedule`] which.
 
+mod cascade;
 mod combine;
 mod estimate;
 mod latent;
@@ -17,6 +18,7 @@ mod text;
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
+pub use cascade::{Cascade, CascadePlan, SharedPrefix};
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
 pub use schedule::{DecodeLengths, DecodePlan, DecodeSchedule, QueryTokens, ScheduleError};
 
@@ -51,6 +53,8 @@ parameters! {
         lse: bool as FLAG = false,
         /// Query tokens of their own number for each sequence, one behind the other: q[tq, hq, d], o[tq, hq, dv], lse[tq, hq]; cu_q[b + 1] has the places where they begin, and behind them the end; sq is the largest number.
         varlen: bool as FLAG = false,
+        /// The keys of the launch, of sequences that share their first keys: none (all keys of each sequence), prefix (those that are shared, to all of which every query attends) or rest (those behind them). Takes varlen; DecodeLengths::cascade gives the launches.
+        cascade: Cascade as OWN = Cascade::None,
         /// Splits the keys of a sequence into parts of chunk keys, for up to splits blocks, and adds them in a second program; else one block has all keys, which is faster with many sequences: DecodeLengths::plan chooses by lengths.
         split: bool as FLAG = true,
         /// Rows of a tile, of 16 each warp: 16, 32, 64 or 128. A row is a query and a head of its group.
@@ -195,6 +199,7 @@ impl AttentionDecodeConfig {
         {
             return Err(ConfigError::value("window", keys, "must be none, or 1 to 2^30 keys"));
         }
+        self.check_cascade()?;
         self.check_page()?;
         let most =
             if self.mla { MATH_REGISTERS } else { i64::from(Arch::SM_90A.limits().registers_per_thread) };
@@ -232,6 +237,17 @@ impl AttentionDecodeConfig {
         Ok(())
     }
 
+    fn check_cascade(&self) -> Result<(), ConfigError> {
+        let wanted = match self {
+            _ if self.cascade == Cascade::None => return Ok(()),
+            Self { varlen: false, .. } => "must be none, or varlen = true",
+            Self { split: false, .. } => "must be none, or split = true: parts of both launches are added",
+            Self { window: Some(_), .. } => "must be none with a window, which would end within shared keys",
+            _ => return Ok(()),
+        };
+        Err(ConfigError::value("cascade", self.cascade, wanted))
+    }
+
     fn check_page(&self) -> Result<(), ConfigError> {
         let Some(page) = self.page else { return Ok(()) };
         if !(1..=1024).contains(&page) || !(page as u64).is_power_of_two() {
@@ -260,7 +276,7 @@ impl AttentionDecodeConfig {
     /// `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, or `kc[pages, page, hk, d]`, `vc[pages, page, hk, dv]` and `table[b, mb]`; `len[b]`; the scales
     /// `ks[hk]` and `vs[hk]`; `o[b, sq, hq, dv]` and `lse[b, sq, hq]`, or in their place the workspace `po` and `pl`, which the second program adds to these; the
     /// scalars `scale` and `cap`. With [`varlen`](Self::varlen) there are the size `tq` and `cu_q[b + 1]`, and `tq` takes the place of `b` and `sq` in the shapes of
-    /// q, results and workspace.
+    /// q, results and workspace. With a [`cascade`](Self::cascade) the workspace has parts of two launches, of the size `slots`.
     ///
     /// # Errors
     ///
@@ -268,7 +284,8 @@ impl AttentionDecodeConfig {
     pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
         self.validate()?;
         let mut programs = vec![parse(&self.attention())?];
-        if self.split {
+        // Parts of shared keys are added with those of the rest.
+        if self.split && self.cascade != Cascade::Prefix {
             programs.push(parse(&self.combine())?);
         }
         Ok(programs)
@@ -304,6 +321,9 @@ impl AttentionDecodeConfig {
 
     /// True if query `i` of `sq` attends to key `j` of a sequence of so many keys.
     pub fn attends(&self, i: i64, j: i64, [sq, length]: [i64; 2]) -> bool {
+        if self.cascade == Cascade::Prefix {
+            return j < length;
+        }
         let place = i + length - sq;
         j < length && j <= place && self.window.is_none_or(|keys| j > place - keys)
     }

@@ -2,8 +2,8 @@
 
 use tilewright_machine::Arch;
 
-use super::AttentionDecodeConfig;
 use super::estimate::{Machine, Work};
+use super::{AttentionDecodeConfig, Cascade};
 
 /// Keys that a sequence has at most: places are integers of 32 bits.
 const MOST_KEYS: i64 = 1 << 30;
@@ -78,7 +78,7 @@ pub enum QueryTokens<'a> {
 
 impl QueryTokens<'_> {
     /// Those of this sequence.
-    fn of(self, sequence: usize) -> i64 {
+    pub(super) fn of(self, sequence: usize) -> i64 {
         match self {
             QueryTokens::All(count) => count,
             QueryTokens::Each(counts) => counts.get(sequence).copied().unwrap_or(0),
@@ -147,6 +147,10 @@ impl DecodeLengths<'_> {
             let (schedule, estimate) = self.estimated(&config, arch, multiprocessors)?;
             Ok(DecodePlan { config, schedule, estimate })
         };
+        // The parts of a cascade are added with those of its other launch.
+        if config.cascade != Cascade::None {
+            return of(true);
+        }
         match (of(false), of(true)) {
             (Ok(whole), Ok(parts)) => Ok(if whole.estimate <= parts.estimate { whole } else { parts }),
             (Ok(only), Err(_)) | (Err(_), Ok(only)) => Ok(only),

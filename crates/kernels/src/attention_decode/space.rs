@@ -30,8 +30,10 @@ impl Tunable for AttentionDecodeConfig {
         ("sq", SizeKind::Count),
         ("sk", SizeKind::Depth),
     ];
-    const MEANING: &'static [&'static str] =
-        &["dtype", "kv", "d", "dv", "mla", "group", "hk", "page", "window", "softcap", "lse", "varlen"];
+    const MEANING: &'static [&'static str] = &[
+        "dtype", "kv", "d", "dv", "mla", "group", "hk", "page", "window", "softcap", "lse", "varlen",
+        "cascade",
+    ];
     const FAMILY: &'static [&'static str] = &["split", "rows", "bn"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] =
         &[("stages", &["2", "3", "4"]), ("parts", &["16", "32"]), ("dependent", &["false", "true"])];
@@ -90,6 +92,7 @@ impl Tunable for AttentionDecodeConfig {
             ("mb", pages),
             ("splits", schedule.splits),
             ("chunk", schedule.chunk),
+            ("slots", schedule.splits),
         ];
         Ok(Some(Launch {
             sizes: all.map(|(name, size)| (name.to_string(), size)).into(),

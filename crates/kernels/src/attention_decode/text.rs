@@ -2,7 +2,7 @@
 
 use tilewright_machine::DType;
 
-use super::AttentionDecodeConfig;
+use super::{AttentionDecodeConfig, Cascade};
 
 /// The score of a key that a query does not attend to, and the first reference maximum: a power of two, below all scores.
 pub(super) const MASKED: &str = "-1267650600228229401496703205376.0";
@@ -74,6 +74,16 @@ impl AttentionDecodeConfig {
         if self.varlen { "nq" } else { "sq" }
     }
 
+    /// The size that says how many parts the workspace has.
+    pub(super) fn slots(&self) -> &'static str {
+        if self.cascade == Cascade::None { "splits" } else { "slots" }
+    }
+
+    /// The block's part in the workspace.
+    fn slot(&self) -> &'static str {
+        if self.cascade == Cascade::Prefix { "slots - splits + block.x" } else { "block.x" }
+    }
+
     /// The modes of sequences and of query tokens, of q and of results.
     pub(super) fn places(&self) -> &'static str {
         if self.varlen { "tq" } else { "b, sq" }
@@ -100,7 +110,11 @@ impl AttentionDecodeConfig {
         let (dv, heads, tokens, spans) = (self.values(), self.heads(), self.tokens(), self.spans());
         let ((size, _), (hk, constant)) = (self.capacity(), self.kv_heads());
         let (splits, page) = (
-            if self.split { ", splits = 3, chunk = 128" } else { "" },
+            match (self.split, self.cascade) {
+                (false, _) => "",
+                (true, Cascade::None) => ", splits = 3, chunk = 128",
+                (true, _) => ", splits = 3, chunk = 128, slots = 3",
+            },
             self.page.map_or(String::new(), |page| format!(", PAGE = {page}")),
         );
         let grid = if self.split { "splits" } else { "1" };
@@ -184,9 +198,11 @@ impl AttentionDecodeConfig {
         let values = if self.mla { String::new() } else { of("v", "DV") };
         let table = if self.page.is_some() { "table: i32[b, mb], " } else { "" };
         let scales = if self.kv.is_some() { ", ks: f32[hk], vs: f32[hk]" } else { "" };
-        let places = self.places();
+        let (places, slots) = (self.places(), self.slots());
         let results = match (self.split, self.lse) {
-            (true, _) => format!("po: f32[{places}, hk * G, splits, DV], pl: f32[{places}, hk * G, splits]"),
+            (true, _) => {
+                format!("po: f32[{places}, hk * G, {slots}, DV], pl: f32[{places}, hk * G, {slots}]")
+            }
             (false, false) => format!("o: {dtype}[{places}, hk * G, DV]"),
             (false, true) => format!("o: {dtype}[{places}, hk * G, DV], lse: f32[{places}, hk * G]"),
         };
@@ -314,6 +330,9 @@ impl AttentionDecodeConfig {
         } else {
             format!("s = s * ({scale} * {LOG2_E})\n")
         };
+        if self.cascade == Cascade::Prefix {
+            return format!("{text}if key + BN > last {{ s = where(key + index(1) < last, s, {MASKED}) }}\n");
+        }
         // The place of a row's query.
         let place = if self.tokens() == 1 { "place" } else { "(place + index(0) / HEADS)" };
         text += &format!(
@@ -451,6 +470,7 @@ impl AttentionDecodeConfig {
         let dtype = self.dtype;
         let place = if self.tokens() == 1 { "place" } else { "place + index(0) / HEADS" };
         let attends = match self.window {
+            None if self.cascade == Cascade::Prefix => "first < last".to_string(),
             None => format!("{place} >= first"),
             Some(keys) => format!("{place} >= first and {place} - {keys} < last - 1"),
         };
@@ -462,7 +482,9 @@ impl AttentionDecodeConfig {
             ""
         };
         let one = if self.kv.is_some() { "rvs" } else { "1.0" };
-        let (of, block, mode) = if self.split { ("po", ", block.x :", 4) } else { ("o", "", 3) };
+        let slot = self.slot();
+        let (of, block, mode) =
+            if self.split { ("po", format!(", {slot} :"), 4) } else { ("o", String::new(), 3) };
         let (rows, of_rows, e) = (self.at_rows(), self.row_steps(), self.step(mode));
         let columns = if self.mla { "DV" } else { "DVC, DV / DVC" };
         let steps = if self.mla { e } else { format!("{e}, DVC * {e}") };
@@ -488,7 +510,7 @@ impl AttentionDecodeConfig {
         }
         let logarithm = |unit: &str| format!("where({attends}, (most + log2(total)){unit}, -inf)");
         let part = format!(
-            "gl = global_view(pl{rows}, block.x :], ((HEADS, TOKENS), 1) : ({of_rows}, {}))\n",
+            "gl = global_view(pl{rows}, {slot} :], ((HEADS, TOKENS), 1) : ({of_rows}, {}))\n",
             self.step(3)
         );
         if self.split {
