@@ -297,6 +297,7 @@ fn functions_of_a_users_own_are_right() {
         (expression("h == 0 and j >= 100 - 10 * b"), expression("where(j < 5, -inf, x)"), Mask::None),
         (None, expression("x - slope * float(i - j) + float(h)"), Mask::Causal),
         (None, expression("tanh(x / 4.0) * 4.0"), Mask::Window(33)),
+        (None, expression("where(x > 0.5, x, 0.25 * x)"), Mask::None),
     ] {
         check_with(&AttentionConfig { attends, score, mask, ..base.clone() }, &sizes, &given, &[7]);
     }

@@ -267,10 +267,13 @@ impl Function {
                         let exact = op.of_integers().and_then(|op| op.apply(x as i64, y as i64));
                         (exact.map_or(f64::NAN, |value| value as f64), true)
                     }
-                    op => {
-                        let value = op.apply_in(tilewright_tile::arith::Compute::F64, x, y);
-                        (value.unwrap_or(f64::NAN), op.compares())
-                    }
+                    op => match op.compare(x, y) {
+                        Some(holds) => logical(holds),
+                        None => {
+                            let value = op.apply_in(tilewright_tile::arith::Compute::F64, x, y);
+                            (value.unwrap_or(f64::NAN), false)
+                        }
+                    },
                 }
             }
             ElemExpr::Where(parts) => {
