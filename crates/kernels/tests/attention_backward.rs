@@ -4,48 +4,113 @@
 mod common;
 
 use common::{Launch, Tensors, assemble, close, ptxas, random};
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
-use tilewright_kernels::attention::{AttentionSizes, Mask, Modes};
+use tilewright_kernels::attention::{AttentionSizes, Expression, Inputs, Mask, Modes, Scalars};
 use tilewright_kernels::attention_backward::{
     AttentionBackwardConfig, Given, Gradients, edge_sizes, reference,
 };
 use tilewright_kernels::{ConfigError, attention, operator};
 use tilewright_machine::{Arch, DType};
 
-/// Interpreter, simulator and plain loops agree.
+/// A problem, beside its sizes.
+#[derive(Default)]
+struct Problem<'a> {
+    /// The lengths of sequences of queries and of keys, with `varlen`.
+    lengths: &'a [[i64; 2]],
+    /// Matrices of the bias along b and hq.
+    bias: [i64; 2],
+    /// Scalars of functions.
+    scalars: &'a [(&'a str, f64)],
+}
+
 fn check(config: &AttentionBackwardConfig, sizes: &AttentionSizes, seed: u64) {
+    check_with(config, sizes, &Problem { bias: [1, 1], ..Problem::default() }, seed);
+}
+
+/// Interpreter, simulator and plain loops agree.
+fn check_with(config: &AttentionBackwardConfig, sizes: &AttentionSizes, problem: &Problem<'_>, seed: u64) {
     let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
     let (dtype, d, dv) = (config.dtype, config.d, config.values());
     let mut rng = ChaCha8Rng::seed_from_u64((sq * 7 + sk * 3 + d) as u64);
-    let mut draw = |len: i64, factor: f64| -> Vec<f64> {
+    let mut draw = |dtype: DType, len: i64, factor: f64| -> Vec<f64> {
         let values = random(&mut rng, dtype, len);
         values.iter().map(|x| dtype.decode(dtype.encode(x * factor))).collect()
     };
-    let (q, k) = (draw(b * sq * hq * d, 4.0), draw(b * sk * hk * d, 1.0));
-    let (v, dout) = (draw(b * sk * hk * dv, 1.0), draw(b * sq * hq * dv, 1.0));
+    let places = [0, 1].map(|which| begins(problem.lengths, which));
+    let all = [0, 1].map(|which| if config.varlen { places[which][b as usize] } else { b * [sq, sk][which] });
+    let (q, k) = (draw(dtype, all[0] * hq * d, 4.0), draw(dtype, all[1] * hk * d, 1.0));
+    let (v, dout) = (draw(dtype, all[1] * hk * dv, 1.0), draw(dtype, all[0] * hq * dv, 1.0));
+    let when = |wanted: bool, len: i64| if wanted { len } else { 0 };
+    let mut bias = draw(dtype, when(config.bias, problem.bias[0] * problem.bias[1] * sq * sk), 2.0);
+    // Keys that a query does not attend to, and a query without any.
+    let masked = |(at, x): (usize, &mut f64)| {
+        if at % 7 == 0 || at as i64 / sk % sq == 3 {
+            *x = f64::NEG_INFINITY;
+        }
+    };
+    bias.iter_mut().enumerate().for_each(masked);
+    let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
+    let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
     // The scalars as f32 has them.
     let (scale, cap) = (f64::from(1.25 / (d as f32).sqrt()), 5.0);
-    let inputs = attention::Inputs { q: &q, k: &k, v: &v, scale, cap, ..Default::default() };
-    let (o, lse) = attention::reference(&config.forward(), sizes, &inputs).unwrap();
+    let forward = Inputs {
+        q: &q,
+        k: &k,
+        v: &v,
+        bias: &bias,
+        matrices: problem.bias,
+        slopes: &slopes,
+        sinks: &sinks,
+        places: [&places[0], &places[1]],
+        scale,
+        cap,
+        scalars: problem.scalars,
+        ..Default::default()
+    };
+    let (o, lse) = attention::reference(&config.forward(), sizes, &forward).unwrap();
     let rounded = |x: &f64| dtype.decode(dtype.encode(*x));
     let o: Vec<f64> = o.iter().map(rounded).collect();
-    let given = Given { q: &q, k: &k, v: &v, dout: &dout, scale, cap };
-    let wanted = reference(config, sizes, &given);
-    let tensors: Tensors = [("q", &q), ("k", &k), ("v", &v), ("o", &o), ("dout", &dout), ("lse", &lse)]
-        .map(|(name, values)| (name.to_string(), values.clone()))
-        .into();
+    let wanted = reference(config, sizes, &Given { forward, dout: &dout }).unwrap();
+    let as_numbers = |places: &[i64]| places.iter().map(|x| *x as f64).collect::<Vec<f64>>();
+    let [cu_q, cu_k] = [0, 1].map(|which| as_numbers(&places[which]));
+    let given = [
+        (true, "q", &q),
+        (true, "k", &k),
+        (true, "v", &v),
+        (true, "o", &o),
+        (true, "dout", &dout),
+        (true, "lse", &lse),
+        (config.varlen, "cu_q", &cu_q),
+        (config.varlen, "cu_k", &cu_k),
+        (config.bias, "bias", &bias),
+        (config.alibi, "slopes", &slopes),
+    ];
+    let present = given.into_iter().filter(|(present, ..)| *present);
+    let tensors: Tensors = present.map(|(_, name, values)| (name.to_string(), values.clone())).collect();
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    let launch = Launch {
-        programs: &programs,
-        sizes: &[("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)],
-        scalars: if config.softcap { &[("scale", scale), ("cap", cap)] } else { &[("scale", scale)] },
-    };
+    let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
+    named.extend(config.varlen.then_some([("tq", all[0]), ("tk", all[1])]).into_iter().flatten());
+    named.extend(
+        config.bias.then_some([("bb", problem.bias[0]), ("bh", problem.bias[1])]).into_iter().flatten(),
+    );
+    let mut scalars = problem.scalars.to_vec();
+    scalars.extend([("scale", scale), ("cap", cap)]);
+    let launch = Launch { programs: &programs, sizes: &named, scalars: &scalars };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[seed], &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         compare(&format!("{who} at {sizes:?} of {config:?}"), &results, &wanted, dtype);
     }
+}
+
+/// The places at which sequences of queries (0) or of keys (1) begin, and the end of the last.
+fn begins(lengths: &[[i64; 2]], which: usize) -> Vec<i64> {
+    let ends = lengths.iter().scan(0, |end, lengths| {
+        *end += lengths[which];
+        Some(*end)
+    });
+    std::iter::once(0).chain(ends).collect()
 }
 
 /// Weights, their gradients and o are rounded to the type, each result once more; 2e-4 is for exponentials and sums in f32.
@@ -64,17 +129,27 @@ fn configs() -> Vec<AttentionBackwardConfig> {
     let small =
         AttentionBackwardConfig { d: 64, bm: Some(48), warpgroups: 1, ..AttentionBackwardConfig::default() };
     vec![
-        AttentionBackwardConfig { stagger: 1, ..small },
+        AttentionBackwardConfig { stagger: 1, ..small.clone() },
         AttentionBackwardConfig {
             mask: Mask::Causal,
             modes: Modes::Bhsd,
             keys_in_registers: true,
             overlap: true,
-            ..small
+            ..small.clone()
         },
-        AttentionBackwardConfig { mask: Mask::Window(37), softcap: true, dtype: DType::BF16, ..small },
-        AttentionBackwardConfig { mask: Mask::Causal, bm: Some(64), bulk: true, stages: 1, ..small },
-        AttentionBackwardConfig { mask: Mask::Causal, deterministic: true, modes: Modes::Bhsd, ..small },
+        AttentionBackwardConfig {
+            mask: Mask::Window(37),
+            softcap: true,
+            dtype: DType::BF16,
+            ..small.clone()
+        },
+        AttentionBackwardConfig { mask: Mask::Causal, bm: Some(64), bulk: true, stages: 1, ..small.clone() },
+        AttentionBackwardConfig {
+            mask: Mask::Causal,
+            deterministic: true,
+            modes: Modes::Bhsd,
+            ..small.clone()
+        },
         AttentionBackwardConfig { mask: Mask::Window(50), deterministic: true, softcap: true, ..small },
     ]
 }
@@ -85,6 +160,235 @@ fn gradients_are_right_at_edges() {
         for sizes in edge_sizes(&config) {
             check(&config, &sizes, sizes.sk as u64);
         }
+    }
+}
+
+fn small() -> AttentionBackwardConfig {
+    AttentionBackwardConfig { d: 64, bm: Some(48), warpgroups: 1, ..AttentionBackwardConfig::default() }
+}
+
+#[test]
+fn sequences_of_their_own_lengths_are_right() {
+    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [0, 0], [90, 48], [3, 3]];
+    let sizes = AttentionSizes { b: 7, hq: 2, hk: 1, sq: 90, sk: 130 };
+    let problem = Problem { lengths: &lengths, ..Problem::default() };
+    let varlen = AttentionBackwardConfig { varlen: true, ..small() };
+    for config in [
+        varlen.clone(),
+        AttentionBackwardConfig { mask: Mask::Causal, stagger: 1, dtype: DType::BF16, ..varlen.clone() },
+        AttentionBackwardConfig {
+            mask: Mask::Window(40),
+            bulk: true,
+            bm: Some(64),
+            softcap: true,
+            ..varlen.clone()
+        },
+        AttentionBackwardConfig {
+            mask: Mask::Causal,
+            d: 96,
+            bm: Some(64),
+            dv: Some(32),
+            warpgroups: 2,
+            ..varlen.clone()
+        },
+        AttentionBackwardConfig { deterministic: true, ..varlen.clone() },
+        AttentionBackwardConfig { deterministic: true, mask: Mask::Window(40), ..varlen },
+    ] {
+        check_with(&config, &sizes, &problem, 3);
+    }
+}
+
+#[test]
+fn what_is_added_to_scores_is_right() {
+    let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 70, sk: 100 };
+    let plain = small();
+    let deterministic = AttentionBackwardConfig { deterministic: true, ..plain.clone() };
+    for (config, bias) in [
+        (AttentionBackwardConfig { alibi: true, mask: Mask::Causal, ..plain.clone() }, [1, 1]),
+        (
+            AttentionBackwardConfig { sink: true, mask: Mask::Causal, dtype: DType::BF16, ..plain.clone() },
+            [1, 1],
+        ),
+        (AttentionBackwardConfig { bias: true, softcap: true, ..plain.clone() }, [2, 4]),
+        (
+            AttentionBackwardConfig {
+                bias: true,
+                alibi: true,
+                sink: true,
+                modes: Modes::Bhsd,
+                ..deterministic.clone()
+            },
+            [1, 4],
+        ),
+        (AttentionBackwardConfig { bias: true, mask: Mask::Window(50), ..deterministic }, [1, 1]),
+        (AttentionBackwardConfig { bias: true, bulk: true, bm: Some(64), ..plain }, [2, 1]),
+    ] {
+        check_with(&config, &sizes, &Problem { bias, ..Problem::default() }, 5);
+    }
+}
+
+#[test]
+fn functions_of_a_users_own_are_right() {
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
+    let scalars = [("slant", 0.5), ("span", 40.0)];
+    let problem = Problem { bias: [1, 1], scalars: &scalars, ..Problem::default() };
+    let base = AttentionBackwardConfig {
+        scalars: Scalars("slant: f32 = 0.25, span: i32 = 40".to_string()),
+        ..small()
+    };
+    let deterministic = AttentionBackwardConfig { deterministic: true, ..base.clone() };
+    for (base, attends, score, mask, softcap) in [
+        // Blocks along the diagonal, a prefix that all see, what is dilated, and nothing at all for some.
+        (&base, expression("i / span == j / 40"), None, Mask::None, false),
+        (&base, expression("j < 20 or i / 32 == j / 32"), None, Mask::Causal, true),
+        (
+            &deterministic,
+            expression("(i - j) % 3 == 0 and not (abs(i - j) > 60)"),
+            expression("x * slant"),
+            Mask::None,
+            false,
+        ),
+        (
+            &base,
+            expression("h == 0 and j >= 100 - 10 * b"),
+            expression("where(j < 5, -inf, x)"),
+            Mask::None,
+            false,
+        ),
+        (&base, None, expression("x - slant * float(i - j) + float(h)"), Mask::Causal, false),
+        (&deterministic, None, expression("tanh(x / 4.0) * 4.0"), Mask::Window(33), true),
+        (&base, None, expression("x + 0.1 * x * x"), Mask::Causal, true),
+        (&base, None, expression("where(x > 0.5, x, 0.25 * x + 0.375)"), Mask::None, false),
+    ] {
+        check_with(
+            &AttentionBackwardConfig { attends, score, mask, softcap, ..base.clone() },
+            &sizes,
+            &problem,
+            7,
+        );
+    }
+}
+
+/// The plain loops themselves: their gradients are difference quotients of the pass forward.
+#[test]
+fn gradients_are_those_of_differences() {
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    let config = AttentionBackwardConfig {
+        d: 16,
+        mask: Mask::Causal,
+        attends: expression("(i + j) % 5 != 0"),
+        score: expression("where(j < 2, x * 0.5, sin(x))"),
+        softcap: true,
+        alibi: true,
+        sink: true,
+        varlen: true,
+        ..Default::default()
+    };
+    let lengths = [[5, 7], [0, 3], [4, 0], [3, 2]];
+    let places = [0, 1].map(|which| begins(&lengths, which));
+    let sizes = AttentionSizes { b: 4, hq: 2, hk: 1, sq: 5, sk: 7 };
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut draw = |len: i64| random(&mut rng, DType::F32, len);
+    let (q, k, v, dout) = (draw(12 * 2 * 16), draw(12 * 16), draw(12 * 16), draw(12 * 2 * 16));
+    let inputs = Inputs {
+        slopes: &[0.25, -0.5],
+        sinks: &[0.5, -1.0],
+        places: [&places[0], &places[1]],
+        scale: 0.7,
+        cap: 2.0,
+        ..Default::default()
+    };
+    let forward = Inputs { q: &q, k: &k, v: &v, ..inputs };
+    let found = reference(&config, &sizes, &Given { forward, dout: &dout }).unwrap();
+    let loss = |q: &[f64], k: &[f64], v: &[f64]| -> f64 {
+        let (o, _) = attention::reference(&config.forward(), &sizes, &Inputs { q, k, v, ..inputs }).unwrap();
+        o.iter().zip(&dout).map(|(o, d)| o * d).sum()
+    };
+    let step = 1e-5;
+    for (which, gradients) in [&found.dq, &found.dk, &found.dv].into_iter().enumerate() {
+        for (at, found) in gradients.iter().enumerate().step_by(7) {
+            let with = |by: f64| {
+                let mut all = [q.clone(), k.clone(), v.clone()];
+                all[which][at] += by;
+                loss(&all[0], &all[1], &all[2])
+            };
+            let wanted = (with(step) - with(-step)) / (2.0 * step);
+            assert!((found - wanted).abs() < 1e-6, "gradient {which}, element {at}: {found}, not {wanted}");
+        }
+    }
+    assert!(found.dq.iter().any(|x| x.abs() > 0.01) && found.dk.iter().any(|x| x.abs() > 0.01));
+}
+
+/// A random choice of all options that go together.
+fn random_config(rng: &mut ChaCha8Rng) -> AttentionBackwardConfig {
+    fn pick<T: Clone>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+        from[rng.random_range(0..from.len())].clone()
+    }
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    loop {
+        let mut one_in = |n: u32| rng.random_range(0..n) == 0;
+        let (softcap, alibi, bias, sink) = (one_in(4), one_in(4), one_in(5), one_in(4));
+        let (varlen, deterministic, bulk, overlap) = (one_in(3), one_in(3), one_in(4), one_in(4));
+        let config = AttentionBackwardConfig {
+            dtype: pick(rng, &[DType::F16, DType::BF16]),
+            d: pick(rng, &[16, 32, 48, 64, 96, 128]),
+            dv: pick(rng, &[None, None, Some(32), Some(64)]),
+            mask: pick(rng, &[Mask::None, Mask::Causal, Mask::Window(1), Mask::Window(45)]),
+            attends: pick(rng, &[None, None, expression("i / 40 == j / 40"), expression("(i + j) % 3 != h")]),
+            score: pick(
+                rng,
+                &[
+                    None,
+                    None,
+                    expression("x * 0.5 + float(j % 7)"),
+                    expression("where(j == i, -inf, x + 0.5 * tanh(x))"),
+                ],
+            ),
+            modes: if varlen { Modes::Bshd } else { pick(rng, &[Modes::Bshd, Modes::Bhsd]) },
+            bm: pick(rng, &[None, Some(16), Some(48), Some(64)]),
+            warpgroups: pick(rng, &[1, 1, 2]),
+            stages: pick(rng, &[1, 2, 3]),
+            stagger: pick(rng, &[0, 0, 1]),
+            keys_in_registers: one_in_three(rng),
+            softcap,
+            alibi,
+            bias: bias && !varlen,
+            sink,
+            varlen,
+            deterministic,
+            bulk,
+            overlap,
+            ..Default::default()
+        };
+        if config.validate().is_ok() {
+            return config;
+        }
+    }
+}
+
+fn one_in_three(rng: &mut ChaCha8Rng) -> bool {
+    rng.random_range(0..3) == 0
+}
+
+/// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
+#[test]
+fn random_options_are_right() {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 6 };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let config = random_config(&mut rng);
+        let hk = rng.random_range(1..3);
+        let hq = hk * rng.random_range(1..3);
+        let b: i64 = rng.random_range(1..4);
+        let lengths: Vec<[i64; 2]> =
+            (0..b).map(|_| [rng.random_range(0..100), rng.random_range(0..150)]).collect();
+        let longest = |which: usize| lengths.iter().map(|of| of[which]).max().unwrap_or(0).max(1);
+        let sizes = AttentionSizes { b, hq, hk, sq: longest(0), sk: longest(1) };
+        if config.varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
+            continue;
+        }
+        check_with(&config, &sizes, &Problem { lengths: &lengths, bias: [1, hq], scalars: &[] }, seed);
     }
 }
 
@@ -130,27 +434,52 @@ fn deterministic_gradients_repeat_bit_by_bit() {
 fn gradients_are_assembled_without_spills() {
     let Some(ptxas) = ptxas() else { return };
     let plain = AttentionBackwardConfig::default();
-    let causal = AttentionBackwardConfig { mask: Mask::Causal, ..plain };
+    let causal = AttentionBackwardConfig { mask: Mask::Causal, ..plain.clone() };
+    let expression = |text: &str| Some(Expression(text.to_string()));
     let forms = [
-        plain,
-        causal,
-        AttentionBackwardConfig { bm: Some(64), overlap: true, ..plain },
-        AttentionBackwardConfig { bm: Some(64), bulk: true, ..plain },
-        AttentionBackwardConfig { d: 64, ..plain },
-        AttentionBackwardConfig { d: 64, bm: Some(96), keys_in_registers: true, ..causal },
-        AttentionBackwardConfig { d: 96, mask: Mask::Window(1024), ..plain },
-        AttentionBackwardConfig { d: 192, dv: Some(128), deterministic: true, ..causal },
-        AttentionBackwardConfig { softcap: true, ..causal },
-        AttentionBackwardConfig { deterministic: true, ..causal },
+        plain.clone(),
+        causal.clone(),
+        AttentionBackwardConfig { bm: Some(64), overlap: true, ..plain.clone() },
+        AttentionBackwardConfig { bm: Some(64), bulk: true, ..plain.clone() },
+        AttentionBackwardConfig { d: 64, ..plain.clone() },
+        AttentionBackwardConfig { d: 64, bm: Some(96), keys_in_registers: true, ..causal.clone() },
+        AttentionBackwardConfig { d: 96, mask: Mask::Window(1024), ..plain.clone() },
+        AttentionBackwardConfig { d: 192, dv: Some(128), deterministic: true, ..causal.clone() },
+        AttentionBackwardConfig { softcap: true, ..causal.clone() },
+        AttentionBackwardConfig { deterministic: true, ..causal.clone() },
+        AttentionBackwardConfig { varlen: true, ..causal.clone() },
+        AttentionBackwardConfig { varlen: true, ..plain.clone() },
+        AttentionBackwardConfig { varlen: true, deterministic: true, d: 64, ..causal.clone() },
+        AttentionBackwardConfig { varlen: true, bm: Some(64), bulk: true, ..plain.clone() },
+        AttentionBackwardConfig { alibi: true, ..causal.clone() },
+        AttentionBackwardConfig { alibi: true, deterministic: true, ..causal.clone() },
+        AttentionBackwardConfig { bias: true, ..plain.clone() },
+        AttentionBackwardConfig { bias: true, deterministic: true, ..plain.clone() },
+        AttentionBackwardConfig { attends: expression("i / 512 == j / 512"), ..plain.clone() },
+        AttentionBackwardConfig {
+            attends: expression("i / 512 == j / 512"),
+            deterministic: true,
+            ..plain.clone()
+        },
+        AttentionBackwardConfig { score: expression("tanh(x / 4.0) * 4.0 + float(i - j)"), ..causal.clone() },
+        AttentionBackwardConfig {
+            score: expression("tanh(x / 4.0) * 4.0"),
+            softcap: true,
+            deterministic: true,
+            ..causal
+        },
     ];
+    let mut spilled = Vec::new();
     for (i, config) in forms.iter().enumerate() {
         let sizes = [("b", 2), ("hq", 16), ("hk", 4), ("sq", 4096), ("sk", 4096)];
         for (j, program) in config.programs().unwrap().iter().enumerate() {
             let kernel = compile(program, &Options::new(Arch::SM_90A).for_sizes(program, &sizes)).unwrap();
             let name = format!("attention_backward_{i}_{j}");
-            assert_eq!(assemble(&ptxas, &name, &kernel, Arch::SM_90A), 0, "{config:?}");
+            let bytes = assemble(&ptxas, &name, &kernel, Arch::SM_90A);
+            spilled.extend((bytes > 0).then(|| format!("{name}, {bytes} bytes: {config:?}")));
         }
     }
+    assert_eq!(spilled, Vec::<String>::new());
 }
 
 #[test]
@@ -178,6 +507,15 @@ fn values_out_of_range_are_refused() {
     let rows =
         "bm: must be a multiple of 64, as d = 96 is none: dq or its transpose has rows in groups of 64";
     assert_eq!(refused(&[("d", "96"), ("bm", "80")]), rows);
+    assert_eq!(refused(&[("varlen", "true"), ("modes", "bhsd")]), "modes: must be bshd with varlen = true");
+    assert_eq!(refused(&[("varlen", "true"), ("bias", "true")]), "bias: must be false with varlen = true");
+    let unknown = refused(&[("score", "bitcast(bitcast(x, u32), f32)")]);
+    assert!(
+        unknown.starts_with("score: must have a derivative by x: that of `bitcast` is not known"),
+        "{unknown}"
+    );
+    let clash = "scalars: `delta` is a name of the program: choose another, such as `delta_0`";
+    assert_eq!(refused(&[("scalars", "delta: f32 = 1.0")]), clash);
     let shared = "bm: must be a multiple of 24 for 3 warpgroups to share dq";
     assert_eq!(refused(&[("d", "64"), ("bm", "32"), ("warpgroups", "3")]), shared);
     let deep =

@@ -23,7 +23,7 @@ impl fmt::Display for Expression {
 }
 
 /// The texts for the names of an expression.
-pub(super) struct Names<'a> {
+pub(crate) struct Names<'a> {
     /// The query's place, of each element.
     pub i: &'a str,
     /// The key, of each element.
@@ -33,9 +33,9 @@ pub(super) struct Names<'a> {
 }
 
 /// The parsed expression, in a program of its own.
-pub(super) struct Function {
-    program: Program,
-    value: ElemExpr,
+pub(crate) struct Function {
+    pub(super) program: Program,
+    pub(super) value: ElemExpr,
 }
 
 /// The tensors of the program in which an expression is read.
@@ -43,7 +43,7 @@ const TENSORS: [&str; 3] = ["i", "j", "x"];
 
 impl Expression {
     /// Reads the expression, of truth values (a mask) or of scores, with further scalar parameters such as `slope: f32 = 0.5`.
-    pub(super) fn read(
+    pub(crate) fn read(
         &self,
         field: &'static str,
         scalars: &str,
@@ -98,7 +98,7 @@ impl Expression {
     }
 
     /// The text with its names replaced.
-    pub(super) fn text(&self, names: &Names<'_>) -> String {
+    pub(crate) fn text(&self, names: &Names<'_>) -> String {
         let mut text = String::new();
         let mut rest = self.0.as_str();
         while let Some(first) = rest.chars().next() {
@@ -150,11 +150,11 @@ impl Range {
 impl Function {
     /// The conditions, as text, under which some pair of queries from `rows[0]` to `rows[1]` and keys from `keys[0]` to `keys[1]` may
     /// be attended to, and under which all are.
-    pub(super) fn conditions(&self, rows: [&str; 2], keys: [&str; 2]) -> (String, String) {
+    pub(crate) fn conditions(&self, rows: [&str; 2], keys: [&str; 2]) -> (String, String) {
         self.range(&self.value, &[rows, keys]).conditions()
     }
 
-    fn name(&self, id: TensorId) -> &str {
+    pub(super) fn name(&self, id: TensorId) -> &str {
         &self.program.tensor(id).name
     }
 
@@ -228,7 +228,7 @@ impl Function {
     }
 
     /// The value in f64 at a place, of `[i, j, h, b]` and the score, with further scalars by name; truth values are 1 and 0.
-    pub(super) fn eval(&self, at: [i64; 4], x: f64, scalars: &dyn Fn(&str) -> f64) -> f64 {
+    pub(crate) fn eval(&self, at: [i64; 4], x: f64, scalars: &dyn Fn(&str) -> f64) -> f64 {
         self.value_of(&self.value, &|name| match name {
             "i" => (at[0] as f64, true),
             "j" => (at[1] as f64, true),

@@ -4,6 +4,7 @@
 //!
 //! The program is text with the choices written out; `tilewright kernels attention -p …` prints it.
 
+mod derivative;
 mod functions;
 mod reference;
 mod sm80;
@@ -21,8 +22,11 @@ pub use functions::Expression;
 pub use reference::{Inputs, edge_sizes, reference};
 pub use sm80::AttentionSm80Config;
 
-use functions::Function;
+pub(crate) use derivative::Change;
+pub(crate) use functions::{Function, Names};
+pub(crate) use reference::Problem;
 pub(crate) use space::SIZES;
+pub(crate) use text::{LOG2E, of_head, rows_by_warp};
 
 use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
 use crate::warp_specialized::refused;
@@ -155,7 +159,7 @@ impl fmt::Display for Scalars {
 
 impl Scalars {
     /// The error for a program that does not read: a name that it has itself.
-    fn clash(&self, errors: Diagnostics) -> ConfigError {
+    pub(crate) fn clash(&self, errors: Diagnostics) -> ConfigError {
         let names = self.0.split(',').filter_map(|part| part.split(':').next()).map(str::trim);
         let twice = |name: &&str| {
             let quoted = format!("`{name}`");
@@ -190,7 +194,7 @@ impl FromStr for Scalars {
 
 impl Codec<Option<Expression>> {
     /// An expression, or `none`.
-    const EXPRESSION: Self = Codec {
+    pub(crate) const EXPRESSION: Self = Codec {
         read: |_, text| optional("none", text, |text| Ok(Expression(text.to_string()))),
         write: |expression| optional_text("none", expression),
     };
@@ -304,12 +308,6 @@ impl AttentionConfig {
         {
             return Err(ConfigError::value("out", out, format!("must be same with dtype = {}", self.dtype)));
         }
-        if self.varlen && self.modes == Modes::Bhsd {
-            return Err(ConfigError::value("modes", self.modes, "must be bshd with varlen = true"));
-        }
-        if self.varlen && self.bias {
-            return Err(ConfigError::value("bias", self.bias, "must be false with varlen = true"));
-        }
         // Scores, factors of half as many bits, sums, a block of bias.
         let bias = if self.bias { self.bn / 4 } else { 0 };
         // Tiles one after another, turns, and masks.
@@ -341,7 +339,7 @@ impl AttentionConfig {
     }
 
     /// Checks what every form of attention asks of heads, blocks of keys, masks and functions.
-    fn validate_options(&self) -> Result<(), ConfigError> {
+    pub(crate) fn validate_options(&self) -> Result<(), ConfigError> {
         for (field, elements) in [("d", self.d), ("dv", self.values()), ("bn", self.bn)] {
             if !(16..=256).contains(&elements) || elements % 16 != 0 {
                 return Err(ConfigError::value(field, elements, "must be a multiple of 16 from 16 to 256"));
@@ -352,11 +350,17 @@ impl AttentionConfig {
         {
             return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
         }
+        if self.varlen && self.modes == Modes::Bhsd {
+            return Err(ConfigError::value("modes", self.modes, "must be bshd with varlen = true"));
+        }
+        if self.varlen && self.bias {
+            return Err(ConfigError::value("bias", self.bias, "must be false with varlen = true"));
+        }
         self.functions().map(|_| ())
     }
 
     /// The functions for scores and masks, read.
-    fn functions(&self) -> Result<(Option<Function>, Option<Function>), ConfigError> {
+    pub(crate) fn functions(&self) -> Result<(Option<Function>, Option<Function>), ConfigError> {
         let read = |field, expression: &Option<Expression>, truth| {
             expression.as_ref().map(|text| text.read(field, &self.scalars.0, truth)).transpose()
         };

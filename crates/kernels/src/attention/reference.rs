@@ -34,7 +34,7 @@ pub struct Inputs<'a> {
 }
 
 /// A problem with the functions of its configuration.
-struct Problem<'a> {
+pub(crate) struct Problem<'a> {
     config: &'a AttentionConfig,
     sizes: AttentionSizes,
     inputs: Inputs<'a>,
@@ -53,8 +53,7 @@ pub fn reference(
     sizes: &AttentionSizes,
     inputs: &Inputs<'_>,
 ) -> Result<(Vec<f64>, Vec<f64>), ConfigError> {
-    let (score, attends) = config.functions()?;
-    let problem = Problem { config, sizes: *sizes, inputs: *inputs, score, attends };
+    let problem = Problem::new(config, sizes, inputs)?;
     let AttentionSizes { b, hq, .. } = *sizes;
     let rows = problem.rows();
     let width = config.values() as usize;
@@ -73,7 +72,21 @@ pub fn reference(
     Ok((o, lse))
 }
 
-impl Problem<'_> {
+impl<'a> Problem<'a> {
+    /// The problem of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`AttentionConfig::validate`] for functions.
+    pub(crate) fn new(
+        config: &'a AttentionConfig,
+        sizes: &AttentionSizes,
+        inputs: &Inputs<'a>,
+    ) -> Result<Self, ConfigError> {
+        let (score, attends) = config.functions()?;
+        Ok(Problem { config, sizes: *sizes, inputs: *inputs, score, attends })
+    }
+
     /// Rows of q in all, of a head.
     fn rows(&self) -> i64 {
         match self.config.varlen {
@@ -83,7 +96,7 @@ impl Problem<'_> {
     }
 
     /// Queries and keys of a batch.
-    fn lengths(&self, batch: i64) -> [i64; 2] {
+    pub(crate) fn lengths(&self, batch: i64) -> [i64; 2] {
         match self.config.varlen {
             true => self.inputs.places.map(|places| places[batch as usize + 1] - places[batch as usize]),
             false => [self.sizes.sq, self.sizes.sk],
@@ -91,7 +104,7 @@ impl Problem<'_> {
     }
 
     /// The row of an operand, of q (0) or of k and v (1).
-    fn at(&self, which: usize, [batch, place, head]: [i64; 3]) -> usize {
+    pub(crate) fn at(&self, which: usize, [batch, place, head]: [i64; 3]) -> usize {
         let AttentionSizes { hq, hk, sq, sk, .. } = self.sizes;
         let (heads, longest) = ([hq, hk][which], [sq, sk][which]);
         let row = match (self.config.varlen, self.config.modes) {
@@ -128,7 +141,12 @@ impl Problem<'_> {
     }
 
     /// The score of a query and a key; `None` if the one does not attend to the other.
-    fn score(&self, [batch, head, i, j]: [i64; 4]) -> Option<f64> {
+    fn score(&self, place: [i64; 4]) -> Option<f64> {
+        self.score_of(place).map(|(x, _)| x)
+    }
+
+    /// The score of a query and a key with its derivative by scale · q kᵀ; `None` if the one does not attend to the other.
+    pub(crate) fn score_of(&self, [batch, head, i, j]: [i64; 4]) -> Option<(f64, f64)> {
         let (config, inputs) = (self.config, &self.inputs);
         let lengths = self.lengths(batch);
         let place = i + lengths[1] - lengths[0];
@@ -142,10 +160,13 @@ impl Problem<'_> {
         let query = &inputs.q[self.at(0, [batch, i, head]) * d..][..d];
         let key = &inputs.k[self.at(1, [batch, j, head / (hq / hk)]) * d..][..d];
         let descale = |which: usize| self.descale(which, batch, head);
-        let mut x =
-            inputs.scale * descale(0) * descale(1) * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>();
+        let (mut x, mut slope) = (
+            inputs.scale * descale(0) * descale(1) * query.iter().zip(key).map(|(x, y)| x * y).sum::<f64>(),
+            1.0,
+        );
         if config.softcap {
-            x = inputs.cap * (x / inputs.cap).tanh();
+            let tangent = (x / inputs.cap).tanh();
+            (x, slope) = (inputs.cap * tangent, 1.0 - tangent * tangent);
         }
         if config.alibi {
             x += inputs.slopes[head as usize] * (j - place) as f64;
@@ -155,8 +176,14 @@ impl Problem<'_> {
             let matrix = batch % bb * bh + head % bh;
             x += inputs.bias[((matrix * sq + i) * sk + j) as usize];
         }
-        let x = self.score.as_ref().map_or(x, |score| score.eval(at, x, &|name| self.scalar(name)));
-        (x != f64::NEG_INFINITY).then_some(x)
+        if let Some(score) = &self.score {
+            let value = |x: f64| score.eval(at, x, &|name| self.scalar(name));
+            // By differences, whatever the expression.
+            let step = 1e-5 * (1.0 + x.abs());
+            slope *= (value(x + step) - value(x - step)) / (2.0 * step);
+            x = value(x);
+        }
+        (x != f64::NEG_INFINITY).then_some((x, slope))
     }
 
     /// The logarithm of the sum of exponentials of a query, and its row of o.

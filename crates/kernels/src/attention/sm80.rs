@@ -6,7 +6,7 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
 
 use super::functions::Expression;
-use super::text::{Role, Writer, rows_by_warp};
+use super::text::{Role, Writer, of_head, rows_by_warp};
 use super::{AttentionConfig, Mask, Modes, Scalars, within};
 use crate::config::{ConfigError, parameters};
 
@@ -199,7 +199,7 @@ impl AttentionSm80Config {
             // The tiles with the most keys first.
             t = if self.mask == Mask::None { "block.x" } else { "ceil_div(sq, BM) - 1 - block.x" },
             numbers = writer.numbers(&Role::ALL),
-            slope = if self.alibi { Writer::of_head("slope", "slopes") } else { String::new() },
+            slope = if self.alibi { of_head("slope", "slopes") } else { String::new() },
             steps = self.steps(&writer),
             end = self.end(&writer),
         ))

@@ -15,7 +15,7 @@ const NONE: &str = "-633825300114114700748351602688.0";
 const RESIDENT: i64 = 1 << 23;
 
 /// log₂ e.
-const LOG2E: &str = "1.4426950408889634";
+pub(crate) const LOG2E: &str = "1.4426950408889634";
 
 /// A role that multiplies: all rows of a tile, or with ping-pong the 64 rows of this warpgroup.
 pub(super) struct Role(Option<i64>);
@@ -115,7 +115,7 @@ impl AttentionConfig {
 }
 
 /// The layout of a tile of o in which lanes have eight neighbours of a row each, and warps rows of their own: `own` neighbours each.
-pub(super) fn rows_by_warp(rows: i64, warps: i64, elements: i64) -> String {
+pub(crate) fn rows_by_warp(rows: i64, warps: i64, elements: i64) -> String {
     let (vectors, own) = (elements / 8, rows / warps);
     // Lanes along a row: a power of two.
     let lanes = 1 << vectors.trailing_zeros().min(5);
@@ -130,6 +130,15 @@ pub(super) fn rows_by_warp(rows: i64, warps: i64, elements: i64) -> String {
     let (threads, steps) = text(&[(lanes, 8 * rows), (apart, 1), (warps, own)]);
     let (extents, strides) = text(&[(8, rows), (own / apart, apart), (vectors / lanes, 8 * lanes * rows)]);
     format!("(({threads}), ({extents})) : (({steps}), ({strides}))")
+}
+
+/// A tensor of one element, that of a head of q.
+pub(crate) fn of_head(name: &str, of: &str) -> String {
+    format!(
+        "g{name} = global_view({of}[head :], (1, 1) : (e0, e0))\n\
+         {name} = register_tensor(f32, [1, 1])\n\
+         copy(g{name}, {name})\n"
+    )
 }
 
 impl Writer<'_> {
@@ -530,7 +539,7 @@ impl Writer<'_> {
             Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
             None => (String::new(), ""),
         };
-        let of_head = |name: &str| {
+        let of_batch = |name: &str| {
             format!(
                 "g_{name} = global_view({name}[batch :, of_key :], (1, 1) : (e0, e1))\n\
                  {name}_now = register_tensor(f32, [1, 1])\n\
@@ -540,7 +549,7 @@ impl Writer<'_> {
         let descales = match self.config.is_fp8() {
             true => {
                 let unit = if self.scales() { String::new() } else { format!("unit = descale * {LOG2E}\n") };
-                let all = ["q_descale", "k_descale", "v_descale"].map(of_head).concat();
+                let all = ["q_descale", "k_descale", "v_descale"].map(of_batch).concat();
                 format!("{all}descale = scale * q_descale_now * k_descale_now\n{unit}")
             }
             false => String::new(),
@@ -553,7 +562,7 @@ impl Writer<'_> {
             false => format!("cast({of}, {dtype})"),
         };
         let values = self.values();
-        let slope = if self.config.alibi { Self::of_head("slope", "slopes") } else { String::new() };
+        let slope = if self.config.alibi { of_head("slope", "slopes") } else { String::new() };
         let at = role.tile();
         let added = |key: &str| match self.config.bias {
             true => format!(
@@ -647,22 +656,13 @@ impl Writer<'_> {
         }
     }
 
-    /// A tensor of one element, that of a head of q.
-    pub(super) fn of_head(name: &str, of: &str) -> String {
-        format!(
-            "g{name} = global_view({of}[head :], (1, 1) : (e0, e0))\n\
-             {name} = register_tensor(f32, [1, 1])\n\
-             copy(g{name}, {name})\n"
-        )
-    }
-
     /// The sink's part of the sums of a tile, against the largest of it and the reference.
     pub(super) fn sunk(&self) -> String {
         format!(
             "{}top = max(most, sink * {LOG2E})\n\
              down = exp2(most - top)\n\
              total = total * down + exp2(sink * {LOG2E} - top)\n",
-            Self::of_head("sink", "sinks")
+            of_head("sink", "sinks")
         )
     }
 

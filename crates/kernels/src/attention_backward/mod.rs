@@ -7,15 +7,17 @@
 //! The programs are text with the choices written out; `tilewright kernels attention_backward -p …` prints them.
 
 mod passes;
+mod places;
 mod queries;
 mod reference;
+mod scores;
 mod space;
 mod text;
 
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
 
-use crate::attention::{Mask, Modes};
+use crate::attention::{Change, Expression, Function, Mask, Modes, Scalars};
 use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::refused;
 
@@ -23,7 +25,6 @@ pub use reference::{Given, Gradients, edge_sizes, reference};
 
 parameters! {
     /// The head, the mask and the tiling of the gradients of attention. The default is 128 keys by 80 queries, the largest that registers hold for heads of 128 elements.
-    #[derive(Copy)]
     pub struct AttentionBackwardConfig, "attention_backward", programs {
         /// The type of all tensors but lse: f16 or bf16. Scores and sums are f32.
         dtype: DType as FLOAT16 = DType::F16,
@@ -33,10 +34,24 @@ parameters! {
         dv: Option<i64> as SAME_HEAD = None,
         /// The keys that a query attends to: none (all of them), causal (up to its own place; the last query's is the last key's) or window(n) (the last n of those).
         mask: Mask as OWN = Mask::None,
+        /// A further condition under which query i attends to key j, as in attention, or none.
+        attends: Option<Expression> as EXPRESSION = None,
+        /// The score instead of x = scale · q kᵀ, as in attention, or none. Its derivative by x is found from the expression.
+        score: Option<Expression> as EXPRESSION = None,
+        /// Scalar parameters for these two, such as slope: f32 = 0.5.
+        scalars: Scalars as OWN = Scalars::default(),
         /// Scores x became cap · tanh(x / cap), where cap is a scalar of the launch.
         softcap: bool as FLAG = false,
+        /// Scores have slope · (j − i) added for query i and key j, with a slope of each head of q (ALiBi).
+        alibi: bool as FLAG = false,
+        /// Scores have bias[bb, bh, sq, sk] added, where bb is 1 or b and bh is 1 or hq. The bias gets no gradient.
+        bias: bool as FLAG = false,
+        /// Sums of exponentials have that of a sink, one a head of q, which lse tells. The sinks get no gradient.
+        sink: bool as FLAG = false,
         /// The order of the modes of all tensors but lse: bshd or bhsd (b batches, s places, h heads, d elements).
         modes: Modes as OWN = Modes::Bshd,
+        /// Sequences of their own lengths one behind the other, with cu_q and cu_k, as in attention: lse is [hq, tq]; sq and sk are the longest.
+        varlen: bool as FLAG = false,
         /// The same bits in every launch: a kernel of its own computes dq, with seven products in all instead of five.
         deterministic: bool as FLAG = false,
         /// Queries of a block, a multiple of 16, or widest: as many as registers hold.
@@ -83,9 +98,10 @@ impl AttentionBackwardConfig {
     pub fn block_of_queries(&self) -> i64 {
         self.bm.unwrap_or_else(|| {
             let plain = self.mask == Mask::None && !self.softcap && self.d <= 128 && self.warpgroups > 1;
+            let plain = plain && !self.adds_to_scores() && self.attends.is_none() && !self.varlen;
             let spare = if plain { SPARE_REGISTERS } else { SPARE_BESIDE_MASKS };
             let fits = |bm: &i64| {
-                let config = AttentionBackwardConfig { bm: Some(*bm), ..*self };
+                let config = AttentionBackwardConfig { bm: Some(*bm), ..self.clone() };
                 config.fragments() + spare <= config.math_registers()
                     && (config.deterministic || config.sums().split.is_some())
                     && config.shared_bytes() + 1024 <= shared_bytes_of_a_block()
@@ -100,7 +116,12 @@ impl AttentionBackwardConfig {
 
     /// True if weights are rounded before the gradients of scores are computed.
     fn rounds_early(&self) -> bool {
-        self.softcap || self.overlap
+        self.softcap || self.overlap || self.score.is_some()
+    }
+
+    /// True if scores are more than multiples of products, and perhaps capped.
+    fn adds_to_scores(&self) -> bool {
+        self.alibi || self.bias || self.score.is_some()
     }
 
     /// Warpgroups of a block.
@@ -112,9 +133,13 @@ impl AttentionBackwardConfig {
         self.bulk && !self.deterministic
     }
 
-    /// Registers of a thread that starts copies: those of long heads have more parts.
+    /// Registers of a thread that starts copies: those of long heads have more parts, and sequences more numbers.
     fn copy_registers(&self) -> i64 {
-        if self.d.max(self.values()) > 128 { 40 } else { 24 }
+        match (self.d.max(self.values()) > 128, self.varlen) {
+            (true, _) => 40,
+            (false, true) => 32,
+            (false, false) => 24,
+        }
     }
 
     /// Registers of a thread that multiplies.
@@ -132,7 +157,8 @@ impl AttentionBackwardConfig {
         let factors = if self.keys_in_registers { heads / 2 } else { 0 };
         let rounded = if self.rounds_early() { bm / 4 } else { 0 };
         let sums = if self.deterministic { 0 } else { bm * self.d / self.keys() / 2 };
-        heads + factors + (bm + bm / 4 + rounded).max(sums + bm / 2)
+        let bias = if self.bias { bm / 4 } else { 0 };
+        heads + factors + (bm + bm / 4 + rounded + bias).max(sums + bm / 2)
     }
 
     /// Bytes of shared memory of a block of the main kernel, without mbarriers.
@@ -181,11 +207,8 @@ impl AttentionBackwardConfig {
         if !(16..=256).contains(&bm) || bm % 16 != 0 {
             return Err(ConfigError::value("bm", bm, "must be a multiple of 16 from 16 to 256, or widest"));
         }
-        if let Mask::Window(keys) = self.mask
-            && !(1..=1 << 30).contains(&keys)
-        {
-            return Err(ConfigError::value("mask", self.mask, "must have a window of 1 to 2^30 keys"));
-        }
+        self.forward().validate_options()?;
+        Writer::new(self)?;
         self.validate_sums()?;
         let (needed, have) = (self.fragments() + SPARE_REGISTERS, self.math_registers());
         if needed > have {
@@ -233,7 +256,7 @@ impl AttentionBackwardConfig {
 
     /// The programs in the order of their launches, with the sizes `b`, `hq`, `hk`, `sq` and `sk`, the parameters `q[b, sq, hq, d]`, `k[b, sk, hk, d]`,
     /// `v[b, sk, hk, dv]`, `o[b, sq, hq, dv]`, `dout[b, sq, hq, dv]` (or with heads before places), `lse[b, hq, sq]`, `dq`, `dk` and `dv` of
-    /// the shapes of q, k and v, the scalars `scale` and `cap`, and the workspaces `rows` and `sums`, which hold anything
+    /// the shapes of q, k and v, the scalars `scale` and `cap`, and the workspaces `stats` and `sums`, which hold anything
     /// before. `hq` is a multiple of `hk`: neighbouring heads of q share one of k.
     ///
     /// # Errors
@@ -241,73 +264,37 @@ impl AttentionBackwardConfig {
     /// Those of [`validate`](Self::validate).
     pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
         self.validate()?;
-        let last = if self.deterministic { self.queries() } else { self.convert() };
-        let texts = [self.prepare(), self.text(), last];
-        Ok(texts.iter().map(|text| parse(text)).collect::<Result<_, _>>()?)
+        let writer = Writer::new(self)?;
+        let last = if self.deterministic { writer.queries() } else { writer.convert() };
+        let texts = [writer.prepare(), writer.text(), last];
+        texts.iter().map(|text| parse(text).map_err(|errors| self.scalars.clash(errors))).collect()
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
+}
 
-    /// The modes of a tensor: its places, heads and elements of a head.
-    fn of(&self, places: &str, heads: &str, elements: &str) -> String {
-        match self.modes {
-            Modes::Bshd => format!("[b, {places}, {heads}, {elements}]"),
-            Modes::Bhsd => format!("[b, {heads}, {places}, {elements}]"),
-        }
-    }
+/// A configuration whose texts are written.
+struct Writer<'a> {
+    config: &'a AttentionBackwardConfig,
+    /// The further mask.
+    attends: Option<Function>,
+    /// The derivative of the user's score by x.
+    change: Option<Change>,
+}
 
-    /// The view of a tensor by batches, places of a block, blocks, heads and elements.
-    fn view(&self, name: &str, [rows, size, of, elements]: [&str; 4]) -> String {
-        let (places, heads) = match self.modes {
-            Modes::Bshd => ("e1", "e2"),
-            Modes::Bhsd => ("e2", "e1"),
-        };
-        format!(
-            "    g{name} = global_view({name}, (b, {rows}, ceil_div({size}, {rows}), {of}, {elements}) : (e0, {places}, {rows} * {places}, {heads}, e3))\n"
-        )
-    }
-
-    /// The scalars of a program that computes weights.
-    fn scalars(&self) -> String {
-        let scale = (self.d as f64).sqrt().recip();
-        let cap = if self.softcap { ", cap: f32 = 50.0" } else { "" };
-        format!("scale: f32 = {scale:.9}{cap}")
-    }
-
-    /// Statements that make weights of scores and logarithms: `weights = exp2(…)`, and with a cap the tensor `slope` before, whose square is
-    /// one minus the cap's derivative.
-    fn weights(&self, [weights, scores, logarithms]: [&str; 3]) -> String {
-        if self.softcap {
-            format!(
-                "slope = tanh({scores} * (scale / cap))\n\
-                 {weights} = exp2(slope * (cap * 1.4426950408889634) - {logarithms})\n"
-            )
-        } else {
-            format!("{weights} = exp2({scores} * (scale * 1.4426950408889634) - {logarithms})\n")
-        }
-    }
-
-    /// Statements that give keys that are not attended to no weight, in a tile with the extents and modes of keys and of queries. `key` is the
-    /// tile's first key, `place` the place of its first query among the keys.
-    fn masked(&self, weights: &str, [(bn, keys), (bm, queries)]: [(&str, usize); 2]) -> String {
-        let place = |condition: &str, holds: &str| {
-            format!("if {condition} {{ {weights} = where({holds}, {weights}, 0.0) }}\n")
-        };
-        let mut text = match self.mask {
-            Mask::None => place(&format!("key + {bn} > sk"), &format!("key + index({keys}) < sk")),
-            Mask::Causal | Mask::Window(_) => {
-                let holds = format!("key + index({keys}) <= place + index({queries})");
-                place(&format!("key + {bn} > place + 1"), &holds)
+impl<'a> Writer<'a> {
+    fn new(config: &'a AttentionBackwardConfig) -> Result<Self, ConfigError> {
+        let (score, attends) = config.forward().functions()?;
+        let change = match (score, &config.score) {
+            (Some(score), Some(text)) => {
+                score.derivative().map_err(|wanted| ConfigError::value("score", text, wanted))?
             }
+            _ => None,
         };
-        if let Mask::Window(window) = self.mask {
-            let holds = format!("key + index({keys}) > place + index({queries}) - {window}");
-            text += &place(&format!("key < place + {bm} - {window}"), &holds);
-        }
-        text
+        Ok(Writer { config, attends, change })
     }
 }
 

@@ -1,23 +1,16 @@
 //! The gradients by plain loops, and the sizes at which they are tested.
 
 use super::AttentionBackwardConfig;
-use crate::attention::{AttentionConfig, AttentionSizes, Modes};
+use crate::attention::{AttentionConfig, AttentionSizes, Inputs, Problem};
+use crate::config::ConfigError;
 
 /// The tensors of a problem and its scalars.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
-    /// Queries.
-    pub q: &'a [f64],
-    /// Keys.
-    pub k: &'a [f64],
-    /// Values.
-    pub v: &'a [f64],
+    /// Those of the pass forward.
+    pub forward: Inputs<'a>,
     /// The gradient of the results.
     pub dout: &'a [f64],
-    /// The factor of scores.
-    pub scale: f64,
-    /// The cap of scores, if they have one.
-    pub cap: f64,
 }
 
 /// Results of a backward pass, with the sums of its summands' magnitudes.
@@ -45,31 +38,18 @@ impl AttentionBackwardConfig {
             d: self.d,
             dv: self.dv,
             mask: self.mask,
+            attends: self.attends.clone(),
+            score: self.score.clone(),
+            scalars: self.scalars.clone(),
             softcap: self.softcap,
+            alibi: self.alibi,
+            bias: self.bias,
+            sink: self.sink,
             modes: self.modes,
+            varlen: self.varlen,
             lse: true,
             ..AttentionConfig::default()
         }
-    }
-}
-
-/// Places of elements.
-struct Places {
-    modes: Modes,
-}
-
-impl Places {
-    fn at(
-        &self,
-        [batch, place, head]: [i64; 3],
-        [places, heads]: [i64; 2],
-        elements: i64,
-    ) -> std::ops::Range<usize> {
-        let row = match self.modes {
-            Modes::Bshd => (batch * places + place) * heads + head,
-            Modes::Bhsd => (batch * heads + head) * places + place,
-        };
-        (row * elements) as usize..((row + 1) * elements) as usize
     }
 }
 
@@ -90,11 +70,20 @@ fn add(sums: &mut [f64], magnitudes: &mut [f64], row: &[f64], [factor, magnitude
 }
 
 /// dq, dk and dv in f64, in the order of the tensors' modes. A query that attends to no key has no gradient and gives none.
-pub fn reference(config: &AttentionBackwardConfig, sizes: &AttentionSizes, given: &Given<'_>) -> Gradients {
-    let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
-    let (d, dv, places) = (config.d, config.values(), Places { modes: config.modes });
-    let Given { q, k, v, dout, scale, cap } = *given;
-    let (zeros, forward) = (|x: &[f64]| vec![0.0; x.len()], config.forward());
+///
+/// # Errors
+///
+/// Those of [`AttentionBackwardConfig::validate`] for functions.
+pub fn reference(
+    config: &AttentionBackwardConfig,
+    sizes: &AttentionSizes,
+    given: &Given<'_>,
+) -> Result<Gradients, ConfigError> {
+    let AttentionSizes { b, hq, hk, .. } = *sizes;
+    let forward = config.forward();
+    let problem = Problem::new(&forward, sizes, &given.forward)?;
+    let Inputs { q, k, v, scale, sinks, .. } = given.forward;
+    let zeros = |x: &[f64]| vec![0.0; x.len()];
     let mut all = Gradients {
         dq: zeros(q),
         dk: zeros(k),
@@ -103,35 +92,34 @@ pub fn reference(config: &AttentionBackwardConfig, sizes: &AttentionSizes, given
         dk_magnitudes: zeros(k),
         dv_magnitudes: zeros(v),
     };
+    let row = |which: usize, place: [i64; 3], elements: i64| {
+        let first = problem.at(which, place) * elements as usize;
+        first..first + elements as usize
+    };
+    let (d, width) = (config.d, config.values());
     for (batch, head) in (0..b).flat_map(|batch| (0..hq).map(move |head| (batch, head))) {
-        for i in 0..sq {
-            let of_query = places.at([batch, i, head], [sq, hq], d);
-            let of_result = places.at([batch, i, head], [sq, hq], dv);
-            let of_key = |j: i64| places.at([batch, j, head / (hq / hk)], [sk, hk], d);
-            let of_value = |j: i64| places.at([batch, j, head / (hq / hk)], [sk, hk], dv);
-            let (query, gradient) = (&q[of_query.clone()], &dout[of_result]);
-            let keys: Vec<i64> = (0..sk).filter(|j| forward.attends_to(i + sk - sq, *j)).collect();
-            // Scores with the derivatives of their caps.
-            let scores: Vec<(f64, f64)> = keys
-                .iter()
-                .map(|j| {
-                    let x = scale * dot(query, &k[of_key(*j)]);
-                    let t = (x / cap).tanh();
-                    if config.softcap { (cap * t, 1.0 - t * t) } else { (x, 1.0) }
-                })
-                .collect();
-            let most = scores.iter().fold(f64::NEG_INFINITY, |most, (x, _)| most.max(*x));
-            let sum: f64 = scores.iter().map(|(x, _)| (x - most).exp()).sum();
-            let weights: Vec<f64> = scores.iter().map(|(x, _)| (x - most).exp() / sum).collect();
+        let [queries, keys] = problem.lengths(batch);
+        let of_key = |j: i64| row(1, [batch, j, head / (hq / hk)], d);
+        let of_value = |j: i64| row(1, [batch, j, head / (hq / hk)], width);
+        for i in 0..queries {
+            let of_query = row(0, [batch, i, head], d);
+            let (query, gradient) = (&q[of_query.clone()], &given.dout[row(0, [batch, i, head], width)]);
+            // Keys with their scores and the derivatives of these by scale · q kᵀ.
+            let scored = |j| problem.score_of([batch, head, i, j]).map(|(x, slope)| (j, x, slope));
+            let scores: Vec<(i64, f64, f64)> = (0..keys).filter_map(scored).collect();
+            let sink = config.sink.then(|| sinks[head as usize]);
+            let most = scores.iter().map(|(_, x, _)| *x).chain(sink).fold(f64::NEG_INFINITY, f64::max);
+            let sum: f64 = scores.iter().map(|(_, x, _)| *x).chain(sink).map(|x| (x - most).exp()).sum();
+            let weights: Vec<f64> = scores.iter().map(|(_, x, _)| (x - most).exp() / sum).collect();
             let through = |of: fn(&[f64], &[f64]) -> f64| -> Vec<f64> {
-                keys.iter().map(|j| of(gradient, &v[of_value(*j)])).collect()
+                scores.iter().map(|(j, ..)| of(gradient, &v[of_value(*j)])).collect()
             };
             let (dp, dp_magnitudes) = (through(dot), through(dot_of_magnitudes));
             let (delta, delta_magnitude) = (dot(&weights, &dp), dot(&weights, &dp_magnitudes));
-            for (at, j) in keys.iter().enumerate() {
-                let (p, slope) = (weights[at], scores[at].1);
+            for (at, (j, _, slope)) in scores.iter().enumerate() {
+                let p = weights[at];
                 let ds = scale * p * (dp[at] - delta) * slope;
-                let magnitude = scale * p * (dp_magnitudes[at] + delta_magnitude) * slope;
+                let magnitude = scale * p * (dp_magnitudes[at] + delta_magnitude) * slope.abs();
                 let (key, value) = (of_key(*j), of_value(*j));
                 let row = of_query.clone();
                 add(&mut all.dv[value.clone()], &mut all.dv_magnitudes[value], gradient, [p, p]);
@@ -140,7 +128,7 @@ pub fn reference(config: &AttentionBackwardConfig, sizes: &AttentionSizes, given
             }
         }
     }
-    all
+    Ok(all)
 }
 
 /// Sizes at which blocks meet every kind of edge: single queries and keys, more queries than keys, shared heads, lengths beside blocks.

@@ -1,28 +1,32 @@
 //! The text of the main program: dk and dv of a block of keys, and what it adds to dq.
 
-use super::AttentionBackwardConfig;
+use super::scores::BY_KEYS;
+use super::{AttentionBackwardConfig, Writer};
 use crate::attention::Mask;
 
 /// Elements of the queries of heads that are worked on at a time, with do and the sums of dq: what stays in the L2 cache.
 const RESIDENT: i64 = 1 << 22;
 
-impl AttentionBackwardConfig {
+impl Writer<'_> {
     /// The text of the main program.
     pub(super) fn text(&self) -> String {
-        let AttentionBackwardConfig { dtype, d, warpgroups, stages, .. } = *self;
-        let (dv, bm) = (self.values(), self.block_of_queries());
+        let AttentionBackwardConfig { dtype, d, warpgroups, stages, .. } = *self.config;
+        let (dv, bm) = (self.config.values(), self.config.block_of_queries());
         let (queries, gradients) = (self.of("sq", "hq", "D"), self.of("sq", "hq", "DV"));
         let (keys, values) = (self.of("sk", "hk", "D"), self.of("sk", "hk", "DV"));
-        let adds = !self.deterministic;
+        let adds = !self.config.deterministic;
         let some = |condition: bool, text: &'static str| if condition { text } else { "" };
-        let stagger = if self.stagger > 0 { format!(", STAGGER = {}", self.stagger) } else { String::new() };
-        let registers = self.copy_registers();
+        let stagger = match self.config.stagger {
+            0 => String::new(),
+            blocks => format!(", STAGGER = {blocks}"),
+        };
+        let registers = self.config.copy_registers();
         format!(
-            "size b = 1, hq = 4, hk = 2, sq = 384, sk = 384\n\
+            "{sizes}\
              const W = {warpgroups}, BM = {bm}, BN = W * 64, D = {d}, DV = {dv}, STAGES = {stages}{stagger}\n\
              \n\
              kernel attention_backward(q: {dtype}{queries}, k: {dtype}{keys}, v: {dtype}{values}, dout: {dtype}{gradients}, \
-             stats: f32[b, hq, 2, BM * ceil_div(sq, BM)]{sums}, dk: {dtype}{keys}, dv: {dtype}{values}, {scalars})\n\
+             {stats}{sums}, dk: {dtype}{keys}, dv: {dtype}{values}{added}, {scalars})\n\
              grid(b * hk * ceil_div(sk, BN)) threads({threads})\n\
              {{\n\
              {views}\
@@ -47,19 +51,22 @@ impl AttentionBackwardConfig {
                      launch_dependents()\n\
                  }}\n\
              }}\n",
-            sums = some(adds, ", sums: f32[b, hq, ceil_div(sq, BM), BM * D / 256, 256]"),
+            sizes = self.sizes(true),
+            stats = self.stats(),
+            sums = if adds { format!(", {}", self.sums()) } else { String::new() },
+            added = self.added(),
             scalars = self.scalars(),
-            threads = 128 * self.all_warpgroups(),
+            threads = 128 * self.config.all_warpgroups(),
             views = self.views(),
             shared =
                 if adds { format!("    xds = shared_tensor({dtype}, [BN, BM, 2])\n") } else { String::new() },
             bulk = some(
-                self.adds_in_bulk(),
+                self.config.adds_in_bulk(),
                 "    xdq = shared_tensor(f32, [256, BM * D / 256])\n    dqp = pipeline(1, xdq)\n"
             ),
             load = self.load(),
             add = self.add(),
-            math_registers = self.math_registers(),
+            math_registers = self.config.math_registers(),
             math = self.math(),
         )
     }
@@ -70,100 +77,137 @@ impl AttentionBackwardConfig {
             self.view("dout", ["BM", "sq", "hq", "DV"]),
             self.view("k", ["BN", "sk", "hk", "D"]),
             self.view("v", ["BN", "sk", "hk", "DV"]),
-            self.view("dk", ["BN", "sk", "hk", "D"]),
-            self.view("dv", ["BN", "sk", "hk", "DV"]),
         ]
         .concat();
-        views +=
-            "    gstats = global_view(stats, (b, hq, 2, BM, ceil_div(sq, BM)) : (e0, e1, e2, e3, BM * e3))\n";
-        if !self.deterministic {
-            views += "    gsums = global_view(sums, (b, hq, ceil_div(sq, BM), 256, BM * D / 256) : (e0, e1, e2, e4, e3))\n";
+        if !self.config.varlen {
+            views += &self.view("dk", ["BN", "sk", "hk", "D"]);
+            views += &self.view("dv", ["BN", "sk", "hk", "DV"]);
         }
-        views
+        views += self.view_of_stats();
+        if !self.config.deterministic {
+            views += &format!("    {}", self.view_of_sums());
+        }
+        views + &self.view_of_bias(&BY_KEYS)
     }
 
     /// The numbers of a block of keys: its head, its first key, and its blocks of queries, those of all heads of the group in one count.
     fn numbers(&self) -> String {
-        let resident = RESIDENT / self.d;
+        let (resident, [nq, nk]) = (RESIDENT / self.config.d, self.lengths());
         // The first keys have the most queries, if there is a mask. Heads are in sections whose queries stay in the L2 cache.
         let mut text = format!(
             "let group = ceil_div(hq, hk), tiles = ceil_div(sk, BN), section = max(1, {resident} / (sq * group)), first = block.x / (section * tiles) * section, \
              heads = min(section, b * hk - first), w = block.x - first * tiles, at = first + w % heads, n = w / heads\n\
-             let batch = at / hk, of_key = at % hk, key = n * BN, blocks = ceil_div(sq, BM)\n"
+             let batch = at / hk, of_key = at % hk, key = n * BN\n\
+             {}\
+             let blocks = ceil_div({nq}, BM)\n",
+            self.lengths_of_sequences()
         );
-        if self.mask == Mask::None {
+        if self.config.mask == Mask::None {
             text += "let begin = 0, end = blocks\n";
         } else {
-            let end = match self.mask {
+            let end = match self.config.mask {
                 Mask::Window(window) => {
-                    format!("min(blocks, ceil_div(max(0, key + BN + sq - sk + {}), BM))", window - 1)
+                    format!("min(blocks, ceil_div(max(0, key + BN + {nq} - {nk} + {}), BM))", window - 1)
                 }
                 _ => "blocks".to_string(),
             };
-            text += &format!("let begin = max(0, key + sq - sk) / BM, end = {end}\n");
+            text += &format!("let begin = max(0, key + {nq} - {nk}) / BM, end = {end}\n");
         }
         text
     }
 
-    /// The loops over the heads of the group and over their blocks of queries.
-    fn of_blocks(&self, body: &str) -> String {
-        let (counter, t) = match self.stagger {
+    /// A role's statements for its keys: those before the blocks of queries, where the numbers are known, and all.
+    fn of_keys(&self, body: &str) -> String {
+        format!("{}{}", self.numbers(), self.within("key < nk", body))
+    }
+
+    /// The loops over the heads of the group and over their blocks of queries, with what is read once a head.
+    fn of_blocks(&self, of_head: &str, body: &str) -> String {
+        let (counter, t) = match self.config.stagger {
             0 => ("t", ""),
             _ => ("i", "let t = begin + (i - begin + n * STAGGER) % max(1, end - begin)\n"),
         };
+        let head = if self.has_heads() { "let head = of_key * group + g\n" } else { "" };
+        let [nq, nk] = self.lengths();
+        let place = match self.config.attends {
+            Some(_) => format!("let place = t * BM + {nk} - {nq}\n"),
+            None => String::new(),
+        };
+        let body = self.skipped(&BY_KEYS, body);
         format!(
             "for g in 0..group {{\n\
+                 {head}{of_head}\
                  for {counter} in begin..end {{\n\
-                 {t}{body}\
+                 {t}{place}{body}\
                  }}\n\
              }}\n"
         )
     }
 
+    /// A block of queries of a view, of the head of the group that is worked on.
+    fn of_queries(&self, name: &str) -> String {
+        self.block(name, ["batch", "t"], "q0 + t * BM", "of_key * group + g")
+    }
+
+    /// The block of keys of a view.
+    fn own(&self, name: &str) -> String {
+        self.block(name, ["batch", "n"], "k0 + key", "of_key")
+    }
+
     fn load(&self) -> String {
-        format!(
-            "{numbers}\
-             produce kp {{\n\
-                 copy.async(gk[batch, :, n, of_key, :], xk)\n\
-                 copy.async(gv[batch, :, n, of_key, :], xv)\n\
+        let blocks = self.of_blocks(
+            "",
+            &format!(
+                "produce qp {{\n\
+                     copy.async({q}, xq)\n\
+                     copy.async(gstats[{stats}], xs)\n\
+                 }}\n\
+                 produce dop {{ copy.async({dout}, xdo) }}\n",
+                q = self.of_queries("q"),
+                stats = self.of_block(["batch", "t"], "of_key * group + g", ":, :, "),
+                dout = self.of_queries("dout"),
+            ),
+        );
+        self.of_keys(&format!(
+            "produce kp {{\n\
+                 copy.async({}, xk)\n\
+                 copy.async({}, xv)\n\
              }}\n\
              {blocks}",
-            numbers = self.numbers(),
-            blocks = self.of_blocks(
-                "produce qp {\n\
-                     copy.async(gq[batch, :, t, of_key * group + g, :], xq)\n\
-                     copy.async(gstats[batch, of_key * group + g, :, :, t], xs)\n\
-                 }\n\
-                 produce dop { copy.async(gdout[batch, :, t, of_key * group + g, :], xdo) }\n"
-            ),
-        )
+            self.own("k"),
+            self.own("v"),
+        ))
     }
 
     /// The role that adds to dq by bulk copies, if there is one.
     fn add(&self) -> String {
-        if !self.adds_in_bulk() {
+        if !self.config.adds_in_bulk() {
             return String::new();
         }
+        let blocks = self.of_blocks(
+            "",
+            &format!(
+                "consume dqp {{\n\
+                     copy.async(xdq, gsums[{}, :, :], add)\n\
+                     commit_group()\n\
+                     wait_group(0)\n\
+                 }}\n",
+                self.of_block(["batch", "t"], "of_key * group + g", "")
+            ),
+        );
         format!(
             "warpgroup add(1) registers({registers}) {{\n\
                  wait_dependencies()\n\
-             {numbers}{blocks}\
+             {body}\
              }}\n",
-            registers = self.copy_registers(),
-            numbers = self.numbers(),
-            blocks = self.of_blocks(
-                "consume dqp {\n\
-                     copy.async(xdq, gsums[batch, of_key * group + g, t, :, :], add)\n\
-                     commit_group()\n\
-                     wait_group(0)\n\
-                 }\n"
-            ),
+            registers = self.config.copy_registers(),
+            body = self.of_keys(&blocks),
         )
     }
 
     fn math(&self) -> String {
-        let dtype = self.dtype;
-        let factors = if self.keys_in_registers {
+        let dtype = self.config.dtype;
+        let factors = if self.config.keys_in_registers {
             format!(
                 "rk = register_tensor({dtype}, [BN, D])\n\
                  rv = register_tensor({dtype}, [BN, DV])\n\
@@ -173,9 +217,23 @@ impl AttentionBackwardConfig {
         } else {
             String::new()
         };
-        format!(
-            "{numbers}\
-             adk = register_tensor(f32, [BN, D])\n\
+        let leave = if self.config.varlen {
+            let leave = |from, to, elements, width| {
+                self.leave(from, to, ["BN", "sk", "hk", elements], [2 * self.config.keys(), width])
+            };
+            leave("xk", "dk", "D", self.config.d) + &leave("xv", "dv", "DV", self.config.values())
+        } else {
+            format!(
+                "copy.async(xk, {})\n\
+                 copy.async(xv, {})\n\
+                 commit_group()\n\
+                 wait_group(0)\n",
+                self.own("dk"),
+                self.own("dv")
+            )
+        };
+        self.of_keys(&format!(
+            "adk = register_tensor(f32, [BN, D])\n\
              adv = register_tensor(f32, [BN, DV])\n\
              fill(adk, 0.0)\n\
              fill(adv, 0.0)\n\
@@ -186,20 +244,16 @@ impl AttentionBackwardConfig {
                  copy(cast(adk * scale, {dtype}), xk)\n\
                  copy(cast(adv, {dtype}), xv)\n\
                  syncthreads()\n\
-                 copy.async(xk, gdk[batch, :, n, of_key, :])\n\
-                 copy.async(xv, gdv[batch, :, n, of_key, :])\n\
-                 commit_group()\n\
-                 wait_group(0)\n\
+             {leave}\
              }}\n",
-            numbers = self.numbers(),
-            blocks = self.of_blocks(&self.block()),
-        )
+            blocks = self.of_blocks(&self.of_head(), &self.tile()),
+        ))
     }
 
     /// A block of queries: weights and their gradients, and what they add.
-    fn block(&self) -> String {
-        let dtype = self.dtype;
-        let (keys, values) = if self.keys_in_registers { ("rk", "rv") } else { ("xk", "xv") };
+    fn tile(&self) -> String {
+        let dtype = self.config.dtype;
+        let (keys, values) = if self.config.keys_in_registers { ("rk", "rv") } else { ("xk", "xv") };
         let gradients = format!(
             "dp = register_tensor(f32, [BN, BM])\n\
              fill(dp, 0.0)\n\
@@ -207,16 +261,25 @@ impl AttentionBackwardConfig {
              commit_gemm()\n"
         );
         // The gradients of weights are in flight during the exponentials, and with a cap behind them: registers are scarce.
-        let (before, pending, behind) = match self.softcap {
+        let (before, pending, behind) = match self.keeps_change() {
             false => (gradients.as_str(), 1, ""),
             true => ("", 0, gradients.as_str()),
         };
         let rounded = format!("ph = cast(p, {dtype})\n");
-        let (early, late) = if self.rounds_early() { (rounded.as_str(), "") } else { ("", rounded.as_str()) };
-        let capped = if self.softcap { "p = p * (1.0 - slope * slope)\n" } else { "" };
+        let (early, late) =
+            if self.config.rounds_early() { (rounded.as_str(), "") } else { ("", rounded.as_str()) };
+        let capped = match self.changes() {
+            true => format!("p = {}\n", self.changed(&BY_KEYS, "p")),
+            false => String::new(),
+        };
         let product = "gemm.async(adv, ph, transpose(xdo))\ncommit_gemm()\n";
-        let (ahead, in_flight, product) = if self.overlap { (product, 1, "") } else { ("", 0, product) };
-        let place = if self.mask == Mask::None { "" } else { "let place = t * BM + sk - sq\n" };
+        let (ahead, in_flight, product) =
+            if self.config.overlap { (product, 1, "") } else { ("", 0, product) };
+        let [nq, nk] = self.lengths();
+        let place = match self.has_places() && self.attends.is_none() {
+            true => format!("let place = t * BM + {nk} - {nq}\n"),
+            false => String::new(),
+        };
         format!(
             "{place}\
              st = register_tensor(f32, [BN, BM])\n\
@@ -241,8 +304,8 @@ impl AttentionBackwardConfig {
                  }}\n\
              {queries}\
              }}\n",
-            weights = self.weights(["p", "st", "expand(logarithms, 0)"]),
-            masked = self.masked("p", [("BN", 0), ("BM", 1)]),
+            weights = self.weights(&BY_KEYS, ["p", "st", "expand(logarithms, 0)"], ["t", "n"]),
+            masked = self.masked(&BY_KEYS, "p"),
             queries = self.gradients_of_queries(),
         )
     }
@@ -250,12 +313,12 @@ impl AttentionBackwardConfig {
     /// The products of dS with queries, and with keys, which are added to dq.
     fn gradients_of_queries(&self) -> String {
         let keys = "gemm.async(adk, dh, transpose(xq))\ncommit_gemm()\n";
-        if self.deterministic {
+        if self.config.deterministic {
             return format!("{keys}wait_gemm(0)\n");
         }
-        let sums = self.sums();
+        let sums = self.config.sums();
         let [rows, columns] = sums.split.unwrap_or([1, 1]);
-        let turn = if self.stagger == 0 {
+        let turn = if self.config.stagger == 0 {
             "(g * (end - begin) + t - begin) % 2"
         } else {
             "(g * (end - begin) + i - begin) % 2"
@@ -266,12 +329,17 @@ impl AttentionBackwardConfig {
             false => ("[BM, D]", ds.as_str(), "transpose(xk)"),
         };
         let flat = sums.flat("adq");
-        let add = match self.bulk {
+        let add = match self.config.bulk {
             true => format!("produce dqp {{ copy({flat}, xdq) }}\n"),
-            false => format!("copy({flat}, gsums[batch, of_key * group + g, t, :, :], add)\n"),
+            false => {
+                let at = self.of_block(["batch", "t"], "of_key * group + g", "");
+                format!("copy({flat}, gsums[{at}, :, :], add)\n")
+            }
         };
+        // Where blocks are skipped, the half of the turn may be that of the block before.
+        let free = if self.attends.is_some() { "syncthreads()\n" } else { "" };
         format!(
-            "copy(dh, xds[:, :, {turn}])\n\
+            "{free}copy(dh, xds[:, :, {turn}])\n\
              syncthreads()\n\
              adq = register_tensor(f32, {shape})\n\
              fill(adq, 0.0)\n\
