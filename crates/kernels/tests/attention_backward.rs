@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::attention::{Drawn, Problem, begins};
 use common::{Launch, Tensors, assemble, close, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -14,103 +15,29 @@ use tilewright_kernels::attention_backward::{
 use tilewright_kernels::{ConfigError, attention, operator};
 use tilewright_machine::{Arch, DType};
 
-/// A problem, beside its sizes.
-#[derive(Default)]
-struct Problem<'a> {
-    /// The lengths of sequences of queries and of keys, with `varlen`.
-    lengths: &'a [[i64; 2]],
-    /// Matrices of the bias along b and hq.
-    bias: [i64; 2],
-    /// Scalars of functions.
-    scalars: &'a [(&'a str, f64)],
-}
-
 fn check(config: &AttentionBackwardConfig, sizes: &AttentionSizes, seed: u64) {
     check_with(config, sizes, &Problem { bias: [1, 1], ..Problem::default() }, seed);
 }
 
 /// Interpreter, simulator and plain loops agree.
 fn check_with(config: &AttentionBackwardConfig, sizes: &AttentionSizes, problem: &Problem<'_>, seed: u64) {
-    let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
-    let (dtype, d, dv) = (config.dtype, config.d, config.values());
-    let mut rng = ChaCha8Rng::seed_from_u64((sq * 7 + sk * 3 + d) as u64);
-    let mut draw = |dtype: DType, len: i64, factor: f64| -> Vec<f64> {
-        let values = random(&mut rng, dtype, len);
-        values.iter().map(|x| dtype.decode(dtype.encode(x * factor))).collect()
-    };
-    let places = [0, 1].map(|which| begins(problem.lengths, which));
-    let all = [0, 1].map(|which| if config.varlen { places[which][b as usize] } else { b * [sq, sk][which] });
-    let (q, k) = (draw(dtype, all[0] * hq * d, 4.0), draw(dtype, all[1] * hk * d, 1.0));
-    let (v, dout) = (draw(dtype, all[1] * hk * dv, 1.0), draw(dtype, all[0] * hq * dv, 1.0));
-    let when = |wanted: bool, len: i64| if wanted { len } else { 0 };
-    let mut bias = draw(dtype, when(config.bias, problem.bias[0] * problem.bias[1] * sq * sk), 2.0);
-    // Keys that a query does not attend to, and a query without any.
-    let masked = |(at, x): (usize, &mut f64)| {
-        if at % 7 == 0 || at as i64 / sk % sq == 3 {
-            *x = f64::NEG_INFINITY;
-        }
-    };
-    bias.iter_mut().enumerate().for_each(masked);
-    let slopes = draw(DType::F32, when(config.alibi, hq), 0.5);
-    let sinks = draw(DType::F32, when(config.sink, hq), 6.0);
-    // The scalars as f32 has them.
-    let (scale, cap) = (f64::from(1.25 / (d as f32).sqrt()), 5.0);
-    let forward = Inputs {
-        q: &q,
-        k: &k,
-        v: &v,
-        bias: &bias,
-        matrices: problem.bias,
-        slopes: &slopes,
-        sinks: &sinks,
-        places: [&places[0], &places[1]],
-        scale,
-        cap,
-        scalars: problem.scalars,
-        ..Default::default()
-    };
-    let (o, lse) = attention::reference(&config.forward(), sizes, &forward).unwrap();
-    let rounded = |x: &f64| dtype.decode(dtype.encode(*x));
-    let o: Vec<f64> = o.iter().map(rounded).collect();
-    let wanted = reference(config, sizes, &Given { forward, dout: &dout }).unwrap();
-    let as_numbers = |places: &[i64]| places.iter().map(|x| *x as f64).collect::<Vec<f64>>();
-    let [cu_q, cu_k] = [0, 1].map(|which| as_numbers(&places[which]));
-    let given = [
-        (true, "q", &q),
-        (true, "k", &k),
-        (true, "v", &v),
-        (true, "o", &o),
-        (true, "dout", &dout),
-        (true, "lse", &lse),
-        (config.varlen, "cu_q", &cu_q),
-        (config.varlen, "cu_k", &cu_k),
-        (config.bias, "bias", &bias),
-        (config.alibi, "slopes", &slopes),
-    ];
-    let present = given.into_iter().filter(|(present, ..)| *present);
-    let tensors: Tensors = present.map(|(_, name, values)| (name.to_string(), values.clone())).collect();
+    let (dtype, forward) = (config.dtype, config.forward());
+    let drawn = Drawn::new(&forward, sizes, problem, 4.0);
+    let inputs = drawn.inputs(problem);
+    let (o, lse) = attention::reference(&forward, sizes, &inputs).unwrap();
+    let o: Vec<f64> = o.iter().map(|x| dtype.decode(dtype.encode(*x))).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(o.len() as u64);
+    let dout = random(&mut rng, dtype, o.len() as i64);
+    let wanted = reference(config, sizes, &Given { forward: inputs, dout: &dout }).unwrap();
+    let mut tensors = drawn.tensors(&forward);
+    tensors.extend([("o", o), ("dout", dout), ("lse", lse)].map(|(name, values)| (name.to_string(), values)));
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
-    named.extend(config.varlen.then_some([("tq", all[0]), ("tk", all[1])]).into_iter().flatten());
-    named.extend(
-        config.bias.then_some([("bb", problem.bias[0]), ("bh", problem.bias[1])]).into_iter().flatten(),
-    );
-    let mut scalars = problem.scalars.to_vec();
-    scalars.extend([("scale", scale), ("cap", cap)]);
+    let (named, scalars) = (drawn.sizes(&forward, sizes), drawn.scalars(problem));
     let launch = Launch { programs: &programs, sizes: &named, scalars: &scalars };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[seed], &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         compare(&format!("{who} at {sizes:?} of {config:?}"), &results, &wanted, dtype);
     }
-}
-
-/// The places at which sequences of queries (0) or of keys (1) begin, and the end of the last.
-fn begins(lengths: &[[i64; 2]], which: usize) -> Vec<i64> {
-    let ends = lengths.iter().scan(0, |end, lengths| {
-        *end += lengths[which];
-        Some(*end)
-    });
-    std::iter::once(0).chain(ends).collect()
 }
 
 /// Weights, their gradients and o are rounded to the type, each result once more; 2e-4 is for exponentials and sums in f32.

@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
-use rand::SeedableRng;
+use common::attention::{Drawn, Problem};
+use common::{Launch, absolute, assemble, close, ptxas};
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::attention::{
@@ -13,51 +14,27 @@ use tilewright_kernels::attention::{
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
-/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
 fn check(config: &AttentionSm80Config, sizes: &AttentionSizes) {
-    let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
-    let mut rng = ChaCha8Rng::seed_from_u64((sq * 7 + sk * 3 + config.d) as u64);
-    let mut draw = |len: i64, factor: f64| -> Vec<f64> {
-        let values = random(&mut rng, config.dtype, len);
-        values.iter().map(|x| config.dtype.decode(config.dtype.encode(x * factor))).collect()
-    };
-    let (q, k) = (draw(b * sq * hq * config.d, 8.0), draw(b * sk * hk * config.d, 1.0));
-    let v = draw(b * sk * hk * config.values(), 1.0);
-    let (scale, cap) = (f64::from(1.25 / (config.d as f32).sqrt()), 5.0);
-    let heads = |factor: f64| (0..hq).map(|head| factor * (head + 1) as f64).collect::<Vec<f64>>();
-    let (slopes, sinks) = (heads(0.125), heads(2.5));
-    let (empty, scalars) = (Vec::new(), [("span", 40.0)]);
-    let sizes_only = absolute(&v);
-    let inputs = Inputs {
-        q: &q,
-        k: &k,
-        v: &v,
-        slopes: if config.alibi { &slopes } else { &empty },
-        sinks: if config.sink { &sinks } else { &empty },
-        scale,
-        cap,
-        scalars: &scalars,
-        ..Inputs::default()
-    };
-    let (o, lse) = reference(&config.computed(), sizes, &inputs).unwrap();
-    let (weighed, _) = reference(&config.computed(), sizes, &Inputs { v: &sizes_only, ..inputs }).unwrap();
+    check_with(config, sizes, &Problem { bias: [1, 1], ..Problem::default() });
+}
+
+/// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
+fn check_with(config: &AttentionSm80Config, sizes: &AttentionSizes, problem: &Problem<'_>) {
+    let computed = config.computed();
+    let drawn = Drawn::new(&computed, sizes, problem, 8.0);
+    let inputs = drawn.inputs(problem);
+    let (o, lse) = reference(&computed, sizes, &inputs).unwrap();
+    let sizes_only = absolute(&drawn.v);
+    let (weighed, _) = reference(&computed, sizes, &Inputs { v: &sizes_only, ..inputs }).unwrap();
     // Weights are rounded to the type of v, results once more.
     let epsilon = config.dtype.epsilon();
     let bounds = o.iter().zip(&weighed);
     let bound: Vec<f64> =
         bounds.map(|(o, all)| all * (2.0 * epsilon + 1e-4) + o.abs() * epsilon + 1e-6).collect();
-    let mut given: Tensors =
-        [("q", q), ("k", k), ("v", v)].map(|(name, values)| (name.to_string(), values)).into();
-    let others = [(config.alibi, "slopes", slopes), (config.sink, "sinks", sinks)];
-    given.extend(
-        others.into_iter().filter(|(has, ..)| *has).map(|(_, name, values)| (name.to_string(), values)),
-    );
+    let given = drawn.tensors(&computed);
     let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
-    let launch = Launch {
-        programs: std::slice::from_ref(&program),
-        sizes: &[("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)],
-        scalars: &[("scale", scale), ("cap", cap), ("span", 40.0)],
-    };
+    let (named, scalars) = (drawn.sizes(&computed, sizes), drawn.scalars(problem));
+    let launch = Launch { programs: std::slice::from_ref(&program), sizes: &named, scalars: &scalars };
     let (simulated, interpreted, _) = launch.run(Arch::SM_80, &[0], &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {sizes:?} of {config:?}");
@@ -106,10 +83,116 @@ fn what_changes_scores_is_right() {
             score: expression("x * 0.5 - float(h)"),
             scalars: Scalars("span: i32 = 40".to_string()),
             stages: 2,
-            ..small
+            ..small.clone()
         },
     ] {
-        check(&config, &sizes);
+        let scalars = [("span", 40.0)];
+        check_with(&config, &sizes, &Problem { bias: [1, 1], scalars: &scalars, ..Problem::default() });
+    }
+    let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 70, sk: 100 };
+    for (config, bias) in [
+        (AttentionSm80Config { bias: true, softcap: true, ..small.clone() }, [2, 4]),
+        (
+            AttentionSm80Config { bias: true, alibi: true, sink: true, modes: Modes::Bhsd, ..small.clone() },
+            [1, 4],
+        ),
+        (
+            AttentionSm80Config {
+                bias: true,
+                mask: Mask::Window(50),
+                stages: 2,
+                dtype: DType::BF16,
+                ..small
+            },
+            [2, 1],
+        ),
+    ] {
+        check_with(&config, &sizes, &Problem { bias, ..Problem::default() });
+    }
+}
+
+#[test]
+fn sequences_of_their_own_lengths_are_right() {
+    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [0, 0], [90, 48], [3, 3]];
+    let sizes = AttentionSizes { b: 7, hq: 2, hk: 1, sq: 90, sk: 130 };
+    let problem = Problem { lengths: &lengths, ..Problem::default() };
+    let varlen = AttentionSm80Config {
+        varlen: true,
+        lse: true,
+        d: 32,
+        bm: 64,
+        bn: 32,
+        warps: 2,
+        ..Default::default()
+    };
+    for config in [
+        AttentionSm80Config { sink: true, ..varlen.clone() },
+        AttentionSm80Config { mask: Mask::Causal, stages: 2, resident: true, ..varlen.clone() },
+        AttentionSm80Config { mask: Mask::Window(40), stages: 3, dv: Some(48), ..varlen },
+    ] {
+        check_with(&config, &sizes, &problem);
+    }
+}
+
+/// A random choice of all options that go together.
+fn random_config(rng: &mut ChaCha8Rng) -> AttentionSm80Config {
+    fn pick<T: Clone>(rng: &mut ChaCha8Rng, from: &[T]) -> T {
+        from[rng.random_range(0..from.len())].clone()
+    }
+    let expression = |text: &str| Some(Expression(text.to_string()));
+    loop {
+        let mut one_in = |n: u32| rng.random_range(0..n) == 0;
+        let (softcap, alibi, bias, sink, lse) = (one_in(4), one_in(4), one_in(4), one_in(4), one_in(2));
+        let (varlen, resident) = (one_in(3), one_in(3));
+        let warps = pick(rng, &[1, 2, 4]);
+        let config = AttentionSm80Config {
+            dtype: pick(rng, &[DType::F16, DType::BF16]),
+            d: pick(rng, &[16, 32, 48, 64, 96, 128]),
+            dv: pick(rng, &[None, None, Some(32), Some(64)]),
+            mask: pick(rng, &[Mask::None, Mask::Causal, Mask::Window(1), Mask::Window(45)]),
+            attends: pick(rng, &[None, None, expression("i / 40 == j / 40"), expression("(i + j) % 3 != h")]),
+            score: pick(
+                rng,
+                &[None, None, expression("x * 0.5 + float(j % 7)"), expression("where(j == i, -inf, x)")],
+            ),
+            modes: pick(rng, &[Modes::Bshd, Modes::Bhsd]),
+            bm: 16 * warps * pick(rng, &[1, 2]),
+            bn: pick(rng, &[16, 32, 48, 64]),
+            stages: pick(rng, &[1, 2, 3]),
+            warps,
+            softcap,
+            alibi,
+            bias,
+            sink,
+            lse,
+            varlen,
+            resident,
+            ..Default::default()
+        };
+        if config.validate().is_ok() {
+            return config;
+        }
+    }
+}
+
+/// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
+#[test]
+fn random_options_are_right() {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 8 };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let config = random_config(&mut rng);
+        let hk = rng.random_range(1..3);
+        let hq = hk * rng.random_range(1..3);
+        let b: i64 = rng.random_range(1..4);
+        let lengths: Vec<[i64; 2]> =
+            (0..b).map(|_| [rng.random_range(0..100), rng.random_range(0..150)]).collect();
+        let longest = |which: usize| lengths.iter().map(|of| of[which]).max().unwrap_or(0).max(1);
+        let sizes = AttentionSizes { b, hq, hk, sq: longest(0), sk: longest(1) };
+        if config.varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
+            continue;
+        }
+        check_with(&config, &sizes, &Problem { lengths: &lengths, bias: [1, hq], scalars: &[] });
     }
 }
 
@@ -140,6 +223,16 @@ fn attention_is_assembled_without_spills() {
         AttentionSm80Config { d: 64, bn: 48, blocks: 3, ..Default::default() },
         AttentionSm80Config { d: 96, stages: 2, ..Default::default() },
         AttentionSm80Config { d: 256, warps: 8, bn: 64, mask: Mask::Causal, ..Default::default() },
+        AttentionSm80Config { varlen: true, lse: true, ..Default::default() },
+        AttentionSm80Config {
+            varlen: true,
+            stages: 2,
+            bn: 48,
+            mask: Mask::Window(300),
+            ..Default::default()
+        },
+        AttentionSm80Config { bias: true, bn: 48, ..Default::default() },
+        AttentionSm80Config { d: 64, bias: true, mask: Mask::Causal, ..Default::default() },
     ];
     for (i, config) in forms.iter().enumerate() {
         let program = config.program().unwrap();
@@ -200,8 +293,12 @@ fn values_out_of_range_are_refused() {
         refused(&[("bm", "96")]),
         "bm: must be a multiple of 64 up to 512: 4 warps have 16 queries each"
     );
+    assert_eq!(refused(&[("varlen", "true"), ("modes", "bhsd")]), "modes: must be bshd with varlen = true");
+    assert_eq!(refused(&[("varlen", "true"), ("bias", "true")]), "bias: must be false with varlen = true");
     let many = "bm: needs 280 registers of a thread, which has 255: choose fewer queries, keys or blocks, or more warps";
     assert_eq!(refused(&[("bn", "96")]), many);
+    let many = "bm: needs 264 registers of a thread, which has 255: choose fewer queries, keys or blocks, or more warps";
+    assert_eq!(refused(&[("bias", "true")]), many);
     let deep = "stages: needs 294912 bytes of shared memory, and a block has 232448: choose fewer stages, keys or queries";
     assert_eq!(refused(&[("stages", "8")]), deep);
     let config = AttentionSm80Config { stages: 4, ..Default::default() };

@@ -31,12 +31,16 @@ parameters! {
         softcap: bool as FLAG = false,
         /// Adds slope · (j − i) to the scores of query i and key j, with a slope of each head of q (ALiBi).
         alibi: bool as FLAG = false,
+        /// Adds bias[bb, bh, sq, sk] to scores, where bb is 1 or b and bh is 1 or hq.
+        bias: bool as FLAG = false,
         /// Adds the exponential of a sink, one a head of q, to each query's sum: a key without a value.
         sink: bool as FLAG = false,
         /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
         lse: bool as FLAG = false,
         /// The order of the modes of q, k, v and o: bshd or bhsd (b batches, s places, h heads, d elements).
         modes: Modes as OWN = Modes::Bshd,
+        /// Sequences of their own lengths one behind the other, with cu_q and cu_k, as in attention.
+        varlen: bool as FLAG = false,
         /// The distances of neighbours along each mode of q, k, v and o but the last are sizes: q_b, q_s, q_h and so on.
         strides: bool as FLAG = false,
         /// Queries of a tile, a multiple of 16 · warps.
@@ -57,6 +61,9 @@ parameters! {
 /// Registers of a thread for addresses and counters.
 const ADDRESSES: i64 = 12;
 
+/// Registers for the places of sequences beside the stages of a pipeline.
+const OF_SEQUENCES: i64 = 20;
+
 impl AttentionSm80Config {
     /// Elements of a head of v.
     pub fn values(&self) -> i64 {
@@ -65,23 +72,23 @@ impl AttentionSm80Config {
 
     /// The function that is computed, as `attention` has it.
     pub fn computed(&self) -> AttentionConfig {
-        let AttentionSm80Config { dtype, d, dv, mask, softcap, alibi, sink, lse, modes, strides, bn, .. } =
-            *self;
         AttentionConfig {
-            dtype,
-            d,
-            dv,
-            mask,
+            dtype: self.dtype,
+            d: self.d,
+            dv: self.dv,
+            mask: self.mask,
             attends: self.attends.clone(),
             score: self.score.clone(),
             scalars: self.scalars.clone(),
-            softcap,
-            alibi,
-            sink,
-            lse,
-            modes,
-            strides,
-            bn,
+            softcap: self.softcap,
+            alibi: self.alibi,
+            bias: self.bias,
+            sink: self.sink,
+            lse: self.lse,
+            modes: self.modes,
+            varlen: self.varlen,
+            strides: self.strides,
+            bn: self.bn,
             ..Default::default()
         }
     }
@@ -93,7 +100,9 @@ impl AttentionSm80Config {
         let (kept, streamed) = if self.resident { (parts * self.d / 4, 0) } else { (0, 4 * parts) };
         // Sums, scores, and the reference and the sum of weights of each row.
         let all = parts * (self.values() + self.bn) / 2 + 4 * parts + kept;
-        all + (streamed + self.bn / 4 + ADDRESSES).max(8 * parts + self.values() / 4)
+        let bias = if self.bias { parts * self.bn / 2 } else { 0 };
+        let addresses = if self.varlen && self.stages > 1 { ADDRESSES + OF_SEQUENCES } else { ADDRESSES };
+        all + (streamed + self.bn / 4 + addresses).max(8 * parts + self.values() / 4).max(bias)
     }
 
     /// Bytes of shared memory of a block.
@@ -168,7 +177,7 @@ impl AttentionSm80Config {
         let (dv, config) = (self.values(), self.computed());
         let (_, attends) = config.functions()?;
         let writer = Writer { config: &config, attends };
-        let logarithms = match self.lse {
+        let logarithms = match self.lse && !self.varlen {
             true => "    gl = global_view(lse, (b, hq, BM, ceil_div(sq, BM)) : (e0, e1, e2, BM * e2))\n",
             false => "",
         };
@@ -179,7 +188,7 @@ impl AttentionSm80Config {
              kernel attention_sm80({parameters})\n\
              grid(ceil_div(sq, BM), hq, b) threads(W * 32{blocks})\n\
              {{\n\
-             {views}{logarithms}{shared}\
+             {views}{logarithms}{bias}{shared}\
                  acc = register_tensor(f32, [BM, DV])\n\
                  most = register_tensor(f32, [BM, 1])\n\
                  sums = register_tensor(f32, [BM, 4])\n\
@@ -187,9 +196,7 @@ impl AttentionSm80Config {
                  fill(most, -inf)\n\
                  fill(sums, 0.0)\n\
                  let head = block.y, batch = block.z, of_key = min(head / (hq / hk), hk - 1), t = {t}, {numbers}\n\
-                 {slope}\
-                 copy.async(gq[batch, :, t, head, :, :], xq)\n\
-             {steps}{end}\
+             {tile}\
              }}\n",
             sizes = writer.sizes(&["q", "k", "v", "o"]),
             parameters = writer.parameters(),
@@ -199,14 +206,39 @@ impl AttentionSm80Config {
             // The tiles with the most keys first.
             t = if self.mask == Mask::None { "block.x" } else { "ceil_div(sq, BM) - 1 - block.x" },
             numbers = writer.numbers(&Role::ALL),
-            slope = if self.alibi { of_head("slope", "slopes") } else { String::new() },
-            steps = self.steps(&writer),
-            end = self.end(&writer),
+            bias = writer.view_of_bias("BM"),
+            tile = writer.within(&format!(
+                "{slope}copy.async({queries}, xq)\n{steps}{end}",
+                slope = if self.alibi { of_head("slope", "slopes") } else { String::new() },
+                queries = self.of_queries("gq[", ", :, :]"),
+                steps = self.steps(&writer),
+                end = self.end(&writer),
+            )),
         ))
+    }
+
+    /// The tile of queries of a view, of which the text begins and ends so.
+    fn of_queries(&self, view: &str, rest: &str) -> String {
+        let tile = if self.varlen { ":, from, head" } else { "batch, :, t, head" };
+        format!("{view}{tile}{rest}")
+    }
+
+    /// A block of keys, of a number: its modes, first place and head.
+    fn of_keys(&self, block: &str, modes: &str) -> String {
+        match self.varlen {
+            true => format!("{modes}, k0 + ({block}) * BN, of_key"),
+            false => format!("batch, {modes}, {block}, of_key"),
+        }
     }
 
     /// The views, in which 16 elements of q and k, and 16 places of v, are what a product takes at a time.
     fn views(&self) -> String {
+        if self.varlen {
+            return "    gq = global_view(q, (BM, tq, hq, 16, D / 16) : (e0, e0, e1, e2, 16 * e2))\n\
+                        gk = global_view(k, (BN, tk, hk, 16, D / 16) : (e0, e0, e1, e2, 16 * e2))\n\
+                        gv = global_view(v, (16, BN / 16, tk, hk, DV) : (e0, 16 * e0, e0, e1, e2))\n"
+                .to_string();
+        }
         let (places, heads) = match self.modes {
             Modes::Bshd => ("e1", "e2"),
             Modes::Bhsd => ("e2", "e1"),
@@ -248,10 +280,10 @@ impl AttentionSm80Config {
     fn steps(&self, writer: &Writer<'_>) -> String {
         let weigh = self.weigh(writer);
         let keys = |block: &str, stage: &str| {
-            format!("copy.async(gk[batch, :, {block}, of_key, :, :], xk[:, :, :, {stage}])\n")
+            format!("copy.async(gk[{}, :, :], xk[:, :, :, {stage}])\n", self.of_keys(block, ":"))
         };
         let values = |block: &str, stage: &str| {
-            format!("copy.async(gv[batch, :, :, {block}, of_key, :], xv[:, :, :, {stage}])\n")
+            format!("copy.async(gv[{}, :], xv[:, :, :, {stage}])\n", self.of_keys(block, ":, :"))
         };
         let begin = "for j in begin..blocks {\nlet i = blocks - 1 + begin - j, key = i * BN\n";
         // Queries in registers are read once.
@@ -336,7 +368,7 @@ impl AttentionSm80Config {
     /// A reference that follows the largest score of a block where one outgrows it by 2⁸.
     fn weigh(&self, writer: &Writer<'_>) -> String {
         format!(
-            "{scores}\
+            "{bias}{scores}\
              if any(s > (most + 8.0) * fdividef(1.0, {unit}), 1) {{\n\
                  grown = max(most, reduce(s, max, 1, keep) * {unit})\n\
                  factor = exp2(most - grown)\n\
@@ -344,6 +376,7 @@ impl AttentionSm80Config {
                  sums = sums * factor\n\
                  acc = acc * factor\n\
              }}\n",
+            bias = writer.added(&Role::ALL, "key"),
             scores = writer.scored(&Role::ALL, "s", "key", true),
             unit = writer.unit(),
         )
@@ -374,9 +407,13 @@ impl AttentionSm80Config {
                 true => logarithm,
                 false => writer.some(&logarithm, "-inf", "reshape(most, [BM])"),
             };
-            format!("copy({some}, gl[batch, head, :, t])\n")
+            writer.logarithms(&Role::ALL, &some)
         } else {
             String::new()
+        };
+        let views = match self.varlen {
+            true => "go = global_view(o[: qe, :, :], (BM, tq, hq, DV) : (e0, e0, e1, e2))\n",
+            false => "",
         };
         let part = if self.sink { "fdividef(down, total)" } else { "fdividef(1.0, total)" };
         format!(
@@ -392,7 +429,9 @@ impl AttentionSm80Config {
              copy(cast(acc, {dtype}), xo)\n\
              syncthreads()\n\
              copy(xo, result)\n\
-             copy(result, go[batch, :, t, head, :])\n",
+             {views}\
+             copy(result, {results})\n",
+            results = self.of_queries("go[", ", :]"),
             dtype = self.dtype,
             share = writer.some(part, "0.0", "most"),
             layout = rows_by_warp(self.bm, self.warps, self.values()),

@@ -329,12 +329,50 @@ impl Writer<'_> {
                 );
             }
         }
-        if self.config.bias {
-            text += &format!(
-                "    gb = global_view(bias, (bb, bh, {rows}, ceil_div(sq, {rows}), BN, ceil_div(sk, BN)) : (e0, e1, e2, {rows} * e2, e3, BN * e3))\n"
-            );
+        text + &self.view_of_bias(rows)
+    }
+
+    /// The view of the bias by tiles of so many rows.
+    pub(super) fn view_of_bias(&self, rows: &str) -> String {
+        if !self.config.bias {
+            return String::new();
         }
-        text
+        format!(
+            "    gb = global_view(bias, (bb, bh, {rows}, ceil_div(sq, {rows}), BN, ceil_div(sk, BN)) : (e0, e1, e2, {rows} * e2, e3, BN * e3))\n"
+        )
+    }
+
+    /// The statements that load the bias of a block of keys.
+    pub(super) fn added(&self, role: &Role, key: &str) -> String {
+        if !self.config.bias {
+            return String::new();
+        }
+        format!(
+            "bias_{key} = register_tensor({out}, [{rows}, BN])\n\
+             copy(gb[batch % bb, head % bh, :, {at}, :, {key} / BN], bias_{key})\n",
+            out = self.config.results(),
+            rows = role.rows(),
+            at = role.tile(),
+        )
+    }
+
+    /// Statements for the tiles of a sequence only: as many are dealt out for each as the longest has.
+    pub(super) fn within(&self, body: &str) -> String {
+        if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() }
+    }
+
+    /// The statements that write the logarithms of a tile.
+    pub(super) fn logarithms(&self, role: &Role, logarithm: &str) -> String {
+        let rows = role.rows();
+        match (self.config.lse, self.config.varlen) {
+            (false, _) => String::new(),
+            (true, false) => format!("copy({logarithm}, gl[batch, head, :, {}])\n", role.tile()),
+            (true, true) => format!(
+                "gl = global_view(lse[:, : qe], (hq, {rows}, tq) : (e0, e1, e1))\n\
+                 copy({logarithm}, gl[head, :, {}])\n",
+                role.from("from")
+            ),
+        }
     }
 
     /// The tile's rows of an operand of q's shape.
@@ -399,7 +437,7 @@ impl Writer<'_> {
         let masked = self.config.mask != Mask::None;
         let heads = "batch = at / hq, head = at % hq, of_key = head / (hq / hk)";
         let numbers = format!("let {heads}, {}\n", self.numbers(role));
-        let body = if self.config.varlen { format!("if row < nq {{\n{body}}}\n") } else { body.to_string() };
+        let body = self.within(body);
         if self.config.persistent && !masked {
             return format!("for (at, t) in tiles(b * hq, ceil_div(sq, BM)) {{\n{numbers}{body}}}\n");
         }
@@ -528,7 +566,7 @@ impl Writer<'_> {
     }
 
     fn math(&self, role: &Role) -> String {
-        let (out, dtype, unit) = (self.config.results(), self.config.dtype, self.unit());
+        let (dtype, unit) = (self.config.dtype, self.unit());
         let (first, others) = (self.scored(role, "s", "last", true), self.scored(role, "next", "key", false));
         let end = self.end(role);
         let (rows, part) = (role.rows(), role.part());
@@ -563,14 +601,6 @@ impl Writer<'_> {
         };
         let values = self.values();
         let slope = if self.config.alibi { of_head("slope", "slopes") } else { String::new() };
-        let at = role.tile();
-        let added = |key: &str| match self.config.bias {
-            true => format!(
-                "bias_{key} = register_tensor({out}, [{rows}, BN])\n\
-                 copy(gb[batch % bb, head % bh, :, {at}, :, {key} / BN], bias_{key})\n"
-            ),
-            false => String::new(),
-        };
         format!(
             "acc = register_tensor(f32, [{rows}, DV])\n\
              most = register_tensor(f32, [{rows}, 1])\n\
@@ -636,8 +666,8 @@ impl Writer<'_> {
              {behind}",
             weights_of_e = weights("e"),
             weights_of_f = weights("f"),
-            added_last = added("last"),
-            added_key = added("key"),
+            added_last = self.added(role, "last"),
+            added_key = self.added(role, "key"),
         )
     }
 
@@ -693,24 +723,12 @@ impl Writer<'_> {
                 self.some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
             ),
         };
-        let (views, logarithms) = match config.varlen {
-            true => (
-                format!("go = global_view(o[: qe, :, :], ({rows}, tq, hq, DV) : (e0, e0, e1, e2))\n"),
-                format!("gl[head, :, {}]", role.from("from")),
-            ),
-            false => {
-                let at = role.tile();
-                (String::new(), format!("gl[batch, head, :, {at}]"))
-            }
+        let views = match config.varlen {
+            true => format!("go = global_view(o[: qe, :, :], ({rows}, tq, hq, DV) : (e0, e0, e1, e2))\n"),
+            false => String::new(),
         };
         let results = self.of_queries("go", role);
-        let lse = match (config.lse, config.varlen) {
-            (false, _) => String::new(),
-            (true, false) => format!("copy({logarithm}, {logarithms})\n"),
-            (true, true) => format!(
-                "gl = global_view(lse[:, : qe], (hq, {rows}, tq) : (e0, e1, e1))\ncopy({logarithm}, {logarithms})\n"
-            ),
-        };
+        let lse = self.logarithms(role, &logarithm);
         let staged = if config.through_queries() { format!("xq{part}") } else { format!("xo{part}") };
         format!(
             "consume vp {{\n\

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test binary uses some of it.
 
+pub mod attention;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
