@@ -18,6 +18,8 @@ use tilewright_machine::{Arch, DType};
 struct Given<'a> {
     /// The lengths of sequences of queries and of keys, with `varlen`.
     lengths: &'a [[i64; 2]],
+    /// Rows of keys and values behind the last sequence.
+    behind: i64,
     /// Matrices of the bias along b and hq.
     bias: [i64; 2],
     /// Scalars of functions.
@@ -108,7 +110,11 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     tensors.extend(present.map(|(_, name, values)| (name.to_string(), values)));
     let mut named = vec![("b", b), ("hq", hq), ("hk", hk), ("sq", sq), ("sk", sk)];
     if config.varlen {
-        named.extend([("tq", all[0]), ("tk", all[1])]);
+        named.extend([("tq", all[0]), ("tk", all[1] + given.behind)]);
+        for (name, width, value) in [("k", config.d, 0.0), ("v", config.values(), f64::NAN)] {
+            let behind = std::iter::repeat_n(value, (given.behind * hk * width) as usize);
+            tensors.entry(name.to_string()).or_default().extend(behind);
+        }
     }
     if config.bias {
         named.extend([("bb", given.bias[0]), ("bh", given.bias[1])]);
@@ -216,7 +222,7 @@ fn small() -> AttentionConfig {
 
 #[test]
 fn sequences_of_their_own_lengths_are_right() {
-    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [90, 48], [3, 3]];
+    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [90, 48], [3, 2]];
     let sizes = AttentionSizes { b: 6, hq: 2, hk: 1, sq: 90, sk: 130 };
     let given = Given { lengths: &lengths, ..Given::default() };
     let varlen = AttentionConfig { varlen: true, ..small() };
@@ -224,9 +230,12 @@ fn sequences_of_their_own_lengths_are_right() {
         AttentionConfig { sink: true, ..varlen.clone() },
         AttentionConfig { mask: Mask::Causal, ..varlen.clone() },
         AttentionConfig { mask: Mask::Window(40), persistent: true, sm_count: 3, ..varlen.clone() },
-        AttentionConfig { ping_pong: true, warpgroups: 2, mask: Mask::Causal, ..varlen },
+        AttentionConfig { ping_pong: true, warpgroups: 2, mask: Mask::Causal, ..varlen.clone() },
+        AttentionConfig { dtype: DType::E4M3, bn: 96, ..varlen.clone() },
+        AttentionConfig { dtype: DType::E4M3, bn: 32, mask: Mask::Window(40), persistent: true, ..varlen },
     ] {
-        check_with(&config, &sizes, &given, &[3]);
+        let behind = if config.dtype == DType::E4M3 { 300 } else { 0 };
+        check_with(&config, &sizes, &Given { behind, ..given }, &[3]);
     }
 }
 
@@ -275,6 +284,7 @@ fn heads_of_8_bits_are_right() {
             persistent: true,
             ..plain.clone()
         },
+        AttentionConfig { bias: true, mask: Mask::Causal, ..plain.clone() },
         AttentionConfig { warpgroups: 2, ping_pong: true, strides: true, ..plain },
     ] {
         check(&config, &sizes, &[2]);
@@ -364,7 +374,7 @@ fn random_options_are_right() {
         if config.varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
             continue;
         }
-        check_with(&config, &sizes, &Given { lengths: &lengths, bias: [1, hq], scalars: &[] }, &[seed]);
+        check_with(&config, &sizes, &Given { lengths: &lengths, bias: [1, hq], ..Given::default() }, &[seed]);
     }
 }
 
@@ -403,6 +413,14 @@ fn attention_is_assembled_without_spills() {
         AttentionConfig { bias: true, bn: 64, ..Default::default() },
         AttentionConfig { dtype: DType::E4M3, bn: 96, persistent: true, ..Default::default() },
         AttentionConfig { attends: Some(Expression("i / 512 == j / 512".to_string())), ..Default::default() },
+        AttentionConfig {
+            dtype: DType::E4M3,
+            bn: 96,
+            varlen: true,
+            mask: Mask::Causal,
+            ..Default::default()
+        },
+        AttentionConfig { dtype: DType::E4M3, bn: 64, bias: true, ..Default::default() },
     ];
     for (i, config) in forms.iter().enumerate() {
         let program = config.program().unwrap();

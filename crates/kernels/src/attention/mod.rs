@@ -296,13 +296,6 @@ impl AttentionConfig {
             if let Some((field, value)) = parts.into_iter().find(|(_, value)| value % 32 != 0) {
                 return Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"));
             }
-            if self.varlen {
-                return Err(ConfigError::value(
-                    "dtype",
-                    self.dtype,
-                    "must be f16 or bf16 with varlen = true",
-                ));
-            }
         } else if let Some(out) = self.out
             && out != self.dtype
         {
@@ -379,7 +372,7 @@ impl AttentionConfig {
         parse(&self.text()?).map_err(|errors| self.scalars.clash(errors))
     }
 
-    /// The programs of a launch: [`program`](Self::program), and with 8-bit factors before it the one that writes `vt[b, hk, dv, sk]`, v with keys as
+    /// The programs of a launch: [`program`](Self::program), and with 8-bit factors before it the one that writes `vt[b, hk, dv, sk]` (`vt[hk, dv, 64 · (tk / 64 + b)]` of sequences of their own lengths), v with keys as
     /// neighbours, in groups of 32 in the order in which a thread has its weights.
     ///
     /// # Errors

@@ -79,27 +79,61 @@ impl AttentionConfig {
     pub(super) fn transposition(&self) -> String {
         let writer = Writer { config: self, attends: None };
         let (places, heads) = self.axes();
+        // A sequence has blocks of its own, behind the whole blocks of the keys before it and one more for each sequence; what is left of them is zeros,
+        // and so is what a block of keys reaches behind the last.
+        let (grid, begins, view, groups, body) = match self.varlen {
+            true => (
+                "ceil_div(sk, KEYS) + 1 + BEHIND",
+                ", cu_k: i32[b + 1]",
+                String::new(),
+                "(hk, DV, (2, 4, 2, 2, KEYS / 32), tk / KEYS + b) : (e0, e1, (e2, 4 * e2, 2 * e2, 16 * e2, 32 * e2), KEYS * e2)",
+                [
+                    "let k0 = min(max(cu_k[block.z], 0), tk), ke = min(max(cu_k[block.z + 1], 0), tk), k_block = k0 / KEYS + block.z\n\
+                     if k_block + block.x < min(tk / KEYS + b, ke / KEYS + block.z + 1 + (block.z + 1) / b * BEHIND) {\n\
+                     gv = global_view(v[: ke, :, :], (KEYS, tk, hk, DV) : (e0, e0, e1, e2))\n",
+                    "gv[:, k0 + block.x * KEYS, block.y, :]",
+                    "gt[block.y, :, :, k_block + block.x]",
+                    "}\n",
+                ],
+            ),
+            false => (
+                "ceil_div(sk, KEYS)",
+                "",
+                format!(
+                    "    gv = global_view(v, (b, KEYS, ceil_div(sk, KEYS), hk, DV) : (e0, {places}, KEYS * {places}, {heads}, e3))\n"
+                ),
+                "(b, hk, DV, (2, 4, 2, 2, KEYS / 32), ceil_div(sk, KEYS)) : (e0, e1, e2, (e3, 4 * e3, 2 * e3, 16 * e3, 32 * e3), KEYS * e3)",
+                ["", "gv[block.z, :, block.x, block.y, :]", "gt[block.z, block.y, :, :, block.x]", ""],
+            ),
+        };
+        let [before, from, to, behind] = body;
         // The threads of a row have neighbours two at a time, and take those of two steps of eight as four along k: PTX ISA, fragments of wgmma with 8 bits.
         format!(
-            "{sizes}const DV = {dv}, KEYS = 64\n\
+            "{sizes}const DV = {dv}, KEYS = 64{constant}\n\
              \n\
-             kernel transpose_values({v}, {vt})\n\
-             grid(ceil_div(sk, KEYS), hk, b) threads(256)\n\
+             kernel transpose_values({v}, {vt}{begins})\n\
+             grid({grid}, hk, b) threads(256)\n\
              {{\n\
-                 gv = global_view(v, (b, KEYS, ceil_div(sk, KEYS), hk, DV) : (e0, {places}, KEYS * {places}, {heads}, e3))\n\
-                 gt = global_view(vt, (b, hk, DV, (2, 4, 2, 2, KEYS / 32), ceil_div(sk, KEYS)) : (e0, e1, e2, (e3, 4 * e3, 2 * e3, 16 * e3, 32 * e3), KEYS * e3))\n\
-                 rows = register_tensor({dtype}, [KEYS, DV])\n\
-                 copy(gv[block.z, :, block.x, block.y, :], rows)\n\
-                 staged = shared_tensor({dtype}, [KEYS, DV])\n\
+             {view}\
+                 gt = global_view(vt, {groups})\n\
+             rows = register_tensor({dtype}, [KEYS, DV])\n\
+             {before}\
+                 copy({from}, rows)\n\
+             staged = shared_tensor({dtype}, [KEYS, DV])\n\
                  copy(rows, staged)\n\
                  syncthreads()\n\
                  columns = register_tensor({dtype}, [DV, KEYS])\n\
                  copy(transpose(staged), columns)\n\
-                 copy(columns, gt[block.z, block.y, :, :, block.x])\n\
+                 copy(columns, {to})\n\
+             {behind}\
              }}\n",
             sizes = writer.sizes(&["v"]),
             dv = self.values(),
             dtype = self.dtype,
+            constant = match self.varlen {
+                true => format!(", BEHIND = {}", (self.bn + 63) / 64),
+                false => String::new(),
+            },
             v = writer.operand("v", ["sk", "tk", "hk", "DV"], self.dtype),
             vt = writer.transposed(),
         )
@@ -268,7 +302,10 @@ impl Writer<'_> {
 
     /// The declaration of vt.
     fn transposed(&self) -> String {
-        format!("vt: {}[b, hk, DV, 32 * ceil_div(sk, 32)]", self.config.dtype)
+        match self.config.varlen {
+            true => format!("vt: {}[hk, DV, 64 * (tk / 64 + b)]", self.config.dtype),
+            false => format!("vt: {}[b, hk, DV, 32 * ceil_div(sk, 32)]", self.config.dtype),
+        }
     }
 
     /// The parameters of the kernel.
@@ -316,6 +353,7 @@ impl Writer<'_> {
             view("q", [rows, "sq", "hq", "D"]),
             view("k", ["BN", "sk", "hk", "D"]),
             match self.config.is_fp8() {
+                true if self.config.varlen => "    gv = global_view(vt, (hk, DV, BN, 64 * (tk / 64 + b)) : (e0, e1, e2, e2))\n".to_string(),
                 true => "    gv = global_view(vt, (b, hk, DV, BN, ceil_div(sk, BN)) : (e0, e1, e2, e3, BN * e3))\n".to_string(),
                 false => view("v", ["BN", "sk", "hk", "DV"]),
             },
@@ -470,10 +508,10 @@ impl Writer<'_> {
         let body = format!(
             "produce kp {{ copy.async({}, xk) }}\nproduce vp {{ copy.async({}, xv) }}\n",
             self.of_keys("gk"),
-            if self.config.is_fp8() {
-                "gv[batch, of_key, :, :, key / BN]".to_string()
-            } else {
-                self.of_keys("gv")
+            match (self.config.is_fp8(), self.config.varlen) {
+                (true, true) => "gv[of_key, :, :, (k0 / 64 + batch) * 64 + key]".to_string(),
+                (true, false) => "gv[batch, of_key, :, :, key / BN]".to_string(),
+                (false, _) => self.of_keys("gv"),
             }
         );
         let body = match self.conditions("key", &Role::ALL) {

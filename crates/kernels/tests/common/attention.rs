@@ -78,7 +78,7 @@ impl Drawn {
         drawn
     }
 
-    /// What the plain loops take.
+    /// The arguments of the plain loops.
     pub fn inputs<'a>(&'a self, problem: &Problem<'a>) -> Inputs<'a> {
         Inputs {
             q: &self.q,
@@ -96,7 +96,7 @@ impl Drawn {
         }
     }
 
-    /// What a launch takes, by name.
+    /// The tensors of a launch, by name.
     pub fn tensors(&self, config: &AttentionConfig) -> Tensors {
         let [cu_q, cu_k] = [0, 1].map(|which| self.places[which].iter().map(|x| *x as f64).collect());
         let all = [
