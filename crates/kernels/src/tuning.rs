@@ -89,6 +89,10 @@ pub(crate) trait Tunable: Config + Clone + Eq + Hash {
 
     /// Every point worth a thought, whatever the problem.
     fn points() -> impl Iterator<Item = Self>;
+    /// The forms in which a point is worth a thought for a problem, whose sizes are in the order of `SIZES`.
+    fn forms(self, _sizes: &[i64]) -> Vec<Self> {
+        vec![self]
+    }
     /// A point of [`points`](Self::points) to which parameters were given, with what follows from them for those that were not.
     fn fitted(self, _given: &dyn Fn(&str) -> bool) -> Self {
         self
@@ -150,7 +154,11 @@ fn space<C: Tunable>(
     // Says what is wrong with them once, not at every point.
     configured::<C>(pinned)?;
     let (mut space, mut seen) = (Space::default(), HashSet::new());
-    for mut point in C::points() {
+    let forms = C::points().flat_map(|mut point| match apply(&mut point, pinned) {
+        Ok(()) => point.forms(&sizes),
+        Err(_) => Vec::new(),
+    });
+    for mut point in forms {
         apply(&mut point, pinned)?;
         point = point.fitted(&|field| pinned.iter().any(|(name, _)| *name == field));
         if !seen.insert(point.clone()) {

@@ -6,7 +6,7 @@ use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptx
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Part, Rasterization,
+    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Pack, Part, Rasterization,
 };
 use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -539,6 +539,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { sm_count: 0, ..default }, "sm_count", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");
+    says(HopperGemmConfig { pack: Pack::A, batch: Batch::Packed, ..default }, "pack", "batch must be none");
     says(
         HopperGemmConfig { batch: Batch::Ragged, epilogue: "row_sums".parse().unwrap(), ..default },
         "epilogue",
@@ -595,6 +596,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("epilogue", "bias+col_sums", "outside of c"),
         ("out", "i8", "f16, bf16, f32 or i32"),
         ("split", "65", "from 1 to 64"),
+        ("pack", "c", "none, a, b or ab"),
         ("cluster", "m0", "none, or"),
         ("rasterization", "rows", "hilbert(order)"),
         ("overlap_epilogue", "yes", "true or false"),
@@ -776,9 +778,67 @@ fn splits_of_k_are_right_at_edges() {
     }
 }
 
+/// Configurations that pack factors of every type, stored either way.
+fn packing() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { pack: Pack::Both, ..small_hopper() };
+    vec![
+        small,
+        HopperGemmConfig { pack: Pack::A, b: Major::Mn, ..small },
+        HopperGemmConfig { pack: Pack::B, a: Major::Mn, b: Major::Mn, ..small },
+        HopperGemmConfig {
+            a: Major::Mn,
+            b: Major::Mn,
+            dtype: DType::BF16,
+            cluster: Cluster::AlongM(2),
+            ..small
+        },
+        HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bk: 128, ..small },
+        HopperGemmConfig { dtype: DType::I8, bk: 128, swap: true, bn: 16, ..small },
+        HopperGemmConfig { split: 3, dependent: true, ..small },
+        HopperGemmConfig { overlap_epilogue: true, epilogue: "bias+relu+residual".parse().unwrap(), ..small },
+    ]
+}
+
+#[test]
+fn packed_factors_are_right_at_edges() {
+    for config in packing() {
+        for size in [[1, 1, 1], [1, 65, 3], [7, 65, 129], [130, 71, 33], [65, 257, 301]] {
+            check_hopper(&config, size, &[1, size[2] as u64 + 2]);
+        }
+    }
+}
+
+#[test]
+fn packed_factors_are_copied_wide_and_read_by_tensor_maps() {
+    for (pack, sizes) in
+        [(Pack::Both, [1001, 1003, 1001]), (Pack::A, [1001, 1000, 504]), (Pack::B, [72, 1001, 200])]
+    {
+        let majors = if pack == Pack::Both { [Major::K, Major::K] } else { [Major::Mn, Major::Mn] };
+        let config = HopperGemmConfig { pack, a: majors[0], b: majors[1], ..HopperGemmConfig::default() };
+        let programs = config.programs().unwrap();
+        assert_eq!(programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["pack", "gemm_hopper"]);
+        for (i, program) in programs.iter().enumerate() {
+            let [m, n, k] = sizes;
+            let given = [("m", m), ("n", n), ("k", k)];
+            let kernel = Launch { programs: std::slice::from_ref(program), sizes: &given, scalars: &[] }
+                .kernels(Arch::SM_90A)
+                .remove(0);
+            let report = kernel.explanation.to_string();
+            if i == 0 {
+                assert!(report.contains("st.global.v4.b32") && !report.contains("st.global.u16"), "{report}");
+            } else {
+                assert_eq!(report.matches("tma.load.2d of").count(), 2, "{report}");
+            }
+            if let Some(ptxas) = ptxas() {
+                assert_eq!(assemble(&ptxas, &format!("gemm_packed_{pack}_{i}"), &kernel, Arch::SM_90A), 0);
+            }
+        }
+    }
+}
+
 #[test]
 fn programs_print_and_parse_back() {
-    for config in hopper_configs().into_iter().chain(grouped_hopper()) {
+    for config in hopper_configs().into_iter().chain(grouped_hopper()).chain(packing()) {
         for program in config.programs().unwrap() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }

@@ -1,7 +1,7 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
-use super::{Cluster, HopperGemmConfig, Major};
+use super::{Cluster, HopperGemmConfig, Major, Pack};
 use crate::warp_specialized::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
@@ -26,6 +26,21 @@ const LATENCY: f64 = 1300.0;
 const LINE: f64 = 128.0;
 const PORT: f64 = 2.0;
 
+/// Accesses a cycle of the warpgroup that loads where TMA cannot: through registers, of which it has few, one element each; and of `cp.async`,
+/// which takes 4 bytes or 8.
+const THROUGH_REGISTERS: f64 = 2.3;
+const ASYNCHRONOUS: f64 = 5.0;
+
+/// Elements a cycle that math warps store where TMA cannot.
+const STORED: f64 = 8.0;
+
+/// Bytes a microsecond that packing reads and writes, and the microseconds of its launch, during which that of the product goes on.
+const PACKED: f64 = 3.5e6;
+const PACKING: f64 = 2.5;
+
+/// Bytes of which TMA wants strides to be multiples.
+const STRIDE: i64 = 16;
+
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {
     (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
@@ -33,6 +48,17 @@ fn together(a: f64, b: f64, sharpness: f64) -> f64 {
 
 fn rounds(things: i64, each: i64) -> f64 {
     ((things + each - 1) / each) as f64
+}
+
+/// Cycles for which threads load these elements of lines with a stride; none where TMA does.
+fn accesses(line: i64, elements: f64, size: f64) -> f64 {
+    let bytes = elements * size;
+    match line * size as i64 % STRIDE {
+        0 => 0.0,
+        rest if rest % 8 == 0 => bytes / 8.0 / ASYNCHRONOUS,
+        rest if rest % 4 == 0 => bytes / 4.0 / ASYNCHRONOUS,
+        rest => bytes / (if rest % 2 == 0 { 2.0 } else { 1.0 }) / THROUGH_REGISTERS,
+    }
 }
 
 impl HopperGemmConfig {
@@ -71,8 +97,14 @@ impl HopperGemmConfig {
         };
         let (tall, wide) = (bm / across as f64, bn / down as f64);
         let (of_a, of_b) = self.sides((tall, wide));
-        let pitch = |major: Major, rows: i64| if major == Major::K { k } else { rows };
-        let (pitch_a, pitch_b) = (pitch(self.a, m), pitch(self.b, n));
+        let [direct_a, direct_b] = self.lines([m, n, k]);
+        let packs = self.pack.factors();
+        // Packed lines are whole lines of the L2 cache.
+        let pitch = |line: i64, packed: bool| if packed { 0 } else { line };
+        let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
+        // Blocks of a cluster share what TMA loads.
+        let (all_a, all_b) = self.sides((bm, bn));
+        let loading = accesses(pitch_a, all_a * bk, size) + accesses(pitch_b, all_b * bk, size);
         let port = PORT * (lines(self.a, of_a, pitch_a) + lines(self.b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
@@ -83,10 +115,12 @@ impl HopperGemmConfig {
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { 1.012 } else { 1.0 };
         let step = together(together(busy, waiting, 8.0), turn, 8.0) / 0.98 * few_stages * narrow * in_step;
+        let step = step.max(loading);
 
         // A tile, and what is not hidden behind others.
         let drain = 600.0 + chunks * (200.0 + bm * columns / 32.0);
-        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain };
+        let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
+        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / 5.0 } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
@@ -118,7 +152,20 @@ impl HopperGemmConfig {
             1 => 0.0,
             parts => 2.5 + 2.0 * all(m, n, 4 * parts) / 3500.0 / CLOCK,
         };
-        LAUNCH + together(cycles, memory, 6.0) / CLOCK + clusters + adding
+        let copied: f64 =
+            [a, b].into_iter().zip(packs).map(|(all, packed)| if packed { 2.0 * all } else { 0.0 }).sum();
+        let packing = if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 };
+        LAUNCH + together(cycles, memory, 6.0) / CLOCK + clusters + adding + packing
+    }
+
+    /// Elements of a contiguous line of a and of b.
+    fn lines(&self, [m, n, k]: [i64; 3]) -> [i64; 2] {
+        [(self.a, m), (self.b, n)].map(|(major, rows)| if major == Major::K { k } else { rows })
+    }
+
+    /// The factors that TMA cannot read where they lie.
+    pub(super) fn unaligned(&self, sizes: [i64; 3]) -> Pack {
+        Pack::of(self.lines(sizes).map(|line| line * bytes(self.dtype) % STRIDE != 0))
     }
 }
 
@@ -143,6 +190,22 @@ mod tests {
         let shared = HopperGemmConfig { cluster: Cluster::AlongM(2), ..alone };
         assert!(shared.estimate(8192, 8192, 7624) < 0.9 * alone.estimate(8192, 8192, 7624));
         assert!(alone.estimate(8192, 8192, 8192) < shared.estimate(8192, 8192, 8192));
+    }
+
+    #[test]
+    fn rows_that_tma_cannot_read_are_packed_where_that_pays() {
+        let large = OVERLAPPED(256);
+        let packed = HopperGemmConfig { pack: Pack::Both, ..large };
+        assert_eq!(large.unaligned([8000, 8000, 8001]), Pack::Both);
+        assert!(packed.estimate(8000, 8000, 8001) < 0.3 * large.estimate(8000, 8000, 8001));
+        assert!(large.estimate(8000, 8000, 8000) < packed.estimate(8000, 8000, 8000));
+        assert_eq!(large.unaligned([8001, 8001, 8000]), Pack::None);
+        let stored = HopperGemmConfig { b: Major::Mn, ..large };
+        assert_eq!(stored.unaligned([8000, 8001, 8000]), Pack::B);
+        // A block's one short tile is loaded before another kernel has begun.
+        let small = HopperGemmConfig { bm: 64, bn: 16, warpgroups: 1, ..HopperGemmConfig::default() };
+        let packed = HopperGemmConfig { pack: Pack::Both, ..small };
+        assert!(small.estimate(16, 16, 65) < packed.estimate(16, 16, 65));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! meet the 64 rows of `wgmma`.
 
 mod estimate;
+mod pack;
 mod reference;
 mod space;
 mod split_sum;
@@ -14,6 +15,7 @@ use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
 pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization};
+pub use pack::Pack;
 pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
@@ -60,6 +62,9 @@ parameters! {
         cluster: Cluster as OWN = Cluster::None,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
+        /// Factors that a first kernel copies to rows of whole lines, for TMA to read: none, a, b or ab. For rows that are no multiples of 16
+        /// bytes.
+        pack: Pack as OWN = Pack::None,
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
         rasterization: Rasterization as OWN = Rasterization::Grouped(12),
         /// Groups of wgmma in flight while the next one is issued.
@@ -193,7 +198,7 @@ impl HopperGemmConfig {
         tiling!(self; {
             bk: self.bk,
             chunk: self.columns(),
-            dependent: self.dependent,
+            dependent: self.dependent || self.pack != Pack::None,
             accumulator: self.sum(),
             stored: self.stored(),
         })
@@ -229,6 +234,9 @@ impl HopperGemmConfig {
         within("split", self.split, [1, 64], 1)?;
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
+        }
+        if self.pack != Pack::None && self.batch != Batch::None {
+            return Err(ConfigError::value("pack", self.pack, "one product at a time: batch must be none"));
         }
         if self.epilogue.parts().any(Part::sums) {
             let wanted = if self.batch == Batch::Ragged {
@@ -266,7 +274,7 @@ impl HopperGemmConfig {
     }
 
     /// The program that multiplies, with the sizes `m`, `n` and `k` (and `l`, the number of products): the only one, but where
-    /// [`split`](Self::split) says that others add what it writes.
+    /// [`split`](Self::split) says that others add what it writes, or [`pack`](Self::pack) that it reads what others copied.
     ///
     /// # Errors
     ///
@@ -275,8 +283,8 @@ impl HopperGemmConfig {
         self.product(&[])
     }
 
-    /// The programs that compute C, to be launched in this order; tensors of the same name are the same. Of more than one the first
-    /// writes `partial`, which is no operand of the product.
+    /// The programs that compute C, to be launched in this order; tensors of the same name are the same. `packed_a`, `packed_b` and
+    /// `partial` are no operands of the product: one program writes them for the next.
     ///
     /// # Errors
     ///
@@ -292,7 +300,9 @@ impl HopperGemmConfig {
     /// Those of [`validate`](Self::validate), and mistakes in what the operations write.
     pub fn programs_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Vec<Program>, ConfigError> {
         let product = self.product(custom)?;
-        if self.split > 1 { Ok(vec![product, self.split_sum(custom)?]) } else { Ok(vec![product]) }
+        let pack = (self.pack != Pack::None).then(|| self.packing()).transpose()?;
+        let sum = (self.split > 1).then(|| self.split_sum(custom)).transpose()?;
+        Ok(pack.into_iter().chain([product]).chain(sum).collect())
     }
 
     fn product(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
@@ -301,6 +311,7 @@ impl HopperGemmConfig {
             tiling: self.tiling(),
             dtypes: [self.dtype, self.right()],
             majors: [self.a, self.b],
+            packed: self.pack.factors(),
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,
         };

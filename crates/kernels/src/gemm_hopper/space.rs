@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, CacheHint};
 
-use super::{Cluster, HopperGemmConfig};
+use super::{Batch, Cluster, HopperGemmConfig, Pack};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -118,7 +118,7 @@ impl Cluster {
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
-    const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split"];
+    const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2"]),
@@ -133,6 +133,15 @@ impl Tunable for HopperGemmConfig {
 
     fn points() -> impl Iterator<Item = Self> {
         HopperGemmConfig::grid()
+    }
+
+    /// Packed too, where TMA cannot read the factors.
+    fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        match self.unaligned(three(sizes)) {
+            Pack::None => vec![self],
+            pack if self.batch == Batch::None => vec![self, Self { pack, ..self }],
+            _ => vec![self],
+        }
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.

@@ -5,7 +5,7 @@ use tilewright_tile::dsl::{Buffer, KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
-use super::scheduler::{Problem, Scheduler, WorkTile};
+use super::scheduler::{Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
 use super::views::{Steps, at, matrix_view};
 
@@ -74,6 +74,8 @@ pub(crate) struct TmaWgmma {
     /// Types of a and b.
     pub dtypes: [DType; 2],
     pub majors: [Major; 2],
+    /// Factors that were copied to aligned lines, and are read there.
+    pub packed: [bool; 2],
     pub hints: [Option<CacheHint>; 2],
     /// Groups of wgmma in flight while the next one is issued.
     pub in_flight: i64,
@@ -101,10 +103,15 @@ impl Mainloop for TmaWgmma {
 
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> [Buffer; 2] {
         let Problem { m, n, products, matrices, .. } = problem;
-        let ([a, b], k) = (self.dtypes, &numbers.k);
-        let a = problem.matrix(t, "a", a, [m, k], self.majors[0], products.as_ref());
-        let b = problem.matrix(t, "b", b, [n, k], self.majors[1], matrices.as_ref());
-        [a, b]
+        let (k, several) = (&numbers.k, [products, matrices]);
+        let pad = self.packed.contains(&true).then(|| packed_lines(t, self.dtypes[0]));
+        [0, 1].map(|i| {
+            let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
+            match &pad {
+                Some(pad) if self.packed[i] => problem.packed(t, i, dtype, shape, major, pad),
+                _ => problem.matrix(t, ["a", "b"][i], dtype, shape, major, several[i].as_ref()),
+            }
+        })
     }
 
     fn views(

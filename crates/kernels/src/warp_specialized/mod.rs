@@ -21,7 +21,7 @@ pub(crate) use operands::{Param, spread};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
-pub(crate) use scheduler::Problem;
+pub(crate) use scheduler::{Problem, packed_lines};
 pub(crate) use tiling::{Tiling, tiling};
 
 use mainloop::Collective;

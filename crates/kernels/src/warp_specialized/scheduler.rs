@@ -6,6 +6,7 @@ use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x};
 
 use super::choices::{Batch, Major};
+use super::rules::bytes;
 use super::tiling::{Numbers, Tiling};
 use super::views::Steps;
 
@@ -59,6 +60,34 @@ impl Problem {
                 let [down, across] = inner;
                 t.strided_tensor(name, dtype, [several, rows, cols], [step, down, across])
             }
+        }
+    }
+}
+
+/// Bytes of which lines of packed factors are multiples: those of a line of the L2 cache, which a row of a box then never lies across.
+const PACKED_LINE: i64 = 128;
+
+/// The constant for elements of which lines of packed factors are multiples.
+pub(crate) fn packed_lines(t: &mut KernelBuilder, dtype: DType) -> Expr {
+    t.constant("PAD", PACKED_LINE / bytes(dtype))
+}
+
+impl Problem {
+    /// The copy of A (0) or B (1) whose lines are multiples of `pad` elements.
+    pub fn packed(
+        &self,
+        t: &mut KernelBuilder,
+        factor: usize,
+        dtype: DType,
+        [rows, k]: [&Expr; 2],
+        major: Major,
+        pad: &Expr,
+    ) -> Buffer {
+        let padded = |extent: &Expr| extent.ceil_div(pad) * pad;
+        let name = ["packed_a", "packed_b"][factor];
+        match major {
+            Major::K => self.matrix(t, name, dtype, [rows, &padded(k)], major, None),
+            Major::Mn => self.matrix(t, name, dtype, [&padded(rows), k], major, None),
         }
     }
 }
