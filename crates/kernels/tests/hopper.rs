@@ -837,6 +837,27 @@ fn packed_factors_are_copied_wide_and_read_by_tensor_maps() {
 }
 
 #[test]
+fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
+    let hopper = operator("gemm_hopper").unwrap();
+    let tuning = hopper.tuning.unwrap();
+    for [m, n, k] in [[2048, 6001, 2048], [3000, 1001, 24], [77, 333, 4098], [64, 64, 65], [1000, 3001, 1001]]
+    {
+        let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, size)| (name.to_string(), size)).into();
+        let first = (tuning.space)(Arch::SM_90A, &sizes, &[]).unwrap().points.remove(0);
+        let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
+        assert_eq!(given.contains(&("pack", "ab")), k > 1000 && k % 2 == 1, "{given:?}");
+        let programs = (hopper.programs)(&given).unwrap();
+        let launch = Launch { programs: &programs, sizes: &[("m", m), ("n", n), ("k", k)], scalars: &[] };
+        for (kernel, i) in launch.kernels(Arch::SM_90A).iter().zip(0..) {
+            if let Some(ptxas) = ptxas() {
+                let name = format!("gemm_{m}_{n}_{k}_{i}");
+                assert_eq!(assemble(&ptxas, &name, kernel, Arch::SM_90A), 0, "{given:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn programs_print_and_parse_back() {
     for config in hopper_configs().into_iter().chain(grouped_hopper()).chain(packing()) {
         for program in config.programs().unwrap() {

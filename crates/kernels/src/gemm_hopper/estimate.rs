@@ -39,7 +39,7 @@ const PACKED: f64 = 3.5e6;
 const PACKING: f64 = 2.5;
 
 /// Bytes of which TMA wants strides to be multiples.
-const STRIDE: i64 = 16;
+pub(super) const STRIDE: i64 = 16;
 
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {

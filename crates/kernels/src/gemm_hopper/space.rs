@@ -2,7 +2,8 @@
 
 use tilewright_machine::{Arch, CacheHint};
 
-use super::{Batch, Cluster, HopperGemmConfig, Pack};
+use super::estimate::STRIDE;
+use super::{Batch, Cluster, HopperGemmConfig, Pack, SPARE_REGISTERS};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -17,6 +18,12 @@ const MOST_STAGES: i64 = 20;
 
 /// Rows of A up to which those of B are read once, and perhaps not worth keeping in the L2 cache.
 const FEW: i64 = 256;
+
+/// Registers of an element that a thread stores: for itself, its place and its guard.
+const ON_THEIR_WAY: i64 = 3;
+
+/// Registers of a thread that loads elements itself.
+const LOADING_REGISTERS: i64 = 56;
 
 impl HopperGemmConfig {
     /// The configurations worth trying for a problem, in no order of merit: every one compiles, as far as the rules of
@@ -83,6 +90,31 @@ impl HopperGemmConfig {
         narrow.or(wide)
     }
 
+    /// The same with chunks of which a thread has few elements on their way from shared memory to C: each takes a register.
+    fn stored_by_threads(self) -> Self {
+        let threads = 128 * self.warpgroups;
+        let sums = self.bm * self.bn / threads;
+        let waiting = if self.overlap_epilogue { sums * bytes(self.stored()) / 4 } else { 0 };
+        let fits = |columns: &i64| {
+            self.bn % columns == 0
+                && sums + waiting + ON_THEIR_WAY * self.bm * columns / threads + SPARE_REGISTERS
+                    <= self.math_registers
+        };
+        let columns =
+            [64, 32, 16].into_iter().filter(|columns| *columns <= self.columns()).find(fits).unwrap_or(8);
+        Self { chunk: Some(columns).filter(|columns| *columns != self.columns()), ..self }
+    }
+
+    /// The same with registers in which a thread that loads keeps what is in flight.
+    fn loaded_by_threads(self) -> Self {
+        let math_registers = self.math_registers.min(match self.warpgroups {
+            1 => 240,
+            2 => 224,
+            _ => 144,
+        });
+        Self { load_registers: LOADING_REGISTERS, math_registers, ..self }
+    }
+
     /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
@@ -135,12 +167,14 @@ impl Tunable for HopperGemmConfig {
         HopperGemmConfig::grid()
     }
 
-    /// Packed too, where TMA cannot read the factors.
+    /// Packed too, where TMA cannot read the factors, with registers for threads that load, and for results that threads store.
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
-        match self.unaligned(three(sizes)) {
-            Pack::None => vec![self],
-            pack if self.batch == Batch::None => vec![self, Self { pack, ..self }],
-            _ => vec![self],
+        let [m, n, k] = three(sizes);
+        let stored = if n * bytes(self.stored()) % STRIDE == 0 { self } else { self.stored_by_threads() };
+        match self.unaligned([m, n, k]) {
+            Pack::None => vec![stored],
+            pack if self.batch == Batch::None => vec![stored.loaded_by_threads(), Self { pack, ..stored }],
+            _ => vec![stored.loaded_by_threads()],
         }
     }
 
