@@ -6,7 +6,7 @@ use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptx
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Epilogue, HopperGemmConfig, Inputs, Major, Pack, Part, Rasterization,
+    self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Inputs, Major, Pack, Part, Rasterization,
 };
 use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -539,6 +539,12 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { sm_count: 0, ..default }, "sm_count", "from 1");
     says(HopperGemmConfig { split: 2, batch: Batch::Packed, ..default }, "split", "batch must be none");
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");
+    let vector = HopperGemmConfig { form: Form::Gemv, bm: 8, bn: 1, bk: 256, ..default };
+    says(HopperGemmConfig { bn: 16, ..vector }, "bn", "from 1 to 8");
+    says(HopperGemmConfig { bk: 16, ..vector }, "bk", "from 1 to 64 sums of each of 256 threads");
+    says(HopperGemmConfig { stages: 3, ..vector }, "stages", "says nothing with form=gemv: must be 4");
+    says(HopperGemmConfig { batch: Batch::Packed, ..vector }, "batch", "one product at a time");
+    says(HopperGemmConfig { dtype: DType::I8, ..vector }, "dtype", "multiplies floats");
     says(HopperGemmConfig { pack: Pack::A, batch: Batch::Packed, ..default }, "pack", "batch must be none");
     says(
         HopperGemmConfig { batch: Batch::Ragged, epilogue: "row_sums".parse().unwrap(), ..default },
@@ -597,6 +603,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("out", "i8", "f16, bf16, f32 or i32"),
         ("split", "65", "from 1 to 64"),
         ("pack", "c", "none, a, b or ab"),
+        ("form", "dot", "wgmma or gemv"),
         ("cluster", "m0", "none, or"),
         ("rasterization", "rows", "hilbert(order)"),
         ("overlap_epilogue", "yes", "true or false"),
@@ -836,6 +843,47 @@ fn packed_factors_are_copied_wide_and_read_by_tensor_maps() {
     }
 }
 
+/// Configurations of the form for few columns, or few rows.
+fn vectors() -> Vec<HopperGemmConfig> {
+    let one = HopperGemmConfig { form: Form::Gemv, bm: 8, bn: 1, bk: 256, ..HopperGemmConfig::default() };
+    let few = HopperGemmConfig { bn: 8, bk: 128, warpgroups: 1, ..one };
+    vec![
+        one,
+        HopperGemmConfig { b: Major::Mn, split: 3, dtype: DType::BF16, warpgroups: 1, ..one },
+        HopperGemmConfig { a: Major::Mn, bm: 64, bk: 32, bn: 2, out: Some(DType::F32), ..one },
+        HopperGemmConfig { swap: true, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..few },
+        HopperGemmConfig { swap: true, b: Major::Mn, bm: 64, bk: 16, dependent: true, split: 2, ..few },
+        HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bn: 4, ..few },
+        HopperGemmConfig { epilogue: "row_scale+row_sums".parse().unwrap(), ..few },
+    ]
+}
+
+#[test]
+fn few_columns_or_rows_are_right_at_edges() {
+    for config in vectors() {
+        for size in [[1, 1, 1], [9, 1, 1000], [1, 71, 257], [67, 5, 129], [3, 130, 33], [20, 17, 600]] {
+            let seeds: &[u64] = if config.epilogue.has(Part::RowSums) { &[1] } else { &[1, 5] };
+            check_hopper(&config, size, seeds);
+        }
+    }
+}
+
+#[test]
+fn points_for_few_columns_need_no_spills() {
+    let points = HopperGemmConfig::grid().filter(|c| c.form == Form::Gemv && c.split == 1 && !c.swap);
+    let points: Vec<_> = points.filter(|c| c.reject(Arch::SM_90A).is_none()).collect();
+    assert!(points.iter().any(|c| c.bn == 8) && points.iter().any(|c| c.bm > c.bk));
+    for (i, config) in points.into_iter().enumerate() {
+        let a = if config.bm > config.bk { Major::Mn } else { Major::K };
+        let program = HopperGemmConfig { a, ..config }.program().unwrap();
+        let kernel =
+            kernel_for(&program, Arch::SM_90A, [4096, config.bn, if i % 3 == 0 { 4097 } else { 4096 }]);
+        if let Some(ptxas) = ptxas() {
+            assert_eq!(assemble(&ptxas, &format!("gemv_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
+        }
+    }
+}
+
 #[test]
 fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
     let hopper = operator("gemm_hopper").unwrap();
@@ -859,7 +907,7 @@ fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
 
 #[test]
 fn programs_print_and_parse_back() {
-    for config in hopper_configs().into_iter().chain(grouped_hopper()).chain(packing()) {
+    for config in hopper_configs().into_iter().chain(grouped_hopper()).chain(packing()).chain(vectors()) {
         for program in config.programs().unwrap() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }

@@ -1,7 +1,7 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
-use super::{Cluster, HopperGemmConfig, Major, Pack};
+use super::{Cluster, Form, HopperGemmConfig, Major, Pack};
 use crate::warp_specialized::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
@@ -69,6 +69,9 @@ impl HopperGemmConfig {
 
     /// The same for `l` products, where a warpgroup has its own work for `turn` cycles a step, products included.
     pub(crate) fn estimate_with(&self, turn: f64, [m, n, k, l]: [i64; 4]) -> f64 {
+        if self.form == Form::Gemv {
+            return self.estimate_gemv([m, n, k]);
+        }
         let size = bytes(self.dtype) as f64;
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
@@ -148,18 +151,30 @@ impl HopperGemmConfig {
             memory += if b < 300e6 { -1500.0 } else { 3000.0 };
         }
         let clusters = if blocks > 1 { 0.5 } else { 0.0 };
-        let adding = match self.split {
-            1 => 0.0,
-            parts => 2.5 + 2.0 * all(m, n, 4 * parts) / 3500.0 / CLOCK,
-        };
+        let adding = self.adding(all(m, n, 4));
         let copied: f64 =
             [a, b].into_iter().zip(packs).map(|(all, packed)| if packed { 2.0 * all } else { 0.0 }).sum();
         let packing = if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 };
         LAUNCH + together(cycles, memory, 6.0) / CLOCK + clusters + adding + packing
     }
 
+    /// Microseconds in which the parts of k are added, each of so many bytes.
+    fn adding(&self, bytes: f64) -> f64 {
+        if self.split > 1 { 2.5 + 2.0 * bytes * self.split as f64 / 3500.0 / CLOCK } else { 0.0 }
+    }
+
+    /// The estimated time of the form for few columns or rows.
+    fn estimate_gemv(&self, [m, n, k]: [i64; 3]) -> f64 {
+        let (busy, in_flight) = self.gemv_cycles([m, n, k]);
+        let (rows, cols, depth) = (m as f64, n as f64, k as f64);
+        let read = (rows + cols) * depth * bytes(self.dtype) as f64;
+        let write = rows * cols * bytes(self.result()) as f64;
+        let memory = read / READ.min(in_flight / 1500.0) + write / WRITE[1] + WARM_UP;
+        LAUNCH + together(busy, memory, 6.0) / CLOCK + self.adding(rows * cols * 4.0)
+    }
+
     /// Elements of a contiguous line of a and of b.
-    fn lines(&self, [m, n, k]: [i64; 3]) -> [i64; 2] {
+    pub(super) fn lines(&self, [m, n, k]: [i64; 3]) -> [i64; 2] {
         [(self.a, m), (self.b, n)].map(|(major, rows)| if major == Major::K { k } else { rows })
     }
 

@@ -5,16 +5,20 @@
 //! meet the 64 rows of `wgmma`.
 
 mod estimate;
+mod form;
+mod gemv;
 mod pack;
 mod reference;
 mod space;
 mod split_sum;
+mod tile;
 
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
 pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization};
+pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
 
@@ -46,6 +50,8 @@ parameters! {
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
+        /// The program: wgmma, tiles by TMA and wgmma; or gemv, for at most 8 columns (with swap, rows) of c.
+        form: Form as OWN = Form::Wgmma,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
         swap: bool as FLAG = false,
         /// Rows of a block's tile of c, a multiple of 64 for each math warpgroup.
@@ -224,6 +230,9 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        if self.form != Form::Wgmma {
+            return self.check_form();
+        }
         let tiling = self.tiling();
         tiling.check_tile()?;
         within("bk", self.bk, [16, 256], 32 / bytes(self.dtype))?;
@@ -307,6 +316,9 @@ impl HopperGemmConfig {
 
     fn product(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
         self.check(custom)?;
+        if let Some(program) = self.formed(custom) {
+            return program;
+        }
         let mainloop = TmaWgmma {
             tiling: self.tiling(),
             dtypes: [self.dtype, self.right()],

@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, CacheHint};
 
 use super::estimate::STRIDE;
-use super::{Batch, Cluster, HopperGemmConfig, Pack, SPARE_REGISTERS};
+use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, SPARE_REGISTERS};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -50,7 +50,7 @@ impl HopperGemmConfig {
         });
         let hinted =
             shapes.flat_map(|c| [None, Some(CacheHint::EvictFirst)].map(|hint_b| Self { hint_b, ..c }));
-        hinted.flat_map(Self::shared_out).filter_map(Self::deepest)
+        hinted.flat_map(Self::shared_out).filter_map(Self::deepest).chain(Self::gemv_points())
     }
 
     /// The ways to share out what a tile needs, for one tile.
@@ -117,6 +117,9 @@ impl HopperGemmConfig {
 
     /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
+        if self.form == Form::Gemv {
+            return self.gemv_suits(m, n, k);
+        }
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));
         let fits = |tile: i64, blocks: i64, least: i64, size: i64| {
@@ -150,7 +153,8 @@ impl Cluster {
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
-    const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "bk", "warpgroups", "split", "pack"];
+    const FAMILY: &'static [&'static str] =
+        &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2"]),
@@ -169,6 +173,9 @@ impl Tunable for HopperGemmConfig {
 
     /// Packed too, where TMA cannot read the factors, with registers for threads that load, and for results that threads store.
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        if self.form != Form::Wgmma {
+            return vec![self];
+        }
         let [m, n, k] = three(sizes);
         let stored = if n * bytes(self.stored()) % STRIDE == 0 { self } else { self.stored_by_threads() };
         match self.unaligned([m, n, k]) {
@@ -180,6 +187,9 @@ impl Tunable for HopperGemmConfig {
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        if self.form != Form::Wgmma {
+            return self;
+        }
         let bk = if given("bk") { self.bk } else { self.bk * 2 / bytes(self.dtype) };
         let same = Self { bk, ..self };
         let deepest = same.deepest().unwrap_or(same);

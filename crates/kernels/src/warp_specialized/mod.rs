@@ -17,7 +17,7 @@ use tilewright_tile::dsl::KernelBuilder;
 
 pub use choices::{Batch, Cluster, Major, Rasterization};
 pub(crate) use mainloop::{Mainloop, TmaWgmma};
-pub(crate) use operands::{Param, spread};
+pub(crate) use operands::{Param, Params, spread};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;

@@ -1,0 +1,98 @@
+//! The forms of a product: which program computes it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tilewright_tile::Program;
+
+use super::HopperGemmConfig;
+use crate::config::{Config, ConfigError};
+use crate::epilogue::EpilogueOp;
+use crate::warp_specialized::{Batch, within};
+
+/// The program of a product.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Form {
+    /// Tiles by TMA and wgmma.
+    #[default]
+    Wgmma,
+    /// Rows of one factor times up to 8 of the other, without matrix instructions.
+    Gemv,
+}
+
+impl Form {
+    /// All of them.
+    pub const ALL: [Form; 2] = [Form::Wgmma, Form::Gemv];
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Form::Wgmma => "wgmma",
+            Form::Gemv => "gemv",
+        })
+    }
+}
+
+impl FromStr for Form {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Form::ALL.into_iter().find(|form| form.to_string() == text).ok_or("must be wgmma or gemv")
+    }
+}
+
+/// The parameters that every form has, beside those that say what is computed.
+const OF_EVERY_FORM: [&str; 13] = [
+    "dtype",
+    "dtype_b",
+    "out",
+    "a",
+    "b",
+    "batch",
+    "epilogue",
+    "form",
+    "swap",
+    "bm",
+    "bn",
+    "bk",
+    "warpgroups",
+];
+
+impl HopperGemmConfig {
+    /// Checks a configuration whose form is not that of tiles by wgmma.
+    pub(super) fn check_form(&self) -> Result<(), ConfigError> {
+        if self.multiplies_integers() {
+            return Err(ConfigError::value(
+                "dtype",
+                self.dtype,
+                format!("form={} multiplies floats", self.form),
+            ));
+        }
+        if self.batch != Batch::None {
+            let wanted = format!("form={} is for one product at a time: must be none", self.form);
+            return Err(ConfigError::value("batch", self.batch, wanted));
+        }
+        let default = HopperGemmConfig::default();
+        let idle = |name: &str| {
+            !OF_EVERY_FORM.contains(&name) && !["split", "dependent", "sm_count"].contains(&name)
+        };
+        for field in Self::FIELDS.iter().filter(|field| idle(field.name)) {
+            let (value, usual) = ((field.get)(self), (field.get)(&default));
+            if value != usual {
+                let wanted = format!("says nothing with form={}: must be {usual}", self.form);
+                return Err(ConfigError::value(field.name, value, wanted));
+            }
+        }
+        within("split", self.split, [1, 64], 1)?;
+        self.check_gemv()
+    }
+
+    /// The program of a form that is not that of tiles by wgmma; `None`: it is.
+    pub(super) fn formed(&self, custom: &[&dyn EpilogueOp]) -> Option<Result<Program, ConfigError>> {
+        match self.form {
+            Form::Wgmma => None,
+            Form::Gemv => Some(self.gemv(custom)),
+        }
+    }
+}

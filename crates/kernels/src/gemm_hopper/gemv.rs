@@ -1,0 +1,232 @@
+//! The form for a factor of few rows, at most 8 (GEMV): bound by reading the other one. A block multiplies `bm` rows of it by up to `bn` of the
+//! few, each thread a part of k, and adds what its threads have at the end. Rows of any stride are read in pieces as wide as they allow.
+
+use tilewright_machine::DType;
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Tensor, block_x, block_y, block_z, steps, tile};
+use tilewright_tile::{Expr, Program, ReduceOp};
+
+use super::tile::{Finish, Tile};
+use super::{Form, HopperGemmConfig, Major};
+use crate::config::ConfigError;
+use crate::epilogue::EpilogueOp;
+use crate::warp_specialized::{Problem, bytes, within};
+
+/// The most rows of the factor of few.
+pub(super) const FEW: i64 = 8;
+
+/// 32-bit registers of a thread for sums, at most.
+const SUMS: i64 = 64;
+
+/// Steps along k whose loads are written out together.
+const TOGETHER: i64 = 2;
+
+/// Rows and columns of the tile, and warpgroups, worth trying: for rows that are contiguous along k, and for others.
+const TILES: [(i64, i64, i64); 9] = [
+    (4, 256, 1),
+    (8, 128, 1),
+    (8, 256, 1),
+    (8, 512, 1),
+    (16, 256, 1),
+    (8, 1024, 2),
+    (64, 16, 1),
+    (64, 32, 1),
+    (128, 32, 2),
+];
+
+/// Parts of k worth trying.
+const SPLITS: [i64; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Instructions of an element of the long factor, and of one of a vector; cycles of a warp's access of 2 bytes a thread or more.
+const CONVERTED: f64 = 2.5;
+const ACCESS: f64 = 2.0;
+
+/// Registers of a thread beside its sums and its elements.
+const OTHERS: i64 = 40;
+
+/// The place of results.
+enum Target<'a> {
+    C(Finish<'a>),
+    /// Sums of parts of k.
+    Partial(Buffer),
+}
+
+impl HopperGemmConfig {
+    /// The points of this form's space.
+    pub(super) fn gemv_points() -> impl Iterator<Item = Self> {
+        let tiles = TILES.into_iter().flat_map(|tile| [1, 2, 4, FEW].map(|bn| (tile, bn)));
+        let ways = tiles.flat_map(|tile| [false, true].map(|swap| (tile, swap)));
+        ways.flat_map(|(((bm, bk, warpgroups), bn), swap)| {
+            let one = Self { form: Form::Gemv, bm, bn, bk, warpgroups, swap, ..Self::default() };
+            SPLITS.map(|split| Self { split, ..one })
+        })
+    }
+
+    /// Returns whether the tile and the parts are in proportion to the problem.
+    pub(super) fn gemv_suits(&self, m: i64, n: i64, k: i64) -> bool {
+        let (rows, few) = self.sides((m, n));
+        let (major, _) = self.sides((self.a, self.b));
+        let steps = (k + self.bk - 1) / self.bk;
+        few <= FEW
+            && self.bn.cast_unsigned() == few.cast_unsigned().next_power_of_two()
+            && (major == Major::K) == (self.bk > self.bm)
+            && (self.bm <= 8 || self.bm < 2 * rows || major != Major::K)
+            && (self.split == 1 || steps >= 2 * self.split)
+    }
+
+    /// The estimated cycles: those of the instructions, or of the accesses; and the bytes in flight.
+    pub(super) fn gemv_cycles(&self, [m, n, k]: [i64; 3]) -> (f64, f64) {
+        let (rows, few) = self.sides((m, n));
+        let (long, vector) = {
+            let [a, b] = self.lines([m, n, k]);
+            self.sides((a, b))
+        };
+        let (size, threads) = (bytes(self.dtype) as f64, self.gemv_threads());
+        let up = |size: i64, of: i64| ((size + of - 1) / of) as f64;
+        let blocks = up(rows, self.bm) * up(few, self.bn) * self.split as f64;
+        let a_thread = self.bm * self.bk / threads;
+        let registers = OTHERS + a_thread * (self.bn + 1);
+        let resident = (2048 / threads).min(65_536 / (threads * registers)).max(1) as f64;
+        let at_once = blocks.min(self.sm_count as f64 * resident);
+        let active = blocks.min(self.sm_count as f64);
+        let elements = up(rows, self.bm) * up(few, self.bn) * (self.bm * k) as f64;
+        // Rows that a warp has share the elements of a vector.
+        let again = (4.0 * self.warpgroups as f64 / self.bm as f64).min(1.0) * self.bn as f64;
+        let compute = elements * (CONVERTED + self.bn as f64 + CONVERTED * again) / (128.0 * active);
+        let width = |line: i64| {
+            let bytes = (line * size as i64) | 16;
+            (1_i64 << bytes.trailing_zeros()) as f64
+        };
+        let accesses = elements * size * (1.0 / width(long) + again / width(vector)) / 32.0;
+        let busy = compute.max(ACCESS * accesses / active);
+        (
+            1500.0 + busy * (blocks / at_once).ceil() / (blocks / at_once),
+            at_once * (self.bm * self.bk) as f64 * size,
+        )
+    }
+
+    /// Threads of a block of this form.
+    pub(super) fn gemv_threads(&self) -> i64 {
+        128 * self.warpgroups
+    }
+
+    /// Checks the tile.
+    pub(super) fn check_gemv(&self) -> Result<(), ConfigError> {
+        within("warpgroups", self.warpgroups, [1, 8], 1)?;
+        within("bn", self.bn, [1, FEW], 1)?;
+        within("bm", self.bm, [1, 1024], 1)?;
+        within("bk", self.bk, [8, 4096], 8)?;
+        let elements = self.bm * self.bk;
+        if elements % self.gemv_threads() != 0 || elements * self.bn > SUMS * self.gemv_threads() {
+            let wanted = format!(
+                "{} rows of {} elements for each of {} vectors must be from 1 to {SUMS} sums of each of {} threads",
+                self.bm,
+                self.bk,
+                self.bn,
+                self.gemv_threads()
+            );
+            return Err(ConfigError::value("bk", self.bk, wanted));
+        }
+        Ok(())
+    }
+
+    /// C, or `partial` where k is split.
+    pub(super) fn gemv(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
+        let mut t = KernelBuilder::new("gemv");
+        let [m, n, k] = ["m", "n", "k"].map(|name| t.size(name, 4096));
+        let [bm, bn, bk] =
+            [("BM", self.bm), ("BN", self.bn), ("BK", self.bk)].map(|(name, value)| t.constant(name, value));
+        let problem = Problem::one(m.clone(), n.clone());
+        let a = problem.matrix(&mut t, "a", self.dtype, [&m, &k], self.a, None);
+        let b = problem.matrix(&mut t, "b", self.right(), [&n, &k], self.b, None);
+        let count = k.ceil_div(&bk);
+        let (target, first, depth) = if self.split > 1 {
+            let split = t.constant("SPLIT", self.split);
+            let depth = count.ceil_div(&split);
+            let partial = t.tensor("partial", DType::F32, [&split, &m, &n]);
+            (Target::Partial(partial), block_z() * &depth, depth)
+        } else {
+            let finish = Finish::declare(&mut t, self.applied(custom), &problem, self.result());
+            (Target::C(finish), 0.into(), count.clone())
+        };
+        let (height, width) = self.sides((&m, &n));
+        t.grid([height.ceil_div(&bm), width.ceil_div(&bn), self.split.into()]);
+        t.threads(self.gemv_threads());
+        let (row, col) = self.sides((block_x() * &bm, block_y() * &bn));
+        let (rows, cols) = self.sides((bm.clone(), bn.clone()));
+        let on = Tile { row, col, shape: [rows, cols] };
+        let along_k = || [tile(1, &bk), steps(1, &count, &bk)];
+        let ((long, few), (from, vectors)) = (self.sides((&a, &b)), self.sides((&on.row, &on.col)));
+        let modes = [tile(0, &bm)].into_iter().chain(along_k());
+        let rows = t.global_view("rows", long.from([from.clone(), 0.into()]), modes);
+        let modes = along_k().into_iter().chain([steps(0, &bn, 1)]);
+        let vectors = t.global_view("vectors", few.from([vectors.clone(), 0.into()]), modes);
+        let to = target.view(&mut t, &on);
+        if self.dependent {
+            t.wait_dependencies();
+        }
+        let total = self.totals(&mut t, [rows, vectors], [&bm, &bn, &bk], &on, (&first, &depth));
+        match target {
+            Target::C(finish) => finish.store(&mut t, &on, total, to),
+            Target::Partial(_) => t.copy(total, to),
+        }
+        if self.dependent {
+            t.launch_dependents();
+        }
+        Ok(t.finish()?)
+    }
+
+    /// The sums of a tile over these steps along k.
+    fn totals(
+        &self,
+        t: &mut KernelBuilder,
+        [rows, vectors]: [Tensor; 2],
+        [bm, bn, bk]: [&Expr; 3],
+        on: &Tile,
+        (first, depth): (&Expr, &Expr),
+    ) -> Tensor {
+        let (long, few) = self.sides((self.dtype, self.right()));
+        let sums = t.register_tensor("sums", DType::F32, [bm, bk, bn]);
+        t.unroll_for("z", 0, bn, |t, j| {
+            let part = t.part(sums.at(j));
+            t.fill(&part, 0.0);
+        });
+        t.unroll_for_by("i", TOGETHER, 0, depth, |t, i| {
+            let step = first + i;
+            let values = t.register_tensor("values", long, [bm, bk]);
+            t.copy(rows.at(step.clone()), values);
+            let wide = t.cast("wide", values, DType::F32);
+            t.unroll_for("j", 0, bn, |t, j| {
+                let vector = t.register_tensor("vector", few, [bk]);
+                t.copy(vectors.index([None, Some(step.clone()), Some(j.clone())]), vector);
+                let other = Elem::from(&vector).cast(DType::F32).expand(0);
+                let part = t.part(sums.at(j));
+                t.assign(&part, Elem::from(&part) + Elem::from(&wide) * other);
+            });
+        });
+        // Threads meet in shared memory, where the tile lies as C does.
+        let shared = t.shared_tensor("shared", DType::F32, &on.shape);
+        t.unroll_for("v", 0, bn, |t, j| {
+            let part = t.part(sums.at(j.clone()));
+            let sum = t.reduce("sum", part, ReduceOp::Sum, 1);
+            let (row, column) = self.sides((None, Some(j)));
+            t.copy(sum, shared.index([row, column]));
+        });
+        t.syncthreads();
+        let total = t.register_tensor("total", DType::F32, &on.shape);
+        t.copy(shared, total);
+        total
+    }
+}
+
+impl Target<'_> {
+    fn view(&self, t: &mut KernelBuilder, on: &Tile) -> Tensor {
+        let [rows, cols] = &on.shape;
+        match self {
+            Target::C(finish) => finish.view(t, on),
+            Target::Partial(partial) => {
+                let from = [block_z(), on.row.clone(), on.col.clone()];
+                t.global_view("gp", partial.from(from), [tile(1, rows), tile(2, cols)])
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A block's tile of C whose epilogue is applied to all of it at once, with operands straight from global memory.
+
+use tilewright_machine::DType;
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Tensor, tile};
+use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
+
+use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
+use crate::warp_specialized::{Param, Params, Problem, spread};
+
+/// See the [module](self).
+pub(super) struct Tile {
+    pub row: Expr,
+    pub col: Expr,
+    pub shape: [Expr; 2],
+}
+
+/// C and an epilogue, with their parameters.
+pub(super) struct Finish<'a> {
+    chain: Chain<'a>,
+    params: Params,
+    c: Buffer,
+    sums: Vec<(Operand, Buffer)>,
+    result: DType,
+}
+
+impl<'a> Finish<'a> {
+    /// Declares the operands and C.
+    pub fn declare(t: &mut KernelBuilder, chain: Chain<'a>, problem: &Problem, result: DType) -> Self {
+        let params = chain.declare(t, problem, result);
+        let c = t.tensor("c", result, [&problem.m, &problem.n]);
+        let sums = chain.declare_sums(t, problem, result);
+        Finish { chain, params, c, sums, result }
+    }
+
+    /// The view of a tile of C.
+    pub fn view(&self, t: &mut KernelBuilder, on: &Tile) -> Tensor {
+        let [bm, bn] = &on.shape;
+        t.global_view("gc", self.c.from([&on.row, &on.col]), [tile(0, bm), tile(1, bn)])
+    }
+
+    /// Rounds and stores a tile's sums after the epilogue.
+    pub fn store(self, t: &mut KernelBuilder, on: &Tile, sums: Tensor, gc: Tensor) {
+        let [bm, bn] = &on.shape;
+        let mut v = sums;
+        for (op, params) in self.chain.ops.iter().zip(self.params) {
+            let operands: Vec<Elem> =
+                params.into_iter().map(|(operand, param)| on.load(t, &operand, param)).collect();
+            let value = op.apply(
+                t,
+                &EpilogueTile {
+                    value: v,
+                    operands: &operands,
+                    shape: [bm, bn],
+                    origin: [on.row.clone(), on.col.clone()],
+                    transposed: false,
+                    site: "",
+                },
+            );
+            v = t.define(&format!("v_{}", op.name()), value);
+        }
+        for (operand, buffer) in self.sums {
+            on.add(t, &operand, buffer, &v);
+        }
+        if self.result == DType::F32 {
+            t.copy(v, gc);
+        } else {
+            let rounded = t.cast("rounded", v, self.result);
+            t.copy(rounded, gc);
+        }
+    }
+}
+
+impl Tile {
+    /// The mode along which a vector lies, and the view of its part.
+    fn vector(&self, t: &mut KernelBuilder, operand: &Operand, buffer: Buffer) -> (u32, Tensor) {
+        let (along, start) =
+            if operand.kind == OperandKind::Column { (1, &self.col) } else { (0, &self.row) };
+        let modes = [tile(0, &self.shape[along as usize])];
+        (along, t.global_view(&format!("g_{}", operand.name), buffer.from([start]), modes))
+    }
+
+    /// An operand, as large as the tile.
+    fn load(&self, t: &mut KernelBuilder, operand: &Operand, param: Param) -> Elem {
+        let Operand { name, kind, dtype } = operand;
+        let buffer = match param {
+            Param::Scalar(number) => return number,
+            Param::Tensor(buffer) => buffer,
+        };
+        let [bm, bn] = &self.shape;
+        if *kind == OperandKind::Matrix {
+            let from = buffer.from([&self.row, &self.col]);
+            let view = t.global_view(&format!("g_{name}"), from, [tile(0, bm), tile(1, bn)]);
+            let values = t.register_tensor(&format!("{name}_r"), *dtype, [bm, bn]);
+            t.copy(view, values);
+            return t.cast(&format!("{name}_f32"), values, DType::F32).into();
+        }
+        let (along, view) = self.vector(t, operand, buffer);
+        let values = t.register_tensor(&format!("{name}_r"), *dtype, [&self.shape[along as usize]]);
+        t.copy(view, values);
+        spread(t, &|word| format!("{name}_{word}"), &values, along, [bm, bn]).into()
+    }
+
+    /// Adds the sums of the tile's rows or columns to those in memory.
+    fn add(&self, t: &mut KernelBuilder, operand: &Operand, buffer: Buffer, values: &Tensor) {
+        let name = &operand.name;
+        let (along, view) = self.vector(t, operand, buffer);
+        let sums = t.reduce(&format!("{name}_some"), values, ReduceOp::Sum, 1 - along);
+        let shared = t.shared_tensor(&format!("s_{name}"), DType::F32, [&self.shape[along as usize]]);
+        t.copy(sums, shared);
+        t.syncthreads();
+        t.copy_async_with(shared, view, AsyncCopyAttrs { add: true, ..AsyncCopyAttrs::default() });
+        t.commit_group();
+        t.wait_group(0);
+    }
+}
