@@ -541,6 +541,10 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { split: 2, batch: Batch::Grouped, ..default }, "split", "batch must be none");
     let vector = HopperGemmConfig { form: Form::Gemv, bm: 8, bn: 1, bk: 256, ..default };
     says(HopperGemmConfig { bn: 16, ..vector }, "bn", "from 1 to 8");
+    let short = HopperGemmConfig { form: Form::Outer, bm: 64, bn: 64, bk: 16, warpgroups: 1, ..default };
+    says(HopperGemmConfig { bn: 256, ..short }, "bn", "from 8 to 64 of each of 128 threads");
+    says(HopperGemmConfig { split: 2, ..short }, "split", "says nothing with form=outer: must be 1");
+    says(HopperGemmConfig { dtype: DType::E4M3, ..short }, "dtype", "multiplies f16 or bf16");
     says(HopperGemmConfig { bk: 16, ..vector }, "bk", "from 1 to 64 sums of each of 256 threads");
     says(HopperGemmConfig { stages: 3, ..vector }, "stages", "says nothing with form=gemv: must be 4");
     says(HopperGemmConfig { batch: Batch::Packed, ..vector }, "batch", "one product at a time");
@@ -603,7 +607,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("out", "i8", "f16, bf16, f32 or i32"),
         ("split", "65", "from 1 to 64"),
         ("pack", "c", "none, a, b or ab"),
-        ("form", "dot", "wgmma or gemv"),
+        ("form", "dot", "wgmma, gemv or outer"),
         ("cluster", "m0", "none, or"),
         ("rasterization", "rows", "hilbert(order)"),
         ("overlap_epilogue", "yes", "true or false"),
@@ -868,6 +872,45 @@ fn few_columns_or_rows_are_right_at_edges() {
     }
 }
 
+/// Configurations of the form for short sums.
+fn short_sums() -> Vec<HopperGemmConfig> {
+    let one = HopperGemmConfig {
+        form: Form::Outer,
+        bm: 32,
+        bn: 64,
+        bk: 16,
+        warpgroups: 1,
+        ..HopperGemmConfig::default()
+    };
+    vec![
+        one,
+        HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, bn: 128, warpgroups: 2, ..one },
+        HopperGemmConfig { bk: 64, out: Some(DType::F32), dependent: true, ..one },
+        HopperGemmConfig { bm: 64, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..one },
+    ]
+}
+
+#[test]
+fn short_sums_are_right_at_edges() {
+    for config in short_sums() {
+        for size in [[1, 1, 1], [9, 65, 5], [67, 129, 24], [33, 72, 8], [64, 64, 130]] {
+            check_hopper(&config, size, &[1, 5]);
+        }
+    }
+}
+
+#[test]
+fn points_for_short_sums_need_no_spills() {
+    for (i, config) in HopperGemmConfig::grid().filter(|c| c.form == Form::Outer).enumerate() {
+        assert_eq!(config.reject(Arch::SM_90A), None, "{config:?}");
+        let program = config.program().unwrap();
+        let kernel = kernel_for(&program, Arch::SM_90A, [4096, 4096 + i as i64 % 2, config.bk - 3]);
+        if let Some(ptxas) = ptxas() {
+            assert_eq!(assemble(&ptxas, &format!("outer_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
+        }
+    }
+}
+
 #[test]
 fn points_for_few_columns_need_no_spills() {
     let points = HopperGemmConfig::grid().filter(|c| c.form == Form::Gemv && c.split == 1 && !c.swap);
@@ -907,7 +950,13 @@ fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
 
 #[test]
 fn programs_print_and_parse_back() {
-    for config in hopper_configs().into_iter().chain(grouped_hopper()).chain(packing()).chain(vectors()) {
+    for config in hopper_configs()
+        .into_iter()
+        .chain(grouped_hopper())
+        .chain(packing())
+        .chain(vectors())
+        .chain(short_sums())
+    {
         for program in config.programs().unwrap() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }

@@ -18,11 +18,13 @@ pub enum Form {
     Wgmma,
     /// Rows of one factor times up to 8 of the other, without matrix instructions.
     Gemv,
+    /// A tile a block by `mma.sync` without a pipeline, for short sums.
+    Outer,
 }
 
 impl Form {
     /// All of them.
-    pub const ALL: [Form; 2] = [Form::Wgmma, Form::Gemv];
+    pub const ALL: [Form; 3] = [Form::Wgmma, Form::Gemv, Form::Outer];
 }
 
 impl fmt::Display for Form {
@@ -30,6 +32,7 @@ impl fmt::Display for Form {
         f.write_str(match self {
             Form::Wgmma => "wgmma",
             Form::Gemv => "gemv",
+            Form::Outer => "outer",
         })
     }
 }
@@ -38,26 +41,13 @@ impl FromStr for Form {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Form::ALL.into_iter().find(|form| form.to_string() == text).ok_or("must be wgmma or gemv")
+        Form::ALL.into_iter().find(|form| form.to_string() == text).ok_or("must be wgmma, gemv or outer")
     }
 }
 
 /// The parameters that every form has, beside those that say what is computed.
-const OF_EVERY_FORM: [&str; 13] = [
-    "dtype",
-    "dtype_b",
-    "out",
-    "a",
-    "b",
-    "batch",
-    "epilogue",
-    "form",
-    "swap",
-    "bm",
-    "bn",
-    "bk",
-    "warpgroups",
-];
+const OF_EVERY_FORM: [&str; 12] =
+    ["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue", "form", "bm", "bn", "bk", "warpgroups"];
 
 impl HopperGemmConfig {
     /// Checks a configuration whose form is not that of tiles by wgmma.
@@ -74,9 +64,12 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
         let default = HopperGemmConfig::default();
-        let idle = |name: &str| {
-            !OF_EVERY_FORM.contains(&name) && !["split", "dependent", "sm_count"].contains(&name)
+        let own: &[&str] = if self.form == Form::Gemv {
+            &["swap", "split", "dependent", "sm_count"]
+        } else {
+            &["dependent", "sm_count"]
         };
+        let idle = |name: &str| !OF_EVERY_FORM.contains(&name) && !own.contains(&name);
         for field in Self::FIELDS.iter().filter(|field| idle(field.name)) {
             let (value, usual) = ((field.get)(self), (field.get)(&default));
             if value != usual {
@@ -85,7 +78,7 @@ impl HopperGemmConfig {
             }
         }
         within("split", self.split, [1, 64], 1)?;
-        self.check_gemv()
+        if self.form == Form::Gemv { self.check_gemv() } else { self.check_outer() }
     }
 
     /// The program of a form that is not that of tiles by wgmma; `None`: it is.
@@ -93,6 +86,7 @@ impl HopperGemmConfig {
         match self.form {
             Form::Wgmma => None,
             Form::Gemv => Some(self.gemv(custom)),
+            Form::Outer => Some(self.outer(custom)),
         }
     }
 }

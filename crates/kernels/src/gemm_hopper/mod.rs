@@ -7,6 +7,7 @@
 mod estimate;
 mod form;
 mod gemv;
+mod outer;
 mod pack;
 mod reference;
 mod space;
@@ -50,7 +51,8 @@ parameters! {
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
-        /// The program: wgmma, tiles by TMA and wgmma; or gemv, for at most 8 columns (with swap, rows) of c.
+        /// The program: wgmma, tiles by TMA and wgmma; gemv, for at most 8 columns (with
+        /// swap, rows) of c; or outer, for short sums.
         form: Form as OWN = Form::Wgmma,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
         swap: bool as FLAG = false,

@@ -50,7 +50,11 @@ impl HopperGemmConfig {
         });
         let hinted =
             shapes.flat_map(|c| [None, Some(CacheHint::EvictFirst)].map(|hint_b| Self { hint_b, ..c }));
-        hinted.flat_map(Self::shared_out).filter_map(Self::deepest).chain(Self::gemv_points())
+        hinted
+            .flat_map(Self::shared_out)
+            .filter_map(Self::deepest)
+            .chain(Self::gemv_points())
+            .chain(Self::outer_points())
     }
 
     /// The ways to share out what a tile needs, for one tile.
@@ -117,8 +121,10 @@ impl HopperGemmConfig {
 
     /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
-        if self.form == Form::Gemv {
-            return self.gemv_suits(m, n, k);
+        match self.form {
+            Form::Wgmma => {}
+            Form::Gemv => return self.gemv_suits(m, n, k),
+            Form::Outer => return self.outer_suits(m, n, k),
         }
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));

@@ -40,6 +40,23 @@ impl<'a> Finish<'a> {
 
     /// Rounds and stores a tile's sums after the epilogue.
     pub fn store(self, t: &mut KernelBuilder, on: &Tile, sums: Tensor, gc: Tensor) {
+        let rounded = self.rounded(t, on, sums);
+        t.copy(rounded, gc);
+    }
+
+    /// The same through shared memory, so that neighbouring threads store neighbouring elements.
+    pub fn store_staged(self, t: &mut KernelBuilder, on: &Tile, sums: Tensor, gc: Tensor) {
+        let result = self.result;
+        let rounded = self.rounded(t, on, sums);
+        let staged = t.shared_tensor("staged", result, &on.shape);
+        let lines = t.register_tensor("lines", result, &on.shape);
+        t.copy(rounded, staged);
+        t.syncthreads();
+        t.copy(staged, lines);
+        t.copy(lines, gc);
+    }
+
+    fn rounded(self, t: &mut KernelBuilder, on: &Tile, sums: Tensor) -> Tensor {
         let [bm, bn] = &on.shape;
         let mut v = sums;
         for (op, params) in self.chain.ops.iter().zip(self.params) {
@@ -61,12 +78,7 @@ impl<'a> Finish<'a> {
         for (operand, buffer) in self.sums {
             on.add(t, &operand, buffer, &v);
         }
-        if self.result == DType::F32 {
-            t.copy(v, gc);
-        } else {
-            let rounded = t.cast("rounded", v, self.result);
-            t.copy(rounded, gc);
-        }
+        if self.result == DType::F32 { v } else { t.cast("rounded", v, self.result) }
     }
 }
 

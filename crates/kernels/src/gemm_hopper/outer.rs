@@ -1,0 +1,130 @@
+//! The form for short sums (an outer product, nearly): bound by writing C. A block multiplies one tile by `mma.sync` with no pipeline, several
+//! blocks a multiprocessor hide each other's latencies, and results leave through shared memory in pieces as wide as C's rows allow.
+
+use tilewright_machine::DType;
+use tilewright_tile::Program;
+use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, steps, tile};
+
+use super::tile::{Finish, Tile};
+use super::{Form, HopperGemmConfig};
+use crate::config::ConfigError;
+use crate::epilogue::EpilogueOp;
+use crate::warp_specialized::{Problem, bytes, within};
+
+/// Rows and columns of the tile, and warpgroups, worth trying.
+const TILES: [(i64, i64, i64); 5] = [(128, 128, 2), (64, 128, 2), (64, 128, 1), (64, 64, 1), (32, 64, 1)];
+
+/// Lengths of sums that one step holds.
+const DEPTHS: [i64; 3] = [16, 32, 64];
+
+/// Sums of a thread, at most.
+const SUMS: i64 = 64;
+
+/// Cycles of a block from its launch to its first store.
+const LATENCY: f64 = 2500.0;
+
+impl HopperGemmConfig {
+    /// The points of this form's space.
+    pub(super) fn outer_points() -> impl Iterator<Item = Self> {
+        TILES.into_iter().flat_map(|(bm, bn, warpgroups)| {
+            DEPTHS.map(|bk| Self { form: Form::Outer, bm, bn, bk, warpgroups, ..Self::default() })
+        })
+    }
+
+    /// Returns whether the tile holds all of k and is in proportion to the problem.
+    pub(super) fn outer_suits(&self, m: i64, n: i64, k: i64) -> bool {
+        let fits = |tile: i64, least: i64, size: i64| tile <= least || tile < 2 * size;
+        k <= self.bk
+            && (self.bk == DEPTHS[0] || 2 * k > self.bk)
+            && fits(self.bm, 32, m)
+            && fits(self.bn, 64, n)
+    }
+
+    /// The estimated cycles of all blocks but for memory. The flag: TMA could store C.
+    pub(super) fn outer_cycles(&self, [m, n, _]: [i64; 3], wide: bool) -> f64 {
+        let up = |size: i64, of: i64| ((size + of - 1) / of) as f64;
+        let (blocks, threads) = (up(m, self.bm) * up(n, self.bn), 128 * self.warpgroups);
+        let elements = self.bm * self.bn;
+        let registers = 40 + elements / threads * if wide { 1 } else { 3 };
+        let resident = (2048 / threads).min(65_536 / (threads * registers)).max(1) as f64;
+        // To shared memory, from there, and to C: 64 bytes a cycle, or a warp's elements in two.
+        let busy = elements as f64 * if wide { 3.0 * bytes(self.result()) as f64 / 64.0 } else { 5.0 / 32.0 };
+        let sms = self.sm_count as f64;
+        (blocks / sms).ceil() * busy.max(LATENCY / resident) + LATENCY
+    }
+
+    /// Checks the tile.
+    pub(super) fn check_outer(&self) -> Result<(), ConfigError> {
+        if bytes(self.dtype) != 2 {
+            return Err(ConfigError::value("dtype", self.dtype, "form=outer multiplies f16 or bf16"));
+        }
+        within("warpgroups", self.warpgroups, [1, 4], 1)?;
+        within("bm", self.bm, [32, 256], 32)?;
+        within("bn", self.bn, [32, 256], 32)?;
+        within("bk", self.bk, [16, 64], 16)?;
+        let (sums, threads) = (self.bm * self.bn, 128 * self.warpgroups);
+        // A warp has at least one product of 16 × 8, and 16 columns for a wide store.
+        if !(8 * threads..=SUMS * threads).contains(&sums) {
+            let wanted = format!(
+                "{} × {} elements must be from 8 to {SUMS} of each of {threads} threads",
+                self.bm, self.bn
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        Ok(())
+    }
+
+    /// C, a tile a block.
+    pub(super) fn outer(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
+        let mut t = KernelBuilder::new("outer");
+        let [m, n, k] = ["m", "n", "k"].map(|name| t.size(name, if name == "k" { 16 } else { 4096 }));
+        let [bm, bn, bk] =
+            [("BM", self.bm), ("BN", self.bn), ("BK", self.bk)].map(|(name, value)| t.constant(name, value));
+        let problem = Problem::one(m.clone(), n.clone());
+        let a = problem.matrix(&mut t, "a", self.dtype, [&m, &k], self.a, None);
+        let b = problem.matrix(&mut t, "b", self.right(), [&n, &k], self.b, None);
+        let finish = Finish::declare(&mut t, self.applied(custom), &problem, self.result());
+        t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
+        t.threads(128 * self.warpgroups);
+        let count = k.ceil_div(&bk);
+        let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm.clone(), bn.clone()] };
+        let ga = t.global_view(
+            "ga",
+            a.from([on.row.clone(), 0.into()]),
+            [tile(0, &bm), tile(1, &bk), steps(1, &count, &bk)],
+        );
+        let gb = t.global_view(
+            "gb",
+            b.from([on.col.clone(), 0.into()]),
+            [tile(0, &bn), tile(1, &bk), steps(1, &count, &bk)],
+        );
+        let gc = finish.view(&mut t, &on);
+        let (sa, sb) =
+            (t.shared_tensor("sa", self.dtype, [&bm, &bk]), t.shared_tensor("sb", self.dtype, [&bn, &bk]));
+        if self.dependent {
+            t.wait_dependencies();
+        }
+        let sums = t.register_tensor("sums", DType::F32, [&bm, &bn]);
+        t.fill(&sums, 0.0);
+        t.for_range("i", 0, &count, |t, i| {
+            t.copy_async(ga.at(i.clone()), sa);
+            t.copy_async(gb.at(i), sb);
+            t.commit_group();
+            t.wait_group(0);
+            t.syncthreads();
+            let (ra, rb) = (
+                t.register_tensor("ra", self.dtype, [&bm, &bk]),
+                t.register_tensor("rb", self.dtype, [&bn, &bk]),
+            );
+            t.copy(sa, ra);
+            t.copy(sb, rb);
+            t.gemm(&sums, ra, rb);
+            t.syncthreads();
+        });
+        finish.store_staged(&mut t, &on, sums, gc);
+        if self.dependent {
+            t.launch_dependents();
+        }
+        Ok(t.finish()?)
+    }
+}
