@@ -1,0 +1,161 @@
+//! The check of a product of `gemm_hopper`: interpreter, simulator and plain loops.
+
+#![allow(dead_code)] // Each test binary uses some of it.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::gemm_hopper::{self, Batch, HopperGemmConfig, Inputs, Part};
+use tilewright_machine::{Arch, DType};
+use tilewright_sim::Report;
+
+use crate::common::{Launch, Tensors, absolute, bounds, close, random};
+
+/// Rows of A of each of `l` groups, by tile and by row.
+pub struct Groups {
+    /// The group of each tile.
+    tiles: Vec<i64>,
+    /// The first row of each tile.
+    first: Vec<i64>,
+    /// The row behind the last of each group.
+    ends: Vec<i64>,
+    /// The group of each row.
+    groups: Vec<i64>,
+}
+
+impl Groups {
+    /// Groups of any number of rows, none among them, with tiles of padding between them or rows of no group behind.
+    pub fn new(config: &HopperGemmConfig, l: i64, m: i64) -> Groups {
+        let rows = if config.swap { config.bn } else { config.bm };
+        if config.batch != Batch::Ragged {
+            let count = (m + rows - 1) / rows;
+            let of = |t: i64| if t % 3 == 1 { -1 } else { t * (l - 1).max(1) / count };
+            let tiles: Vec<i64> = (0..count).map(of).collect();
+            let groups = (0..m).map(|row| tiles[(row / rows) as usize]).collect();
+            return Groups { tiles, first: Vec::new(), ends: Vec::new(), groups };
+        }
+        let owned = if m > 3 { m - 2 } else { m };
+        let (mut tiles, mut first, mut groups) = (vec![-1], vec![0], vec![-1; m as usize]);
+        let mut ends = Vec::new();
+        for group in 0..l {
+            let begin = ends.last().copied().unwrap_or(0);
+            let end = if group == l - 1 { owned } else { owned * (group + 1) * (group + 1) / (l * l) };
+            let end = if group % 4 == 1 && group < l - 1 { begin } else { end };
+            for row in (begin..end).step_by(rows as usize) {
+                tiles.push(group);
+                first.push(row);
+            }
+            groups[begin as usize..end as usize].fill(group);
+            ends.push(end);
+        }
+        tiles.push(-1);
+        first.push(m - 1);
+        Groups { tiles, first, ends, groups }
+    }
+}
+
+/// Interpreter, simulator and a reference of plain loops agree on `l` products of a configuration, and on what its epilogue adds to
+/// sums of rows and columns.
+pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Report {
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    let out = config.result();
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
+    // With groups there is one matrix A.
+    let grouped = matches!(config.batch, Batch::Grouped | Batch::Ragged);
+    let of_a = if grouped { 1 } else { l };
+    let (a, b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
+    let inputs = Inputs {
+        alpha: 0.75,
+        row_scale: draw(DType::F32, of_a * m),
+        col_scale: draw(DType::F32, l * n),
+        bias: draw(out, l * n),
+        residual: draw(out, of_a * m * n),
+        ..Inputs::default()
+    };
+    let sizes = [l, m, n, k].map(|size| size as usize);
+    let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);
+    let sums = gemm_hopper::sums(config, &a, &b, &groups, sizes);
+    let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(&b), &groups, sizes);
+    let exact = gemm_hopper::finish(config, &inputs, &sums, &groups, [sizes[0], sizes[1], sizes[2]]);
+    // No scale is above 1, and no activation is steeper than 1.13; functions are approximated to 2⁻¹⁰.
+    let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
+    let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
+    let rough = if approximate { f64::powi(2.0, -10) } else { f64::powi(2.0, -22) };
+    let unrounded: Vec<f64> = exact
+        .iter()
+        .zip(&sums)
+        .zip(&inner)
+        .map(|((v, sum), inner)| {
+            1.13 * inner + (v.abs() + sum.abs() + 2.0) * if config.epilogue.is_empty() { 0.0 } else { rough }
+        })
+        .collect();
+    let bound: Vec<f64> = exact
+        .iter()
+        .zip(&unrounded)
+        .map(|(v, inner)| inner + (v.abs() + inner) * out.epsilon() + 1e-7)
+        .collect();
+
+    let mut given: Tensors = [
+        ("a", a),
+        ("b", b),
+        ("row_scale", inputs.row_scale.clone()),
+        ("col_scale", inputs.col_scale.clone()),
+        ("bias", inputs.bias.clone()),
+        ("residual", inputs.residual.clone()),
+        ("groups", tiles.iter().map(|group| *group as f64).collect()),
+        ("first", first.iter().map(|row| *row as f64).collect()),
+        ("ends", ends.iter().map(|row| *row as f64).collect()),
+        ("row_sums", vec![1.0; (of_a * m) as usize]),
+        ("col_sums", vec![1.0; (l * n) as usize]),
+    ]
+    .map(|(name, values)| (name.to_string(), values))
+    .into();
+    given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
+    let mut launched = vec![("m", m), ("n", n), ("k", k)];
+    if config.batch != Batch::None {
+        launched.push((if grouped { "g" } else { "l" }, l));
+    }
+    if config.batch == Batch::Ragged {
+        launched.push(("t", tiles.len() as i64));
+    }
+    if config.batch == Batch::Strided {
+        launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
+    }
+    let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
+    let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
+    for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+        let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
+        let [m, n] = [sizes[1], sizes[2]];
+        let mut c = results["c"].clone();
+        if config.batch == Batch::Ragged {
+            // Nothing writes the rows of no group.
+            for row in (0..m).filter(|row| groups[*row] < 0) {
+                assert!(c[row * n..][..n].iter().all(|x| x.is_nan()), "row {row} of {at}");
+                c[row * n..][..n].copy_from_slice(&exact[row * n..][..n]);
+            }
+        }
+        close(&at, &c, &exact, &bound);
+        for (part, count, over) in [(Part::RowSums, of_a as usize * m, n), (Part::ColSums, sizes[0] * n, m)] {
+            if !config.epilogue.has(part) {
+                continue;
+            }
+            let place = |i: usize| match part {
+                Part::RowSums => Some(i / n),
+                _ if grouped => usize::try_from(groups[i / n]).ok().map(|group| group * n + i % n),
+                _ => Some(i / (m * n) * n + i % n),
+            };
+            let (mut total, mut within) = (vec![1.0; count], vec![1e-5 * over as f64; count]);
+            for (i, (v, bound)) in exact.iter().zip(&unrounded).enumerate() {
+                let Some(place) = place(i) else { continue };
+                total[place] += v;
+                within[place] += bound + v.abs() * 1e-6 * over as f64;
+            }
+            close(&format!("{} of {at}", part.name()), &results[part.name()], &total, &within);
+        }
+    }
+    reports.remove(0)
+}
+
+pub fn check_hopper(config: &HopperGemmConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
+    check(config, [1, m, n, k], seeds)
+}

@@ -1,0 +1,181 @@
+//! `gemm_hopper` where TMA cannot take the sizes, and its forms for few columns and short sums: edge sizes in all executions, the
+//! instructions that they are made of, and registers.
+
+mod common;
+#[path = "common/product.rs"]
+mod product;
+
+use common::{Launch, assemble, kernel_for, ptxas, small_hopper};
+use product::check_hopper;
+use tilewright_kernels::gemm_hopper::{Cluster, Form, HopperGemmConfig, Major, Pack, Part};
+use tilewright_kernels::operator;
+use tilewright_machine::{Arch, DType};
+use tilewright_tile::parse;
+
+/// Configurations that pack factors of every type, stored either way.
+fn packing() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { pack: Pack::Both, ..small_hopper() };
+    vec![
+        small,
+        HopperGemmConfig { pack: Pack::A, b: Major::Mn, ..small },
+        HopperGemmConfig { pack: Pack::B, a: Major::Mn, b: Major::Mn, ..small },
+        HopperGemmConfig {
+            a: Major::Mn,
+            b: Major::Mn,
+            dtype: DType::BF16,
+            cluster: Cluster::AlongM(2),
+            ..small
+        },
+        HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bk: 128, ..small },
+        HopperGemmConfig { dtype: DType::I8, bk: 128, swap: true, bn: 16, ..small },
+        HopperGemmConfig { split: 3, dependent: true, ..small },
+        HopperGemmConfig { overlap_epilogue: true, epilogue: "bias+relu+residual".parse().unwrap(), ..small },
+    ]
+}
+
+#[test]
+fn packed_factors_are_right_at_edges() {
+    for config in packing() {
+        for size in [[1, 1, 1], [1, 65, 3], [7, 65, 129], [130, 71, 33], [65, 257, 301]] {
+            check_hopper(&config, size, &[1, size[2] as u64 + 2]);
+        }
+    }
+}
+
+#[test]
+fn packed_factors_are_copied_wide_and_read_by_tensor_maps() {
+    for (pack, sizes) in
+        [(Pack::Both, [1001, 1003, 1001]), (Pack::A, [1001, 1000, 504]), (Pack::B, [72, 1001, 200])]
+    {
+        let majors = if pack == Pack::Both { [Major::K, Major::K] } else { [Major::Mn, Major::Mn] };
+        let config = HopperGemmConfig { pack, a: majors[0], b: majors[1], ..HopperGemmConfig::default() };
+        let programs = config.programs().unwrap();
+        assert_eq!(programs.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["pack", "gemm_hopper"]);
+        for (i, program) in programs.iter().enumerate() {
+            let [m, n, k] = sizes;
+            let given = [("m", m), ("n", n), ("k", k)];
+            let kernel = Launch { programs: std::slice::from_ref(program), sizes: &given, scalars: &[] }
+                .kernels(Arch::SM_90A)
+                .remove(0);
+            let report = kernel.explanation.to_string();
+            if i == 0 {
+                assert!(report.contains("st.global.v4.b32") && !report.contains("st.global.u16"), "{report}");
+            } else {
+                assert_eq!(report.matches("tma.load.2d of").count(), 2, "{report}");
+            }
+            if let Some(ptxas) = ptxas() {
+                assert_eq!(assemble(&ptxas, &format!("gemm_packed_{pack}_{i}"), &kernel, Arch::SM_90A), 0);
+            }
+        }
+    }
+}
+
+/// Configurations of the form for few columns, or few rows.
+fn vectors() -> Vec<HopperGemmConfig> {
+    let one = HopperGemmConfig { form: Form::Gemv, bm: 8, bn: 1, bk: 256, ..HopperGemmConfig::default() };
+    let few = HopperGemmConfig { bn: 8, bk: 128, warpgroups: 1, ..one };
+    vec![
+        one,
+        HopperGemmConfig { b: Major::Mn, split: 3, dtype: DType::BF16, warpgroups: 1, ..one },
+        HopperGemmConfig { a: Major::Mn, bm: 64, bk: 32, bn: 2, out: Some(DType::F32), ..one },
+        HopperGemmConfig { swap: true, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..few },
+        HopperGemmConfig { swap: true, b: Major::Mn, bm: 64, bk: 16, dependent: true, split: 2, ..few },
+        HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bn: 4, ..few },
+        HopperGemmConfig { epilogue: "row_scale+row_sums".parse().unwrap(), ..few },
+    ]
+}
+
+#[test]
+fn few_columns_or_rows_are_right_at_edges() {
+    for config in vectors() {
+        for size in [[1, 1, 1], [9, 1, 1000], [1, 71, 257], [67, 5, 129], [3, 130, 33], [20, 17, 600]] {
+            let seeds: &[u64] = if config.epilogue.has(Part::RowSums) { &[1] } else { &[1, 5] };
+            check_hopper(&config, size, seeds);
+        }
+    }
+}
+
+/// Configurations of the form for short sums.
+fn short_sums() -> Vec<HopperGemmConfig> {
+    let one = HopperGemmConfig {
+        form: Form::Outer,
+        bm: 32,
+        bn: 64,
+        bk: 16,
+        warpgroups: 1,
+        ..HopperGemmConfig::default()
+    };
+    vec![
+        one,
+        HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, bn: 128, warpgroups: 2, ..one },
+        HopperGemmConfig { bk: 64, out: Some(DType::F32), dependent: true, ..one },
+        HopperGemmConfig { bm: 64, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..one },
+    ]
+}
+
+#[test]
+fn short_sums_are_right_at_edges() {
+    for config in short_sums() {
+        for size in [[1, 1, 1], [9, 65, 5], [67, 129, 24], [33, 72, 8], [64, 64, 130]] {
+            check_hopper(&config, size, &[1, 5]);
+        }
+    }
+}
+
+#[test]
+fn points_for_short_sums_need_no_spills() {
+    for (i, config) in HopperGemmConfig::grid().filter(|c| c.form == Form::Outer).enumerate() {
+        assert_eq!(config.reject(Arch::SM_90A), None, "{config:?}");
+        let program = config.program().unwrap();
+        let kernel = kernel_for(&program, Arch::SM_90A, [4096, 4096 + i as i64 % 2, config.bk - 3]);
+        if let Some(ptxas) = ptxas() {
+            assert_eq!(assemble(&ptxas, &format!("outer_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn points_for_few_columns_need_no_spills() {
+    let points = HopperGemmConfig::grid().filter(|c| c.form == Form::Gemv && c.split == 1 && !c.swap);
+    let points: Vec<_> = points.filter(|c| c.reject(Arch::SM_90A).is_none()).collect();
+    assert!(points.iter().any(|c| c.bn == 8) && points.iter().any(|c| c.bm > c.bk));
+    for (i, config) in points.into_iter().enumerate() {
+        let a = if config.bm > config.bk { Major::Mn } else { Major::K };
+        let program = HopperGemmConfig { a, ..config }.program().unwrap();
+        let kernel =
+            kernel_for(&program, Arch::SM_90A, [4096, config.bn, if i % 3 == 0 { 4097 } else { 4096 }]);
+        if let Some(ptxas) = ptxas() {
+            assert_eq!(assemble(&ptxas, &format!("gemv_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
+        }
+    }
+}
+
+#[test]
+fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
+    let hopper = operator("gemm_hopper").unwrap();
+    let tuning = hopper.tuning.unwrap();
+    for [m, n, k] in [[2048, 6001, 2048], [3000, 1001, 24], [77, 333, 4098], [64, 64, 65], [1000, 3001, 1001]]
+    {
+        let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, size)| (name.to_string(), size)).into();
+        let first = (tuning.space)(Arch::SM_90A, &sizes, &[]).unwrap().points.remove(0);
+        let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
+        assert_eq!(given.contains(&("pack", "ab")), k > 1000 && k % 2 == 1, "{given:?}");
+        let programs = (hopper.programs)(&given).unwrap();
+        let launch = Launch { programs: &programs, sizes: &[("m", m), ("n", n), ("k", k)], scalars: &[] };
+        for (kernel, i) in launch.kernels(Arch::SM_90A).iter().zip(0..) {
+            if let Some(ptxas) = ptxas() {
+                let name = format!("gemm_{m}_{n}_{k}_{i}");
+                assert_eq!(assemble(&ptxas, &name, kernel, Arch::SM_90A), 0, "{given:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_print_and_parse_back() {
+    for config in packing().into_iter().chain(vectors()).chain(short_sums()) {
+        for program in config.programs().unwrap() {
+            assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
+        }
+    }
+}
