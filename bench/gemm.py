@@ -37,11 +37,18 @@ def drawn(count, seed=8):
     return [tuple(8 * source.randint(1, 2500) for _ in range(3)) for _ in range(count)]
 
 
+# Rows that TMA cannot take, few columns or rows, short sums.
+UNALIGNED = [
+    (8000, 8000, 8001), (1000, 3001, 1001), (333, 50257, 4096), (333, 50257, 4097), (1024, 50257, 768), (4096, 4097, 4096), (4096, 4096, 4098),
+    (4000, 4000, 81), (2048, 6001, 2048), (17, 8191, 4095), (64, 64, 65), (4096, 1, 4096), (4096, 1, 4097), (1, 4096, 4097), (8192, 8, 4095),
+    (1, 50257, 4096), (4096, 4096, 4), (4096, 4096, 8), (4096, 4096, 24), (4000, 4001, 5),
+]  # fmt: skip
 BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
 # Shapes, the kind of product, our operator and the words that it always has.
 SETS = {
     "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
     "random": (drawn(20), "plain", "gemm_hopper", []),
+    "unaligned": (UNALIGNED, "plain", "gemm_hopper", []),
     "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", ["batch=packed"]),
     "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "epilogue=alpha"]),
     "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "epilogue=row_scale+col_scale"]),
@@ -111,7 +118,7 @@ def work(args):
     """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
     shapes, _, operator, words = SETS[args.set]
     operator, words = args.operator or operator, [*words, *args.common.split()]
-    if args.set in ("issue", "random", "batched") and args.dtype != "f16":
+    if args.set in ("issue", "random", "unaligned", "batched") and args.dtype != "f16":
         words = [f"dtype={args.dtype}", *words]
     plan = planned(args.plan) if args.plan else {}
     shapes = [numbers(text) for text in args.shapes] if args.shapes else shapes
