@@ -154,10 +154,18 @@ fn points_for_few_columns_need_no_spills() {
 fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
     let hopper = operator("gemm_hopper").unwrap();
     let tuning = hopper.tuning.unwrap();
-    for [m, n, k] in [[2048, 6001, 2048], [3000, 1001, 24], [77, 333, 4098], [64, 64, 65], [1000, 3001, 1001]]
-    {
+    let all = [
+        ("none", [2048, 6001, 2048]),
+        ("none", [3000, 1001, 24]),
+        ("none", [77, 333, 4098]),
+        ("none", [64, 64, 65]),
+        ("none", [1000, 3001, 1001]),
+        ("bias+gelu+residual", [333, 50257, 4096]),
+        ("bias+gelu+residual", [1001, 3001, 1000]),
+    ];
+    for (epilogue, [m, n, k]) in all {
         let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, size)| (name.to_string(), size)).into();
-        let first = (tuning.space)(Arch::SM_90A, &sizes, &[]).unwrap().points.remove(0);
+        let first = (tuning.space)(Arch::SM_90A, &sizes, &[("epilogue", epilogue)]).unwrap().points.remove(0);
         let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
         assert_eq!(given.contains(&("pack", "ab")), k > 1000 && k % 2 == 1, "{given:?}");
         let programs = (hopper.programs)(&given).unwrap();

@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, CacheHint};
 
 use super::estimate::STRIDE;
-use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, SPARE_REGISTERS};
+use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -99,9 +99,11 @@ impl HopperGemmConfig {
         let threads = 128 * self.warpgroups;
         let sums = self.bm * self.bn / threads;
         let waiting = if self.overlap_epilogue { sums * bytes(self.stored()) / 4 } else { 0 };
+        // What an epilogue makes of a chunk is there beside the sums.
+        let each = ON_THEIR_WAY + i64::from(!self.epilogue.is_empty());
         let fits = |columns: &i64| {
             self.bn % columns == 0
-                && sums + waiting + ON_THEIR_WAY * self.bm * columns / threads + SPARE_REGISTERS
+                && sums + waiting + each * self.bm * columns / threads + SPARE_REGISTERS
                     <= self.math_registers
         };
         let columns =
@@ -183,7 +185,11 @@ impl Tunable for HopperGemmConfig {
             return vec![self];
         }
         let [m, n, k] = three(sizes);
-        let stored = if n * bytes(self.stored()) % STRIDE == 0 { self } else { self.stored_by_threads() };
+        let aligned = |dtype| n * bytes(dtype) % STRIDE == 0;
+        // A residual lies as C does, and the warpgroup that loads has it to load.
+        let residual = self.epilogue.has(Part::Residual) && !aligned(self.result());
+        let loaded = if residual { self.loaded_by_threads() } else { self };
+        let stored = if aligned(self.stored()) { loaded } else { loaded.stored_by_threads() };
         match self.unaligned([m, n, k]) {
             Pack::None => vec![stored],
             pack if self.batch == Batch::None => vec![stored.loaded_by_threads(), Self { pack, ..stored }],
