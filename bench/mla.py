@@ -36,7 +36,9 @@ def configs_of(shape):
     full = max(1, min(blocks, MULTIPROCESSORS // (b * -(-heads // 64))))
     parts = sorted({max(1, full // 2), full, min(blocks, 2 * full)})
     chunks = sorted({-(-blocks // n) * PAGE for n in parts})
-    return [*(f"splits={-(-keys // chunk)} chunk={chunk}" for chunk in chunks), *(["split=false"] if full <= 2 else [])]
+    splits = [-(-keys // chunk) for chunk in chunks]
+    together = [min(32, 1 << (n - 1).bit_length()) for n in splits]
+    return [*(f"splits={n} chunk={chunk} parts={parts}" for n, chunk, parts in zip(splits, chunks, together)), *(["split=false"] if full <= 2 else [])]
 
 
 def job_of(shape, config, dtype):

@@ -161,7 +161,6 @@ impl Measurer for GpuMeasurer<'_> {
 
     fn load(&mut self, id: usize, kernels: Vec<Kernel>, launch: &Launch) -> Result<Load, TuneError> {
         let mut sequence = self.device.sequence();
-        let mut outputs = BTreeSet::new();
         for (i, kernel) in kernels.iter().enumerate() {
             self.bind(kernel, launch)?;
             let mut bindings = Bindings::new();
@@ -182,9 +181,8 @@ impl Measurer for GpuMeasurer<'_> {
                 }
                 Err(refused) => return Ok(Load::Refused(refused.to_string())),
             }
-            let written = kernel.verified.outputs().iter().map(|id| &kernel.program().param(*id).name);
-            outputs.extend(written.filter(|name| self.public.contains(*name)).cloned());
         }
+        let outputs = results_of(&kernels, &self.public);
         let (local, advisories) = sequence.warnings();
         if local > 0 {
             return Ok(Load::Refused(format!("{local} bytes of registers of a thread are spilled")));
@@ -228,6 +226,22 @@ impl Measurer for GpuMeasurer<'_> {
         }
         Ok(None)
     }
+}
+
+/// The tensors of these names that a sequence of kernels computes: those that one of them writes and none behind it reads. What one leaves for
+/// another is no result, and candidates of other programs have nothing like it.
+fn results_of(kernels: &[Kernel], public: &BTreeSet<String>) -> BTreeSet<String> {
+    let names = |kernel: &Kernel, of: &[ParamId]| -> BTreeSet<String> {
+        of.iter().map(|id| kernel.program().param(*id).name.clone()).collect()
+    };
+    let mut results = BTreeSet::new();
+    for kernel in kernels {
+        let (read, written) =
+            (names(kernel, kernel.verified.inputs()), names(kernel, kernel.verified.outputs()));
+        results.retain(|name| !read.contains(name));
+        results.extend(written.into_iter().filter(|name| public.contains(name)));
+    }
+    results
 }
 
 /// Name of a state of the L2 cache in records.
@@ -312,6 +326,37 @@ mod tests {
         assert_eq!(masked, "100 of 200 elements differ; element 100 is 1.5 and 1");
         let ints = |a: &[u8], b: &[u8]| super::compare(DType::I8, a.len(), a, b);
         assert!(ints(&[1, 2], &[1, 3]).is_some() && ints(&[1, 2], &[1, 2]).is_none());
+    }
+
+    #[test]
+    fn what_one_kernel_leaves_for_another_is_no_result() {
+        let body = |params: &str, of: &str| {
+            let text = format!(
+                "size n = 32\nkernel k({params}) grid(1) threads(32) {{\nr = register_tensor(f32, [32])\n{of}}}\n"
+            );
+            tilewright_tile::parse(&text).unwrap()
+        };
+        let view = |name: &str| format!("g{name} = global_view({name}, (32) : (e0))\n");
+        let first = [
+            view("a"),
+            view("part"),
+            view("kept"),
+            "copy(ga, r)\ncopy(r, gpart)\ncopy(r, gkept)\n".to_string(),
+        ]
+        .concat();
+        let second = [view("part"), view("c"), "copy(gpart, r)\ncopy(r, gc)\n".to_string()].concat();
+        let programs =
+            [body("a: f32[n], part: f32[n], kept: f32[n]", &first), body("part: f32[n], c: f32[n]", &second)];
+        let compiled = |program| {
+            let options = tilewright_compiler::Options::new(tilewright_machine::Arch::SM_80);
+            tilewright_compiler::compile(program, &options).unwrap()
+        };
+        let kernels: Vec<Kernel> = programs.iter().map(compiled).collect();
+        let public = ["a", "part", "kept", "c"].map(str::to_string).into();
+        assert_eq!(results_of(&kernels, &public), ["c", "kept"].map(str::to_string).into());
+        assert_eq!(results_of(&kernels[..1], &public), ["kept", "part"].map(str::to_string).into());
+        let fewer = ["part", "c"].map(str::to_string).into();
+        assert_eq!(results_of(&kernels, &fewer), ["c"].map(str::to_string).into());
     }
 
     #[test]
