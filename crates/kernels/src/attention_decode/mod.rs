@@ -10,6 +10,7 @@ mod cascade;
 mod combine;
 mod estimate;
 mod latent;
+mod part;
 mod reference;
 mod schedule;
 mod space;
@@ -18,7 +19,8 @@ mod text;
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-pub use cascade::{Cascade, CascadePlan, SharedPrefix};
+pub use cascade::{CascadePlan, SharedPrefix};
+pub use part::Cascade;
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
 pub use schedule::{DecodeLengths, DecodePlan, DecodeSchedule, QueryTokens, ScheduleError};
 
