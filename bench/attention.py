@@ -14,11 +14,9 @@ names `_vllm_fa3_C.abi3.so` of a vllm wheel.
 """
 
 import argparse
-import json
 import os
 import random
 import re
-import statistics
 
 import common
 
@@ -238,24 +236,14 @@ def measure(args, shape, jobs, launches, modules, clock, file):
             notes.append(f"WRONG: {apart:.1e} from {found[0][0] if found else 'nothing'}")
             wrong += 1
         ours.append((job, plan, error, notes))
-    turns = [(name, lambda: None, run, clock.once(run)) for name, run in found]
-    turns += [(i, lambda: None, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if not any("WRONG" in n for n in notes)]
-    for condition in args.conditions:
-        clock.watch(f"{label}, {condition}")
-        times = {name: statistics.median(rounds) for name, rounds in common.race(clock, turns, condition, args).items()}
-        peers = {name: times[name] for name, _ in found}
-        for i, (job, plan, error, notes) in enumerate(ours):
-            line = f"{label:<28} {job['config'] or 'default':<26} {error:.1e}"
-            if i in times:
-                line += f" {times[i]:8.4f} ms {flops_of(shape) / times[i] / 1e9:5.0f} TFLOP/s {condition}"
-                least = [ms for name, ms in peers.items() if "e4m3" not in name or "e4m3" in job["config"]]
-                if least:
-                    line += f" {min(least) / times[i]:.3f}  (" + " ".join(f"{name} {ms:.4f}" for name, ms in peers.items()) + ")"
-                row = {"shape": shape, "dtype": args.dtype, "condition": condition, "config": job["config"], "ms": times[i], "error": error,
-                       "peers": peers, "peer_errors": errors, "registers": [kernel.registers for kernel in plan.kernels]}  # fmt: skip
-                if file:
-                    print(json.dumps(row), file=file, flush=True)
-            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+    common.raced(
+        clock, args, shape, label, found, ours, file,
+        head=lambda job, error: f"{label:<28} {job['config'] or 'default':<26} {error:.1e}",
+        speed=lambda job, ms: f"{ms:8.4f} ms {flops_of(shape) / ms / 1e9:5.0f} TFLOP/s",
+        shown=lambda name, ms: f"{name} {ms:.4f}",
+        more=lambda plan, error: {"error": error, "peer_errors": errors, "registers": [kernel.registers for kernel in plan.kernels]},
+        counts=lambda name, job: "e4m3" not in name or "e4m3" in job["config"],
+    )  # fmt: skip
     return wrong
 
 

@@ -11,8 +11,6 @@ The ratio is the faster peer's time over ours.
 """
 
 import argparse
-import json
-import statistics
 
 import attention
 import common
@@ -147,23 +145,13 @@ def measure(args, shape, jobs, launches, modules, clock, file):
             notes.append(f"WRONG: {apart:.1e} from {found[0][0] if found else 'nothing'}")
             wrong += 1
         ours.append((job, plan, error, notes))
-    turns = [(name, lambda: None, run, clock.once(run)) for name, run in found]
-    turns += [(i, lambda: None, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if not any("WRONG" in n for n in notes)]
-    for condition in args.conditions:
-        clock.watch(f"{label}, {condition}")
-        times = {name: statistics.median(rounds) for name, rounds in common.race(clock, turns, condition, args).items()}
-        peers = {name: times[name] for name, _ in found}
-        for i, (job, plan, error, notes) in enumerate(ours):
-            line = f"{label:<28} {job['config'] or 'default':<30} " + " ".join(f"{e:.1e}" for e in error)
-            if i in times:
-                line += f" {times[i]:8.4f} ms {flops_of(shape) / times[i] / 1e9:5.0f} TFLOP/s {condition}"
-                if peers:
-                    line += f" {min(peers.values()) / times[i]:.3f}  (" + " ".join(f"{name} {ms:.4f}" for name, ms in peers.items()) + ")"
-                row = {"shape": shape, "dtype": args.dtype, "condition": condition, "config": job["config"], "ms": times[i], "errors": error,
-                       "peers": peers, "peer_errors": errors, "registers": [kernel.registers for kernel in plan.kernels]}  # fmt: skip
-                if file:
-                    print(json.dumps(row), file=file, flush=True)
-            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+    common.raced(
+        clock, args, shape, label, found, ours, file,
+        head=lambda job, error: f"{label:<28} {job['config'] or 'default':<30} " + " ".join(f"{e:.1e}" for e in error),
+        speed=lambda job, ms: f"{ms:8.4f} ms {flops_of(shape) / ms / 1e9:5.0f} TFLOP/s",
+        shown=lambda name, ms: f"{name} {ms:.4f}",
+        more=lambda plan, error: {"errors": error, "peer_errors": errors, "registers": [kernel.registers for kernel in plan.kernels]},
+    )  # fmt: skip
     return wrong
 
 

@@ -220,6 +220,31 @@ def measured(ready, failed, args, measure, after=lambda: None):
     raise SystemExit(1 if failed else 0)
 
 
+def raced(clock, args, shape, label, found, ours, file, head, speed, shown, more, counts=lambda name, job: True):
+    """Times peers, (name, run), and plans, (job, plan, error, notes), in turns under each condition; prints a line for each plan, and its row of --json.
+
+    `head(job, error)` begins the line, `speed(job, ms)` and `shown(name, ms)` are what it says of a time and of a peer's, `more(plan, error)` is what its row has
+    besides. The ratio is against the fastest peer that `counts(name, job)`. Plans whose notes say WRONG are not timed.
+    """
+    turns = [(name, lambda: None, run, clock.once(run)) for name, run in found]
+    turns += [(i, lambda: None, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if not any("WRONG" in n for n in notes)]
+    for condition in args.conditions:
+        clock.watch(f"{label}, {condition}")
+        times = {name: statistics.median(rounds) for name, rounds in race(clock, turns, condition, args).items()}
+        peers = {name: times[name] for name, _ in found}
+        for i, (job, plan, error, notes) in enumerate(ours):
+            line = head(job, error)
+            if i in times:
+                line += f" {speed(job, times[i])} {condition}"
+                against = [ms for name, ms in peers.items() if counts(name, job)]
+                if against:
+                    line += f" {min(against) / times[i]:.3f}  (" + " ".join(shown(name, ms) for name, ms in peers.items()) + ")"
+                row = {"shape": shape, "dtype": args.dtype, "condition": condition, "config": job.get("label", job["config"]), "ms": times[i], "peers": peers}
+                if file:
+                    print(json.dumps({**row, **more(plan, error)}), file=file, flush=True)
+            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+
+
 def repeated(plan, times, part=lambda out: out):
     """The result of a plan, and its notes with those of launches that give other bits, in the part of the result that is compared."""
     import torch

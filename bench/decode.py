@@ -11,8 +11,6 @@ Gigabytes are those of keys and values. The ratio is the faster peer's time over
 """
 
 import argparse
-import json
-import statistics
 
 import attention
 import common
@@ -114,23 +112,17 @@ def measure(args, shape, jobs, launches, modules, clock, file):
             notes.append("WRONG")
             wrong += 1
         ours.append((job, plan, error, notes))
-    turns = [(name, lambda: None, run, clock.once(run)) for name, run in found]
-    turns += [(i, lambda: None, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if "WRONG" not in notes]
-    for condition in args.conditions:
-        clock.watch(f"{label}, {condition}")
-        times = {name: statistics.median(rounds) for name, rounds in common.race(clock, turns, condition, args).items()}
-        peers = {name: times[name] for name, _ in found}
-        for i, (job, plan, error, notes) in enumerate(ours):
-            line = f"{label:<20} {job['label']:<34} {error:.1e}"
-            if i in times:
-                size = b * hk * keys * 2 * D * (1 if "kv=e4m3" in job["label"] else q.element_size())
-                line += f" {times[i] * 1000:8.1f} µs {size / times[i] / 1e6:5.0f} GB/s {condition}"
-                if peers:
-                    line += f" {min(peers.values()) / times[i]:.3f}  (" + " ".join(f"{name} {ms * 1000:.1f}" for name, ms in peers.items()) + ")"
-                row = {"shape": shape, "dtype": args.dtype, "condition": condition, "config": job["label"], "ms": times[i], "error": error, "peers": peers}
-                if file:
-                    print(json.dumps(row), file=file, flush=True)
-            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+
+    def speed(job, ms):
+        size = b * hk * keys * 2 * D * (1 if "kv=e4m3" in job["label"] else q.element_size())
+        return f"{ms * 1000:8.1f} µs {size / ms / 1e6:5.0f} GB/s"
+
+    common.raced(
+        clock, args, shape, label, found, ours, file, speed=speed,
+        head=lambda job, error: f"{label:<20} {job['label']:<34} {error:.1e}",
+        shown=lambda name, ms: f"{name} {ms * 1000:.1f}",
+        more=lambda plan, error: {"error": error},
+    )  # fmt: skip
     return wrong
 
 

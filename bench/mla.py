@@ -10,9 +10,7 @@ vllm wheel. `splits` and `chunk` of a configuration are sizes of the program, th
 """
 
 import argparse
-import json
 import os
-import statistics
 
 import common
 
@@ -105,23 +103,17 @@ def measure(args, shape, jobs, launches, modules, clock, file):
             notes.append("WRONG")
             wrong += 1
         ours.append((job, plan, error, notes))
-    turns = [(name, lambda: None, run, clock.once(run)) for name, run in found]
-    turns += [(i, lambda: None, plan, clock.once(plan)) for i, (_, plan, _, notes) in enumerate(ours) if "WRONG" not in notes]
-    for condition in args.conditions:
-        clock.watch(f"{label}, {condition}")
-        times = {name: statistics.median(rounds) for name, rounds in common.race(clock, turns, condition, args).items()}
-        peers = {name: times[name] for name, _ in found}
-        for i, (job, plan, error, notes) in enumerate(ours):
-            line = f"{label:<20} {job['label']:<34} {error:.1e}"
-            if i in times:
-                flops, size = 2 * b * heads * keys * (D + DV), b * keys * D * q.element_size()
-                line += f" {times[i] * 1000:8.1f} µs {size / times[i] / 1e6:5.0f} GB/s {flops / times[i] / 1e9:4.0f} TFLOP/s {condition}"
-                if peers:
-                    line += f" {min(peers.values()) / times[i]:.3f}  (" + " ".join(f"{name} {ms * 1000:.1f} {errors[name]:.1e}" for name, ms in peers.items()) + ")"
-                row = {"shape": shape, "dtype": args.dtype, "condition": condition, "config": job["label"], "ms": times[i], "error": error, "peers": peers}
-                if file:
-                    print(json.dumps(row), file=file, flush=True)
-            print(f"{line}  {'; '.join(notes)}".rstrip(), flush=True)
+
+    def speed(job, ms):
+        flops, size = 2 * b * heads * keys * (D + DV), b * keys * D * q.element_size()
+        return f"{ms * 1000:8.1f} µs {size / ms / 1e6:5.0f} GB/s {flops / ms / 1e9:4.0f} TFLOP/s"
+
+    common.raced(
+        clock, args, shape, label, found, ours, file, speed=speed,
+        head=lambda job, error: f"{label:<20} {job['label']:<34} {error:.1e}",
+        shown=lambda name, ms: f"{name} {ms * 1000:.1f} {errors[name]:.1e}",
+        more=lambda plan, error: {"error": error},
+    )  # fmt: skip
     return wrong
 
 

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::attention::{Drawn, Problem, begins};
+use common::attention::{Drawn, Problem, begins, sweep};
 use common::{Launch, Tensors, assemble, close, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -298,25 +298,16 @@ fn one_in_three(rng: &mut ChaCha8Rng) -> bool {
     rng.random_range(0..3) == 0
 }
 
-/// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
 #[test]
 fn random_options_are_right() {
-    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 6 };
-    for seed in 0..count {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let config = random_config(&mut rng);
-        let hk = rng.random_range(1..3);
-        let hq = hk * rng.random_range(1..3);
-        let b: i64 = rng.random_range(1..4);
-        let lengths: Vec<[i64; 2]> =
-            (0..b).map(|_| [rng.random_range(0..100), rng.random_range(0..150)]).collect();
-        let longest = |which: usize| lengths.iter().map(|of| of[which]).max().unwrap_or(0).max(1);
-        let sizes = AttentionSizes { b, hq, hk, sq: longest(0), sk: longest(1) };
-        if config.varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
-            continue;
-        }
-        check_with(&config, &sizes, &Problem { lengths: &lengths, bias: [1, hq], scalars: &[] }, seed);
-    }
+    let draw = |rng: &mut ChaCha8Rng| {
+        let config = random_config(rng);
+        let varlen = config.varlen;
+        (config, varlen)
+    };
+    sweep(6, draw, |config, sizes, lengths, seed| {
+        check_with(config, sizes, &Problem { lengths, bias: [1, sizes.hq], scalars: &[] }, seed);
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Random problems of attention.
 
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::attention::{AttentionConfig, AttentionSizes, Inputs};
 use tilewright_machine::DType;
@@ -16,6 +16,30 @@ pub struct Problem<'a> {
     pub bias: [i64; 2],
     /// Scalars of functions.
     pub scalars: &'a [(&'a str, f64)],
+}
+
+/// Checks random configurations with random sizes and lengths: by day so many, each night, with `TILEWRIGHT_EVERY_POINT`, 300. `draw` gives a
+/// configuration and its `varlen`; `check` also has the lengths of sequences, and the seed.
+pub fn sweep<C>(
+    by_day: u64,
+    draw: impl Fn(&mut ChaCha8Rng) -> (C, bool),
+    check: impl Fn(&C, &AttentionSizes, &[[i64; 2]], u64),
+) {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { by_day };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (config, varlen) = draw(&mut rng);
+        let hk = rng.random_range(1..3);
+        let hq = hk * rng.random_range(1..3);
+        let b: i64 = rng.random_range(1..4);
+        let lengths: Vec<[i64; 2]> =
+            (0..b).map(|_| [rng.random_range(0..100), rng.random_range(0..150)]).collect();
+        let longest = |which: usize| lengths.iter().map(|of| of[which]).max().unwrap_or(0).max(1);
+        if varlen && (0..2).any(|which| lengths.iter().all(|of| of[which] == 0)) {
+            continue;
+        }
+        check(&config, &AttentionSizes { b, hq, hk, sq: longest(0), sk: longest(1) }, &lengths, seed);
+    }
 }
 
 /// The tensors of a problem; those that a configuration does not have are empty.
