@@ -365,7 +365,7 @@ fn random_options_are_right() {
         let varlen = config.varlen;
         (config, varlen)
     };
-    sweep(8, draw, |config, sizes, lengths, seed| {
+    sweep(5, draw, |config, sizes, lengths, seed| {
         check_with(config, sizes, &Given { lengths, bias: [1, sizes.hq], ..Given::default() }, &[seed]);
     });
 }

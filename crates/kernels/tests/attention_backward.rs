@@ -305,7 +305,7 @@ fn random_options_are_right() {
         let varlen = config.varlen;
         (config, varlen)
     };
-    sweep(6, draw, |config, sizes, lengths, seed| {
+    sweep(4, draw, |config, sizes, lengths, seed| {
         check_with(config, sizes, &Problem { lengths, bias: [1, sizes.hq], scalars: &[] }, seed);
     });
 }

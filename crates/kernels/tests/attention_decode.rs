@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
+use common::{Launch, Tensors, absolute, assemble, close, nightly, ptxas, random};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -369,7 +369,7 @@ fn random_config(rng: &mut ChaCha8Rng) -> AttentionDecodeConfig {
 /// By day some; each night, with `TILEWRIGHT_EVERY_POINT`, 300.
 #[test]
 fn random_options_are_right() {
-    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 10 };
+    let count = if nightly() { 300 } else { 5 };
     for seed in 0..count {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let config = random_config(&mut rng);

@@ -182,7 +182,7 @@ fn random_options_are_right() {
         let varlen = config.varlen;
         (config, varlen)
     };
-    sweep(8, draw, |config, sizes, lengths, _| {
+    sweep(5, draw, |config, sizes, lengths, _| {
         check_with(config, sizes, &Problem { lengths, bias: [1, sizes.hq], scalars: &[] });
     });
 }

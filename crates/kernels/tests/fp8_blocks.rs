@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{absolute, agree, assemble, bounds, kernel_for, ptxas, random};
+use common::{absolute, agree, assemble, bounds, crossed, in_turn, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_fp8_blocks::{self, BLOCK, Fp8BlocksConfig};
@@ -113,10 +113,8 @@ fn wide() -> Vec<Fp8BlocksConfig> {
 
 #[test]
 fn it_is_right_at_edges() {
-    for config in configs() {
-        for size in gemm_fp8_blocks::edge_sizes(&config) {
-            check(&config, size, &[size[2] as u64]);
-        }
+    for (config, size) in crossed(configs(), gemm_fp8_blocks::edge_sizes, 2) {
+        check(&config, size, &[size[2] as u64]);
     }
 }
 
@@ -169,8 +167,9 @@ fn ptxas_needs_no_spills() {
             let kernel = kernel_for(&program, Arch::SM_90A, size);
             assemble(&ptxas, &format!("gemm_fp8_blocks_{i}_{name}"), &kernel, Arch::SM_90A)
         };
-        assert_eq!(assemble("whole", [4096, 7168, 16384]), 0, "{config:?} spills");
-        assert_eq!(assemble("edges", [1000, 3000, 1040]), 0, "{config:?} spills");
+        for (turn, name, size) in [(0, "whole", [4096, 7168, 16384]), (1, "edges", [1000, 3000, 1040])] {
+            assert!(!in_turn(i + turn, 2) || assemble(name, size) == 0, "{config:?} spills");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 #[path = "common/product.rs"]
 mod product;
 
-use common::{Launch, assemble, kernel_for, ptxas, small_hopper};
+use common::{Launch, assemble, crossed, kernel_for, ptxas, small_hopper};
 use product::check_hopper;
 use tilewright_kernels::gemm_hopper::{Cluster, Form, HopperGemmConfig, Major, Pack, Part};
 use tilewright_kernels::operator;
@@ -35,10 +35,9 @@ fn packing() -> Vec<HopperGemmConfig> {
 
 #[test]
 fn packed_factors_are_right_at_edges() {
-    for config in packing() {
-        for size in [[1, 1, 1], [1, 65, 3], [7, 65, 129], [130, 71, 33], [65, 257, 301]] {
-            check_hopper(&config, size, &[1, size[2] as u64 + 2]);
-        }
+    let sizes = [[1, 1, 1], [1, 65, 3], [7, 65, 129], [130, 71, 33], [65, 257, 301]];
+    for (config, size) in crossed(packing(), |_| sizes.to_vec(), 2) {
+        check_hopper(&config, size, &[1, size[2] as u64 + 2]);
     }
 }
 
@@ -87,11 +86,10 @@ fn vectors() -> Vec<HopperGemmConfig> {
 
 #[test]
 fn few_columns_or_rows_are_right_at_edges() {
-    for config in vectors() {
-        for size in [[1, 1, 1], [9, 1, 1000], [1, 71, 257], [67, 5, 129], [3, 130, 33], [20, 17, 600]] {
-            let seeds: &[u64] = if config.epilogue.has(Part::RowSums) { &[1] } else { &[1, 5] };
-            check_hopper(&config, size, seeds);
-        }
+    let sizes = [[1, 1, 1], [9, 1, 1000], [1, 71, 257], [67, 5, 129], [3, 130, 33], [20, 17, 600]];
+    for (config, size) in crossed(vectors(), |_| sizes.to_vec(), 2) {
+        let seeds: &[u64] = if config.epilogue.has(Part::RowSums) { &[1] } else { &[1, 5] };
+        check_hopper(&config, size, seeds);
     }
 }
 
@@ -115,10 +113,9 @@ fn short_sums() -> Vec<HopperGemmConfig> {
 
 #[test]
 fn short_sums_are_right_at_edges() {
-    for config in short_sums() {
-        for size in [[1, 1, 1], [9, 65, 5], [67, 129, 24], [33, 72, 8], [64, 64, 130]] {
-            check_hopper(&config, size, &[1, 5]);
-        }
+    let sizes = [[1, 1, 1], [9, 65, 5], [67, 129, 24], [33, 72, 8], [64, 64, 130]];
+    for (config, size) in crossed(short_sums(), |_| sizes.to_vec(), 2) {
+        check_hopper(&config, size, &[1, 5]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! An outside oracle for the printer: `ptxas` accepts everything it can print, warns of nothing, and spills nothing.
 //!
 //! `TILEWRIGHT_PTXAS` names the assembler; without it one is looked for in `PATH`; without that, only the printing is
-//! tested. With `TILEWRIGHT_PTX_DIR` set, every text is also written there.
+//! tested.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -30,10 +30,6 @@ fn assemble(function: &Function, level: u32) -> (String, String) {
     verify(function).unwrap();
     let ptx = tilewright_ptx::print(function);
     let name = format!("{}.{}.ptx", function.name, function.arch);
-    if let Some(dir) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
-        std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(PathBuf::from(dir).join(&name), &ptx).unwrap();
-    }
     let Some(ptxas) = ptxas() else {
         eprintln!("no ptxas in TILEWRIGHT_PTXAS or PATH: {name} is printed but not assembled");
         return (ptx, String::new());

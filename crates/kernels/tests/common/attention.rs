@@ -5,7 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::attention::{AttentionConfig, AttentionSizes, Inputs};
 use tilewright_machine::DType;
 
-use super::{Tensors, random};
+use super::{Tensors, nightly, random};
 
 /// A problem, beside its sizes.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub fn sweep<C>(
     draw: impl Fn(&mut ChaCha8Rng) -> (C, bool),
     check: impl Fn(&C, &AttentionSizes, &[[i64; 2]], u64),
 ) {
-    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { by_day };
+    let count = if nightly() { 300 } else { by_day };
     for seed in 0..count {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (config, varlen) = draw(&mut rng);

@@ -196,6 +196,30 @@ pub fn absolute(values: &[f64]) -> Vec<f64> {
     values.iter().map(|x| x.abs()).collect()
 }
 
+/// Returns whether all cases of the long tests are run, as the nightly form of CI asks with `TILEWRIGHT_EVERY_POINT=1`.
+pub fn nightly() -> bool {
+    std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some_and(|value| value == "1")
+}
+
+/// Returns whether a case of a long test is run: by day one of `of` in turn, each night all.
+pub fn in_turn(turn: usize, of: usize) -> bool {
+    turn.is_multiple_of(of) || nightly()
+}
+
+/// Each configuration with each of its sizes, of which [`in_turn`] leaves by day one of `of`, each configuration and each size among them.
+pub fn crossed<C: Copy, S>(
+    configs: impl IntoIterator<Item = C>,
+    sizes: impl Fn(&C) -> Vec<S>,
+    of: usize,
+) -> Vec<(C, S)> {
+    let all = configs.into_iter().enumerate().flat_map(|(i, config)| {
+        let sizes = sizes(&config).into_iter().enumerate();
+        let some = sizes.filter(|(j, _)| in_turn(i + j, of)).map(|(_, size)| (config, size));
+        some.collect::<Vec<_>>()
+    });
+    all.collect()
+}
+
 /// Path of `ptxas`, if there is one.
 pub fn ptxas() -> Option<std::path::PathBuf> {
     let found = std::env::var_os("TILEWRIGHT_PTXAS").map(std::path::PathBuf::from).or_else(|| {
@@ -211,11 +235,6 @@ pub fn ptxas() -> Option<std::path::PathBuf> {
 /// Assembles a kernel: nothing that `ptxas` would say beside its figures (that it serialises `wgmma`, that it ignores
 /// `setmaxnreg`). The bytes of registers that it spills.
 pub fn assemble(ptxas: &std::path::Path, name: &str, kernel: &Kernel, arch: Arch) -> u32 {
-    if let Some(folder) = std::env::var_os("TILEWRIGHT_PTX_DIR") {
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.{arch}.ptx")), &kernel.ptx)
-            .unwrap();
-    }
     let file = std::env::temp_dir().join(format!("tilewright-{}-{name}.{arch}.ptx", std::process::id()));
     std::fs::write(&file, &kernel.ptx).unwrap();
     let output = Command::new(ptxas)
