@@ -26,6 +26,8 @@ pub struct Point {
     pub parameters: Vec<(&'static str, String)>,
     /// The estimated time in microseconds.
     pub estimate: f64,
+    /// True if the configuration is in proportion to the problem, as all points of a space are.
+    pub suits: bool,
 }
 
 /// A tuning space for a problem.
@@ -117,10 +119,11 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
         secondary: C::SECONDARY,
         space: space::<C>,
         point: |arch, sizes, given| {
-            let config = configured::<C>(given)?;
+            let (config, sizes) = (configured::<C>(given)?, values::<C>(sizes)?);
             Ok(Point {
                 parameters: differences(&config),
-                estimate: config.estimate(arch, &values::<C>(sizes)?),
+                estimate: config.estimate(arch, &sizes),
+                suits: config.suits(&sizes),
             })
         },
         reject: |arch, given| match configured::<C>(given) {
@@ -169,7 +172,7 @@ fn space<C: Tunable>(
             continue;
         }
         let estimate = point.estimate(arch, &sizes);
-        space.points.push(Point { parameters: differences(&point), estimate });
+        space.points.push(Point { parameters: differences(&point), estimate, suits: true });
     }
     // Of equals the one that is nearest to the defaults.
     space

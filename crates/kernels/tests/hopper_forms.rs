@@ -1,4 +1,4 @@
-//! `gemm_hopper` where TMA cannot take the sizes, and its forms for few columns and short sums: edge sizes in all executions, the
+//! `gemm_hopper` where TMA cannot take the sizes, its forms for few columns and short sums, and stream-K: edge sizes in all executions, the
 //! instructions that they are made of, and registers.
 
 mod common;
@@ -7,8 +7,8 @@ mod product;
 
 use common::{Launch, assemble, crossed, kernel_for, ptxas, small_hopper};
 use product::check_hopper;
-use tilewright_kernels::gemm_hopper::{Cluster, Form, HopperGemmConfig, Major, Pack, Part};
-use tilewright_kernels::operator;
+use tilewright_kernels::gemm_hopper::{Cluster, Form, HopperGemmConfig, Major, Pack, Part, Schedule};
+use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::parse;
 
@@ -176,9 +176,81 @@ fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
     }
 }
 
+/// Configurations whose tiles are shared by steps along k.
+fn stream_k() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig { schedule: Schedule::StreamK, ..small_hopper() };
+    vec![
+        small,
+        HopperGemmConfig { overlap_epilogue: true, bn: 32, ..small },
+        HopperGemmConfig { swap: true, bn: 24, epilogue: "bias+gelu".parse().unwrap(), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), dependent: true, ..small },
+        HopperGemmConfig {
+            cluster: Cluster::AlongN(2),
+            sm_count: 6,
+            overlap_epilogue: true,
+            epilogue: "row_scale+residual".parse().unwrap(),
+            ..small
+        },
+        HopperGemmConfig { bm: 128, warpgroups: 2, sm_count: 7, dtype: DType::BF16, ..small },
+        HopperGemmConfig { dtype: DType::I8, bk: 128, out: Some(DType::F32), ..small },
+        HopperGemmConfig {
+            dtype: DType::E4M3,
+            bk: 128,
+            epilogue: "row_sums+col_sums".parse().unwrap(),
+            ..small
+        },
+        HopperGemmConfig { pack: Pack::Both, sm_count: 5, ..small },
+    ]
+}
+
+#[test]
+fn tiles_that_are_shared_by_steps_are_right_at_edges() {
+    let sizes = [[1, 1, 1], [7, 65, 129], [130, 200, 328], [64, 64, 1000], [200, 136, 272], [330, 96, 80]];
+    for (config, size) in crossed(stream_k(), |_| sizes.to_vec(), 2) {
+        // Whatever comes first, the bits are the same, but of sums that are added in any order.
+        let sums = config.epilogue.has(Part::RowSums);
+        check_hopper(&config, size, if sums { &[1] } else { &[1, 332] });
+    }
+}
+
+#[test]
+fn tiles_that_are_shared_by_steps_need_no_spills() {
+    let Some(ptxas) = ptxas() else { return };
+    let wide = HopperGemmConfig { schedule: Schedule::StreamK, ..HopperGemmConfig::default() };
+    let configs = [
+        wide,
+        HopperGemmConfig { overlap_epilogue: true, epilogue: "bias+relu".parse().unwrap(), ..wide },
+        HopperGemmConfig { bm: 256, bn: 192, stages: 3, buffers: 1, chunk: Some(16), ..wide },
+        HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 128, ..wide },
+    ];
+    for (i, config) in configs.into_iter().enumerate() {
+        let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 4096, 4096]);
+        // What a thread leaves for another block is contiguous.
+        assert!(!kernel.ptx.contains("st.global.v2.b32"), "{config:?}");
+        let spilled = assemble(&ptxas, &format!("gemm_stream_k_{i}"), &kernel, Arch::SM_90A);
+        assert_eq!(spilled, 0, "{config:?} spills");
+    }
+}
+
+#[test]
+fn what_does_not_go_with_stream_k_is_refused() {
+    let schedule = Schedule::StreamK;
+    for given in ["split=2", "batch=packed", "cluster=k2"] {
+        let (name, value) = given.split_once('=').unwrap();
+        let parameters = [("schedule", "stream_k"), (name, value)];
+        let said = (operator("gemm_hopper").unwrap().programs)(&parameters).unwrap_err();
+        let ConfigError::Value { field, wanted, .. } = said else { panic!("{given}: {said}") };
+        assert_eq!(field, "schedule");
+        assert!(wanted.contains(name), "{given}: {wanted}");
+    }
+    let vector = HopperGemmConfig { form: Form::Gemv, schedule, bn: 1, ..HopperGemmConfig::default() };
+    assert!(vector.validate().unwrap_err().to_string().contains("says nothing with form=gemv"));
+}
+
 #[test]
 fn programs_print_and_parse_back() {
-    for config in packing().into_iter().chain(vectors()).chain(short_sums()) {
+    let all = packing().into_iter().chain(vectors()).chain(short_sums()).chain(stream_k());
+    for config in all {
         for program in config.programs().unwrap() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }

@@ -136,7 +136,8 @@ struct Known {
     distance: f64,
 }
 
-/// The records of this operator, device and these pins that hold for other sizes, with rows that are aligned as well as the problem's.
+/// The records of this operator, device and these pins that hold for other sizes, with rows that are aligned as well as the problem's, and whose
+/// configuration is in proportion to the problem.
 fn known(problem: &Problem, target: &Target, store: Option<&Store>) -> Vec<Known> {
     let own = store.map(|s| s.all(problem.operator().name)).unwrap_or_default();
     let shipped = all_shipped().values().filter(|r| own.iter().all(|o| o.key() != r.key())).cloned();
@@ -152,11 +153,10 @@ fn known(problem: &Problem, target: &Target, store: Option<&Store>) -> Vec<Known
         if aligned(&other) != aligned(problem) {
             return None;
         }
-        let estimate = |p: &Problem| {
-            (p.tuning().point)(target.arch, p.sizes(), &candidate.given()).ok().map(|point| point.estimate)
-        };
-        let ratio = record.microseconds / estimate(&other)?;
-        let predicted = ratio * estimate(problem)?;
+        let point = |p: &Problem| (p.tuning().point)(target.arch, p.sizes(), &candidate.given()).ok();
+        let here = point(problem).filter(|point| point.suits)?;
+        let ratio = record.microseconds / point(&other)?.estimate;
+        let predicted = ratio * here.estimate;
         let pairs = other.sizes().values().zip(problem.sizes().values());
         let distance = pairs.map(|(a, b)| (*a as f64 / *b as f64).log2().abs()).sum();
         Some(Known { record, candidate, ratio, predicted, distance })

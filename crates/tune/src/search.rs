@@ -179,7 +179,7 @@ impl<'a, 'w> Search<'a, 'w> {
         let mut wanted: Vec<Entry> = picks
             .into_iter()
             .map(|rank| {
-                let Point { parameters, estimate } = space.points[rank].clone();
+                let Point { parameters, estimate, .. } = space.points[rank].clone();
                 Entry::new(parameters.into(), estimate, Some(rank), Source::Space)
             })
             .collect();

@@ -194,6 +194,7 @@ impl Fp8BlocksConfig {
             part: self.part(),
         };
         let kernel = GemmKernel {
+            stream_k: None,
             name: "gemm_fp8_blocks",
             tiling: self.tiling(),
             batch: Batch::None,

@@ -1,7 +1,7 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
-use super::{Cluster, Form, HopperGemmConfig, Major, Pack};
+use super::{Cluster, Form, HopperGemmConfig, Major, Pack, Schedule};
 use crate::warp_specialized::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
@@ -38,6 +38,12 @@ const STORED: f64 = 8.0;
 const PACKED: f64 = 3.5e6;
 const PACKING: f64 = 2.5;
 
+/// Bytes a cycle of sums that a block leaves for another one, and that it adds of others; and the cycles that a flag takes from one block to
+/// another.
+const LEFT: f64 = 50.0;
+const ADDED: f64 = 30.0;
+const FLAG: f64 = 1500.0;
+
 /// Bytes of which TMA wants strides to be multiples.
 pub(super) const STRIDE: i64 = 16;
 
@@ -53,6 +59,28 @@ const DEEP: (i64, f64) = (16, 1.35);
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {
     (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
+}
+
+/// The work of a block in stream-K (see `warp_specialized/stream_k.rs`).
+pub(super) struct Shares {
+    /// Tiles that it does whole.
+    pub whole: f64,
+    /// Steps of those that are shared.
+    pub each: f64,
+    /// Other blocks that have a part of one of its tiles.
+    pub others: f64,
+}
+
+/// The work of each of so many clusters that share so many tiles of so many steps.
+pub(super) fn shares(tiles: f64, clusters: f64, steps: f64) -> Shares {
+    let left = tiles % clusters;
+    let shared = if left > 0.0 { tiles.min(left + clusters) } else { 0.0 };
+    let each = (shared * steps / clusters).ceil();
+    Shares {
+        whole: ((tiles - shared) / clusters).round(),
+        each,
+        others: if each > 0.0 { (steps / each).ceil() } else { 0.0 },
+    }
 }
 
 fn rounds(things: i64, each: i64) -> f64 {
@@ -138,7 +166,16 @@ impl HopperGemmConfig {
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / 5.0 } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
-        let cycles = 1300.0 + waves * (steps * step + leaving + meeting) + last;
+        let tile = steps * step + leaving + meeting;
+        let cycles = match self.schedule {
+            Schedule::DataParallel => 1300.0 + waves * tile + last,
+            Schedule::StreamK => {
+                let Shares { whole, each, others } = shares(tiles, resident, steps);
+                let left = 4.0 * bm * bn / LEFT;
+                let added = if others > 0.0 { FLAG + others * 4.0 * bm * bn / ADDED } else { 0.0 };
+                1300.0 + whole * tile + last + each * step + left + added + drain
+            }
+        };
 
         // Device memory: what is in flight limits how fast it comes.
         let all = |rows: i64, cols: i64, bytes: i64| {

@@ -18,7 +18,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization};
+pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization, Schedule};
 pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
@@ -70,6 +70,8 @@ parameters! {
         cluster: Cluster as OWN = Cluster::None,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
+        /// The work of a block: data_parallel, whole tiles; or stream_k, whole tiles and then a share of the steps along k of the rest.
+        schedule: Schedule as OWN = Schedule::DataParallel,
         /// Factors that a first kernel copies to rows of whole lines, for TMA to read: none, a, b or ab. For rows that are no multiples of 16
         /// bytes.
         pack: Pack as OWN = Pack::None,
@@ -142,6 +144,9 @@ impl Major {
 
 /// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 16;
+
+/// Chunks of other blocks' sums that are on their way at once, at most.
+const EXCHANGED_AT_ONCE: i64 = 4;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
@@ -218,7 +223,17 @@ impl HopperGemmConfig {
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
-        sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
+        // A chunk of others' sums on its way.
+        let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
+        sums + if self.overlap_epilogue { rounded(sums).max(chunks).max(theirs) } else { chunks.max(theirs) }
+    }
+
+    /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
+    fn exchanged_at_once(&self) -> Option<i64> {
+        let threads = 128 * self.warpgroups;
+        let (sums, chunk) = (self.bm * self.bn / threads, (self.bm * self.columns() / threads).max(1));
+        let free = self.math_registers - SPARE_REGISTERS - sums - chunk;
+        (self.schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
     /// Checks the configuration.
@@ -249,6 +264,7 @@ impl HopperGemmConfig {
         if self.pack != Pack::None && self.batch != Batch::None {
             return Err(ConfigError::value("pack", self.pack, "one product at a time: batch must be none"));
         }
+        self.check_schedule()?;
         if self.epilogue.parts().any(Part::sums) {
             let wanted = if self.batch == Batch::Ragged {
                 "rows of other groups would count: batch must not be ragged"
@@ -277,6 +293,22 @@ impl HopperGemmConfig {
             instruction: self.bn,
             shared_bytes: self.shared_bytes(&chain),
         })
+    }
+
+    /// Checks what goes with the schedule.
+    fn check_schedule(&self) -> Result<(), ConfigError> {
+        let wanted = if self.schedule == Schedule::DataParallel {
+            return Ok(());
+        } else if self.batch != Batch::None {
+            "stream_k is for one product: batch must be none"
+        } else if self.split > 1 {
+            "stream_k splits k by itself: split must be 1"
+        } else if matches!(self.cluster, Cluster::AlongK(_)) {
+            "the blocks of k2 share a tile already: cluster must be none, m2 or n2"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::value("schedule", self.schedule, wanted))
     }
 
     /// The epilogue of the product's kernel: none where its sums are those of parts of k.
@@ -334,6 +366,7 @@ impl HopperGemmConfig {
             tiling: self.tiling(),
             batch: self.batch,
             split: self.split,
+            stream_k: self.exchanged_at_once(),
             result: self.result(),
             mainloop,
             chain: &self.applied(custom),

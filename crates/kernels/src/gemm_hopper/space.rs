@@ -2,8 +2,8 @@
 
 use tilewright_machine::{Arch, CacheHint};
 
-use super::estimate::STRIDE;
-use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS};
+use super::estimate::{STRIDE, shares};
+use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -15,6 +15,9 @@ const COLUMNS: [i64; 18] = [8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 1
 
 /// Deeper rings hide no more.
 const MOST_STAGES: i64 = 20;
+
+/// Blocks that share a tile in stream-K: the one that finishes it adds the sums of all others.
+const MOST_SHARING: u64 = 33;
 
 /// Rows of A up to which those of B are read once, and perhaps not worth keeping in the L2 cache.
 const FEW: i64 = 256;
@@ -78,7 +81,29 @@ impl HopperGemmConfig {
             Self { cluster, sm_count: cluster.resident(), ..self }
         });
         let split = [2, 3, 4, 6, 8, 16, 32].map(|split| Self { split, ..self });
-        clustered.chain(along_k).chain(split).collect()
+        let ways = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)];
+        let shared = ways.into_iter().flat_map(|cluster| {
+            [false, true].map(|overlap_epilogue| Self {
+                schedule: Schedule::StreamK,
+                cluster,
+                overlap_epilogue,
+                ..self
+            })
+        });
+        let shared = shared.map(Self::exchanged);
+        clustered.chain(along_k).chain(split).chain(shared).collect()
+    }
+
+    /// The same with chunks of which a thread has room for those of other blocks beside the sums.
+    fn exchanged(self) -> Self {
+        let fits = |columns: &i64| {
+            let same = Self { chunk: Some(*columns), ..self };
+            self.bn % columns == 0
+                && same.fragments(&same.applied(&[])) + SPARE_REGISTERS <= self.math_registers
+        };
+        let columns =
+            [64, 32, 16].into_iter().filter(|columns| *columns <= self.columns()).find(fits).unwrap_or(8);
+        Self { chunk: Some(columns).filter(|columns| *columns != self.columns()), ..self }
     }
 
     /// The deepest ring that there is room for, with as many buffers as that leaves.
@@ -136,6 +161,9 @@ impl HopperGemmConfig {
         let steps = (k + self.bk - 1) / self.bk;
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
+        if self.schedule == Schedule::StreamK && !self.shares_out([m, n], steps) {
+            return false;
+        }
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
         fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
@@ -143,6 +171,21 @@ impl HopperGemmConfig {
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= FEW)
+    }
+
+    /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.
+    fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
+        let (rows, cols) = self.sides((m, n));
+        let [blocks_m, blocks_n, _] = self.cluster.shape();
+        let (down, across) = self.sides((blocks_m, blocks_n));
+        let tiles = (rows as u64).div_ceil((self.bm * down) as u64)
+            * (cols as u64).div_ceil((self.bn * across) as u64);
+        let clusters = (self.sm_count / self.cluster.blocks()) as u64;
+        let last = tiles % clusters;
+        last != 0
+            && last * 20 <= clusters * 19
+            && shares(tiles as f64, clusters as f64, steps as f64).each >= 4.0
+            && tiles * MOST_SHARING >= clusters
     }
 }
 
@@ -162,7 +205,7 @@ impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] =
-        &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "pack"];
+        &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2"]),

@@ -30,6 +30,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
                 Ok(Point {
                     parameters: T::OPERATOR.differences(&setting)?,
                     estimate: space::estimate(T::OPERATOR, &setting, arch, &values),
+                    suits: T::OPERATOR.holds(&setting, &values),
                 })
             },
             reject: |_, given| {

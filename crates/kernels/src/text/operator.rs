@@ -336,7 +336,7 @@ impl TextOperator {
     }
 
     /// Returns whether the form is for the sizes.
-    fn holds(&self, setting: &Setting, sizes: &[i64]) -> bool {
+    pub(super) fn holds(&self, setting: &Setting, sizes: &[i64]) -> bool {
         let value = |size: &str| {
             let names = self.sizes.iter().map(|(name, _)| *name);
             names.zip(sizes).find(|(name, _)| *name == size).map_or(1, |(_, value)| *value)
@@ -372,6 +372,7 @@ impl TextOperator {
             space.points.push(Point {
                 parameters: self.differences(&setting)?,
                 estimate: space::estimate(self, &setting, arch, &values),
+                suits: true,
             });
         }
         space.points.sort_by(|a, b| {

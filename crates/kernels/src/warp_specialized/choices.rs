@@ -71,6 +71,34 @@ impl FromStr for Cluster {
     }
 }
 
+/// The distribution of work over the blocks of a persistent kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Schedule {
+    /// Whole tiles.
+    #[default]
+    DataParallel,
+    /// Whole tiles as long as there is one for every block, and what is left by steps along k (stream-K).
+    StreamK,
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Schedule::DataParallel => "data_parallel",
+            Schedule::StreamK => "stream_k",
+        })
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Schedule::DataParallel, Schedule::StreamK];
+        all.into_iter().find(|s| s.to_string() == text).ok_or("must be data_parallel or stream_k")
+    }
+}
+
 /// The rasterization order: the order in which the tiles of C are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Rasterization {
@@ -88,6 +116,14 @@ impl Rasterization {
             Rasterization::Grouped(rows) => grouped(rows),
             Rasterization::Serpentine(rows) => serpentine(rows),
             Rasterization::Hilbert(order) => hilbert(order),
+        }
+    }
+
+    /// Rows of tiles that are taken together.
+    pub(crate) fn rows(self) -> i64 {
+        match self {
+            Rasterization::Grouped(rows) | Rasterization::Serpentine(rows) => rows,
+            Rasterization::Hilbert(order) => 1 << order,
         }
     }
 }

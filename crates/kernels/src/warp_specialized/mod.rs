@@ -8,14 +8,15 @@ mod promoted;
 mod rules;
 mod scheduler;
 mod store;
+mod stream_k;
 mod tiling;
 mod views;
 
 use tilewright_machine::DType;
 use tilewright_tile::Program;
-use tilewright_tile::dsl::KernelBuilder;
+use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
-pub use choices::{Batch, Cluster, Major, Rasterization};
+pub use choices::{Batch, Cluster, Major, Rasterization, Schedule};
 pub(crate) use mainloop::{Mainloop, TmaWgmma};
 pub(crate) use operands::{Param, Params, spread};
 pub use promoted::BLOCK;
@@ -28,7 +29,8 @@ use mainloop::Collective;
 use operands::Operands;
 use scheduler::{Scheduler, WorkTile};
 use store::{Store, Waiting};
-use tiling::Numbers;
+use stream_k::{Exchange, Share};
+use tiling::{Chunk, Numbers};
 use views::matrix_view;
 
 use crate::config::ConfigError;
@@ -41,6 +43,8 @@ pub(crate) struct GemmKernel<'a, M> {
     pub batch: Batch,
     /// Parts of k that are summed apart.
     pub split: i64,
+    /// Stream-K: the chunks of other blocks' sums that are on their way at once.
+    pub stream_k: Option<i64>,
     /// The type of C.
     pub result: DType,
     pub mainloop: M,
@@ -68,7 +72,8 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             None => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
-        scheduler.launch(t);
+        let exchanged = self.stream_k.map(|_| stream_k::exchanged(t, &numbers, self.tiling.accumulator));
+        scheduler.launch(t, self.stream_k.is_some());
         let views = self.mainloop.views(t, params, &problem, &scheduler);
         let (modes, several) = (self.tiling.sides((0, 1)), scheduler.several.as_ref());
         let (rows, columns) = (&scheduler.along_rows, &scheduler.chunked);
@@ -78,6 +83,9 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let shared = t.shared_tensor("sc", self.tiling.stored, shape);
         let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
         let operands = Operands::declare(t, self.chain, (operands, sums), (&problem, &scheduler));
+        let exchange = exchanged.zip(self.stream_k);
+        let exchange =
+            exchange.map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, at_once)));
         let roles = Roles {
             store: Store {
                 tiling: self.tiling,
@@ -91,6 +99,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             kernel: self,
             scheduler,
             operands,
+            exchange,
         };
         t.role("load", 1, Some(self.tiling.load_registers.into()), |t| roles.load(t));
         let registers = Some(self.tiling.math_registers.into());
@@ -105,6 +114,8 @@ struct Roles<'a, M: Mainloop> {
     on: Collective<M>,
     operands: Operands<'a>,
     store: Store,
+    /// The way of sums between blocks, if tiles are shared by steps along k.
+    exchange: Option<Exchange>,
 }
 
 impl<M: Mainloop> Roles<'_, M> {
@@ -114,7 +125,8 @@ impl<M: Mainloop> Roles<'_, M> {
         if dependent {
             t.wait_dependencies();
         }
-        scheduler.for_tiles(t, ["tm", "tn"], |t, tile| {
+        let share = self.share(t);
+        scheduler.for_tiles(t, share.as_ref(), ["tm", "tn"], |t, tile| {
             self.operands.load_vectors(t, scheduler, tile);
             let range = scheduler.k_range(tile);
             t.for_range("kl", 0, range.count.clone(), |t, step| {
@@ -123,9 +135,32 @@ impl<M: Mainloop> Roles<'_, M> {
             });
             self.operands.load_matrices(t, scheduler, tile);
         });
+        if let Some(share) = share {
+            self.load_segments(t, &share);
+        }
         if dependent {
             t.launch_dependents();
         }
+    }
+
+    fn share(&self, t: &mut KernelBuilder) -> Option<Share> {
+        self.exchange.is_some().then(|| Share::declare(t, &self.scheduler))
+    }
+
+    /// Loads the parts of tiles in a block's share of steps along k.
+    fn load_segments(&self, t: &mut KernelBuilder, share: &Share) {
+        let scheduler = &self.scheduler;
+        share.for_segments(t, scheduler, ["sm", "sn"], |t, segment| {
+            if self.operands.has_vectors() {
+                t.if_then(&segment.finishes, |t| self.operands.load_vectors(t, scheduler, &segment.tile));
+            }
+            t.for_range("ks", &segment.from, &segment.to, |t, step| {
+                t.produce(&self.on.ring, |t| self.kernel.mainloop.load(t, &self.on, &segment.tile, &step));
+            });
+            if self.operands.has_matrices() {
+                t.if_then(&segment.finishes, |t| self.operands.load_matrices(t, scheduler, &segment.tile));
+            }
+        });
     }
 
     /// The role that multiplies and stores.
@@ -133,18 +168,52 @@ impl<M: Mainloop> Roles<'_, M> {
         if self.kernel.tiling.dependent {
             t.wait_dependencies();
         }
+        let share = self.share(t);
         if self.kernel.tiling.overlap {
-            self.overlapped(t);
+            self.overlapped(t, share.as_ref());
         } else {
-            self.immediate(t);
+            self.immediate(t, share.as_ref());
+        }
+        if let (Some(share), Some(exchange)) = (&share, &self.exchange) {
+            self.segments(t, share, exchange);
         }
         t.wait_group(0);
     }
 
+    /// Multiplies the parts of tiles in a block's share of steps along k, and stores those that it finishes.
+    fn segments(&self, t: &mut KernelBuilder, share: &Share, exchange: &Exchange) {
+        let (mainloop, on, store, scheduler) =
+            (&self.kernel.mainloop, &self.on, &self.store, &self.scheduler);
+        share.for_segments(t, scheduler, ["vm", "vn"], |t, segment| {
+            let tile = &segment.tile;
+            let sums = mainloop.begin(t, on, tile);
+            t.for_range("ks", &segment.from, &segment.to, |t, step| {
+                mainloop.step(t, on, &sums, tile, (&step, ""));
+            });
+            mainloop.complete(t, &sums);
+            let finish = |t: &mut KernelBuilder| {
+                exchange.wait(t, segment);
+                store.first_buffer(t);
+                let add = |t: &mut KernelBuilder, values: &Tensor, chunk: &Chunk| {
+                    exchange.add(t, (scheduler, segment), values, chunk);
+                };
+                self.operands.apply(t, (scheduler, tile), (&sums.parts, Some(&add)), |t, values, chunk| {
+                    let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
+                    store.chunk(t, (scheduler, tile), values, chunk, &None);
+                });
+                exchange.reset(t, segment);
+            };
+            let leave = |t: &mut KernelBuilder| {
+                sums.parts.iter().for_each(|sums| exchange.leave(t, &on.numbers, sums, segment));
+            };
+            t.if_else(&segment.finishes, finish, leave);
+        });
+    }
+
     /// Each tile is stored before the next one is multiplied.
-    fn immediate(&self, t: &mut KernelBuilder) {
+    fn immediate(&self, t: &mut KernelBuilder, share: Option<&Share>) {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
-        self.scheduler.for_tiles(t, ["um", "un"], |t, tile| {
+        self.scheduler.for_tiles(t, share, ["um", "un"], |t, tile| {
             let clipped = store.clipped(t, &self.scheduler, tile, "now");
             let sums = mainloop.begin(t, on, tile);
             let range = self.scheduler.k_range(tile);
@@ -164,7 +233,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 }
                 return;
             }
-            self.operands.apply(t, to, &sums.parts, |t, values, chunk| {
+            self.operands.apply(t, to, (&sums.parts, None), |t, values, chunk| {
                 let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
                 store.chunk(t, to, values, chunk, &clipped);
             });
@@ -173,7 +242,7 @@ impl<M: Mainloop> Roles<'_, M> {
 
     /// Each tile is stored during the mainloop of the next one: its rounded results wait in registers, and a chunk leaves after each of the
     /// first steps along k.
-    fn overlapped(&self, t: &mut KernelBuilder) {
+    fn overlapped(&self, t: &mut KernelBuilder, share: Option<&Share>) {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
         let waiting = Waiting::declare(t, store, self.kernel.chain.is_empty());
         let body = |t: &mut KernelBuilder, tile: &WorkTile, previous: &WorkTile| {
@@ -196,14 +265,15 @@ impl<M: Mainloop> Roles<'_, M> {
                     rounded.iter().zip(&sums.parts).for_each(|(rounded, sums)| t.cast_to(rounded, sums));
                 }
                 Waiting::Chunks(rounded) => {
-                    self.operands.apply(t, (&self.scheduler, tile), &sums.parts, |t, values, chunk| {
+                    let to = (&self.scheduler, tile);
+                    self.operands.apply(t, to, (&sums.parts, None), |t, values, chunk| {
                         let values = store.round(t, &chunk.name("half"), values);
                         t.copy(values, rounded.at(chunk.index.clone()));
                     });
                 }
             }
         };
-        self.scheduler.for_tiles_after(t, ["um", "un", "pm", "pn"], body, |t, last| {
+        self.scheduler.for_tiles_after(t, share, ["um", "un", "pm", "pn"], body, |t, last| {
             let clipped = store.clipped(t, &self.scheduler, last, "last");
             store.first_buffer(t);
             on.numbers.for_chunks(t, "i", |t, chunk| {

@@ -11,6 +11,9 @@ use super::tiling::{Chunk, Numbers, Tiling};
 use super::views::{at, matrix_view, with_batch};
 use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
 
+/// An addition to the sums of a chunk.
+pub(super) type Add<'a> = dyn Fn(&mut KernelBuilder, &Tensor, &Chunk) + 'a;
+
 /// The parameter of an operand.
 pub(crate) enum Param {
     Scalar(Elem),
@@ -135,6 +138,16 @@ impl<'a> Operands<'a> {
         Operands { chain, numbers, tiling, sources, vectors, ring, matrices, sums }
     }
 
+    /// Returns whether there are vectors to load.
+    pub fn has_vectors(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Returns whether there are matrices to load.
+    pub fn has_matrices(&self) -> bool {
+        !self.matrices.is_empty()
+    }
+
     /// Loads the vectors of a tile.
     pub fn load_vectors(&self, t: &mut KernelBuilder, scheduler: &Scheduler, tile: &WorkTile) {
         let Some(ring) = &self.ring else { return };
@@ -161,12 +174,12 @@ impl<'a> Operands<'a> {
         });
     }
 
-    /// Applies the operations to the accumulators of a tile, chunk by chunk, and hands each chunk on.
+    /// Applies the operations to the accumulators of a tile, chunk by chunk, to which something may be added first, and hands each chunk on.
     pub fn apply(
         &self,
         t: &mut KernelBuilder,
         (scheduler, tile): (&Scheduler, &WorkTile),
-        accumulators: &[Tensor],
+        (accumulators, add): (&[Tensor], Option<&Add<'_>>),
         mut hand_on: impl FnMut(&mut KernelBuilder, &Tensor, &Chunk),
     ) {
         if !self.sums.is_empty() {
@@ -191,6 +204,9 @@ impl<'a> Operands<'a> {
                     &chunk.within * &self.numbers.chunk,
                     &self.numbers.chunk,
                 );
+                if let Some(add) = add {
+                    add(t, &v, chunk);
+                }
                 if self.tiling.accumulator != self.tiling.finished() {
                     v = t.cast(&chunk.name("v_f32"), v, DType::F32);
                 }

@@ -7,6 +7,7 @@ use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x};
 
 use super::choices::{Batch, Major};
 use super::rules::bytes;
+use super::stream_k::Share;
 use super::tiling::{Numbers, Tiling};
 use super::views::Steps;
 
@@ -227,9 +228,11 @@ impl Scheduler {
 
     /// The grid: as many clusters as there are tiles of clusters, and no more blocks than multiprocessors. One warpgroup of each block
     /// copies.
-    pub fn launch(&self, t: &mut KernelBuilder) {
+    pub fn launch(&self, t: &mut KernelBuilder, stream_k: bool) {
         let [rows, cols] = &self.cluster_tiles;
         let (sm_count, tiles, blocks) = (&self.numbers.sm_count, rows * cols, self.tiling.cluster.blocks());
+        // A cluster has a step at least.
+        let tiles = if stream_k { tiles * &self.depth } else { tiles };
         if blocks > 1 {
             t.grid([(sm_count / blocks).min(tiles) * blocks]);
             t.cluster(blocks);
@@ -239,13 +242,17 @@ impl Scheduler {
         t.threads(128 * (1 + self.tiling.warpgroups));
     }
 
-    /// The loop of a role over its tiles.
-    pub fn for_tiles(
+    /// The loop of a role over its tiles: where others are shared by steps along k, over those that it does whole.
+    pub(super) fn for_tiles(
         &self,
         t: &mut KernelBuilder,
+        share: Option<&Share>,
         names: [&str; 2],
         body: impl FnOnce(&mut KernelBuilder, &WorkTile),
     ) {
+        if let Some(share) = share {
+            return share.for_whole(t, self, names, body);
+        }
         let [rows, cols] = &self.cluster_tiles;
         t.for_tiles(names, rows, cols, self.tiling.rasterization.tiles(), |t, row, col| {
             body(t, &self.tile(&row, &col));
@@ -253,13 +260,17 @@ impl Scheduler {
     }
 
     /// The same with the previous tile, and with what is done behind the last one.
-    pub fn for_tiles_after(
+    pub(super) fn for_tiles_after(
         &self,
         t: &mut KernelBuilder,
+        share: Option<&Share>,
         names: [&str; 4],
         body: impl FnOnce(&mut KernelBuilder, &WorkTile, &WorkTile),
         last: impl FnOnce(&mut KernelBuilder, &WorkTile),
     ) {
+        if let Some(share) = share {
+            return share.for_whole_after(t, self, names, body, last);
+        }
         let tile = |[row, col]: [Expr; 2]| self.tile(&row, &col);
         t.for_tiles_after(
             names,
@@ -271,7 +282,7 @@ impl Scheduler {
     }
 
     /// The work of a block, given the row and column of its cluster's tile.
-    fn tile(&self, row: &Expr, col: &Expr) -> WorkTile {
+    pub fn tile(&self, row: &Expr, col: &Expr) -> WorkTile {
         let [down, across, _] = self.tiling.blocks();
         let (mut row, col) = (row.clone(), col.clone());
         let work = |row: Expr, col: Expr| WorkTile {
