@@ -199,14 +199,7 @@ impl EpilogueOp for Part {
         match (self, tile.operands) {
             (Part::Alpha | Part::RowScale | Part::ColScale, [operand]) => v * operand,
             (Part::Bias | Part::Residual, [operand]) => v + operand,
-            (Part::Relu, _) => v.max(0.0),
-            (Part::Gelu, _) => {
-                // √(2/π), and the coefficient of the cube.
-                let inner = (v.clone() * v.clone() * 0.044715 + 1.0) * v.clone() * 0.797_884_560_802_865_4;
-                v * 0.5 * (inner.tanh() + 1.0)
-            }
-            (Part::Silu, _) => v.clone() / ((-v).exp() + 1.0),
-            _ => v,
+            _ => self.activation(v),
         }
     }
 
@@ -214,11 +207,32 @@ impl EpilogueOp for Part {
         match (self, operands) {
             (Part::Alpha | Part::RowScale | Part::ColScale, [operand]) => v * operand,
             (Part::Bias | Part::Residual, [operand]) => v + operand,
-            (Part::Relu, _) => v.max(0.0),
-            (Part::Gelu, _) => {
-                0.5 * v * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044715 * v * v * v)).tanh())
+            _ => self.activation_of(v),
+        }
+    }
+}
+
+impl Part {
+    /// The activation, of parts that are one; else the value itself.
+    fn activation(self, v: Elem) -> Elem {
+        match self {
+            Part::Relu => v.max(0.0),
+            Part::Gelu => {
+                // √(2/π), and the coefficient of the cube.
+                let inner = (v.clone() * v.clone() * 0.044715 + 1.0) * v.clone() * 0.797_884_560_802_865_4;
+                v * 0.5 * (inner.tanh() + 1.0)
             }
-            (Part::Silu, _) => v / (1.0 + (-v).exp()),
+            Part::Silu => v.clone() / ((-v).exp() + 1.0),
+            _ => v,
+        }
+    }
+
+    /// The same in f64.
+    fn activation_of(self, v: f64) -> f64 {
+        match self {
+            Part::Relu => v.max(0.0),
+            Part::Gelu => 0.5 * v * (1.0 + (0.797_884_560_802_865_4 * (v + 0.044715 * v * v * v)).tanh()),
+            Part::Silu => v / (1.0 + (-v).exp()),
             _ => v,
         }
     }
@@ -299,9 +313,46 @@ impl FromStr for Epilogue {
     }
 }
 
+/// The value that the sums of two products become: `activation(gate) · up`, perhaps with a bias for each ahead of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Combine {
+    /// The function of the first sum, if there is one.
+    pub activation: Option<Part>,
+    /// Adds `gate_bias[j]` to the first and `up_bias[j]` to the second, of C's type.
+    pub bias: bool,
+}
+
+impl Combine {
+    /// The names of the biases.
+    pub const BIASES: [&str; 2] = ["gate_bias", "up_bias"];
+
+    fn operands(self, out: DType) -> Vec<Operand> {
+        let biases = Self::BIASES.into_iter().filter(|_| self.bias);
+        biases.map(|name| Operand::new(name, OperandKind::Column, out)).collect()
+    }
+
+    /// Writes the combination of values of both sums, for the place of the program with this tag.
+    pub fn apply(self, t: &mut KernelBuilder, sums: [Tensor; 2], operands: &[Elem], tag: &str) -> Tensor {
+        let [gate, up] = match operands {
+            [gate_bias, up_bias] => [("gate", gate_bias, sums[0]), ("up", up_bias, sums[1])]
+                .map(|(name, bias, sum)| t.define(&format!("v_{name}{tag}"), sum + bias)),
+            _ => sums,
+        };
+        let gate = self.activation.map_or(gate.into(), |part| part.activation(gate.into()));
+        t.define(&format!("v_combined{tag}"), gate * up)
+    }
+
+    /// The combination in f64.
+    pub fn reference(self, [gate, up]: [f64; 2]) -> f64 {
+        self.activation.map_or(gate, |part| part.activation_of(gate)) * up
+    }
+}
+
 /// The operations of an epilogue in order, and the sums behind them.
 #[derive(Clone, Default)]
 pub(crate) struct Chain<'a> {
+    /// Makes one value of the sums of two products, ahead of the operations.
+    pub combine: Option<Combine>,
     pub ops: Vec<&'a dyn EpilogueOp>,
     pub sums: Vec<Part>,
 }
@@ -313,11 +364,17 @@ impl<'a> Chain<'a> {
         let known = |part: Part| all.iter().find(|p| **p == part);
         let (sums, parts): (Vec<Part>, Vec<Part>) = epilogue.parts().partition(|part| part.sums());
         let parts = parts.into_iter().filter_map(known).map(|part| part as &dyn EpilogueOp);
-        Chain { ops: parts.chain(custom.iter().copied()).collect(), sums }
+        Chain { combine: None, ops: parts.chain(custom.iter().copied()).collect(), sums }
     }
 
     /// Returns whether the accumulators are the results.
     pub fn is_empty(&self) -> bool {
-        self.ops.is_empty() && self.sums.is_empty()
+        self.combine.is_none() && self.ops.is_empty() && self.sums.is_empty()
+    }
+
+    /// The operands of each operation in order, of a product with results of type `out`.
+    pub fn operands(&self, out: DType) -> Vec<Vec<Operand>> {
+        let combine = self.combine.iter().map(|combine| combine.operands(out));
+        combine.chain(self.ops.iter().map(|op| op.operands(out))).collect()
     }
 }

@@ -127,8 +127,10 @@ impl HopperGemmConfig {
         let steps = rounds(k, self.bk * deep * self.split);
         let steps = if self.overlap_epilogue { steps.max(chunks) } else { steps };
 
+        // Matrices that A is multiplied by, and sums of a tile.
+        let (matrices, sums) = (self.dual.matrices() as f64, self.dual.sums() as f64);
         // A step: products of 64 rows and 32 bytes of k each read their factors from shared memory.
-        let products = bm / 64.0 * bk * size / 32.0;
+        let products = matrices * bm / 64.0 * bk * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
         let shared = products * (16.0 + bn / 4.0);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
@@ -146,8 +148,8 @@ impl HopperGemmConfig {
         let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
         // Blocks of a cluster share what TMA loads.
         let (all_a, all_b) = self.sides((bm, bn));
-        let loading = accesses(pitch_a, all_a * bk, size) + accesses(pitch_b, all_b * bk, size);
-        let port = PORT * (lines(self.a, of_a, pitch_a) + lines(self.b, of_b, pitch_b));
+        let loading = accesses(pitch_a, all_a * bk, size) + matrices * accesses(pitch_b, all_b * bk, size);
+        let port = PORT * (lines(self.a, of_a, pitch_a) + matrices * lines(self.b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         let busy = together(multiply, port, sharpness);
@@ -160,7 +162,7 @@ impl HopperGemmConfig {
         let step = step.max(loading);
 
         // A tile, and what is not hidden behind others.
-        let drain = 600.0 + chunks * (200.0 + bm * columns / 32.0);
+        let drain = 600.0 + chunks * (200.0 + sums * bm * columns / 32.0);
         let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
         let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
@@ -181,9 +183,9 @@ impl HopperGemmConfig {
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
-        let (a, b) = (all(m, k, bytes(self.dtype)), all(n, k, bytes(self.dtype)));
+        let (a, b) = (all(m, k, bytes(self.dtype)), matrices * all(n, k, bytes(self.dtype)));
         let c = all(m, n, bytes(self.result()));
-        let in_flight = active * self.stages as f64 * (bm + bn) * bk * size;
+        let in_flight = active * self.stages as f64 * (all_a + matrices * all_b) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
         let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;
         let shares_the_smaller = match self.cluster {

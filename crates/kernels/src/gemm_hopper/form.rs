@@ -59,6 +59,10 @@ impl HopperGemmConfig {
                 format!("form={} multiplies floats", self.form),
             ));
         }
+        if self.dual.matrices() > 1 {
+            let wanted = format!("multiplies by one matrix: must be wgmma with dual={}", self.dual);
+            return Err(ConfigError::value("form", self.form, wanted));
+        }
         if self.batch != Batch::None {
             let wanted = format!("form={} is for one product at a time: must be none", self.form);
             return Err(ConfigError::value("batch", self.batch, wanted));

@@ -4,6 +4,7 @@
 //! store one during the mainloop of the next (epilogue overlap). With few rows of A the operands may be swapped, so that the rows of B
 //! meet the 64 rows of `wgmma`.
 
+mod dual;
 mod estimate;
 mod form;
 mod gemv;
@@ -18,10 +19,10 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Batch, Cluster, Major, Rasterization, Schedule};
+pub use crate::warp_specialized::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
 pub use form::Form;
 pub use pack::Pack;
-pub use reference::{Inputs, edge_sizes, finish, finish_with, sums};
+pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
@@ -48,6 +49,13 @@ parameters! {
         /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); grouped (each tile of
         /// rows of a has the matrix b of its group); ragged (the same for groups that are not padded).
         batch: Batch as OWN = Batch::None,
+        /// A second matrix that a is multiplied by in the same pass, and the value of both sums: none; add (a · bᵀ + a · upᵀ); or mul, relu_mul, gelu_mul,
+        /// silu_mul: f(a · bᵀ) · (a · upᵀ). `up` is as large as b, and stored as it is.
+        dual: Dual as OWN = Dual::None,
+        /// Both matrices of dual are one tensor b[2, n, k], the memory of [2 n, k]: b's rows, then up's.
+        fused: bool as FLAG = false,
+        /// Adds gate_bias[n] to the product with b and up_bias[n] to that with up, ahead of their product.
+        dual_bias: bool as FLAG = false,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
@@ -193,8 +201,10 @@ impl HopperGemmConfig {
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let aligned = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
-        let stage =
-            aligned(self.bm * self.bk, self.dtype) + aligned(self.bn * self.bk, self.right()) + BARRIERS;
+        let (of_a, of_b) = self.sides((self.bm, self.bn));
+        let stage = aligned(of_a * self.bk, self.dtype)
+            + self.dual.matrices() * aligned(of_b * self.bk, self.right())
+            + BARRIERS;
         let reduction = match self.cluster {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
             _ => 0,
@@ -222,10 +232,12 @@ impl HopperGemmConfig {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
-        let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
+        // A second sum has a chunk of its own.
+        let chunks = if chain.is_empty() { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
         // A chunk of others' sums on its way.
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
-        sums + if self.overlap_epilogue { rounded(sums).max(chunks).max(theirs) } else { chunks.max(theirs) }
+        let chunks = chunks.max(theirs);
+        self.dual.sums() * sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -247,6 +259,7 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        self.check_dual()?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -285,6 +298,7 @@ impl HopperGemmConfig {
         // Each block copies the same number of rows of what they share.
         let rows = |major: Major, rows: i64| if major == Major::K { rows } else { self.bk };
         let chain = self.applied(custom);
+        self.check_sums(|config| config.fragments(&chain) + SPARE_REGISTERS)?;
         tiling.check_resources(&Needs {
             chunk_of: ("bn", self.bn),
             shared_rows: tiling.shared_rows(rows(self.a, of_a), rows(self.b, of_b)),
@@ -305,6 +319,8 @@ impl HopperGemmConfig {
             "stream_k splits k by itself: split must be 1"
         } else if matches!(self.cluster, Cluster::AlongK(_)) {
             "the blocks of k2 share a tile already: cluster must be none, m2 or n2"
+        } else if self.dual.sums() > 1 {
+            "one sum of a tile is shared out: dual must be none or add"
         } else {
             return Ok(());
         };
@@ -313,7 +329,10 @@ impl HopperGemmConfig {
 
     /// The epilogue of the product's kernel: none where its sums are those of parts of k.
     fn applied<'a>(&self, custom: &[&'a dyn EpilogueOp]) -> Chain<'a> {
-        if self.split > 1 { Chain::default() } else { Chain::new(&self.epilogue, custom) }
+        if self.split > 1 {
+            return Chain::default();
+        }
+        Chain { combine: self.combine(), ..Chain::new(&self.epilogue, custom) }
     }
 
     /// The program that multiplies, with the sizes `m`, `n` and `k` (and `l`, the number of products): the only one, but where
@@ -357,6 +376,7 @@ impl HopperGemmConfig {
             tiling: self.tiling(),
             dtypes: [self.dtype, self.right()],
             majors: [self.a, self.b],
+            second: self.second(),
             packed: self.pack.factors(),
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,

@@ -84,6 +84,11 @@ struct Copied {
 }
 
 impl HopperGemmConfig {
+    /// The factors that a kernel ahead copies, of those that TMA cannot read: not where a second matrix goes with B.
+    pub(super) fn packable(&self, unaligned: Pack) -> Pack {
+        Pack::of([unaligned.factors()[0], unaligned.factors()[1] && self.dual.matrices() == 1])
+    }
+
     /// `packed_a` and `packed_b`, a tile of either a block.
     pub(super) fn packing(&self) -> Result<Program, ConfigError> {
         let mut t = KernelBuilder::new("pack");

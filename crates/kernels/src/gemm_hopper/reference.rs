@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{HopperGemmConfig, Major};
-use crate::epilogue::{Chain, EpilogueOp, OperandKind};
+use crate::epilogue::{Chain, Combine, EpilogueOp, OperandKind};
 
 /// Sizes at which tiles of `bm` × `bn` × `bk` meet every kind of edge: one, one less and one more than a tile, rows that no
 /// vector divides, and rows that tensor copies can take without being whole tiles.
@@ -35,6 +35,10 @@ pub struct Inputs {
     pub bias: Vec<f64>,
     /// `[l, m, n]`.
     pub residual: Vec<f64>,
+    /// `[l, n]`, of [`dual_bias`](HopperGemmConfig::dual_bias).
+    pub gate_bias: Vec<f64>,
+    /// `[l, n]`.
+    pub up_bias: Vec<f64>,
     /// The operands of one's own operations, by name.
     pub custom: BTreeMap<String, Vec<f64>>,
 }
@@ -47,6 +51,8 @@ impl Inputs {
             "col_scale" => &self.col_scale,
             "bias" => &self.bias,
             "residual" => &self.residual,
+            "gate_bias" => &self.gate_bias,
+            "up_bias" => &self.up_bias,
             name => self.custom.get(name).map_or(&[], Vec::as_slice),
         }
     }
@@ -82,7 +88,31 @@ pub fn sums(
     (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
 }
 
-/// All of C before it is rounded: the sums after the epilogue. Sums of its rows and columns are left to the caller.
+/// The values that the [`sums`] of products with B and with the second matrix become: those of B where there is no second.
+pub fn combined(
+    config: &HopperGemmConfig,
+    inputs: &Inputs,
+    [gate, up]: [&[f64]; 2],
+    groups: &[i64],
+    [l, m, n]: [usize; 3],
+) -> Vec<f64> {
+    let bias = |name: &str, at: usize| {
+        let place = matrix_of(config, groups, [l, m], at / n).map(|of| of * n + at % n);
+        let of_sum = |place| inputs.named(name).get(place).copied();
+        place.filter(|_| config.dual_bias).and_then(of_sum).unwrap_or(0.0)
+    };
+    let each = |(at, gate): (usize, &f64)| match config.combine() {
+        Some(combine) => {
+            let [of_gate, of_up] = Combine::BIASES.map(|name| bias(name, at));
+            combine.reference([gate + of_gate, up[at] + of_up])
+        }
+        None if config.dual.matrices() > 1 => gate + up[at],
+        None => *gate,
+    };
+    gate.iter().enumerate().map(each).collect()
+}
+
+/// All of C before it is rounded: the sums, [`combined`] if they are of two products, after the epilogue. Sums of its rows and columns are left to the caller.
 pub fn finish(
     config: &HopperGemmConfig,
     inputs: &Inputs,

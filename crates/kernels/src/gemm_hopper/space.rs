@@ -203,7 +203,8 @@ impl Cluster {
 
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
-    const MEANING: &'static [&'static str] = &["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "dtype_b", "out", "a", "b", "batch", "dual", "fused", "dual_bias", "epilogue"];
     const FAMILY: &'static [&'static str] =
         &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
@@ -233,8 +234,9 @@ impl Tunable for HopperGemmConfig {
         let residual = self.epilogue.has(Part::Residual) && !aligned(self.result());
         let loaded = if residual { self.loaded_by_threads() } else { self };
         let stored = if aligned(self.stored()) { loaded } else { loaded.stored_by_threads() };
-        match self.unaligned([m, n, k]) {
-            Pack::None => vec![stored],
+        match self.packable(self.unaligned([m, n, k])) {
+            Pack::None if self.unaligned([m, n, k]) == Pack::None => vec![stored],
+            Pack::None => vec![stored.loaded_by_threads()],
             pack if self.batch == Batch::None => vec![stored.loaded_by_threads(), Self { pack, ..stored }],
             _ => vec![stored.loaded_by_threads()],
         }

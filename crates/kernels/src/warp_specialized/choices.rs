@@ -198,6 +198,62 @@ impl FromStr for Batch {
     }
 }
 
+/// The value of C made of the product with B, `g`, and that with the second matrix, `u`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Dual {
+    /// `g`: there is no second matrix.
+    #[default]
+    None,
+    /// `g + u`, in the accumulators of one product.
+    Add,
+    /// `g · u`.
+    Mul,
+    /// `max(g, 0) · u`.
+    ReluMul,
+    /// `gelu(g) · u`, with the approximation of [`Part::Gelu`](crate::epilogue::Part::Gelu).
+    GeluMul,
+    /// `silu(g) · u`.
+    SiluMul,
+}
+
+impl Dual {
+    /// All of them.
+    pub const ALL: [Dual; 6] =
+        [Dual::None, Dual::Add, Dual::Mul, Dual::ReluMul, Dual::GeluMul, Dual::SiluMul];
+
+    /// The matrices that A is multiplied by.
+    pub(crate) fn matrices(self) -> i64 {
+        if self == Dual::None { 1 } else { 2 }
+    }
+
+    /// Accumulators as large as the tile.
+    pub(crate) fn sums(self) -> i64 {
+        if matches!(self, Dual::None | Dual::Add) { 1 } else { 2 }
+    }
+}
+
+impl fmt::Display for Dual {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Dual::None => "none",
+            Dual::Add => "add",
+            Dual::Mul => "mul",
+            Dual::ReluMul => "relu_mul",
+            Dual::GeluMul => "gelu_mul",
+            Dual::SiluMul => "silu_mul",
+        })
+    }
+}
+
+impl FromStr for Dual {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Dual::ALL.into_iter().find(|dual| dual.to_string() == text);
+        found.ok_or("must be none, add, mul, relu_mul, gelu_mul or silu_mul")
+    }
+}
+
 /// The number in `word12` or `word(12)`, whose word and brackets are given.
 fn numbered(value: &str, word: &str, close: &str) -> Option<i64> {
     value.strip_prefix(word)?.strip_suffix(close)?.parse().ok()

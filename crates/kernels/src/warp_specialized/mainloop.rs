@@ -7,12 +7,14 @@ use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 use super::choices::Major;
 use super::scheduler::{Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
-use super::views::{Steps, at, matrix_view};
+use super::views::{Steps, at, halves_view, matrix_view};
 
 /// The accumulators of a tile.
 pub(crate) struct Accumulators {
     /// Those of neighbouring parts of the tile's columns.
     pub parts: Vec<Tensor>,
+    /// Those of the product with a second matrix, which lie as those of the first.
+    pub second: Option<Tensor>,
     /// Scales that a mainloop keeps beside them.
     pub scales: Vec<Tensor>,
 }
@@ -68,12 +70,22 @@ pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub ring: Pipeline,
 }
 
-/// TMA loads of both operands, and wgmma straight into the accumulators of the tile.
+/// A second matrix that A is multiplied by in the same pass, as large as B and stored as it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Second {
+    /// It is the second half of B's tensor; otherwise a tensor `up`.
+    pub fused: bool,
+    /// Its products are added to those of B; otherwise they have accumulators of their own.
+    pub added: bool,
+}
+
+/// TMA loads of the operands, and wgmma straight into the accumulators of the tile.
 pub(crate) struct TmaWgmma {
     pub tiling: Tiling,
     /// Types of a and b.
     pub dtypes: [DType; 2],
     pub majors: [Major; 2],
+    pub second: Option<Second>,
     /// Factors that were copied to aligned lines, and are read there.
     pub packed: [bool; 2],
     pub hints: [Option<CacheHint>; 2],
@@ -89,9 +101,11 @@ pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) ->
 }
 
 impl Mainloop for TmaWgmma {
-    type Params = [Buffer; 2];
-    type Views = [Tensor; 2];
-    type Stage = [Tensor; 2];
+    /// A, B, and the second matrix if it is a tensor of its own.
+    type Params = Vec<Buffer>;
+    type Views = Vec<Tensor>;
+    /// Tiles of A, B and the second matrix.
+    type Stage = Vec<Tensor>;
 
     fn part(&self) -> Option<i64> {
         None
@@ -101,53 +115,83 @@ impl Mainloop for TmaWgmma {
         false
     }
 
-    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> [Buffer; 2] {
+    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Vec<Buffer> {
         let Problem { m, n, products, matrices, .. } = problem;
         let (k, several) = (&numbers.k, [products, matrices]);
         let pad = self.packed.contains(&true).then(|| packed_lines(t, self.dtypes[0]));
-        [0, 1].map(|i| {
-            let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
-            match &pad {
-                Some(pad) if self.packed[i] => problem.packed(t, i, dtype, shape, major, pad),
-                _ => problem.matrix(t, ["a", "b"][i], dtype, shape, major, several[i].as_ref()),
-            }
-        })
+        let mut params: Vec<Buffer> = (0..2)
+            .map(|i| {
+                let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
+                match (&pad, self.second) {
+                    (Some(pad), _) if self.packed[i] => problem.packed(t, i, dtype, shape, major, pad),
+                    (_, Some(Second { fused: true, .. })) if i == 1 => {
+                        problem.halves(t, "b", dtype, shape, major, several[i].as_ref())
+                    }
+                    _ => problem.matrix(t, ["a", "b"][i], dtype, shape, major, several[i].as_ref()),
+                }
+            })
+            .collect();
+        if let Some(Second { fused: false, .. }) = self.second {
+            params.push(problem.matrix(t, "up", self.dtypes[1], [n, k], self.majors[1], several[1].as_ref()));
+        }
+        params
     }
 
     fn views(
         &self,
         t: &mut KernelBuilder,
-        [a, b]: [Buffer; 2],
+        params: Vec<Buffer>,
         Problem { products, matrices, .. }: &Problem,
         scheduler: &Scheduler,
-    ) -> [Tensor; 2] {
+    ) -> Vec<Tensor> {
         let Numbers { k, bk, .. } = &scheduler.numbers;
         let along_k = Steps::tiled(bk, k.ceil_div(bk));
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
-        let a = matrix_view(t, "ga", &(&a).into(), products.as_ref(), (0, 1), of_a, &along_k);
-        let b = matrix_view(t, "gb", &(&b).into(), matrices.as_ref(), (0, 1), of_b, &along_k);
-        [a, b]
+        let fused = self.second.is_some_and(|second| second.fused);
+        let view = |(i, buffer): (usize, &Buffer)| {
+            let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
+            if i == 1 && fused {
+                return halves_view(t, "gb", buffer, several, of, &along_k);
+            }
+            matrix_view(t, ["ga", "gb", "gu"][i], &buffer.into(), several, (0, 1), of, &along_k)
+        };
+        params.iter().enumerate().map(view).collect()
     }
 
-    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> [Tensor; 2] {
+    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> Vec<Tensor> {
         let (of_a, of_b) = self.tiling.sides((bm, bn));
         let a = t.shared_tensor("sa", self.dtypes[0], [of_a, bk]);
         let b = t.shared_tensor("sb", self.dtypes[1], [of_b, bk]);
-        [a, b]
+        let second = self.second.map(|_| t.shared_tensor("su", self.dtypes[1], [of_b, bk]));
+        [a, b].into_iter().chain(second).collect()
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
-        let ([a, b], [sa, sb]) = (&on.views, on.stage);
+        let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        t.copy_async_with(at(a, of_a, step, tile.product.as_ref()), sa, how_a);
-        t.copy_async_with(at(b, of_b, step, tile.of_b()), sb, how_b);
+        t.copy_async_with(at(&views[0], of_a, step, tile.product.as_ref()), stage[0], how_a);
+        for (half, shared) in stage[1..].iter().enumerate() {
+            let number = Expr::from(half as i64);
+            let (view, half) = match self.second {
+                Some(Second { fused: true, .. }) => (&views[1], Some(&number)),
+                _ => (&views[1 + half], None),
+            };
+            t.copy_async_with(at(view, of_b, step, tile.of_b().into_iter().chain(half)), *shared, how_b);
+        }
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
         let sums = t.register_tensor("rc", self.tiling.accumulator, [&on.numbers.bm, &on.numbers.width]);
         t.fill(&sums, 0.0);
-        Accumulators { parts: vec![sums], scales: Vec::new() }
+        let apart = self.second.is_some_and(|second| !second.added);
+        let second = apart.then(|| {
+            let shape = [&on.numbers.bm, &on.numbers.width];
+            let sums = t.register_tensor("ru", self.tiling.accumulator, shape);
+            t.fill(&sums, 0.0);
+            sums
+        });
+        Accumulators { parts: vec![sums], second, scales: Vec::new() }
     }
 
     fn step(
@@ -158,10 +202,11 @@ impl Mainloop for TmaWgmma {
         _: &WorkTile,
         _: (&Expr, &str),
     ) {
-        let (left, right) = self.tiling.sides((on.stage[0], on.stage[1]));
         t.consume(&on.ring, |t| {
-            for sums in &sums.parts {
-                t.gemm_async_over(sums, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+            for (i, of_b) in on.stage[1..].iter().enumerate() {
+                let (left, right) = self.tiling.sides((on.stage[0], *of_b));
+                let to = sums.second.as_ref().filter(|_| i == 1).unwrap_or(&sums.parts[0]);
+                t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
             }
             t.commit_gemm();
             t.wait_gemm(self.in_flight);
@@ -173,7 +218,7 @@ impl Mainloop for TmaWgmma {
             t.wait_gemm(0);
         }
         if self.tiling.blocks()[2] > 1 {
-            sums.parts.iter().for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
+            sums.parts.iter().chain(&sums.second).for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
         }
     }
 }

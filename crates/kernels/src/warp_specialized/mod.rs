@@ -16,8 +16,8 @@ use tilewright_machine::DType;
 use tilewright_tile::Program;
 use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
-pub use choices::{Batch, Cluster, Major, Rasterization, Schedule};
-pub(crate) use mainloop::{Mainloop, TmaWgmma};
+pub use choices::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
+pub(crate) use mainloop::{Mainloop, Second, TmaWgmma};
 pub(crate) use operands::{Param, Params, spread};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
@@ -197,7 +197,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 let add = |t: &mut KernelBuilder, values: &Tensor, chunk: &Chunk| {
                     exchange.add(t, (scheduler, segment), values, chunk);
                 };
-                self.operands.apply(t, (scheduler, tile), (&sums.parts, Some(&add)), |t, values, chunk| {
+                self.operands.apply(t, (scheduler, tile), (&sums, Some(&add)), |t, values, chunk| {
                     let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
                     store.chunk(t, (scheduler, tile), values, chunk, &None);
                 });
@@ -233,7 +233,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 }
                 return;
             }
-            self.operands.apply(t, to, (&sums.parts, None), |t, values, chunk| {
+            self.operands.apply(t, to, (&sums, None), |t, values, chunk| {
                 let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
                 store.chunk(t, to, values, chunk, &clipped);
             });
@@ -266,7 +266,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 }
                 Waiting::Chunks(rounded) => {
                     let to = (&self.scheduler, tile);
-                    self.operands.apply(t, to, (&sums.parts, None), |t, values, chunk| {
+                    self.operands.apply(t, to, (&sums, None), |t, values, chunk| {
                         let values = store.round(t, &chunk.name("half"), values);
                         t.copy(values, rounded.at(chunk.index.clone()));
                     });

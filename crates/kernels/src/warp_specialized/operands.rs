@@ -5,6 +5,7 @@ use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Ten
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
+use super::mainloop::Accumulators;
 use super::rules::OPERAND_STAGES;
 use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
@@ -51,7 +52,7 @@ impl Chain<'_> {
             (operand, declared)
         };
         let tensors: Vec<Vec<_>> =
-            self.ops.iter().map(|op| op.operands(out).into_iter().map(|o| tensor(t, o)).collect()).collect();
+            self.operands(out).into_iter().map(|of| of.into_iter().map(|o| tensor(t, o)).collect()).collect();
         let mut param = |(operand, declared): (Operand, Result<Buffer, f64>)| {
             let number = |default| Param::Scalar(t.scalar(&operand.name, default));
             let param = declared.map_or_else(number, Param::Tensor);
@@ -95,7 +96,7 @@ pub(super) struct Operands<'a> {
     chain: &'a Chain<'a>,
     numbers: Numbers,
     tiling: Tiling,
-    /// The operands of each operation.
+    /// The operands of each operation, in the order of [`Chain::operands`].
     sources: Vec<Vec<Source>>,
     /// Vectors, those of a tile in a stage.
     vectors: Vec<Loaded>,
@@ -179,7 +180,7 @@ impl<'a> Operands<'a> {
         &self,
         t: &mut KernelBuilder,
         (scheduler, tile): (&Scheduler, &WorkTile),
-        (accumulators, add): (&[Tensor], Option<&Add<'_>>),
+        (accumulators, add): (&Accumulators, Option<&Add<'_>>),
         mut hand_on: impl FnMut(&mut KernelBuilder, &Tensor, &Chunk),
     ) {
         if !self.sums.is_empty() {
@@ -196,22 +197,10 @@ impl<'a> Operands<'a> {
         }
         let mut chunks = |t: &mut KernelBuilder| {
             self.numbers.for_chunks(t, "je", |t, chunk| {
-                let from = &accumulators[chunk.part];
-                let mut v = t.slice(
-                    &chunk.name("v"),
-                    from,
-                    1,
-                    &chunk.within * &self.numbers.chunk,
-                    &self.numbers.chunk,
-                );
-                if let Some(add) = add {
-                    add(t, &v, chunk);
-                }
-                if self.tiling.accumulator != self.tiling.finished() {
-                    v = t.cast(&chunk.name("v_f32"), v, DType::F32);
-                }
+                let v = self.slice(t, "v", (&accumulators.parts[chunk.part], add), chunk);
+                let second = accumulators.second.as_ref().map(|from| self.slice(t, "u", (from, None), chunk));
                 let origin = scheduler.origin(tile, &chunk.index);
-                let v = self.values(t, v, chunk, &origin);
+                let v = self.values(t, (v, second), chunk, &origin);
                 for (sum, total) in &totals {
                     let of_chunk =
                         t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 1);
@@ -232,12 +221,44 @@ impl<'a> Operands<'a> {
         self.add_sums(t, (scheduler, tile), totals);
     }
 
-    /// The values of a chunk after all operations.
-    fn values(&self, t: &mut KernelBuilder, mut v: Tensor, chunk: &Chunk, origin: &[Expr; 2]) -> Tensor {
+    /// A chunk's columns of an accumulator, in the type in which epilogues work.
+    fn slice(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        (from, add): (&Tensor, Option<&Add<'_>>),
+        chunk: &Chunk,
+    ) -> Tensor {
+        let columns = &self.numbers.chunk;
+        let v = t.slice(&chunk.name(name), from, 1, &chunk.within * columns, columns);
+        if let Some(add) = add {
+            add(t, &v, chunk);
+        }
+        if self.tiling.accumulator == self.tiling.finished() {
+            return v;
+        }
+        t.cast(&chunk.name(&format!("{name}_f32")), v, DType::F32)
+    }
+
+    /// The values of a chunk, which may have sums of two products, after all operations.
+    fn values(
+        &self,
+        t: &mut KernelBuilder,
+        (mut v, second): (Tensor, Option<Tensor>),
+        chunk: &Chunk,
+        origin: &[Expr; 2],
+    ) -> Tensor {
         let shape = [&self.numbers.bm, &self.numbers.chunk];
-        for (op, sources) in self.chain.ops.iter().zip(&self.sources) {
-            let operands: Vec<Elem> =
-                sources.iter().map(|source| self.operand(t, source, chunk, shape)).collect();
+        let mut sources = self.sources.iter();
+        let mut next = |t: &mut KernelBuilder| -> Vec<Elem> {
+            sources.next().into_iter().flatten().map(|source| self.operand(t, source, chunk, shape)).collect()
+        };
+        if let Some((combine, second)) = self.chain.combine.zip(second) {
+            let operands = next(t);
+            v = combine.apply(t, [v, second], &operands, &chunk.tag);
+        }
+        for op in &self.chain.ops {
+            let operands = next(t);
             let [row, col] = origin.clone();
             let (row, col) = self.tiling.sides((row, col));
             let tile = EpilogueTile {

@@ -132,7 +132,7 @@ impl Mainloop for Promoted {
             t.copy(self.scale_of_b(on, i, tile, 0.into()), block);
             block
         });
-        Accumulators { parts, scales: scales.collect() }
+        Accumulators { parts, second: None, scales: scales.collect() }
     }
 
     /// Multiplies, scales and adds each part of the columns to its sums. The stage is released before the last part is promoted.

@@ -5,7 +5,7 @@ use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
 use super::choices::{Cluster, Rasterization};
 use super::tiling::Tiling;
 use crate::config::ConfigError;
-use crate::epilogue::{Chain, EpilogueOp, OperandKind};
+use crate::epilogue::{Chain, OperandKind};
 
 /// The features that these kernels need.
 pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
@@ -184,11 +184,9 @@ impl Tiling {
             aligned(elements * bytes(dtype))
         };
         let ringed = |bytes: i64| if bytes == 0 { 0 } else { OPERAND_STAGES * (bytes + BARRIERS) };
-        let of_op = |op: &&dyn EpilogueOp| -> i64 {
-            op.operands(result).iter().map(|o| ringed(operand(o.kind, o.dtype))).sum()
-        };
         let sums = chain.sums.iter().filter_map(|part| part.operand(result));
-        let operands: i64 = chain.ops.iter().map(of_op).sum();
+        let operands = chain.operands(result).into_iter().flatten();
+        let operands: i64 = operands.map(|o| ringed(operand(o.kind, o.dtype))).sum();
         let sums: i64 = sums.map(|o| operand(o.kind, o.dtype)).sum();
         operands + sums + self.buffers * aligned(self.bm * self.chunk * bytes(self.stored))
     }

@@ -53,7 +53,7 @@ impl Problem {
             None if major == Major::K => t.tensor(name, dtype, [rows, cols]),
             None => t.strided_tensor(name, dtype, [rows, cols], inner),
             Some(several) => {
-                let step = if self.strided && ["a", "b", "c"].contains(&name) {
+                let step = if self.strided && ["a", "b", "up", "c"].contains(&name) {
                     t.size(&format!("step_{name}"), 4096 * 4096)
                 } else {
                     rows * cols
@@ -62,6 +62,33 @@ impl Problem {
                 t.strided_tensor(name, dtype, [several, rows, cols], [step, down, across])
             }
         }
+    }
+}
+
+impl Problem {
+    /// Two matrices in one parameter, or `several` pairs, the first's rows ahead of the second's: `[2, rows, cols]`, the memory of
+    /// `[2 · rows, cols]`; with [`Major::Mn`] that of the transpose, `[cols, 2 · rows]`.
+    pub fn halves(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        dtype: DType,
+        [rows, cols]: [&Expr; 2],
+        major: Major,
+        several: Option<&Expr>,
+    ) -> Buffer {
+        let mut shape = vec![Expr::from(2), rows.clone(), cols.clone()];
+        let mut strides = match major {
+            Major::K => vec![rows * cols, cols.clone(), 1.into()],
+            Major::Mn => vec![rows.clone(), 1.into(), rows * 2],
+        };
+        if let Some(several) = several {
+            let step =
+                if self.strided { t.size(&format!("step_{name}"), 4096 * 4096) } else { rows * cols * 2 };
+            shape.insert(0, several.clone());
+            strides.insert(0, step);
+        }
+        t.strided_tensor(name, dtype, &shape, &strides)
     }
 }
 

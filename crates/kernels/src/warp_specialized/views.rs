@@ -1,6 +1,6 @@
 //! Views of matrices and vectors in tiles.
 
-use tilewright_tile::dsl::{BufferAt, KernelBuilder, Reference, Tensor, steps, tile};
+use tilewright_tile::dsl::{Buffer, BufferAt, KernelBuilder, Reference, Tensor, steps, tile};
 use tilewright_tile::{Expr, ViewMode};
 
 /// The walk of a view along a mode of a buffer: `count` tiles of `size`, each a step behind the one before.
@@ -42,15 +42,36 @@ pub(super) fn matrix_view(
     t.global_view(name, from.clone(), with_batch(modes, several))
 }
 
+/// The view of both halves of a buffer of two matrices, or of `several` pairs, in tiles along rows and columns; the half is the last index.
+pub(super) fn halves_view(
+    t: &mut KernelBuilder,
+    name: &str,
+    from: &Buffer,
+    several: Option<&Expr>,
+    rows: &Steps,
+    columns: &Steps,
+) -> Tensor {
+    let half = u32::from(several.is_some());
+    let modes = [rows.modes(half + 1), columns.modes(half + 2)].concat();
+    let mut modes = with_batch(modes, several);
+    modes.push(steps(half, 2, 1));
+    t.global_view(name, from, modes)
+}
+
 /// The modes, and one for the first mode of a buffer of several matrices or vectors.
 pub(super) fn with_batch(mut modes: Vec<ViewMode>, several: Option<&Expr>) -> Vec<ViewMode> {
     modes.extend(several.map(|several| steps(0, several, 1)));
     modes
 }
 
-/// `view[:, row, :, column]`, or `view[:, row, :, column, which]`.
-pub(super) fn at(view: &Tensor, row: &Expr, column: &Expr, which: Option<&Expr>) -> Reference {
+/// `view[:, row, :, column]`, or `view[:, row, :, column, which]`, with as many indices behind.
+pub(super) fn at<'a>(
+    view: &Tensor,
+    row: &Expr,
+    column: &Expr,
+    which: impl IntoIterator<Item = &'a Expr>,
+) -> Reference {
     let mut entries = vec![None, Some(row.clone()), None, Some(column.clone())];
-    entries.extend(which.map(|which| Some(which.clone())));
+    entries.extend(which.into_iter().map(|which| Some(which.clone())));
     view.index(entries)
 }

@@ -4,7 +4,7 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::gemm_hopper::{self, Batch, HopperGemmConfig, Inputs, Part};
+use tilewright_kernels::gemm_hopper::{self, Batch, Dual, HopperGemmConfig, Inputs, Major, Part};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
 
@@ -53,6 +53,15 @@ impl Groups {
     }
 }
 
+/// Both matrices in one: rows behind rows, or of transposes lines of both side by side.
+fn halves(config: &HopperGemmConfig, b: &[f64], up: &[f64], n: i64) -> Vec<f64> {
+    if config.b == Major::K {
+        return [b, up].concat();
+    }
+    let lines = |of: &[f64]| of.chunks(n as usize).map(<[f64]>::to_vec).collect::<Vec<_>>();
+    lines(b).into_iter().zip(lines(up)).flat_map(|(b, up)| [b, up].concat()).collect()
+}
+
 /// Interpreter, simulator and a reference of plain loops agree on `l` products of a configuration, and on what its epilogue adds to
 /// sums of rows and columns.
 pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Report {
@@ -72,15 +81,40 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         residual: draw(out, of_a * m * n),
         ..Inputs::default()
     };
+    let second = config.dual != Dual::None;
+    let up = draw(config.right(), if second { l * n * k } else { 0 });
+    let [gate_bias, up_bias] = [0, 1].map(|_| draw(out, if config.dual_bias { l * n } else { 0 }));
+    let inputs = Inputs { gate_bias, up_bias, ..inputs };
     let sizes = [l, m, n, k].map(|size| size as usize);
     let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);
-    let sums = gemm_hopper::sums(config, &a, &b, &groups, sizes);
-    let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(&b), &groups, sizes);
-    let exact = gemm_hopper::finish(config, &inputs, &sums, &groups, [sizes[0], sizes[1], sizes[2]]);
-    // No scale is above 1, and no activation is steeper than 1.13; functions are approximated to 2⁻¹⁰.
-    let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
+    let all = [sizes[0], sizes[1], sizes[2]];
+    let product = |b: &[f64]| {
+        let sums = gemm_hopper::sums(config, &a, b, &groups, sizes);
+        let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(b), &groups, sizes);
+        let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
+        (sums, inner)
+    };
     let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
-    let rough = if approximate { f64::powi(2.0, -10) } else { f64::powi(2.0, -22) };
+    let rough = |approximate| if approximate { f64::powi(2.0, -10) } else { f64::powi(2.0, -22) };
+    let (mut sums, mut inner) = product(&b);
+    if second {
+        let (others, beside) = product(&up);
+        let combined = gemm_hopper::combined(config, &inputs, [&sums, &others], &groups, all);
+        // No bias is above 1.
+        let rough = rough(matches!(config.dual, Dual::GeluMul | Dual::SiluMul));
+        let each = |i: usize| match config.dual {
+            Dual::Add => inner[i] + beside[i],
+            _ => {
+                let (gate, up) = (sums[i].abs() + 1.0, others[i].abs() + 1.0);
+                1.13 * inner[i] * up + gate * beside[i] + gate * up * rough
+            }
+        };
+        inner = (0..sums.len()).map(each).collect();
+        sums = combined;
+    }
+    let exact = gemm_hopper::finish(config, &inputs, &sums, &groups, all);
+    // No scale is above 1, and no activation is steeper than 1.13; functions are approximated to 2⁻¹⁰.
+    let rough = rough(approximate);
     let unrounded: Vec<f64> = exact
         .iter()
         .zip(&sums)
@@ -95,9 +129,18 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         .map(|(v, inner)| inner + (v.abs() + inner) * out.epsilon() + 1e-7)
         .collect();
 
+    // Both matrices of a product are one behind the other.
+    let each = (n * k) as usize;
+    let b = match config.fused {
+        true => b.chunks(each).zip(up.chunks(each)).flat_map(|(b, up)| halves(config, b, up, n)).collect(),
+        false => b,
+    };
     let mut given: Tensors = [
         ("a", a),
         ("b", b),
+        ("up", up),
+        ("gate_bias", inputs.gate_bias.clone()),
+        ("up_bias", inputs.up_bias.clone()),
         ("row_scale", inputs.row_scale.clone()),
         ("col_scale", inputs.col_scale.clone()),
         ("bias", inputs.bias.clone()),
@@ -119,7 +162,9 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         launched.push(("t", tiles.len() as i64));
     }
     if config.batch == Batch::Strided {
-        launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
+        launched.extend([("step_a", m * k), ("step_c", m * n)]);
+        let of_b = if config.fused { 2 * n * k } else { n * k };
+        launched.extend([("step_b", of_b), ("step_up", n * k)]);
     }
     let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
     let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
