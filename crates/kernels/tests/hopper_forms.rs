@@ -235,7 +235,7 @@ fn tiles_that_are_shared_by_steps_need_no_spills() {
 #[test]
 fn what_does_not_go_with_stream_k_is_refused() {
     let schedule = Schedule::StreamK;
-    for given in ["split=2", "batch=packed", "cluster=k2"] {
+    for given in ["split=2", "batch=packed", "cluster=k2", "dual=mul", "sums_a=true"] {
         let (name, value) = given.split_once('=').unwrap();
         let parameters = [("schedule", "stream_k"), (name, value)];
         let said = (operator("gemm_hopper").unwrap().programs)(&parameters).unwrap_err();

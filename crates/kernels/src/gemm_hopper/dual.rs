@@ -1,4 +1,4 @@
-//! Products of one A with two matrices in one pass: `b` and `up`, whose sums become one value. Gated units are such products (Shazeer,
+//! Products of one A with two matrices in one pass, `b` and `up`, whose sums become one value. Gated units are such products (Shazeer,
 //! GLU Variants Improve Transformer, 2020); so is the sum of two products.
 
 use super::HopperGemmConfig;

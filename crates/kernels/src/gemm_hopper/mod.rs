@@ -13,6 +13,7 @@ mod pack;
 mod reference;
 mod space;
 mod split_sum;
+mod sums_a;
 mod tile;
 
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -22,7 +23,7 @@ pub use crate::epilogue::{Epilogue, Part};
 pub use crate::warp_specialized::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
 pub use form::Form;
 pub use pack::Pack;
-pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, sums};
+pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
@@ -56,6 +57,8 @@ parameters! {
         fused: bool as FLAG = false,
         /// Adds gate_bias[n] to the product with b and up_bias[n] to that with up, ahead of their product.
         dual_bias: bool as FLAG = false,
+        /// Adds up the rows of a in the same pass: sums_a[m], of floats in f32, of integers in i32; of batches sums_a[l, m].
+        sums_a: bool as FLAG = false,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
@@ -237,7 +240,8 @@ impl HopperGemmConfig {
         // A chunk of others' sums on its way.
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
         let chunks = chunks.max(theirs);
-        self.dual.sums() * sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
+        let waiting = if self.overlap_epilogue { rounded(sums) } else { 0 };
+        self.dual.sums() * sums + waiting.max(chunks).max(waiting + self.registers_of_a())
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -260,6 +264,7 @@ impl HopperGemmConfig {
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
         self.check_dual()?;
+        self.check_sums_a()?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -377,6 +382,7 @@ impl HopperGemmConfig {
             dtypes: [self.dtype, self.right()],
             majors: [self.a, self.b],
             second: self.second(),
+            sums_a: self.sums_a,
             packed: self.pack.factors(),
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,

@@ -88,6 +88,18 @@ pub fn sums(
     (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
 }
 
+/// The sums of the rows of A: of each product's, one behind the other; with groups 0 of rows that have none.
+pub fn row_sums(config: &HopperGemmConfig, a: &[f64], groups: &[i64], [l, m, k]: [usize; 3]) -> Vec<f64> {
+    let (down, across) = if config.a == Major::K { (k, 1) } else { (1, m) };
+    let rows = if config.batch.has_groups() { m } else { l * m };
+    let sum = |row: usize| -> f64 {
+        let a = &a[row / m * m * k..];
+        matrix_of(config, groups, [l, m], row)
+            .map_or(0.0, |_| (0..k).map(|at| a[row % m * down + at * across]).sum())
+    };
+    (0..rows).map(sum).collect()
+}
+
 /// The values that the [`sums`] of products with B and with the second matrix become: those of B where there is no second.
 pub fn combined(
     config: &HopperGemmConfig,

@@ -204,7 +204,7 @@ impl Cluster {
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] =
-        &["dtype", "dtype_b", "out", "a", "b", "batch", "dual", "fused", "dual_bias", "epilogue"];
+        &["dtype", "dtype_b", "out", "a", "b", "batch", "dual", "fused", "dual_bias", "sums_a", "epilogue"];
     const FAMILY: &'static [&'static str] =
         &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[

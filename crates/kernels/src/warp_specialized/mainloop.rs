@@ -1,13 +1,14 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
 use tilewright_machine::{CacheHint, DType};
-use tilewright_tile::dsl::{Buffer, KernelBuilder, Pipeline, Tensor};
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
+use super::rules::bytes;
 use super::scheduler::{Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
-use super::views::{Steps, at, halves_view, matrix_view};
+use super::views::{Steps, at, halves_view, matrix_view, with_batch};
 
 /// The accumulators of a tile.
 pub(crate) struct Accumulators {
@@ -15,6 +16,8 @@ pub(crate) struct Accumulators {
     pub parts: Vec<Tensor>,
     /// Those of the product with a second matrix, which lie as those of the first.
     pub second: Option<Tensor>,
+    /// Sums of rows of A's tile, of neighbours along k apart.
+    pub of_a: Option<Tensor>,
     /// Scales that a mainloop keeps beside them.
     pub scales: Vec<Tensor>,
 }
@@ -35,6 +38,10 @@ pub(crate) trait Mainloop {
     fn rounds_at_once(&self) -> bool;
 
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Self::Params;
+    /// Declares what is written beside C, behind it.
+    fn outputs(&self, _: &mut KernelBuilder, _: &Problem, params: Self::Params) -> Self::Params {
+        params
+    }
     fn views(
         &self,
         t: &mut KernelBuilder,
@@ -57,8 +64,8 @@ pub(crate) trait Mainloop {
         tile: &WorkTile,
         at: (&Expr, &str),
     );
-    /// Waits until the accumulators are complete.
-    fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators);
+    /// Waits until the accumulators are complete, and writes what is written beside C.
+    fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile);
 }
 
 /// The declarations of a mainloop.
@@ -86,6 +93,9 @@ pub(crate) struct TmaWgmma {
     pub dtypes: [DType; 2],
     pub majors: [Major; 2],
     pub second: Option<Second>,
+    /// Adds the rows of A from the tiles in shared memory, while they are multiplied: `sums_a`. Of the blocks that have the same rows,
+    /// those do that have the first rows of B.
+    pub sums_a: bool,
     /// Factors that were copied to aligned lines, and are read there.
     pub packed: [bool; 2],
     pub hints: [Option<CacheHint>; 2],
@@ -137,6 +147,14 @@ impl Mainloop for TmaWgmma {
         params
     }
 
+    fn outputs(&self, t: &mut KernelBuilder, problem: &Problem, mut params: Vec<Buffer>) -> Vec<Buffer> {
+        if self.sums_a {
+            let shape: Vec<&Expr> = problem.products.iter().chain([&problem.m]).collect();
+            params.push(t.tensor("sums_a", self.tiling.accumulator, shape));
+        }
+        params
+    }
+
     fn views(
         &self,
         t: &mut KernelBuilder,
@@ -148,7 +166,12 @@ impl Mainloop for TmaWgmma {
         let along_k = Steps::tiled(bk, k.ceil_div(bk));
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
+        let last = params.len() - 1;
         let view = |(i, buffer): (usize, &Buffer)| {
+            if i == last && self.sums_a {
+                let modes = of_a.modes(u32::from(products.is_some()));
+                return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
+            }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
             if i == 1 && fused {
                 return halves_view(t, "gb", buffer, several, of, &along_k);
@@ -191,7 +214,14 @@ impl Mainloop for TmaWgmma {
             t.fill(&sums, 0.0);
             sums
         });
-        Accumulators { parts: vec![sums], second, scales: Vec::new() }
+        let of_a = self.sums_a.then(|| {
+            let (of_a, _) = self.tiling.sides((&on.numbers.bm, &on.numbers.bn));
+            let shape = [of_a, &(&on.numbers.bk / self.neighbours())];
+            let sums = t.register_tensor("rs", self.tiling.accumulator, shape);
+            t.fill(&sums, 0.0);
+            sums
+        });
+        Accumulators { parts: vec![sums], second, of_a, scales: Vec::new() }
     }
 
     fn step(
@@ -199,8 +229,8 @@ impl Mainloop for TmaWgmma {
         t: &mut KernelBuilder,
         on: &Collective<Self>,
         sums: &Accumulators,
-        _: &WorkTile,
-        _: (&Expr, &str),
+        tile: &WorkTile,
+        (_, site): (&Expr, &str),
     ) {
         t.consume(&on.ring, |t| {
             for (i, of_b) in on.stage[1..].iter().enumerate() {
@@ -209,16 +239,64 @@ impl Mainloop for TmaWgmma {
                 t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
             }
             t.commit_gemm();
+            if let Some(of_a) = &sums.of_a {
+                self.add_rows(t, on, of_a, tile, site);
+            }
             t.wait_gemm(self.in_flight);
         });
     }
 
-    fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators) {
+    fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
         if self.in_flight > 0 {
             t.wait_gemm(0);
         }
         if self.tiling.blocks()[2] > 1 {
             sums.parts.iter().chain(&sums.second).for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
         }
+        if let (Some(of_a), Some(view)) = (&sums.of_a, on.views.last()) {
+            let (rows, first) = self.rows_of_a(tile);
+            t.if_then(first, |t| {
+                let all = t.reduce("sums_of_rows", of_a, ReduceOp::Sum, 1);
+                let entries = [None, Some(rows)].into_iter().chain(tile.product.clone().map(Some));
+                t.copy(all, view.index(entries));
+            });
+        }
+    }
+}
+
+impl TmaWgmma {
+    /// Neighbours along k that a thread reads of a row of A at once: 16 bytes.
+    fn neighbours(&self) -> i64 {
+        16 / bytes(self.dtypes[0])
+    }
+
+    /// The number of a tile's rows of A, and the condition that the tile is the first of those with these rows.
+    fn rows_of_a(&self, tile: &WorkTile) -> (Expr, Expr) {
+        let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
+        (of_a.clone(), of_b.less(1))
+    }
+
+    /// Adds the rows of A's tile in shared memory. A thread adds the neighbours that it reads; the rest is added at the tile's end.
+    fn add_rows(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Tensor,
+        tile: &WorkTile,
+        site: &str,
+    ) {
+        let Numbers { bm, bn, bk, .. } = &on.numbers;
+        let (of_a, _) = self.tiling.sides((bm, bn));
+        let (_, first) = self.rows_of_a(tile);
+        t.if_then(first, |t| {
+            let name = |word: &str| format!("{word}_of_a{site}");
+            let values = t.register_tensor(&name("tile"), self.dtypes[0], [of_a, bk]);
+            t.copy(on.stage[0], values);
+            let wide = t.cast(&name("wide"), values, self.tiling.accumulator);
+            let each = self.neighbours();
+            let apart = t.reshape(&name("apart"), wide, [of_a, &each.into(), &(bk / each)]);
+            let some = t.reduce(&name("some"), apart, ReduceOp::Sum, 1);
+            t.assign(sums, Elem::from(sums) + some);
+        });
     }
 }

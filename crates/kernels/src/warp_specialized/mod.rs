@@ -72,6 +72,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             None => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
+        let params = self.mainloop.outputs(t, &problem, params);
         let exchanged = self.stream_k.map(|_| stream_k::exchanged(t, &numbers, self.tiling.accumulator));
         scheduler.launch(t, self.stream_k.is_some());
         let views = self.mainloop.views(t, params, &problem, &scheduler);
@@ -190,7 +191,7 @@ impl<M: Mainloop> Roles<'_, M> {
             t.for_range("ks", &segment.from, &segment.to, |t, step| {
                 mainloop.step(t, on, &sums, tile, (&step, ""));
             });
-            mainloop.complete(t, &sums);
+            mainloop.complete(t, on, &sums, tile);
             let finish = |t: &mut KernelBuilder| {
                 exchange.wait(t, segment);
                 store.first_buffer(t);
@@ -218,7 +219,7 @@ impl<M: Mainloop> Roles<'_, M> {
             let sums = mainloop.begin(t, on, tile);
             let range = self.scheduler.k_range(tile);
             t.for_range("km", 0, range.count, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
-            mainloop.complete(t, &sums);
+            mainloop.complete(t, on, &sums, tile);
             store.first_buffer(t);
             let to = (&self.scheduler, tile);
             if self.kernel.chain.is_empty() && mainloop.rounds_at_once() {
@@ -259,7 +260,7 @@ impl<M: Mainloop> Roles<'_, M> {
             t.for_range("km", &on.numbers.chunks, range.count, |t, step| {
                 mainloop.step(t, on, &sums, tile, (&step, ""));
             });
-            mainloop.complete(t, &sums);
+            mainloop.complete(t, on, &sums, tile);
             match &waiting {
                 Waiting::Parts(rounded) => {
                     rounded.iter().zip(&sums.parts).for_each(|(rounded, sums)| t.cast_to(rounded, sums));

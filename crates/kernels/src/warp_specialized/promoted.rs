@@ -132,7 +132,7 @@ impl Mainloop for Promoted {
             t.copy(self.scale_of_b(on, i, tile, 0.into()), block);
             block
         });
-        Accumulators { parts, second: None, scales: scales.collect() }
+        Accumulators { parts, second: None, of_a: None, scales: scales.collect() }
     }
 
     /// Multiplies, scales and adds each part of the columns to its sums. The stage is released before the last part is promoted.
@@ -193,5 +193,5 @@ impl Mainloop for Promoted {
         promote(t, last);
     }
 
-    fn complete(&self, _: &mut KernelBuilder, _: &Accumulators) {}
+    fn complete(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &Accumulators, _: &WorkTile) {}
 }

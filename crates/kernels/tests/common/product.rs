@@ -88,6 +88,8 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     let sizes = [l, m, n, k].map(|size| size as usize);
     let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);
     let all = [sizes[0], sizes[1], sizes[2]];
+    let of_rows = |a: &[f64]| gemm_hopper::row_sums(config, a, &groups, [sizes[0], sizes[1], sizes[3]]);
+    let rows_of_a = (of_rows(&a), of_rows(&absolute(&a)));
     let product = |b: &[f64]| {
         let sums = gemm_hopper::sums(config, &a, b, &groups, sizes);
         let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(b), &groups, sizes);
@@ -180,6 +182,12 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
             }
         }
         close(&at, &c, &exact, &bound);
+        if config.sums_a {
+            let (exact, magnitudes) = &rows_of_a;
+            let bound: Vec<f64> =
+                magnitudes.iter().map(|sum| sum * (k + 8) as f64 * f64::powi(2.0, -24)).collect();
+            close(&format!("sums_a of {at}"), &results["sums_a"], exact, &bound);
+        }
         for (part, count, over) in [(Part::RowSums, of_a as usize * m, n), (Part::ColSums, sizes[0] * n, m)] {
             if !config.epilogue.has(part) {
                 continue;
