@@ -21,6 +21,7 @@ pub mod attention;
 pub mod attention_backward;
 pub mod attention_decode;
 mod config;
+pub mod contraction;
 pub mod epilogue;
 mod estimate;
 pub mod gemm;
