@@ -21,6 +21,13 @@ pub enum OperandKind {
     Matrix,
 }
 
+impl OperandKind {
+    /// Returns whether it is one number.
+    pub(crate) fn is_scalar(self) -> bool {
+        matches!(self, OperandKind::Scalar(_))
+    }
+}
+
 /// A parameter that an epilogue reads.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operand {

@@ -7,6 +7,7 @@ use crate::attention::{AttentionConfig, AttentionSm80Config};
 use crate::attention_backward::AttentionBackwardConfig;
 use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
+use crate::contraction::ContractionConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
@@ -87,6 +88,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<W4A16Config>,
         programs: programs::<W4A16Config>,
         tuning: Some(tuning::<W4A16Config>()),
+    },
+    Operator {
+        name: "contraction",
+        about: "c = Σ a · b over indices of two tensors, as einsum writes it, with nested modes in place of m, n and k",
+        needs: crate::warp_specialized::NEEDS,
+        parameters: parameter_list::<ContractionConfig>,
+        programs: programs::<ContractionConfig>,
+        tuning: None,
     },
     Operator {
         name: "attention",

@@ -1,6 +1,17 @@
 //! Contractions: their text, folding, and programs.
 
-use tilewright_kernels::contraction::{Einsum, EinsumError, Folded, Group, Operand, Sizes, reference};
+mod common;
+
+use common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random, small_hopper};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::ConfigError;
+use tilewright_kernels::contraction::{
+    ContractionConfig, Einsum, EinsumError, Folded, Group, Operand, Sizes, reference,
+};
+use tilewright_kernels::gemm_hopper::{Batch, Cluster, Form, HopperGemmConfig, Major, Pack};
+use tilewright_machine::{Arch, DType};
+use tilewright_tile::parse;
 
 fn einsum(text: &str) -> Einsum {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
@@ -50,7 +61,7 @@ fn mistakes_name_the_letter_the_operand_and_what_would_be_right() {
         ("mkx,kn->mn", SumOfOne { letter: 'x', operand: A }, "sum the first operand along it first"),
         ("mk,kyn->mn", SumOfOne { letter: 'y', operand: B }, "sum the second operand along it first"),
         ("mk,kn->mnz", NoSource { letter: 'z' }, "those of operands"),
-        ("abcdefghijklm,m->abcdefghijkl", TooMany { operand: A, found: 13, most: 12 }, "can be 12"),
+        ("abcdefghijk,k->abcdefghij", TooMany { operand: A, found: 11, most: 10 }, "can be 10"),
     ] {
         let found = text.parse::<Einsum>().unwrap_err();
         assert_eq!(found, error, "{text}");
@@ -150,6 +161,215 @@ fn a_folded_contraction_is_the_same_function() {
                 c[place(Operand::C, [i, j, batch])] += product;
             }
             assert_eq!(c, expected, "{text} at {all:?}: {folded:?}");
+        }
+    }
+}
+
+fn contraction(text: &str, tile: &str, product: HopperGemmConfig) -> ContractionConfig {
+    let tile = tile.parse().unwrap_or_else(|e| panic!("{tile}: {e}"));
+    ContractionConfig { einsum: einsum(text), tile, product }
+}
+
+/// Interpreter, simulator and plain loops agree, with sizes of the letters in the order of [`Einsum::letters`]. The texts of the tensor copies
+/// of the product, which is the last kernel.
+fn check(config: &ContractionConfig, extents: &[i64]) -> Vec<String> {
+    let letters = config.einsum.letters();
+    assert_eq!(letters.len(), extents.len(), "{}", config.einsum);
+    let all: Sizes = letters.into_iter().zip(extents.iter().copied()).collect();
+    let plan = config.plan().unwrap();
+    let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    let launched = plan.program_sizes(&all).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(extents.iter().sum::<i64>() as u64);
+    let product = &config.product;
+    let mut draw = |operand, dtype| {
+        let length = plan.einsum.indices(operand).iter().map(|letter| all[letter]).product();
+        random(&mut rng, dtype, length)
+    };
+    let (a, b) = (draw(Operand::A, product.dtype), draw(Operand::B, product.right()));
+    let exact = reference(&plan.einsum, &all, &a, &b).unwrap();
+    let magnitudes = reference(&plan.einsum, &all, &absolute(&a), &absolute(&b)).unwrap();
+    let k = plan.of(Group::K).iter().flat_map(|mode| mode.chars()).map(|letter| all[&letter]).product();
+    let bound = bounds(product.result(), 0.0, k, &exact, &magnitudes);
+    let given: Tensors = [("a".to_string(), a), ("b".to_string(), b)].into();
+    let sizes: Vec<(&str, i64)> = launched.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[7], &given);
+    for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+        close(&format!("{who} at {all:?} of {config:?}"), &results["c"], &exact, &bound);
+    }
+    let kernel = launch.kernels(Arch::SM_90A).pop().unwrap();
+    let report = kernel.explanation.to_string();
+    let copies =
+        report.split([' ', '\n']).filter(|word| word.starts_with("tma.")).map(str::to_string).collect();
+    if let Some(ptxas) = ptxas() {
+        let name = config.einsum.to_string().replace([',', '-', '>'], "_");
+        assert_eq!(
+            assemble(&ptxas, &format!("contraction_{name}_{k}"), &kernel, Arch::SM_90A),
+            0,
+            "{config:?}"
+        );
+    }
+    copies
+}
+
+/// A small product whose threads have registers for copies of their own.
+fn by_threads() -> HopperGemmConfig {
+    HopperGemmConfig { load_registers: 56, chunk: Some(16), ..small_hopper() }
+}
+
+#[test]
+fn tiles_over_several_modes_are_boxes_of_as_many_dimensions() {
+    let small = small_hopper();
+    let bf16 = HopperGemmConfig { dtype: DType::BF16, ..small };
+    let swapped = HopperGemmConfig { swap: true, bn: 32, ..small };
+    let overlapped = HopperGemmConfig { overlap_epilogue: true, chunk: Some(16), ..bf16 };
+    for (text, tile, product, extents) in [
+        // Batches in two modes, which no tile spans.
+        ("bqhd,bkhd->bhqk", "none", small, vec![2, 70, 3, 72, 64]),
+        ("bhqk,bkhd->bqhd", "none", bf16, vec![2, 2, 65, 72, 40]),
+        // Every group has two modes, and tiles span them all.
+        ("abcd,bfde->acfe", "a4+b2+f2", small, vec![5, 3, 19, 40, 3, 40]),
+        ("abcd,bfde->acfe", "a4+b2+f2", swapped, vec![5, 3, 19, 40, 3, 40]),
+        ("abcd,bfde->acfe", "a16+b4+f8", overlapped, vec![17, 5, 3, 24, 9, 8]),
+        (
+            "abcd,bfde->acfe",
+            "none",
+            HopperGemmConfig { cluster: Cluster::AlongM(2), ..small },
+            vec![3, 2, 65, 72, 2, 72],
+        ),
+        (
+            "abcd,bfde->acfe",
+            "a2",
+            HopperGemmConfig { cluster: Cluster::AlongK(2), ..bf16 },
+            vec![3, 2, 33, 72, 2, 72],
+        ),
+        // Of the TCCG benchmark, in the order of C: a contiguous along m, b along n, both along k.
+        ("fbea,ecfd->dcba", "b8+f4+c8", small, vec![6, 10, 16, 16, 10, 16]),
+        ("cda,db->cba", "none", bf16, vec![5, 40, 72, 24]),
+        ("dca,bd->cba", "c4", small, vec![40, 5, 24, 24]),
+        // Of a size that is 1, and of a tile that is larger than its mode.
+        ("abcd,bfde->acfe", "a2", small, vec![1, 1, 24, 8, 1, 16]),
+        // Sums in f32.
+        ("acb,dbce->ade", "c2", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![70, 3, 40, 2, 24]),
+    ] {
+        let config = contraction(text, tile, product);
+        assert_eq!(config.as_matrices(&config.plan().unwrap()), None, "{text}");
+        let copies = check(&config, &extents);
+        // Each of the three tensors has its own, once for each place of the program that copies it.
+        for kind in ["tma.load", "tma.store"] {
+            assert!(copies.iter().any(|copy| copy.starts_with(kind)), "{text}: {copies:?}");
+        }
+        let loads = copies.iter().filter(|copy| copy.starts_with("tma.load")).count();
+        assert!(loads >= 2, "{text}: {copies:?}");
+    }
+}
+
+#[test]
+fn what_tensor_copies_cannot_take_threads_copy() {
+    for (text, tile, extents) in [
+        // Rows of 13 elements, of 26 bytes.
+        ("bqhd,bkhd->bhqk", "none", vec![2, 9, 3, 13, 7]),
+        ("abcd,bfde->acfe", "a4+b2+f2", vec![5, 3, 7, 11, 3, 9]),
+        // Contiguous along batches.
+        ("mkl,nkl->mnl", "none", vec![17, 24, 5, 9]),
+        // Each factor is contiguous along another summed mode.
+        ("aebf,dfce->abcd", "e8", vec![4, 16, 5, 24, 9, 3]),
+        // c has six modes, of which none fold.
+        ("acef,bdef->fabcde", "none", vec![2, 3, 2, 16, 3, 4]),
+        // No rows and no columns; no sums.
+        ("lka,klb->bla", "none", vec![3, 1, 5, 7]),
+    ] {
+        check(&contraction(text, tile, by_threads()), &extents);
+    }
+}
+
+#[test]
+fn products_of_matrices_are_those_of_gemm_hopper() {
+    use Major::{K, Mn};
+    let small = small_hopper();
+    for (text, [a, b], batches, extents) in [
+        ("mk,nk->mn", [K, K], false, vec![65, 72, 40]),
+        ("mk,kn->mn", [K, Mn], false, vec![65, 72, 40]),
+        // c is contiguous along the rows of the first operand: the factors change places.
+        ("km,kn->nm", [Mn, Mn], false, vec![40, 64, 72]),
+        ("bhqd,bhkd->bhqk", [K, K], true, vec![2, 2, 65, 24, 72]),
+        ("bsd,df->bsf", [K, Mn], false, vec![2, 33, 24, 72]),
+        ("bqhd,hde->bqe", [K, Mn], false, vec![2, 33, 3, 8, 72]),
+        // Of a matrix and a vector, of vectors, and without sums.
+        ("mk,k->m", [K, K], false, vec![65, 40]),
+        ("k,k->", [K, K], false, vec![40]),
+        ("a,b->ab", [Mn, Mn], false, vec![24, 72]),
+        ("ba,bc->bac", [Mn, Mn], true, vec![2, 24, 72]),
+    ] {
+        let config = contraction(text, "none", small);
+        let product = config.as_matrices(&config.plan().unwrap()).unwrap();
+        assert_eq!(([product.a, product.b], product.batch == Batch::Packed), ([a, b], batches), "{text}");
+        assert_eq!(config.programs().unwrap(), product.programs().unwrap(), "{text}");
+        check(&config, &extents);
+    }
+    // With all of its forms.
+    let few = HopperGemmConfig { form: Form::Gemv, bm: 8, bn: 1, bk: 256, ..HopperGemmConfig::default() };
+    check(&contraction("k,mk->m", "none", few), &[300, 9]);
+    check(&contraction("mk,nk->mn", "none", HopperGemmConfig { pack: Pack::Both, ..small }), &[9, 33, 65]);
+    check(&contraction("mk,nk->mn", "none", HopperGemmConfig { split: 3, ..small }), &[65, 301, 72]);
+}
+
+#[test]
+fn mistakes_in_configurations_name_the_field_and_what_would_be_right() {
+    let says = |text: &str, tile: &str, product: HopperGemmConfig, field: &str, says: &str| {
+        let config = contraction(text, tile, product);
+        match config.programs() {
+            Err(ConfigError::Value { field: found, wanted, .. }) => {
+                assert_eq!(found, field, "{config:?}: {wanted}");
+                assert!(wanted.contains(says), "{config:?}: {wanted}");
+            }
+            other => panic!("{config:?}: {other:?}"),
+        }
+        assert!(config.reject(Arch::SM_90A).is_some_and(|reason| reason.contains(says)));
+    };
+    let (small, default) = (small_hopper(), HopperGemmConfig::default());
+    let four = "abcd,bfde->acfe";
+    says(four, "d4", small, "tile", "none of the modes to be named, a, f, b");
+    says(four, "a4+a2", small, "tile", "`a` stands twice");
+    says(four, "a3", small, "tile", "must divide bm = 64");
+    says("mk,nk->mn", "m4", small, "tile", "every group is one mode");
+    says(four, "none", HopperGemmConfig { bm: 512, ..small }, "bm", "at most 256");
+    says(four, "none", HopperGemmConfig { form: Form::Outer, ..small }, "form", "must be wgmma");
+    says(four, "none", HopperGemmConfig { split: 2, ..small }, "split", "cluster=k2");
+    says(four, "none", HopperGemmConfig { pack: Pack::A, ..small }, "pack", "must be none");
+    let biased = HopperGemmConfig { epilogue: "bias".parse().unwrap(), ..small };
+    says(four, "none", biased, "epilogue", "alpha, relu, gelu and silu");
+    let eight = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..small };
+    says(four, "none", eight, "einsum", "last index of both operands must be summed");
+    says(four, "none", HopperGemmConfig { bn: 100, ..small }, "bn", "multiple of 8");
+    for (name, value, wanted) in [
+        ("einsum", "mk,kn->m", "`n` stands in the second operand alone"),
+        ("tile", "a", "letters of modes with extents"),
+        ("tile", "a0", "from 1 to 256"),
+    ] {
+        let contraction = tilewright_kernels::operator("contraction").unwrap();
+        let said = (contraction.programs)(&[(name, value)]).unwrap_err().to_string();
+        assert!(said.contains(wanted), "{said}");
+    }
+    let operator = tilewright_kernels::operator("contraction").unwrap();
+    assert!(matches!((operator.programs)(&[("batch", "packed")]), Err(ConfigError::UnknownParameter { .. })));
+    assert!(contraction(four, "a4", default).reject(Arch::SM_80).is_some());
+    assert_eq!(contraction(four, "a4", default).reject(Arch::SM_90A), None);
+}
+
+#[test]
+fn epilogues_of_elements_go_with_groups_of_modes() {
+    let product = HopperGemmConfig { epilogue: "alpha+relu".parse().unwrap(), ..small_hopper() };
+    let programs = contraction("abcd,bfde->acfe", "a4+f2", product).programs().unwrap();
+    let text = programs[0].to_string();
+    assert!(text.contains("max(") && text.contains("alpha: f32"), "{text}");
+}
+
+#[test]
+fn programs_print_and_parse_back() {
+    for text in KINDS {
+        for program in contraction(text, "none", HopperGemmConfig::default()).programs().unwrap() {
+            assert_eq!(parse(&program.to_string()).unwrap(), program, "{text}");
         }
     }
 }

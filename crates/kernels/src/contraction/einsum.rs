@@ -194,10 +194,15 @@ pub struct Einsum {
     operands: [Vec<char>; 3],
 }
 
-/// Indices of a tensor, at most: products of as many small primes are numbers that fit.
-pub(super) const MOST_INDICES: usize = 12;
+/// Indices of a tensor, at most: products of as many small primes are integers of 64 bits.
+pub(super) const MOST_INDICES: usize = 10;
 
 impl Einsum {
+    /// `mk,nk->mn`.
+    pub fn matrix_product() -> Einsum {
+        Einsum { operands: [vec!['m', 'k'], vec!['n', 'k'], vec!['m', 'n']] }
+    }
+
     /// The indices of a tensor, in the order in which it has them.
     pub fn indices(&self, operand: Operand) -> &[char] {
         &self.operands[operand as usize]

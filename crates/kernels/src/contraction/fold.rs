@@ -65,7 +65,7 @@ impl Einsum {
     }
 
     /// Checks that every index has a size and nothing else has.
-    fn check_sizes(&self, sizes: &Sizes) -> Result<(), EinsumError> {
+    pub(super) fn check_sizes(&self, sizes: &Sizes) -> Result<(), EinsumError> {
         let letters = self.letters();
         if let Some(letter) = sizes.keys().find(|letter| !letters.contains(letter)) {
             return Err(EinsumError::NoIndex { letter: *letter, einsum: self.to_string() });

@@ -198,6 +198,7 @@ impl Fp8BlocksConfig {
             name: "gemm_fp8_blocks",
             tiling: self.tiling(),
             batch: Batch::None,
+            nesting: None,
             split: 1,
             result: self.out,
             mainloop,

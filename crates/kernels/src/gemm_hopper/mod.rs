@@ -28,8 +28,8 @@ pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums,
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
-    BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Needs, ROW_BYTES, Tiling, TmaWgmma, aligned, bytes, refused,
-    tiling, within,
+    BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma, aligned, bytes,
+    refused, tiling, within,
 };
 
 parameters! {
@@ -377,6 +377,21 @@ impl HopperGemmConfig {
         if let Some(program) = self.formed(custom) {
             return program;
         }
+        self.tiled(custom, "gemm_hopper", None)
+    }
+
+    /// The program of a product whose m, n and k are groups of modes.
+    pub(crate) fn nested(&self, name: &'static str, nesting: &Nesting) -> Result<Program, ConfigError> {
+        self.check(&[])?;
+        self.tiled(&[], name, Some(nesting))
+    }
+
+    fn tiled(
+        &self,
+        custom: &[&dyn EpilogueOp],
+        name: &'static str,
+        nesting: Option<&Nesting>,
+    ) -> Result<Program, ConfigError> {
         let mainloop = TmaWgmma {
             tiling: self.tiling(),
             dtypes: [self.dtype, self.right()],
@@ -388,9 +403,10 @@ impl HopperGemmConfig {
             in_flight: self.in_flight,
         };
         let kernel = GemmKernel {
-            name: "gemm_hopper",
+            name,
             tiling: self.tiling(),
             batch: self.batch,
+            nesting,
             split: self.split,
             stream_k: self.exchanged_at_once(),
             result: self.result(),

@@ -5,10 +5,12 @@ use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
 use super::choices::Major;
+use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
-use super::views::{Steps, at, halves_view, matrix_view, with_batch};
+use super::views::{OperandView, Steps, halves_view, matrix_view, with_batch};
+use crate::contraction::Group;
 
 /// The accumulators of a tile.
 pub(crate) struct Accumulators {
@@ -113,7 +115,7 @@ pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) ->
 impl Mainloop for TmaWgmma {
     /// A, B, and the second matrix if it is a tensor of its own.
     type Params = Vec<Buffer>;
-    type Views = Vec<Tensor>;
+    type Views = Vec<OperandView>;
     /// Tiles of A, B and the second matrix.
     type Stage = Vec<Tensor>;
 
@@ -126,7 +128,10 @@ impl Mainloop for TmaWgmma {
     }
 
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Vec<Buffer> {
-        let Problem { m, n, products, matrices, .. } = problem;
+        let Problem { m, n, products, matrices, nested, .. } = problem;
+        if let Some(nested) = nested {
+            return [0, 1].map(|i| nested.buffer(t, i, ["a", "b"][i], self.dtypes[i])).into();
+        }
         let (k, several) = (&numbers.k, [products, matrices]);
         let pad = self.packed.contains(&true).then(|| packed_lines(t, self.dtypes[0]));
         let mut params: Vec<Buffer> = (0..2)
@@ -159,10 +164,20 @@ impl Mainloop for TmaWgmma {
         &self,
         t: &mut KernelBuilder,
         params: Vec<Buffer>,
-        Problem { products, matrices, .. }: &Problem,
+        Problem { products, matrices, nested, .. }: &Problem,
         scheduler: &Scheduler,
-    ) -> Vec<Tensor> {
-        let Numbers { k, bk, .. } = &scheduler.numbers;
+    ) -> Vec<OperandView> {
+        let Numbers { k, bm, bn, bk, .. } = &scheduler.numbers;
+        if let Some(nested) = nested {
+            let (of_a, of_b) = self.tiling.sides((bm, bn));
+            let along_k = (Group::K, Share::Whole(bk));
+            let factors = [("ga", Group::M, of_a), ("gb", Group::N, of_b)];
+            let view = |(i, buffer): (usize, &Buffer)| {
+                let (name, rows, size) = factors[i];
+                OperandView::Nested(nested.view(t, name, (i, buffer), (rows, Share::Whole(size)), along_k))
+            };
+            return params.iter().enumerate().map(view).collect();
+        }
         let along_k = Steps::tiled(bk, k.ceil_div(bk));
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
@@ -178,7 +193,7 @@ impl Mainloop for TmaWgmma {
             }
             matrix_view(t, ["ga", "gb", "gu"][i], &buffer.into(), several, (0, 1), of, &along_k)
         };
-        params.iter().enumerate().map(view).collect()
+        params.iter().enumerate().map(view).map(OperandView::Matrix).collect()
     }
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> Vec<Tensor> {
@@ -193,14 +208,14 @@ impl Mainloop for TmaWgmma {
         let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        t.copy_async_with(at(&views[0], of_a, step, tile.product.as_ref()), stage[0], how_a);
+        t.copy_async_with(views[0].at(of_a, step, tile.product.as_ref()), stage[0], how_a);
         for (half, shared) in stage[1..].iter().enumerate() {
             let number = Expr::from(half as i64);
             let (view, half) = match self.second {
                 Some(Second { fused: true, .. }) => (&views[1], Some(&number)),
                 _ => (&views[1 + half], None),
             };
-            t.copy_async_with(at(view, of_b, step, tile.of_b().into_iter().chain(half)), *shared, how_b);
+            t.copy_async_with(view.at(of_b, step, tile.of_b().into_iter().chain(half)), *shared, how_b);
         }
     }
 
@@ -253,7 +268,7 @@ impl Mainloop for TmaWgmma {
         if self.tiling.blocks()[2] > 1 {
             sums.parts.iter().chain(&sums.second).for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
         }
-        if let (Some(of_a), Some(view)) = (&sums.of_a, on.views.last()) {
+        if let (Some(of_a), Some(OperandView::Matrix(view))) = (&sums.of_a, on.views.last()) {
             let (rows, first) = self.rows_of_a(tile);
             t.if_then(first, |t| {
                 let all = t.reduce("sums_of_rows", of_a, ReduceOp::Sum, 1);

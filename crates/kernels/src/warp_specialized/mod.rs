@@ -3,6 +3,7 @@
 
 mod choices;
 mod mainloop;
+mod nested;
 mod operands;
 mod promoted;
 mod rules;
@@ -18,6 +19,7 @@ use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
 pub use choices::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
 pub(crate) use mainloop::{Mainloop, Second, TmaWgmma};
+pub(crate) use nested::{Axis, Nesting};
 pub(crate) use operands::{Param, Params, spread};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
@@ -26,14 +28,16 @@ pub(crate) use scheduler::{Problem, packed_lines};
 pub(crate) use tiling::{Tiling, tiling};
 
 use mainloop::Collective;
+use nested::Share;
 use operands::Operands;
 use scheduler::{Scheduler, WorkTile};
 use store::{Store, Waiting};
-use stream_k::{Exchange, Share};
+use stream_k::{Exchange, StepShare};
 use tiling::{Chunk, Numbers};
-use views::matrix_view;
+use views::{OperandView, matrix_view};
 
 use crate::config::ConfigError;
+use crate::contraction::Group;
 use crate::epilogue::Chain;
 
 /// A matrix product, to be written as a program.
@@ -41,6 +45,8 @@ pub(crate) struct GemmKernel<'a, M> {
     pub name: &'static str,
     pub tiling: Tiling,
     pub batch: Batch,
+    /// The modes of m, n, k and l, where these are groups; then the batch is none, and there is one part of k.
+    pub nesting: Option<&'a Nesting>,
     /// Parts of k that are summed apart.
     pub split: i64,
     /// Stream-K: the chunks of other blocks' sums that are on their way at once.
@@ -59,7 +65,10 @@ impl<M: Mainloop> GemmKernel<'_, M> {
     }
 
     fn write(&self, t: &mut KernelBuilder) {
-        let (problem, k) = Problem::declare(t, self.batch);
+        let (problem, k) = match self.nesting {
+            Some(nesting) => Problem::of(t, nesting),
+            None => Problem::declare(t, self.batch),
+        };
         let numbers = Numbers::declare(t, &self.tiling, k, self.mainloop.part());
         let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
         let params = self.mainloop.params(t, &problem, &numbers);
@@ -67,9 +76,10 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let scheduler = Scheduler::declare(t, &self.tiling, &numbers, &problem, work);
         let operands = self.chain.declare(t, &problem, self.result);
         let shape = [&problem.m, &problem.n];
-        let c = match &split {
-            Some(split) => t.tensor("partial", DType::F32, [split, shape[0], shape[1]]),
-            None => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
+        let c = match (&split, &problem.nested) {
+            (_, Some(nested)) => nested.buffer(t, 2, "c", self.result),
+            (Some(split), None) => t.tensor("partial", DType::F32, [split, shape[0], shape[1]]),
+            (None, None) => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
         let params = self.mainloop.outputs(t, &problem, params);
@@ -78,7 +88,16 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let views = self.mainloop.views(t, params, &problem, &scheduler);
         let (modes, several) = (self.tiling.sides((0, 1)), scheduler.several.as_ref());
         let (rows, columns) = (&scheduler.along_rows, &scheduler.chunked);
-        let view = matrix_view(t, "gc", &(&c).into(), several, modes, rows, columns);
+        let view = match &problem.nested {
+            Some(nested) => {
+                let Numbers { bm, bn, chunk, .. } = &numbers;
+                let (rows, columns) = self.tiling.sides((Group::M, Group::N));
+                let chunked = Share::Chunk(self.tiling.chunk, chunk, bn);
+                let view = nested.view(t, "gc", (2, &c), (rows, Share::Whole(bm)), (columns, chunked));
+                OperandView::Nested(view)
+            }
+            None => OperandView::Matrix(matrix_view(t, "gc", &(&c).into(), several, modes, rows, columns)),
+        };
         let stage = self.mainloop.stage(t, &numbers);
         let shape = [&numbers.bm, &numbers.chunk, &numbers.buffers];
         let shared = t.shared_tensor("sc", self.tiling.stored, shape);
@@ -144,12 +163,12 @@ impl<M: Mainloop> Roles<'_, M> {
         }
     }
 
-    fn share(&self, t: &mut KernelBuilder) -> Option<Share> {
-        self.exchange.is_some().then(|| Share::declare(t, &self.scheduler))
+    fn share(&self, t: &mut KernelBuilder) -> Option<StepShare> {
+        self.exchange.is_some().then(|| StepShare::declare(t, &self.scheduler))
     }
 
     /// Loads the parts of tiles in a block's share of steps along k.
-    fn load_segments(&self, t: &mut KernelBuilder, share: &Share) {
+    fn load_segments(&self, t: &mut KernelBuilder, share: &StepShare) {
         let scheduler = &self.scheduler;
         share.for_segments(t, scheduler, ["sm", "sn"], |t, segment| {
             if self.operands.has_vectors() {
@@ -182,7 +201,7 @@ impl<M: Mainloop> Roles<'_, M> {
     }
 
     /// Multiplies the parts of tiles in a block's share of steps along k, and stores those that it finishes.
-    fn segments(&self, t: &mut KernelBuilder, share: &Share, exchange: &Exchange) {
+    fn segments(&self, t: &mut KernelBuilder, share: &StepShare, exchange: &Exchange) {
         let (mainloop, on, store, scheduler) =
             (&self.kernel.mainloop, &self.on, &self.store, &self.scheduler);
         share.for_segments(t, scheduler, ["vm", "vn"], |t, segment| {
@@ -212,7 +231,7 @@ impl<M: Mainloop> Roles<'_, M> {
     }
 
     /// Each tile is stored before the next one is multiplied.
-    fn immediate(&self, t: &mut KernelBuilder, share: Option<&Share>) {
+    fn immediate(&self, t: &mut KernelBuilder, share: Option<&StepShare>) {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
         self.scheduler.for_tiles(t, share, ["um", "un"], |t, tile| {
             let clipped = store.clipped(t, &self.scheduler, tile, "now");
@@ -243,7 +262,7 @@ impl<M: Mainloop> Roles<'_, M> {
 
     /// Each tile is stored during the mainloop of the next one: its rounded results wait in registers, and a chunk leaves after each of the
     /// first steps along k.
-    fn overlapped(&self, t: &mut KernelBuilder, share: Option<&Share>) {
+    fn overlapped(&self, t: &mut KernelBuilder, share: Option<&StepShare>) {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
         let waiting = Waiting::declare(t, store, self.kernel.chain.is_empty());
         let body = |t: &mut KernelBuilder, tile: &WorkTile, previous: &WorkTile| {

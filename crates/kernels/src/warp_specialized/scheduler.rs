@@ -6,10 +6,12 @@ use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x};
 
 use super::choices::{Batch, Major};
+use super::nested::{Nested, Nesting};
 use super::rules::bytes;
-use super::stream_k::Share;
+use super::stream_k::StepShare;
 use super::tiling::{Numbers, Tiling};
 use super::views::Steps;
+use crate::contraction::Group;
 
 /// The sizes of the problem.
 pub(crate) struct Problem {
@@ -19,22 +21,42 @@ pub(crate) struct Problem {
     pub products: Option<Expr>,
     /// The number of matrices B, and of vectors along n: one a product, or one a group.
     pub matrices: Option<Expr>,
+    /// The modes of m, n, k and l, where these are groups.
+    pub nested: Option<Nested>,
     strided: bool,
 }
 
 impl Problem {
+    /// Declares the sizes of groups of modes; the last one is that of k.
+    pub fn of(t: &mut KernelBuilder, nesting: &Nesting) -> (Self, Expr) {
+        let nested = nesting.declare(t);
+        let [m, n, k, l] = Group::ALL.map(|group| nested.extent(group));
+        let products = (!nesting.tiles[Group::L as usize].is_empty()).then_some(l);
+        let matrices = products.clone();
+        (Problem { m, n, products, matrices, nested: Some(nested), strided: false }, k)
+    }
+
+    /// The number of tiles of a size along a mode, or along a group of modes.
+    fn tiles(&self, group: Group, extent: &Expr, size: &Expr) -> Expr {
+        match &self.nested {
+            Some(nested) => nested.count(group, size),
+            None => extent.ceil_div(size),
+        }
+    }
+
     /// Declares the sizes; the last one is that of k.
     pub fn declare(t: &mut KernelBuilder, batch: Batch) -> (Self, Expr) {
         let [m, n, k] = ["m", "n", "k"].map(|name| t.size(name, 4096));
         let grouped = batch.has_groups();
         let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
         let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
-        (Problem { m, n, products, matrices, strided: batch == Batch::Strided }, k)
+        let strided = batch == Batch::Strided;
+        (Problem { m, n, products, matrices, nested: None, strided }, k)
     }
 
     /// One product.
     pub fn one(m: Expr, n: Expr) -> Self {
-        Problem { m, n, products: None, matrices: None, strided: false }
+        Problem { m, n, products: None, matrices: None, nested: None, strided: false }
     }
 
     /// A matrix parameter, or `several` of them, rows first; [`Major::Mn`]: contiguous along its first mode.
@@ -195,9 +217,11 @@ impl Scheduler {
     ) -> Self {
         let Problem { m, n, .. } = problem;
         let Numbers { k, bm, bn, bk, chunk, chunks, .. } = numbers;
-        let (height, width) = tiling.sides((m, n));
-        let (of_m, _) = tiling.sides((bm, bn));
-        let tiles_of_m = if batch == Batch::Ragged { t.size("t", 40) } else { m.ceil_div(of_m) };
+        let (_, width) = tiling.sides((m, n));
+        let (of_m, of_n) = tiling.sides((bm, bn));
+        let tiles_of_m =
+            if batch == Batch::Ragged { t.size("t", 40) } else { problem.tiles(Group::M, m, of_m) };
+        let tiles_of_n = problem.tiles(Group::N, n, of_n);
         let mut table = |name: &str, length: &Expr| t.tensor(name, DType::I32, [length]);
         let work = match (batch, &problem.matrices) {
             (Batch::Grouped, _) => Work::Grouped { groups: table("groups", &tiles_of_m) },
@@ -212,10 +236,9 @@ impl Scheduler {
             (_, None) if split.is_some() => Work::SplitK,
             (_, None) => Work::One,
         };
-        let (rows, cols) =
-            if tiling.swap { (height.ceil_div(bm), tiles_of_m) } else { (tiles_of_m, width.ceil_div(bn)) };
+        let (rows, cols) = tiling.sides((tiles_of_m, tiles_of_n));
         let [down, across, deep] = tiling.blocks();
-        let steps_of_k = k.ceil_div(bk);
+        let steps_of_k = problem.tiles(Group::K, k, bk);
         let parts_of_k = split.map_or(deep.into(), |split| split * deep);
         let depth = match parts_of_k.as_int() {
             Some(1) => steps_of_k,
@@ -273,7 +296,7 @@ impl Scheduler {
     pub(super) fn for_tiles(
         &self,
         t: &mut KernelBuilder,
-        share: Option<&Share>,
+        share: Option<&StepShare>,
         names: [&str; 2],
         body: impl FnOnce(&mut KernelBuilder, &WorkTile),
     ) {
@@ -290,7 +313,7 @@ impl Scheduler {
     pub(super) fn for_tiles_after(
         &self,
         t: &mut KernelBuilder,
-        share: Option<&Share>,
+        share: Option<&StepShare>,
         names: [&str; 4],
         body: impl FnOnce(&mut KernelBuilder, &WorkTile, &WorkTile),
         last: impl FnOnce(&mut KernelBuilder, &WorkTile),

@@ -5,14 +5,14 @@ use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x};
 
 use super::scheduler::{Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
-use super::views::{at, matrix_view};
+use super::views::{OperandView, at, matrix_view};
 
 /// C, and the buffers of chunks on their way to it.
 pub(super) struct Store {
     pub tiling: Tiling,
     pub numbers: Numbers,
     pub buffer: Buffer,
-    pub view: Tensor,
+    pub view: OperandView,
     pub shared: Tensor,
     /// Makes the values of a chunk once its buffer is free: fewer registers are in use meanwhile.
     pub late: bool,
@@ -82,7 +82,10 @@ impl Store {
         };
         let column = scheduler.chunk_column(tile, j);
         let attributes = AsyncCopyAttrs { hint: self.tiling.hint_c, ..AsyncCopyAttrs::default() };
-        let to = at(&self.view, &row, &column, tile.of_c());
+        let to = match &self.view {
+            OperandView::Matrix(view) => at(view, &row, &column, tile.of_c()),
+            OperandView::Nested(view) => view.at(&row, (&tile.col, Some(j)), tile.of_c()),
+        };
         let Some((clipped, end)) = clipped.as_ref().zip(tile.end.as_ref()) else {
             t.copy_async_with(buffer(), to, attributes);
             t.commit_group();

@@ -25,7 +25,7 @@ pub(super) struct Exchange {
 }
 
 /// The share of a block, of which each role has its own names.
-pub(super) struct Share {
+pub(super) struct StepShare {
     /// Steps along k of a tile.
     depth: Expr,
     rows: Expr,
@@ -132,7 +132,7 @@ impl Exchange {
     }
 }
 
-impl Share {
+impl StepShare {
     pub fn declare(t: &mut KernelBuilder, scheduler: &Scheduler) -> Self {
         let [rows, cols] = &scheduler.cluster_tiles;
         let blocks = scheduler.tiling.cluster.blocks();
@@ -150,7 +150,7 @@ impl Share {
         let own = block_x() / blocks;
         let first = t.let_integer("first", &own * &each + own.min(&more));
         let end = t.let_integer("end", &first + &each + own.less(&more));
-        Share { depth, rows, cols, shared, whole, each, more, first, end }
+        StepShare { depth, rows, cols, shared, whole, each, more, first, end }
     }
 
     /// The row and column of a tile, in groups of rows, each column by column.

@@ -3,6 +3,8 @@
 use tilewright_tile::dsl::{Buffer, BufferAt, KernelBuilder, Reference, Tensor, steps, tile};
 use tilewright_tile::{Expr, ViewMode};
 
+use super::nested::NestedView;
+
 /// The walk of a view along a mode of a buffer: `count` tiles of `size`, each a step behind the one before.
 #[derive(Clone)]
 pub(crate) struct Steps {
@@ -74,4 +76,21 @@ pub(super) fn at<'a>(
     let mut entries = vec![None, Some(row.clone()), None, Some(column.clone())];
     entries.extend(which.into_iter().map(|which| Some(which.clone())));
     view.index(entries)
+}
+
+/// The view of an operand: of a matrix in tiles along two modes, or of a tensor in tiles along groups of modes.
+#[derive(Clone)]
+pub(crate) enum OperandView {
+    Matrix(Tensor),
+    Nested(NestedView),
+}
+
+impl OperandView {
+    /// The tile at a row and column of tiles, of a product, with as many indices behind.
+    pub fn at<'a>(&self, row: &Expr, column: &Expr, which: impl IntoIterator<Item = &'a Expr>) -> Reference {
+        match self {
+            OperandView::Matrix(view) => at(view, row, column, which),
+            OperandView::Nested(view) => view.at(row, (column, None), which.into_iter().next()),
+        }
+    }
 }

@@ -1,0 +1,186 @@
+//! The operator: its parameters and programs.
+
+use tilewright_machine::Arch;
+use tilewright_tile::Program;
+
+use super::einsum::{Einsum, Group, Operand};
+use super::plan::Plan;
+use super::tile::TileExtents;
+use crate::config::{Codec, Config, ConfigError, Field};
+use crate::epilogue::{EpilogueOp, Part};
+use crate::gemm_hopper::{Form, HopperGemmConfig, Major, Pack};
+use crate::warp_specialized::{Axis, Nesting, bytes, refused};
+
+/// A contraction of two tensors, and the tiling of the matrix product that it is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ContractionConfig {
+    /// The contraction.
+    pub einsum: Einsum,
+    /// The extents of a tile along the modes of its groups.
+    pub tile: TileExtents,
+    /// The product. The order of its factors' modes (`a`, `b`) and its `batch` follow from the contraction.
+    pub product: HopperGemmConfig,
+}
+
+impl Default for ContractionConfig {
+    fn default() -> Self {
+        let einsum = Einsum::matrix_product();
+        ContractionConfig { einsum, tile: TileExtents::default(), product: HopperGemmConfig::default() }
+    }
+}
+
+/// A field of the product as one of the contraction.
+const fn of_product<const I: usize>() -> Field<ContractionConfig> {
+    const FIELDS: &[Field<HopperGemmConfig>] = HopperGemmConfig::FIELDS;
+    Field {
+        name: FIELDS[I].name,
+        about: FIELDS[I].about,
+        get: |config| (FIELDS[I].get)(&config.product),
+        set: |config, text| (FIELDS[I].set)(&mut config.product, text),
+    }
+}
+
+/// The fields of the contraction's own, and those of the product with these numbers.
+macro_rules! fields {
+    ($($number:literal)+) => {
+        &[
+            Field {
+                name: "einsum",
+                about: "The contraction, as torch.einsum writes it: two operands, a letter an index.",
+                get: |config| config.einsum.to_string(),
+                set: |config, text| {
+                    config.einsum = (Codec::<Einsum>::OWN.read)("einsum", text)?;
+                    Ok(())
+                },
+            },
+            Field {
+                name: "tile",
+                about: "Extents of a tile along modes that are not the fastest of their group, by the letters of the mode: \
+                        none, or a4+bc2. The fastest has what these leave of bm, bn or bk, and others 1.",
+                get: |config| config.tile.to_string(),
+                set: |config, text| {
+                    config.tile = (Codec::<TileExtents>::OWN.read)("tile", text)?;
+                    Ok(())
+                },
+            },
+            $(of_product::<$number>(),)+
+        ]
+    };
+}
+
+impl Config for ContractionConfig {
+    const NAME: &'static str = "contraction";
+    /// All of the product but `a`, `b` and `batch`.
+    const FIELDS: &'static [Field<Self>] =
+        fields!(0 1 2 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28);
+
+    fn build(&self) -> Result<Vec<Program>, ConfigError> {
+        self.programs()
+    }
+}
+
+impl ContractionConfig {
+    /// The matrix product that the contraction is, whatever its sizes.
+    ///
+    /// # Errors
+    ///
+    /// A contraction of tensors with too many indices.
+    pub fn plan(&self) -> Result<Plan, ConfigError> {
+        self.einsum.plan().map_err(|error| ConfigError::value("einsum", &self.einsum, error))
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let plan = self.plan()?;
+        match self.as_matrices(&plan) {
+            Some(product) => {
+                self.check_no_tile(&plan)?;
+                product.validate()
+            }
+            None => {
+                self.nesting(&plan)?;
+                self.of_groups(&plan)?.validate()
+            }
+        }
+    }
+
+    /// The product of `gemm_hopper` where the contraction is one.
+    pub fn as_matrices(&self, plan: &Plan) -> Option<HopperGemmConfig> {
+        let ([a, b], batch) = plan.matrices()?;
+        Some(HopperGemmConfig { a, b, batch, ..self.product })
+    }
+
+    fn check_no_tile(&self, plan: &Plan) -> Result<(), ConfigError> {
+        let HopperGemmConfig { bm, bn, bk, .. } = self.product;
+        self.tile
+            .of_groups(plan, [("bm", bm), ("bn", bn), ("bk", bk)].map(|(name, n)| (name, n.min(256))))?;
+        Ok(())
+    }
+
+    /// The product whose m, n and k are groups of modes.
+    fn of_groups(&self, plan: &Plan) -> Result<HopperGemmConfig, ConfigError> {
+        let product = self.product;
+        let wanted = "goes with contractions that are products of matrices as gemm_hopper has them";
+        if product.form != Form::Wgmma {
+            return Err(ConfigError::value("form", product.form, format!("{wanted}: must be wgmma")));
+        }
+        if product.split != 1 {
+            return Err(ConfigError::value(
+                "split",
+                product.split,
+                format!("{wanted}: must be 1; cluster=k2 or k4 shares k"),
+            ));
+        }
+        if product.pack != Pack::None {
+            return Err(ConfigError::value("pack", product.pack, format!("{wanted}: must be none")));
+        }
+        let of_elements =
+            |part: &Part| part.operands(product.result()).iter().all(|o| o.kind.is_scalar()) && !part.sums();
+        if let Some(part) = product.epilogue.parts().find(|part| !of_elements(part)) {
+            let wanted = format!("`{}` {wanted}: must be of alpha, relu, gelu and silu", part.name());
+            return Err(ConfigError::value("epilogue", product.epilogue, wanted));
+        }
+        let along_k = |operand: Operand| plan.contiguous(operand).is_some_and(|(group, _)| group == Group::K);
+        let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };
+        let (a, b) = (major(Operand::A), major(Operand::B));
+        if bytes(product.dtype) == 1 && (a, b) != (Major::K, Major::K) {
+            let wanted = "wgmma takes 8-bit factors contiguous along k: the last index of both operands must be summed";
+            return Err(ConfigError::value("einsum", &self.einsum, wanted));
+        }
+        Ok(HopperGemmConfig { a, b, ..product })
+    }
+
+    /// The modes and their tiles.
+    fn nesting(&self, plan: &Plan) -> Result<Nesting, ConfigError> {
+        let HopperGemmConfig { bm, bn, bk, swap, .. } = self.product;
+        let (of_m, of_n) = if swap { (("bn", bn), ("bm", bm)) } else { (("bm", bm), ("bn", bn)) };
+        let [m, n, k] = self.tile.of_groups(plan, [of_m, of_n, ("bk", bk)])?;
+        let units = [Group::M, Group::N, Group::K].map(|group| plan.of(group).is_empty());
+        let operands = Operand::ALL.map(|operand| plan.axes(operand)) as [Vec<Axis>; 3];
+        Ok(Nesting { tiles: [m, n, k, vec![1; plan.of(Group::L).len()]], units, operands })
+    }
+
+    /// The programs: those of [`gemm_hopper`](crate::gemm_hopper) where the contraction is a product of matrices, else one, with the sizes
+    /// `m`, `n`, `k` and `l`, or `m0`, `m1`, … of a group with several modes, the fastest first.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        self.validate()?;
+        let plan = self.plan()?;
+        match self.as_matrices(&plan) {
+            Some(product) => product.programs(),
+            None => Ok(vec![self.of_groups(&plan)?.nested("contraction", &self.nesting(&plan)?)?]),
+        }
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+    }
+}
