@@ -366,7 +366,7 @@ class Kernel:
         return ok(cu.cuTensorMapEncodeTiled(
             cu.CUtensorMapDataType(param["type"]), rank, tensor.data_ptr(),
             [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"] or [16]],
-            [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(1)] * rank,
+            [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(n) for n in param["steps"]],
             cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
             cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
             cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))  # fmt: skip
@@ -409,7 +409,7 @@ class Plan:
                     if known is None:
                         self.workspace += store[key].numel() * store[key].element_size()
                 bound[name] = store[key]
-                if known in ("c", "o"):
+                if known in RESULTS:
                     self.out = store[key]
             values = {param["name"]: scalar_of(param["name"], scalars) for param in launch["params"] if param["kind"] == "scalar"}
             kernel = Kernel(launch, module, bound, values)
@@ -417,12 +417,15 @@ class Plan:
             self.notes += [said] if said else []
             self.notes += [f"{kernel.local_bytes} bytes of local memory"] if kernel.local_bytes else []
         if not hasattr(self, "out"):
-            raise RuntimeError("no kernel has a tensor `c` or `o`")
+            raise RuntimeError(f"no kernel has a tensor {', '.join(RESULTS)}")
 
     def __call__(self):
         for kernel in self.kernels:
             kernel(self.stream)
 
+
+# Names of results.
+RESULTS = ("c", "o", "y", "dx", "df")
 
 # What kernels call a tensor or a scalar, by our own name for it.
 ALIASES = {

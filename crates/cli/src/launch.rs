@@ -26,7 +26,7 @@ impl Scope for Sizes<'_> {
 }
 
 /// The launch at these sizes: grid, threads, shared memory, the parameters in order (integers with their defaults), and the PTX. A tensor map has what
-/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box and swizzle.
+/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements and swizzle.
 pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
     let refuse = |e: &dyn std::fmt::Display| Failure::program(error(format!("the launch: {e}")));
     let values = size_values(&kernel.verified, sizes).map_err(|e| refuse(&e))?;
@@ -71,7 +71,8 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                     "type": tensor_map_type(shape.dtype),
                     "extents": extents,
                     "strides": strides.collect::<Result<Vec<_>, Failure>>()?,
-                    "box": shape.extents,
+                    "box": shape.reach(),
+                    "steps": shape.steps,
                     "swizzle": shape.swizzle.tensor_map_code(),
                 })
             }

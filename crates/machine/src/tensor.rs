@@ -166,11 +166,17 @@ pub fn tensor_map_type(dtype: DType) -> Option<u32> {
 pub struct BoxShape {
     /// Element type.
     pub dtype: DType,
-    /// Extents of the box, dimension 0 fastest; one to five, each 1 to 256.
+    /// Extents of the box in elements that it has in shared memory, dimension 0 fastest; one to five, each 1 to 256.
     pub extents: Vec<u32>,
+    /// Steps in the tensor from one of them to the next (`elementStrides`), one a dimension: 1 to 8, along dimension 0 always 1. The box
+    /// reaches over at most 256 elements of the tensor. Only loads step over elements.
+    pub steps: Vec<u32>,
     /// The swizzle of the box in shared memory.
     pub swizzle: SwizzleMode,
 }
+
+/// The most steps in the tensor from one element of a box to the next.
+pub const MOST_STEP: u32 = 8;
 
 /// The rule that a TMA box breaks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -185,6 +191,34 @@ pub enum InvalidBox {
         dim: usize,
         /// The extent.
         extent: u32,
+    },
+    /// A step out of range, or one that dimension 0 cannot have.
+    #[error("step {step} of dimension {dim} of the box is not {}", if *.dim == 0 { "1" } else { "between 1 and 8" })]
+    Step {
+        /// The dimension.
+        dim: usize,
+        /// The step.
+        step: u32,
+    },
+    /// Extents and steps that reach too far.
+    #[error(
+        "{extent} elements in steps of {step} along dimension {dim} of the box are more than 256 of the tensor"
+    )]
+    Reach {
+        /// The dimension.
+        dim: usize,
+        /// The extent.
+        extent: u32,
+        /// The step.
+        step: u32,
+    },
+    /// Another number of steps than of extents.
+    #[error("a box of {extents} dimensions wants as many steps, not {steps}")]
+    Steps {
+        /// Extents.
+        extents: usize,
+        /// Steps.
+        steps: usize,
     },
     /// Rows that are no multiple of 16 bytes.
     #[error("a row of the box has {0} bytes, which is no multiple of 16")]
@@ -205,6 +239,22 @@ pub enum InvalidBox {
 }
 
 impl BoxShape {
+    /// A box of neighbouring elements.
+    pub fn dense(dtype: DType, extents: Vec<u32>, swizzle: SwizzleMode) -> Self {
+        let steps = vec![1; extents.len()];
+        BoxShape { dtype, extents, steps, swizzle }
+    }
+
+    /// Returns whether the box steps over elements of the tensor.
+    pub fn skips(&self) -> bool {
+        self.steps.iter().any(|step| *step > 1)
+    }
+
+    /// The extents that `cuTensorMapEncodeTiled` takes as `boxDim`: those in the tensor, of which it loads one a step.
+    pub fn reach(&self) -> Vec<u32> {
+        self.extents.iter().zip(&self.steps).map(|(extent, step)| extent * step).collect()
+    }
+
     /// Elements of the box.
     pub fn elements(&self) -> u64 {
         self.extents.iter().map(|e| u64::from(*e)).product()
@@ -229,6 +279,18 @@ impl BoxShape {
         }
         if let Some((dim, extent)) = self.extents.iter().enumerate().find(|(_, e)| !(1..=256).contains(*e)) {
             return Err(InvalidBox::Extent { dim, extent: *extent });
+        }
+        if self.steps.len() != self.extents.len() {
+            return Err(InvalidBox::Steps { extents: self.extents.len(), steps: self.steps.len() });
+        }
+        for (dim, (extent, step)) in self.extents.iter().copied().zip(self.steps.iter().copied()).enumerate()
+        {
+            if !(1..=if dim == 0 { 1 } else { MOST_STEP }).contains(&step) {
+                return Err(InvalidBox::Step { dim, step });
+            }
+            if extent * step > 256 {
+                return Err(InvalidBox::Reach { dim, extent, step });
+            }
         }
         let row = self.extents[0] * self.dtype.bits() / 8;
         if !row.is_multiple_of(16) {
@@ -258,8 +320,7 @@ mod tests {
 
     #[test]
     fn boxes_are_checked() {
-        let shape =
-            |extents: &[u32], swizzle| BoxShape { dtype: DType::F16, extents: extents.to_vec(), swizzle };
+        let shape = |extents: &[u32], swizzle| BoxShape::dense(DType::F16, extents.to_vec(), swizzle);
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).check(), Ok(()));
         assert_eq!(shape(&[64, 256], SwizzleMode::B128).bytes(), 32768);
         assert!(matches!(
@@ -270,8 +331,28 @@ mod tests {
         assert_eq!(shape(&[128, 8], SwizzleMode::None).check(), Ok(()));
         assert!(matches!(shape(&[12], SwizzleMode::None).check(), Err(InvalidBox::Row(24))));
         assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(InvalidBox::Rank(0))));
-        let narrow = BoxShape { dtype: DType::U4, extents: vec![64], swizzle: SwizzleMode::None };
+        let narrow = BoxShape::dense(DType::U4, vec![64], SwizzleMode::None);
         assert!(matches!(narrow.check(), Err(InvalidBox::Type(DType::U4))));
+    }
+
+    #[test]
+    fn steps_are_checked() {
+        let shape = |extents: &[u32], steps: &[u32]| BoxShape {
+            steps: steps.to_vec(),
+            ..BoxShape::dense(DType::F16, extents.to_vec(), SwizzleMode::B128)
+        };
+        let strided = shape(&[64, 16, 8], &[1, 2, 8]);
+        assert_eq!(strided.check(), Ok(()));
+        assert_eq!((strided.bytes(), strided.reach()), (16384, vec![64, 32, 64]));
+        assert!(strided.skips() && !shape(&[64], &[1]).skips());
+        assert_eq!(shape(&[32, 8], &[2, 1]).check(), Err(InvalidBox::Step { dim: 0, step: 2 }));
+        assert_eq!(shape(&[64, 8], &[1, 9]).check(), Err(InvalidBox::Step { dim: 1, step: 9 }));
+        assert_eq!(shape(&[64, 8], &[1, 0]).check(), Err(InvalidBox::Step { dim: 1, step: 0 }));
+        let reach = InvalidBox::Reach { dim: 1, extent: 129, step: 2 };
+        assert_eq!(shape(&[64, 129], &[1, 2]).check(), Err(reach));
+        assert_eq!(shape(&[64, 8], &[1]).check(), Err(InvalidBox::Steps { extents: 2, steps: 1 }));
+        let text = shape(&[32, 8], &[2, 1]).check().unwrap_err().to_string();
+        assert_eq!(text, "step 2 of dimension 0 of the box is not 1");
     }
 
     #[test]

@@ -323,7 +323,7 @@ fn tensor_copies_mbarriers_and_clusters() {
     let mut b = Builder::new("k", Arch::SM_90A, 160);
     b.set_cluster(2);
     let x = b.add_param("x", FunctionParamKind::Pointer);
-    let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };
+    let shape = BoxShape::dense(DType::F16, vec![64, 8], SwizzleMode::B128);
     let map = b.add_tensor_map(TensorMap { name: "x".to_string(), shape });
     b.add_shared("tile", 1024, 1024);
     b.add_shared("full", 8, 8);

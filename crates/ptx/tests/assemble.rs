@@ -614,7 +614,7 @@ impl Elected {
         for rank in 1..=5 {
             let mut extents = vec![64];
             extents.resize(rank, 2);
-            let shape = BoxShape { dtype: DType::F16, extents, swizzle: SwizzleMode::B128 };
+            let shape = BoxShape::dense(DType::F16, extents, SwizzleMode::B128);
             b.add_tensor_map(TensorMap { name: format!("t{rank}"), shape });
         }
         b.add_shared("tile", 8192, 1024);

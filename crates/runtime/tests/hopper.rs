@@ -45,7 +45,7 @@ fn moved(cluster: u32) -> Function {
     b.add_param("y", FunctionParamKind::Pointer);
     b.add_param("m", FunctionParamKind::I32);
     b.add_param("n", FunctionParamKind::I32);
-    let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };
+    let shape = BoxShape::dense(DType::F16, vec![64, 8], SwizzleMode::B128);
     let [from, to] =
         ["x", "y"].map(|name| b.add_tensor_map(TensorMap { name: name.to_string(), shape: shape.clone() }));
     b.add_shared("tiles", 2048, 1024);

@@ -415,7 +415,8 @@ fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(us
     'rows: for row in 0..count {
         let (mut rest, mut global) = (row, from * element);
         for (dim, extent) in extents.iter().enumerate().skip(1) {
-            let at = i64::from(coords[dim]) + rest % extent;
+            let at =
+                i64::from(coords[dim]) + rest % extent * shape.steps.get(dim).map_or(1, |s| i64::from(*s));
             rest /= extent;
             if !(0..limit(dim)).contains(&at) {
                 continue 'rows;

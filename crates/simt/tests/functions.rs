@@ -230,7 +230,7 @@ fn hopper(op: Op) -> Function {
     b.set_origin("copy(a, b)");
     b.add_array("r", 12);
     b.add_param("p", FunctionParamKind::Pointer);
-    let shape = BoxShape { dtype: DType::F16, extents: vec![64, 8], swizzle: SwizzleMode::B128 };
+    let shape = BoxShape::dense(DType::F16, vec![64, 8], SwizzleMode::B128);
     b.add_tensor_map(TensorMap { name: "t".to_string(), shape });
     let mut f = b.finish();
     f.values = vec![RegType::B32, RegType::Pred, RegType::B32, RegType::B64];

@@ -63,12 +63,12 @@ impl MapKey {
         let invalid = || DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE);
         let ty = tensor_map_type(self.shape.dtype).and_then(map_type).ok_or_else(invalid)?;
         let rank = self.shape.extents.len();
-        if !(1..=5).contains(&rank) || self.extents.len() != rank || self.strides.len() + 1 != rank {
+        if self.shape.check().is_err() || self.extents.len() != rank || self.strides.len() + 1 != rank {
             return Err(invalid());
         }
-        let steps = [1u32; 5];
+        let reach = self.shape.reach();
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
-        // SAFETY: the map is aligned as its type says; extents, box and steps have at least as many elements as the rank, strides one
+        // SAFETY: the map is aligned as its type says; extents, box and steps have as many elements as the rank, strides one
         // fewer; the driver reads them and does not touch the tensor.
         unsafe {
             sys::cuTensorMapEncodeTiled(
@@ -78,8 +78,8 @@ impl MapKey {
                 ptr::with_exposed_provenance_mut(self.pointer as usize),
                 self.extents.as_ptr(),
                 self.strides.as_ptr(),
-                self.shape.extents.as_ptr(),
-                steps.as_ptr(),
+                reach.as_ptr(),
+                self.shape.steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 map_swizzle(self.shape.swizzle),
                 sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,

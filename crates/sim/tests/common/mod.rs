@@ -163,7 +163,7 @@ pub trait Hopper {
 
 impl Hopper for Builder {
     fn map(&mut self, name: &str, dtype: DType, extents: &[u32], swizzle: SwizzleMode) -> u32 {
-        let shape = BoxShape { dtype, extents: extents.to_vec(), swizzle };
+        let shape = BoxShape::dense(dtype, extents.to_vec(), swizzle);
         self.add_tensor_map(TensorMap { name: name.to_string(), shape })
     }
 

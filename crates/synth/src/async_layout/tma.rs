@@ -64,7 +64,9 @@ impl TmaPlan {
     pub fn name(&self) -> String {
         let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
         let multicast = self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.blocks));
-        format!("{} of {} ({}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
+        let steps: Vec<String> = self.shape.steps.iter().map(ToString::to_string).collect();
+        let steps = if self.shape.skips() { format!(", steps {}", steps.join("×")) } else { String::new() };
+        format!("{} of {} ({}{steps}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
     }
 
     /// Bytes that land in a block's shared memory, or leave it.
@@ -247,11 +249,13 @@ fn plan_in(
     let spans = spans();
     let span = spans.is_some().then_some(row_limit);
     let rank = rank + usize::from(span.is_some());
-    let mut folded = Folded::new(contiguous, rank, row_limit, spans.unwrap_or(walks));
+    let most_step = if op == TensorOp::Load { MOST_STEP } else { 1 };
+    let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], spans.unwrap_or(walks));
     let shared_out = (blocks > 1).then(|| folded.share_out(blocks, bytes, i64::from(swizzle.period())));
     let multicast = shared_out.transpose()?;
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
-    let shape = BoxShape { dtype: unit, extents, swizzle };
+    let steps = folded.steps.iter().map(|s| *s as u32).collect();
+    let shape = BoxShape { dtype: unit, extents, steps, swizzle };
     shape.check()?;
     let calls = folded.calls(bytes)?;
     if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
@@ -269,30 +273,35 @@ struct Folded {
     /// The modes of the buffer, in the order of the box's dimensions.
     dims: Vec<u32>,
     extents: Vec<i64>,
+    /// Steps of the buffer from one element to the next, one a dimension.
+    steps: Vec<i64>,
     rest: Vec<Walk>,
 }
 
 impl Folded {
-    /// The largest box that begins at the tile's first element: dimension 0 is the contiguous mode, at most `row_limit` long.
-    fn new(contiguous: u32, rank: usize, row_limit: i64, walks: Vec<Walk>) -> Self {
-        let (mut dims, mut extents, mut rest) = (vec![contiguous], vec![1i64], Vec::new());
+    /// The largest box that begins at the tile's first element: dimension 0 is the contiguous mode, at most `row_limit` long. Others may step
+    /// over elements of the buffer, at most `most_step`.
+    fn new(contiguous: u32, rank: usize, [row_limit, most_step]: [i64; 2], walks: Vec<Walk>) -> Self {
+        let (mut dims, mut extents, mut steps, mut rest) =
+            (vec![contiguous], vec![1i64], vec![1i64], Vec::new());
         let mut last = 0;
         for mut walk in walks {
             let at = dims.iter().position(|d| *d == walk.dim);
             // A walk continues the last dimension of the box, or begins one.
             let dimension = match at {
                 _ if !rest.is_empty() => None,
-                Some(at) if at == last && walk.step == extents[at] => Some(at),
-                None if walk.step == 1 && extents[last] > 1 => {
+                Some(at) if at == last && walk.step == extents[at] * steps[at] => Some(at),
+                None if (1..=most_step).contains(&walk.step) && extents[last] > 1 => {
                     dims.push(walk.dim);
                     extents.push(1);
+                    steps.push(walk.step);
                     Some(dims.len() - 1)
                 }
                 _ => None,
             };
             if let Some(at) = dimension {
                 let limit = if walk.dim == contiguous { row_limit.min(MAX_EXTENT) } else { MAX_EXTENT };
-                let room = (limit / extents[at]).min(walk.extent);
+                let room = (limit / (extents[at] * steps[at])).min(walk.extent);
                 let inside = (1..=room).rev().find(|n| walk.extent % n == 0).unwrap_or(1);
                 extents[at] *= inside;
                 last = at;
@@ -304,10 +313,14 @@ impl Folded {
                 rest.push(walk);
             }
         }
+        for (step, _) in steps.iter_mut().zip(&extents).filter(|(_, extent)| **extent == 1) {
+            *step = 1;
+        }
         let missing: Vec<u32> = (0..rank as u32).filter(|dim| !dims.contains(dim)).collect();
         extents.resize(extents.len() + missing.len(), 1);
+        steps.resize(extents.len(), 1);
         dims.extend(missing);
-        Folded { dims, extents, rest }
+        Folded { dims, extents, steps, rest }
     }
 
     /// Shares the box out among the blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
@@ -322,7 +335,7 @@ impl Folded {
         if part % period != 0 {
             return Err(TmaReject::PartUneven(part, period as u32));
         }
-        Ok(Multicast { blocks, dim, step: self.extents[dim], bytes: part })
+        Ok(Multicast { blocks, dim, step: self.extents[dim] * self.steps[dim], bytes: part })
     }
 
     /// One copy for each step of the walks that are left.
@@ -344,5 +357,7 @@ impl Folded {
 
 /// Elements of a box along one dimension, at most.
 const MAX_EXTENT: i64 = 256;
+/// Steps of the buffer from one element of a box to the next, at most.
+const MOST_STEP: i64 = tilewright_machine::MOST_STEP as i64;
 /// Tensor copies for one statement, at most.
 const MAX_CALLS: usize = 64;
