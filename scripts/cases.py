@@ -73,6 +73,7 @@ def title(path, words):
 def lines_of(name):
     """(text before the colon, text behind it) of each line of a list in tests."""
     for line in (ROOT / "tests" / name).read_text().splitlines():
-        before, separator, behind = line.partition(":")
-        if separator and not line.startswith("#"):
-            yield before.strip(), behind.strip()
+        # A colon in a parameter has something right behind it.
+        before, *behind = re.split(r":(?=\s|$)", line, maxsplit=1)
+        if behind and not line.startswith("#"):
+            yield before.strip(), behind[0].strip()

@@ -27,6 +27,7 @@ mod estimate;
 pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
+mod interned;
 mod operators;
 pub mod text;
 mod tiles;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use tilewright_tile::dsl::{Elem, where_};
 use tilewright_tile::program::{BinaryOp, ElemExpr, UnaryOp};
 use tilewright_tile::{
     Diagnostic, Expr, IntOp, Origin, ParamId, Program, StmtKind, SymbolId, TensorId, parse,
@@ -49,19 +50,58 @@ impl Expression {
         scalars: &str,
         truth: bool,
     ) -> Result<Function, ConfigError> {
+        let tensors = [("i", "i32"), ("j", "i32"), ("x", "f32")];
+        // A mask has no score.
+        let tensors = &tensors[..if truth { 2 } else { 3 }];
+        let kind = if truth { "a condition over i, j, h and b" } else { "a number over x, i, j, h and b" };
+        let scalars = if scalars.is_empty() { String::new() } else { format!(", {scalars}") };
+        let scalars = format!("b: i32 = 0, h: i32 = 0{scalars}");
+        self.read_over((field, kind), tensors, &scalars, truth)
+    }
+
+    /// Reads the expression of numbers over `x`, a row `i` and a column `j`, elements of further f32 tensors and scalar parameters.
+    pub(crate) fn read_values(
+        &self,
+        field: &'static str,
+        elements: &[&str],
+        scalars: &str,
+    ) -> Result<Function, ConfigError> {
+        let own = [("i", "i32"), ("j", "i32"), ("x", "f32")];
+        let tensors: Vec<_> = own.into_iter().chain(elements.iter().map(|name| (*name, "f32"))).collect();
+        let kind = "a number over x, i, j and what `tensors` and `scalars` declare";
+        let function = self.read_over((field, kind), &tensors, scalars, false)?;
+        let mut written = true;
+        function.value.visit(&mut |part| {
+            let other = matches!(
+                part,
+                ElemExpr::Index(_)
+                    | ElemExpr::Operand(_)
+                    | ElemExpr::Packed(..)
+                    | ElemExpr::Bitcast(..)
+                    | ElemExpr::Asm(_)
+            );
+            written &= !other;
+        });
+        let wanted = "must be made of operators, functions of numbers and `where`";
+        if written { Ok(function) } else { Err(ConfigError::value(field, &self.0, wanted)) }
+    }
+
+    fn read_over(
+        &self,
+        (field, kind): (&'static str, &str),
+        tensors: &[(&str, &str)],
+        scalars: &str,
+        truth: bool,
+    ) -> Result<Function, ConfigError> {
         let wrong = |wanted: String| ConfigError::value(field, &self.0, wanted);
         if self.0.contains(['\n', ';', '{', '}', '#']) || self.0.contains("//") {
             return Err(wrong("must be one expression".to_string()));
         }
         let scalars = if scalars.is_empty() { String::new() } else { format!(", {scalars}") };
+        let params: String = tensors.iter().map(|(name, dtype)| format!("g{name}: {dtype}[32], ")).collect();
         let result = if truth { "where(value, 1.0, 0.0)" } else { "value" };
         let mut text = String::from("size hq = 1, hk = 1, sq = 1, sk = 1\n");
-        text += &format!(
-            "kernel function(gi: i32[32], gj: i32[32], gx: f32[32], gy: f32[32], b: i32 = 0, h: i32 = 0{scalars}) grid(1) threads(32) {{\n"
-        );
-        let tensors = [("i", "i32"), ("j", "i32"), ("x", "f32")];
-        // A mask has no score.
-        let tensors = &tensors[..if truth { 2 } else { 3 }];
+        text += &format!("kernel function({params}gy: f32[32]{scalars}) grid(1) threads(32) {{\n");
         for (name, dtype) in tensors {
             text += &format!(
                 "v{name} = global_view(g{name}, (32) : (e0))\n{name} = register_tensor({dtype}, [32])\ncopy(v{name}, {name})\n"
@@ -69,15 +109,14 @@ impl Expression {
         }
         text += "vy = global_view(gy, (32) : (e0))\nvalue = ";
         let place = text.len()..text.len() + self.0.len();
-        let used = if truth { "" } else { " + int(x * 0.0 > 1.0)" };
+        let floats = tensors.iter().filter(|(_, dtype)| *dtype == "f32");
+        let used: String = floats.map(|(name, _)| format!(" + int({name} * 0.0 > 1.0)")).collect();
         text += &format!(
             "{}\nused = i * 0 + j * 0{used}\nresult = {result} + float(used)\ncopy(result, vy)\n}}\n",
             self.0
         );
         // Of the messages those about the expression itself.
         let read = |errors: tilewright_tile::Diagnostics| {
-            let kind =
-                if truth { "a condition over i, j, h and b" } else { "a number over x, i, j, h and b" };
             let of_expression = |error: &&Diagnostic| match error.span {
                 Origin::Text(span) => place.contains(&(span.start as usize)),
                 _ => false,
@@ -224,6 +263,32 @@ impl Function {
             }
             ElemExpr::Binary(op, x, y) => operation(*op, self.range(x, ends), self.range(y, ends)),
             _ => Range::Unknown,
+        }
+    }
+
+    /// The value in f64, of names with their values and true for integers.
+    pub(crate) fn value_at(&self, of: &dyn Fn(&str) -> (f64, bool)) -> f64 {
+        self.value_of(&self.value, of).0
+    }
+
+    /// The expression with its names replaced, where it is made of operators, functions and `where`.
+    pub(crate) fn elem(&self, of: &dyn Fn(&str) -> Elem) -> Elem {
+        self.elem_of(&self.value, of)
+    }
+
+    fn elem_of(&self, value: &ElemExpr, of: &dyn Fn(&str) -> Elem) -> Elem {
+        match value {
+            ElemExpr::Tensor(id) => of(self.name(*id)),
+            ElemExpr::Scalar(id) => of(self.scalar(*id)),
+            ElemExpr::Number(x) => (*x).into(),
+            ElemExpr::Int(expr) => expr.into(),
+            ElemExpr::Unary(op, x) => self.elem_of(x, of).unary(*op),
+            ElemExpr::Binary(op, x, y) => Elem::binary(*op, self.elem_of(x, of), self.elem_of(y, of)),
+            ElemExpr::Where(parts) => {
+                let [holds, x, y] = [0, 1, 2].map(|i| self.elem_of(&parts[i], of));
+                where_(holds, x, y)
+            }
+            _ => f64::NAN.into(),
         }
     }
 

@@ -160,18 +160,23 @@ impl fmt::Display for Scalars {
 impl Scalars {
     /// The error for a program that does not read: a name that it has itself.
     pub(crate) fn clash(&self, errors: Diagnostics) -> ConfigError {
-        let names = self.0.split(',').filter_map(|part| part.split(':').next()).map(str::trim);
-        let twice = |name: &&str| {
-            let quoted = format!("`{name}`");
-            errors.0.iter().any(|e| e.code == Code::DuplicateName && e.message.contains(&quoted))
-        };
-        match names.filter(|name| !name.is_empty()).find(twice) {
-            Some(name) => {
-                let wanted = format!("`{name}` is a name of the program: choose another, such as `{name}_0`");
-                ConfigError::value("scalars", self, wanted)
-            }
-            None => ConfigError::Program(errors),
+        clash("scalars", &self.0, errors)
+    }
+}
+
+/// The error for a program that does not read, where declarations have a name that it has itself.
+pub(crate) fn clash(field: &'static str, declarations: &str, errors: Diagnostics) -> ConfigError {
+    let names = declarations.split(',').filter_map(|part| part.split_once(':')).map(|(name, _)| name.trim());
+    let twice = |name: &&str| {
+        let quoted = format!("`{name}`");
+        errors.0.iter().any(|e| e.code == Code::DuplicateName && e.message.contains(&quoted))
+    };
+    match names.filter(|name| !name.is_empty()).find(twice) {
+        Some(name) => {
+            let wanted = format!("`{name}` is a name of the program: choose another, such as `{name}_0`");
+            ConfigError::value(field, declarations, wanted)
         }
+        None => ConfigError::Program(errors),
     }
 }
 

@@ -46,8 +46,23 @@ impl FromStr for Form {
 }
 
 /// The parameters that every form has, beside those that say what is computed.
-const OF_EVERY_FORM: [&str; 12] =
-    ["dtype", "dtype_b", "out", "a", "b", "batch", "epilogue", "form", "bm", "bn", "bk", "warpgroups"];
+const OF_EVERY_FORM: [&str; 15] = [
+    "dtype",
+    "dtype_b",
+    "out",
+    "a",
+    "b",
+    "batch",
+    "epilogue",
+    "function",
+    "scalars",
+    "tensors",
+    "form",
+    "bm",
+    "bn",
+    "bk",
+    "warpgroups",
+];
 
 impl HopperGemmConfig {
     /// Checks a configuration whose form is not that of tiles by wgmma.

@@ -7,6 +7,7 @@
 mod dual;
 mod estimate;
 mod form;
+mod function;
 mod gemv;
 mod outer;
 mod pack;
@@ -20,6 +21,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
+pub use crate::interned::Text;
 pub use crate::warp_specialized::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
 pub use form::Form;
 pub use pack::Pack;
@@ -62,6 +64,13 @@ parameters! {
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
+        /// The value of c instead of x, what the epilogue made of the sums: an expression over x, the row i and the column j of c, and what tensors
+        /// and scalars declare, such as x * tanh(gate) - 0.1 * float(i - j); or none.
+        function: Option<Text> as FUNCTION = None,
+        /// Scalar parameters for the function, such as slope: f32 = 0.5.
+        scalars: Text as SCALARS = Text::default(),
+        /// Vectors and matrices whose elements the function has by name, such as gate: f32[n], weight: f32[m], mask: f16[m, n].
+        tensors: Text as TENSORS = Text::default(),
         /// The program: wgmma, tiles by TMA and wgmma; gemv, for at most 8 columns (with
         /// swap, rows) of c; or outer, for short sums.
         form: Form as OWN = Form::Wgmma,
@@ -258,13 +267,14 @@ impl HopperGemmConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.check(&[])
+        self.with_function(&[], |all| self.check(all))
     }
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
         self.check_dual()?;
         self.check_sums_a()?;
+        self.check_sums_of_c(!custom.is_empty())?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -283,18 +293,6 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("pack", self.pack, "one product at a time: batch must be none"));
         }
         self.check_schedule()?;
-        if self.epilogue.parts().any(Part::sums) {
-            let wanted = if self.batch == Batch::Ragged {
-                "rows of other groups would count: batch must not be ragged"
-            } else if !custom.is_empty() {
-                "what an operation of one's own makes of elements outside of c would count: no sums"
-            } else {
-                ""
-            };
-            if !wanted.is_empty() {
-                return Err(ConfigError::value("epilogue", self.epilogue, wanted));
-            }
-        }
         if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
@@ -332,6 +330,20 @@ impl HopperGemmConfig {
         Err(ConfigError::value("schedule", self.schedule, wanted))
     }
 
+    /// Checks that what is outside of C does not count in sums of its rows and columns.
+    fn check_sums_of_c(&self, custom: bool) -> Result<(), ConfigError> {
+        let wanted = match self.epilogue.parts().any(Part::sums) {
+            true if self.batch == Batch::Ragged => {
+                "rows of other groups would count: batch must not be ragged"
+            }
+            true if custom => {
+                "what an operation of one's own, or function, makes of elements outside of c would count: no sums"
+            }
+            _ => return Ok(()),
+        };
+        Err(ConfigError::value("epilogue", self.epilogue, wanted))
+    }
+
     /// The epilogue of the product's kernel: none where its sums are those of parts of k.
     fn applied<'a>(&self, custom: &[&'a dyn EpilogueOp]) -> Chain<'a> {
         if self.split > 1 {
@@ -347,7 +359,7 @@ impl HopperGemmConfig {
     ///
     /// Those of [`validate`](Self::validate).
     pub fn program(&self) -> Result<Program, ConfigError> {
-        self.product(&[])
+        self.with_function(&[], |all| self.product(all))
     }
 
     /// The programs that compute C, to be launched in this order; tensors of the same name are the same. `packed_a`, `packed_b` and
@@ -360,16 +372,19 @@ impl HopperGemmConfig {
         self.programs_with(&[])
     }
 
-    /// The same with operations of the caller's own, which are applied in this order behind those of [`epilogue`](Self::epilogue).
+    /// The same with operations of the caller's own, which are applied in this order behind those of [`epilogue`](Self::epilogue)
+    /// and the [`function`](Self::function).
     ///
     /// # Errors
     ///
     /// Those of [`validate`](Self::validate), and mistakes in what the operations write.
     pub fn programs_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Vec<Program>, ConfigError> {
-        let product = self.product(custom)?;
-        let pack = (self.pack != Pack::None).then(|| self.packing()).transpose()?;
-        let sum = (self.split > 1).then(|| self.split_sum(custom)).transpose()?;
-        Ok(pack.into_iter().chain([product]).chain(sum).collect())
+        self.with_function(custom, |all| {
+            let product = self.product(all)?;
+            let pack = (self.pack != Pack::None).then(|| self.packing()).transpose()?;
+            let sum = (self.split > 1).then(|| self.split_sum(all)).transpose()?;
+            Ok(pack.into_iter().chain([product]).chain(sum).collect())
+        })
     }
 
     fn product(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {

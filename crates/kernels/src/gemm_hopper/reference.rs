@@ -144,7 +144,11 @@ pub fn finish_with(
     groups: &[i64],
     [l, m, n]: [usize; 3],
 ) -> Vec<f64> {
-    let chain = Chain::new(&config.epilogue, custom);
+    // A function that does not read has no program either.
+    let own = config.user_function().ok().flatten();
+    let own = own.iter().map(|function| &**function as &dyn EpilogueOp);
+    let custom: Vec<&dyn EpilogueOp> = own.chain(custom.iter().copied()).collect();
+    let chain = Chain::new(&config.epilogue, &custom);
     let ops: Vec<_> = chain.ops.iter().map(|op| (op, op.operands(config.result()))).collect();
     let each = |(at, sum): (usize, &f64)| {
         let (row, col) = (at / n, at % n);

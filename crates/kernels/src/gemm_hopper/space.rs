@@ -4,6 +4,7 @@ use tilewright_machine::{Arch, CacheHint};
 
 use super::estimate::{STRIDE, shares};
 use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
+use crate::epilogue::EpilogueOp;
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -109,9 +110,11 @@ impl HopperGemmConfig {
     /// The deepest ring that there is room for, with as many buffers as that leaves.
     fn deepest(self) -> Option<Self> {
         let room = i64::from(TARGET.limits().shared_bytes_per_block);
+        let own = self.user_function().ok().flatten();
+        let own: Vec<&dyn EpilogueOp> = own.iter().map(|function| &**function as &dyn EpilogueOp).collect();
         let fits = |buffers: i64| {
             let stages = (1..=MOST_STAGES).rev().map(|stages| Self { stages, buffers, ..self });
-            stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes(&c.applied(&[])) <= room)
+            stages.take_while(|c| c.stages > 1).find(|c| c.shared_bytes(&c.applied(&own)) <= room)
         };
         let wide = fits(self.buffers);
         // One buffer less may be a fourth stage, which is worth more.
@@ -125,7 +128,7 @@ impl HopperGemmConfig {
         let sums = self.bm * self.bn / threads;
         let waiting = if self.overlap_epilogue { sums * bytes(self.stored()) / 4 } else { 0 };
         // What an epilogue makes of a chunk is there beside the sums.
-        let each = ON_THEIR_WAY + i64::from(!self.epilogue.is_empty());
+        let each = ON_THEIR_WAY + i64::from(!self.epilogue.is_empty() || self.function.is_some());
         let fits = |columns: &i64| {
             self.bn % columns == 0
                 && sums + waiting + each * self.bm * columns / threads + SPARE_REGISTERS
@@ -203,8 +206,22 @@ impl Cluster {
 
 impl Tunable for HopperGemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
-    const MEANING: &'static [&'static str] =
-        &["dtype", "dtype_b", "out", "a", "b", "batch", "dual", "fused", "dual_bias", "sums_a", "epilogue"];
+    const MEANING: &'static [&'static str] = &[
+        "dtype",
+        "dtype_b",
+        "out",
+        "a",
+        "b",
+        "batch",
+        "dual",
+        "fused",
+        "dual_bias",
+        "sums_a",
+        "epilogue",
+        "function",
+        "scalars",
+        "tensors",
+    ];
     const FAMILY: &'static [&'static str] =
         &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[

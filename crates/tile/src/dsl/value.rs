@@ -175,8 +175,8 @@ impl Elem {
         Elem { expr, calls: Vec::new(), owner, height: 0, mixed: false, poisoned, nan }
     }
 
-    /// A function of this expression.
-    fn unary(mut self, op: UnaryOp) -> Elem {
+    /// `op` of this expression, for whoever has operations as data.
+    pub fn unary(mut self, op: UnaryOp) -> Elem {
         if let (UnaryOp::Neg, ElemExpr::Number(x)) = (op, &self.expr) {
             // As the text form reads it.
             self.expr = ElemExpr::Number(-x);
@@ -191,7 +191,8 @@ impl Elem {
         std::mem::replace(&mut self.expr, ElemExpr::Number(0.0))
     }
 
-    fn binary(op: BinaryOp, mut a: Elem, mut b: Elem) -> Elem {
+    /// `a op b`, for whoever has operations as data.
+    pub fn binary(op: BinaryOp, mut a: Elem, mut b: Elem) -> Elem {
         a.join_calls(&mut b);
         let (x, y) = (a.take(), b.take());
         let mut both = a.with(b);
