@@ -22,6 +22,7 @@ pub mod attention_backward;
 pub mod attention_decode;
 mod config;
 pub mod contraction;
+pub mod conv_hopper;
 pub mod epilogue;
 mod estimate;
 pub mod gemm;

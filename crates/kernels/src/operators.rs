@@ -8,6 +8,7 @@ use crate::attention_backward::AttentionBackwardConfig;
 use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
 use crate::contraction::ContractionConfig;
+use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
@@ -96,6 +97,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<ContractionConfig>,
         programs: programs::<ContractionConfig>,
         tuning: None,
+    },
+    Operator {
+        name: "conv_hopper",
+        about: "y[nb, p, q, kout] = x[nb, h, w, c] ∗ f[kout, r, s, c], its data gradient or its weight gradient, by TMA loads and wgmma",
+        needs: crate::warp_specialized::NEEDS,
+        parameters: parameter_list::<HopperConvConfig>,
+        programs: programs::<HopperConvConfig>,
+        tuning: Some(tuning::<HopperConvConfig>()),
     },
     Operator {
         name: "attention",

@@ -26,6 +26,7 @@ pub use crate::warp_specialized::{Batch, Cluster, Dual, Major, Rasterization, Sc
 pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};
+pub(crate) use split_sum::add_parts;
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};

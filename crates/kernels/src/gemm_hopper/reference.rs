@@ -44,7 +44,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    fn named(&self, name: &str) -> &[f64] {
+    pub(crate) fn named(&self, name: &str) -> &[f64] {
         match name {
             "alpha" => std::slice::from_ref(&self.alpha),
             "row_scale" => &self.row_scale,

@@ -23,36 +23,47 @@ impl HopperGemmConfig {
     pub(super) fn split_sum(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
         let mut t = KernelBuilder::new("split_sum");
         let (m, n) = (t.size("m", 4096), t.size("n", 4096));
-        let (bm, bn) = (t.constant("BM", TILE[0]), t.constant("BN", TILE[1]));
-        let split = t.constant("SPLIT", self.split);
-        let partial = t.tensor("partial", DType::F32, [&split, &m, &n]);
-        let chain = Chain::new(&self.epilogue, custom);
-        let finish = Finish::declare(&mut t, chain, &Problem::one(m.clone(), n.clone()), self.result());
-        t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
-        t.threads(THREADS);
-        let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm, bn] };
-        let [bm, bn] = &on.shape;
-        let from = [0.into(), on.row.clone(), on.col.clone()];
-        let gp = t.global_view("gp", partial.from(from), [tile(1, bm), tile(2, bn), steps(0, &split, 1)]);
-        let gc = finish.view(&mut t, &on);
-        t.wait_dependencies();
-        // Several parts are in flight at once; those behind the last are zeros.
-        let together = t.constant("TOGETHER", self.split.min(TOGETHER));
-        let v = t.register_tensor("sums", DType::F32, [bm, bn]);
-        t.fill(&v, 0.0);
-        t.for_range("group", 0, split.ceil_div(&together), |t, group| {
-            let parts = t.register_tensor("parts", DType::F32, [bm, bn, &together]);
-            t.unroll_for("i", 0, &together, |t, i| {
-                let part = t.part(parts.at(i.clone()));
-                t.copy(gp.at(&group * &together + i), part);
-            });
-            t.unroll_for("j", 0, &together, |t, j| {
-                let part = t.part(parts.at(j));
-                t.assign(&v, Elem::from(&v) + part);
-            });
-        });
-        finish.store(&mut t, &on, v, gc);
-        t.launch_dependents();
-        Ok(t.finish()?)
+        add_parts(t, &Problem::one(m, n), self.split, Chain::new(&self.epilogue, custom), self.result())
     }
+}
+
+/// The program of a kernel whose sizes are declared, which adds so many parts of a matrix.
+pub(crate) fn add_parts(
+    mut t: KernelBuilder,
+    problem: &Problem,
+    split: i64,
+    chain: Chain<'_>,
+    result: DType,
+) -> Result<Program, ConfigError> {
+    let Problem { m, n, .. } = problem;
+    let (bm, bn) = (t.constant("BM", TILE[0]), t.constant("BN", TILE[1]));
+    let parts_of_k = t.constant("SPLIT", split);
+    let partial = t.tensor("partial", DType::F32, [&parts_of_k, m, n]);
+    let finish = Finish::declare(&mut t, chain, problem, result);
+    t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
+    t.threads(THREADS);
+    let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm, bn] };
+    let [bm, bn] = &on.shape;
+    let from = [0.into(), on.row.clone(), on.col.clone()];
+    let gp = t.global_view("gp", partial.from(from), [tile(1, bm), tile(2, bn), steps(0, &parts_of_k, 1)]);
+    let gc = finish.view(&mut t, &on);
+    t.wait_dependencies();
+    // Several parts are in flight at once; those behind the last are zeros.
+    let together = t.constant("TOGETHER", split.min(TOGETHER));
+    let v = t.register_tensor("sums", DType::F32, [bm, bn]);
+    t.fill(&v, 0.0);
+    t.for_range("group", 0, parts_of_k.ceil_div(&together), |t, group| {
+        let parts = t.register_tensor("parts", DType::F32, [bm, bn, &together]);
+        t.unroll_for("i", 0, &together, |t, i| {
+            let part = t.part(parts.at(i.clone()));
+            t.copy(gp.at(&group * &together + i), part);
+        });
+        t.unroll_for("j", 0, &together, |t, j| {
+            let part = t.part(parts.at(j));
+            t.assign(&v, Elem::from(&v) + part);
+        });
+    });
+    finish.store(&mut t, &on, v, gc);
+    t.launch_dependents();
+    Ok(t.finish()?)
 }

@@ -27,7 +27,7 @@ impl<'a> Finish<'a> {
     /// Declares the operands and C.
     pub fn declare(t: &mut KernelBuilder, chain: Chain<'a>, problem: &Problem, result: DType) -> Self {
         let params = chain.declare(t, problem, result);
-        let c = t.tensor("c", result, [&problem.m, &problem.n]);
+        let c = problem.result(t, result, None);
         let sums = chain.declare_sums(t, problem, result);
         Finish { chain, params, c, sums, result }
     }

@@ -4,10 +4,10 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
-use super::choices::Major;
+use super::choices::{Batch, Major};
 use super::nested::Share;
 use super::rules::bytes;
-use super::scheduler::{Problem, Scheduler, WorkTile, packed_lines};
+use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
 use super::views::{OperandView, Steps, halves_view, matrix_view, with_batch};
 use crate::contraction::Group;
@@ -39,6 +39,10 @@ pub(crate) trait Mainloop {
     /// free: fewer registers are in use meanwhile.
     fn rounds_at_once(&self) -> bool;
 
+    /// Declares the sizes of the problem; the last one is that of k.
+    fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
+        Problem::declare(t, batch)
+    }
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Self::Params;
     /// Declares what is written beside C, behind it.
     fn outputs(&self, _: &mut KernelBuilder, _: &Problem, params: Self::Params) -> Self::Params {
@@ -53,6 +57,10 @@ pub(crate) trait Mainloop {
     ) -> Self::Views;
     fn stage(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Self::Stage;
 
+    /// The steps along k of a tile.
+    fn range(&self, scheduler: &Scheduler, tile: &WorkTile) -> KRange {
+        scheduler.k_range(tile)
+    }
     /// Loads the stage of a step along k.
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr);
     /// Accumulators of 0.
@@ -106,7 +114,7 @@ pub(crate) struct TmaWgmma {
 }
 
 /// The attributes of loads of a and of b: those that a cluster shares are multicast.
-pub(super) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncCopyAttrs; 2] {
+pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncCopyAttrs; 2] {
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
     let attributes = |multicast: bool, hint| AsyncCopyAttrs { multicast, hint, ..AsyncCopyAttrs::default() };
     [attributes(blocks_n > 1, hints[0]), attributes(blocks_m > 1, hints[1])]
@@ -262,12 +270,7 @@ impl Mainloop for TmaWgmma {
     }
 
     fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
-        if self.in_flight > 0 {
-            t.wait_gemm(0);
-        }
-        if self.tiling.blocks()[2] > 1 {
-            sums.parts.iter().chain(&sums.second).for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
-        }
+        self.tiling.complete(t, sums, self.in_flight);
         if let (Some(of_a), Some(OperandView::Matrix(view))) = (&sums.of_a, on.views.last()) {
             let (rows, first) = self.rows_of_a(tile);
             t.if_then(first, |t| {
@@ -275,6 +278,44 @@ impl Mainloop for TmaWgmma {
                 let entries = [None, Some(rows)].into_iter().chain(tile.product.clone().map(Some));
                 t.copy(all, view.index(entries));
             });
+        }
+    }
+}
+
+/// Products by wgmma straight into the accumulators of the tile.
+impl Tiling {
+    /// Accumulators of 0.
+    pub fn begin(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Accumulators {
+        let sums = t.register_tensor("rc", self.accumulator, [&numbers.bm, &numbers.width]);
+        t.fill(&sums, 0.0);
+        Accumulators { parts: vec![sums], second: None, of_a: None, scales: Vec::new() }
+    }
+
+    /// Multiplies a stage's two tensors, with so many groups of wgmma in flight behind it.
+    pub fn multiply(
+        &self,
+        t: &mut KernelBuilder,
+        (ring, stage): (&Pipeline, [Tensor; 2]),
+        sums: &Accumulators,
+        in_flight: i64,
+    ) {
+        let (left, right) = self.sides((stage[0], stage[1]));
+        t.consume(ring, |t| {
+            for sums in &sums.parts {
+                t.gemm_async_over(sums, left, right, [self.warpgroups.into(), 1.into()]);
+            }
+            t.commit_gemm();
+            t.wait_gemm(in_flight);
+        });
+    }
+
+    /// Waits until the accumulators are complete.
+    pub fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators, in_flight: i64) {
+        if in_flight > 0 {
+            t.wait_gemm(0);
+        }
+        if self.blocks()[2] > 1 {
+            sums.parts.iter().chain(&sums.second).for_each(|sums| t.cluster_reduce(sums, ReduceOp::Sum));
         }
     }
 }

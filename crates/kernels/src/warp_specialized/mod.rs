@@ -18,23 +18,22 @@ use tilewright_tile::Program;
 use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
 pub use choices::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
-pub(crate) use mainloop::{Mainloop, Second, TmaWgmma};
+pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, TmaWgmma, load_attributes};
 pub(crate) use nested::{Axis, Nesting};
 pub(crate) use operands::{Param, Params, spread};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
-pub(crate) use scheduler::{Problem, packed_lines};
-pub(crate) use tiling::{Tiling, tiling};
+pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
+pub(crate) use tiling::{Numbers, Tiling, tiling};
+pub(crate) use views::{Along, Boxes};
 
-use mainloop::Collective;
 use nested::Share;
 use operands::Operands;
-use scheduler::{Scheduler, WorkTile};
 use store::{Store, Waiting};
 use stream_k::{Exchange, StepShare};
-use tiling::{Chunk, Numbers};
-use views::{OperandView, matrix_view};
+use tiling::Chunk;
+use views::OperandView;
 
 use crate::config::ConfigError;
 use crate::contraction::Group;
@@ -67,7 +66,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
     fn write(&self, t: &mut KernelBuilder) {
         let (problem, k) = match self.nesting {
             Some(nesting) => Problem::of(t, nesting),
-            None => Problem::declare(t, self.batch),
+            None => self.mainloop.problem(t, self.batch),
         };
         let numbers = Numbers::declare(t, &self.tiling, k, self.mainloop.part());
         let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
@@ -75,19 +74,15 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let work = (self.batch, split.as_ref());
         let scheduler = Scheduler::declare(t, &self.tiling, &numbers, &problem, work);
         let operands = self.chain.declare(t, &problem, self.result);
-        let shape = [&problem.m, &problem.n];
-        let c = match (&split, &problem.nested) {
-            (_, Some(nested)) => nested.buffer(t, 2, "c", self.result),
-            (Some(split), None) => t.tensor("partial", DType::F32, [split, shape[0], shape[1]]),
-            (None, None) => problem.matrix(t, "c", self.result, shape, Major::K, problem.products.as_ref()),
+        let c = match &problem.nested {
+            Some(nested) => nested.buffer(t, 2, "c", self.result),
+            None => problem.result(t, self.result, split.as_ref()),
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
         let params = self.mainloop.outputs(t, &problem, params);
         let exchanged = self.stream_k.map(|_| stream_k::exchanged(t, &numbers, self.tiling.accumulator));
         scheduler.launch(t, self.stream_k.is_some());
         let views = self.mainloop.views(t, params, &problem, &scheduler);
-        let (modes, several) = (self.tiling.sides((0, 1)), scheduler.several.as_ref());
-        let (rows, columns) = (&scheduler.along_rows, &scheduler.chunked);
         let view = match &problem.nested {
             Some(nested) => {
                 let Numbers { bm, bn, chunk, .. } = &numbers;
@@ -96,7 +91,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 let view = nested.view(t, "gc", (2, &c), (rows, Share::Whole(bm)), (columns, chunked));
                 OperandView::Nested(view)
             }
-            None => OperandView::Matrix(matrix_view(t, "gc", &(&c).into(), several, modes, rows, columns)),
+            None => OperandView::Matrix(scheduler.result_view(t, "gc", &c, scheduler.several.as_ref())),
         };
         let stage = self.mainloop.stage(t, &numbers);
         let shape = [&numbers.bm, &numbers.chunk, &numbers.buffers];
@@ -148,7 +143,7 @@ impl<M: Mainloop> Roles<'_, M> {
         let share = self.share(t);
         scheduler.for_tiles(t, share.as_ref(), ["tm", "tn"], |t, tile| {
             self.operands.load_vectors(t, scheduler, tile);
-            let range = scheduler.k_range(tile);
+            let range = self.kernel.mainloop.range(scheduler, tile);
             t.for_range("kl", 0, range.count.clone(), |t, step| {
                 let step = scheduler.k_step(&range, step);
                 t.produce(&self.on.ring, |t| self.kernel.mainloop.load(t, &self.on, tile, &step));
@@ -236,7 +231,7 @@ impl<M: Mainloop> Roles<'_, M> {
         self.scheduler.for_tiles(t, share, ["um", "un"], |t, tile| {
             let clipped = store.clipped(t, &self.scheduler, tile, "now");
             let sums = mainloop.begin(t, on, tile);
-            let range = self.scheduler.k_range(tile);
+            let range = mainloop.range(&self.scheduler, tile);
             t.for_range("km", 0, range.count, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
             mainloop.complete(t, on, &sums, tile);
             store.first_buffer(t);
@@ -275,7 +270,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 let values = |t: &mut KernelBuilder| waiting.chunk(t, store, "part", chunk);
                 store.chunk(t, to, values, chunk, &clipped);
             });
-            let range = self.scheduler.k_range(tile);
+            let range = mainloop.range(&self.scheduler, tile);
             t.for_range("km", &on.numbers.chunks, range.count, |t, step| {
                 mainloop.step(t, on, &sums, tile, (&step, ""));
             });

@@ -4,12 +4,11 @@ use tilewright_machine::DType;
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, block_x};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
-use super::choices::Major;
 use super::mainloop::Accumulators;
 use super::rules::OPERAND_STAGES;
 use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
-use super::views::{at, matrix_view, with_batch};
+use super::views::with_batch;
 use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
 
 /// An addition to the sums of a chunk.
@@ -33,8 +32,7 @@ impl Problem {
             OperandKind::Row => (&self.m, &self.products),
             OperandKind::Column => (&self.n, &self.matrices),
             OperandKind::Matrix => {
-                let (shape, several) = ([&self.m, &self.n], self.products.as_ref());
-                return Ok(self.matrix(t, name, *dtype, shape, Major::K, several));
+                return Ok(self.like_result(t, name, *dtype));
             }
         };
         Ok(match several {
@@ -168,7 +166,7 @@ impl<'a> Operands<'a> {
             let col = scheduler.chunk_column(tile, &j);
             for (matrix, ring) in &self.matrices {
                 t.produce(ring, |t| {
-                    let from = at(&matrix.view, &tile.row, &col, tile.product.as_ref());
+                    let from = scheduler.result_at(&matrix.view, &tile.row, &col, tile.product.as_ref());
                     t.copy_async(from, matrix.shared);
                 });
             }
@@ -345,8 +343,7 @@ impl Loaded {
             OperandKind::Column => (true, &problem.matrices),
             OperandKind::Row => (false, &problem.products),
             OperandKind::Matrix | OperandKind::Scalar(_) => {
-                let (modes, several) = (tiling.sides((0, 1)), problem.products.as_ref());
-                let view = matrix_view(t, &names[0], &(&buffer).into(), several, modes, along_rows, chunked);
+                let view = scheduler.result_view(t, &names[0], &buffer, problem.products.as_ref());
                 let shared = t.shared_tensor(&names[1], dtype, [bm, chunk]);
                 return Loaded { operand, view, shared, along: None };
             }

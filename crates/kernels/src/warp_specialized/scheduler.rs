@@ -3,14 +3,14 @@
 
 use tilewright_machine::DType;
 use tilewright_tile::Expr;
-use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x};
+use tilewright_tile::dsl::{Buffer, KernelBuilder, Reference, Tensor, block_x, steps};
 
 use super::choices::{Batch, Major};
 use super::nested::{Nested, Nesting};
 use super::rules::bytes;
 use super::stream_k::StepShare;
 use super::tiling::{Numbers, Tiling};
-use super::views::Steps;
+use super::views::{Along, Boxes, Steps, indexed};
 use crate::contraction::Group;
 
 /// The sizes of the problem.
@@ -24,6 +24,22 @@ pub(crate) struct Problem {
     /// The modes of m, n, k and l, where these are groups.
     pub nested: Option<Nested>,
     strided: bool,
+    /// The result, where it is not the matrix `c`.
+    pub tensor: Option<ResultTensor>,
+}
+
+/// A result that is a tensor of more modes than a matrix, tiles of which are boxes.
+pub(crate) struct ResultTensor {
+    pub name: &'static str,
+    pub shape: Vec<Expr>,
+    /// The tiles along m, if these are boxes.
+    pub rows: Option<Boxes>,
+    /// The contiguous mode, its extent, and ways along others from each run of tiles along it to the next.
+    pub columns: (u32, Expr, Vec<Along>),
+    /// The mode that counts products of a batch.
+    pub products: Option<u32>,
+    /// Steps along k.
+    pub steps: Expr,
 }
 
 impl Problem {
@@ -33,7 +49,7 @@ impl Problem {
         let [m, n, k, l] = Group::ALL.map(|group| nested.extent(group));
         let products = (!nesting.tiles[Group::L as usize].is_empty()).then_some(l);
         let matrices = products.clone();
-        (Problem { m, n, products, matrices, nested: Some(nested), strided: false }, k)
+        (Problem { nested: Some(nested), ..Problem::several(m, n, products, matrices) }, k)
     }
 
     /// The number of tiles of a size along a mode, or along a group of modes.
@@ -50,13 +66,43 @@ impl Problem {
         let grouped = batch.has_groups();
         let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
         let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
-        let strided = batch == Batch::Strided;
-        (Problem { m, n, products, matrices, nested: None, strided }, k)
+        (Problem { strided: batch == Batch::Strided, ..Problem::several(m, n, products, matrices) }, k)
     }
 
     /// One product.
     pub fn one(m: Expr, n: Expr) -> Self {
-        Problem { m, n, products: None, matrices: None, nested: None, strided: false }
+        Problem::several(m, n, None, None)
+    }
+
+    /// Products of a batch, with so many matrices B.
+    pub fn several(m: Expr, n: Expr, products: Option<Expr>, matrices: Option<Expr>) -> Self {
+        Problem { m, n, products, matrices, nested: None, strided: false, tensor: None }
+    }
+
+    /// The same problem with a result that is a tensor.
+    pub fn of_tensor(self, tensor: ResultTensor) -> Self {
+        Problem { tensor: Some(tensor), ..self }
+    }
+
+    /// C, or what parts of k have summed for it.
+    pub fn result(&self, t: &mut KernelBuilder, dtype: DType, split: Option<&Expr>) -> Buffer {
+        let Some(split) = split else {
+            let name = self.tensor.as_ref().map_or("c", |tensor| tensor.name);
+            return self.like_result(t, name, dtype);
+        };
+        let shape = match &self.tensor {
+            Some(tensor) => tensor.shape.clone(),
+            None => vec![self.m.clone(), self.n.clone()],
+        };
+        t.tensor("partial", DType::F32, [split.clone()].into_iter().chain(shape))
+    }
+
+    /// A tensor of the shape of C.
+    pub fn like_result(&self, t: &mut KernelBuilder, name: &str, dtype: DType) -> Buffer {
+        match &self.tensor {
+            Some(tensor) => t.tensor(name, dtype, &tensor.shape),
+            None => self.matrix(t, name, dtype, [&self.m, &self.n], Major::K, self.products.as_ref()),
+        }
     }
 
     /// A matrix parameter, or `several` of them, rows first; [`Major::Mn`]: contiguous along its first mode.
@@ -186,7 +232,7 @@ enum Work {
 /// The steps along k of a tile: their number, and the first of them if it is not 0.
 pub(crate) struct KRange {
     pub count: Expr,
-    first: Option<Expr>,
+    pub first: Option<Expr>,
 }
 
 /// See the [module](self).
@@ -204,9 +250,33 @@ pub(crate) struct Scheduler {
     pub along_rows: Steps,
     pub along_cols: Steps,
     pub chunked: Steps,
+    /// The modes of the result along the tile's rows and columns, and the one that counts products, if it is not in front of them.
+    modes: (u32, u32),
+    products: Option<u32>,
 }
 
 impl Scheduler {
+    /// The view of the result, or of a tensor of its shape, in chunks of tiles.
+    pub fn result_view(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        of: &Buffer,
+        several: Option<&Expr>,
+    ) -> Tensor {
+        let (first, second) = self.modes;
+        let (rows, columns) = (&self.along_rows, &self.chunked);
+        let behind = u32::from(several.is_some() && self.products.is_none());
+        let mut modes = [rows.tensor_modes(first, behind), columns.tensor_modes(second, behind)].concat();
+        modes.extend(several.map(|several| steps(self.products.unwrap_or(0), several, 1)));
+        t.global_view(name, of, modes)
+    }
+
+    /// A chunk of such a view.
+    pub fn result_at(&self, view: &Tensor, row: &Expr, column: &Expr, which: Option<&Expr>) -> Reference {
+        indexed(view, [self.along_rows.entries(row), self.chunked.entries(column)], which)
+    }
+
     /// Declares the tables of groups and counts the tiles.
     pub fn declare(
         t: &mut KernelBuilder,
@@ -219,9 +289,12 @@ impl Scheduler {
         let Numbers { k, bm, bn, bk, chunk, chunks, .. } = numbers;
         let (_, width) = tiling.sides((m, n));
         let (of_m, of_n) = tiling.sides((bm, bn));
-        let tiles_of_m =
-            if batch == Batch::Ragged { t.size("t", 40) } else { problem.tiles(Group::M, m, of_m) };
-        let tiles_of_n = problem.tiles(Group::N, n, of_n);
+        let boxes = problem.tensor.as_ref().and_then(|tensor| tensor.rows.clone());
+        let tiles_of_m = match &boxes {
+            Some(boxes) => boxes.count(),
+            None if batch == Batch::Ragged => t.size("t", 40),
+            None => problem.tiles(Group::M, m, of_m),
+        };
         let mut table = |name: &str, length: &Expr| t.tensor(name, DType::I32, [length]);
         let work = match (batch, &problem.matrices) {
             (Batch::Grouped, _) => Work::Grouped { groups: table("groups", &tiles_of_m) },
@@ -236,9 +309,18 @@ impl Scheduler {
             (_, None) if split.is_some() => Work::SplitK,
             (_, None) => Work::One,
         };
+        let columns = problem.tensor.as_ref().map(|tensor| &tensor.columns);
+        let ways = columns.filter(|(_, _, ways)| !ways.is_empty() && !tiling.swap);
+        let tiles_of_n = match ways {
+            Some((_, extent, ways)) => ways.iter().fold(extent.ceil_div(bn), |all, way| all * &way.count),
+            None => problem.tiles(Group::N, n, of_n),
+        };
         let (rows, cols) = tiling.sides((tiles_of_m, tiles_of_n));
         let [down, across, deep] = tiling.blocks();
-        let steps_of_k = problem.tiles(Group::K, k, bk);
+        let steps_of_k = match &problem.tensor {
+            Some(tensor) => tensor.steps.clone(),
+            None => problem.tiles(Group::K, k, bk),
+        };
         let parts_of_k = split.map_or(deep.into(), |split| split * deep);
         let depth = match parts_of_k.as_int() {
             Some(1) => steps_of_k,
@@ -263,9 +345,24 @@ impl Scheduler {
                 along_rows = Steps::anywhere(bm, m);
             }
         }
+        if let Some(boxes) = boxes {
+            along_rows = Steps::over(bm, boxes);
+        }
+        if let Some((mode, extent, ways)) = ways {
+            let tiles = extent.ceil_div(bn);
+            let over = |size: &Expr, count: Expr| {
+                let walks = [Along::new(*mode, count, size)].into_iter().chain(ways.clone()).collect();
+                Steps::over(size, Boxes { sides: vec![Along::new(*mode, size, 1)], walks })
+            };
+            (along_cols, chunked) = (over(bn, tiles.clone()), over(chunk, tiles * chunks));
+        }
+        let modes = tiling.sides((0, columns.map_or(1, |(mode, ..)| *mode)));
+        let products = problem.tensor.as_ref().and_then(|tensor| tensor.products);
         Scheduler {
             tiling: *tiling,
             numbers: numbers.clone(),
+            modes,
+            products,
             work,
             cluster_tiles,
             depth,

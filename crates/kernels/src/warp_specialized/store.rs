@@ -83,7 +83,7 @@ impl Store {
         let column = scheduler.chunk_column(tile, j);
         let attributes = AsyncCopyAttrs { hint: self.tiling.hint_c, ..AsyncCopyAttrs::default() };
         let to = match &self.view {
-            OperandView::Matrix(view) => at(view, &row, &column, tile.of_c()),
+            OperandView::Matrix(view) => scheduler.result_at(view, &row, &column, tile.of_c()),
             OperandView::Nested(view) => view.at(&row, (&tile.col, Some(j)), tile.of_c()),
         };
         let Some((clipped, end)) = clipped.as_ref().zip(tile.end.as_ref()) else {

@@ -1,0 +1,196 @@
+//! The sizes of a convolution: what its tensors are, and how pixels, taps and channels are counted.
+
+use tilewright_machine::DType;
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::{Buffer, KernelBuilder};
+
+use super::choices::{Pass, Shape};
+use crate::warp_specialized::{Along, Boxes};
+
+/// A mode of images.
+pub(super) struct Axis {
+    pub input: Expr,
+    pub output: Expr,
+    pub taps: i64,
+    pub stride: i64,
+    pub dilation: i64,
+    /// Zeros in front.
+    pub front: i64,
+    /// Pixels of a tile.
+    pub side: Expr,
+}
+
+/// See the [module](self).
+pub(super) struct Geometry {
+    /// Images; where a filter is one tap and nothing is between pixels, all pixels.
+    pub images: Expr,
+    /// Images of a tile.
+    pub several: Expr,
+    pub axes: Vec<Axis>,
+    /// Channels of x and of y, of a group.
+    pub c: Expr,
+    pub kout: Expr,
+    pub groups: Option<Expr>,
+}
+
+/// The names of an image's modes, of their extents in a tile and in a filter, slowest first.
+const AXES: [(&str, &str, &str, i64); 3] = [("d", "BZ", "T", 8), ("h", "BP", "R", 56), ("w", "BQ", "S", 56)];
+
+impl Geometry {
+    /// Declares the sizes and the tile.
+    pub fn declare(t: &mut KernelBuilder, shape: &Shape, tiled: bool) -> Self {
+        let Shape { windows, fold: sides, .. } = shape;
+        let nb = t.size("nb", 32);
+        let skipped = AXES.len() - windows.len();
+        let inputs: Vec<Expr> =
+            AXES[skipped..].iter().map(|(name, _, _, default)| t.size(name, *default)).collect();
+        let (c, kout) = (t.size("c", 64), t.size("kout", 64));
+        let groups = (shape.groups > 1).then(|| t.constant("G", shape.groups));
+        let of_group = |all: Expr| groups.as_ref().map_or(all.clone(), |groups| all / groups);
+        let (c, kout) = (of_group(c), of_group(kout));
+        let several = if tiled { t.constant("BI", sides[0]) } else { sides[0].into() };
+        if shape.pointwise {
+            let images = inputs.iter().fold(nb, |all, extent| all * extent);
+            return Geometry { images, several, axes: Vec::new(), c, kout, groups };
+        }
+        let axis = |(i, input): (usize, Expr)| {
+            let one = &windows[i];
+            let side =
+                if tiled { t.constant(AXES[skipped + i].1, sides[i + 1]) } else { sides[i + 1].into() };
+            let lost = one.dilation * (one.taps - 1) + 1 - one.padding.front - one.padding.back;
+            let reach = if lost > 0 { &input - lost } else { &input + -lost };
+            let output = if one.stride == 1 { reach + 1 } else { reach / one.stride + 1 };
+            Axis {
+                output: if lost == 1 && one.stride == 1 { input.clone() } else { output },
+                input,
+                taps: one.taps,
+                stride: one.stride,
+                dilation: one.dilation,
+                front: one.padding.front,
+                side,
+            }
+        };
+        let axes = inputs.into_iter().enumerate().map(axis).collect();
+        Geometry { images: nb, several, axes, c, kout, groups }
+    }
+
+    /// The mode of channels of x, y and their gradients; groups are counted by the one before, if there are any.
+    pub fn channels(&self) -> u32 {
+        1 + self.axes.len() as u32 + u32::from(self.groups.is_some())
+    }
+
+    /// The mode of groups.
+    pub fn group(&self) -> Option<u32> {
+        self.groups.as_ref().map(|_| 1 + self.axes.len() as u32)
+    }
+
+    /// The shape of x (or dx), or of y (or dy).
+    pub fn image_shape(&self, output: bool) -> Vec<Expr> {
+        let axes = self.axes.iter().map(|axis| if output { &axis.output } else { &axis.input });
+        let channels = if output { &self.kout } else { &self.c };
+        [&self.images].into_iter().chain(axes).chain(&self.groups).chain([channels]).cloned().collect()
+    }
+
+    /// The shape of the filter.
+    pub fn filter_shape(&self) -> Vec<Expr> {
+        let taps = self.axes.iter().map(|axis| axis.taps.into());
+        let groups = self.groups.iter().cloned();
+        groups.chain([self.kout.clone()]).chain(taps).chain([self.c.clone()]).collect()
+    }
+
+    /// The mode of the filter that counts output channels; those of taps follow, then the input channels'.
+    pub fn of_filter(&self) -> u32 {
+        u32::from(self.groups.is_some())
+    }
+
+    /// Rows and columns of the result as a matrix.
+    pub fn matrix(&self, pass: Pass) -> [Expr; 2] {
+        let groups = self.groups.clone().unwrap_or(1.into());
+        let pixels = |output: bool| {
+            let axes = self.axes.iter().map(|axis| if output { &axis.output } else { &axis.input });
+            axes.fold(self.images.clone(), |all, extent| all * extent)
+        };
+        match pass {
+            Pass::Fprop => [pixels(true), &self.kout * groups],
+            Pass::Dgrad => [pixels(false), &self.c * groups],
+            Pass::Wgrad => [&self.kout * groups, &self.c * self.taps()],
+        }
+    }
+
+    /// The axes with their modes in a tensor, where the first has this one.
+    pub fn numbered(&self, first: u32) -> impl DoubleEndedIterator<Item = (u32, &Axis)> {
+        self.axes.iter().enumerate().map(move |(i, axis)| (first + i as u32, axis))
+    }
+
+    /// Taps of a filter.
+    pub fn taps(&self) -> i64 {
+        self.axes.iter().map(|axis| axis.taps).product()
+    }
+
+    /// The parameter of a factor.
+    pub fn tensor(&self, t: &mut KernelBuilder, name: &str, dtype: DType) -> Buffer {
+        let shape = match name {
+            "f" => self.filter_shape(),
+            "x" => self.image_shape(false),
+            _ => self.image_shape(true),
+        };
+        t.tensor(name, dtype, shape)
+    }
+
+    /// The boxes of pixels whose outputs a tile has, among those of y; or the pixels of x that their first tap meets.
+    pub fn outputs(&self, of_x: bool) -> Boxes {
+        let mut boxes = Boxes { sides: Vec::new(), walks: Vec::new() };
+        for (mode, axis) in self.numbered(1).rev() {
+            let step = if of_x { axis.stride } else { 1 };
+            boxes.sides.push(Along::new(mode, &axis.side, step));
+            boxes.walks.push(Along::new(mode, axis.output.ceil_div(&axis.side), &axis.side * step));
+        }
+        self.over_images(&mut boxes);
+        boxes
+    }
+
+    /// The boxes of pixels of dx, of each residue of their places by the stride one behind the other; or those of dy that they begin at.
+    pub fn inputs(&self, of_dx: bool) -> Boxes {
+        let mut boxes = Boxes { sides: Vec::new(), walks: Vec::new() };
+        for (mode, axis) in self.numbered(1).rev() {
+            let step = if of_dx { axis.stride } else { 1 };
+            let all = if axis.stride == 1 { axis.input.clone() } else { axis.input.ceil_div(axis.stride) };
+            boxes.sides.push(Along::new(mode, &axis.side, step));
+            boxes.walks.push(Along::new(mode, all.ceil_div(&axis.side), &axis.side * step));
+        }
+        self.over_images(&mut boxes);
+        if of_dx {
+            let strided = self.numbered(1).rev().filter(|(_, axis)| axis.stride > 1);
+            boxes.walks.extend(strided.map(|(mode, axis)| Along::new(mode, axis.stride, 1)));
+        }
+        boxes
+    }
+
+    fn over_images(&self, boxes: &mut Boxes) {
+        boxes.sides.push(Along::new(0, &self.several, 1));
+        boxes.walks.push(Along::new(0, self.images.ceil_div(&self.several), &self.several));
+    }
+
+    /// The numbers of a tap along each axis, given its number, the last axis fastest: of axes with several taps.
+    pub fn tap(&self, number: &Expr) -> Vec<Expr> {
+        let several: Vec<i64> = self.axes.iter().map(|axis| axis.taps).filter(|taps| *taps > 1).collect();
+        let counts: Vec<Expr> = several.into_iter().map(Into::into).collect();
+        digits(number, &counts)
+    }
+}
+
+/// The digits of a number in a mixed base, the last fastest.
+pub(super) fn digits(number: &Expr, counts: &[Expr]) -> Vec<Expr> {
+    let mut rest = number.clone();
+    let mut found = Vec::new();
+    for (i, count) in counts.iter().enumerate().rev() {
+        if i == 0 {
+            found.push(rest.clone());
+        } else {
+            found.push(&rest % count);
+            rest = &rest / count;
+        }
+    }
+    found.reverse();
+    found
+}

@@ -1,0 +1,407 @@
+//! Convolutions as implicit products by TMA and wgmma, channels last: forward, the data gradient and the weight gradient, of one, two or three
+//! modes. A tile of the result is a box of pixels, perhaps of several images, by output channels. For each tap of the filter and each run of channels
+//! TMA loads the box of the image that the tap meets, straight into the layout that wgmma reads: the box is shifted by the tap, steps over pixels where
+//! there is a stride, and reads as 0 outside of the image, which is the padding. So im2col is a view and nothing is copied. The rest is
+//! [`gemm_hopper`](crate::gemm_hopper)'s: a persistent grid, roles, epilogues and parts of sums. A filter of one tap with nothing between
+//! pixels is a product of matrices as it stands.
+
+mod choices;
+mod geometry;
+mod mainloop;
+mod phases;
+mod reference;
+mod space;
+
+use std::cell::OnceCell;
+
+use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_tile::Program;
+use tilewright_tile::dsl::KernelBuilder;
+
+pub use choices::{Padding, Pass, PerMode};
+pub(crate) use choices::{Shape, Window};
+pub use reference::{ConvSizes, edge_sizes, finish, reference};
+
+use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
+use crate::epilogue::{Chain, Epilogue, Part};
+use crate::gemm_hopper::add_parts;
+use crate::warp_specialized::{
+    BARRIERS, Batch, Cluster, GemmKernel, Needs, Problem, ROW_BYTES, Rasterization, ResultTensor, Tiling,
+    aligned, bytes, refused, within,
+};
+use geometry::Geometry;
+use mainloop::Convolution;
+
+parameters! {
+    /// The filter of a convolution, its tile and its distribution over blocks. Of several modes those of an image count slowest first: frames, rows, columns.
+    #[derive(Copy)]
+    pub struct HopperConvConfig, "conv_hopper", programs {
+        /// The pass: fprop, y from x and f; dgrad, dx from dy and f; or wgrad, df from dy and x.
+        pass: Pass as OWN = Pass::Fprop,
+        /// Modes of an image: 1, x[nb, w, c]; 2, x[nb, h, w, c]; 3, x[nb, d, h, w, c].
+        dims: i64 as INT = 2,
+        /// Taps of the filter: a number, or one a mode, as 7x5.
+        filter: PerMode<i64> as OWN = PerMode::all(3),
+        /// Pixels from one output to the next: a number, or one a mode, 1 to 8.
+        stride: PerMode<i64> as OWN = PerMode::all(1),
+        /// Zeros around an image: a number, or one a mode, in front and behind apart where they differ, as 2:0x1x1.
+        padding: PerMode<Padding> as OWN = PerMode::all(Padding::both(1)),
+        /// Pixels from one tap to the next: a number, or one a mode.
+        dilation: PerMode<i64> as OWN = PerMode::all(1),
+        /// Groups of channels: output channels of a group depend on its input channels only.
+        groups: i64 as INT = 1,
+        /// The type of the factors: f16 or bf16. Sums are f32.
+        dtype: DType as FLOAT16 = DType::F16,
+        /// The type of the result: f16, bf16 or f32; same: that of the factors.
+        out: Option<DType> as IMAGE_OR_SAME = None,
+        /// Operations on the sums of fprop and dgrad, in order: none, or of alpha, col_scale, bias, relu, gelu, silu, residual some joined with +. Columns
+        /// are channels.
+        epilogue: Epilogue as OWN = Epilogue::default(),
+        /// Images and pixels of a tile, one number a mode, as 1x8x16, whose product is bm (of wgrad, bk); or fit: 16 columns of an image by
+        /// as many rows.
+        pixels: Option<PerMode<i64>> as FIT = None,
+        /// Rows of a block's tile of the result: pixels (of wgrad, output channels), a multiple of 64 for each math warpgroup.
+        bm: i64 as INT = 128,
+        /// Columns of a block's tile: channels, a multiple of 8.
+        bn: i64 as INT = 128,
+        /// Channels (of wgrad, pixels) of a stage, a multiple of 16.
+        bk: i64 as INT = 64,
+        /// Stages between the copies and the products.
+        stages: i64 as INT = 4,
+        /// Warpgroups that multiply.
+        warpgroups: i64 as INT = 2,
+        /// Blocks that share a factor: none, m2 (that of the columns), n2 (that of the rows), m4 …
+        cluster: Cluster as OWN = Cluster::None,
+        /// Parts of the sums that meet in global memory, added in a fixed order.
+        split: i64 as INT = 1,
+        /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
+        rasterization: Rasterization as OWN = Rasterization::Grouped(12),
+        /// Groups of wgmma in flight while the next one is issued.
+        in_flight: i64 as INT = 1,
+        /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps.
+        overlap_epilogue: bool as FLAG = false,
+        /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
+        chunk: Option<i64> as WIDEST = None,
+        /// Chunks on their way to memory or being written for it.
+        buffers: i64 as INT = 2,
+        /// L2 cache hint of reads of the rows' factor: none, evict_first or evict_last.
+        hint_a: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of reads of the columns' factor.
+        hint_b: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of writes of the result.
+        hint_c: Option<CacheHint> as HINT = None,
+        /// Programmatic dependent launch: the kernel may be launched before the one ahead of it has ended, and waits for its results.
+        dependent: bool as FLAG = false,
+        /// Registers of a thread that copies.
+        load_registers: i64 as INT = 40,
+        /// Registers of a thread that multiplies.
+        math_registers: i64 as INT = 232,
+        /// Blocks that are launched, at most.
+        sm_count: i64 as INT = 132,
+    }
+}
+
+impl Codec<Option<DType>> {
+    const IMAGE_OR_SAME: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&HopperConvConfig::RESULTS, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+}
+
+impl Codec<Option<PerMode<i64>>> {
+    const FIT: Self = Codec {
+        read: |field, text| {
+            optional("fit", text, |text| {
+                text.parse().map_err(|wanted: &str| ConfigError::value(field, text, wanted))
+            })
+        },
+        write: |pixels| optional_text("fit", pixels),
+    };
+}
+
+/// Registers reserved for addresses, counters and temporaries.
+const SPARE_REGISTERS: i64 = 16;
+
+/// Columns of an image in a tile whose pixels are not given, where there are as many.
+const COLUMNS: i64 = 16;
+
+/// Taps, zeros and distances along a mode, at most.
+const MOST: i64 = 1024;
+
+impl HopperConvConfig {
+    /// The types that results can have.
+    pub const RESULTS: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
+
+    /// The type of the result.
+    pub fn result(&self) -> DType {
+        self.out.unwrap_or(self.dtype)
+    }
+
+    /// The type of what the product's kernel stores: the result's, or that of parts of sums.
+    fn stored(&self) -> DType {
+        if self.split > 1 { DType::F32 } else { self.result() }
+    }
+
+    /// The convolution along each mode of an image.
+    pub(crate) fn shape(&self) -> Vec<Window> {
+        let modes = usize::try_from(self.dims).unwrap_or(0);
+        let along = |i: usize| {
+            Some(Window {
+                taps: *self.filter.of(modes)?.get(i)?,
+                stride: *self.stride.of(modes)?.get(i)?,
+                dilation: *self.dilation.of(modes)?.get(i)?,
+                padding: *self.padding.of(modes)?.get(i)?,
+            })
+        };
+        (0..modes).filter_map(along).collect()
+    }
+
+    /// Returns whether each output depends on the pixel at its place alone.
+    pub(crate) fn pointwise(&self) -> bool {
+        let plain = |one: &Window| one.taps == 1 && one.stride == 1 && one.padding == Padding::both(0);
+        self.groups == 1 && self.shape().iter().all(plain)
+    }
+
+    /// The convolution and its tile.
+    fn described(&self) -> Shape {
+        let (windows, fold) = (self.shape(), self.fold());
+        Shape { windows, groups: self.groups, pointwise: self.pointwise(), fold }
+    }
+
+    /// Returns whether tiles of dx have taps of their own.
+    fn has_phases(&self) -> bool {
+        self.pass == Pass::Dgrad && self.shape().iter().any(|one| one.stride > 1)
+    }
+
+    /// Pixels of a tile.
+    fn tile_pixels(&self) -> i64 {
+        if self.pass == Pass::Wgrad { self.bk } else { self.bm }
+    }
+
+    /// Images and pixels along each mode of a tile; all pixels in the first place where there are no modes.
+    pub(crate) fn fold(&self) -> Vec<i64> {
+        let all = self.tile_pixels();
+        let modes = usize::try_from(self.dims).unwrap_or(1).max(1);
+        if self.pointwise() {
+            return vec![all];
+        }
+        if let Some(given) = self.pixels.as_ref().and_then(|pixels| pixels.of(modes + 1)) {
+            return given.to_vec();
+        }
+        let columns = if modes == 1 { all } else { (1..=COLUMNS).rev().find(|n| all % n == 0).unwrap_or(1) };
+        let mut fold = vec![1; modes + 1];
+        fold[modes] = columns;
+        if modes > 1 {
+            fold[modes - 1] = all / columns;
+        }
+        fold
+    }
+
+    /// Columns of the tile that leave at a time.
+    fn columns(&self) -> i64 {
+        let most = ROW_BYTES / bytes(self.stored());
+        let wide = |c: &i64| *c <= most && self.bn % c == 0;
+        self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(wide).unwrap_or(8))
+    }
+
+    fn tiling(&self) -> Tiling {
+        Tiling {
+            swap: false,
+            bm: self.bm,
+            bn: self.bn,
+            bk: self.bk,
+            stages: self.stages,
+            warpgroups: self.warpgroups,
+            cluster: self.cluster,
+            rasterization: self.rasterization,
+            overlap: self.overlap_epilogue,
+            chunk: self.columns(),
+            buffers: self.buffers,
+            hint_c: self.hint_c,
+            dependent: self.dependent,
+            load_registers: self.load_registers,
+            math_registers: self.math_registers,
+            sm_count: self.sm_count,
+            accumulator: DType::F32,
+            stored: self.stored(),
+        }
+    }
+
+    fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
+        let aligned = |elements: i64| aligned(bytes(self.dtype) * elements);
+        let stage = aligned(self.bm * self.bk) + aligned(self.bn * self.bk) + BARRIERS;
+        self.stages * stage + self.tiling().epilogue_bytes(chain, self.result())
+    }
+
+    fn fragments(&self, chain: &Chain<'_>) -> i64 {
+        let sums = self.bm * self.bn / (128 * self.warpgroups);
+        let chunk = self.bm * self.columns() / (128 * self.warpgroups);
+        let rounded = |values: i64| values * bytes(self.stored()) / 4;
+        let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
+        sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
+    }
+
+    /// The epilogue of the product's kernel: none where its sums are parts.
+    fn applied(&self) -> Chain<'_> {
+        if self.split > 1 { Chain::default() } else { Chain::new(&self.epilogue, &[]) }
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check_shape()?;
+        self.check_passes()?;
+        let tiling = self.tiling();
+        tiling.check_tile()?;
+        within("bk", self.bk, [16, 256], 16)?;
+        if !(0..self.stages).contains(&self.in_flight) {
+            let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
+            return Err(ConfigError::value("in_flight", self.in_flight, wanted));
+        }
+        if let (Some(pixels), false) = (&self.pixels, self.pointwise()) {
+            let (all, field) = (self.tile_pixels(), if self.pass == Pass::Wgrad { "bk" } else { "bm" });
+            let modes = self.dims as usize + 1;
+            let wanted = format!("must be {modes} numbers, images first, whose product is {field} = {all}");
+            let right = pixels.given().len() == modes
+                && pixels.given().iter().all(|n| (1..=all).contains(n))
+                && pixels.given().iter().product::<i64>() == all;
+            if !right {
+                return Err(ConfigError::value("pixels", pixels, wanted));
+            }
+        }
+        let chain = self.applied();
+        // Each block of a cluster copies the same number of rows of what they share; in a weight gradient these are pixels.
+        let rows = |rows: i64| if self.pass == Pass::Wgrad { self.bk } else { rows };
+        let of_b = if self.pass == Pass::Fprop { self.bn } else { self.bk };
+        tiling.check_resources(&Needs {
+            chunk_of: ("bn", self.bn),
+            shared_rows: tiling.shared_rows(rows(self.bm), of_b),
+            fragments: self.fragments(&chain),
+            spare: SPARE_REGISTERS,
+            instruction: self.bn,
+            shared_bytes: self.shared_bytes(&chain),
+        })
+    }
+
+    /// Checks the filter and what is along each mode.
+    fn check_shape(&self) -> Result<(), ConfigError> {
+        within("dims", self.dims, [1, 3], 1)?;
+        let modes = self.dims as usize;
+        let numbers = format!("must be one number, or {modes}, one a mode of an image");
+        let per_mode: [(&'static str, &PerMode<i64>, i64); 3] =
+            [("filter", &self.filter, MOST), ("stride", &self.stride, 8), ("dilation", &self.dilation, MOST)];
+        for (field, values, most) in per_mode {
+            let all = values.of(modes).ok_or_else(|| ConfigError::value(field, values, &*numbers))?;
+            if !all.iter().all(|n| (1..=most).contains(n)) {
+                return Err(ConfigError::value(field, values, format!("must be from 1 to {most}")));
+            }
+        }
+        let padding = self.padding;
+        let all = padding.of(modes).ok_or_else(|| ConfigError::value("padding", padding, &*numbers))?;
+        if !all.iter().all(|p| (0..=MOST).contains(&p.front) && (0..=MOST).contains(&p.back)) {
+            return Err(ConfigError::value("padding", padding, format!("must be from 0 to {MOST}")));
+        }
+        within("groups", self.groups, [1, 65_535], 1)?;
+        if self.groups > 1 && self.dims > 2 {
+            let wanted = "channels of groups are a mode more, and tensor maps have 5: dims must be 1 or 2";
+            return Err(ConfigError::value("groups", self.groups, wanted));
+        }
+        if self.groups > 1 && self.split > 1 {
+            return Err(ConfigError::value("split", self.split, "one product at a time: groups must be 1"));
+        }
+        Ok(())
+    }
+
+    /// Checks the types and what goes with a pass.
+    fn check_passes(&self) -> Result<(), ConfigError> {
+        if ![DType::F16, DType::BF16].contains(&self.dtype) {
+            return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
+        }
+        if !Self::RESULTS.contains(&self.result()) {
+            return Err(ConfigError::value("out", self.result(), "must be f16, bf16 or f32"));
+        }
+        within("split", self.split, [1, 64], 1)?;
+        let refused = match self.pass {
+            Pass::Wgrad if self.epilogue.parts().any(|part| part != Part::Alpha) => {
+                Some("the weight gradient has none but alpha")
+            }
+            _ if self.epilogue.has(Part::RowScale) || self.epilogue.parts().any(Part::sums) => {
+                Some("tiles reach beyond images: of row_scale, row_sums and col_sums there is none")
+            }
+            _ => None,
+        };
+        if let Some(wanted) = refused {
+            return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+        }
+        if matches!(self.cluster, Cluster::AlongK(_)) {
+            return Err(ConfigError::value("cluster", self.cluster, "must be along m or n: use split"));
+        }
+        if self.has_phases() {
+            let wanted = "tiles of a data gradient with strides have taps of their own: must be ";
+            if self.cluster != Cluster::None {
+                return Err(ConfigError::value("cluster", self.cluster, format!("{wanted}none")));
+            }
+            if self.overlap_epilogue {
+                return Err(ConfigError::value("overlap_epilogue", true, format!("{wanted}false")));
+            }
+            if self.split > 1 {
+                return Err(ConfigError::value("split", self.split, format!("{wanted}1")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The programs that compute the result, to be launched in this order; `partial` is written by one for the next.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        self.validate()?;
+        let mainloop = Convolution { config: self, tiling: self.tiling(), geometry: OnceCell::new() };
+        let kernel = GemmKernel {
+            nesting: None,
+            stream_k: None,
+            name: "conv_hopper",
+            tiling: self.tiling(),
+            batch: Batch::None,
+            split: self.split,
+            result: self.result(),
+            mainloop,
+            chain: &self.applied(),
+        };
+        let product = kernel.program()?;
+        let sum = (self.split > 1).then(|| self.split_sum()).transpose()?;
+        Ok([product].into_iter().chain(sum).collect())
+    }
+
+    /// The result, as a matrix, from the parts of its sums.
+    fn split_sum(&self) -> Result<Program, ConfigError> {
+        let mut t = KernelBuilder::new("split_sum");
+        let geometry = Geometry::declare(&mut t, &self.described(), false);
+        let [m, n] = geometry.matrix(self.pass);
+        let name = match self.pass {
+            Pass::Fprop => "y",
+            Pass::Dgrad => "dx",
+            Pass::Wgrad => "df",
+        };
+        let tensor = ResultTensor {
+            name,
+            shape: vec![m.clone(), n.clone()],
+            rows: None,
+            columns: (1, n.clone(), Vec::new()),
+            products: None,
+            steps: 0.into(),
+        };
+        let problem = Problem::one(m, n).of_tensor(tensor);
+        add_parts(t, &problem, self.split, Chain::new(&self.epilogue, &[]), self.result())
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+    }
+}

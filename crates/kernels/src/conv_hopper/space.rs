@@ -1,0 +1,223 @@
+//! The tuning space: tiles in proportion to a problem, with pixels folded so that few of a tile's are outside of images, and an estimate of each.
+
+use tilewright_machine::Arch;
+
+use super::{ConvSizes, HopperConvConfig, Pass, PerMode};
+use crate::gemm_hopper::HopperGemmConfig;
+use crate::tuning::{SizeKind, Tunable};
+use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
+
+/// Rows of tiles, and the warpgroups that share them.
+const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
+
+/// Columns of tiles.
+const COLUMNS: [i64; 10] = [16, 32, 64, 80, 96, 128, 160, 192, 224, 256];
+
+/// Deeper rings hide no more.
+const MOST_STAGES: i64 = 12;
+
+/// Parts of the sums.
+const PARTS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
+
+/// Registers of a thread that loads elements itself, because TMA cannot.
+const LOADING_REGISTERS: i64 = 56;
+
+/// Channels of which rows are multiples of 16 bytes.
+const ALIGNED: i64 = 8;
+
+fn divide(a: i64, b: i64) -> i64 {
+    (a + b - 1) / b
+}
+
+impl HopperConvConfig {
+    /// The sizes that a tuner names, in its order.
+    fn sizes(&self, all: &[i64]) -> ConvSizes {
+        let at = |i: usize| all.get(i).copied().unwrap_or(1);
+        let image = [at(1), at(2), at(3)];
+        ConvSizes {
+            nb: at(0),
+            image: image[3 - self.dims.clamp(1, 3) as usize..].to_vec(),
+            c: at(4),
+            kout: at(5),
+        }
+    }
+
+    /// Images and extents of what tiles of pixels cover: outputs, or in a data gradient places of one residue of dx.
+    fn covered(&self, sizes: &ConvSizes) -> Vec<i64> {
+        let image = match self.pass {
+            Pass::Dgrad => {
+                sizes.image.iter().zip(self.shape()).map(|(n, one)| divide(*n, one.stride)).collect()
+            }
+            Pass::Fprop | Pass::Wgrad => sizes.output(self).unwrap_or_default(),
+        };
+        [sizes.nb].into_iter().chain(image).collect()
+    }
+
+    /// Tiles of pixels that cover the images.
+    fn boxes(&self, sizes: &ConvSizes) -> i64 {
+        let covered = self.covered(sizes);
+        if self.pointwise() {
+            return divide(covered.iter().product(), self.tile_pixels());
+        }
+        let tiles: i64 = covered.iter().zip(self.fold()).map(|(n, side)| divide(*n, side)).product();
+        let strides = self.shape().iter().map(|one| one.stride).product::<i64>();
+        if self.pass == Pass::Dgrad { tiles * strides } else { tiles }
+    }
+
+    /// The fold of a tile's pixels that covers images with the fewest tiles; of several the one with the most neighbours in a row, whose boxes share
+    /// most of what they read.
+    fn folded(self, sizes: &ConvSizes) -> Self {
+        let (covered, all) = (self.covered(sizes), self.tile_pixels());
+        let mut folds: Vec<Vec<i64>> = vec![Vec::new()];
+        for _ in 0..covered.len().saturating_sub(1) {
+            let divisors = |fold: &Vec<i64>| {
+                let left = all / fold.iter().product::<i64>();
+                (1..=left).filter(|n| left % n == 0).map(|n| [&fold[..], &[n]].concat()).collect::<Vec<_>>()
+            };
+            folds = folds.iter().flat_map(divisors).collect();
+        }
+        let complete = |fold: Vec<i64>| {
+            let last = all / fold.iter().product::<i64>();
+            [fold, vec![last]].concat()
+        };
+        let cost = |fold: &Vec<i64>| {
+            let tiles: i64 = covered.iter().zip(fold).map(|(n, side)| divide(*n, *side)).product();
+            // The surface of a box of one pixel more on each side is what it reads beside its own.
+            let halo: i64 = fold[1..].iter().map(|side| side + 2).product::<i64>() * fold[0];
+            (tiles, halo, fold[0])
+        };
+        let best = folds.into_iter().map(complete).min_by_key(cost);
+        Self { pixels: best.and_then(|fold| PerMode::each(&fold)), ..self }
+    }
+
+    /// The deepest ring that there is room for.
+    fn deepest(self) -> i64 {
+        let room = i64::from(TARGET.limits().shared_bytes_per_block);
+        let fits = |stages: &i64| Self { stages: *stages, ..self }.shared_bytes(&self.applied()) <= room;
+        (1..=MOST_STAGES).rev().find(fits).unwrap_or(1)
+    }
+
+    /// The estimated time in microseconds on an H200: that of the product with as many tiles, which has rows of what tiles cover beside the images.
+    pub fn estimate(&self, sizes: &ConvSizes) -> f64 {
+        let taps: i64 = self.shape().iter().map(|one| one.taps).product();
+        let strides: i64 = self.shape().iter().map(|one| one.stride).product();
+        let (c, kout) = (sizes.c / self.groups, sizes.kout / self.groups);
+        let boxes = self.boxes(sizes);
+        let whole = |n: i64| divide(n, self.bk) * self.bk;
+        let wide = |n: i64| divide(n, self.bn) * self.bn;
+        let [m, n, k] = match self.pass {
+            Pass::Fprop => [boxes * self.bm, kout, taps * whole(c)],
+            Pass::Dgrad => [boxes * self.bm, c, (taps * whole(kout) / strides).max(self.bk)],
+            Pass::Wgrad => [kout, if taps > 1 { taps * wide(c) } else { c }, boxes * self.bk],
+        };
+        let product = HopperGemmConfig {
+            dtype: self.dtype,
+            out: Some(self.result()),
+            bm: self.bm,
+            bn: self.bn,
+            bk: self.bk,
+            stages: self.stages,
+            warpgroups: self.warpgroups,
+            cluster: self.cluster,
+            split: self.split,
+            overlap_epilogue: self.overlap_epilogue,
+            chunk: self.chunk,
+            buffers: self.buffers,
+            sm_count: self.sm_count,
+            ..HopperGemmConfig::default()
+        };
+        product.estimate_with(0.0, [m, n, k, self.groups])
+    }
+}
+
+impl Tunable for HopperConvConfig {
+    const SIZES: &'static [(&'static str, SizeKind)] = &[
+        ("nb", SizeKind::Count),
+        ("d", SizeKind::Count),
+        ("h", SizeKind::Count),
+        ("w", SizeKind::Extent),
+        ("c", SizeKind::Depth),
+        ("kout", SizeKind::Extent),
+    ];
+    const MEANING: &'static [&'static str] =
+        &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("rasterization", RASTERIZATIONS),
+        ("overlap_epilogue", &["false", "true"]),
+        ("stages", &["3", "4", "5", "6", "8", "12"]),
+        ("in_flight", &["0", "1", "2"]),
+        ("buffers", &["1", "2", "4"]),
+    ];
+
+    fn points() -> impl Iterator<Item = Self> {
+        let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
+        let deep = tiles.flat_map(|tile| [16, 32, 64].map(|bk| (tile, bk)));
+        deep.flat_map(|(((bm, warpgroups), bn), bk)| {
+            [false, true].map(|overlap_epilogue| HopperConvConfig {
+                bm,
+                bn,
+                bk,
+                warpgroups,
+                overlap_epilogue,
+                math_registers: if warpgroups == 3 { 160 } else { 232 },
+                ..HopperConvConfig::default()
+            })
+        })
+    }
+
+    /// With pixels folded for the images, parts of long sums, and registers for threads that load where TMA cannot.
+    fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        let sizes = self.sizes(sizes);
+        if sizes.output(&self).is_none() {
+            return Vec::new();
+        }
+        let folded = if self.pointwise() { self } else { self.folded(&sizes) };
+        let aligned = |channels: i64| channels / self.groups % ALIGNED == 0;
+        let loaded = if aligned(sizes.c) && aligned(sizes.kout) {
+            folded
+        } else {
+            let math_registers = folded.math_registers.min(if folded.warpgroups == 3 { 144 } else { 216 });
+            Self { load_registers: LOADING_REGISTERS, math_registers, chunk: Some(8), ..folded }
+        };
+        let parts = if self.groups > 1 || self.has_phases() { &PARTS[..1] } else { &PARTS };
+        parts.iter().map(|split| Self { split: *split, ..loaded }).collect()
+    }
+
+    fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        if given("stages") { self } else { Self { stages: self.deepest().max(self.in_flight + 1), ..self } }
+    }
+
+    fn suits(&self, sizes: &[i64]) -> bool {
+        let sizes = self.sizes(sizes);
+        if sizes.output(self).is_none() || sizes.c % self.groups != 0 || sizes.kout % self.groups != 0 {
+            return false;
+        }
+        let (c, kout) = (sizes.c / self.groups, sizes.kout / self.groups);
+        let boxes = self.boxes(&sizes);
+        let (columns, depth, steps) = match self.pass {
+            Pass::Fprop => (kout, c, divide(c, self.bk)),
+            Pass::Dgrad => (c, kout, divide(kout, self.bk)),
+            Pass::Wgrad => (c, 64, boxes),
+        };
+        let taps: i64 = self.shape().iter().map(|one| one.taps).product();
+        let steps = if self.pass == Pass::Wgrad { steps } else { steps * taps };
+        let chunks = self.bn / self.columns();
+        // Short rows of channels have short steps.
+        let deep = self.bk == 64 || self.bk >= depth && self.bk < 2 * depth.max(16);
+        self.bn < 2 * columns.max(16)
+            && deep
+            && (!self.overlap_epilogue || steps >= 2 * chunks)
+            && (self.split == 1 || steps >= 4 * self.split)
+            && (self.pass != Pass::Wgrad || self.bm < 2 * kout.max(64))
+            && self.bk * bytes(self.dtype) <= 128
+    }
+
+    fn reject(&self, arch: Arch) -> Option<String> {
+        self.reject(arch)
+    }
+
+    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
+        HopperConvConfig::estimate(self, &self.sizes(sizes))
+    }
+}

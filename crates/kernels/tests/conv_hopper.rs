@@ -1,0 +1,329 @@
+//! `conv_hopper`: every pass at edge sizes in all executions, filters, strides, padding, groups and epilogues, and what is refused.
+
+mod common;
+
+use common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::conv_hopper::{
+    self, ConvSizes, HopperConvConfig, Padding, Pass, PerMode, edge_sizes,
+};
+use tilewright_kernels::gemm_hopper::{Cluster, Epilogue, Inputs, Part};
+use tilewright_kernels::{ConfigError, operator};
+use tilewright_machine::{Arch, DType};
+
+/// One math warpgroup, tiles of 64 × 32 and four blocks: every block takes several tiles.
+fn small(pass: Pass) -> HopperConvConfig {
+    HopperConvConfig { pass, bm: 64, bn: 32, stages: 3, warpgroups: 1, sm_count: 4, ..Default::default() }
+}
+
+fn each(values: &[i64]) -> PerMode<i64> {
+    PerMode::each(values).unwrap()
+}
+
+/// Interpreter, simulator and plain loops agree.
+fn check(config: &HopperConvConfig, sizes: &ConvSizes) {
+    let mut rng = ChaCha8Rng::seed_from_u64((sizes.c * 7 + sizes.kout) as u64);
+    let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+    let [of_x, of_f, of_y] = sizes.elements(config);
+    let out = config.result();
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
+    let [x, f, y] = [of_x, of_f, of_y].map(|len| draw(config.dtype, len));
+    let (names, factors, length, channels) = match config.pass {
+        Pass::Fprop => (["x", "f"], [x, f], of_y, sizes.kout),
+        Pass::Dgrad => (["dy", "f"], [y, f], of_x, sizes.c),
+        Pass::Wgrad => (["dy", "x"], [y, x], of_f, sizes.c),
+    };
+    let inputs = Inputs {
+        alpha: 0.75,
+        col_scale: draw(DType::F32, channels),
+        bias: draw(out, channels),
+        residual: draw(out, length),
+        ..Inputs::default()
+    };
+    let sums = |factors: [&[f64]; 2]| conv_hopper::reference(config, sizes, factors);
+    let exact = sums([&factors[0], &factors[1]]);
+    let magnitudes = sums([&absolute(&factors[0]), &absolute(&factors[1])]);
+    let finished = conv_hopper::finish(config, &inputs, &exact, channels as usize);
+    let depth = magnitudes.iter().fold(0.0f64, |most, sum| most.max(*sum)) as i64 + 64;
+    let inner = bounds(DType::F32, 0.0, depth, &exact, &magnitudes);
+    let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
+    let rough = if approximate { f64::powi(2.0, -10) } else { f64::powi(2.0, -22) };
+    let bound: Vec<f64> = finished
+        .iter()
+        .zip(&exact)
+        .zip(&inner)
+        .map(|((v, sum), inner)| {
+            let unrounded = 1.13 * inner + (v.abs() + sum.abs() + 2.0) * rough;
+            unrounded + (v.abs() + unrounded) * out.epsilon() + 1e-7
+        })
+        .collect();
+    let mut given: Tensors = names.map(str::to_string).into_iter().zip(factors).collect();
+    let operands = [
+        ("col_scale", inputs.col_scale.clone()),
+        ("bias", inputs.bias.clone()),
+        ("residual", inputs.residual.clone()),
+    ];
+    given.extend(operands.map(|(name, values)| (name.to_string(), values)));
+    given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
+    let named = sizes.named();
+    let launch = Launch { programs: &programs, sizes: &named, scalars: &[("alpha", inputs.alpha)] };
+    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[sizes.c as u64], &given);
+    let result = ["y", "dx", "df"][config.pass as usize];
+    for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+        close(&format!("{who} at {sizes:?} of {config:?}"), &results[result], &finished, &bound);
+    }
+}
+
+/// Checks a configuration at its edge sizes, or by day at some of them.
+fn check_edges(config: HopperConvConfig, some: &[usize]) {
+    for (i, sizes) in edge_sizes(&config).iter().enumerate() {
+        if some.contains(&i) || std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() {
+            check(&config, sizes);
+        }
+    }
+}
+
+#[test]
+fn forward_at_edge_sizes() {
+    check_edges(small(Pass::Fprop), &[0, 2, 3]);
+}
+
+#[test]
+fn strides_and_dilations() {
+    let strided = HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Fprop) };
+    check_edges(strided, &[1]);
+    let dilated = HopperConvConfig {
+        filter: each(&[1, 3]),
+        stride: each(&[3, 1]),
+        dilation: PerMode::all(2),
+        padding: PerMode::each(&[Padding::both(0), Padding { front: 4, back: 1 }]).unwrap(),
+        dtype: DType::BF16,
+        out: Some(DType::F32),
+        pixels: Some(each(&[2, 8, 4])),
+        ..small(Pass::Fprop)
+    };
+    check_edges(dilated, &[2]);
+}
+
+#[test]
+fn one_and_three_modes() {
+    let line = HopperConvConfig {
+        dims: 1,
+        filter: PerMode::all(5),
+        padding: PerMode::all(Padding::both(3)),
+        ..small(Pass::Fprop)
+    };
+    check_edges(line, &[2]);
+    // Frames are padded in front alone.
+    let padding = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
+    let causal = HopperConvConfig {
+        dims: 3,
+        padding: PerMode::each(&padding).unwrap(),
+        pixels: Some(each(&[1, 2, 4, 8])),
+        ..small(Pass::Fprop)
+    };
+    check_edges(causal, &[1]);
+}
+
+#[test]
+fn a_filter_of_one_tap_is_a_product() {
+    let pointwise = |pass| HopperConvConfig {
+        filter: PerMode::all(1),
+        padding: PerMode::all(Padding::both(0)),
+        ..small(pass)
+    };
+    for pass in Pass::ALL {
+        check_edges(pointwise(pass), &[2]);
+    }
+    let strided = HopperConvConfig { stride: PerMode::all(2), ..pointwise(Pass::Fprop) };
+    check_edges(strided, &[1]);
+    // No place of dx but every second has a tap.
+    check_edges(HopperConvConfig { pass: Pass::Dgrad, ..strided }, &[1]);
+}
+
+#[test]
+fn epilogues() {
+    let with =
+        |list: &str| HopperConvConfig { epilogue: list.parse::<Epilogue>().unwrap(), ..small(Pass::Fprop) };
+    check_edges(with("alpha+bias+gelu+residual"), &[1]);
+    check_edges(HopperConvConfig { overlap_epilogue: true, ..with("col_scale+relu") }, &[1]);
+    let few = ConvSizes { nb: 2, image: vec![4, 5], c: 40, kout: 24 };
+    check(&HopperConvConfig { split: 3, ..with("bias+silu") }, &few);
+    check(&HopperConvConfig { pass: Pass::Dgrad, ..with("residual") }, &few);
+    check(&HopperConvConfig { pass: Pass::Wgrad, split: 2, ..with("alpha") }, &few);
+}
+
+#[test]
+fn groups_of_channels() {
+    for pass in Pass::ALL {
+        check_edges(HopperConvConfig { groups: 3, ..small(pass) }, &[0]);
+    }
+    let biased = HopperConvConfig { epilogue: "bias".parse().unwrap(), groups: 2, ..small(Pass::Fprop) };
+    check(&biased, &ConvSizes { nb: 2, image: vec![3, 5], c: 48, kout: 80 });
+}
+
+#[test]
+fn clusters_share_factors() {
+    for cluster in [Cluster::AlongM(2), Cluster::AlongN(2)] {
+        check_edges(HopperConvConfig { cluster, ..small(Pass::Fprop) }, &[1]);
+    }
+}
+
+#[test]
+fn data_gradients() {
+    check_edges(small(Pass::Dgrad), &[0, 3]);
+    let strided = HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Dgrad) };
+    check_edges(strided, &[2]);
+    // Phases that no tap meets, and strides and dilations with a common divisor.
+    let dilated = HopperConvConfig {
+        filter: each(&[2, 3]),
+        stride: each(&[3, 4]),
+        dilation: each(&[2, 2]),
+        padding: PerMode::each(&[Padding::both(0), Padding { front: 5, back: 3 }]).unwrap(),
+        ..small(Pass::Dgrad)
+    };
+    check_edges(dilated, &[2]);
+}
+
+#[test]
+fn weight_gradients() {
+    check_edges(small(Pass::Wgrad), &[0, 2, 3]);
+    let strided =
+        HopperConvConfig { stride: PerMode::all(2), split: 3, out: Some(DType::F32), ..small(Pass::Wgrad) };
+    check_edges(strided, &[1]);
+}
+
+#[test]
+fn random_convolutions() {
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 4 };
+    for seed in 0..count {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let dims = rng.random_range(1..=3usize);
+        let mut draw = |low: i64, high: i64| rng.random_range(low..=high);
+        let mut some = |low: i64, high: i64| each(&(0..dims).map(|_| draw(low, high)).collect::<Vec<_>>());
+        let (filter, stride, dilation) = (some(1, 3), some(1, 3), some(1, 2));
+        let image = (0..dims).map(|_| draw(1, 9)).collect();
+        let padding: Vec<Padding> =
+            (0..dims).map(|_| Padding { front: draw(0, 3), back: draw(0, 3) }).collect();
+        let pass = Pass::ALL[draw(0, 2) as usize];
+        let config = HopperConvConfig {
+            dims: dims as i64,
+            filter,
+            stride,
+            dilation,
+            padding: PerMode::each(&padding).unwrap(),
+            bk: [16, 32, 64][draw(0, 2) as usize],
+            ..small(pass)
+        };
+        let sizes = ConvSizes { nb: draw(1, 3), image, c: 8 * draw(1, 5), kout: 8 * draw(1, 5) };
+        if sizes.output(&config).is_some() {
+            check(&config, &sizes);
+        }
+    }
+}
+
+fn refused(config: HopperConvConfig, field: &str, text: &str) {
+    match config.programs() {
+        Err(ConfigError::Value { field: found, wanted, .. }) => {
+            assert_eq!(found, field, "{wanted}");
+            assert!(wanted.contains(text), "{field}: {wanted}");
+        }
+        Err(other) => panic!("{field}: {other}"),
+        Ok(_) => panic!("{field} was accepted"),
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let base = small(Pass::Fprop);
+    refused(HopperConvConfig { dims: 4, ..base }, "dims", "from 1 to 3");
+    refused(HopperConvConfig { filter: each(&[3, 3, 3]), ..base }, "filter", "or 2, one a mode");
+    refused(HopperConvConfig { filter: PerMode::all(0), ..base }, "filter", "from 1 to 1024");
+    refused(HopperConvConfig { stride: PerMode::all(9), ..base }, "stride", "from 1 to 8");
+    refused(HopperConvConfig { dilation: PerMode::all(0), ..base }, "dilation", "from 1");
+    refused(HopperConvConfig { padding: PerMode::all(Padding::both(-1)), ..base }, "padding", "from 0");
+    refused(HopperConvConfig { groups: 0, ..base }, "groups", "from 1");
+    refused(HopperConvConfig { groups: 2, dims: 3, ..base }, "groups", "5: dims must be 1 or 2");
+    refused(HopperConvConfig { groups: 2, split: 2, ..base }, "split", "groups must be 1");
+    refused(HopperConvConfig { dtype: DType::F32, ..base }, "dtype", "f16 or bf16");
+    refused(HopperConvConfig { pixels: Some(each(&[1, 8, 7])), ..base }, "pixels", "product is bm = 64");
+    refused(HopperConvConfig { pixels: Some(each(&[8, 8])), ..base }, "pixels", "3 numbers");
+    refused(HopperConvConfig { bm: 96, ..base }, "bm", "multiple of 64");
+    refused(HopperConvConfig { bk: 24, ..base }, "bk", "multiple of 16");
+    refused(HopperConvConfig { in_flight: 3, ..base }, "in_flight", "fewer than the stages");
+    refused(HopperConvConfig { cluster: Cluster::AlongK(2), ..base }, "cluster", "use split");
+    refused(
+        HopperConvConfig { epilogue: "col_sums".parse().unwrap(), ..base },
+        "epilogue",
+        "reach beyond images",
+    );
+    let gradient = HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Dgrad) };
+    refused(HopperConvConfig { cluster: Cluster::AlongM(2), ..gradient }, "cluster", "none");
+    refused(HopperConvConfig { overlap_epilogue: true, ..gradient }, "overlap_epilogue", "false");
+    refused(HopperConvConfig { split: 2, ..gradient }, "split", "must be 1");
+    refused(
+        HopperConvConfig { epilogue: "bias".parse().unwrap(), ..small(Pass::Wgrad) },
+        "epilogue",
+        "none but alpha",
+    );
+    let operator = operator("conv_hopper").unwrap();
+    for (name, value) in [("pass", "forward"), ("filter", "3x"), ("padding", "1:x"), ("pixels", "1x2x3x4x5")]
+    {
+        assert!((operator.programs)(&[(name, value)]).is_err(), "{name}={value}");
+    }
+    let text = "2:0x1x1".parse::<PerMode<Padding>>().unwrap().to_string();
+    assert_eq!(text, "2:0x1x1");
+}
+
+#[test]
+fn a_tile_is_chosen_for_a_layer() {
+    let tuning = operator("conv_hopper").unwrap().tuning.unwrap();
+    let layer = |side: i64, c: i64, kout: i64| {
+        [("nb", 32), ("h", side), ("w", side), ("c", c), ("kout", kout)]
+            .map(|(name, n)| (name.to_string(), n))
+            .into()
+    };
+    let best = |sizes, given: &[(&str, &str)]| {
+        let space = (tuning.space)(Arch::SM_90A, &sizes, given).unwrap();
+        assert!(!space.points.is_empty());
+        space.points[0].parameters.clone()
+    };
+    // A tile of images of 7 × 7 has no pixel rows that the images lack.
+    let small = best(layer(7, 512, 512), &[]);
+    let pixels = small.iter().find(|(name, _)| *name == "pixels").map(|(_, value)| value.as_str());
+    let fold: PerMode<i64> = pixels.unwrap().parse().unwrap();
+    assert!(fold.given()[0] > 1, "{small:?}");
+    for pass in ["fprop", "dgrad", "wgrad"] {
+        best(layer(56, 64, 64), &[("pass", pass)]);
+        best(layer(56, 128, 128), &[("pass", pass), ("stride", "2")]);
+        best(layer(14, 1024, 256), &[("pass", pass), ("filter", "1"), ("padding", "0")]);
+        best(layer(224, 3, 64), &[("pass", pass), ("filter", "7"), ("padding", "3"), ("stride", "2")]);
+    }
+}
+
+#[test]
+fn the_defaults_assemble_without_spills() {
+    let ptxas = ptxas();
+    for pass in Pass::ALL {
+        for (name, stride) in [("", 1), ("_strided", 2)] {
+            let config = HopperConvConfig { pass, stride: PerMode::all(stride), ..Default::default() };
+            let programs = config.programs().unwrap();
+            let sizes = ConvSizes { nb: 32, image: vec![56, 56], c: 64, kout: 128 }.named();
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            for kernel in launch.kernels(Arch::SM_90A) {
+                // A box with a stride is one copy; of a factor whose channels are the tile's rows or columns, one each 64.
+                let copies = kernel.ptx.matches("cp.async.bulk.tensor.4d.shared::cluster").count();
+                let expected = match pass {
+                    Pass::Fprop => 2,
+                    Pass::Dgrad => 3,
+                    Pass::Wgrad => 4,
+                };
+                assert_eq!(copies, expected, "{pass}{name}");
+                let Some(ptxas) = &ptxas else { continue };
+                let spills = assemble(ptxas, &format!("conv_{pass}{name}"), &kernel, Arch::SM_90A);
+                assert_eq!(spills, 0, "{pass}{name}");
+            }
+        }
+    }
+}
