@@ -66,7 +66,7 @@ fn check(config: &HopperConvConfig, sizes: &ConvSizes) {
     ];
     given.extend(operands.map(|(name, values)| (name.to_string(), values)));
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
-    let named = sizes.named();
+    let named = sizes.named(config);
     let launch = Launch { programs: &programs, sizes: &named, scalars: &[("alpha", inputs.alpha)] };
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[sizes.c as u64], &given);
     let result = ["y", "dx", "df"][config.pass as usize];
@@ -309,7 +309,7 @@ fn the_defaults_assemble_without_spills() {
         for (name, stride) in [("", 1), ("_strided", 2)] {
             let config = HopperConvConfig { pass, stride: PerMode::all(stride), ..Default::default() };
             let programs = config.programs().unwrap();
-            let sizes = ConvSizes { nb: 32, image: vec![56, 56], c: 64, kout: 128 }.named();
+            let sizes = ConvSizes { nb: 32, image: vec![56, 56], c: 64, kout: 128 }.named(&config);
             let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
             for kernel in launch.kernels(Arch::SM_90A) {
                 // A box with a stride is one copy; of a factor whose channels are the tile's rows or columns, one each 64.

@@ -33,8 +33,8 @@ pub(super) struct Geometry {
     pub groups: Option<Expr>,
 }
 
-/// The names of an image's modes, of their extents in a tile and in a filter, slowest first.
-const AXES: [(&str, &str, &str, i64); 3] = [("d", "BZ", "T", 8), ("h", "BP", "R", 56), ("w", "BQ", "S", 56)];
+/// The names of an image's modes and of their extents in a tile, slowest first, with default sizes.
+const AXES: [(&str, &str, i64); 3] = [("d", "BZ", 8), ("h", "BP", 56), ("w", "BQ", 56)];
 
 impl Geometry {
     /// Declares the sizes and the tile.
@@ -43,11 +43,9 @@ impl Geometry {
         let nb = t.size("nb", 32);
         let skipped = AXES.len() - windows.len();
         let inputs: Vec<Expr> =
-            AXES[skipped..].iter().map(|(name, _, _, default)| t.size(name, *default)).collect();
+            AXES[skipped..].iter().map(|(name, _, default)| t.size(name, *default)).collect();
         let (c, kout) = (t.size("c", 64), t.size("kout", 64));
         let groups = (shape.groups > 1).then(|| t.constant("G", shape.groups));
-        let of_group = |all: Expr| groups.as_ref().map_or(all.clone(), |groups| all / groups);
-        let (c, kout) = (of_group(c), of_group(kout));
         let several = if tiled { t.constant("BI", sides[0]) } else { sides[0].into() };
         if shape.pointwise {
             let images = inputs.iter().fold(nb, |all, extent| all * extent);

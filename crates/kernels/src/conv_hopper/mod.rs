@@ -48,7 +48,7 @@ parameters! {
         padding: PerMode<Padding> as OWN = PerMode::all(Padding::both(1)),
         /// Pixels from one tap to the next: a number, or one a mode.
         dilation: PerMode<i64> as OWN = PerMode::all(1),
-        /// Groups of channels: output channels of a group depend on its input channels only.
+        /// Groups of channels: output channels of a group depend on its input channels only. Sizes c and kout are those of a group.
         groups: i64 as INT = 1,
         /// The type of the factors: f16 or bf16. Sums are f32.
         dtype: DType as FLOAT16 = DType::F16,

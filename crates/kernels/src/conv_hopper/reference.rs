@@ -28,11 +28,15 @@ impl ConvSizes {
         self.image.iter().zip(config.shape()).map(along).collect()
     }
 
-    /// Sizes of a launch, by name.
-    pub fn named(&self) -> Vec<(&'static str, i64)> {
+    /// Sizes of a launch, by name: `c` and `kout` are channels of a group.
+    pub fn named(&self, config: &HopperConvConfig) -> Vec<(&'static str, i64)> {
         let names = &["d", "h", "w"][3 - self.image.len().min(3)..];
         let image = names.iter().copied().zip(self.image.iter().copied());
-        [("nb", self.nb)].into_iter().chain(image).chain([("c", self.c), ("kout", self.kout)]).collect()
+        [("nb", self.nb)]
+            .into_iter()
+            .chain(image)
+            .chain([("c", self.c / config.groups), ("kout", self.kout / config.groups)])
+            .collect()
     }
 
     /// Elements of x, f and y. An image without outputs has none.

@@ -37,8 +37,8 @@ impl HopperConvConfig {
         ConvSizes {
             nb: at(0),
             image: image[3 - self.dims.clamp(1, 3) as usize..].to_vec(),
-            c: at(4),
-            kout: at(5),
+            c: at(4) * self.groups,
+            kout: at(5) * self.groups,
         }
     }
 
@@ -190,7 +190,7 @@ impl Tunable for HopperConvConfig {
 
     fn suits(&self, sizes: &[i64]) -> bool {
         let sizes = self.sizes(sizes);
-        if sizes.output(self).is_none() || sizes.c % self.groups != 0 || sizes.kout % self.groups != 0 {
+        if sizes.output(self).is_none() {
             return false;
         }
         let (c, kout) = (sizes.c / self.groups, sizes.kout / self.groups);
