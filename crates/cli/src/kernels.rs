@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, operator};
+use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, SizeKind, operator};
 use tilewright::tile::Module;
 use tilewright::tune::choose;
 
@@ -78,8 +78,11 @@ fn size_of_problem(operator: &Operator, name: &str, given: &[(&str, &str)]) -> O
             let default = defaults.iter().find(|(name, _)| name == size).map(|(_, value)| value.to_string());
             given.or(default).unwrap_or_else(|| "1".to_string())
         };
+        let needed = |(size, kind): &&(&str, SizeKind)| {
+            *kind != SizeKind::Index || given.iter().any(|(name, _)| name == size)
+        };
         let all: Vec<String> =
-            tuning.sizes.iter().map(|(size, _)| format!("{size}={}", value(size))).collect();
+            tuning.sizes.iter().filter(needed).map(|(size, _)| format!("{size}={}", value(size))).collect();
         format!(
             "`tilewright kernels {operator_name}{rest} --for {}` chooses parameters for a problem; ",
             all.join(",")
@@ -118,7 +121,8 @@ fn program(args: &KernelsArgs, operator: &Operator, given: &[(&str, &str)]) -> R
 /// Prints what is chosen for a problem, and where the choice comes from.
 fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failure> {
     let sizes = sizes.split(',').map(str::trim).filter(|pair| !pair.is_empty());
-    let problem = problem(name, sizes.chain(args.params.iter().map(String::as_str)))?;
+    let sizes_given: Vec<&str> = sizes.chain(args.params.iter().map(String::as_str)).collect();
+    let problem = problem(name, sizes_given.iter().copied())?;
     let target = target(&problem, &args.device, args.device_name.as_deref())?;
     // Records that come with the kernels need no folder.
     let store = match (&args.cache, store(args.cache.as_deref())) {
@@ -130,6 +134,14 @@ fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failu
         anstream::eprintln!("note: {reason}");
     }
     anstream::eprintln!("{}: {}", choice.from, choice.why);
+    let given = choice.candidate.given();
+    let launch = (problem.tuning().launch)(target.arch, problem.sizes(), &given).map_err(Failure::usage)?;
+    let asked = |name: &String| sizes_given.iter().any(|pair| pair.split('=').next() == Some(name.as_str()));
+    if !launch.sizes.keys().all(asked) {
+        // The program has other sizes than those that were asked for.
+        let sizes: Vec<String> = launch.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        anstream::eprintln!("sizes of `{}`: {}", problem.operator().name, sizes.join(" "));
+    }
     if args.config_only {
         print(&format!("{}\n", choice.candidate))?;
     } else {

@@ -39,4 +39,4 @@ mod warp_specialized;
 pub use config::{ConfigError, Parameter};
 pub use operators::{MakePrograms, OPERATORS, Operator, operator};
 pub use tiles::Path;
-pub use tuning::{ForProblem, Launch, Point, Reject, SizeKind, Space, Tuning};
+pub use tuning::{ForProblem, Launch, Point, Reject, SameProblem, SizeKind, Space, Tuning};

@@ -7,7 +7,7 @@ use crate::attention::{AttentionConfig, AttentionSm80Config};
 use crate::attention_backward::AttentionBackwardConfig;
 use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
-use crate::contraction::ContractionConfig;
+use crate::contraction::{self, ContractionConfig};
 use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
@@ -96,7 +96,7 @@ const PRODUCTS: &[Operator] = &[
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<ContractionConfig>,
         programs: programs::<ContractionConfig>,
-        tuning: None,
+        tuning: Some(contraction::TUNING),
     },
     Operator {
         name: "conv_hopper",

@@ -17,6 +17,26 @@ pub enum SizeKind {
     Depth,
     /// A number of problems; 1 where it is not given.
     Count,
+    /// An extent that not every problem has.
+    Index,
+}
+
+impl SizeKind {
+    /// Returns whether a problem may lack the size.
+    pub fn is_optional(self) -> bool {
+        matches!(self, SizeKind::Count | SizeKind::Index)
+    }
+}
+
+/// A problem of an operator, by its name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SameProblem {
+    /// The operator.
+    pub operator: &'static str,
+    /// The sizes.
+    pub sizes: BTreeMap<String, i64>,
+    /// Parameters that are given.
+    pub pinned: Vec<(String, String)>,
 }
 
 /// A configuration of a tuning space.
@@ -74,6 +94,8 @@ pub struct Tuning {
     pub reject: Reject,
     /// The launch of a configuration: the sizes of its programs where they are not those of the problem alone.
     pub launch: ForProblem<Launch>,
+    /// The problem of another operator that one is, if it is one: choices and records are then those of the other.
+    pub same: ForProblem<Option<SameProblem>>,
 }
 
 /// Something for a problem on an architecture, from its sizes and from parameters, both by name.
@@ -134,6 +156,7 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
             let own = configured::<C>(given)?.launch(arch, &values::<C>(sizes)?)?;
             Ok(own.unwrap_or_else(|| Launch::of(sizes)))
         },
+        same: |_, _, _| Ok(None),
     }
 }
 
@@ -142,7 +165,7 @@ fn values<C: Tunable>(sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, ConfigE
     let value = |(name, kind): &(&'static str, SizeKind)| match sizes.get(*name) {
         Some(value) if *value >= 1 => Ok(*value),
         Some(value) => Err(ConfigError::value(name, value, "a size must be at least 1")),
-        None if *kind == SizeKind::Count => Ok(1),
+        None if kind.is_optional() => Ok(1),
         None => Err(ConfigError::value(name, "nothing", "the problem's size must be given")),
     };
     C::SIZES.iter().map(value).collect()

@@ -2,14 +2,16 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random, small_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::ConfigError;
 use tilewright_kernels::contraction::{
     ContractionConfig, Einsum, EinsumError, Folded, Group, Operand, Sizes, reference,
 };
 use tilewright_kernels::gemm_hopper::{Batch, Cluster, Form, HopperGemmConfig, Major, Pack};
+use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::parse;
 
@@ -214,7 +216,7 @@ fn check(config: &ContractionConfig, extents: &[i64]) -> Vec<String> {
 
 /// A small product whose threads have registers for copies of their own.
 fn by_threads() -> HopperGemmConfig {
-    HopperGemmConfig { load_registers: 56, chunk: Some(16), ..small_hopper() }
+    HopperGemmConfig { load_registers: 96, chunk: Some(8), ..small_hopper() }
 }
 
 #[test]
@@ -249,6 +251,13 @@ fn tiles_over_several_modes_are_boxes_of_as_many_dimensions() {
         ("dca,bd->cba", "c4", small, vec![40, 5, 24, 24]),
         // Of a size that is 1, and of a tile that is larger than its mode.
         ("abcd,bfde->acfe", "a2", small, vec![1, 1, 24, 8, 1, 16]),
+        // Columns that leave at a time are a box: 48 of the fastest mode are no multiple of 64, nor of 32.
+        (
+            "abcd,bfde->acfe",
+            "f4",
+            HopperGemmConfig { bn: 192, stages: 2, load_registers: 40, ..small },
+            vec![2, 2, 9, 8, 5, 56],
+        ),
         // Sums in f32.
         ("acb,dbce->ade", "c2", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![70, 3, 40, 2, 24]),
     ] {
@@ -341,17 +350,20 @@ fn mistakes_in_configurations_name_the_field_and_what_would_be_right() {
     says(four, "none", biased, "epilogue", "alpha, relu, gelu and silu");
     let eight = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..small };
     says(four, "none", eight, "einsum", "last index of both operands must be summed");
+    let thirds = HopperGemmConfig { bn: 48, chunk: Some(16), ..small };
+    says(four, "f4", thirds, "chunk", "no box of a tile of [12, 4]");
+    says(four, "f4", HopperGemmConfig { bn: 24, ..small }, "tile", "use multiples of 8");
     says(four, "none", HopperGemmConfig { bn: 100, ..small }, "bn", "multiple of 8");
     for (name, value, wanted) in [
         ("einsum", "mk,kn->m", "`n` stands in the second operand alone"),
         ("tile", "a", "letters of modes with extents"),
         ("tile", "a0", "from 1 to 256"),
     ] {
-        let contraction = tilewright_kernels::operator("contraction").unwrap();
+        let contraction = operator("contraction").unwrap();
         let said = (contraction.programs)(&[(name, value)]).unwrap_err().to_string();
         assert!(said.contains(wanted), "{said}");
     }
-    let operator = tilewright_kernels::operator("contraction").unwrap();
+    let operator = operator("contraction").unwrap();
     assert!(matches!((operator.programs)(&[("batch", "packed")]), Err(ConfigError::UnknownParameter { .. })));
     assert!(contraction(four, "a4", default).reject(Arch::SM_80).is_some());
     assert_eq!(contraction(four, "a4", default).reject(Arch::SM_90A), None);
@@ -372,4 +384,75 @@ fn programs_print_and_parse_back() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{text}");
         }
     }
+}
+
+/// The first choice for sizes of the letters, its programs and their launch.
+fn first(
+    text: &str,
+    extents: &[i64],
+) -> (ContractionConfig, Vec<(&'static str, String)>, BTreeMap<String, i64>) {
+    let tuning = operator("contraction").unwrap().tuning.unwrap();
+    let all = einsum(text).letters().into_iter().map(|letter| letter.to_string());
+    let sizes: BTreeMap<String, i64> = all.zip(extents.iter().copied()).collect();
+    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", text)]).unwrap();
+    assert!(space.points.is_sorted_by(|a, b| a.estimate <= b.estimate), "{text}");
+    let point = space.points.first().unwrap_or_else(|| panic!("{text}: {} refused", space.refused)).clone();
+    let given: Vec<(&str, &str)> =
+        point.parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!((tuning.reject)(Arch::SM_90A, &given), None, "{given:?}");
+    assert_eq!((tuning.point)(Arch::SM_90A, &sizes, &given).unwrap(), point);
+    let launch = (tuning.launch)(Arch::SM_90A, &sizes, &given).unwrap().sizes;
+    let value =
+        |name: &str| point.parameters.iter().find(|(other, _)| *other == name).map(|(_, v)| v.clone());
+    let tile = value("tile").unwrap_or_else(|| "none".to_string());
+    (contraction(text, &tile, HopperGemmConfig::default()), point.parameters, launch)
+}
+
+#[test]
+fn first_choices_fit_the_modes_and_need_no_spills() {
+    for (text, extents, tiles) in [
+        ("bqhd,bkhd->bhqk", vec![8, 2048, 16, 128, 2048], "none"),
+        // A tile of m holds whole modes c of 24, and of n modes e of 32.
+        ("abcd,bfde->acfe", vec![64, 32, 24, 64, 64, 32], "a"),
+        ("fbea,ecfd->dcba", vec![72, 72, 72, 72, 72, 72], ""),
+        ("aebf,dfce->abcd", vec![48, 48, 48, 48, 48, 48], ""),
+        ("abcd,bfde->acfe", vec![63, 31, 25, 65, 63, 33], ""),
+        ("mkl,nkl->mnl", vec![512, 512, 8, 512], ""),
+    ] {
+        let (config, parameters, launch) = first(text, &extents);
+        let tile = config.tile.to_string();
+        assert!(tile.contains(tiles), "{text}: {tile}");
+        let given: Vec<(&str, &str)> =
+            parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let programs = (operator("contraction").unwrap().programs)(&given).unwrap();
+        let sizes: Vec<(&str, i64)> = launch.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let kernel =
+            Launch { programs: &programs, sizes: &sizes, scalars: &[] }.kernels(Arch::SM_90A).remove(0);
+        if let Some(ptxas) = ptxas() {
+            let name = format!("contraction_first_{}_{}", text.len(), extents[0]);
+            assert_eq!(assemble(&ptxas, &name, &kernel, Arch::SM_90A), 0, "{given:?} at {sizes:?}");
+        }
+    }
+}
+
+#[test]
+fn products_of_matrices_are_problems_of_gemm_hopper() {
+    let tuning = operator("contraction").unwrap().tuning.unwrap();
+    let same = |text: &str, sizes: &[(&str, i64)], given: &[(&str, &str)]| {
+        let sizes = sizes.iter().map(|(name, size)| (name.to_string(), *size)).collect();
+        let given = [&[("einsum", text)], given].concat();
+        (tuning.same)(Arch::SM_90A, &sizes, &given).unwrap()
+    };
+    let layer = same("bsd,df->bsf", &[("b", 4), ("s", 512), ("d", 1024), ("f", 2048)], &[("dtype", "bf16")]);
+    let layer = layer.unwrap();
+    assert_eq!(layer.operator, "gemm_hopper");
+    let sizes = [("k", 1024), ("m", 2048), ("n", 2048)].map(|(name, size)| (name.to_string(), size));
+    assert_eq!(layer.sizes, sizes.into());
+    let pinned = [("dtype", "bf16"), ("b", "n")].map(|(name, value)| (name.to_string(), value.to_string()));
+    assert_eq!(layer.pinned, pinned);
+    let four = [("a", 2), ("b", 3), ("c", 4), ("d", 5), ("e", 6), ("f", 7)];
+    assert_eq!(same("abcd,bfde->acfe", &four, &[]), None);
+    let missing = BTreeMap::from([("m".to_string(), 4)]);
+    let wrong = (tuning.space)(Arch::SM_90A, &missing, &[]).unwrap_err().to_string();
+    assert!(wrong.contains("has no size"), "{wrong}");
 }

@@ -138,7 +138,7 @@ impl Problem {
         }
         for (name, kind) in tuning.sizes {
             match sizes.get(*name) {
-                None if *kind == SizeKind::Count => {}
+                None if kind.is_optional() => {}
                 None => return Err(wrong(name, "is not given".to_string())),
                 Some(value) if !(1..=MAX_EXTENT).contains(value) => {
                     return Err(wrong(name, format!("is {value} and must be from 1 to {MAX_EXTENT}")));
@@ -149,6 +149,11 @@ impl Problem {
         // Says which names and values there are not; whether they go together shows in the space.
         let arch = operator.least_architecture();
         (tuning.point)(arch, sizes, pinned)?;
+        if let Some(same) = (tuning.same)(arch, sizes, pinned)? {
+            let pinned: Vec<(&str, &str)> =
+                same.pinned.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            return Problem::new(same.operator, &same.sizes, &pinned);
+        }
         let parameters = (operator.parameters)();
         let kept = |p: &&tilewright_kernels::Parameter| {
             pinned.iter().find(|(name, _)| *name == p.name).and_then(|(_, value)| {
@@ -222,6 +227,8 @@ fn round_up(size: i64, kind: SizeKind) -> i64 {
         SizeKind::Extent => to(64),
         SizeKind::Depth if size <= 1024 => to(64),
         SizeKind::Depth => to(256),
+        SizeKind::Index if size <= 16 => size,
+        SizeKind::Index => round_up(size, SizeKind::Extent),
         SizeKind::Count => size.unsigned_abs().next_power_of_two().cast_signed(),
     }
 }
@@ -241,7 +248,7 @@ mod tests {
         assert_eq!(problem(1, 9, 65, &[]).class(), "m<=8/1 n<=16/1 k<=128/1");
         assert_eq!(problem(33, 65, 1025, &[]).class(), "m<=64/1 n<=128/1 k<=1280/1");
         assert_eq!(round_up(5, SizeKind::Count), 8);
-        for kind in [SizeKind::Extent, SizeKind::Depth, SizeKind::Count] {
+        for kind in [SizeKind::Extent, SizeKind::Depth, SizeKind::Count, SizeKind::Index] {
             for size in 1..3000 {
                 let rounded = round_up(size, kind);
                 assert!(rounded >= size && round_up(rounded, kind) == rounded, "{kind:?} {size}");

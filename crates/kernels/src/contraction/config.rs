@@ -101,10 +101,7 @@ impl ContractionConfig {
                 self.check_no_tile(&plan)?;
                 product.validate()
             }
-            None => {
-                self.nesting(&plan)?;
-                self.of_groups(&plan)?.validate()
-            }
+            None => self.of_groups(&plan)?.validate(),
         }
     }
 
@@ -122,7 +119,7 @@ impl ContractionConfig {
     }
 
     /// The product whose m, n and k are groups of modes.
-    fn of_groups(&self, plan: &Plan) -> Result<HopperGemmConfig, ConfigError> {
+    pub(super) fn of_groups(&self, plan: &Plan) -> Result<HopperGemmConfig, ConfigError> {
         let product = self.product;
         let wanted = "goes with contractions that are products of matrices as gemm_hopper has them";
         if product.form != Form::Wgmma {
@@ -147,18 +144,56 @@ impl ContractionConfig {
         let along_k = |operand: Operand| plan.contiguous(operand).is_some_and(|(group, _)| group == Group::K);
         let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };
         let (a, b) = (major(Operand::A), major(Operand::B));
+        let chunk = self.chunk(plan)?;
         if bytes(product.dtype) == 1 && (a, b) != (Major::K, Major::K) {
             let wanted = "wgmma takes 8-bit factors contiguous along k: the last index of both operands must be summed";
             return Err(ConfigError::value("einsum", &self.einsum, wanted));
         }
-        Ok(HopperGemmConfig { a, b, ..product })
+        Ok(HopperGemmConfig { a, b, chunk, ..product })
+    }
+
+    /// Columns of the tile that leave at a time: the widest that are a box of c.
+    fn chunk(&self, plan: &Plan) -> Result<Option<i64>, ConfigError> {
+        let [m, n, _] = self.tiles(plan)?;
+        let tiles = if self.product.swap { m } else { n };
+        if self.product.bn % 8 != 0 {
+            // Refused as a whole, whatever its chunks.
+            return Ok(self.product.chunk);
+        }
+        let is_box = |columns: i64| {
+            let mut room = columns;
+            tiles.iter().all(|tile| {
+                let part = (*tile).min(room);
+                let divides = tile % part == 0 && room % part == 0;
+                room /= part;
+                divides
+            })
+        };
+        if let Some(columns) = self.product.chunk.filter(|columns| *columns > 0 && !is_box(*columns)) {
+            let wanted =
+                format!("{columns} columns are no box of a tile of {tiles:?}: use fewer, or `widest`");
+            return Err(ConfigError::value("chunk", columns, wanted));
+        }
+        let most = self.product.columns();
+        let widest = [64, 32, 16, 8].into_iter().find(|columns| *columns <= most && is_box(*columns));
+        let chunk = self.product.chunk.or(widest).ok_or_else(|| {
+            let wanted =
+                format!("no 8, 16, 32 or 64 columns are a box of a tile of {tiles:?}: use multiples of 8");
+            ConfigError::value("tile", &self.tile, wanted)
+        });
+        chunk.map(Some)
+    }
+
+    /// The extents of a tile along the modes of M, N and K, fastest first.
+    pub(super) fn tiles(&self, plan: &Plan) -> Result<[Vec<i64>; 3], ConfigError> {
+        let HopperGemmConfig { bm, bn, bk, swap, .. } = self.product;
+        let (of_m, of_n) = if swap { (("bn", bn), ("bm", bm)) } else { (("bm", bm), ("bn", bn)) };
+        self.tile.of_groups(plan, [of_m, of_n, ("bk", bk)])
     }
 
     /// The modes and their tiles.
     fn nesting(&self, plan: &Plan) -> Result<Nesting, ConfigError> {
-        let HopperGemmConfig { bm, bn, bk, swap, .. } = self.product;
-        let (of_m, of_n) = if swap { (("bn", bn), ("bm", bm)) } else { (("bm", bm), ("bn", bn)) };
-        let [m, n, k] = self.tile.of_groups(plan, [of_m, of_n, ("bk", bk)])?;
+        let [m, n, k] = self.tiles(plan)?;
         let units = [Group::M, Group::N, Group::K].map(|group| plan.of(group).is_empty());
         let operands = Operand::ALL.map(|operand| plan.axes(operand)) as [Vec<Axis>; 3];
         Ok(Nesting { tiles: [m, n, k, vec![1; plan.of(Group::L).len()]], units, operands })

@@ -6,6 +6,7 @@ mod einsum;
 mod fold;
 mod plan;
 mod reference;
+mod space;
 mod tile;
 
 pub use config::ContractionConfig;
@@ -13,4 +14,5 @@ pub use einsum::{Einsum, EinsumError, Group, Operand};
 pub use fold::{Folded, Mode, Sizes, Strides};
 pub use plan::Plan;
 pub use reference::reference;
+pub(crate) use space::TUNING;
 pub use tile::TileExtents;

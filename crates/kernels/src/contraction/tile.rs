@@ -105,3 +105,51 @@ fn wrong_mode(letters: &str, plan: &Plan) -> String {
         ),
     }
 }
+
+/// The extents of a tile of so many elements along a group's modes of these extents, fastest first, for which the fewest elements lie
+/// outside. The fastest has at least so many elements, or all of its own.
+pub(super) fn fitting(extents: &[i64], whole: i64, least: i64) -> Vec<i64> {
+    let Some((fastest, slower)) = extents.split_first() else { return vec![whole] };
+    // Each choice of the slower modes' extents: powers of two, which leave the rest to the fastest.
+    let mut choices: Vec<Vec<i64>> = vec![Vec::new()];
+    for extent in slower {
+        // The last power is the first that holds all of the mode.
+        let powers = (0..=8).map(|power| 1i64 << power);
+        let powers: Vec<i64> = powers.filter(|power| *power == 1 || power / 2 < *extent).collect();
+        choices = choices
+            .iter()
+            .flat_map(|choice| powers.iter().map(move |power| [choice.as_slice(), &[*power]].concat()))
+            .filter(|choice| whole % choice.iter().product::<i64>() == 0)
+            .collect();
+    }
+    let padded = |tiles: &[i64]| -> f64 {
+        let of = |(extent, tile): (&i64, &i64)| ((extent + tile - 1) / tile * tile) as f64;
+        extents.iter().zip(tiles).map(of).product()
+    };
+    let tiles = choices.into_iter().map(|slower| {
+        let product: i64 = slower.iter().product();
+        [&[whole / product], slower.as_slice()].concat()
+    });
+    let fits = |tiles: &Vec<i64>| tiles[0] <= MOST_OF_BOX && (tiles[0] >= least || tiles[0] >= *fastest);
+    // Of equals the one with the longest rows.
+    let best = tiles.filter(fits).min_by(|a, b| padded(a).total_cmp(&padded(b)).then(b[0].cmp(&a[0])));
+    best.unwrap_or_else(|| [vec![whole], vec![1; slower.len()]].concat())
+}
+
+impl TileExtents {
+    /// The extents with the fewest elements outside, of a tile with so many along M, N and K, for modes of these extents.
+    pub(super) fn fitting(
+        plan: &Plan,
+        extents: &[Vec<i64>; 4],
+        whole: [i64; 3],
+        least: [i64; 3],
+    ) -> TileExtents {
+        let groups = [Group::M, Group::N, Group::K];
+        let of = |((group, whole), least): ((Group, i64), i64)| {
+            let tiles = fitting(&extents[group as usize], whole, least);
+            let named = plan.of(group).iter().cloned().zip(tiles).skip(1);
+            named.filter(|(_, tile)| *tile > 1).collect::<Vec<_>>()
+        };
+        TileExtents(groups.into_iter().zip(whole).zip(least).flat_map(of).collect())
+    }
+}

@@ -205,7 +205,7 @@ impl HopperGemmConfig {
     }
 
     /// Columns of the tile that leave at a time.
-    fn columns(&self) -> i64 {
+    pub(crate) fn columns(&self) -> i64 {
         let most = ROW_BYTES / bytes(self.stored());
         let wide = |c: &i64| *c <= most && self.bn % c == 0;
         self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(wide).unwrap_or(8))

@@ -38,6 +38,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
                 checked.err().map(|error| error.to_string())
             },
             launch: |_, sizes, _| Ok(Launch::of(sizes)),
+            same: |_, _, _| Ok(None),
         }),
     }
 }
