@@ -29,6 +29,24 @@ impl Default for ContractionConfig {
     }
 }
 
+/// The number of the product's field of a name.
+const fn number(name: &str) -> usize {
+    const FIELDS: &[Field<HopperGemmConfig>] = HopperGemmConfig::FIELDS;
+    let (mut field, wanted) = (0, name.as_bytes());
+    while field < FIELDS.len() {
+        let found = FIELDS[field].name.as_bytes();
+        let mut same = 0;
+        while same < wanted.len() && same < found.len() && found[same] == wanted[same] {
+            same += 1;
+        }
+        if same == wanted.len() && same == found.len() {
+            return field;
+        }
+        field += 1;
+    }
+    panic!("the product has no such field")
+}
+
 /// A field of the product as one of the contraction.
 const fn of_product<const I: usize>() -> Field<ContractionConfig> {
     const FIELDS: &[Field<HopperGemmConfig>] = HopperGemmConfig::FIELDS;
@@ -40,9 +58,9 @@ const fn of_product<const I: usize>() -> Field<ContractionConfig> {
     }
 }
 
-/// The fields of the contraction's own, and those of the product with these numbers.
+/// The fields of the contraction's own, and those of the product with these names.
 macro_rules! fields {
-    ($($number:literal)+) => {
+    ($($name:literal)+) => {
         &[
             Field {
                 name: "einsum",
@@ -63,16 +81,16 @@ macro_rules! fields {
                     Ok(())
                 },
             },
-            $(of_product::<$number>(),)+
+            $(of_product::<{ number($name) }>(),)+
         ]
     };
 }
 
 impl Config for ContractionConfig {
     const NAME: &'static str = "contraction";
-    /// All of the product but `a`, `b` and `batch`.
-    const FIELDS: &'static [Field<Self>] =
-        fields!(0 1 2 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28);
+    /// Those of the product that go with contractions, whose majors and batch follow from the text.
+    const FIELDS: &'static [Field<Self>] = fields!("dtype" "dtype_b" "out" "epilogue" "form" "swap" "bm" "bn" "bk" "stages" "warpgroups" "cluster" "split" "pack" "rasterization"
+            "in_flight" "overlap_epilogue" "chunk" "buffers" "hint_a" "hint_b" "hint_c" "dependent" "load_registers" "math_registers" "sm_count");
 
     fn build(&self) -> Result<Vec<Program>, ConfigError> {
         self.programs()

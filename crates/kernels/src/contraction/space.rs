@@ -11,7 +11,7 @@ use super::fold::Sizes;
 use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Config, ConfigError, apply, configured, differences};
-use crate::gemm_hopper::{Form, HopperGemmConfig, Pack};
+use crate::gemm_hopper::{Form, HopperGemmConfig, Pack, Schedule};
 use crate::tuning::{Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
 use crate::warp_specialized::bytes;
 
@@ -222,7 +222,8 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
     let (mut space, mut seen, mut tiles) = (Space::default(), HashSet::new(), HashMap::new());
     for mut point in HopperGemmConfig::grid() {
         apply(&mut point, &of_product)?;
-        if point.form != Form::Wgmma || point.split != 1 || point.pack != Pack::None {
+        let whole = point.split == 1 && point.schedule == Schedule::DataParallel;
+        if point.form != Form::Wgmma || !whole || point.pack != Pack::None {
             continue;
         }
         let configs = problem.fitted(&base, point, &given, &mut tiles);
