@@ -19,8 +19,16 @@ const WRITE: [f64; 2] = [2050.0, 1330.0];
 /// Cycles until device memory is at speed, with an L2 cache full of what others wrote.
 const WARM_UP: f64 = 6500.0;
 
-/// Cycles from the request of a stage to its product.
+/// Cycles from the request of a stage to its product, by what blocks of a cluster wait longer where two share a factor, and where more do.
 const LATENCY: f64 = 1300.0;
+const SHARED_LATENCY: [f64; 2] = [1.4, 1.75];
+
+/// Bytes a cycle of sums that a block reads of others of its cluster.
+const MET: f64 = 15.0;
+
+/// Cycles until the form for short sums writes, and bytes a cycle that it writes then.
+const OUTER_WARM_UP: f64 = 1500.0;
+const OUTER_WRITE: f64 = 1590.0;
 
 /// Bytes of a line of the L2 cache, and cycles in which a multiprocessor's port takes one. A row of a box that lies across two lines takes two.
 const LINE: f64 = 128.0;
@@ -42,7 +50,10 @@ const PACKING: f64 = 2.5;
 /// another.
 const LEFT: f64 = 50.0;
 const ADDED: f64 = 30.0;
-const FLAG: f64 = 1500.0;
+const FLAG: f64 = 3500.0;
+
+/// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
+const SCATTERED: f64 = 1.2;
 
 /// Bytes of which TMA wants strides to be multiples.
 pub(super) const STRIDE: i64 = 16;
@@ -153,7 +164,12 @@ impl HopperGemmConfig {
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         let busy = together(multiply, port, sharpness);
-        let waiting = together(shared, LATENCY / self.stages as f64, 6.0);
+        let longer = match down * across {
+            1 => 1.0,
+            2 => SHARED_LATENCY[0],
+            _ => SHARED_LATENCY[1],
+        };
+        let waiting = together(shared, LATENCY * longer / self.stages as f64, 6.0);
         let few_stages = if self.stages < 4 { 1.02 } else { 1.0 };
         let narrow = if self.bn < 256 { 1.01 } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
@@ -166,7 +182,7 @@ impl HopperGemmConfig {
         let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
         let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
-        let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / 5.0 } else { 0.0 };
+        let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / MET } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
         let cycles = match self.schedule {
@@ -175,7 +191,7 @@ impl HopperGemmConfig {
                 let Shares { whole, each, others } = shares(tiles, resident, steps);
                 let left = 4.0 * bm * bn / LEFT;
                 let added = if others > 0.0 { FLAG + others * 4.0 * bm * bn / ADDED } else { 0.0 };
-                1300.0 + whole * tile + last + each * step + left + added + drain
+                1300.0 + whole * tile + last + each * step * SCATTERED + left + added + drain
             }
         };
 
@@ -223,8 +239,8 @@ impl HopperGemmConfig {
         let wide = n * bytes(self.result()) % STRIDE == 0;
         let (rows, cols, depth) = (m as f64, n as f64, k as f64);
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
-        let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
-        let memory = read / READ + rows * cols * bytes(self.result()) as f64 / write + WARM_UP;
+        let write = if n * bytes(self.result()) % 32 == 0 { OUTER_WRITE } else { WRITE[1] };
+        let memory = read / READ + rows * cols * bytes(self.result()) as f64 / write + OUTER_WARM_UP;
         let deep = if self.bk > DEEP.0 { DEEP.1 } else { 1.0 };
         LAUNCH + deep * together(self.outer_cycles([m, n, k], wide), memory, 6.0) / CLOCK
     }
