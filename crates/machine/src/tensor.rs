@@ -223,8 +223,9 @@ pub enum InvalidBox {
     /// Rows that are no multiple of 16 bytes.
     #[error("a row of the box has {0} bytes, which is no multiple of 16")]
     Row(u32),
-    /// A row wider than the swizzle's span.
-    #[error("a row of the box has {bytes} bytes, more than the {span} within which the {swizzle} exchanges")]
+    /// Rows that are not the swizzle's span. The hardware leaves shorter ones a span apart (CUDA programming guide, tensor memory access; seen on
+    /// an H200), and longer ones are no box.
+    #[error("a row of the box has {bytes} bytes, not the {span} within which the {swizzle} exchanges")]
     Span {
         /// Bytes of the row.
         bytes: u32,
@@ -297,7 +298,8 @@ impl BoxShape {
             return Err(InvalidBox::Row(row));
         }
         let (span, swizzle) = (self.swizzle.span(), self.swizzle);
-        if swizzle != SwizzleMode::None && row > span {
+        let rows: u32 = self.extents[1..].iter().product();
+        if swizzle != SwizzleMode::None && (row > span || row < span && rows > 1) {
             return Err(InvalidBox::Span { bytes: row, span, swizzle });
         }
         Ok(())
@@ -328,6 +330,10 @@ mod tests {
             Err(InvalidBox::Extent { dim: 1, .. })
         ));
         assert!(matches!(shape(&[128, 8], SwizzleMode::B128).check(), Err(InvalidBox::Span { .. })));
+        let short = shape(&[32, 8], SwizzleMode::B128).check();
+        assert_eq!(short, Err(InvalidBox::Span { bytes: 64, span: 128, swizzle: SwizzleMode::B128 }));
+        assert_eq!(shape(&[32, 1], SwizzleMode::B128).check(), Ok(()));
+        assert_eq!(shape(&[32, 8], SwizzleMode::B64).check(), Ok(()));
         assert_eq!(shape(&[128, 8], SwizzleMode::None).check(), Ok(()));
         assert!(matches!(shape(&[12], SwizzleMode::None).check(), Err(InvalidBox::Row(24))));
         assert!(matches!(shape(&[], SwizzleMode::None).check(), Err(InvalidBox::Rank(0))));
