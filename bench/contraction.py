@@ -86,7 +86,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
     a, b = (torch.randn([sizes[letter] for letter in indices], device="cuda", dtype=dtype) for indices in einsum.split("->")[0].split(","))
     exact = torch.einsum(einsum, a.float(), b.float()).flatten()
     first, second = (b, a) if exchanged(einsum) else (a, b)
-    tensors = {}
+    tensors = {"c": None}
     for param in [param for launch in each for param in launch["params"] if param["kind"] == "tensor"]:
         if param["name"] in ("a", "b"):
             of = first if param["name"] == "a" else second
