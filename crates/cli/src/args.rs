@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tilewright::findings::Detail;
@@ -49,6 +50,8 @@ pub enum Command {
     Kernels(KernelsArgs),
     /// Find the fastest configuration of an operator for a problem by measuring, and keep it
     Tune(TuneArgs),
+    /// Put files of records together, as `tune --shard` leaves them
+    Records(RecordsArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
@@ -512,6 +515,12 @@ pub struct TuneArgs {
     /// Device to measure on: auto (a GPU if there is one, else the simulator, which ranks by estimate), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
+    /// Several GPUs of one model to measure on, by number: each takes the next problem of the list
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', conflicts_with = "device")]
+    pub devices: Vec<u32>,
+    /// The I-th of N parts of the list of problems, for as many machines: `records merge` puts what they find together
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<Shard>,
     /// The architecture to compile for, instead of the device's
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,
@@ -548,6 +557,50 @@ pub struct TuneArgs {
     /// Bring the programs' hashes in a file of records up to date without measuring; such records say so
     #[arg(long, value_name = "FILE", exclusive = true)]
     pub refresh_hashes: Option<PathBuf>,
+}
+
+/// A part of a list: every `of`-th entry, from the `index`-th on, counted from 1.
+#[derive(Clone, Copy, Debug)]
+pub struct Shard {
+    pub index: usize,
+    pub of: usize,
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('/').and_then(|(i, n)| Some((i.parse().ok()?, n.parse().ok()?)));
+        match parts {
+            Some((index, of)) if (1..=of).contains(&index) => Ok(Shard { index, of }),
+            _ => Err("must be I/N with I from 1 to N, such as 2/4".to_string()),
+        }
+    }
+}
+
+/// `tilewright records`
+#[derive(Args)]
+pub struct RecordsArgs {
+    #[command(subcommand)]
+    pub command: RecordsCommand,
+}
+
+/// The commands of `tilewright records`.
+#[derive(Subcommand)]
+pub enum RecordsCommand {
+    /// Write the records of all files to one: of several for a problem the one of the later compiler, and of one compiler the fastest
+    Merge(MergeArgs),
+}
+
+/// `tilewright records merge`
+#[derive(Args)]
+pub struct MergeArgs {
+    /// Files of records, one a line
+    #[arg(required = true)]
+    pub files: Vec<PathBuf>,
+    /// The file to write; it may be one of those
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
 }
 
 /// `tilewright devices`

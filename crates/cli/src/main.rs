@@ -27,6 +27,7 @@ mod outcome;
 mod patience;
 mod places;
 mod profile;
+mod records;
 mod run;
 mod seeds;
 mod target;
@@ -68,6 +69,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Layout(args) => layout::layout(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Records(args) => records::records(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),

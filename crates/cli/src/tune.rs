@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
@@ -12,13 +14,14 @@ use serde_json::{Value, json};
 use tilewright::compiler::arch_named;
 use tilewright::kernels::operator;
 use tilewright::lab::measure::L2;
+use tilewright::machine::Arch;
 use tilewright::runtime::CudaDevice;
 use tilewright::tune::{
     Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target, TuneError,
     Tuned, arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
 };
 
-use crate::args::{L2Args, TuneArgs};
+use crate::args::{L2Args, Shard, TuneArgs};
 use crate::messages::{Failure, error, print};
 use crate::tune_file::tune_file;
 
@@ -38,45 +41,30 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     if name.ends_with(".tile") {
         return tune_file(args, Path::new(name));
     }
-    let problems = problems(name, &args.params, args.shapes.as_deref())?;
-    let device = crate::device::open(&args.device)?;
-    let settings = Settings {
-        top: args.top,
-        budget: seconds("--budget", args.budget)?,
-        refine: !args.no_refine,
-        ..Settings::default()
+    let all = problems(name, &args.params, args.shapes.as_deref())?;
+    let problems: Vec<Problem> = match args.shard {
+        Some(Shard { index, of }) => all.into_iter().skip(index - 1).step_by(of).collect(),
+        None => all,
     };
-    let rest = seconds("--rest", args.rest)?;
-    let wanted = args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?;
-    let arch = wanted.or(device.arch()).unwrap_or(problems[0].operator().least_architecture());
-    let target = Target { device: device.name(), arch };
-    let (mut reports, mut failed) = (Vec::new(), 0);
-    for problem in &problems {
-        let done = match device.cuda().filter(|_| !args.estimate) {
-            None => ranked(problem, &target, &settings),
-            Some(gpu) => measured(args, problem, gpu, &target, &settings, rest),
-        };
-        match done {
-            Ok((text, value)) => {
-                print(&text)?;
-                reports.push(value);
-            }
-            // After an error of the device nothing that it says can be relied on. Other problems may do better than this one.
-            Err(e @ TuneError::Device { .. }) => return Err(failure(e)),
-            Err(e) if problems.len() == 1 => return Err(failure(e)),
-            Err(e) => {
-                let reason = e.to_string();
-                anstream::eprintln!("{}", failure(e).text);
-                reports.push(json!({ "problem": problem.to_string(), "from": "nothing", "error": reason }));
-                failed += 1;
-            }
-        }
-        if let Some(file) = &args.json {
-            // After each problem: what is known is there if the next one is interrupted.
-            let totals = totals(&reports);
-            write(file, &format!("{:#}\n", json!({ "totals": totals, "problems": reports })))?;
-        }
+    if problems.is_empty() {
+        print("0 problems: the list has fewer than there are shards\n")?;
+        return Ok(ExitCode::SUCCESS);
     }
+    let session = Session {
+        args,
+        problems: &problems,
+        settings: Settings {
+            top: args.top,
+            budget: seconds("--budget", args.budget)?,
+            refine: !args.no_refine,
+            ..Settings::default()
+        },
+        rest: seconds("--rest", args.rest)?,
+        arch: args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?,
+        next: AtomicUsize::new(0),
+        done: Mutex::default(),
+    };
+    let (reports, failed) = session.run()?;
     if problems.len() > 1 {
         let totals = totals(&reports);
         let of = |name: &str| totals[name].as_f64().unwrap_or_default();
@@ -94,6 +82,116 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         ))?;
     }
     Ok(if failed > 0 { ExitCode::from(1) } else { ExitCode::SUCCESS })
+}
+
+/// Problems that the devices of the command line take one after another.
+struct Session<'a> {
+    args: &'a TuneArgs,
+    problems: &'a [Problem],
+    settings: Settings,
+    rest: Duration,
+    arch: Option<Arch>,
+    next: AtomicUsize,
+    done: Mutex<Done>,
+}
+
+/// The reports of a session by problem, and how many have no result.
+#[derive(Default)]
+struct Done {
+    reports: BTreeMap<usize, Value>,
+    failed: usize,
+    /// The first error after which nothing more is begun.
+    over: Option<Failure>,
+}
+
+impl Session<'_> {
+    /// Tunes all problems: their reports, and the number of those without a result.
+    fn run(self) -> Result<(Vec<Value>, usize), Failure> {
+        let named: Vec<String> = match &self.args.devices[..] {
+            [] => vec![self.args.device.clone()],
+            several => several.iter().map(|ordinal| format!("cuda:{ordinal}")).collect(),
+        };
+        // Whatever is wrong with a device is said before the first one measures.
+        let models = named.iter().map(|name| Ok(crate::device::open(name)?.name()));
+        let models = models.collect::<Result<Vec<String>, Failure>>()?;
+        for (i, name) in named.iter().enumerate() {
+            if named[..i].contains(name) {
+                return Err(Failure::usage(format!("`--devices`: {name} is given twice")));
+            }
+            if models[i] != models[0] {
+                let (first, other) = (&models[0], &models[i]);
+                return Err(Failure::usage(format!(
+                    "`--devices`: {} is a {first} and {name} a {other}: records are for one model, so tune them apart",
+                    named[0]
+                )));
+            }
+        }
+        std::thread::scope(|scope| {
+            for name in &named {
+                scope.spawn(|| {
+                    if let Err(failure) = self.work(name) {
+                        self.done().over.get_or_insert(failure);
+                    }
+                });
+            }
+        });
+        let Done { reports, failed, over } = self.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match over {
+            Some(failure) => Err(failure),
+            None => Ok((reports.into_values().collect(), failed)),
+        }
+    }
+
+    fn done(&self) -> MutexGuard<'_, Done> {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tunes one problem after another on a device, until there is none or another device has failed.
+    fn work(&self, name: &str) -> Result<(), Failure> {
+        let device = crate::device::open(name)?;
+        let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).unwrap_or(0);
+        let settings = Settings { ordinal, ..self.settings.clone() };
+        while self.done().over.is_none() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(problem) = self.problems.get(number) else { break };
+            let least = problem.operator().least_architecture();
+            let target = Target { device: device.name(), arch: self.arch.or(device.arch()).unwrap_or(least) };
+            let found = match device.cuda().filter(|_| !self.args.estimate) {
+                None => ranked(problem, &target, &settings),
+                Some(gpu) => measured(self.args, problem, gpu, &target, &settings, self.rest),
+            };
+            self.note(number, found)?;
+        }
+        Ok(())
+    }
+
+    /// Prints and keeps the report of a problem.
+    fn note(&self, number: usize, found: Result<(String, Value), TuneError>) -> Result<(), Failure> {
+        let mut done = self.done();
+        match found {
+            Ok((text, value)) => {
+                print(&text)?;
+                done.reports.insert(number, value);
+            }
+            // After an error of the device nothing that it says can be relied on. Other problems may do better than this one.
+            Err(e @ TuneError::Device { .. }) => return Err(failure(e)),
+            Err(e) if self.problems.len() == 1 => return Err(failure(e)),
+            Err(e) => {
+                let (problem, reason) = (self.problems[number].to_string(), e.to_string());
+                anstream::eprintln!("{}", failure(e).text);
+                let value = json!({ "problem": problem, "from": "nothing", "error": reason });
+                done.reports.insert(number, value);
+                done.failed += 1;
+            }
+        }
+        if let Some(file) = &self.args.json {
+            // After each problem: what is known is there if the next one is interrupted.
+            let reports: Vec<Value> = done.reports.values().cloned().collect();
+            let totals = totals(&reports);
+            write(file, &format!("{:#}\n", json!({ "totals": totals, "problems": reports })))?;
+        }
+        Ok(())
+    }
 }
 
 /// Sums over the reports of all problems.
@@ -227,7 +325,8 @@ fn measured(
         L2Args::Dirty => L2::Written,
         L2Args::Clean => L2::Read,
     };
-    let bar = bar();
+    // Bars of several devices would overwrite each other.
+    let bar = if args.devices.len() > 1 { ProgressBar::hidden() } else { bar() };
     let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
         Ok(Box::new(GpuMeasurer::new(gpu, problem, l2, rest)?))
     };

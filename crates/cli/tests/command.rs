@@ -861,6 +861,52 @@ fn tune_without_a_gpu_ranks_by_estimate_and_records_nothing() {
 }
 
 #[test]
+fn shards_share_out_a_list_of_problems() {
+    let folder = tempfile::tempdir().unwrap();
+    let shapes = folder.path().join("shapes.txt");
+    std::fs::write(&shapes, "64,64,64\n128,64,64\n192,64,64\n").unwrap();
+    let shapes = shapes.display().to_string();
+    let common = ["tune", "gemm", "--shapes", &shapes, "--device", "sim", "--top", "1", "--shard"];
+    let of = |shard: &str| tilewright(&[&common[..], &[shard]].concat(), None);
+    let (first, second) = (of("1/2"), of("2/2"));
+    let has = |run: &common::Run, m: i64| run.out.contains(&format!("gemm m={m} n=64 k=64 on"));
+    assert_eq!([64, 128, 192].map(|m| has(&first, m)), [true, false, true], "{}", first.out);
+    assert_eq!([64, 128, 192].map(|m| has(&second, m)), [false, true, false], "{}", second.out);
+    let none = of("4/4");
+    assert_eq!((none.code, none.out.contains("0 problems")), (Some(0), true), "{}", none.out);
+    for wrong in ["0/2", "3/2", "1", "a/b", "1/0"] {
+        refused(&[&common[..], &[wrong]].concat(), None, 2, &["must be I/N with I from 1 to N, such as 2/4"]);
+    }
+    let several = ["tune", "gemm", "--shapes", &shapes, "--devices", "0,1"];
+    refused(&[&several[..], &["--device", "sim"]].concat(), None, 2, &["cannot be used with"]);
+    refused(&["tune", "gemm", "--shapes", &shapes, "--devices", "0,x"], None, 2, &["`--devices x`"]);
+}
+
+#[test]
+fn records_are_merged_into_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let lines: Vec<&str> = ::tilewright::tune::SHIPPED.lines().take(3).collect();
+    std::fs::write(path("a"), format!("{}\n{}\n", lines[0], lines[1])).unwrap();
+    std::fs::write(path("b"), format!("{}\n{}\n", lines[1], lines[2])).unwrap();
+    let run = tilewright(&["records", "merge", &path("a"), &path("b"), "-o", &path("c")], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(run.out.starts_with("3 records of 2 files in") && run.out.contains("0 left out"), "{}", run.out);
+    assert_eq!(std::fs::read_to_string(path("c")).unwrap().lines().count(), 3);
+    // Nothing is written where a file is wrong.
+    std::fs::write(path("b"), "no record\n").unwrap();
+    refused(
+        &["records", "merge", &path("a"), &path("b"), "-o", &path("a")],
+        None,
+        1,
+        &["line 1: it cannot be read"],
+    );
+    assert_eq!(std::fs::read_to_string(path("a")).unwrap().lines().count(), 2);
+    refused(&["records", "merge", &path("a")], None, 2, &["--output"]);
+    refused(&["records", "merge", &path("none"), "-o", &path("c")], None, 1, &["none"]);
+}
+
+#[test]
 fn the_largest_sizes_can_be_ranked() {
     for operator in ["gemm", "gemm_hopper", "gemm_fp8_blocks", "w4a16"] {
         let most = ["-p", "m=2145386496", "-p", "n=2145386496", "-p", "k=2145386496"];

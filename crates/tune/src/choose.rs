@@ -216,7 +216,7 @@ pub fn tune(
             Found::Nothing => {}
         }
     }
-    let device = format!("device | {}", target.device);
+    let device = format!("device | {} | {}", target.device, settings.ordinal);
     let _of_device = store.lock(&device, || wait(watch, "waiting for another process, which measures"))?;
     let mut measurer = measurer(problem)?;
     let report = search(problem, target, settings, measurer.as_mut(), watch)?;

@@ -107,6 +107,19 @@ pub enum TuneError {
         /// The reason.
         reason: String,
     },
+    /// Two records of one problem whose times do not compare.
+    #[error(
+        "{} and {} both have a record of {key}, measured with the L2 cache {} and {}: measure one of them again, or merge them apart",
+        files[0].display(), files[1].display(), l2[0], l2[1]
+    )]
+    Conditions {
+        /// The key of both.
+        key: String,
+        /// Their files.
+        files: [PathBuf; 2],
+        /// Content of the L2 cache before each run.
+        l2: [String; 2],
+    },
     /// A file of records has an invalid line.
     #[error("{}, line {line}: {reason}", path.display())]
     RecordFile {

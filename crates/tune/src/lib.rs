@@ -41,5 +41,6 @@ pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale
 pub use report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 pub use search::{Progress, ProgressFn, Settings, rank, search};
 pub use store::{
-    CACHE_VARIABLE, Found, Lock, SHIPPED, Store, arch_of_shipped, read_lines, refresh_hashes, shipped,
+    CACHE_VARIABLE, Found, Lock, Merged, SHIPPED, Store, arch_of_shipped, merge, read_lines, refresh_hashes,
+    shipped, write_lines,
 };

@@ -27,11 +27,20 @@ pub struct Settings {
     pub rounds: [usize; 2],
     /// True if parameters are varied around the fastest.
     pub refine: bool,
+    /// The number of the device among those of the machine: processes that measure on the same one take turns.
+    pub ordinal: u32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { top: 12, budget: Duration::from_secs(60), drop: 0.03, rounds: [3, 9], refine: true }
+        Settings {
+            top: 12,
+            budget: Duration::from_secs(60),
+            drop: 0.03,
+            rounds: [3, 9],
+            refine: true,
+            ordinal: 0,
+        }
     }
 }
 

@@ -190,6 +190,55 @@ pub fn refresh_hashes(path: &Path) -> Result<(usize, usize), TuneError> {
     Ok((changed, records.len()))
 }
 
+/// Records of several files put together.
+#[derive(Debug)]
+pub struct Merged {
+    /// A record a key, in the order of keys.
+    pub records: Vec<Record>,
+    /// Records that gave way to another of their key.
+    pub left_out: Vec<Record>,
+}
+
+/// Puts the records of several files together. Of records of one key that of the later version of the compiler stays, and of one version the
+/// faster.
+///
+/// # Errors
+///
+/// [`TuneError::Store`]; [`TuneError::RecordFile`] for a line that is no record; [`TuneError::Conditions`] for records of one key and version that were
+/// measured under conditions whose times do not compare.
+pub fn merge(files: &[PathBuf]) -> Result<Merged, TuneError> {
+    let (mut kept, mut left_out) = (BTreeMap::<String, (Record, PathBuf)>::new(), Vec::new());
+    for file in files {
+        for record in read_lines(file)? {
+            let key = record.key();
+            let Some((other, place)) = kept.remove(&key) else {
+                kept.insert(key, (record, file.clone()));
+                continue;
+            };
+            let version = |record: &Record| -> Vec<u64> {
+                record.compiler.split(['.', '-']).map(|part| part.parse().unwrap_or(0)).collect()
+            };
+            let order = version(&record).cmp(&version(&other));
+            if order.is_eq() && record.measured.conditions.l2 != other.measured.conditions.l2 {
+                return Err(TuneError::Conditions {
+                    key,
+                    files: [place, file.clone()],
+                    l2: [other.measured.conditions.l2, record.measured.conditions.l2],
+                });
+            }
+            let wins = order.then(other.microseconds.total_cmp(&record.microseconds)).is_gt();
+            let (stays, place, goes) =
+                if wins { (record, file.clone(), other) } else { (other, place, record) };
+            // The same record in two files is one.
+            if stays != goes {
+                left_out.push(goes);
+            }
+            kept.insert(key, (stays, place));
+        }
+    }
+    Ok(Merged { records: kept.into_values().map(|(record, _)| record).collect(), left_out })
+}
+
 /// The shipped records by key.
 pub(crate) fn all_shipped() -> &'static BTreeMap<String, Record> {
     static RECORDS: OnceLock<BTreeMap<String, Record>> = OnceLock::new();
@@ -217,7 +266,12 @@ fn find_in(record: Option<&Record>, problem: &Problem, target: &Target) -> Found
     }
 }
 
-fn write_lines(path: &Path, records: &[Record]) -> Result<(), TuneError> {
+/// Writes records to a file, one a line, in the place of what was there.
+///
+/// # Errors
+///
+/// [`TuneError::Store`].
+pub fn write_lines(path: &Path, records: &[Record]) -> Result<(), TuneError> {
     let text: String = records.iter().map(|record| record.line() + "\n").collect();
     replace(path, &text)
 }

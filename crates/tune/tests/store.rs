@@ -11,7 +11,7 @@ use common::{Fake, columns_96, gpu, problem, quick};
 use tilewright_machine::Arch;
 use tilewright_tune::{
     Candidate, Found, Measurer, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned,
-    choose, read_lines, refresh_hashes, tune,
+    choose, merge, read_lines, refresh_hashes, tune, write_lines,
 };
 
 const SIZES: [i64; 3] = [512, 512, 512];
@@ -123,6 +123,44 @@ fn a_wrong_winner_is_never_recorded() {
     let error = tune(&problem, &gpu(), &store, false, &settings(), &mut make, &mut |_| {}).unwrap_err();
     assert!(matches!(error, TuneError::Wrong { .. }), "{error}");
     assert!(matches!(store.find(&problem, &gpu()), Found::Nothing));
+}
+
+#[test]
+fn files_of_records_are_merged_by_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path().join("cache"));
+    let first = tuned(&problem("gemm", SIZES, &[]), &store, false, true).record;
+    let second = tuned(&problem("gemm", [64, 512, 512], &[]), &store, false, true).record;
+    let files = ["a", "b"].map(|name| folder.path().join(name));
+    let slower = Record { microseconds: first.microseconds * 2.0, ..first.clone() };
+    let write = |i: usize, records: &[Record]| write_lines(&files[i], records).unwrap();
+
+    // Of one version the faster stays, whichever file it is in.
+    write(0, &[slower.clone(), second.clone()]);
+    write(1, std::slice::from_ref(&first));
+    for order in [[0, 1], [1, 0]] {
+        let merged = merge(&order.map(|i| files[i].clone())).unwrap();
+        assert!(merged.records.len() == 2 && merged.records.contains(&first), "{order:?}");
+        assert!(merged.records.contains(&second));
+        assert_eq!(merged.left_out, std::slice::from_ref(&slower));
+    }
+    // Of several versions the latest; the same record twice is one.
+    let later = Record { compiler: "99.0.0".to_string(), ..slower.clone() };
+    write(0, &[later.clone(), second.clone()]);
+    write(1, &[first.clone(), second.clone()]);
+    let merged = merge(&files).unwrap();
+    assert!(merged.records.contains(&later) && merged.left_out == std::slice::from_ref(&first));
+    // Times under other conditions do not compare.
+    let mut clean = first.clone();
+    clean.measured.conditions.l2 = "clean".to_string();
+    write(0, &[clean]);
+    let error = merge(&files).unwrap_err().to_string();
+    for text in [files[0].to_str().unwrap(), files[1].to_str().unwrap(), "clean and dirty", "m<=512"] {
+        assert!(error.contains(text), "{text} is not in {error}");
+    }
+    assert!(matches!(merge(&[folder.path().join("none")]), Err(TuneError::Store { .. })));
+    std::fs::write(&files[0], "{}\n").unwrap();
+    assert!(matches!(merge(&files), Err(TuneError::RecordFile { line: 1, .. })));
 }
 
 #[test]

@@ -58,9 +58,9 @@ parameters! {
         dual: Dual as OWN = Dual::None,
         /// Both matrices of dual are one tensor b[2, n, k], the memory of [2 n, k]: b's rows, then up's.
         fused: bool as FLAG = false,
-        /// Adds gate_bias[n] to the product with b and up_bias[n] to that with up, ahead of their product.
+        /// Adds vectors along n, gate_bias to the product with b and up_bias to that with up, ahead of their product.
         dual_bias: bool as FLAG = false,
-        /// Adds up the rows of a in the same pass: sums_a[m], of floats in f32, of integers in i32; of batches sums_a[l, m].
+        /// Adds up the rows of a in the same pass, as the vector sums_a: of floats in f32, of integers in i32.
         sums_a: bool as FLAG = false,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
@@ -70,7 +70,7 @@ parameters! {
         function: Option<Text> as FUNCTION = None,
         /// Scalar parameters for the function, such as slope: f32 = 0.5.
         scalars: Text as SCALARS = Text::default(),
-        /// Vectors and matrices whose elements the function has by name, such as gate: f32[n], weight: f32[m], mask: f16[m, n].
+        /// Vectors and matrices whose elements the function has by name, such as `gate: f32[n], weight: f32[m], mask: f16[m, n]`.
         tensors: Text as TENSORS = Text::default(),
         /// The program: wgmma, tiles by TMA and wgmma; gemv, for at most 8 columns (with
         /// swap, rows) of c; or outer, for short sums.
