@@ -150,7 +150,7 @@ impl Session<'_> {
     fn work(&self, name: &str) -> Result<(), Failure> {
         let device = crate::device::open(name)?;
         let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).unwrap_or(0);
-        let settings = Settings { ordinal, ..self.settings.clone() };
+        let settings = Settings { ordinal, ..self.settings };
         while self.done().over.is_none() {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(problem) = self.problems.get(number) else { break };
