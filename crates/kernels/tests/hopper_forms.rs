@@ -7,7 +7,9 @@ mod product;
 
 use common::{Launch, assemble, crossed, kernel_for, ptxas, small_hopper};
 use product::check_hopper;
-use tilewright_kernels::gemm_hopper::{Cluster, Form, HopperGemmConfig, Major, Pack, Part, Schedule};
+use tilewright_kernels::gemm_hopper::{
+    Batch, Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Part, Schedule, Triangle,
+};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::parse;
@@ -255,4 +257,94 @@ fn programs_print_and_parse_back() {
             assert_eq!(parse(&program.to_string()).unwrap(), program, "{config:?}");
         }
     }
+}
+
+/// Square results, and triangular factors, with what they go with.
+fn triangles() -> Vec<HopperGemmConfig> {
+    let square = HopperGemmConfig { bm: 64, bn: 64, warpgroups: 1, ..small_hopper() };
+    let symmetric = HopperGemmConfig { fill: FillMode::Symmetric, ..square };
+    let lower = HopperGemmConfig { fill: FillMode::Lower, ..square };
+    let triangular = HopperGemmConfig { triangular: Triangle::Lower, ..small_hopper() };
+    let upper = HopperGemmConfig { triangular: Triangle::Upper, ..small_hopper() };
+    vec![
+        symmetric,
+        HopperGemmConfig { a: Major::Mn, overlap_epilogue: true, ..symmetric },
+        HopperGemmConfig {
+            bn: 128,
+            cluster: Cluster::AlongM(2),
+            epilogue: "alpha+residual+relu".parse().unwrap(),
+            ..symmetric
+        },
+        HopperGemmConfig { dtype: DType::BF16, out: Some(DType::F32), pack: Pack::A, ..symmetric },
+        HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongK(2), ..symmetric },
+        HopperGemmConfig {
+            batch: Batch::Strided,
+            dtype: DType::E4M3,
+            bk: 128,
+            overlap_epilogue: true,
+            ..symmetric
+        },
+        HopperGemmConfig { split: 3, dependent: true, ..symmetric },
+        lower,
+        HopperGemmConfig {
+            bm: 128,
+            warpgroups: 2,
+            cluster: Cluster::AlongN(2),
+            overlap_epilogue: true,
+            epilogue: "row_scale+bias".parse().unwrap(),
+            ..lower
+        },
+        HopperGemmConfig { triangular: Triangle::Lower, batch: Batch::Packed, b: Major::Mn, ..lower },
+        HopperGemmConfig { triangular: Triangle::Upper, dtype: DType::I8, bk: 128, ..lower },
+        triangular,
+        HopperGemmConfig { swap: true, cluster: Cluster::AlongN(2), overlap_epilogue: true, ..triangular },
+        HopperGemmConfig { a: Major::Mn, cluster: Cluster::AlongM(2), ..triangular },
+        upper,
+        HopperGemmConfig { overlap_epilogue: true, cluster: Cluster::AlongM(2), ..upper },
+        HopperGemmConfig { swap: true, sums_a: true, ..upper },
+    ]
+}
+
+#[test]
+fn triangles_of_c_and_of_a_are_right_at_edges() {
+    let square = [[1, 1, 1], [65, 65, 9], [200, 200, 72], [130, 130, 136], [257, 257, 40]];
+    let any = [[65, 40, 9], [200, 72, 72], [130, 72, 136], [72, 72, 330]];
+    let of = |config: &HopperGemmConfig| match config.fill {
+        FillMode::Full => any.to_vec(),
+        _ => square.to_vec(),
+    };
+    for (config, [m, n, k]) in crossed(triangles(), of, 3) {
+        let l = if config.batch == Batch::None { 1 } else { 3 };
+        product::check(&config, [l, m, n, k], &[k as u64 + 3]);
+    }
+}
+
+#[test]
+fn triangles_refuse_what_they_do_not_go_with() {
+    let square =
+        HopperGemmConfig { bm: 128, bn: 128, fill: FillMode::Symmetric, ..HopperGemmConfig::default() };
+    assert!(square.validate().is_ok());
+    let lower = HopperGemmConfig { fill: FillMode::Lower, ..square };
+    let refused = |config: HopperGemmConfig, field: &str, word: &str| {
+        let error = config.validate().unwrap_err().to_string();
+        assert!(error.contains(field) && error.contains(word), "{config:?}: {error}");
+    };
+    for config in [square, lower] {
+        refused(HopperGemmConfig { bn: 64, ..config }, "fill", "128 × 64 are not square");
+        refused(HopperGemmConfig { cluster: Cluster::AlongM(2), ..config }, "fill", "256 × 128");
+        refused(HopperGemmConfig { swap: true, ..config }, "fill", "swap");
+        refused(HopperGemmConfig { batch: Batch::Grouped, ..config }, "fill", "batch");
+        refused(HopperGemmConfig { schedule: Schedule::StreamK, ..config }, "fill", "schedule");
+        refused(HopperGemmConfig { epilogue: "row_sums".parse().unwrap(), ..config }, "fill", "row_sums");
+        refused(HopperGemmConfig { sums_a: true, ..config }, "fill", "sums_a");
+    }
+    refused(HopperGemmConfig { split: 2, ..lower }, "fill", "split");
+    refused(HopperGemmConfig { epilogue: "bias".parse().unwrap(), ..square }, "fill", "bias");
+    refused(HopperGemmConfig { b: Major::Mn, ..square }, "fill", "b must be k");
+    refused(HopperGemmConfig { pack: Pack::Both, ..square }, "fill", "pack");
+    refused(HopperGemmConfig { triangular: Triangle::Lower, ..square }, "triangular", "both factors");
+    let triangular = HopperGemmConfig { triangular: Triangle::Upper, ..HopperGemmConfig::default() };
+    refused(HopperGemmConfig { split: 2, ..triangular }, "triangular", "split");
+    refused(HopperGemmConfig { cluster: Cluster::AlongK(2), ..triangular }, "triangular", "cluster");
+    refused(HopperGemmConfig { batch: Batch::Ragged, ..triangular }, "triangular", "batch");
 }

@@ -109,7 +109,8 @@ impl<'a> Body<'a> {
         self.text.push_str(":\n");
     }
 
-    /// The addresses of the tensor maps, which lie among the parameters.
+    /// The addresses of the tensor maps, which lie among the parameters. One thread asks for the maps (PTX ISA, `prefetch.tensormap`), so that the
+    /// first copy by each does not wait for it: a hint, which no other execution has.
     fn tensor_maps(&mut self) {
         for (i, p) in self.function.params.iter().enumerate() {
             if let FunctionParamKind::TensorMap(map) = p.kind {
@@ -120,6 +121,15 @@ impl<'a> Body<'a> {
                     *slot = name;
                 }
             }
+        }
+        if self.maps.is_empty() {
+            return;
+        }
+        let (thread, first) = (self.counts.fresh(RegType::B32), self.counts.fresh(RegType::Pred));
+        self.line(format!("mov.u32 {thread}, %tid.x"));
+        self.line(format!("setp.eq.u32 {first}, {thread}, 0"));
+        for map in self.maps.clone() {
+            self.line(format!("@{first} prefetch.tensormap [{map}]"));
         }
     }
 

@@ -26,8 +26,8 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, Epilogue, Part};
 use crate::gemm_hopper::add_parts;
 use crate::warp_specialized::{
-    BARRIERS, Batch, Cluster, GemmKernel, Needs, Problem, ROW_BYTES, Rasterization, ResultTensor, Tiling,
-    aligned, bytes, refused, within,
+    BARRIERS, Batch, Cluster, FillMode, GemmKernel, Needs, Problem, ROW_BYTES, Rasterization, ResultTensor,
+    Tiling, aligned, bytes, refused, within,
 };
 use geometry::Geometry;
 use mainloop::Convolution;
@@ -214,6 +214,7 @@ impl HopperConvConfig {
             warpgroups: self.warpgroups,
             cluster: self.cluster,
             rasterization: self.rasterization,
+            fill: FillMode::Full,
             overlap: self.overlap_epilogue,
             chunk: self.columns(),
             buffers: self.buffers,

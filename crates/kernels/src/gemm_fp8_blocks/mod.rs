@@ -14,7 +14,9 @@ use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::gemm_hopper::{Batch, Cluster, Rasterization};
 pub use crate::warp_specialized::BLOCK;
-use crate::warp_specialized::{BARRIERS, GemmKernel, Needs, Promoted, Tiling, aligned, refused, tiling};
+use crate::warp_specialized::{
+    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Tiling, aligned, refused, tiling,
+};
 
 parameters! {
     /// The tiling of a product of scaled blocks and its distribution over blocks. The default is 128 × 128 in five stages, of which two
@@ -93,6 +95,7 @@ impl Fp8BlocksConfig {
     fn tiling(&self) -> Tiling {
         tiling!(self; {
             bk: BLOCK,
+            fill: FillMode::Full,
             chunk: self.columns(),
             dependent: false,
             accumulator: DType::F32,

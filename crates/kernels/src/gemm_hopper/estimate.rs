@@ -1,7 +1,7 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
 
-use super::{Cluster, Form, HopperGemmConfig, Major, Pack, Schedule};
+use super::{Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule, Triangle};
 use crate::warp_specialized::bytes;
 
 /// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
@@ -128,7 +128,7 @@ impl HopperGemmConfig {
         let (down, across) = self.sides((blocks_m, blocks_n));
         let blocks = self.cluster.blocks();
         let copies = l as f64 * self.split as f64;
-        let tiles = rounds(rows, self.bm * down) * rounds(cols, self.bn * across) * copies;
+        let tiles = self.filled(rounds(rows, self.bm * down) * rounds(cols, self.bn * across)) * copies;
         let resident = (self.sm_count.min(self.cluster.resident()) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
@@ -136,6 +136,7 @@ impl HopperGemmConfig {
         let columns = self.columns() as f64;
         let chunks = bn / columns;
         let steps = rounds(k, self.bk * deep * self.split);
+        let steps = steps * self.triangle_of_a(m as f64, k as f64);
         let steps = if self.overlap_epilogue { steps.max(chunks) } else { steps };
 
         // Matrices that A is multiplied by, and sums of a tile.
@@ -154,6 +155,7 @@ impl HopperGemmConfig {
         let (of_a, of_b) = self.sides((tall, wide));
         let [direct_a, direct_b] = self.lines([m, n, k]);
         let packs = self.pack.factors();
+        let packs = [packs[0], if self.squares() { packs[0] } else { packs[1] }];
         // Packed lines are whole lines of the L2 cache.
         let pitch = |line: i64, packed: bool| if packed { 0 } else { line };
         let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
@@ -178,7 +180,8 @@ impl HopperGemmConfig {
         let step = step.max(loading);
 
         // A tile, and what is not hidden behind others.
-        let drain = 600.0 + chunks * (200.0 + sums * bm * columns / 32.0);
+        let stores = if self.squares() { 2.0 } else { 1.0 };
+        let drain = 600.0 + stores * chunks * (200.0 + sums * bm * columns / 32.0);
         let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
         let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
@@ -200,7 +203,8 @@ impl HopperGemmConfig {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
         let (a, b) = (all(m, k, bytes(self.dtype)), matrices * all(n, k, bytes(self.dtype)));
-        let c = all(m, n, bytes(self.result()));
+        let b = if self.squares() { 0.0 } else { b };
+        let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
         let in_flight = active * self.stages as f64 * (all_a + matrices * all_b) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
         let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;
@@ -218,8 +222,11 @@ impl HopperGemmConfig {
         }
         let clusters = if blocks > 1 { 0.5 } else { 0.0 };
         let adding = self.adding(all(m, n, 4));
-        let copied: f64 =
-            [a, b].into_iter().zip(packs).map(|(all, packed)| if packed { 2.0 * all } else { 0.0 }).sum();
+        let copied: f64 = [a, b]
+            .into_iter()
+            .zip(self.pack.factors())
+            .map(|(all, packed)| if packed { 2.0 * all } else { 0.0 })
+            .sum();
         let packing = if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 };
         let row = k * bytes(self.dtype);
         if row <= SHORT {
@@ -262,7 +269,23 @@ impl HopperGemmConfig {
 
     /// The factors that TMA cannot read where they lie.
     pub(super) fn unaligned(&self, sizes: [i64; 3]) -> Pack {
-        Pack::of(self.lines(sizes).map(|line| line * bytes(self.dtype) % STRIDE != 0))
+        let [a, b] = self.lines(sizes).map(|line| line * bytes(self.dtype) % STRIDE != 0);
+        Pack::of([a, b && !self.squares()])
+    }
+
+    /// The tiles of clusters that are computed of so many.
+    fn filled(&self, tiles: f64) -> f64 {
+        if self.fill == FillMode::Full { tiles } else { (tiles + tiles.sqrt()) / 2.0 }
+    }
+
+    /// The part of the elements of A that are in its triangle.
+    fn triangle_of_a(&self, m: f64, k: f64) -> f64 {
+        let lower = if m <= k { m / k / 2.0 } else { 1.0 - k / m / 2.0 };
+        match self.triangular {
+            Triangle::None => 1.0,
+            Triangle::Lower => lower,
+            Triangle::Upper => 1.0 - lower,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod pack;
 mod reference;
 mod space;
 mod split_sum;
+mod square;
 mod sums_a;
 mod tile;
 
@@ -22,7 +23,7 @@ use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
 pub use crate::interned::Text;
-pub use crate::warp_specialized::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
+pub use crate::warp_specialized::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
 pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};
@@ -62,6 +63,11 @@ parameters! {
         dual_bias: bool as FLAG = false,
         /// Adds up the rows of a in the same pass, as the vector sums_a: of floats in f32, of integers in i32.
         sums_a: bool as FLAG = false,
+        /// The part of c that is computed: full; or, where n is m, lower, the tiles that hold elements on the diagonal or below it; or symmetric, c = a · aᵀ,
+        /// by the same tiles, which are stored in both places. A residual is then symmetric too.
+        fill: FillMode as OWN = FillMode::Full,
+        /// The triangle of a outside of which there are zeros, whose products are left out: none, lower or upper.
+        triangular: Triangle as OWN = Triangle::None,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
@@ -233,6 +239,7 @@ impl HopperGemmConfig {
     fn tiling(&self) -> Tiling {
         tiling!(self; {
             bk: self.bk,
+            fill: self.fill,
             chunk: self.columns(),
             dependent: self.dependent || self.pack != Pack::None,
             accumulator: self.sum(),
@@ -275,6 +282,7 @@ impl HopperGemmConfig {
         self.check_types(!custom.is_empty())?;
         self.check_dual()?;
         self.check_sums_a()?;
+        self.check_triangles(!custom.is_empty())?;
         self.check_sums_of_c(!custom.is_empty())?;
         if self.form != Form::Wgmma {
             return self.check_form();
@@ -411,8 +419,10 @@ impl HopperGemmConfig {
         let mainloop = TmaWgmma {
             tiling: self.tiling(),
             dtypes: [self.dtype, self.right()],
-            majors: [self.a, self.b],
+            majors: [self.a, if self.squares() { self.a } else { self.b }],
             second: self.second(),
+            same: self.squares(),
+            triangle: self.triangular,
             sums_a: self.sums_a,
             packed: self.pack.factors(),
             hints: [self.hint_a, self.hint_b],

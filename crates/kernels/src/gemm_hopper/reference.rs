@@ -67,7 +67,7 @@ fn matrix_of(config: &HopperGemmConfig, groups: &[i64], [l, m]: [usize; 2], row:
     usize::try_from(groups[row]).ok().filter(|group| *group < l)
 }
 
-/// A · Bᵀ in f64, row-major, for factors that lie as the configuration says: `l` products, one behind the other; or one, with `l`
+/// A · Bᵀ in f64, row-major, for factors that lie as the configuration says (B as A, where they are one): `l` products, one behind the other; or one, with `l`
 /// matrices B of which each row of A has the one that `groups` says, and none where that is negative.
 pub fn sums(
     config: &HopperGemmConfig,
@@ -77,7 +77,8 @@ pub fn sums(
     [l, m, n, k]: [usize; 4],
 ) -> Vec<f64> {
     let step = |major: Major, rows: usize| if major == Major::K { (k, 1) } else { (1, rows) };
-    let (a_steps, b_steps) = (step(config.a, m), step(config.b, n));
+    let major_of_b = if config.squares() { config.a } else { config.b };
+    let (a_steps, b_steps) = (step(config.a, m), step(major_of_b, n));
     let dot = |row: usize, j: usize| -> f64 {
         let Some(of) = matrix_of(config, groups, [l, m], row) else { return 0.0 };
         let (a, b) = (&a[row / m * m * k..], &b[of * n * k..]);

@@ -3,9 +3,10 @@
 use tilewright_machine::{Arch, CacheHint};
 
 use super::estimate::{STRIDE, shares};
-use super::{Batch, Cluster, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
+use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
+use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
-use crate::tuning::{MNKL, SizeKind, Tunable, three};
+use crate::tuning::{Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -217,6 +218,8 @@ impl Tunable for HopperGemmConfig {
         "fused",
         "dual_bias",
         "sums_a",
+        "fill",
+        "triangular",
         "epilogue",
         "function",
         "scalars",
@@ -281,6 +284,23 @@ impl Tunable for HopperGemmConfig {
 
     fn reject(&self, arch: Arch) -> Option<String> {
         HopperGemmConfig::reject(self, arch)
+    }
+
+    fn launch(&self, _: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        let [m, n, k] = three(sizes);
+        if self.fill == FillMode::Full {
+            return Ok(None);
+        }
+        if m != n {
+            return Err(ConfigError::value(
+                "n",
+                n,
+                format!("c is square with fill={}: must be m, {m}", self.fill),
+            ));
+        }
+        let l = (self.batch != Batch::None).then(|| ("l", sizes.get(3).copied().unwrap_or(1)));
+        let sizes = [("m", m), ("k", k)].into_iter().chain(l);
+        Ok(Some(Launch::of(&sizes.map(|(name, size)| (name.to_string(), size)).collect())))
     }
 
     fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {

@@ -22,7 +22,8 @@ impl HopperGemmConfig {
     /// C = epilogue(Σ `partial`), tile by tile.
     pub(super) fn split_sum(&self, custom: &[&dyn EpilogueOp]) -> Result<Program, ConfigError> {
         let mut t = KernelBuilder::new("split_sum");
-        let (m, n) = (t.size("m", 4096), t.size("n", 4096));
+        let m = t.size("m", 4096);
+        let n = if self.squares() { m.clone() } else { t.size("n", 4096) };
         add_parts(t, &Problem::one(m, n), self.split, Chain::new(&self.epilogue, custom), self.result())
     }
 }

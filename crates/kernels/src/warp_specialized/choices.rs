@@ -71,6 +71,80 @@ impl FromStr for Cluster {
     }
 }
 
+/// The part of a square C that is computed (the fill mode of BLAS).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FillMode {
+    /// All of it.
+    #[default]
+    Full,
+    /// The tiles that hold elements of the lower triangle, those on the diagonal included. What lies above them is not written.
+    Lower,
+    /// The same tiles, which are stored in both places: C is symmetric.
+    Symmetric,
+}
+
+impl FillMode {
+    /// All of them.
+    pub const ALL: [FillMode; 3] = [FillMode::Full, FillMode::Lower, FillMode::Symmetric];
+}
+
+impl fmt::Display for FillMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FillMode::Full => "full",
+            FillMode::Lower => "lower",
+            FillMode::Symmetric => "symmetric",
+        })
+    }
+}
+
+impl FromStr for FillMode {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        FillMode::ALL
+            .into_iter()
+            .find(|fill| fill.to_string() == text)
+            .ok_or("must be full, lower or symmetric")
+    }
+}
+
+/// The triangle of A outside of which there are zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Triangle {
+    /// None: A is full.
+    #[default]
+    None,
+    /// Elements of row i are in its first i + 1 columns.
+    Lower,
+    /// Elements of row i are from column i on.
+    Upper,
+}
+
+impl Triangle {
+    /// All of them.
+    pub const ALL: [Triangle; 3] = [Triangle::None, Triangle::Lower, Triangle::Upper];
+}
+
+impl fmt::Display for Triangle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Triangle::None => "none",
+            Triangle::Lower => "lower",
+            Triangle::Upper => "upper",
+        })
+    }
+}
+
+impl FromStr for Triangle {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Triangle::ALL.into_iter().find(|triangle| triangle.to_string() == text);
+        found.ok_or("must be none, lower or upper")
+    }
+}
+
 /// The distribution of work over the blocks of a persistent kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Schedule {

@@ -4,7 +4,7 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
 
-use super::choices::{Batch, Major};
+use super::choices::{Batch, FillMode, Major, Triangle};
 use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
@@ -41,7 +41,7 @@ pub(crate) trait Mainloop {
 
     /// Declares the sizes of the problem; the last one is that of k.
     fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
-        Problem::declare(t, batch)
+        Problem::declare(t, batch, false)
     }
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Self::Params;
     /// Declares what is written beside C, behind it.
@@ -103,6 +103,10 @@ pub(crate) struct TmaWgmma {
     pub dtypes: [DType; 2],
     pub majors: [Major; 2],
     pub second: Option<Second>,
+    /// B is A.
+    pub same: bool,
+    /// The triangle of A outside of which there are zeros: steps that meet nothing else are left out.
+    pub triangle: Triangle,
     /// Adds the rows of A from the tiles in shared memory, while they are multiplied: `sums_a`. Of the blocks that have the same rows,
     /// those do that have the first rows of B.
     pub sums_a: bool,
@@ -135,6 +139,10 @@ impl Mainloop for TmaWgmma {
         false
     }
 
+    fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
+        Problem::declare(t, batch, self.tiling.fill != FillMode::Full)
+    }
+
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Vec<Buffer> {
         let Problem { m, n, products, matrices, nested, .. } = problem;
         if let Some(nested) = nested {
@@ -142,7 +150,7 @@ impl Mainloop for TmaWgmma {
         }
         let (k, several) = (&numbers.k, [products, matrices]);
         let pad = self.packed.contains(&true).then(|| packed_lines(t, self.dtypes[0]));
-        let mut params: Vec<Buffer> = (0..2)
+        let mut params: Vec<Buffer> = (0..if self.same { 1 } else { 2 })
             .map(|i| {
                 let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
                 match (&pad, self.second) {
@@ -189,7 +197,7 @@ impl Mainloop for TmaWgmma {
         let along_k = Steps::tiled(bk, k.ceil_div(bk));
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
-        let last = params.len() - 1;
+        let last = params.len() - usize::from(!self.same);
         let view = |(i, buffer): (usize, &Buffer)| {
             if i == last && self.sums_a {
                 let modes = of_a.modes(u32::from(products.is_some()));
@@ -201,7 +209,9 @@ impl Mainloop for TmaWgmma {
             }
             matrix_view(t, ["ga", "gb", "gu"][i], &buffer.into(), several, (0, 1), of, &along_k)
         };
-        params.iter().enumerate().map(view).map(OperandView::Matrix).collect()
+        let again = self.same.then(|| &params[0]);
+        let operands = params[..1].iter().chain(again).chain(&params[1..]);
+        operands.enumerate().map(view).map(OperandView::Matrix).collect()
     }
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> Vec<Tensor> {
@@ -210,6 +220,11 @@ impl Mainloop for TmaWgmma {
         let b = t.shared_tensor("sb", self.dtypes[1], [of_b, bk]);
         let second = self.second.map(|_| t.shared_tensor("su", self.dtypes[1], [of_b, bk]));
         [a, b].into_iter().chain(second).collect()
+    }
+
+    fn range(&self, scheduler: &Scheduler, tile: &WorkTile) -> KRange {
+        let range = scheduler.k_range(tile);
+        scheduler.within_triangle(self.triangle, tile, range)
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {

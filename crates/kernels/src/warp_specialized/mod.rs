@@ -17,7 +17,7 @@ use tilewright_machine::DType;
 use tilewright_tile::Program;
 use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
-pub use choices::{Batch, Cluster, Dual, Major, Rasterization, Schedule};
+pub use choices::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
 pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, TmaWgmma, load_attributes};
 pub(crate) use nested::{Axis, Nesting};
 pub(crate) use operands::{Param, Params, spread};
@@ -96,6 +96,10 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let stage = self.mainloop.stage(t, &numbers);
         let shape = [&numbers.bm, &numbers.chunk, &numbers.buffers];
         let shared = t.shared_tensor("sc", self.tiling.stored, shape);
+        let mirror = (self.tiling.fill == FillMode::Symmetric).then(|| {
+            let view = scheduler.mirrored_view(t, "gt", &c, scheduler.several.as_ref());
+            (view, t.shared_tensor("st", self.tiling.stored, shape))
+        });
         let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
         let operands = Operands::declare(t, self.chain, (operands, sums), (&problem, &scheduler));
         let exchange = exchanged.zip(self.stream_k);
@@ -108,6 +112,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 buffer: c,
                 view,
                 shared,
+                mirror,
                 late: self.mainloop.rounds_at_once(),
             },
             on: Collective { numbers, views, stage, ring },

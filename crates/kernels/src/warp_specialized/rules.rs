@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
 
-use super::choices::{Cluster, Rasterization};
+use super::choices::{Cluster, FillMode, Rasterization};
 use super::tiling::Tiling;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, OperandKind};
@@ -188,7 +188,8 @@ impl Tiling {
         let operands = chain.operands(result).into_iter().flatten();
         let operands: i64 = operands.map(|o| ringed(operand(o.kind, o.dtype))).sum();
         let sums: i64 = sums.map(|o| operand(o.kind, o.dtype)).sum();
-        operands + sums + self.buffers * aligned(self.bm * self.chunk * bytes(self.stored))
+        let chunks = self.buffers * if self.fill == FillMode::Symmetric { 2 } else { 1 };
+        operands + sums + chunks * aligned(self.bm * self.chunk * bytes(self.stored))
     }
 
     fn check_registers(&self, needs: &Needs) -> Result<(), ConfigError> {

@@ -5,12 +5,12 @@ use tilewright_machine::DType;
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Reference, Tensor, block_x, steps};
 
-use super::choices::{Batch, Major};
+use super::choices::{Batch, FillMode, Major, Triangle};
 use super::nested::{Nested, Nesting};
 use super::rules::bytes;
 use super::stream_k::StepShare;
 use super::tiling::{Numbers, Tiling};
-use super::views::{Along, Boxes, Steps, indexed};
+use super::views::{Along, Boxes, Steps, indexed, with_batch};
 use crate::contraction::Group;
 
 /// The sizes of the problem.
@@ -60,9 +60,11 @@ impl Problem {
         }
     }
 
-    /// Declares the sizes; the last one is that of k.
-    pub fn declare(t: &mut KernelBuilder, batch: Batch) -> (Self, Expr) {
-        let [m, n, k] = ["m", "n", "k"].map(|name| t.size(name, 4096));
+    /// Declares the sizes; the last one is that of k. A `square` result has one extent, m.
+    pub fn declare(t: &mut KernelBuilder, batch: Batch, square: bool) -> (Self, Expr) {
+        let m = t.size("m", 4096);
+        let n = if square { m.clone() } else { t.size("n", 4096) };
+        let k = t.size("k", 4096);
         let grouped = batch.has_groups();
         let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
         let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
@@ -201,6 +203,8 @@ pub(crate) struct WorkTile {
     pub group: Option<Expr>,
     /// The row behind the last of its group, where tiles reach beyond.
     pub end: Option<Expr>,
+    /// 1 of a tile below the diagonal of a C whose lower triangle is computed, 0 on the diagonal.
+    pub elsewhere: Option<Expr>,
 }
 
 impl WorkTile {
@@ -242,6 +246,8 @@ pub(crate) struct Scheduler {
     work: Work,
     /// The tiles of all clusters together along the tile's rows and columns.
     pub cluster_tiles: [Expr; 2],
+    /// The rows of the triangle of tiles that are computed, if they are not all.
+    triangle: Option<Expr>,
     /// Steps along k that a block does of a tile.
     pub depth: Expr,
     /// The extent of C's first mode, if it has one more: products, or parts of k.
@@ -270,6 +276,19 @@ impl Scheduler {
         let mut modes = [rows.tensor_modes(first, behind), columns.tensor_modes(second, behind)].concat();
         modes.extend(several.map(|several| steps(self.products.unwrap_or(0), several, 1)));
         t.global_view(name, of, modes)
+    }
+
+    /// The view of the transpose of a square result, in the same chunks.
+    pub fn mirrored_view(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        of: &Buffer,
+        several: Option<&Expr>,
+    ) -> Tensor {
+        let behind = u32::from(several.is_some());
+        let (rows, columns) = (self.along_rows.modes(1 + behind), self.chunked.modes(behind));
+        t.global_view(name, of, with_batch([rows, columns].concat(), several))
     }
 
     /// A chunk of such a view.
@@ -329,11 +348,17 @@ impl Scheduler {
         // Every chunk of the previous tile has a step to leave after: a step past the end of k adds zeros.
         let depth = if tiling.overlap { depth.max(chunks) } else { depth };
         let several = problem.products.as_ref().or(split).cloned();
-        let cluster_rows = match &several {
-            Some(several) => shared_out(&rows, down) * several,
-            None => shared_out(&rows, down),
+        let (each, across) = (shared_out(&rows, down), shared_out(&cols, across));
+        let triangle = (tiling.fill != FillMode::Full).then(|| each.clone());
+        let (each, across) = match &triangle {
+            Some(rows) => (rows.ceil_div(2), rows + 1 - rows % 2),
+            None => (each, across),
         };
-        let cluster_tiles = [cluster_rows, shared_out(&cols, across)];
+        let cluster_rows = match &several {
+            Some(several) => each * several,
+            None => each,
+        };
+        let cluster_tiles = [cluster_rows, across];
 
         let (mut along_rows, mut along_cols) = (Steps::tiled(bm, rows), Steps::tiled(bn, cols));
         let mut chunked = Steps::tiled(chunk, width.ceil_div(chunk));
@@ -365,6 +390,7 @@ impl Scheduler {
             products,
             work,
             cluster_tiles,
+            triangle,
             depth,
             several,
             along_rows,
@@ -432,16 +458,23 @@ impl Scheduler {
     pub fn tile(&self, row: &Expr, col: &Expr) -> WorkTile {
         let [down, across, _] = self.tiling.blocks();
         let (mut row, col) = (row.clone(), col.clone());
-        let work = |row: Expr, col: Expr| WorkTile {
-            row: block_of(&row, down),
-            col: block_of(&col, across),
-            product: None,
-            part_of_k: None,
-            group: None,
-            end: None,
+        let work = |row: Expr, col: Expr| {
+            let folded = self.triangle.as_ref().map(|rows| lower(rows, &row, &col));
+            let elsewhere = folded.as_ref().map(|[row, col]| (row - col).min(1));
+            let [row, col] = folded.unwrap_or([row, col]);
+            WorkTile {
+                row: block_of(&row, down),
+                col: block_of(&col, across),
+                product: None,
+                part_of_k: None,
+                group: None,
+                end: None,
+                elsewhere,
+            }
         };
         let counted = |row: &mut Expr| {
             let each = shared_out(&self.along_rows.count, down);
+            let each = if self.triangle.is_some() { each.ceil_div(2) } else { each };
             let which = &*row / &each;
             *row = &*row % &each;
             Some(which)
@@ -505,6 +538,28 @@ impl Scheduler {
         KRange { count: (counts * &self.depth).max(&self.numbers.chunks), first: Some(past) }
     }
 
+    /// The steps of a tile whose rows of A have zeros outside of a triangle: those of all blocks of a cluster, which load the same steps.
+    pub fn within_triangle(&self, triangle: Triangle, tile: &WorkTile, range: KRange) -> KRange {
+        let Numbers { bm, bn, bk, .. } = &self.numbers;
+        let [down, across, _] = self.tiling.blocks();
+        let ((of_a, _), (blocks, _)) = (self.tiling.sides((bm, bn)), self.tiling.sides((down, across)));
+        let (along, _) = self.tiling.sides((&tile.row, &tile.col));
+        let rows = of_a * blocks;
+        let first = if blocks > 1 { along / blocks * &rows } else { along * &rows };
+        let least = if self.tiling.overlap { self.numbers.chunks.clone() } else { 0.into() };
+        match triangle {
+            Triangle::None => range,
+            Triangle::Lower => {
+                let count = (first + rows).ceil_div(bk).min(range.count).max(least);
+                KRange { count, first: None }
+            }
+            Triangle::Upper => {
+                let first = (first / bk).min(&range.count);
+                KRange { count: (range.count - &first).max(least), first: Some(first) }
+            }
+        }
+    }
+
     /// The step along k of all blocks, given the block's own.
     pub fn k_step(&self, range: &KRange, step: Expr) -> Expr {
         let [.., deep] = self.tiling.blocks();
@@ -514,6 +569,16 @@ impl Scheduler {
         };
         if deep > 1 { step * deep + block_x() % deep } else { step }
     }
+}
+
+/// The tile of a triangle of so many `rows`, of which row r has the columns 0 to r, given the tile of the rectangle of half as many rows
+/// that the triangle makes: its long rows, from the last on, with its short ones behind them. What is outside of one is outside of the other.
+fn lower(rows: &Expr, row: &Expr, col: &Expr) -> [Expr; 2] {
+    let long = rows - row;
+    let short = (col + 1 - &long).max(0).min(1);
+    let outside = (row + 1 - rows.ceil_div(2)).max(0).min(1) * rows;
+    let of_short = row - rows % 2;
+    [&long - 1 + &short * (of_short - &long + 1) + outside, col - &short * long]
 }
 
 /// The tiles of clusters, of which each has a number of blocks along a mode.

@@ -1,7 +1,7 @@
 //! The way of results from registers to C: chunk by chunk through shared memory, by TMA stores.
 
-use tilewright_tile::AsyncCopyAttrs;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x};
+use tilewright_tile::{AsyncCopyAttrs, Expr};
 
 use super::scheduler::{Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
@@ -14,6 +14,8 @@ pub(super) struct Store {
     pub buffer: Buffer,
     pub view: OperandView,
     pub shared: Tensor,
+    /// The view of the transpose of C, and the buffers of chunks on their way there, where C is symmetric.
+    pub mirror: Option<(Tensor, Tensor)>,
     /// Makes the values of a chunk once its buffer is free: fewer registers are in use meanwhile.
     pub late: bool,
 }
@@ -74,6 +76,9 @@ impl Store {
         t.syncthreads();
         let values = early.unwrap_or_else(|| values(t));
         t.copy(values, buffer());
+        if let Some((_, mirrored)) = &self.mirror {
+            t.copy(values, mirrored.at(j % &self.numbers.buffers));
+        }
         t.syncthreads();
         // Of the blocks that have the same sums, each stores some of the chunks: to the others they are outside.
         let row = match self.tiling.blocks() {
@@ -82,6 +87,12 @@ impl Store {
         };
         let column = scheduler.chunk_column(tile, j);
         let attributes = AsyncCopyAttrs { hint: self.tiling.hint_c, ..AsyncCopyAttrs::default() };
+        if let (Some((view, mirrored)), Some(elsewhere)) = (&self.mirror, &tile.elsewhere) {
+            // A tile on the diagonal is its own mirror: the copy is outside.
+            let row = &row + (Expr::from(1) - elsewhere) * &scheduler.along_rows.count;
+            let to = scheduler.result_at(view, &row, &column, tile.of_c());
+            t.copy_async_with(mirrored.at(j % &self.numbers.buffers), to, attributes);
+        }
         let to = match &self.view {
             OperandView::Matrix(view) => scheduler.result_at(view, &row, &column, tile.of_c()),
             OperandView::Nested(view) => view.at(&row, (&tile.col, Some(j)), tile.of_c()),

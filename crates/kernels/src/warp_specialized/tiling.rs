@@ -4,7 +4,7 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::KernelBuilder;
 
-use super::choices::{Cluster, Rasterization};
+use super::choices::{Cluster, FillMode, Rasterization};
 
 /// The tile of a kernel, its distribution over blocks and threads, and its way out.
 #[derive(Clone, Copy)]
@@ -19,6 +19,8 @@ pub(crate) struct Tiling {
     pub warpgroups: i64,
     pub cluster: Cluster,
     pub rasterization: Rasterization,
+    /// The tiles of C that are computed; unless all are, clusters of tiles are square.
+    pub fill: FillMode,
     /// Stores the previous tile during a tile's mainloop.
     pub overlap: bool,
     /// Columns of the tile that leave at a time.

@@ -4,7 +4,9 @@
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::gemm_hopper::{self, Batch, Dual, HopperGemmConfig, Inputs, Major, Part};
+use tilewright_kernels::gemm_hopper::{
+    self, Batch, Cluster, Dual, FillMode, HopperGemmConfig, Inputs, Major, Part, Triangle,
+};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
 
@@ -72,7 +74,20 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     // With groups there is one matrix A.
     let grouped = matches!(config.batch, Batch::Grouped | Batch::Ragged);
     let of_a = if grouped { 1 } else { l };
-    let (a, b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
+    let (mut a, mut b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
+    for (i, a) in a.iter_mut().enumerate() {
+        let i = i as i64 % (m * k);
+        let (row, column) = if config.a == Major::K { (i / k, i % k) } else { (i % m, i / m) };
+        let zero = match config.triangular {
+            Triangle::None => false,
+            Triangle::Lower => column > row,
+            Triangle::Upper => column < row,
+        };
+        *a = if zero { 0.0 } else { *a };
+    }
+    if config.fill == FillMode::Symmetric {
+        b.clone_from(&a);
+    }
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
@@ -81,6 +96,14 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         residual: draw(out, of_a * m * n),
         ..Inputs::default()
     };
+    let mut inputs = inputs;
+    if config.fill == FillMode::Symmetric {
+        let residual = inputs.residual.clone();
+        for (i, value) in inputs.residual.iter_mut().enumerate() {
+            let (of, row, column) = (i as i64 / (m * m), i as i64 / m % m, i as i64 % m);
+            *value = residual[(of * m * m + row.max(column) * m + row.min(column)) as usize];
+        }
+    }
     let second = config.dual != Dual::None;
     let up = draw(config.right(), if second { l * n * k } else { 0 });
     let [gate_bias, up_bias] = [0, 1].map(|_| draw(out, if config.dual_bias { l * n } else { 0 }));
@@ -179,6 +202,16 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
             for row in (0..m).filter(|row| groups[*row] < 0) {
                 assert!(c[row * n..][..n].iter().all(|x| x.is_nan()), "row {row} of {at}");
                 c[row * n..][..n].copy_from_slice(&exact[row * n..][..n]);
+            }
+        }
+        if config.fill == FillMode::Lower {
+            // Nothing writes the tiles above the diagonal.
+            let tile = config.bm as usize
+                * if let Cluster::AlongM(blocks) = config.cluster { blocks as usize } else { 1 };
+            let above = |i: &usize| (i % n / tile) > (i / n % m / tile);
+            for i in (0..c.len()).filter(above) {
+                assert!(c[i].is_nan() || out.range().is_some(), "element {i} of {at}");
+                c[i] = exact[i];
             }
         }
         close(&at, &c, &exact, &bound);
