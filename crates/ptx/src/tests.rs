@@ -362,22 +362,25 @@ fn tensor_copies_mbarriers_and_clusters() {
     let expected = "    \
     mov.b64 %rd0, k_param_1;
     cvta.param.u64 %rd0, %rd0;
-    mov.u32 %r0, k_smem;
-    mov.u32 %r1, %cluster_ctarank;
-    mbarrier.init.shared::cta.b64 [%r0+1024], 1;
+    mov.u32 %r0, %tid.x;
+    setp.eq.u32 %p0, %r0, 0;
+    @%p0 prefetch.tensormap [%rd0];
+    mov.u32 %r1, k_smem;
+    mov.u32 %r2, %cluster_ctarank;
+    mbarrier.init.shared::cta.b64 [%r1+1024], 1;
     fence.mbarrier_init.release.cluster;
     barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;
-    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r0+1024], 1024;
-    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r0], [%rd0, {0, %r1}], [%r0+1024];
-    mov.b32 %r2, 3;
-    cvt.u16.u32 %h0, %r2;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1+1024], 1024;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%rd0, {0, %r2}], [%r1+1024];
+    mov.b32 %r3, 3;
+    cvt.u16.u32 %h0, %r3;
     mov.b64 %rd1, 0x14f0000000000000;
-    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r0], [%rd0, {0, %r1}], [%r0+1024], %h0, %rd1;
+    cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint [%r1], [%rd0, {0, %r2}], [%r1+1024], %h0, %rd1;
 $L0_wait:
-    mbarrier.try_wait.parity.shared::cta.b64 %p0, [%r0+1024], 0;
-    @!%p0 bra $L0_wait;
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1+1024], 0;
+    @!%p1 bra $L0_wait;
     mov.b64 %rd2, 0x12f0000000000000;
-    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group.L2::cache_hint [%rd0, {0, %r1}], [%r0], %rd2;
+    cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group.L2::cache_hint [%rd0, {0, %r2}], [%r1], %rd2;
 ";
     let text = body(&function);
     assert!(text.starts_with(expected), "{text}");
@@ -385,15 +388,15 @@ $L0_wait:
     let expected = "    \
     ld.param.u64 %rd3, [k_param_0];
     cvta.to.global.u64 %rd3, %rd3;
-    mov.b32 %r3, 1024;
-    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd3+32], %r3, [%r0+1024];
     mov.b32 %r4, 1024;
-    cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r0], %r4;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%rd3+32], %r4, [%r1+1024];
+    mov.b32 %r5, 1024;
+    cp.async.bulk.global.shared::cta.bulk_group [%rd3], [%r1], %r5;
     cp.async.bulk.commit_group;
     cp.async.bulk.wait_group.read 0;
-    mapa.shared::cluster.u32 %r5, %r0, 1;
-    mbarrier.arrive.shared::cluster.b64 _, [%r5+1024];
-    mbarrier.arrive.shared::cta.b64 _, [%r0+1024];
+    mapa.shared::cluster.u32 %r6, %r1, 1;
+    mbarrier.arrive.shared::cluster.b64 _, [%r6+1024];
+    mbarrier.arrive.shared::cta.b64 _, [%r1+1024];
     bar.sync 1, 160;
 ";
     assert_eq!(rest, expected);
