@@ -64,6 +64,8 @@ pub(crate) struct Body<'a> {
     place: Option<OriginId>,
     /// The register that holds the address of each tensor map.
     maps: Vec<String>,
+    /// True until the maps have been asked for.
+    maps_unasked: bool,
 }
 
 impl<'a> Body<'a> {
@@ -80,6 +82,7 @@ impl<'a> Body<'a> {
             lines: (lines, lines.functions()),
             place: None,
             maps: vec![String::new(); function.tensor_maps.len()],
+            maps_unasked: true,
         };
         body.locate(OriginId(0));
         body.tensor_maps();
@@ -109,8 +112,7 @@ impl<'a> Body<'a> {
         self.text.push_str(":\n");
     }
 
-    /// The addresses of the tensor maps, which lie among the parameters. One thread asks for the maps (PTX ISA, `prefetch.tensormap`), so that the
-    /// first copy by each does not wait for it: a hint, which no other execution has.
+    /// The addresses of the tensor maps, which lie among the parameters.
     fn tensor_maps(&mut self) {
         for (i, p) in self.function.params.iter().enumerate() {
             if let FunctionParamKind::TensorMap(map) = p.kind {
@@ -121,15 +123,6 @@ impl<'a> Body<'a> {
                     *slot = name;
                 }
             }
-        }
-        if self.maps.is_empty() {
-            return;
-        }
-        let (thread, first) = (self.counts.fresh(RegType::B32), self.counts.fresh(RegType::Pred));
-        self.line(format!("mov.u32 {thread}, %tid.x"));
-        self.line(format!("setp.eq.u32 {first}, {thread}, 0"));
-        for map in self.maps.clone() {
-            self.line(format!("@{first} prefetch.tensormap [{map}]"));
         }
     }
 
@@ -495,10 +488,21 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// Asks for the tensor maps (PTX ISA, `prefetch.tensormap`), the first time, so that the first copy by each does not wait for it: a hint, which
+    /// no other execution has. The thread that makes the first barrier does, since a copy to shared memory needs a barrier.
+    fn ask_for_maps(&mut self) {
+        if std::mem::take(&mut self.maps_unasked) {
+            for map in self.maps.clone() {
+                self.line(format!("prefetch.tensormap [{map}]"));
+            }
+        }
+    }
+
     fn mbarrier(&mut self, op: MbarrierOp, address: &Address, operand: Operand) {
         let address = self.address(address, Memory::Shared);
         match op {
             MbarrierOp::Init => {
+                self.ask_for_maps();
                 let count = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} {address}, {count}", op.mnemonic()));
             }
