@@ -84,7 +84,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
     clock.watch(einsum)
     dtype = common.torch_type(args.dtype)
     a, b = (torch.randn([sizes[letter] for letter in indices], device="cuda", dtype=dtype) for indices in einsum.split("->")[0].split(","))
-    exact = torch.einsum(einsum, a.float(), b.float()).flatten()
+    exact = torch.einsum(einsum, a.float(), b.float()).reshape(1, -1)
     first, second = (b, a) if exchanged(einsum) else (a, b)
     tensors = {"c": None}
     for param in [param for launch in each for param in launch["params"] if param["kind"] == "tensor"]:
@@ -94,7 +94,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
     plan = common.Plan(each, modules, tensors, {}, {})
     once, notes = common.repeated(plan, args.repeat)
     result = torch.empty_strided(plan.out.shape, plan.out.stride(), device="cuda", dtype=plan.out.dtype).copy_(once)
-    error = peers.error_of(result.as_strided([exact.numel()], [1]), exact)
+    error = peers.error_of(result.as_strided(exact.shape, [exact.numel(), 1]), exact)
     if "launches differ" in notes or not error < peers.TOLERANCE[dtype]:
         notes.append("WRONG")
     kept = {}

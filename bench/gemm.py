@@ -19,6 +19,7 @@ Before anything is timed each result is compared with a product in f64 or f32, a
 import argparse
 import concurrent.futures
 import json
+import math
 import pathlib
 import random
 import statistics
@@ -37,6 +38,24 @@ def drawn(count, seed=8):
     return [tuple(8 * source.randint(1, 2500) for _ in range(3)) for _ in range(count)]
 
 
+def log_uniform(count, seed, most=20000):
+    """Shapes at random, the logarithms of their sizes uniform: of two thirds n and k are multiples of 8, of the others one of them is odd."""
+    source = random.Random(seed)
+
+    def size():
+        return round(math.exp(source.uniform(0, math.log(most))))
+
+    shapes = []
+    while len(shapes) < count:
+        m, n, k = size(), size(), size()
+        if len(shapes) % 3 < 2:
+            n, k = max(8, n // 8 * 8), max(8, k // 8 * 8)
+        elif n % 2 == 0 and k % 2 == 0:
+            continue
+        shapes.append((m, n, k))
+    return shapes
+
+
 # Rows that TMA cannot take, few columns or rows, short sums.
 UNALIGNED = [
     (8000, 8000, 8001), (1000, 3001, 1001), (333, 50257, 4096), (333, 50257, 4097), (1024, 50257, 768), (4096, 4097, 4096), (4096, 4096, 4098),
@@ -48,6 +67,7 @@ BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
 SETS = {
     "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
     "random": (drawn(20), "plain", "gemm_hopper", []),
+    "log-uniform": (log_uniform(60, 1), "plain", "gemm_hopper", []),
     "unaligned": (UNALIGNED, "plain", "gemm_hopper", []),
     "batched": ([(4, 4096, 4096, 4096), (16, 2048, 2048, 2048)], "plain", "gemm_hopper", ["batch=packed"]),
     "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "epilogue=alpha"]),
@@ -118,9 +138,11 @@ def work(args):
     """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
     shapes, _, operator, words = SETS[args.set]
     operator, words = args.operator or operator, [*words, *args.common.split()]
-    if args.set in ("issue", "random", "unaligned", "batched") and args.dtype != "f16":
+    if SETS[args.set][1] == "plain" and args.dtype != "f16":
         words = [f"dtype={args.dtype}", *words]
     plan = planned(args.plan) if args.plan else {}
+    if args.seed is not None:
+        shapes = log_uniform(60, args.seed)
     shapes = [numbers(text) for text in args.shapes] if args.shapes else shapes
     part, parts = map(int, args.part.split("/"))
     shapes = shapes[part - 1 :: parts]
@@ -294,6 +316,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="issue", choices=list(SETS))
     parser.add_argument("--shapes", nargs="+", metavar="M,N,K", help="other shapes than the set's; batches first where there are any")
+    parser.add_argument("--seed", type=int, help="60 shapes as those of the set log-uniform, drawn by another seed")
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th shape, from the I-th")
     parser.add_argument("--operator", help="another operator than the set's")
     parser.add_argument("--common", default="", metavar="WORDS", help="parameters that every configuration has")
