@@ -195,6 +195,47 @@ fn weight_gradients() {
 }
 
 #[test]
+fn few_channels_are_packed() {
+    let stem = HopperConvConfig {
+        filter: PerMode::all(7),
+        stride: PerMode::all(2),
+        padding: PerMode::all(Padding::both(3)),
+        pack: Some(4),
+        bk: 32,
+        ..small(Pass::Fprop)
+    };
+    let sizes = |nb, image: &[i64], c, kout| ConvSizes { nb, image: image.to_vec(), c, kout };
+    check(&stem, &sizes(2, &[13, 17], 3, 24));
+    check(&HopperConvConfig { epilogue: "bias+relu".parse().unwrap(), ..stem }, &sizes(1, &[6, 5], 5, 65));
+    // Rows longer than a block's tile of the copy.
+    check(&stem, &sizes(1, &[3, 301], 1, 8));
+    let gradient = HopperConvConfig { pass: Pass::Wgrad, epilogue: "alpha".parse().unwrap(), ..stem };
+    check(&gradient, &sizes(2, &[13, 17], 3, 24));
+    check(&HopperConvConfig { split: 3, out: Some(DType::F32), ..gradient }, &sizes(3, &[9, 8], 6, 40));
+    let causal = [Padding { front: 2, back: 0 }, Padding::both(0), Padding { front: 0, back: 1 }];
+    let frames = HopperConvConfig {
+        dims: 3,
+        filter: each(&[3, 1, 2]),
+        padding: PerMode::each(&causal).unwrap(),
+        dilation: each(&[2, 1, 1]),
+        pack: Some(8),
+        dtype: DType::BF16,
+        ..small(Pass::Fprop)
+    };
+    check(&frames, &sizes(2, &[3, 4, 9], 3, 16));
+    check(&HopperConvConfig { pass: Pass::Wgrad, ..frames }, &sizes(1, &[4, 3, 9], 11, 16));
+    let line = HopperConvConfig {
+        dims: 1,
+        filter: PerMode::all(33),
+        stride: PerMode::all(8),
+        padding: PerMode::all(Padding::both(16)),
+        pack: Some(1),
+        ..small(Pass::Fprop)
+    };
+    check(&line, &sizes(3, &[500], 1, 16));
+}
+
+#[test]
 fn random_convolutions() {
     let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 300 } else { 4 };
     for seed in 0..count {
@@ -207,7 +248,7 @@ fn random_convolutions() {
         let padding: Vec<Padding> =
             (0..dims).map(|_| Padding { front: draw(0, 3), back: draw(0, 3) }).collect();
         let pass = Pass::ALL[draw(0, 2) as usize];
-        let config = HopperConvConfig {
+        let mut config = HopperConvConfig {
             dims: dims as i64,
             filter,
             stride,
@@ -216,7 +257,11 @@ fn random_convolutions() {
             bk: [16, 32, 64][draw(0, 2) as usize],
             ..small(pass)
         };
-        let sizes = ConvSizes { nb: draw(1, 3), image, c: 8 * draw(1, 5), kout: 8 * draw(1, 5) };
+        let mut sizes = ConvSizes { nb: draw(1, 3), image, c: 8 * draw(1, 5), kout: 8 * draw(1, 5) };
+        let packed = HopperConvConfig { pack: Some(1 << draw(0, 3)), ..config };
+        if packed.validate().is_ok() {
+            (config, sizes.c) = (packed, draw(1, 20));
+        }
         if sizes.output(&config).is_some() {
             check(&config, &sizes);
         }
@@ -267,8 +312,14 @@ fn what_is_wrong_is_named() {
         "epilogue",
         "none but alpha",
     );
+    refused(HopperConvConfig { pack: Some(3), ..base }, "pack", "1, 2, 4");
+    refused(HopperConvConfig { pack: Some(4), ..base }, "pack", "multiple of 8: windows");
+    refused(HopperConvConfig { pack: Some(4), ..gradient }, "pack", "data gradient");
+    refused(HopperConvConfig { pack: Some(8), groups: 2, ..base }, "pack", "groups");
+    refused(HopperConvConfig { pack: Some(8), dilation: PerMode::all(2), ..base }, "pack", "dilation");
     let operator = operator("conv_hopper").unwrap();
-    for (name, value) in [("pass", "forward"), ("filter", "3x"), ("padding", "1:x"), ("pixels", "1x2x3x4x5")]
+    for (name, value) in
+        [("pack", "some"), ("pass", "forward"), ("filter", "3x"), ("padding", "1:x"), ("pixels", "1x2x3x4x5")]
     {
         assert!((operator.programs)(&[(name, value)]).is_err(), "{name}={value}");
     }
@@ -298,7 +349,10 @@ fn a_tile_is_chosen_for_a_layer() {
         best(layer(56, 64, 64), &[("pass", pass)]);
         best(layer(56, 128, 128), &[("pass", pass), ("stride", "2")]);
         best(layer(14, 1024, 256), &[("pass", pass), ("filter", "1"), ("padding", "0")]);
-        best(layer(224, 3, 64), &[("pass", pass), ("filter", "7"), ("padding", "3"), ("stride", "2")]);
+        let stem =
+            best(layer(224, 3, 64), &[("pass", pass), ("filter", "7"), ("padding", "3"), ("stride", "2")]);
+        let packed = stem.iter().any(|(name, value)| *name == "pack" && value == "4");
+        assert_eq!(packed, pass != "dgrad", "{stem:?}");
     }
 }
 

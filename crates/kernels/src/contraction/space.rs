@@ -11,7 +11,7 @@ use super::fold::Sizes;
 use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Config, ConfigError, apply, configured, differences};
-use crate::gemm_hopper::{Form, HopperGemmConfig, Pack, Schedule};
+use crate::gemm_hopper::{Form, HopperGemmConfig, Pack, PerStep, Schedule};
 use crate::tuning::{Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
 use crate::warp_specialized::bytes;
 
@@ -118,7 +118,7 @@ impl Problem {
         let l = self.extent(Group::L);
         if let Some(product) = config.as_matrices(&self.plan) {
             let [m, n, k] = [Group::M, Group::N, Group::K].map(|group| self.extent(group));
-            return product.estimate_with(0.0, [m, n, k, l]);
+            return product.estimate_with(PerStep::default(), [m, n, k, l]);
         }
         let Ok(tiles) = config.tiles(&self.plan) else { return f64::INFINITY };
         let padded = |group: Group, tiles: &[i64]| -> i64 {
@@ -140,7 +140,7 @@ impl Problem {
             let row = if along == Group::K { k[0] } else { rows[0] };
             PORT * elements / row.min(ROWS[0]) as f64
         });
-        product.estimate_with(loads[0] + loads[1], sizes)
+        product.estimate_with(PerStep { turn: loads[0] + loads[1], ..PerStep::default() }, sizes)
     }
 
     /// The configurations of a point of `gemm_hopper`'s space.

@@ -139,4 +139,6 @@ pub(crate) struct Shape {
     pub pointwise: bool,
     /// Images and pixels along each mode of a tile; all pixels in the first place where there are no modes.
     pub fold: Vec<i64>,
+    /// Channels of which those of a packed copy are a multiple, where taps along the last mode are channels of it.
+    pub pack: Option<i64>,
 }

@@ -20,6 +20,22 @@ pub(super) struct Axis {
     pub side: Expr,
 }
 
+/// The packed copies (see `pack.rs`): rows of images, and of the filter, whose taps along the last mode are channels beside each other.
+pub(super) struct Packed {
+    /// Channels of a pixel, as given and of the copy.
+    pub given: Expr,
+    pub channels: Expr,
+    /// Pixels of a row: those of the image with its padding, and some behind.
+    pub pixels: Expr,
+    /// Taps of a row of the filter, and of those the ones that are no padding.
+    pub taps: i64,
+    pub filled: i64,
+    /// Pixels of an image's row, the zeros in front of them, and the pixels from one output to the next.
+    pub row: Expr,
+    pub front: i64,
+    pub stride: i64,
+}
+
 /// See the [module](self).
 pub(super) struct Geometry {
     /// Images; where a filter is one tap and nothing is between pixels, all pixels.
@@ -27,14 +43,18 @@ pub(super) struct Geometry {
     /// Images of a tile.
     pub several: Expr,
     pub axes: Vec<Axis>,
-    /// Channels of x and of y, of a group.
+    /// Channels of x and of y, of a group; of x those of a packed window, where there are any.
     pub c: Expr,
     pub kout: Expr,
     pub groups: Option<Expr>,
+    pub packed: Option<Packed>,
 }
 
 /// The names of an image's modes and of their extents in a tile, slowest first, with default sizes.
 const AXES: [(&str, &str, i64); 3] = [("d", "BZ", 8), ("h", "BP", 56), ("w", "BQ", 56)];
+
+/// Elements of 16 bytes, of which TMA wants strides to be multiples.
+pub(super) const VECTOR: i64 = 8;
 
 impl Geometry {
     /// Declares the sizes and the tile.
@@ -49,7 +69,7 @@ impl Geometry {
         let several = if tiled { t.constant("BI", sides[0]) } else { sides[0].into() };
         if shape.pointwise {
             let images = inputs.iter().fold(nb, |all, extent| all * extent);
-            return Geometry { images, several, axes: Vec::new(), c, kout, groups };
+            return Geometry { images, several, axes: Vec::new(), c, kout, groups, packed: None };
         }
         let axis = |(i, input): (usize, Expr)| {
             let one = &windows[i];
@@ -69,7 +89,31 @@ impl Geometry {
             }
         };
         let axes = inputs.into_iter().enumerate().map(axis).collect();
-        Geometry { images: nb, several, axes, c, kout, groups }
+        let mut geometry = Geometry { images: nb, several, axes, c, kout, groups, packed: None };
+        if let Some(pack) = shape.pack {
+            geometry.pack(pack);
+        }
+        geometry
+    }
+
+    /// Makes the taps along the last mode channels of windows, whose neighbours overlap.
+    fn pack(&mut self, multiple: i64) {
+        let Some(last) = self.axes.last_mut() else { return };
+        let channels = self.c.ceil_div(multiple) * multiple;
+        let taps = packed_taps(last.taps, multiple);
+        self.packed = Some(Packed {
+            pixels: (&last.output - 1) * last.stride + taps,
+            taps,
+            filled: last.taps,
+            row: last.input.clone(),
+            front: last.front,
+            stride: last.stride,
+            given: self.c.clone(),
+            channels: channels.clone(),
+        });
+        let (output, side) = (last.output.clone(), last.side.clone());
+        *last = Axis { input: output.clone(), output, taps: 1, stride: 1, dilation: 1, front: 0, side };
+        self.c = channels * taps;
     }
 
     /// The mode of channels of x, y and their gradients; groups are counted by the one before, if there are any.
@@ -127,6 +171,12 @@ impl Geometry {
 
     /// The parameter of a factor.
     pub fn tensor(&self, t: &mut KernelBuilder, name: &str, dtype: DType) -> Buffer {
+        if let (Some(packed), "x") = (&self.packed, name) {
+            return packed.windows(t, dtype, self.image_shape(false));
+        }
+        if self.packed.is_some() && name == "f" {
+            return t.tensor("packed_f", dtype, self.filter_shape());
+        }
         let shape = match name {
             "f" => self.filter_shape(),
             "x" => self.image_shape(false),
@@ -175,6 +225,26 @@ impl Geometry {
         let counts: Vec<Expr> = several.into_iter().map(Into::into).collect();
         digits(number, &counts)
     }
+}
+
+impl Packed {
+    /// The packed images as windows of the taps of each output, one a pixel of `shape`.
+    fn windows(&self, t: &mut KernelBuilder, dtype: DType, shape: Vec<Expr>) -> Buffer {
+        let row = &self.pixels * &self.channels;
+        let mut strides = vec![Expr::from(1), &self.channels * self.stride, row];
+        for extent in shape[1..shape.len() - 2].iter().rev() {
+            let behind = &strides[strides.len() - 1];
+            strides.push(behind * extent);
+        }
+        strides.reverse();
+        t.strided_tensor("packed_x", dtype, shape, strides)
+    }
+}
+
+/// Taps of a row of the packed filter: so many that its windows, of a multiple of `multiple` channels a tap, are multiples of 16 bytes.
+pub(super) fn packed_taps(taps: i64, multiple: i64) -> i64 {
+    let whole = (1..=VECTOR).find(|n| n * multiple % VECTOR == 0).unwrap_or(VECTOR);
+    (taps + whole - 1) / whole * whole
 }
 
 /// The digits of a number in a mixed base, the last fastest.

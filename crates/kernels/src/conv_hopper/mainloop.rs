@@ -116,7 +116,7 @@ impl Mainloop for Convolution<'_> {
                 let ways = axes.map(|(mode, axis)| Along::new(mode, axis.taps, 1)).collect();
                 let last = geometry.axes.len() as u32 + 1;
                 ResultTensor {
-                    name: "df",
+                    name: self.config.filter_gradient(),
                     shape: geometry.filter_shape(),
                     rows: None,
                     columns: (last, c, ways),

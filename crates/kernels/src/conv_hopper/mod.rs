@@ -8,6 +8,7 @@
 mod choices;
 mod geometry;
 mod mainloop;
+mod pack;
 mod phases;
 mod reference;
 mod space;
@@ -31,6 +32,7 @@ use crate::warp_specialized::{
 };
 use geometry::Geometry;
 use mainloop::Convolution;
+use phases::gcd;
 
 parameters! {
     /// The filter of a convolution, its tile and its distribution over blocks. Of several modes those of an image count slowest first: frames, rows, columns.
@@ -50,6 +52,9 @@ parameters! {
         dilation: PerMode<i64> as OWN = PerMode::all(1),
         /// Groups of channels: output channels of a group depend on its input channels only. Sizes c and kout are those of a group.
         groups: i64 as INT = 1,
+        /// Few channels: a kernel ahead copies images to rows with padding, whose channels are a multiple of this, a divisor of 64, and taps along them are
+        /// channels of windows that TMA reads (fprop and wgrad); none: images are read where they lie.
+        pack: Option<i64> as UNPACKED = None,
         /// The type of the factors: f16 or bf16. Sums are f32.
         dtype: DType as FLOAT16 = DType::F16,
         /// The type of the result: f16, bf16 or f32; same: that of the factors.
@@ -108,6 +113,17 @@ impl Codec<Option<DType>> {
     };
 }
 
+impl Codec<Option<i64>> {
+    const UNPACKED: Self = Codec {
+        read: |field, text| {
+            optional("none", text, |text| {
+                text.parse().map_err(|_| ConfigError::value(field, text, "must be none or a number"))
+            })
+        },
+        write: |channels| optional_text("none", channels),
+    };
+}
+
 impl Codec<Option<PerMode<i64>>> {
     const FIT: Self = Codec {
         read: |field, text| {
@@ -159,13 +175,13 @@ impl HopperConvConfig {
     /// Returns whether each output depends on the pixel at its place alone.
     pub(crate) fn pointwise(&self) -> bool {
         let plain = |one: &Window| one.taps == 1 && one.stride == 1 && one.padding == Padding::both(0);
-        self.groups == 1 && self.shape().iter().all(plain)
+        self.groups == 1 && self.pack.is_none() && self.shape().iter().all(plain)
     }
 
     /// The convolution and its tile.
     fn described(&self) -> Shape {
         let (windows, fold) = (self.shape(), self.fold());
-        Shape { windows, groups: self.groups, pointwise: self.pointwise(), fold }
+        Shape { windows, groups: self.groups, pointwise: self.pointwise(), fold, pack: self.pack }
     }
 
     /// Returns whether tiles of dx have taps of their own.
@@ -310,10 +326,38 @@ impl HopperConvConfig {
             let wanted = "channels of groups are a mode more, and tensor maps have 5: dims must be 1 or 2";
             return Err(ConfigError::value("groups", self.groups, wanted));
         }
+        self.check_pack()?;
         if self.groups > 1 && self.split > 1 {
             return Err(ConfigError::value("split", self.split, "one product at a time: groups must be 1"));
         }
         Ok(())
+    }
+
+    /// Checks that TMA can read the windows of packed images.
+    fn check_pack(&self) -> Result<(), ConfigError> {
+        let Some(pack) = self.pack else { return Ok(()) };
+        let refuse = |wanted: &str| Err(ConfigError::value("pack", pack, wanted));
+        let last = self.shape().pop();
+        match last {
+            _ if !(1..=64).contains(&pack) || 64 % pack != 0 => {
+                refuse("must be none, or 1, 2, 4 … 64 channels")
+            }
+            _ if self.pass == Pass::Dgrad => {
+                refuse("dy of a data gradient is read where it lies: must be none")
+            }
+            _ if self.groups > 1 => refuse("channels of groups are read where they lie: must be none"),
+            Some(last) if last.dilation > 1 => {
+                refuse("windows hold each pixel between their taps: dilation along the last mode must be 1")
+            }
+            Some(last) if last.stride * pack % geometry::VECTOR != 0 => {
+                let least = geometry::VECTOR / gcd(last.stride, geometry::VECTOR);
+                let wanted = format!(
+                    "must be a multiple of {least}: windows of neighbours are multiples of 16 bytes apart"
+                );
+                Err(ConfigError::value("pack", pack, wanted))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks the types and what goes with a pass.
@@ -376,7 +420,13 @@ impl HopperConvConfig {
         };
         let product = kernel.program()?;
         let sum = (self.split > 1).then(|| self.split_sum()).transpose()?;
-        Ok([product].into_iter().chain(sum).collect())
+        let (ahead, behind) = (self.packing()?, self.unpacking()?);
+        Ok(ahead.into_iter().chain([product]).chain(sum).chain(behind).collect())
+    }
+
+    /// The name of what the product's kernel has for the filter's gradient.
+    fn filter_gradient(&self) -> &'static str {
+        if self.pack.is_some() { "packed_df" } else { "df" }
     }
 
     /// The result, as a matrix, from the parts of its sums.
@@ -387,7 +437,7 @@ impl HopperConvConfig {
         let name = match self.pass {
             Pass::Fprop => "y",
             Pass::Dgrad => "dx",
-            Pass::Wgrad => "df",
+            Pass::Wgrad => self.filter_gradient(),
         };
         let tensor = ResultTensor {
             name,

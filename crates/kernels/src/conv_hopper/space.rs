@@ -2,8 +2,9 @@
 
 use tilewright_machine::Arch;
 
+use super::geometry::packed_taps;
 use super::{ConvSizes, HopperConvConfig, Pass, PerMode};
-use crate::gemm_hopper::HopperGemmConfig;
+use crate::gemm_hopper::{HopperGemmConfig, PerStep};
 use crate::tuning::{SizeKind, Tunable};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -24,6 +25,16 @@ const LOADING_REGISTERS: i64 = 56;
 
 /// Channels of which rows are multiples of 16 bytes.
 const ALIGNED: i64 = 8;
+
+/// Channels from which on steps of a tap each are long enough.
+const MANY: i64 = 32;
+
+/// By what lines of boxes that taps shift take longer than those of matrices (fitted to layers of two and three modes on an H100).
+const SHIFTED: f64 = 1.37;
+
+/// Bytes a microsecond that packing reads and writes, and microseconds of its launch and of that which copies a filter's gradient back.
+const PACKED: f64 = 3.0e6;
+const PACKING: f64 = 2.5;
 
 fn divide(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
@@ -90,6 +101,37 @@ impl HopperConvConfig {
         Self { pixels: best.and_then(|fold| PerMode::each(&fold)), ..self }
     }
 
+    /// Taps that are steps of their own, and channels of each, of so many of x: those of a window where images are packed.
+    fn depth(&self, c: i64) -> (i64, i64) {
+        let mut taps: Vec<i64> = self.shape().iter().map(|one| one.taps).collect();
+        match (self.pack, taps.last_mut()) {
+            (Some(pack), Some(last)) => {
+                let channels = divide(c, pack) * pack * packed_taps(*last, pack);
+                *last = 1;
+                (taps.iter().product(), channels)
+            }
+            _ => (taps.iter().product(), c),
+        }
+    }
+
+    /// The least channels that images can be packed to, where that may pay: where TMA cannot read x, or steps would be short.
+    fn packed_channels(&self, sizes: &ConvSizes) -> Option<i64> {
+        let last = *self.shape().last()?;
+        let few = sizes.c % ALIGNED != 0 || sizes.c < MANY;
+        let packs = |channels: &i64| last.stride * channels % ALIGNED == 0;
+        let can = few && self.pass != Pass::Dgrad && self.groups == 1 && last.dilation == 1;
+        [1, 2, 4, 8].into_iter().find(packs).filter(|_| can)
+    }
+
+    /// Microseconds in which images are copied to rows of windows.
+    fn packing_time(&self, sizes: &ConvSizes) -> f64 {
+        let Some(pack) = self.pack else { return 0.0 };
+        let pixels = sizes.nb * sizes.image.iter().product::<i64>();
+        let read_and_written = pixels * (sizes.c + divide(sizes.c, pack) * pack) * bytes(self.dtype);
+        let launches = if self.pass == Pass::Wgrad { 2.0 } else { 1.0 };
+        launches * PACKING + read_and_written as f64 / PACKED
+    }
+
     /// The deepest ring that there is room for.
     fn deepest(self) -> i64 {
         let room = i64::from(TARGET.limits().shared_bytes_per_block);
@@ -99,9 +141,9 @@ impl HopperConvConfig {
 
     /// The estimated time in microseconds on an H200: that of the product with as many tiles, which has rows of what tiles cover beside the images.
     pub fn estimate(&self, sizes: &ConvSizes) -> f64 {
-        let taps: i64 = self.shape().iter().map(|one| one.taps).product();
         let strides: i64 = self.shape().iter().map(|one| one.stride).product();
-        let (c, kout) = (sizes.c / self.groups, sizes.kout / self.groups);
+        let kout = sizes.kout / self.groups;
+        let (taps, c) = self.depth(sizes.c / self.groups);
         let boxes = self.boxes(sizes);
         let whole = |n: i64| divide(n, self.bk) * self.bk;
         let wide = |n: i64| divide(n, self.bn) * self.bn;
@@ -126,7 +168,9 @@ impl HopperConvConfig {
             sm_count: self.sm_count,
             ..HopperGemmConfig::default()
         };
-        product.estimate_with(0.0, [m, n, k, self.groups])
+        // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
+        let steps = PerStep { line: if taps > 1 { SHIFTED } else { 1.0 }, ..PerStep::default() };
+        product.estimate_with(steps, [m, n, k, self.groups]) + self.packing_time(sizes)
     }
 }
 
@@ -141,7 +185,7 @@ impl Tunable for HopperConvConfig {
     ];
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
-    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -181,7 +225,21 @@ impl Tunable for HopperConvConfig {
             Self { load_registers: LOADING_REGISTERS, math_registers, chunk: Some(8), ..folded }
         };
         let parts = if self.groups > 1 || self.has_phases() { &PARTS[..1] } else { &PARTS };
-        parts.iter().map(|split| Self { split: *split, ..loaded }).collect()
+        let packed = folded.packed_channels(&sizes).filter(|_| aligned(sizes.kout));
+        let packed = packed.map(|channels| {
+            let packed = Self { pack: Some(channels), ..folded };
+            packed.folded(&sizes)
+        });
+        // A configuration that says how images are read keeps that.
+        let forms = if self.pack.is_some() {
+            vec![folded]
+        } else {
+            [Some(loaded), packed].into_iter().flatten().collect()
+        };
+        forms
+            .into_iter()
+            .flat_map(|form| parts.iter().map(move |split| Self { split: *split, ..form }))
+            .collect()
     }
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
@@ -193,14 +251,14 @@ impl Tunable for HopperConvConfig {
         if sizes.output(self).is_none() {
             return false;
         }
-        let (c, kout) = (sizes.c / self.groups, sizes.kout / self.groups);
+        let kout = sizes.kout / self.groups;
+        let (taps, c) = self.depth(sizes.c / self.groups);
         let boxes = self.boxes(&sizes);
         let (columns, depth, steps) = match self.pass {
             Pass::Fprop => (kout, c, divide(c, self.bk)),
             Pass::Dgrad => (c, kout, divide(kout, self.bk)),
             Pass::Wgrad => (c, 64, boxes),
         };
-        let taps: i64 = self.shape().iter().map(|one| one.taps).product();
         let steps = if self.pass == Pass::Wgrad { steps } else { steps * taps };
         let chunks = self.bn / self.columns();
         // Short rows of channels have short steps.

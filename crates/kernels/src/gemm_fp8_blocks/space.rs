@@ -4,7 +4,7 @@ use tilewright_machine::Arch;
 
 use super::{BLOCK, Fp8BlocksConfig};
 use crate::epilogue::Chain;
-use crate::gemm_hopper::{Cluster, HopperGemmConfig};
+use crate::gemm_hopper::{Cluster, HopperGemmConfig, PerStep};
 use crate::tuning::{MNK, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET};
 
@@ -101,7 +101,7 @@ impl Fp8BlocksConfig {
         let busy = bm / 64.0 * (BLOCK / 32) as f64 * (part / 2.0).max(16.0) * parts;
         let scales = if self.swap { part / 2.0 } else { 4.0 };
         let alone = busy / groups + parts * (TURN + scales + bm * part / (128.0 * groups));
-        product.estimate_with(alone, [m, n, k, 1])
+        product.estimate_with(PerStep { turn: alone, ..PerStep::default() }, [m, n, k, 1])
     }
 }
 

@@ -43,14 +43,34 @@ const ASYNCHRONOUS: f64 = 5.0;
 const STORED: f64 = 8.0;
 
 /// Bytes a microsecond that packing reads and writes, and the microseconds of its launch, during which that of the product goes on.
-const PACKED: f64 = 3.5e6;
-const PACKING: f64 = 2.5;
+const PACKED: f64 = 3.0e6;
+const PACKING: f64 = 1.2;
+
+/// Microseconds of the launch that adds the parts of sums, and for each part: a thread adds them one after the other.
+const ADDING: f64 = 2.0;
+const EACH_PART: f64 = 0.07;
+
+/// Microseconds for which the launch of clusters takes longer.
+const CLUSTERS: f64 = 1.1;
+
+/// Cycles for which boxes of tiles that lie beside the tensors wholly would be written as zeros.
+const BESIDE: f64 = 1200.0;
+
+/// Cycles that reads of lines that are not kept save, for they need no room, which in an L2 cache full of written lines has to be made; bytes from
+/// which on they save as much, and beyond which they cost so many.
+const UNKEPT: f64 = 1500.0;
+const UNKEPT_FROM: f64 = 25e6;
+const UNKEPT_TO: f64 = 300e6;
+const UNKEPT_COST: f64 = 3000.0;
 
 /// Bytes a cycle of sums that a block leaves for another one, and that it adds of others; and the cycles that a flag takes from one block to
 /// another.
 const LEFT: f64 = 50.0;
 const ADDED: f64 = 30.0;
 const FLAG: f64 = 3500.0;
+
+/// Cycles that a block waits for each of the others whose sums it adds.
+const OTHER: f64 = 150.0;
 
 /// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
 const SCATTERED: f64 = 1.2;
@@ -70,6 +90,21 @@ const DEEP: (i64, f64) = (16, 1.35);
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {
     (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
+}
+
+/// What the steps of a product that is like one of matrices have of their own.
+#[derive(Clone, Copy)]
+pub(crate) struct PerStep {
+    /// Cycles of a warpgroup's own work, products included.
+    pub turn: f64,
+    /// By what a line of the L2 cache takes longer where all multiprocessors load.
+    pub line: f64,
+}
+
+impl Default for PerStep {
+    fn default() -> Self {
+        PerStep { turn: 0.0, line: 1.0 }
+    }
 }
 
 /// The work of a block in stream-K (see `warp_specialized/stream_k.rs`).
@@ -112,11 +147,11 @@ fn accesses(line: i64, elements: f64, size: f64) -> f64 {
 impl HopperGemmConfig {
     /// The estimated time of `m` × `n` × `k` in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors.
     pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
-        self.estimate_with(0.0, [m, n, k, 1])
+        self.estimate_with(PerStep::default(), [m, n, k, 1])
     }
 
-    /// The same for `l` products, where a warpgroup has its own work for `turn` cycles a step, products included.
-    pub(crate) fn estimate_with(&self, turn: f64, [m, n, k, l]: [i64; 4]) -> f64 {
+    /// The same for `l` products, with what their steps have of their own.
+    pub(crate) fn estimate_with(&self, own: PerStep, [m, n, k, l]: [i64; 4]) -> f64 {
         match self.form {
             Form::Wgmma => {}
             Form::Gemv => return self.estimate_gemv([m, n, k]),
@@ -162,7 +197,8 @@ impl HopperGemmConfig {
         // Blocks of a cluster share what TMA loads.
         let (all_a, all_b) = self.sides((bm, bn));
         let loading = accesses(pitch_a, all_a * bk, size) + matrices * accesses(pitch_b, all_b * bk, size);
-        let port = PORT * (lines(self.a, of_a, pitch_a) + matrices * lines(self.b, of_b, pitch_b));
+        let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
+        let port = PORT * crowded * (lines(self.a, of_a, pitch_a) + matrices * lines(self.b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         let busy = together(multiply, port, sharpness);
@@ -176,7 +212,8 @@ impl HopperGemmConfig {
         let narrow = if self.bn < 256 { 1.01 } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { 1.012 } else { 1.0 };
-        let step = together(together(busy, waiting, 8.0), turn, 8.0) / 0.98 * few_stages * narrow * in_step;
+        let step =
+            together(together(busy, waiting, 8.0), own.turn, 8.0) / 0.98 * few_stages * narrow * in_step;
         let step = step.max(loading);
 
         // A tile, and what is not hidden behind others.
@@ -193,7 +230,7 @@ impl HopperGemmConfig {
             Schedule::StreamK => {
                 let Shares { whole, each, others } = shares(tiles, resident, steps);
                 let left = 4.0 * bm * bn / LEFT;
-                let added = if others > 0.0 { FLAG + others * 4.0 * bm * bn / ADDED } else { 0.0 };
+                let added = if others > 0.0 { FLAG + others * (OTHER + 4.0 * bm * bn / ADDED) } else { 0.0 };
                 1300.0 + whole * tile + last + each * step * SCATTERED + left + added + drain
             }
         };
@@ -217,10 +254,9 @@ impl HopperGemmConfig {
             memory *= 1.1;
         }
         if self.hint_b.is_some() {
-            // Lines that are not kept need no room, which in an L2 cache full of written lines has to be made.
-            memory += if b < 300e6 { -1500.0 } else { 3000.0 };
+            memory += if b < UNKEPT_TO { -UNKEPT * (b / UNKEPT_FROM).min(1.0) } else { UNKEPT_COST };
         }
-        let clusters = if blocks > 1 { 0.5 } else { 0.0 };
+        let clusters = if blocks > 1 { CLUSTERS } else { 0.0 };
         let adding = self.adding(all(m, n, 4));
         let copied: f64 = [a, b]
             .into_iter()
@@ -233,12 +269,15 @@ impl HopperGemmConfig {
             memory *= if row % 32 == 0 { 1.0 } else { BESIDE_SECTORS };
             memory *= if self.bk * bytes(self.dtype) > 64 { LONG_STEPS } else { 1.0 };
         }
-        LAUNCH + together(cycles, memory, 6.0) / CLOCK + clusters + adding + packing
+        let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
+        let beside = BESIDE * (1.0 - (rows as f64 / covered) * cols as f64);
+        LAUNCH + (together(cycles, memory, 6.0) + beside) / CLOCK + clusters + adding + packing
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.
     fn adding(&self, bytes: f64) -> f64 {
-        if self.split > 1 { 2.5 + 2.0 * bytes * self.split as f64 / 3500.0 / CLOCK } else { 0.0 }
+        let parts = self.split as f64;
+        if self.split > 1 { ADDING + EACH_PART * parts + 2.0 * bytes * parts / 3500.0 / CLOCK } else { 0.0 }
     }
 
     /// The estimated time of the form for short sums.
@@ -270,6 +309,12 @@ impl HopperGemmConfig {
     /// The factors that TMA cannot read where they lie.
     pub(super) fn unaligned(&self, sizes: [i64; 3]) -> Pack {
         let [a, b] = self.lines(sizes).map(|line| line * bytes(self.dtype) % STRIDE != 0);
+        Pack::of([a, b && !self.squares()])
+    }
+
+    /// The factors whose lines begin within those of the L2 cache.
+    pub(super) fn astride(&self, sizes: [i64; 3]) -> Pack {
+        let [a, b] = self.lines(sizes).map(|line| line * bytes(self.dtype) % LINE as i64 != 0);
         Pack::of([a, b && !self.squares()])
     }
 
@@ -342,7 +387,8 @@ mod tests {
     #[test]
     fn the_largest_sizes_have_an_estimate() {
         let most = i64::from(i32::MAX);
-        let all = HopperGemmConfig { split: 2, ..OVERLAPPED(256) }.estimate_with(0.0, [most; 4]);
+        let all =
+            HopperGemmConfig { split: 2, ..OVERLAPPED(256) }.estimate_with(PerStep::default(), [most; 4]);
         assert!(all.is_finite() && all > OVERLAPPED(256).estimate(most, most, most), "{all}");
     }
 

@@ -88,7 +88,7 @@ impl HopperGemmConfig {
         let resident = (2048 / threads).min(65_536 / (threads * registers)).max(1) as f64;
         let at_once = blocks.min(self.sm_count as f64 * resident);
         let active = blocks.min(self.sm_count as f64);
-        let elements = up(rows, self.bm) * up(few, self.bn) * (self.bm * k) as f64;
+        let elements = up(rows, self.bm) * up(few, self.bn) * up(k, self.bk) * (self.bm * self.bk) as f64;
         // Rows that a warp has share the elements of a vector.
         let again = (4.0 * self.warpgroups as f64 / self.bm as f64).min(1.0) * self.bn as f64;
         let compute = elements * (CONVERTED + self.bn as f64 + CONVERTED * again) / (128.0 * active);

@@ -24,6 +24,7 @@ use tilewright_tile::Program;
 pub use crate::epilogue::{Epilogue, Part};
 pub use crate::interned::Text;
 pub use crate::warp_specialized::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
+pub(crate) use estimate::PerStep;
 pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};

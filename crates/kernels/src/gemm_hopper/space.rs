@@ -2,12 +2,12 @@
 
 use tilewright_machine::{Arch, CacheHint};
 
-use super::estimate::{STRIDE, shares};
+use super::estimate::{PerStep, STRIDE, shares};
 use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
 use crate::tuning::{Launch, MNKL, SizeKind, Tunable, three};
-use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -29,6 +29,12 @@ const ON_THEIR_WAY: i64 = 3;
 
 /// Registers of a thread that loads elements itself.
 const LOADING_REGISTERS: i64 = 56;
+
+/// Rows and columns from which on each element of a factor is read so often that a copy to lines of their own may pay.
+const OFTEN: i64 = 1024;
+
+/// Tiles of a row that are few.
+const FEW_TILES: i64 = 8;
 
 impl HopperGemmConfig {
     /// The configurations worth trying for a problem, in no order of merit: every one compiles, as far as the rules of
@@ -177,6 +183,14 @@ impl HopperGemmConfig {
             && (self.hint_b.is_none() || m <= FEW)
     }
 
+    /// With an order of tiles in which those of a row come one after the other, where they are few and a row's factor is the larger one: it is then
+    /// read from memory once.
+    fn ordered(self, [m, n]: [i64; 2]) -> Self {
+        let (rows, cols) = self.sides((m, n));
+        let few = cols <= FEW_TILES * self.bn && rows >= 4 * cols;
+        Self { rasterization: if few { Rasterization::Grouped(1) } else { self.rasterization }, ..self }
+    }
+
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.
     fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
         let (rows, cols) = self.sides((m, n));
@@ -243,7 +257,8 @@ impl Tunable for HopperGemmConfig {
         HopperGemmConfig::grid()
     }
 
-    /// Packed too, where TMA cannot read the factors, with registers for threads that load, and for results that threads store.
+    /// Packed too, where TMA cannot read the factors or their lines begin within those of the L2 cache, with registers for threads that load, and for
+    /// results that threads store.
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
         if self.form != Form::Wgmma {
             return vec![self];
@@ -254,12 +269,15 @@ impl Tunable for HopperGemmConfig {
         let residual = self.epilogue.has(Part::Residual) && !aligned(self.result());
         let loaded = if residual { self.loaded_by_threads() } else { self };
         let stored = if aligned(self.stored()) { loaded } else { loaded.stored_by_threads() };
-        match self.packable(self.unaligned([m, n, k])) {
-            Pack::None if self.unaligned([m, n, k]) == Pack::None => vec![stored],
-            Pack::None => vec![stored.loaded_by_threads()],
-            pack if self.batch == Batch::None => vec![stored.loaded_by_threads(), Self { pack, ..stored }],
-            _ => vec![stored.loaded_by_threads()],
-        }
+        let unaligned = self.unaligned([m, n, k]);
+        let read = if unaligned == Pack::None { stored } else { stored.loaded_by_threads() };
+        // Those that TMA reads at the price of two lines for one are worth a copy where each is read often.
+        let often = m.min(n) >= OFTEN && k >= OFTEN / 4;
+        let apart = if unaligned == Pack::None && often { self.astride([m, n, k]) } else { unaligned };
+        let packed =
+            Some(self.packable(apart)).filter(|pack| *pack != Pack::None && self.batch == Batch::None);
+        let packed = packed.map(|pack| Self { pack, ..stored });
+        [Some(read), packed].into_iter().flatten().map(|form| form.ordered([m, n])).collect()
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
@@ -305,6 +323,6 @@ impl Tunable for HopperGemmConfig {
 
     fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
         let [m, n, k] = three(sizes);
-        self.estimate_with(0.0, [m, n, k, sizes.get(3).copied().unwrap_or(1)])
+        self.estimate_with(PerStep::default(), [m, n, k, sizes.get(3).copied().unwrap_or(1)])
     }
 }
