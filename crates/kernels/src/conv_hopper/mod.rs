@@ -235,7 +235,8 @@ impl HopperConvConfig {
             chunk: self.columns(),
             buffers: self.buffers,
             hint_c: self.hint_c,
-            dependent: self.dependent,
+            // Its own kernels ahead and behind overlap with it.
+            dependent: self.dependent || self.pack.is_some() || self.split > 1,
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,

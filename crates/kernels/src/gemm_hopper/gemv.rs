@@ -161,7 +161,7 @@ impl HopperGemmConfig {
         let modes = along_k().into_iter().chain([steps(0, &bn, 1)]);
         let vectors = t.global_view("vectors", few.from([vectors.clone(), 0.into()]), modes);
         let to = target.view(&mut t, &on);
-        if self.dependent {
+        if self.launches_overlap() {
             t.wait_dependencies();
         }
         let total = self.totals(&mut t, [rows, vectors], [&bm, &bn, &bk], &on, (&first, &depth));
@@ -169,7 +169,7 @@ impl HopperGemmConfig {
             Target::C(finish) => finish.store(&mut t, &on, total, to),
             Target::Partial(_) => t.copy(total, to),
         }
-        if self.dependent {
+        if self.launches_overlap() {
             t.launch_dependents();
         }
         Ok(t.finish()?)

@@ -237,12 +237,18 @@ impl HopperGemmConfig {
         self.tiling().sides(both)
     }
 
+    /// Returns whether the product's kernel is launched before the one ahead has ended, and lets the one behind begin: always where one of these is
+    /// its own, which packs factors or adds parts.
+    fn launches_overlap(&self) -> bool {
+        self.dependent || self.pack != Pack::None || self.split > 1
+    }
+
     fn tiling(&self) -> Tiling {
         tiling!(self; {
             bk: self.bk,
             fill: self.fill,
             chunk: self.columns(),
-            dependent: self.dependent || self.pack != Pack::None,
+            dependent: self.launches_overlap(),
             accumulator: self.sum(),
             stored: self.stored(),
         })
