@@ -169,7 +169,7 @@ fn a_folded_contraction_is_the_same_function() {
 
 fn contraction(text: &str, tile: &str, product: HopperGemmConfig) -> ContractionConfig {
     let tile = tile.parse().unwrap_or_else(|e| panic!("{tile}: {e}"));
-    ContractionConfig { einsum: einsum(text), tile, product }
+    ContractionConfig { einsum: einsum(text), tile, product, ..ContractionConfig::default() }
 }
 
 /// Interpreter, simulator and plain loops agree, with sizes of the letters in the order of [`Einsum::letters`]. The texts of the tensor copies
@@ -178,24 +178,24 @@ fn check(config: &ContractionConfig, extents: &[i64]) -> Vec<String> {
     let letters = config.einsum.letters();
     assert_eq!(letters.len(), extents.len(), "{}", config.einsum);
     let all: Sizes = letters.into_iter().zip(extents.iter().copied()).collect();
-    let plan = config.plan().unwrap();
+    let (plan, given) = (config.plan().unwrap(), config.given().unwrap());
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let launched = plan.program_sizes(&all).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(extents.iter().sum::<i64>() as u64);
     let product = &config.product;
     let mut draw = |operand, dtype| {
-        let length = plan.einsum.indices(operand).iter().map(|letter| all[letter]).product();
+        let length = given.indices(operand).iter().map(|letter| all[letter]).product();
         random(&mut rng, dtype, length)
     };
     let (a, b) = (draw(Operand::A, product.dtype), draw(Operand::B, product.right()));
-    let exact = reference(&plan.einsum, &all, &a, &b).unwrap();
-    let magnitudes = reference(&plan.einsum, &all, &absolute(&a), &absolute(&b)).unwrap();
+    let exact = reference(&given, &all, &a, &b).unwrap();
+    let magnitudes = reference(&given, &all, &absolute(&a), &absolute(&b)).unwrap();
     let k = plan.of(Group::K).iter().flat_map(|mode| mode.chars()).map(|letter| all[&letter]).product();
     let bound = bounds(product.result(), 0.0, k, &exact, &magnitudes);
-    let given: Tensors = [("a".to_string(), a), ("b".to_string(), b)].into();
+    let tensors: Tensors = [("a".to_string(), a), ("b".to_string(), b)].into();
     let sizes: Vec<(&str, i64)> = launched.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
-    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[7], &given);
+    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[7], &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         close(&format!("{who} at {all:?} of {config:?}"), &results["c"], &exact, &bound);
     }
@@ -271,6 +271,42 @@ fn tiles_over_several_modes_are_boxes_of_as_many_dimensions() {
         let loads = copies.iter().filter(|copy| copy.starts_with("tma.load")).count();
         assert!(loads >= 2, "{text}: {copies:?}");
     }
+}
+
+#[test]
+fn factors_are_permuted_to_products_of_matrices() {
+    let small = small_hopper();
+    let permuted =
+        |text: &str, permute, product| ContractionConfig { permute, ..contraction(text, "none", product) };
+    for (text, permute, product, extents) in [
+        // Both contiguous along other modes than a product of matrices needs.
+        ("eafb,fdec->dcba", Pack::Both, small, vec![9, 5, 10, 24, 7, 16]),
+        (
+            "fbea,ecfd->dcba",
+            Pack::Both,
+            HopperGemmConfig { dtype: DType::BF16, ..small },
+            vec![6, 10, 5, 16, 9, 8],
+        ),
+        // One that keeps its contiguous mode, longer than a tile; the other stays as it is.
+        ("abcd,bdn->acn", Pack::A, HopperGemmConfig { split: 2, ..small }, vec![3, 16, 5, 72, 40]),
+        ("mab,bna->mn", Pack::B, small, vec![65, 16, 8, 24]),
+        // Columns of c are those of the text's first operand.
+        ("qba,akb->kq", Pack::A, HopperGemmConfig { out: Some(DType::F32), ..small }, vec![72, 8, 16, 33]),
+        // With batches, whose factors are permuted within them.
+        ("xalb,lbay->lxy", Pack::Both, small, vec![40, 8, 3, 24, 72]),
+    ] {
+        let config = permuted(text, permute, product);
+        assert!(config.as_matrices(&config.plan().unwrap()).is_some(), "{text}: {:?}", config.plan());
+        check(&config, &extents);
+    }
+    let refused = permuted("mk,nk->mn", Pack::Both, small).programs().unwrap_err().to_string();
+    assert!(refused.contains("`a` is as a product of matrices has it"), "{refused}");
+    // Boxes of short rows cost more than a copy of each factor.
+    let tuning = operator("contraction").unwrap().tuning.unwrap();
+    let sizes = ["a", "b", "c", "d", "e", "f"].map(|letter| (letter.to_string(), 72)).into();
+    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", "eafb,fdec->dcba")]).unwrap();
+    let chosen = &space.points[0].parameters;
+    assert!(chosen.iter().any(|(name, value)| *name == "permute" && value == "ab"), "{chosen:?}");
 }
 
 #[test]

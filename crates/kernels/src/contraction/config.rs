@@ -4,6 +4,7 @@ use tilewright_machine::Arch;
 use tilewright_tile::Program;
 
 use super::einsum::{Einsum, Group, Operand};
+use super::permute::{Permutation, permuted_name};
 use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Codec, Config, ConfigError, Field};
@@ -16,6 +17,8 @@ use crate::warp_specialized::{Axis, Nesting, bytes, refused};
 pub struct ContractionConfig {
     /// The contraction.
     pub einsum: Einsum,
+    /// The factors that a kernel ahead copies in the order of a product of matrices: those of the product, whose columns are c's contiguous index.
+    pub permute: Pack,
     /// The extents of a tile along the modes of its groups.
     pub tile: TileExtents,
     /// The product. The order of its factors' modes (`a`, `b`) and its `batch` follow from the contraction.
@@ -25,7 +28,8 @@ pub struct ContractionConfig {
 impl Default for ContractionConfig {
     fn default() -> Self {
         let einsum = Einsum::matrix_product();
-        ContractionConfig { einsum, tile: TileExtents::default(), product: HopperGemmConfig::default() }
+        let product = HopperGemmConfig::default();
+        ContractionConfig { einsum, permute: Pack::None, tile: TileExtents::default(), product }
     }
 }
 
@@ -72,6 +76,15 @@ macro_rules! fields {
                 },
             },
             Field {
+                name: "permute",
+                about: "Factors that a kernel ahead copies in the order of a product of matrices, `permuted_a` and `permuted_b`: none, a, b or ab.",
+                get: |config| config.permute.to_string(),
+                set: |config, text| {
+                    config.permute = (Codec::<Pack>::OWN.read)("permute", text)?;
+                    Ok(())
+                },
+            },
+            Field {
                 name: "tile",
                 about: "Extents of a tile along modes that are not the fastest of their group, by the letters of the mode: \
                         none, or a4+bc2. The fastest has what these leave of bm, bn or bk, and others 1.",
@@ -104,7 +117,44 @@ impl ContractionConfig {
     ///
     /// A contraction of tensors with too many indices.
     pub fn plan(&self) -> Result<Plan, ConfigError> {
-        self.einsum.plan().map_err(|error| ConfigError::value("einsum", &self.einsum, error))
+        let wrong = |error| ConfigError::value("einsum", &self.einsum, error);
+        let given = self.einsum.plan().map_err(wrong)?;
+        if self.permute == Pack::None {
+            return Ok(given);
+        }
+        let mut plan = given.einsum.permuted(self.permute.factors()).plan().map_err(wrong)?;
+        plan.exchanged = given.exchanged;
+        let modes = self.permutations()?.into_iter().flat_map(|(_, permutation)| permutation.modes);
+        plan.ahead = modes.collect();
+        plan.ahead.sort();
+        plan.ahead.dedup();
+        Ok(plan)
+    }
+
+    /// The contraction in the order of the product, of the factors as they are given.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](Self::plan).
+    pub fn given(&self) -> Result<Einsum, ConfigError> {
+        let plan = self.einsum.plan().map_err(|error| ConfigError::value("einsum", &self.einsum, error))?;
+        Ok(plan.einsum)
+    }
+
+    /// The permutations of factors, with their names.
+    fn permutations(&self) -> Result<Vec<(&'static str, Permutation)>, ConfigError> {
+        let given = self.given()?;
+        let permuted = given.permuted(self.permute.factors());
+        let factors = [("a", Operand::A), ("b", Operand::B)].into_iter().zip(self.permute.factors());
+        let chosen = factors.filter(|(_, chosen)| *chosen).map(|((name, operand), _)| {
+            let found = Permutation::of(given.indices(operand), permuted.indices(operand));
+            let same = || {
+                let wanted = format!("`{name}` is as a product of matrices has it: leave it out");
+                ConfigError::value("permute", self.permute, wanted)
+            };
+            Ok((name, found.ok_or_else(same)?))
+        });
+        chosen.collect()
     }
 
     /// Checks the configuration.
@@ -226,10 +276,28 @@ impl ContractionConfig {
     pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
         self.validate()?;
         let plan = self.plan()?;
-        match self.as_matrices(&plan) {
-            Some(product) => product.programs(),
-            None => Ok(vec![self.of_groups(&plan)?.nested("contraction", &self.nesting(&plan)?)?]),
+        let mut product = match self.as_matrices(&plan) {
+            Some(product) => HopperGemmConfig { dependent: self.overlaps(&product), ..product }.programs()?,
+            None => {
+                let product = self.of_groups(&plan)?;
+                let product = HopperGemmConfig { dependent: self.overlaps(&product), ..product };
+                vec![product.nested("contraction", &self.nesting(&plan)?)?]
+            }
+        };
+        let mut programs = Vec::new();
+        for (name, permutation) in self.permutations()? {
+            let dtype = if name == "a" { self.product.dtype } else { self.product.right() };
+            programs.push(permutation.program(name, dtype)?);
+            let factor = product.iter_mut().flat_map(|program| &mut program.params);
+            factor.filter(|param| param.name == name).for_each(|param| param.name = permuted_name(name));
         }
+        programs.append(&mut product);
+        Ok(programs)
+    }
+
+    /// Returns whether the product's kernel may be launched before the one ahead of it has ended.
+    fn overlaps(&self, product: &HopperGemmConfig) -> bool {
+        product.dependent || self.permute != Pack::None
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

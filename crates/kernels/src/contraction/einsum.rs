@@ -227,6 +227,35 @@ impl Einsum {
         Einsum { operands: [b, a, c] }
     }
 
+    /// The same contraction of factors of which these have their indices in the order that makes each group one mode, as far as the result allows:
+    /// batches, then summed indices and those of the result, the latter as the result has them. A factor stays contiguous along the same index
+    /// where that is the last of its group; else it is along k.
+    #[must_use]
+    pub(super) fn permuted(&self, factors: [bool; 2]) -> Einsum {
+        let of = |operand: Operand, group: Group| -> Vec<char> {
+            let in_group = |letter: &&char| self.group(**letter) == Some(group);
+            self.indices(operand).iter().filter(in_group).copied().collect()
+        };
+        // The order of the summed indices is that of a factor that stays as it is.
+        let summed = of(if factors == [true, false] { Operand::B } else { Operand::A }, Group::K);
+        let factor = |operand: Operand, group: Group| {
+            let (batches, own) = (of(Operand::C, Group::L), of(Operand::C, group));
+            let last = self.indices(operand).last();
+            let along_own = last == own.last() && last.is_some();
+            let order =
+                if along_own { [batches, summed.clone(), own] } else { [batches, own, summed.clone()] };
+            order.concat()
+        };
+        let [a, b, c] = self.operands.clone();
+        Einsum {
+            operands: [
+                if factors[0] { factor(Operand::A, Group::M) } else { a },
+                if factors[1] { factor(Operand::B, Group::N) } else { b },
+                c,
+            ],
+        }
+    }
+
     /// Checks the indices of each tensor and that each is in a group.
     fn checked(operands: [Vec<char>; 3]) -> Result<Self, EinsumError> {
         for (operand, indices) in Operand::ALL.into_iter().zip(&operands) {

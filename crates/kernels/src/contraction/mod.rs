@@ -4,6 +4,7 @@
 mod config;
 mod einsum;
 mod fold;
+mod permute;
 mod plan;
 mod reference;
 mod space;

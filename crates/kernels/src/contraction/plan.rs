@@ -17,6 +17,8 @@ pub struct Plan {
     pub einsum: Einsum,
     /// Its modes by letters, for each of M, N, K and L fastest first.
     pub modes: [Vec<String>; 4],
+    /// The letters of the modes whose extents kernels ahead have as sizes of their own.
+    pub(super) ahead: Vec<String>,
     /// The modes of a, b and c, outermost first.
     axes: [Vec<(Group, usize)>; 3],
 }
@@ -58,7 +60,7 @@ impl Einsum {
             all.sort_by_key(|(.., stride)| std::cmp::Reverse(*stride));
             all.into_iter().map(|(group, i, _)| (group, i)).collect()
         });
-        Ok(Plan { exchanged, einsum, modes, axes })
+        Ok(Plan { exchanged, einsum, modes, ahead: Vec::new(), axes })
     }
 
     /// The modes that row-major tensors of any sizes have.
@@ -66,6 +68,11 @@ impl Einsum {
         let sizes: Sizes = self.letters().into_iter().zip(WITNESSES).collect();
         self.fold(&sizes, [None; 3])
     }
+}
+
+/// The size that is the extent of a mode of these letters.
+pub(super) fn extent_name(letters: &str) -> String {
+    format!("extent_{letters}")
 }
 
 impl Plan {
@@ -111,7 +118,11 @@ impl Plan {
                 }
             }
         };
-        Ok(Group::ALL.into_iter().flat_map(of_group).collect())
+        let extent = |letters: &String| {
+            let product = letters.chars().map(|letter| sizes[&letter]).fold(1, i64::saturating_mul);
+            (extent_name(letters), product)
+        };
+        Ok(Group::ALL.into_iter().flat_map(of_group).chain(self.ahead.iter().map(extent)).collect())
     }
 
     /// The extents of the modes of M, N, K and L, fastest first, for sizes of all letters.

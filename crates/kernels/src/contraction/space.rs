@@ -54,13 +54,17 @@ const LOADED: f64 = 2.3;
 const PORT: f64 = 2.0;
 
 /// Parameters that products of matrices do not have.
-const OWN: [&str; 2] = ["einsum", "tile"];
+const OWN: [&str; 3] = ["einsum", "permute", "tile"];
+
+/// Bytes a microsecond that a kernel ahead reads and writes where it permutes a factor, and microseconds of its launch.
+const PERMUTED: f64 = 2.2e6;
+const PERMUTING: f64 = 2.0;
 
 /// The tuning of contractions.
 pub(crate) const TUNING: Tuning = Tuning {
     sizes: LETTERS,
     meaning: &["einsum", "dtype", "dtype_b", "out", "epilogue"],
-    family: &["tile", "swap", "bm", "bn", "bk", "warpgroups"],
+    family: &["permute", "tile", "swap", "bm", "bn", "bk", "warpgroups"],
     secondary: HopperGemmConfig::SECONDARY,
     space,
     point: |_, sizes, given| {
@@ -113,8 +117,23 @@ impl Problem {
         modes.len() <= MODES && group != Group::L && mode == 0 && extent * size % STRIDE == 0
     }
 
+    /// Microseconds of the kernels ahead.
+    fn permuting(&self, config: &ContractionConfig) -> f64 {
+        let factors = [(Group::M, config.product.dtype), (Group::N, config.product.right())];
+        let factors = factors.into_iter().zip(config.permute.factors()).filter(|(_, permuted)| *permuted);
+        let each = |((group, dtype), _)| {
+            let elements = [group, Group::K, Group::L].map(|group| self.extent(group) as f64);
+            PERMUTING + 2.0 * elements.iter().product::<f64>() * bytes(dtype) as f64 / PERMUTED
+        };
+        factors.map(each).sum()
+    }
+
     /// The estimated time in microseconds.
     fn estimate(&self, config: &ContractionConfig) -> f64 {
+        self.permuting(config) + self.estimate_product(config)
+    }
+
+    fn estimate_product(&self, config: &ContractionConfig) -> f64 {
         let l = self.extent(Group::L);
         if let Some(product) = config.as_matrices(&self.plan) {
             let [m, n, k] = [Group::M, Group::N, Group::K].map(|group| self.extent(group));
@@ -186,7 +205,8 @@ impl Problem {
             true => vec![base.tile.clone()],
             false => tiles.entry(whole).or_insert_with(|| self.tiles(whole)).clone(),
         };
-        let config = |tile| ContractionConfig { einsum: base.einsum.clone(), tile, product };
+        let config =
+            |tile| ContractionConfig { einsum: base.einsum.clone(), permute: base.permute, tile, product };
         tiles.into_iter().map(config).collect()
     }
 
@@ -215,7 +235,35 @@ impl Problem {
 
 fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> Result<Space, ConfigError> {
     let base = configured::<ContractionConfig>(pinned)?;
-    let problem = Problem::new(&base, sizes)?;
+    let given = |field: &str| pinned.iter().any(|(name, _)| *name == field);
+    let mut space = of_order(arch, sizes, pinned, &base)?;
+    let as_given = base.permute == Pack::None && !given("permute");
+    if as_given && base.as_matrices(&base.plan()?).is_none() {
+        for permute in [Pack::A, Pack::B, Pack::Both] {
+            let permuted = ContractionConfig { permute, ..base.clone() };
+            // A factor that is in order already is none to permute.
+            if permuted.plan().is_ok_and(|plan| permuted.as_matrices(&plan).is_some()) {
+                let more = of_order(arch, sizes, pinned, &permuted)?;
+                space.points.extend(more.points);
+                space.refused += more.refused;
+            }
+        }
+    }
+    // Of equals the one that is nearest to the defaults.
+    space
+        .points
+        .sort_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.parameters.len().cmp(&b.parameters.len())));
+    Ok(space)
+}
+
+/// The points for factors in the order that the configuration says.
+fn of_order(
+    arch: Arch,
+    sizes: &BTreeMap<String, i64>,
+    pinned: &[(&str, &str)],
+    base: &ContractionConfig,
+) -> Result<Space, ConfigError> {
+    let problem = Problem::new(base, sizes)?;
     let given = |field: &str| pinned.iter().any(|(name, _)| *name == field);
     let of_product: Vec<(&str, &str)> =
         pinned.iter().filter(|(name, _)| !OWN.contains(name)).copied().collect();
@@ -226,7 +274,7 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
         if point.form != Form::Wgmma || !whole || point.pack != Pack::None {
             continue;
         }
-        let configs = problem.fitted(&base, point, &given, &mut tiles);
+        let configs = problem.fitted(base, point, &given, &mut tiles);
         space.refused += usize::from(configs.is_empty());
         for config in configs {
             if !seen.insert((config.product, config.tile.clone())) {
@@ -240,10 +288,6 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
             space.points.push(Point { parameters: differences(&config), estimate, suits: true });
         }
     }
-    // Of equals the one that is nearest to the defaults.
-    space
-        .points
-        .sort_by(|a, b| a.estimate.total_cmp(&b.estimate).then(a.parameters.len().cmp(&b.parameters.len())));
     Ok(space)
 }
 
@@ -255,7 +299,8 @@ fn same(
 ) -> Result<Option<SameProblem>, ConfigError> {
     let config = configured::<ContractionConfig>(pinned)?;
     let problem = Problem::new(&config, sizes)?;
-    let Some(product) = config.as_matrices(&problem.plan) else { return Ok(None) };
+    let as_given = config.as_matrices(&problem.plan).filter(|_| config.permute == Pack::None);
+    let Some(product) = as_given else { return Ok(None) };
     let kept = pinned.iter().filter(|(name, _)| !OWN.contains(name));
     let mut pinned: Vec<(String, String)> =
         kept.map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect();

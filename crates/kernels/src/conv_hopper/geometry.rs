@@ -5,7 +5,7 @@ use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, KernelBuilder};
 
 use super::choices::{Pass, Shape};
-use crate::warp_specialized::{Along, Boxes};
+use crate::warp_specialized::{Along, Boxes, digits};
 
 /// A mode of images.
 pub(super) struct Axis {
@@ -245,20 +245,4 @@ impl Packed {
 pub(super) fn packed_taps(taps: i64, multiple: i64) -> i64 {
     let whole = (1..=VECTOR).find(|n| n * multiple % VECTOR == 0).unwrap_or(VECTOR);
     (taps + whole - 1) / whole * whole
-}
-
-/// The digits of a number in a mixed base, the last fastest.
-pub(super) fn digits(number: &Expr, counts: &[Expr]) -> Vec<Expr> {
-    let mut rest = number.clone();
-    let mut found = Vec::new();
-    for (i, count) in counts.iter().enumerate().rev() {
-        if i == 0 {
-            found.push(rest.clone());
-        } else {
-            found.push(&rest % count);
-            rest = &rest / count;
-        }
-    }
-    found.reverse();
-    found
 }

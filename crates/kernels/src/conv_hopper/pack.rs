@@ -7,9 +7,10 @@ use tilewright_machine::DType;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, block_x, tile};
 use tilewright_tile::{Expr, Program};
 
-use super::geometry::{Geometry, Packed, digits};
+use super::geometry::{Geometry, Packed};
 use super::{HopperConvConfig, Pass};
 use crate::config::ConfigError;
+use crate::warp_specialized::digits;
 
 /// Elements of a block's tile, and its threads.
 const ELEMENTS: i64 = 1024;

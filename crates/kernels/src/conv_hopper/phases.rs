@@ -4,7 +4,8 @@
 
 use tilewright_tile::Expr;
 
-use super::geometry::{Axis, Geometry, digits};
+use super::geometry::{Axis, Geometry};
+use crate::warp_specialized::digits;
 
 /// The taps of a phase along an axis: `first`, `first` + `apart`, …
 struct Taps {

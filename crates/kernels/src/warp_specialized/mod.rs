@@ -26,7 +26,7 @@ pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
 pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
 pub(crate) use tiling::{Numbers, Tiling, tiling};
-pub(crate) use views::{Along, Boxes};
+pub(crate) use views::{Along, Boxes, digits};
 
 use nested::Share;
 use operands::Operands;

@@ -192,3 +192,19 @@ impl OperandView {
         }
     }
 }
+
+/// The digits of a number in a mixed base, the last fastest.
+pub(crate) fn digits(number: &Expr, counts: &[Expr]) -> Vec<Expr> {
+    let mut rest = number.clone();
+    let mut found = Vec::new();
+    for (i, count) in counts.iter().enumerate().rev() {
+        if i == 0 {
+            found.push(rest.clone());
+        } else {
+            found.push(&rest % count);
+            rest = &rest / count;
+        }
+    }
+    found.reverse();
+    found
+}
