@@ -36,11 +36,13 @@ pub enum Feature {
     VectorReduction,
     /// `mma` of `f64` with 16 rows (those with 8 are older).
     TallF64Products,
+    /// `mma` of 8-bit floats.
+    Fp8Products,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 13] = [
+    pub const ALL: [Feature; 14] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -54,6 +56,7 @@ impl Feature {
         Feature::Wgmma,
         Feature::VectorReduction,
         Feature::TallF64Products,
+        Feature::Fp8Products,
     ];
 
     /// The name in messages.
@@ -72,6 +75,7 @@ impl Feature {
             Feature::Wgmma => "wgmma",
             Feature::VectorReduction => "vector reductions",
             Feature::TallF64Products => "f64 products of 16 rows",
+            Feature::Fp8Products => "FP8 products of a warp",
         }
     }
 }

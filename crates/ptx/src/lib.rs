@@ -43,11 +43,24 @@ pub use lines::{Frame, Lines};
 
 /// The version of PTX that a function is written in: the architecture's, or that of an instruction which is younger.
 fn version(function: &Function) -> &'static str {
-    let mut vectors = false;
+    let mut least = function.arch.spec().ptx_version;
     function.visit(&mut |inst| {
-        vectors |= matches!(&inst.op, Op::Store { row, .. } if row.reduction().is_some() && row.bytes > 4);
+        let needed = match &inst.op {
+            Op::Store { row, .. } if row.reduction().is_some() && row.bytes > 4 => "8.1",
+            Op::Mma { row, .. } => row.ptx_version,
+            _ => return,
+        };
+        if number(needed) > number(least) {
+            least = needed;
+        }
     });
-    if vectors { "8.1" } else { function.arch.spec().ptx_version }
+    least
+}
+
+/// The two numbers of a version of PTX.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let (major, minor) = version.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
 /// The PTX text of a function that [`tilewright_simt::verify()`] accepts. The entry point's name is the function's, which

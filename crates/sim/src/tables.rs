@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 use tilewright_layout::Layout;
 use tilewright_machine::{CopyRow, DType, Memory, MmaRow};
 
+use crate::wgmma::Number;
+
 /// For each value of a fragment, the position in the instruction tile of each lane's.
 type Lanes = Vec<[u16; 32]>;
 
@@ -69,18 +71,26 @@ pub(crate) struct MmaTable {
 /// The operand tiles of a product, kept between products to save their allocation.
 #[derive(Debug, Default)]
 pub(crate) struct MmaTiles {
-    a: Vec<f32>,
-    b: Vec<f32>,
-    c: Vec<f32>,
+    floats: Operands<f32>,
+    integers: Operands<i32>,
     /// Those of products of `f64`.
     wide: [Vec<f64>; 3],
+}
+
+/// The operand tiles of products of one kind of number.
+#[derive(Debug, Default)]
+struct Operands<T> {
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<T>,
 }
 
 impl MmaTable {
     /// The table of a row, or what the simulator lacks for it.
     pub(crate) fn new(row: &'static MmaRow) -> Result<Self, &'static str> {
-        if !row.ab.is_float() || !row.c.is_float() {
-            return Err("only products of floats are");
+        let integers = row.ab.range().is_some() && row.ab.bits() == 8 && row.c == DType::I32;
+        if !(integers || row.ab.is_float() && row.c.is_float()) {
+            return Err("only products of floats, and of 8-bit integers into i32, are");
         }
         let (m, n, k) = (row.m, row.n, row.k);
         if !(fits(&row.a_tv, m * k) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n)) {
@@ -95,7 +105,7 @@ impl MmaTable {
     }
 
     /// `d += a · bᵀ`, the fragments in `regs` at the given indices. Products and sums are `f32`, in the order of rising
-    /// k; the result is rounded once to the accumulator's type.
+    /// k; the result is rounded once to the accumulator's type. Those of integers are `i32`, modulo 2³².
     pub(crate) fn execute(
         &self,
         regs: &mut [[u32; 32]],
@@ -104,27 +114,32 @@ impl MmaTable {
         b: &[u32],
         tiles: &mut MmaTiles,
     ) {
-        let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
-        if self.row.c == DType::F64 {
-            return self.execute_wide(regs, [d, a, b], &mut tiles.wide);
+        match self.row.c {
+            DType::F64 => self.execute_wide(regs, [d, a, b], &mut tiles.wide),
+            DType::I32 => self.execute_in(regs, [d, a, b], &mut tiles.integers),
+            _ => self.execute_in(regs, [d, a, b], &mut tiles.floats),
         }
-        gather(&mut tiles.a, m * k, &self.a, self.row.ab, regs, a);
-        gather(&mut tiles.b, n * k, &self.b, self.row.ab, regs, b);
-        gather(&mut tiles.c, m * n, &self.c, self.row.c, regs, d);
+    }
+
+    /// The same with one kind of number.
+    fn execute_in<T: Number>(&self, regs: &mut [[u32; 32]], [d, a, b]: [&[u32]; 3], tiles: &mut Operands<T>) {
+        let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
+        let (factors, sums) = (self.row.ab, self.row.c);
+        gather(&mut tiles.a, m * k, &self.a, factors.bits(), regs, a, T::decode(factors));
+        gather(&mut tiles.b, n * k, &self.b, factors.bits(), regs, b, T::decode(factors));
+        gather(&mut tiles.c, m * n, &self.c, sums.bits(), regs, d, T::decode_sum(sums));
         if m == 16 {
-            multiply::<16>(&mut tiles.c, &tiles.a, &tiles.b, n);
+            multiply::<T, 16>(&mut tiles.c, &tiles.a, &tiles.b, n);
         } else {
             for (i, c) in tiles.c.iter_mut().enumerate() {
                 for j in 0..k {
-                    *c += tiles.a[i % m + m * j] * tiles.b[i / m + n * j];
+                    *c = c.fma(tiles.a[i % m + m * j], tiles.b[i / m + n * j]);
                 }
             }
         }
-        scatter(&tiles.c, &self.c, self.row.c, regs, d);
+        scatter(&tiles.c, &self.c, sums, regs, d);
     }
-}
 
-impl MmaTable {
     /// The same of `f64`, whose sums are rounded after each product.
     fn execute_wide(
         &self,
@@ -164,67 +179,50 @@ impl MmaTable {
     }
 }
 
-fn multiply<const M: usize>(c: &mut [f32], a: &[f32], b: &[f32], n: usize) {
+fn multiply<T: Number, const M: usize>(c: &mut [T], a: &[T], b: &[T], n: usize) {
     for (column, c) in c.chunks_exact_mut(M).enumerate() {
-        let mut sum = [0f32; M];
+        let mut sum = [T::default(); M];
         sum.copy_from_slice(c);
         for (a, b) in a.chunks_exact(M).zip(b.chunks_exact(n)) {
             let scale = b[column];
             for (sum, a) in sum.iter_mut().zip(a) {
-                *sum += a * scale;
+                *sum = sum.fma(*a, scale);
             }
         }
         c.copy_from_slice(&sum);
     }
 }
 
-fn gather(tile: &mut Vec<f32>, size: usize, table: &Lanes, dtype: DType, regs: &[[u32; 32]], from: &[u32]) {
-    tile.resize(size, 0.0);
-    match dtype {
-        DType::F16 => {
-            let convert: &[f32] = &F16;
-            place(tile, table, 16, regs, from, |bits| convert[usize::from(bits as u16)]);
-        }
-        DType::BF16 => place(tile, table, 16, regs, from, |bits| f32::from_bits(bits << 16)),
-        DType::F32 => place(tile, table, 32, regs, from, f32::from_bits),
-        _ => place(tile, table, dtype.bits(), regs, from, |bits| dtype.decode(bits) as f32),
-    }
-}
-
-fn place(
-    tile: &mut [f32],
+fn gather<T: Number>(
+    tile: &mut Vec<T>,
+    size: usize,
     table: &Lanes,
     bits: u32,
     regs: &[[u32; 32]],
     from: &[u32],
-    convert: impl Fn(u32) -> f32,
+    convert: impl Fn(u32) -> T,
 ) {
+    tile.resize(size, T::default());
     let per_register = tilewright_machine::per_register(bits) as usize;
+    let mask = u32::MAX >> (32 - bits);
     for (value, positions) in table.iter().enumerate() {
         let reg = &regs[from[value / per_register] as usize];
         let shift = (value % per_register) as u32 * bits;
         for (position, word) in positions.iter().zip(reg) {
-            tile[usize::from(*position)] = convert(word >> shift);
+            tile[usize::from(*position)] = convert(word >> shift & mask);
         }
     }
 }
 
-fn scatter(tile: &[f32], table: &Lanes, dtype: DType, regs: &mut [[u32; 32]], to: &[u32]) {
+fn scatter<T: Number>(tile: &[T], table: &Lanes, dtype: DType, regs: &mut [[u32; 32]], to: &[u32]) {
     let bits = dtype.bits();
     let per_register = tilewright_machine::per_register(bits) as usize;
     for (value, positions) in table.iter().enumerate() {
         let reg = &mut regs[to[value / per_register] as usize];
         let shift = (value % per_register) as u32 * bits;
-        if dtype == DType::F32 {
-            for (position, word) in positions.iter().zip(reg) {
-                *word = tile[usize::from(*position)].to_bits();
-            }
-        } else {
-            let mask = (u32::MAX >> (32 - bits)) << shift;
-            for (position, word) in positions.iter().zip(reg) {
-                let encoded = dtype.encode(f64::from(tile[usize::from(*position)])) as u32;
-                *word = (*word & !mask) | (encoded << shift);
-            }
+        let mask = (u32::MAX >> (32 - bits)) << shift;
+        for (position, word) in positions.iter().zip(reg) {
+            *word = (*word & !mask) | tile[usize::from(*position)].encode(dtype) << shift;
         }
     }
 }

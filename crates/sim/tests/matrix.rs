@@ -136,15 +136,14 @@ fn an_unswizzled_ldmatrix_conflicts() {
     assert_eq!((report.shared_wavefronts, report.shared_conflicts), (32, 28));
 }
 
-/// Fragments of `mma.m16n8k8` and `.m16n8k16` with 16-bit inputs, from the manual's figures: group = lane / 4,
-/// thread = lane % 4.
-fn a_position(lane: usize, v: usize) -> (usize, usize) {
+/// Fragments of `mma.m16n8` with `PER` elements in a register, from the manual's figures: group = lane / 4, thread = lane % 4.
+fn a_position<const PER: usize>(lane: usize, v: usize) -> (usize, usize) {
     let (group, thread) = (lane / 4, lane % 4);
-    let row = group + 8 * (v / 2 % 2);
-    (row, 2 * thread + v % 2 + if v < 4 { 0 } else { 8 })
+    let row = group + 8 * (v / PER % 2);
+    (row, PER * thread + v % PER + if v < 2 * PER { 0 } else { 4 * PER })
 }
-fn b_position(lane: usize, v: usize) -> (usize, usize) {
-    (lane / 4, 2 * (lane % 4) + v % 2 + if v < 2 { 0 } else { 8 })
+fn b_position<const PER: usize>(lane: usize, v: usize) -> (usize, usize) {
+    (lane / 4, PER * (lane % 4) + v % PER + if v < PER { 0 } else { 4 * PER })
 }
 fn c_position(lane: usize, v: usize) -> (usize, usize) {
     (lane / 4 + if v < 2 { 0 } else { 8 }, 2 * (lane % 4) + v % 2)
@@ -166,7 +165,11 @@ fn positions(row: &MmaRow) -> Positions {
     match (row.ab, row.m) {
         (DType::F64, 8) => [wide_b_position, wide_b_position, c_position],
         (DType::F64, _) => [wide_a_position, wide_b_position, c_position],
-        _ => [a_position, b_position, c_position],
+        _ => match row.ab.bits() {
+            32 => [a_position::<1>, b_position::<1>, c_position],
+            16 => [a_position::<2>, b_position::<2>, c_position],
+            _ => [a_position::<4>, b_position::<4>, c_position],
+        },
     }
 }
 
@@ -174,7 +177,8 @@ fn encode(dtype: DType, x: f64) -> u32 {
     match dtype {
         DType::F16 => u32::from(f16::from_f64(x).to_bits()),
         DType::BF16 => u32::from(bf16::from_f64(x).to_bits()),
-        _ => (x as f32).to_bits(),
+        DType::F32 => (x as f32).to_bits(),
+        _ => dtype.encode(x) as u32,
     }
 }
 
@@ -240,8 +244,9 @@ fn products_are_those_of_plain_loops() {
     for row in mma_rows() {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Small integers: every sum is exact in every type.
-        let a = |m: usize, k: usize| ((m * 7 + k * 3) % 5) as f64 - 2.0;
-        let b = |n: usize, k: usize| ((n * 5 + k * 11) % 7) as f64 - 3.0;
+        let least = if row.ab == DType::U8 { 0.0 } else { 1.0 };
+        let a = |m: usize, k: usize| ((m * 7 + k * 3) % 5) as f64 - 2.0 * least;
+        let b = |n: usize, k: usize| ((n * 5 + k * 11) % 7) as f64 - 3.0 * least;
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
         let words = product(
             row,
@@ -257,14 +262,42 @@ fn products_are_those_of_plain_loops() {
 }
 
 #[test]
+fn the_lower_bits_of_tf32_are_not_read_and_those_of_sums_are() {
+    let row = mma_rows().iter().find(|r| r.ab == DType::F32 && r.k == 8).unwrap();
+    let counts = row.registers();
+    let fine = 1.0 + 2f64.powi(-11) + 2f64.powi(-20);
+    let words = product(
+        row,
+        &pack(counts.0, row.ab, a_position::<1>, |_, _| fine),
+        &pack(counts.1, row.ab, b_position::<1>, |_, k| f64::from(u8::from(k == 0)) * fine),
+        &pack(counts.2, row.c, c_position, |_, _| fine),
+    );
+    assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 1.0 + fine)));
+}
+
+#[test]
+fn integer_sums_wrap() {
+    let row = mma_rows().iter().find(|r| r.ab == DType::I8 && r.k == 32).unwrap();
+    let counts = row.registers();
+    let words = product(
+        row,
+        &pack(counts.0, row.ab, a_position::<4>, |_, _| -128.0),
+        &pack(counts.1, row.ab, b_position::<4>, |_, _| -128.0),
+        &pack(counts.2, row.c, c_position, |_, _| f64::from(i32::MAX)),
+    );
+    let wrapped = i32::MAX.wrapping_add(32 * 128 * 128);
+    assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| f64::from(wrapped))));
+}
+
+#[test]
 fn half_accumulators_are_rounded_once() {
     let row = mma_rows().iter().find(|r| r.c == DType::F16 && r.k == 16).unwrap();
     let counts = row.registers();
     // 2048 + 16 · 0.5: each step alone would be rounded away.
     let words = product(
         row,
-        &pack(counts.0, row.ab, a_position, |_, _| 1.0),
-        &pack(counts.1, row.ab, b_position, |_, _| 0.5),
+        &pack(counts.0, row.ab, a_position::<2>, |_, _| 1.0),
+        &pack(counts.1, row.ab, b_position::<2>, |_, _| 0.5),
         &pack(counts.2, row.c, c_position, |_, _| 2048.0),
     );
     assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 2056.0)));

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use tilewright_machine::{Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs};
+use tilewright_machine::{
+    Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs, product_needs,
+};
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::program::{ElemExpr, Stmt, StmtKind};
@@ -17,6 +19,8 @@ pub enum Construct {
     DealtTiles,
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
+    /// `gemm` of factors of a type into sums of another: `mma.sync`.
+    Product(DType, DType),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
     /// `commit_gemm`: `wgmma.commit_group`.
@@ -47,6 +51,7 @@ impl Construct {
                 SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs()
             }
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
+            Construct::Product(factors, sums) => product_needs(factors, sums).unwrap_or_default(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
@@ -66,6 +71,7 @@ impl fmt::Display for Construct {
             Construct::Pipeline => "`pipeline`",
             Construct::DealtTiles => "`dynamic` in a role",
             Construct::RoleRegisters => "`registers` of a role",
+            Construct::Product(factors, sums) => return write!(f, "`gemm` of {factors} into {sums}"),
             Construct::AsyncProduct => "`gemm.async`",
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
@@ -122,6 +128,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             found.extend(body.iter().any(deals).then_some(Construct::DealtTiles));
             found
         }
+        StmtKind::Gemm { c, a, .. } => vec![Construct::Product(dtype(*a), dtype(*c))],
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
         StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],

@@ -14,7 +14,7 @@ use super::values::{Domain, Random, operands};
 const WARP: usize = 32;
 
 /// Permitted difference of two devices in the result of a row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Match {
     /// Not at all.
     Bits,
@@ -23,7 +23,7 @@ pub(super) enum Match {
     /// The values are `f32`, and differ by the operation's error.
     Near(ScalarOp),
     /// The values are sums of products, of this type.
-    Sums(DType),
+    Sums(&'static MmaRow),
 }
 
 /// Test of a row.
@@ -86,7 +86,8 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
         all.push(Item {
             row: row.name,
             mnemonic: row.mnemonic,
-            matches: Match::Sums(row.c),
+            // Sums of integers are exact, modulo 2³².
+            matches: if row.c.is_float() { Match::Sums(row) } else { Match::Bits },
             inputs: (a + b + c) as usize,
             outputs: c as usize,
             work: Work::Mma(row),
@@ -496,6 +497,8 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let element = |lane: usize, first: usize, dtype: DType, value: usize| {
         let each = (32 / dtype.bits()) as usize;
         let word = warp[stride * lane + first + value / each];
+        // The lower bits of a tf32 are not read.
+        let word = if first < na + nb && dtype == DType::F32 { word & !0x1fff } else { word };
         dtype.decode(word >> (dtype.bits() as usize * (value % each)) & (u32::MAX >> (32 - dtype.bits())))
     };
     let tile = |tv: &Layout, first: usize, dtype: DType| {
@@ -515,7 +518,11 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let mut slack = Vec::with_capacity(m * n);
     let each = (32 / row.c.bits()) as usize;
     // Terms are aligned by the exponents of their factors, and a subnormal factor has that of the smallest normal number.
-    let least = 2f64.powi(if row.ab == DType::F16 { -14 } else { -126 });
+    let least = 2f64.powi(match row.ab {
+        DType::F16 | DType::E5M2 => -14,
+        DType::E4M3 => -6,
+        _ => -126,
+    });
     let raised = |x: f64| if x == 0.0 { 0.0 } else { x.abs().max(least) };
     for lane in 0..WARP {
         for value in 0..m * n / WARP {
@@ -525,9 +532,9 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
             let sum = c[place] + terms().sum::<f64>();
             let sizes = (0..k).map(|x| raised(a[i + m * x]) * raised(b[j + n * x]));
             let size = c[place].abs() + sizes.sum::<f64>();
-            words[nc * lane + value / each] |=
-                (row.c.encode(sum) as u32) << (row.c.bits() as usize * (value % each));
-            slack.push(super::sum_error(row.c, k) * size);
+            let bits = if row.c.is_float() { row.c.encode(sum) } else { row.c.encode_integer(sum as i128) };
+            words[nc * lane + value / each] |= (bits as u32) << (row.c.bits() as usize * (value % each));
+            slack.push(super::sum_error(row) * size);
         }
     }
     (words, slack)

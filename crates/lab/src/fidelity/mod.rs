@@ -20,7 +20,7 @@ mod items;
 mod values;
 
 use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_machine::{Arch, DType, ScalarOp};
+use tilewright_machine::{Arch, DType, MmaRow, ScalarOp};
 use tilewright_runtime::{Arg, Device, DeviceKind, RuntimeError, SimDevice, Sizes};
 use tilewright_simt::{Build, Builder, Function, FunctionParamKind, Operand};
 
@@ -78,12 +78,14 @@ impl Row {
     }
 }
 
-/// The error of a sum of `k` products and an accumulator of this type, relative to the sum of the terms' sizes.
-fn sum_error(c: DType, k: usize) -> f64 {
-    // Tensor cores align the terms of a part of k to the largest and cut what lies below 2⁻²⁴ of it or more; the simulator adds
-    // one by one.
-    let sums = (k + 2) as f64 * 2f64.powi(-23);
-    if c == DType::F16 { 2.0 * DType::F16.epsilon() + sums } else { sums }
+/// The error of a product's sums, relative to the sum of the terms' sizes.
+fn sum_error(row: &MmaRow) -> f64 {
+    // Tensor cores align the terms of a part of k to the largest and cut what lies below 2⁻²⁴ of it or more, of 8-bit floats on some
+    // architectures 2⁻¹³; the simulator adds one by one.
+    let sums = (row.k + 2) as f64 * 2f64.powi(-23);
+    let half = if row.c == DType::F16 { 2.0 * DType::F16.epsilon() } else { 0.0 };
+    let bytes = if row.ab.bits() == 8 { (row.k / 16 + 2) as f64 * 2f64.powi(-13) } else { 0.0 };
+    sums + half + bytes
 }
 
 /// Permitted differences, with reasons.
@@ -97,9 +99,9 @@ fn bound(matches: Match) -> String {
                 "{relative:.1e} relative or {absolute:.1e}: the PTX ISA's bound, and the simulator's unit in the last place"
             )
         }
-        Match::Sums(dtype) => format!(
-            "{:.1e} (k = 16) of the terms' sizes: the order and the cuts of sums are not defined; subnormal factors count as the least normal",
-            sum_error(dtype, 16)
+        Match::Sums(row) => format!(
+            "{:.1e} of the terms' sizes: the order and the cuts of sums are not defined; subnormal factors count as the least normal",
+            sum_error(row)
         ),
     }
 }
@@ -232,7 +234,8 @@ fn compare(item: &Item, inputs: &[u32], expected: &[u32], actual: &[u32]) -> Row
     let dtype = match item.matches {
         Match::Bits => DType::I32,
         Match::Near(_) => DType::F32,
-        Match::Floats(dtype) | Match::Sums(dtype) => dtype,
+        Match::Floats(dtype) => dtype,
+        Match::Sums(row) => row.c,
     };
     let per_word = 32 / dtype.bits();
     for (i, (e, a)) in expected.iter().zip(actual).enumerate() {
@@ -259,8 +262,8 @@ fn compare(item: &Item, inputs: &[u32], expected: &[u32], actual: &[u32]) -> Row
                 Match::Floats(_) => false,
                 Match::Near(op) => x.is_finite() && y.is_finite() && near(error(op).0, error(op).1),
                 // A sum that is beyond the type on one side only: it was at its end.
-                Match::Sums(dtype) => {
-                    let most = if dtype == DType::F16 { 65504.0 } else { f64::from(f32::MAX) };
+                Match::Sums(row) => {
+                    let most = if row.c == DType::F16 { 65504.0 } else { f64::from(f32::MAX) };
                     let clamp = |x: f64| if x.is_infinite() { most.copysign(x) } else { x };
                     let slack = slack.get(place).copied().unwrap_or(0.0);
                     (clamp(x) - clamp(y)).abs() <= slack && (x.is_finite() || slack.is_finite())
@@ -268,10 +271,7 @@ fn compare(item: &Item, inputs: &[u32], expected: &[u32], actual: &[u32]) -> Row
             };
             if is_float {
                 let size = match item.matches {
-                    Match::Sums(dtype) => {
-                        let k = if item.row.contains("k16") { 16 } else { 8 };
-                        slack.get(place).map_or(1.0, |s| s / sum_error(dtype, k))
-                    }
+                    Match::Sums(row) => slack.get(place).map_or(1.0, |s| s / sum_error(row)),
                     _ => x.abs(),
                 };
                 let difference = (x - y).abs() / size.max(f64::MIN_POSITIVE);

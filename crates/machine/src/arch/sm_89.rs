@@ -9,6 +9,6 @@ pub(super) static SM_89: ArchSpec = ArchSpec {
     capability: (8, 9),
     specific: false,
     limits: Limits { shared_bytes_per_block: 99 * 1024, threads_per_multiprocessor: 1536, ..sm_80::LIMITS },
-    features: sm_80::FEATURES.and(&[Feature::Fp8Conversion]),
+    features: sm_80::FEATURES.and(&[Feature::Fp8Conversion, Feature::Fp8Products]),
     timing: include_str!("../../tables/sm_89.txt"),
 };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tilewright_machine::{MmaRow, mmas};
+use tilewright_machine::{MmaRow, mma_rows, mmas, product_types};
 use tilewright_tile::core::StmtKind;
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
@@ -51,7 +51,10 @@ impl Solver<'_> {
                 format!("{} has no matrix instruction that multiplies {ab} into {acc}", self.arch),
             )
             .label(format!("`{}` is {acc}, `{}` is {ab}", self.name(c), self.name(a)))
-            .help("multiply f16 into f32 or f16, or bf16 into f32".to_string()));
+            .help({
+                let has = |row: &&MmaRow| self.arch.has(row.needs);
+                format!("it multiplies {}", product_types(mma_rows().iter().filter(has)))
+            }));
         }
         let Some(row) = rows.iter().find(|r| m % r.m == 0 && n % r.n == 0 && k % r.k == 0).copied() else {
             let smallest = rows[rows.len() - 1];

@@ -137,9 +137,6 @@ impl<'a> Role<'a> {
             [&product.a, &product.b].into_iter().zip(&product.reads).zip(&mut factors)
         {
             self.fetch(side, factor, 0.0, text)?;
-            if product.tf32 {
-                factor.iter_mut().for_each(|x| *x = x.tf32());
-            }
             reads.push(self.touched(place.tensor, self.places(place, text)?));
             let holds = self.plan.pipelines.iter().position(|pipeline| pipeline.has(place.tensor));
             if let Some(pipeline) = holds
@@ -151,7 +148,7 @@ impl<'a> Role<'a> {
         }
         let [a, b] = factors;
         let mut c = std::mem::take(&mut self.tiles[product.c]);
-        gemm(&mut c, &a, &b, product.shape, product.how);
+        gemm(&mut c, &product.how.read(&a), &product.how.read(&b), product.shape, product.how);
         self.tiles[product.c] = c;
         let place = self.touched(product.place.tensor, self.places(&product.place, text)?);
         let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);

@@ -5,6 +5,7 @@
 //! operand gives the interval around the result; a rounding is monotonic, so that the ends of the interval are rounded, too: a
 //! number that no other can be confused with stays exact, and one near a tie may be off by a unit of the type it is rounded to.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 
 use tilewright_machine::scalar::fused;
@@ -451,6 +452,14 @@ pub(super) struct Accumulation {
 }
 
 impl Accumulation {
+    /// The elements of a factor as tensor cores read them: of an `f32` the upper 19 bits count.
+    pub(super) fn read(self, factor: &[Element]) -> Cow<'_, [Element]> {
+        match self.factors {
+            DType::F32 => Cow::Owned(factor.iter().map(|x| x.tf32()).collect()),
+            _ => Cow::Borrowed(factor),
+        }
+    }
+
     /// The error of adding `k` products to a sum, relative to the largest partial sum on the way.
     ///
     /// An instruction aligns its 8 to 32 products and the sum before them to the largest of them, cuts what lies below 2⁻²⁴ of it,

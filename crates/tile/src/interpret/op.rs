@@ -421,8 +421,6 @@ pub(super) struct Product {
     pub(super) reads: [Tile; 2],
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
-    /// The factors are `f32`, of which the upper 19 bits count.
-    pub(super) tf32: bool,
     pub(super) flight: usize,
 }
 

@@ -83,7 +83,8 @@ impl<'a> Role<'a> {
             }
             Op::Gemm { c, a, b, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
-                gemm(&mut acc, &self.tiles[*a], &self.tiles[*b], *shape, *how);
+                let read = [*a, *b].map(|factor| how.read(&self.tiles[factor]));
+                gemm(&mut acc, &read[0], &read[1], *shape, *how);
                 self.tiles[*c] = acc;
             }
             Op::Convert { dst, src, dtype, through_f32 } => {

@@ -671,7 +671,6 @@ impl<P: Executable> Making<'_, P> {
             reads: [self.factor(a), self.factor(b)],
             shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
             how: Accumulation { factors: left.dtype, sums: self.dtype(c) },
-            tf32: left.dtype == DType::F32,
             flight: self.flight(stmt),
         })))
     }

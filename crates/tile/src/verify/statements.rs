@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{DType, Memory, WARP, WARPGROUP};
+use tilewright_machine::{DType, Memory, WARP, WARPGROUP, mma_rows, product_needs, product_types};
 
 use super::checker::{Allowed, Checker, Leaves, Life, count, shape_text};
 use super::operands::{ONE_SHAPE, Site};
@@ -521,27 +521,17 @@ impl Checker<'_> {
             let message = format!("the shapes of this gemm do not fit: {}", list.join(", "));
             self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
-        let legal = left.dtype == right.dtype
-            && match left.dtype {
-                DType::F16 => matches!(acc.dtype, DType::F16 | DType::F32),
-                DType::BF16 => acc.dtype == DType::F32,
-                DType::F64 => acc.dtype == DType::F64,
-                _ => false,
-            };
-        if !legal {
+        let same = left.dtype == right.dtype;
+        let known = |dtype| mma_rows().iter().any(|row| row.ab == dtype);
+        if !same || product_needs(left.dtype, acc.dtype).is_none() {
+            let cast = if same && known(left.dtype) { "" } else { "; cast the factors first" };
             self.report(
                 Diagnostic::new(
                     Code::TypeMismatch,
                     span,
                     format!("there is no gemm of {} and {} into {}", left.dtype, right.dtype, acc.dtype),
                 )
-                .help(
-                    if left.dtype == right.dtype && matches!(left.dtype, DType::F16 | DType::BF16) {
-                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; f64 and f64 into f64"
-                    } else {
-                        "f16 and f16 into f32 or f16; bf16 and bf16 into f32; f64 and f64 into f64; cast the factors first"
-                    },
-                ),
+                .help(format!("factors of one type: {}{cast}", product_types(mma_rows().iter()))),
             );
         }
         if c == a || c == b {
