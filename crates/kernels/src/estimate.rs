@@ -1,7 +1,7 @@
 //! Estimates of kernel families in closed form: rounds of tiles times the time of a tile, at least what the memories take, and what
 //! begins and ends cost. They rank configurations; they are not predictions.
 
-use tilewright_machine::{Arch, Rate, timing};
+use tilewright_machine::{Arch, DType, Rate, Unit, mmas, timing};
 
 use crate::tiles::Tiles;
 
@@ -12,8 +12,38 @@ fn ceil_div(a: i64, b: i64) -> i64 {
     (a + b - 1) / b.max(1)
 }
 
+/// Products of matrices, of so many rows, columns and terms, by `mma.sync`.
+pub(crate) struct Work {
+    factors: DType,
+    sums: DType,
+    sizes: [i64; 3],
+    /// Products of a batch.
+    count: i64,
+}
+
+impl Work {
+    pub fn of(factors: DType, sums: DType, sizes: [i64; 3]) -> Self {
+        Work { factors, sums, sizes, count: 1 }
+    }
+
+    /// So many of them.
+    pub fn times(self, count: i64) -> Self {
+        Work { count, ..self }
+    }
+
+    /// Multiply-adds of a multiprocessor in a cycle.
+    fn rate(&self, arch: Arch) -> f64 {
+        let units = f64::from(Unit::Tensor.count());
+        let rates = mmas(self.factors, self.sums, arch)
+            .map(|row| units * row.macs() as f64 / timing(arch).cost(row).issue);
+        rates.fold(1.0, f64::max)
+    }
+}
+
 /// Microseconds of a pipelined product by `mma.sync`, whose blocks do a tile each.
-pub(crate) fn tiles(tiles: &Tiles, arch: Arch, [m, n, k]: [i64; 3]) -> f64 {
+pub(crate) fn tiles(tiles: &Tiles, arch: Arch, work: Work) -> f64 {
+    let [m, n, k] = work.sizes;
+    let products = work.count as f64;
     let (limits, table) = (arch.limits(), timing(arch));
     let (bm, bn, bk) = (tiles.bm as f64, tiles.bn as f64, tiles.bk as f64);
     let threads = tiles.threads as u32;
@@ -21,21 +51,27 @@ pub(crate) fn tiles(tiles: &Tiles, arch: Arch, [m, n, k]: [i64; 3]) -> f64 {
     let shared = u32::try_from(tiles.shared_bytes()).unwrap_or(u32::MAX);
     let together = f64::from(limits.resident_blocks(threads, registers, shared));
     let chips = table.rate(Rate::Multiprocessors);
-    // mma.sync of 16-bit floats: about 1024 products a cycle and multiprocessor on these architectures.
-    let multiply = bm * bn * bk / 1024.0;
-    let bytes = bk * (2.0 * bm + tiles.b_bits as f64 / 8.0 * bn);
+    let multiply = bm * bn * bk * tiles.products as f64 / work.rate(arch);
+    let [of_a, of_b, of_c] = [tiles.a_bits, tiles.b_bits, tiles.result_bits].map(|bits| bits as f64 / 8.0);
+    let bytes = bk * (of_a * bm + of_b * bn);
     let copy = bytes / table.rate(Rate::L2Bytes);
     // Blocks of one multiprocessor share its units and hide each other's latencies.
     let waiting = LATENCY / (together * (tiles.stages - 1).max(1) as f64);
     let step = multiply.max(copy).max(waiting);
-    let count = (ceil_div(m, tiles.bm) * ceil_div(n, tiles.bn)) as f64;
+    let split = tiles.split as f64;
+    let count = (ceil_div(m, tiles.bm) * ceil_div(n, tiles.bn)) as f64 * products * split;
     let rounds = (count / (chips * together)).ceil();
-    let tile = step * ceil_div(k, tiles.bk) as f64 + LATENCY / together + 2.0 * bm * bn / 64.0;
+    let tile = step * ceil_div(ceil_div(k, tiles.bk), tiles.split) as f64
+        + LATENCY / together
+        + 2.0 * bm * bn / 64.0;
     let cycles = rounds * together * tile;
     let (rows, cols, depth) = (m as f64, n as f64, k as f64);
-    let traffic = 2.0 * rows * depth + cols * depth * tiles.b_bits as f64 / 8.0 + 2.0 * rows * cols;
+    // Parts are written and read again, by a launch of its own.
+    let parts = if tiles.split > 1 { 2.0 * split * tiles.sum_bits as f64 / 8.0 } else { 0.0 };
+    let launches = if tiles.split > 1 { 2.0 } else { 1.0 };
+    let traffic = products * (of_a * rows * depth + of_b * cols * depth + (of_c + parts) * rows * cols);
     let memory = traffic / (chips * table.rate(Rate::DramBytes));
-    (cycles.max(memory) + 2.0 * LATENCY) / table.rate(Rate::ClockMhz) + table.rate(Rate::LaunchUs)
+    (cycles.max(memory) + 2.0 * LATENCY) / table.rate(Rate::ClockMhz) + launches * table.rate(Rate::LaunchUs)
 }
 
 #[cfg(test)]
@@ -47,7 +83,7 @@ mod tests {
     fn more_work_takes_longer() {
         let tile = GemmConfig::default().tiles();
         for arch in Arch::ALL {
-            let of = |k| tiles(&tile, arch, [4096, 4096, k]);
+            let of = |k| tiles(&tile, arch, Work::of(DType::F16, DType::F32, [4096, 4096, k]));
             assert!(of(1024) < of(4096) && of(64) > 0.0, "{arch}");
         }
     }

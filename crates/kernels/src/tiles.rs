@@ -46,13 +46,27 @@ pub(crate) struct Tiles {
     pub kk: i64,
     pub stages: i64,
     pub threads: i64,
+    /// Bits of an element of the first factor, and of the second where they are multiplied.
+    pub a_bits: i64,
     /// Bits of an element of the second factor, as it lies in memory.
     pub b_bits: i64,
-    pub epilogue: Path,
+    /// Bits of a sum, and of what is stored of it.
+    pub sum_bits: i64,
+    pub result_bits: i64,
+    /// Products of a pair of tiles: 1, or more of factors in parts.
+    pub products: i64,
+    /// A matrix of C's type is added to the results.
+    pub residual: bool,
+    pub results: Path,
+    /// Parts of k that are summed apart.
+    pub split: i64,
 }
 
 /// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 40;
+
+/// Bytes of a row that go to registers at a time: what an instruction takes, and longer runs of neighbours.
+const STEPS: [i64; 3] = [32, 64, 128];
 
 /// Tiles longer than this in any direction are refused.
 const MAX_TILE: i64 = 1024;
@@ -71,10 +85,12 @@ impl Tiles {
             ))
         };
         multiple("threads", self.threads, 32)?;
-        multiple("bm", self.bm, 16)?; // rows of mma.m16n8k16
+        multiple("bm", self.bm, 16)?; // rows of mma.m16n8
         multiple("bn", self.bn, 8)?; //  its columns
-        if ![16, 32, 64].contains(&self.kk) {
-            return Err(ConfigError::value("kk", self.kk, "must be 16, 32 or 64"));
+        let steps = STEPS.map(|bytes| bytes * 8 / self.a_bits);
+        if !steps.contains(&self.kk) {
+            let [short, middle, long] = steps;
+            return Err(ConfigError::value("kk", self.kk, format!("must be {short}, {middle} or {long}")));
         }
         multiple("bk", self.bk, self.kk)?;
         if !(1..=16).contains(&self.stages) {
@@ -126,21 +142,26 @@ impl Tiles {
     /// 32-bit registers of a thread for fragments, where the warps divide the tile best.
     fn registers(&self) -> i64 {
         let buffers = (self.bk / self.kk).min(2);
-        let sums = self.bm * self.bn / self.threads;
+        let words = |bits: i64| self.bm * self.bn * bits / 32 / self.threads;
         let factors = self.grids().map(|(rows, columns)| {
-            let a = self.bm / rows * self.kk / 64;
-            let b = self.bn / columns * self.kk / 64;
-            // Narrow weights: the packed buffers, the weights as f16, and their scales.
-            let b = if self.b_bits < 16 { buffers * b * self.b_bits / 16 + 2 * b } else { buffers * b };
-            buffers * a + b
+            let a = self.bm / rows * self.kk * self.a_bits / 1024;
+            let b = self.bn / columns * self.kk * self.a_bits / 1024;
+            // Factors in two parts have registers of their own.
+            let parts = if self.products > 1 { 2 * (a + b) } else { 0 };
+            // Narrow weights: the packed buffers, the weights in the other factor's type, and their scales.
+            let narrow = self.b_bits < self.a_bits;
+            let b = if narrow { buffers * b * self.b_bits / self.a_bits + 2 * b } else { buffers * b };
+            buffers * a + b + parts
         });
-        sums + factors.min().unwrap_or(0)
+        // The matrix in the type that the epilogue computes in.
+        let residual = if self.residual { words(self.sum_bits) } else { 0 };
+        words(self.sum_bits) + factors.min().unwrap_or(0).max(residual)
     }
 
     /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> i64 {
-        let stage = self.bk * (16 * self.bm + self.b_bits * self.bn) / 8;
-        let results = if self.epilogue == Path::Staged { 2 * self.bm * self.bn } else { 0 };
+        let stage = self.bk * (self.a_bits * self.bm + self.b_bits * self.bn) / 8;
+        let results = if self.results == Path::Staged { self.bm * self.bn * self.result_bits / 8 } else { 0 };
         (self.stages * stage).max(results)
     }
 

@@ -48,7 +48,22 @@ impl Codec<Option<i64>> {
 impl W4A16Config {
     pub(crate) fn tiles(&self) -> Tiles {
         let W4A16Config { bm, bn, bk, kk, stages, threads, epilogue, .. } = *self;
-        Tiles { bm, bn, bk, kk, stages, threads, b_bits: 4, epilogue }
+        Tiles {
+            bm,
+            bn,
+            bk,
+            kk,
+            stages,
+            threads,
+            a_bits: 16,
+            b_bits: 4,
+            sum_bits: 32,
+            result_bits: 16,
+            products: 1,
+            residual: false,
+            results: epilogue,
+            split: 1,
+        }
     }
 
     /// Checks the configuration, whatever the architecture.
@@ -224,7 +239,7 @@ impl Tunable for W4A16Config {
     }
 
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        estimate::tiles(&self.tiles(), arch, three(sizes))
+        estimate::tiles(&self.tiles(), arch, estimate::Work::of(DType::F16, DType::F32, three(sizes)))
     }
 }
 

@@ -3,11 +3,12 @@
 
 mod common;
 
-use common::{absolute, agree, assemble, bounds, kernel_for, ptxas, random};
+use common::{Launch, Tensors, absolute, agree, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
-use tilewright_kernels::gemm::{self, GemmConfig};
+use tilewright_kernels::gemm::{self, GemmConfig, Precision};
+use tilewright_kernels::gemm_hopper::{self, Batch, Epilogue, HopperGemmConfig, Inputs, Major, Part};
 use tilewright_kernels::text::TEXT_OPERATORS;
 use tilewright_kernels::w4a16::{self, W4A16Config};
 use tilewright_kernels::{ConfigError, OPERATORS, Operator, Path, operator};
@@ -50,7 +51,7 @@ fn gemm_is_right_at_edges() {
     let small = GemmConfig { bm: 64, bn: 32, stages: 3, ..GemmConfig::default() };
     let configs = [
         small,
-        GemmConfig { dtype: DType::BF16, bm: 32, bn: 64, bk: 64, kk: 32, epilogue: Path::Direct, ..small },
+        GemmConfig { dtype: DType::BF16, bm: 32, bn: 64, bk: 64, kk: 32, results: Path::Direct, ..small },
         GemmConfig { bm: 96, bn: 48, bk: 32, kk: 32, stages: 2, ..small },
         GemmConfig { bm: 16, bn: 64, bk: 64, kk: 64, stages: 5, ..small },
     ];
@@ -58,6 +59,147 @@ fn gemm_is_right_at_edges() {
         for size in gemm::edge_sizes(&config) {
             check_gemm(&config, Arch::SM_80, size);
         }
+    }
+}
+
+/// `l` products of a configuration: interpreter and simulator agree with plain loops, by the reference of `gemm_hopper`.
+fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) {
+    let GemmConfig { dtype, a, b, batch, epilogue, .. } = *config;
+    let out = config.result();
+    let like = HopperGemmConfig { out: Some(out), a, b, batch, epilogue, ..HopperGemmConfig::default() };
+    let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
+    let (a, b) = (draw(dtype, l * m * k), draw(dtype, l * n * k));
+    let inputs = Inputs {
+        alpha: 0.75,
+        row_scale: draw(DType::F32, l * m),
+        col_scale: draw(DType::F32, l * n),
+        bias: draw(out, if out == DType::I32 { 0 } else { l * n }),
+        residual: draw(out, if epilogue.has(Part::Residual) { l * m * n } else { 0 }),
+        ..Inputs::default()
+    };
+    let sizes = [l, m, n, k].map(|size| size as usize);
+    let [products, rows, columns, _] = sizes;
+    let sums = gemm_hopper::sums(&like, &a, &b, &[], sizes);
+    let magnitudes = gemm_hopper::sums(&like, &absolute(&a), &absolute(&b), &[], sizes);
+    let exact = gemm_hopper::finish(&like, &inputs, &sums, &[], [products, rows, columns]);
+    // Errors of a product of two elements, and of the sums; integers are exact, but for their epilogue.
+    let (of_product, of_sums, of_function) = match (dtype, config.precision) {
+        (DType::F32, Precision::Tf32) => (2f64.powi(-9), 2f64.powi(-23), 2f64.powi(-10)),
+        (DType::F32, Precision::Tf32x3) => (2f64.powi(-20), 2f64.powi(-23), 2f64.powi(-10)),
+        (DType::F64, _) => (0.0, 2f64.powi(-52), 2f64.powi(-40)),
+        (DType::I8 | DType::U8, _) if out == DType::I32 => (0.0, 0.0, 0.0),
+        (DType::I8 | DType::U8, _) => (0.0, 2f64.powi(-24) / k as f64, 2f64.powi(-10)),
+        (_, _) => (0.0, 2f64.powi(-23), 2f64.powi(-10)),
+    };
+    let of_function = if epilogue.is_empty() { 0.0 } else { of_function };
+    let unrounded: Vec<f64> = (exact.iter().zip(&sums).zip(&magnitudes))
+        .map(|((v, sum), size)| {
+            let inner = size * (of_product + (k + 8) as f64 * of_sums);
+            1.13 * inner + (v.abs() + sum.abs() + 2.0) * of_function
+        })
+        .collect();
+    let bound: Vec<f64> =
+        exact.iter().zip(&unrounded).map(|(v, inner)| inner + (v.abs() + inner) * out.epsilon()).collect();
+
+    let programs = config.programs().unwrap();
+    let given = [
+        ("a", a),
+        ("b", b),
+        ("row_scale", inputs.row_scale.clone()),
+        ("col_scale", inputs.col_scale.clone()),
+        ("bias", inputs.bias.clone()),
+        ("residual", inputs.residual.clone()),
+        ("row_sums", vec![1.0; products * rows]),
+        ("col_sums", vec![1.0; products * columns]),
+    ];
+    let mut given: Tensors = given.map(|(name, values)| (name.to_string(), values)).into();
+    given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
+    let mut launched = vec![("m", m), ("n", n), ("k", k)];
+    launched.extend((batch != Batch::None).then_some(("l", l)));
+    if batch == Batch::Strided {
+        launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
+    }
+    let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
+    let (simulated, interpreted, _) = launch.run(arch, &[k as u64], &given);
+    for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+        let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
+        close(&at, &results["c"], &exact, &bound);
+        for (part, count, over) in
+            [(Part::RowSums, products * rows, n), (Part::ColSums, products * columns, m)]
+        {
+            if !epilogue.has(part) {
+                continue;
+            }
+            let (mut total, mut within) = (vec![1.0; count], vec![1e-5 * over as f64; count]);
+            for (i, (v, bound)) in exact.iter().zip(&unrounded).enumerate() {
+                let place = match part {
+                    Part::RowSums => i / columns,
+                    _ => i / (rows * columns) * columns + i % columns,
+                };
+                total[place] += v;
+                within[place] += bound + v.abs() * 1e-6 * over as f64;
+            }
+            close(&format!("{} of {at}", part.name()), &results[part.name()], &total, &within);
+        }
+    }
+}
+
+/// Small tiles of a type, with 64 bytes in a stage.
+fn small_gemm(dtype: DType) -> GemmConfig {
+    let bytes = i64::from(dtype.bits()) / 8;
+    GemmConfig {
+        dtype,
+        bm: 32,
+        bn: 32,
+        bk: 64 / bytes,
+        kk: 32 / bytes,
+        stages: 3,
+        threads: 64,
+        ..GemmConfig::default()
+    }
+}
+
+#[test]
+fn gemm_has_every_type() {
+    for dtype in GemmConfig::FACTORS {
+        let arch = if matches!(dtype, DType::E4M3 | DType::E5M2) { Arch::SM_89 } else { Arch::SM_80 };
+        let small = small_gemm(dtype);
+        check_products(&small, arch, [1, 33, 31, small.bk + 1]);
+        check_products(
+            &GemmConfig { results: Path::Direct, ..small },
+            Arch::SM_90A,
+            [1, 16, 40, 2 * small.bk],
+        );
+        check_products(&GemmConfig { a: Major::Mn, b: Major::Mn, ..small }, arch, [1, 40, 24, small.bk + 3]);
+    }
+    let exact = GemmConfig { precision: Precision::Tf32x3, ..small_gemm(DType::F32) };
+    check_products(&exact, Arch::SM_80, [1, 33, 31, 100]);
+}
+
+#[test]
+fn gemm_has_batches_parts_and_epilogues() {
+    let epilogue = |text: &str| text.parse::<Epilogue>().unwrap();
+    let [half, single, double, byte] = [DType::F16, DType::F32, DType::F64, DType::I8].map(small_gemm);
+    let configs = [
+        GemmConfig { batch: Batch::Packed, epilogue: epilogue("alpha+bias+gelu+residual"), ..half },
+        GemmConfig {
+            batch: Batch::Strided,
+            epilogue: epilogue("row_scale+col_scale+silu"),
+            a: Major::Mn,
+            ..half
+        },
+        GemmConfig { batch: Batch::Packed, epilogue: epilogue("row_sums+col_sums"), ..single },
+        GemmConfig { epilogue: epilogue("alpha+bias+relu+residual+row_sums"), ..double },
+        GemmConfig { epilogue: epilogue("row_scale+col_scale+bias"), out: Some(DType::BF16), ..byte },
+        GemmConfig { split: 3, epilogue: epilogue("bias+relu"), results: Path::Direct, ..half },
+        GemmConfig { split: 2, ..byte },
+        GemmConfig { split: 2, epilogue: epilogue("row_sums"), out: Some(DType::F32), ..byte },
+        GemmConfig { split: 5, ..double },
+    ];
+    for config in configs {
+        let l = if config.batch == Batch::None { 1 } else { 3 };
+        check_products(&config, Arch::SM_80, [l, 35, 33, 4 * config.bk + 1]);
     }
 }
 
@@ -122,6 +264,21 @@ fn ptxas_needs_no_spills() {
 }
 
 #[test]
+fn ptxas_needs_no_spills_for_any_type() {
+    let Some(ptxas) = ptxas() else { return };
+    let tile = |dtype| GemmConfig { bm: 64, bn: 64, threads: 128, ..small_gemm(dtype) };
+    let exact = GemmConfig { precision: Precision::Tf32x3, ..tile(DType::F32) };
+    let residual = "alpha+bias+gelu+residual".parse().unwrap();
+    let added = GemmConfig { epilogue: residual, batch: Batch::Packed, ..tile(DType::BF16) };
+    let configs = GemmConfig::FACTORS.into_iter().map(tile).chain([exact, added]);
+    for (turn, config) in configs.enumerate().filter(|(turn, _)| in_turn(*turn, 2)) {
+        let arch = if config.reject(Arch::SM_80).is_some() { Arch::SM_89 } else { Arch::SM_80 };
+        let kernel = kernel_for(&config.program().unwrap(), arch, [1024, 1024, 1024]);
+        assert_eq!(assemble(&ptxas, &format!("gemm-{turn}"), &kernel, arch), 0, "{config:?} spills");
+    }
+}
+
+#[test]
 fn programs_print_and_parse_back() {
     for operator in OPERATORS {
         assert!(operator.least_architecture().has(operator.needs), "{}", operator.name);
@@ -143,8 +300,12 @@ fn spaces_are_large_and_valid() {
     // A smaller architecture has a smaller space, and every point left out has its reason.
     let has = |arch: Arch| GemmConfig::space(arch, 4096, 4096, 4096).count();
     assert!(has(Arch::SM_89) < has(Arch::SM_80) && has(Arch::SM_80) < has(Arch::SM_90A));
-    let left_out = GemmConfig::grid().filter_map(|c| c.reject(Arch::SM_80)).collect::<Vec<_>>();
-    assert_eq!(GemmConfig::grid().count(), gemms.len() + left_out.len());
+    let left_out = GemmConfig::grid().filter(|c| c.split == 1 && c.reject(Arch::SM_80).is_some()).count();
+    // Parts of k are for few tiles, of which there are many here.
+    assert!(gemms.iter().all(|c| c.split == 1));
+    let whole = |c: &GemmConfig| c.split == 1;
+    assert_eq!(GemmConfig::grid().filter(whole).count(), gemms.len() + left_out);
+    assert!(GemmConfig::space(Arch::SM_80, 256, 256, 8192).any(|c| c.split == 8));
 }
 
 #[test]
@@ -165,7 +326,25 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { threads: 100, ..default }, "threads", "multiple of 32");
     says(GemmConfig { bm: 16, bn: 8, ..default }, "threads", "fewer threads");
     says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");
-    says(GemmConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
+    says(GemmConfig { dtype: DType::I16, ..default }, "dtype", "f64, i8, u8, e4m3, e5m2");
+    says(GemmConfig { dtype: DType::I8, ..default }, "kk", "32, 64 or 128");
+    says(GemmConfig { out: Some(DType::F64), ..default }, "out", "sums of f16 are f32");
+    says(GemmConfig { out: Some(DType::I32), ..default }, "out", "f32, f16, bf16");
+    says(GemmConfig { precision: Precision::Tf32x3, ..default }, "precision", "dtype=f16");
+    says(GemmConfig { batch: Batch::Grouped, ..default }, "batch", "packed or strided");
+    says(GemmConfig { batch: Batch::Packed, split: 2, ..default }, "split", "one product");
+    says(GemmConfig { split: 65, ..default }, "split", "64");
+    let bytes = GemmConfig { kk: 32, bk: 64, ..default };
+    let biased = Epilogue::new(&[Part::Bias]).unwrap();
+    says(GemmConfig { dtype: DType::U8, epilogue: biased, ..bytes }, "epilogue", "out must be f16");
+    let eighth = GemmConfig { dtype: DType::E4M3, ..bytes };
+    assert!(eighth.reject(Arch::SM_80).is_some_and(|r| r.contains("FP8 products") && r.contains("sm_80")));
+    assert_eq!(eighth.reject(Arch::SM_89), None);
+    let added = Epilogue::new(&[Part::Residual]).unwrap();
+    says(GemmConfig { epilogue: added, ..default }, "bm", "more threads");
+    assert!(GemmConfig { epilogue: added, threads: 256, ..default }.program().is_ok());
+    let old = (operator("gemm").unwrap().programs)(&[("epilogue", "direct")]);
+    assert!(old.is_err_and(|e| e.to_string().contains("results=direct")));
     let deep = GemmConfig { stages: 11, ..default };
     assert!(deep.reject(Arch::SM_80).is_some_and(|r| r.contains("fewer stages")));
     assert_eq!(deep.reject(Arch::SM_90A), None);
@@ -216,5 +395,5 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
     constants.constants.insert("BK".to_string(), 12);
     let program = GemmConfig::default().program().unwrap();
     let errors = compile(&program, &constants).err().unwrap();
-    assert!(errors.to_string().contains("--> crates/kernels/src/gemm.rs:"), "{errors}");
+    assert!(errors.to_string().contains("--> crates/kernels/src/gemm/program.rs:"), "{errors}");
 }

@@ -163,7 +163,7 @@ mod tests {
         assert!(refused.contains("computes no c[m, n]"), "{refused}");
         assert!(error("gemm", "f16", &[("bm", "7")]).contains("`bm` = 7"));
         assert!(error("gemm", "f16", &[("tile", "7")]).contains("`gemm` has no parameter `tile`"));
-        assert!(error("gemm", "i8", &[]).contains("`dtype` = i8"));
+        assert!(error("gemm", "i16", &[]).contains("`dtype` = i16"));
         let choice = choose("gemm_hopper", "f16", &[], &SHAPE, None).unwrap();
         assert!(Ours::new(&choice.programs, &SHAPE, Arch::SM_80).unwrap_err().contains("sm_90a"));
         let many = Shape { batches: 2, ..SHAPE };

@@ -153,7 +153,7 @@ impl HopperGemmConfig {
         t.threads(self.gemv_threads());
         let (row, col) = self.sides((block_x() * &bm, block_y() * &bn));
         let (rows, cols) = self.sides((bm.clone(), bn.clone()));
-        let on = Tile { row, col, shape: [rows, cols] };
+        let on = Tile { row, col, shape: [rows, cols], product: None };
         let along_k = || [tile(1, &bk), steps(1, &count, &bk)];
         let ((long, few), (from, vectors)) = (self.sides((&a, &b)), self.sides((&on.row, &on.col)));
         let modes = [tile(0, &bm)].into_iter().chain(along_k());

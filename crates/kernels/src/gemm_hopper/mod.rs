@@ -28,7 +28,8 @@ pub(crate) use estimate::PerStep;
 pub use form::Form;
 pub use pack::Pack;
 pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};
-pub(crate) use split_sum::add_parts;
+pub(crate) use split_sum::{Parts, add_parts};
+pub(crate) use tile::{Adds, Finish, Tile};
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
@@ -149,11 +150,11 @@ impl Codec<Option<DType>> {
 }
 
 impl Codec<Major> {
-    const K_OR_M: Self = Codec {
+    pub const K_OR_M: Self = Codec {
         read: |field, text| Major::read("m", field, text),
         write: |major| major.name("m").to_string(),
     };
-    const K_OR_N: Self = Codec {
+    pub const K_OR_N: Self = Codec {
         read: |field, text| Major::read("n", field, text),
         write: |major| major.name("n").to_string(),
     };

@@ -87,7 +87,12 @@ impl HopperGemmConfig {
         t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
         t.threads(128 * self.warpgroups);
         let count = k.ceil_div(&bk);
-        let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm.clone(), bn.clone()] };
+        let on = Tile {
+            row: block_y() * &bm,
+            col: block_x() * &bn,
+            shape: [bm.clone(), bn.clone()],
+            product: None,
+        };
         let ga = t.global_view(
             "ga",
             a.from([on.row.clone(), 0.into()]),

@@ -6,7 +6,7 @@ use tilewright_tile::Program;
 use tilewright_tile::dsl::{Elem, KernelBuilder, block_x, block_y, steps, tile};
 
 use super::HopperGemmConfig;
-use super::tile::{Finish, Tile};
+use super::tile::{Adds, Finish, Tile};
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::Problem;
@@ -28,43 +28,77 @@ impl HopperGemmConfig {
     }
 }
 
+/// Parts of sums in memory.
+pub(crate) struct Parts {
+    pub split: i64,
+    /// The type of the sums.
+    pub sums: DType,
+    /// The type that the epilogue computes in.
+    pub compute: DType,
+    /// The kernel may begin before the product has ended, as architectures with programmatic dependent launch can.
+    pub dependent: bool,
+    pub adds: Adds,
+}
+
 /// The program of a kernel whose sizes are declared, which adds so many parts of a matrix.
 pub(crate) fn add_parts(
-    mut t: KernelBuilder,
+    t: KernelBuilder,
     problem: &Problem,
     split: i64,
     chain: Chain<'_>,
     result: DType,
 ) -> Result<Program, ConfigError> {
-    let Problem { m, n, .. } = problem;
-    let (bm, bn) = (t.constant("BM", TILE[0]), t.constant("BN", TILE[1]));
-    let parts_of_k = t.constant("SPLIT", split);
-    let partial = t.tensor("partial", DType::F32, [&parts_of_k, m, n]);
-    let finish = Finish::declare(&mut t, chain, problem, result);
-    t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
-    t.threads(THREADS);
-    let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm, bn] };
-    let [bm, bn] = &on.shape;
-    let from = [0.into(), on.row.clone(), on.col.clone()];
-    let gp = t.global_view("gp", partial.from(from), [tile(1, bm), tile(2, bn), steps(0, &parts_of_k, 1)]);
-    let gc = finish.view(&mut t, &on);
-    t.wait_dependencies();
-    // Several parts are in flight at once; those behind the last are zeros.
-    let together = t.constant("TOGETHER", split.min(TOGETHER));
-    let v = t.register_tensor("sums", DType::F32, [bm, bn]);
-    t.fill(&v, 0.0);
-    t.for_range("group", 0, parts_of_k.ceil_div(&together), |t, group| {
-        let parts = t.register_tensor("parts", DType::F32, [bm, bn, &together]);
-        t.unroll_for("i", 0, &together, |t, i| {
-            let part = t.part(parts.at(i.clone()));
-            t.copy(gp.at(&group * &together + i), part);
+    let [sums, compute] = [DType::F32; 2];
+    Parts { split, sums, compute, dependent: true, adds: Adds::Bulk }.add(t, problem, chain, result)
+}
+
+impl Parts {
+    /// The program of a kernel whose sizes are declared, which adds the parts.
+    pub fn add(
+        self,
+        mut t: KernelBuilder,
+        problem: &Problem,
+        chain: Chain<'_>,
+        result: DType,
+    ) -> Result<Program, ConfigError> {
+        let Parts { split, sums, compute, dependent, adds } = self;
+        let Problem { m, n, .. } = problem;
+        let (bm, bn) = (t.constant("BM", TILE[0]), t.constant("BN", TILE[1]));
+        let parts_of_k = t.constant("SPLIT", split);
+        let partial = t.tensor("partial", sums, [&parts_of_k, m, n]);
+        let finish = Finish::declare(&mut t, chain, problem, result).with(compute, adds);
+        t.grid([n.ceil_div(&bn), m.ceil_div(&bm)]);
+        t.threads(THREADS);
+        let on = Tile { row: block_y() * &bm, col: block_x() * &bn, shape: [bm, bn], product: None };
+        let [bm, bn] = &on.shape;
+        let from = [0.into(), on.row.clone(), on.col.clone()];
+        let gp =
+            t.global_view("gp", partial.from(from), [tile(1, bm), tile(2, bn), steps(0, &parts_of_k, 1)]);
+        let gc = finish.view(&mut t, &on);
+        if dependent {
+            t.wait_dependencies();
+        }
+        // Several parts are in flight at once; those behind the last are zeros.
+        let together = t.constant("TOGETHER", split.min(TOGETHER));
+        let v = t.register_tensor("sums", sums, [bm, bn]);
+        t.fill(&v, 0.0);
+        t.for_range("group", 0, parts_of_k.ceil_div(&together), |t, group| {
+            let parts = t.register_tensor("parts", sums, [bm, bn, &together]);
+            t.unroll_for("i", 0, &together, |t, i| {
+                let part = t.part(parts.at(i.clone()));
+                t.copy(gp.at(&group * &together + i), part);
+            });
+            t.unroll_for("j", 0, &together, |t, j| {
+                let part = t.part(parts.at(j));
+                t.assign(&v, Elem::from(&v) + part);
+            });
         });
-        t.unroll_for("j", 0, &together, |t, j| {
-            let part = t.part(parts.at(j));
-            t.assign(&v, Elem::from(&v) + part);
-        });
-    });
-    finish.store(&mut t, &on, v, gc);
-    t.launch_dependents();
-    Ok(t.finish()?)
+        // An epilogue of integers' sums computes in floats.
+        let v = if sums == compute { v } else { t.cast("wide", v, compute) };
+        finish.store(&mut t, &on, v, gc);
+        if dependent {
+            t.launch_dependents();
+        }
+        Ok(t.finish()?)
+    }
 }

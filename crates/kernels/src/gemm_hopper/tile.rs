@@ -1,26 +1,40 @@
 //! A block's tile of C whose epilogue is applied to all of it at once, with operands straight from global memory.
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, RedOp};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Tensor, tile};
-use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
+use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, ReduceOp, ViewMode};
 
 use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
-use crate::warp_specialized::{Param, Params, Problem, spread};
+use crate::warp_specialized::{Param, Params, Problem, spread_as};
 
 /// See the [module](self).
-pub(super) struct Tile {
+pub(crate) struct Tile {
     pub row: Expr,
     pub col: Expr,
     pub shape: [Expr; 2],
+    /// The product of a batch.
+    pub product: Option<Expr>,
+}
+
+/// The way of the sums of a tile's rows and columns to those in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Adds {
+    /// A bulk copy that adds.
+    Bulk,
+    /// Threads that add, on every architecture.
+    Threads,
 }
 
 /// C and an epilogue, with their parameters.
-pub(super) struct Finish<'a> {
+pub(crate) struct Finish<'a> {
     chain: Chain<'a>,
     params: Params,
     c: Buffer,
     sums: Vec<(Operand, Buffer)>,
     result: DType,
+    /// The type that the epilogue computes in.
+    compute: DType,
+    adds: Adds,
 }
 
 impl<'a> Finish<'a> {
@@ -29,13 +43,18 @@ impl<'a> Finish<'a> {
         let params = chain.declare(t, problem, result);
         let c = problem.result(t, result, None);
         let sums = chain.declare_sums(t, problem, result);
-        Finish { chain, params, c, sums, result }
+        Finish { chain, params, c, sums, result, compute: DType::F32, adds: Adds::Bulk }
+    }
+
+    /// The same with an epilogue that computes in another type than f32, and adds sums another way.
+    pub fn with(self, compute: DType, adds: Adds) -> Self {
+        Finish { compute, adds, ..self }
     }
 
     /// The view of a tile of C.
     pub fn view(&self, t: &mut KernelBuilder, on: &Tile) -> Tensor {
         let [bm, bn] = &on.shape;
-        t.global_view("gc", self.c.from([&on.row, &on.col]), [tile(0, bm), tile(1, bn)])
+        t.global_view("gc", self.c.from(on.behind([&on.row, &on.col])), on.modes([bm, bn]))
     }
 
     /// Rounds and stores a tile's sums after the epilogue.
@@ -60,8 +79,10 @@ impl<'a> Finish<'a> {
         let [bm, bn] = &on.shape;
         let mut v = sums;
         for (op, params) in self.chain.ops.iter().zip(self.params) {
-            let operands: Vec<Elem> =
-                params.into_iter().map(|(operand, param)| on.load(t, &operand, param)).collect();
+            let operands: Vec<Elem> = params
+                .into_iter()
+                .map(|(operand, param)| on.load(t, &operand, param, self.compute))
+                .collect();
             let value = op.apply(
                 t,
                 &EpilogueTile {
@@ -76,23 +97,34 @@ impl<'a> Finish<'a> {
             v = t.define(&format!("v_{}", op.name()), value);
         }
         for (operand, buffer) in self.sums {
-            on.add(t, &operand, buffer, &v);
+            on.add(t, &operand, buffer, &v, (self.compute, self.adds));
         }
-        if self.result == DType::F32 { v } else { t.cast("rounded", v, self.result) }
+        if self.result == self.compute { v } else { t.cast("rounded", v, self.result) }
     }
 }
 
 impl Tile {
+    /// Offsets behind that of the product.
+    fn behind<const N: usize>(&self, offsets: [&Expr; N]) -> Vec<Expr> {
+        self.product.iter().chain(offsets).cloned().collect()
+    }
+
+    /// The modes of a tile of these extents, behind that of products.
+    fn modes<const N: usize>(&self, extents: [&Expr; N]) -> Vec<ViewMode> {
+        let first = u32::from(self.product.is_some());
+        (first..).zip(extents).map(|(mode, extent)| tile(mode, extent)).collect()
+    }
+
     /// The mode along which a vector lies, and the view of its part.
     fn vector(&self, t: &mut KernelBuilder, operand: &Operand, buffer: Buffer) -> (u32, Tensor) {
         let (along, start) =
             if operand.kind == OperandKind::Column { (1, &self.col) } else { (0, &self.row) };
-        let modes = [tile(0, &self.shape[along as usize])];
-        (along, t.global_view(&format!("g_{}", operand.name), buffer.from([start]), modes))
+        let (from, modes) = (buffer.from(self.behind([start])), self.modes([&self.shape[along as usize]]));
+        (along, t.global_view(&format!("g_{}", operand.name), from, modes))
     }
 
     /// An operand, as large as the tile.
-    fn load(&self, t: &mut KernelBuilder, operand: &Operand, param: Param) -> Elem {
+    fn load(&self, t: &mut KernelBuilder, operand: &Operand, param: Param, compute: DType) -> Elem {
         let Operand { name, kind, dtype } = operand;
         let buffer = match param {
             Param::Scalar(number) => return number,
@@ -100,23 +132,35 @@ impl Tile {
         };
         let [bm, bn] = &self.shape;
         if *kind == OperandKind::Matrix {
-            let from = buffer.from([&self.row, &self.col]);
-            let view = t.global_view(&format!("g_{name}"), from, [tile(0, bm), tile(1, bn)]);
+            let from = buffer.from(self.behind([&self.row, &self.col]));
+            let view = t.global_view(&format!("g_{name}"), from, self.modes([bm, bn]));
             let values = t.register_tensor(&format!("{name}_r"), *dtype, [bm, bn]);
             t.copy(view, values);
-            return t.cast(&format!("{name}_f32"), values, DType::F32).into();
+            return t.cast(&format!("{name}_{compute}"), values, compute).into();
         }
         let (along, view) = self.vector(t, operand, buffer);
         let values = t.register_tensor(&format!("{name}_r"), *dtype, [&self.shape[along as usize]]);
         t.copy(view, values);
-        spread(t, &|word| format!("{name}_{word}"), &values, along, [bm, bn]).into()
+        spread_as(t, compute, &|word| format!("{name}_{word}"), &values, (along, [bm, bn])).into()
     }
 
     /// Adds the sums of the tile's rows or columns to those in memory.
-    fn add(&self, t: &mut KernelBuilder, operand: &Operand, buffer: Buffer, values: &Tensor) {
+    fn add(
+        &self,
+        t: &mut KernelBuilder,
+        operand: &Operand,
+        buffer: Buffer,
+        values: &Tensor,
+        (compute, adds): (DType, Adds),
+    ) {
         let name = &operand.name;
         let (along, view) = self.vector(t, operand, buffer);
         let sums = t.reduce(&format!("{name}_some"), values, ReduceOp::Sum, 1 - along);
+        let sums =
+            if compute == DType::F32 { sums } else { t.cast(&format!("{name}_f32"), sums, DType::F32) };
+        if adds == Adds::Threads {
+            return t.copy_with(sums, view, CopyAttrs { combine: Some(RedOp::Add), ..CopyAttrs::default() });
+        }
         let shared = t.shared_tensor(&format!("s_{name}"), DType::F32, [&self.shape[along as usize]]);
         t.copy(sums, shared);
         t.syncthreads();

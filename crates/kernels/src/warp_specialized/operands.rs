@@ -392,7 +392,18 @@ pub(crate) fn spread(
     along: u32,
     shape: [&Expr; 2],
 ) -> Tensor {
-    let wide = t.cast(&name("f32"), vector, DType::F32);
+    spread_as(t, DType::F32, name, vector, (along, shape))
+}
+
+/// The same in a type.
+pub(crate) fn spread_as(
+    t: &mut KernelBuilder,
+    dtype: DType,
+    name: &dyn Fn(&str) -> String,
+    vector: &Tensor,
+    (along, shape): (u32, [&Expr; 2]),
+) -> Tensor {
+    let wide = t.cast(&name(dtype.name()), vector, dtype);
     let column = t.expand(&name("1"), wide, 1 - along);
     t.broadcast(&name("2"), column, shape)
 }

@@ -62,9 +62,14 @@ impl Problem {
 
     /// Declares the sizes; the last one is that of k. A `square` result has one extent, m.
     pub fn declare(t: &mut KernelBuilder, batch: Batch, square: bool) -> (Self, Expr) {
-        let m = t.size("m", 4096);
-        let n = if square { m.clone() } else { t.size("n", 4096) };
-        let k = t.size("k", 4096);
+        Problem::of_size(t, batch, square, 4096)
+    }
+
+    /// The same with another default of the extents.
+    pub fn of_size(t: &mut KernelBuilder, batch: Batch, square: bool, extent: i64) -> (Self, Expr) {
+        let m = t.size("m", extent);
+        let n = if square { m.clone() } else { t.size("n", extent) };
+        let k = t.size("k", extent);
         let grouped = batch.has_groups();
         let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
         let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));

@@ -1,0 +1,243 @@
+//! C = A · Bᵀ by `mma.sync`: `examples/gemm_multistage.tile` with everything about it a parameter. While the tensor cores work on one
+//! tile, `cp.async` brings the next `stages − 1` to shared memory, and the fragments of the next `kk` columns are on their way to
+//! registers. Types, batches, epilogues and parts of k are those of [`gemm_hopper`](crate::gemm_hopper).
+
+mod precision;
+mod program;
+mod space;
+
+use tilewright_machine::{Arch, DType, product_needs};
+use tilewright_tile::Program;
+
+pub use precision::Precision;
+pub(crate) use program::{part_of, store};
+
+use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
+use crate::epilogue::{Epilogue, Part};
+use crate::tiles::{Path, Tiles};
+use crate::warp_specialized::{Batch, Major, within};
+
+parameters! {
+    /// The tiling of a matrix product. The default, 128 × 128 × 32 in four stages, is the largest tile of four warps that `ptxas` fits
+    /// into 255 registers with room to spare.
+    #[derive(Copy)]
+    pub struct GemmConfig, "gemm", programs {
+        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32; f64; or i8 or u8, whose sums are i32.
+        dtype: DType as MULTIPLIED = DType::F16,
+        /// The way of f32 over tensor cores: tf32, one product of 11 bits each; or tf32x3, three products of parts, nearly f32's error.
+        precision: Precision as OWN = Precision::Tf32,
+        /// The type of c: f16, bf16, f32, f64 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
+        out: Option<DType> as STORED_OR_SAME = None,
+        /// The mode along which a is contiguous: k or m.
+        a: Major as K_OR_M = Major::K,
+        /// The mode along which b is contiguous: k or n.
+        b: Major as K_OR_N = Major::K,
+        /// Batching: none; packed (l products, one behind the other); or strided (l products a number of elements apart).
+        batch: Batch as OWN = Batch::None,
+        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
+        /// col_sums some joined with +.
+        epilogue: Epilogue as APPLIED = Epilogue::default(),
+        /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
+        split: i64 as INT = 1,
+        /// Rows of a block's tile of c, a multiple of 16.
+        bm: i64 as INT = 128,
+        /// Columns of a block's tile of c, a multiple of 8.
+        bn: i64 as INT = 128,
+        /// Columns of a and b in a stage, a multiple of kk.
+        bk: i64 as INT = 32,
+        /// Columns that go to registers at a time: of 2 bytes 16, 32 or 64. From 64 bytes on a lane can hold 16 bytes of neighbours along k.
+        kk: i64 as INT = 16,
+        /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
+        stages: i64 as INT = 4,
+        /// Threads of a block.
+        threads: i64 as INT = 128,
+        /// The way of the results: staged (through shared memory, to be written in long rows) or direct.
+        results: Path as OWN = Path::Staged,
+    }
+}
+
+impl Codec<DType> {
+    pub const FLOAT16: Self = Codec {
+        read: |field, text| dtype_of(&[DType::F16, DType::BF16], field, text),
+        write: DType::to_string,
+    };
+    const MULTIPLIED: Self =
+        Codec { read: |field, text| dtype_of(&GemmConfig::FACTORS, field, text), write: DType::to_string };
+}
+
+impl Codec<Epilogue> {
+    /// The same, but for the words that are values of `results` now.
+    const APPLIED: Self = Codec {
+        read: |field, text| match text.parse::<Path>() {
+            Ok(path) => Err(ConfigError::value(field, text, format!("is written results={path} now"))),
+            Err(_) => (Self::OWN.read)(field, text),
+        },
+        ..Self::OWN
+    };
+}
+
+impl Codec<Option<DType>> {
+    const STORED_OR_SAME: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&GemmConfig::RESULTS, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+}
+
+impl GemmConfig {
+    /// The types that factors can have.
+    pub const FACTORS: [DType; 8] =
+        [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I8, DType::U8, DType::E4M3, DType::E5M2];
+
+    /// The types that results can have.
+    pub const RESULTS: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32];
+
+    /// The type of C.
+    pub fn result(&self) -> DType {
+        self.out.unwrap_or(match self.dtype {
+            DType::E4M3 | DType::E5M2 => DType::BF16,
+            DType::I8 | DType::U8 => DType::I32,
+            same => same,
+        })
+    }
+
+    /// The type of sums.
+    fn sum(&self) -> DType {
+        match self.dtype {
+            DType::F64 => DType::F64,
+            DType::I8 | DType::U8 => DType::I32,
+            _ => DType::F32,
+        }
+    }
+
+    /// The type that the epilogue computes in.
+    fn compute(&self) -> DType {
+        if self.sum() == DType::I32 && self.result() != DType::I32 { DType::F32 } else { self.sum() }
+    }
+
+    /// The type of what the product's kernel stores: C's, or that of sums of parts of k.
+    fn stored(&self) -> DType {
+        if self.split > 1 { self.sum() } else { self.result() }
+    }
+
+    /// Products of a pair of tiles.
+    fn products(&self) -> i64 {
+        if self.dtype == DType::F32 { self.precision.products() } else { 1 }
+    }
+
+    pub(crate) fn tiles(&self) -> Tiles {
+        let GemmConfig { bm, bn, bk, kk, stages, threads, results, split, .. } = *self;
+        let [factor, sum, stored] =
+            [self.dtype, self.sum(), self.stored()].map(|dtype| i64::from(dtype.bits()));
+        Tiles {
+            bm,
+            bn,
+            bk,
+            kk,
+            stages,
+            threads,
+            a_bits: factor,
+            b_bits: factor,
+            sum_bits: sum,
+            result_bits: stored,
+            products: self.products(),
+            residual: split == 1 && self.epilogue.has(Part::Residual),
+            results,
+            split,
+        }
+    }
+
+    /// Checks the configuration, whatever the architecture.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check_types()?;
+        if self.batch.has_groups() {
+            let wanted = "must be none, packed or strided: only gemm_hopper has groups";
+            return Err(ConfigError::value("batch", self.batch, wanted));
+        }
+        within("split", self.split, [1, 64], 1)?;
+        if self.split > 1 && self.batch != Batch::None {
+            return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
+        }
+        self.tiles().check()
+    }
+
+    /// Checks the types, and what goes with them.
+    fn check_types(&self) -> Result<(), ConfigError> {
+        if !Self::FACTORS.contains(&self.dtype) {
+            let wanted = format!("must be one of {}", Self::FACTORS.map(DType::name).join(", "));
+            return Err(ConfigError::value("dtype", self.dtype, wanted));
+        }
+        if self.precision != Precision::default() && self.dtype != DType::F32 {
+            let wanted = format!("says nothing with dtype={}: must be {}", self.dtype, Precision::default());
+            return Err(ConfigError::value("precision", self.precision, wanted));
+        }
+        let (sum, result) = (self.sum(), self.result());
+        let known = match sum {
+            DType::F64 => &[DType::F64, DType::F32][..],
+            DType::I32 => &[DType::I32, DType::F32, DType::F16, DType::BF16],
+            _ => &[DType::F32, DType::F16, DType::BF16],
+        };
+        if !known.contains(&result) {
+            let names: Vec<&str> = known.iter().map(|dtype| dtype.name()).collect();
+            let wanted = format!("sums of {} are {sum}: must be one of {}", self.dtype, names.join(", "));
+            return Err(ConfigError::value("out", result, wanted));
+        }
+        if result == DType::I32 && !self.epilogue.is_empty() {
+            return Err(ConfigError::value(
+                "epilogue",
+                self.epilogue,
+                "is in f32: out must be f16, bf16 or f32",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        let exists = |()| match product_needs(self.dtype, self.sum()) {
+            Some(needs) if !arch.has(needs) => {
+                let lacks = format!("needs {}, which {arch} does not have", needs - arch.spec().features);
+                Err(ConfigError::value("dtype", self.dtype, lacks))
+            }
+            _ => Ok(()),
+        };
+        let checked = self.validate().and_then(exists).and_then(|()| self.tiles().check_for(arch));
+        checked.err().map(|e| e.to_string())
+    }
+
+    /// The programs that compute C, to be launched in this order; tensors of the same name are the same. `partial` is no operand of the
+    /// product: one program writes it for the next.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        let product = self.program()?;
+        let sum = (self.split > 1).then(|| self.split_sum()).transpose()?;
+        Ok([product].into_iter().chain(sum).collect())
+    }
+}
+
+/// Sizes at which tiles of `bm` × `bn` × `bk` meet every kind of edge: one, one less and one more than a tile, rows that no
+/// vector divides.
+pub fn edge_sizes(config: &GemmConfig) -> Vec<[i64; 3]> {
+    let GemmConfig { bm, bn, bk, .. } = *config;
+    vec![
+        [1, 1, 1],
+        [1, 17, bk],
+        [bm, bn, bk * 2],
+        [bm - 1, bn + 1, bk + 1],
+        [bm + 1, bn - 1, bk - 1],
+        [bm + 8, bn + 8, 3 * bk + 8],
+        [17, 2 * bn, 8],
+    ]
+}
+
+/// C = A · Bᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k] and B[n, k].
+pub fn reference(a: &[f64], b: &[f64], n: usize, k: usize) -> Vec<f64> {
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum();
+    a.chunks(k).flat_map(|row| b.chunks(k).take(n).map(move |column| dot(row, column))).collect()
+}

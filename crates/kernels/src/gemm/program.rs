@@ -1,0 +1,204 @@
+//! The programs of a product by `mma.sync`.
+
+use tilewright_machine::DType;
+use tilewright_tile::dsl::{
+    Buffer, KernelBuilder, Reference, Tensor, block_x, block_y, block_z, steps, tile,
+};
+use tilewright_tile::{Expr, Program};
+
+use super::GemmConfig;
+use super::precision::{Halves, multiply};
+use crate::config::ConfigError;
+use crate::epilogue::Chain;
+use crate::gemm_hopper::{Adds, Finish, Parts, Tile};
+use crate::tiles::Path;
+use crate::warp_specialized::{Batch, Problem};
+
+/// The default of m, n and k.
+const EXTENT: i64 = 1024;
+
+impl GemmConfig {
+    /// The program that multiplies, with the sizes `m`, `n` and `k` (and `l`, the number of products): the only one, but where
+    /// [`split`](Self::split) says that another adds what it writes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.validate()?;
+        let mut t = KernelBuilder::new("gemm");
+        let (problem, k) = Problem::of_size(&mut t, self.batch, false, EXTENT);
+        let (m, n) = (&problem.m, &problem.n);
+        let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
+        let (kk, stages) = (t.constant("KK", self.kk), t.constant("STAGES", self.stages));
+        let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
+        let products = problem.products.as_ref();
+        let a = problem.matrix(&mut t, "a", self.dtype, [m, &k], self.a, products);
+        let b = problem.matrix(&mut t, "b", self.dtype, [n, &k], self.b, products);
+        let results = match &split {
+            None => {
+                let chain = Chain::new(&self.epilogue, &[]);
+                let finish = Finish::declare(&mut t, chain, &problem, self.result());
+                Results::C(finish.with(self.compute(), Adds::Threads))
+            }
+            Some(split) => Results::Parts(t.tensor("partial", self.sum(), [split, m, n])),
+        };
+        let blocks = [m.ceil_div(&bm), n.ceil_div(&bn)];
+        t.grid(blocks.into_iter().chain(products.or(split.as_ref()).cloned()));
+        t.threads(self.threads);
+
+        let (tiles, parts) = (k.ceil_div(&bk), &bk / &kk);
+        // The product of a batch is the first mode of every tensor.
+        let product = (self.batch != Batch::None).then(block_z);
+        let first = u32::from(product.is_some());
+        let on = Tile {
+            row: block_x() * &bm,
+            col: block_y() * &bn,
+            shape: [bm.clone(), bn.clone()],
+            product: product.clone(),
+        };
+        let from = |row: &Expr| product.iter().chain([row, &0.into()]).cloned().collect::<Vec<Expr>>();
+        let rows = |rows| {
+            let (down, across) = (first, first + 1);
+            [tile(down, rows), tile(across, &kk), steps(across, &parts, &kk), steps(across, &tiles, &bk)]
+        };
+        let ga = t.global_view("ga", a.from(from(&on.row)), rows(&bm));
+        let gb = t.global_view("gb", b.from(from(&on.col)), rows(&bn));
+        let gc = match &results {
+            Results::C(finish) => finish.view(&mut t, &on),
+            Results::Parts(partial) => {
+                let from = partial.from([block_z(), on.row.clone(), on.col.clone()]);
+                t.global_view("gc", from, [tile(1, &bm), tile(2, &bn)])
+            }
+        };
+        let sa = t.shared_tensor("sa", self.dtype, [&bm, &kk, &parts, &stages]);
+        let sb = t.shared_tensor("sb", self.dtype, [&bn, &kk, &parts, &stages]);
+        let ra = t.register_tensor("ra", self.dtype, [&bm, &kk, &2.into()]);
+        let rb = t.register_tensor("rb", self.dtype, [&bn, &kk, &2.into()]);
+        let halves = (self.products() > 1).then(|| {
+            [("ra", &bm), ("rb", &bn)].map(|(name, rows)| Halves::declare(&mut t, name, [rows, &kk]))
+        });
+        let rc = t.register_tensor("rc", self.sum(), [&bm, &bn]);
+        t.fill(&rc, 0.0);
+
+        // The steps along k: all of them, or those of the block's part.
+        let (start, count) = match &split {
+            None => (None, tiles.clone()),
+            Some(split) => {
+                let share = tiles.ceil_div(split);
+                let start = block_z() * &share;
+                (Some(start.clone()), share.min(&tiles - start))
+            }
+        };
+        let fetch = |t: &mut KernelBuilder, i: &Expr| {
+            let step = start.as_ref().map_or_else(|| i.clone(), |start| start + i);
+            t.copy_async(ga.at(step.clone()), sa.at(i % &stages));
+            t.copy_async(gb.at(step), sb.at(i % &stages));
+            t.commit_group();
+        };
+        t.unroll_for("s", 0, &stages - 1, |t, s| fetch(t, &s));
+        t.for_range("ki", 0, &count, |t, ki| {
+            if self.stages == 1 {
+                // No pipeline: the last round's tile is read to the end before this round's takes its place.
+                t.syncthreads();
+                fetch(t, &ki);
+                t.wait_group(0);
+                t.syncthreads();
+            } else {
+                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
+                t.wait_group(&stages - 2);
+                t.syncthreads();
+                fetch(t, &(&ki + &stages - 1));
+            }
+            let load = |t: &mut KernelBuilder, p: &Expr| {
+                t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
+                t.copy(part_of(&sb, p, &ki % &stages), rb.at(p % 2));
+            };
+            let product = |t: &mut KernelBuilder, p: Expr| {
+                let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
+                let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
+                a.divide(t, &ra);
+                b.divide(t, &rb);
+                multiply(t, &rc, a, b);
+            };
+            load(t, &0.into());
+            t.unroll_for("p", 1, &parts, |t, p| {
+                load(t, &p);
+                product(t, p - 1);
+            });
+            product(t, &parts - 1);
+        });
+        match results {
+            Results::Parts(_) => store(&mut t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
+            Results::C(finish) => {
+                // An epilogue of integers' sums computes in floats.
+                let v = if self.sum() == self.compute() { rc } else { t.cast("wide", rc, self.compute()) };
+                match self.results {
+                    Path::Direct => finish.store(&mut t, &on, v, gc),
+                    Path::Staged => {
+                        tiles_are_read(&mut t);
+                        finish.store_staged(&mut t, &on, v, gc);
+                    }
+                }
+            }
+        }
+        Ok(t.finish()?)
+    }
+
+    /// C = epilogue(Σ `partial`), tile by tile.
+    pub(super) fn split_sum(&self) -> Result<Program, ConfigError> {
+        let mut t = KernelBuilder::new("split_sum");
+        let [m, n] = ["m", "n"].map(|name| t.size(name, EXTENT));
+        let parts = Parts {
+            split: self.split,
+            sums: self.sum(),
+            compute: self.compute(),
+            dependent: false,
+            adds: Adds::Threads,
+        };
+        parts.add(t, &Problem::one(m, n), Chain::new(&self.epilogue, &[]), self.result())
+    }
+}
+
+/// The tensor that the product's kernel writes.
+enum Results<'a> {
+    /// C, behind the epilogue.
+    C(Finish<'a>),
+    /// The sums of parts of k, as they are.
+    Parts(Buffer),
+}
+
+/// `t[:, :, part, stage]`.
+pub(crate) fn part_of(t: &Tensor, part: &Expr, stage: Expr) -> Reference {
+    t.index([None, None, Some(part.clone()), Some(stage)])
+}
+
+/// Waits until the last copies have landed and nobody reads the tiles any more: results may lie where they were.
+fn tiles_are_read(t: &mut KernelBuilder) {
+    t.wait_group(0);
+    t.syncthreads();
+}
+
+/// Rounds the sums of a tile and writes them.
+pub(crate) fn store(
+    t: &mut KernelBuilder,
+    results: Path,
+    sums: &Tensor,
+    to: &Tensor,
+    dtype: DType,
+    shape: [&Expr; 2],
+) {
+    let rounded = t.cast("rounded", sums, dtype);
+    match results {
+        Path::Direct => t.copy(rounded, to),
+        Path::Staged => {
+            let staged = t.shared_tensor("staged", dtype, shape);
+            let rows = t.register_tensor("rows", dtype, shape);
+            tiles_are_read(t);
+            t.copy(rounded, staged);
+            t.syncthreads();
+            t.copy(staged, rows);
+            t.copy(rows, to);
+        }
+    }
+}
