@@ -73,6 +73,7 @@ SETS = {
     "fp8": ([*SQUARES[:2], *BLOCKS], "tensor", "gemm_hopper", ["dtype=e4m3", "epilogue=alpha"]),
     "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "epilogue=row_scale+col_scale"]),
     "fp8-blocks": (BLOCKS, "blocks", "gemm_fp8_blocks", []),
+    "sm_80": ([*SQUARES[:2], *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)], "plain", "gemm", []),
     "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
 }  # fmt: skip
 
@@ -140,6 +141,7 @@ def work(args):
     operator, words = args.operator or operator, [*words, *args.common.split()]
     if SETS[args.set][1] == "plain" and args.dtype != "f16":
         words = [f"dtype={args.dtype}", *words]
+    arch = args.arch or ("sm_80" if args.set == "sm_80" else common.DEVICE)
     plan = planned(args.plan) if args.plan else {}
     if args.seed is not None:
         shapes = log_uniform(60, args.seed)
@@ -157,7 +159,8 @@ def work(args):
                 print(f"{'x'.join(map(str, shape))}: not in the plan", flush=True)
             continue
         configs = list(dict.fromkeys(configs))
-        found.append((shape, [{"operator": operator, "words": words, "config": c, "sizes": sizes_of(shape)} for c in configs]))
+        jobs = [{"operator": operator, "words": words, "config": c, "sizes": sizes_of(shape)} for c in configs]
+        found.append((shape, [job | ({"arch": arch} if arch != common.DEVICE else {}) for job in jobs]))
     return found, len(shapes) - len(recorded) if args.chosen else 0
 
 
@@ -320,7 +323,8 @@ def arguments():
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th shape, from the I-th")
     parser.add_argument("--operator", help="another operator than the set's")
     parser.add_argument("--common", default="", metavar="WORDS", help="parameters that every configuration has")
-    parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"], help="of plain products")
+    parser.add_argument("--dtype", default="f16", choices=["f16", "bf16", "f32"], help="of plain products")
+    parser.add_argument("--arch", help="the architecture that kernels are compiled for: sm_90a, or for the set sm_80 that one, as PTX for the driver")
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations for every shape, e.g. 'bn=192 stages=4'")
     parser.add_argument("--plan", help="a file with lines `m,n,k  param=value …`: configurations by shape")
     parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")

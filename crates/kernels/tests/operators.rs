@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Launch, Tensors, absolute, agree, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
+use common::{
+    Launch, Tensors, absolute, agree, assemble, bounds, close, in_turn, kernel_for, nightly, ptxas, random,
+};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
@@ -63,7 +65,7 @@ fn gemm_is_right_at_edges() {
 }
 
 /// `l` products of a configuration: interpreter and simulator agree with plain loops, by the reference of `gemm_hopper`.
-fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) {
+fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) -> Report {
     let GemmConfig { dtype, a, b, batch, epilogue, .. } = *config;
     let out = config.result();
     let like = HopperGemmConfig { out: Some(out), a, b, batch, epilogue, ..HopperGemmConfig::default() };
@@ -121,7 +123,7 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) {
         launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
     }
     let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
-    let (simulated, interpreted, _) = launch.run(arch, &[k as u64], &given);
+    let (simulated, interpreted, mut reports) = launch.run(arch, &[k as u64], &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
         close(&at, &results["c"], &exact, &bound);
@@ -143,6 +145,7 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) {
             close(&format!("{} of {at}", part.name()), &results[part.name()], &total, &within);
         }
     }
+    reports.remove(0)
 }
 
 /// Small tiles of a type, with 64 bytes in a stage.
@@ -166,15 +169,49 @@ fn gemm_has_every_type() {
         let arch = if matches!(dtype, DType::E4M3 | DType::E5M2) { Arch::SM_89 } else { Arch::SM_80 };
         let small = small_gemm(dtype);
         check_products(&small, arch, [1, 33, 31, small.bk + 1]);
-        check_products(
-            &GemmConfig { results: Path::Direct, ..small },
-            Arch::SM_90A,
-            [1, 16, 40, 2 * small.bk],
-        );
-        check_products(&GemmConfig { a: Major::Mn, b: Major::Mn, ..small }, arch, [1, 40, 24, small.bk + 3]);
+        let direct = GemmConfig { results: Path::Direct, ..small };
+        check_products(&direct, Arch::SM_90A, [1, 16, 40, 2 * small.bk]);
+        let report = check_products(&small, arch, [1, 32, 64, 2 * small.bk]);
+        assert_eq!(report.shared_conflicts, 0, "{dtype}");
+        let transposed = GemmConfig { a: Major::Mn, b: Major::Mn, ..small };
+        check_products(&transposed, arch, [1, 40, 24, small.bk + 3]);
+        for [m, n, k] in gemm::edge_sizes(&small).into_iter().filter(|_| nightly()) {
+            check_products(&small, arch, [1, m, n, k]);
+            check_products(&transposed, Arch::SM_90A, [1, m, n, k]);
+        }
     }
     let exact = GemmConfig { precision: Precision::Tf32x3, ..small_gemm(DType::F32) };
     check_products(&exact, Arch::SM_80, [1, 33, 31, 100]);
+}
+
+#[test]
+fn three_products_of_tf32_are_nearly_as_exact_as_f32() {
+    let [m, n, k] = [32, 32, 1024];
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let (a, b) = (random(&mut rng, DType::F32, m * k), random(&mut rng, DType::F32, n * k));
+    let exact = gemm::reference(&a, &b, n as usize, k as usize);
+    let error = |c: &[f64]| {
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+        norm(&mut c.iter().zip(&exact).map(|(x, y)| x - y)) / norm(&mut exact.iter().copied())
+    };
+    let single = |a: &[f64], b: &[f64]| a.iter().zip(b).fold(0f32, |sum, (x, y)| sum + (x * y) as f32);
+    let rows = |of: &[f64]| of.chunks(k as usize).map(<[f64]>::to_vec).collect::<Vec<_>>();
+    let plain: Vec<f64> = rows(&a)
+        .iter()
+        .flat_map(|x| rows(&b).iter().map(|y| f64::from(single(x, y))).collect::<Vec<_>>())
+        .collect();
+    let by = |precision: Precision| {
+        let config = GemmConfig { precision, ..small_gemm(DType::F32) };
+        let given = [("a".to_string(), a.clone()), ("b".to_string(), b.clone())].into();
+        let sizes = [("m", m), ("n", n), ("k", k)];
+        let launch = Launch { programs: &config.programs().unwrap(), sizes: &sizes, scalars: &[] };
+        error(&launch.run(Arch::SM_80, &[1], &given).0["c"])
+    };
+    let [one, three, f32] = [by(Precision::Tf32), by(Precision::Tf32x3), error(&plain)];
+    assert!(
+        three < 2.0 * f32 && one > 100.0 * f32 && one < 2e-3,
+        "tf32 {one:e}, tf32x3 {three:e}, f32 {f32:e}"
+    );
 }
 
 #[test]
@@ -195,7 +232,7 @@ fn gemm_has_batches_parts_and_epilogues() {
         GemmConfig { split: 3, epilogue: epilogue("bias+relu"), results: Path::Direct, ..half },
         GemmConfig { split: 2, ..byte },
         GemmConfig { split: 2, epilogue: epilogue("row_sums"), out: Some(DType::F32), ..byte },
-        GemmConfig { split: 5, ..double },
+        GemmConfig { split: 9, epilogue: epilogue("bias+residual"), ..double },
     ];
     for config in configs {
         let l = if config.batch == Batch::None { 1 } else { 3 };

@@ -76,7 +76,7 @@ impl Halves {
         let raised = |x: Elem| x.bitcast(DType::I32) + HALF;
         let rounded = raised(factor.into()) & -(1i64 << CUT);
         t.assign(&self.big, rounded.bitcast(DType::F32));
-        t.assign(&self.small, raised(Elem::from(factor) - &self.big).bitcast(DType::F32));
+        t.assign(&self.small, raised(Elem::from(factor) - self.big).bitcast(DType::F32));
     }
 }
 

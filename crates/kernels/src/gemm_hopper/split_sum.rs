@@ -15,7 +15,7 @@ use crate::warp_specialized::Problem;
 const TILE: [i64; 2] = [16, 128];
 const THREADS: i64 = 128;
 
-/// Parts that a block reads at once.
+/// Words of an element's parts that a thread reads at once.
 const TOGETHER: i64 = 8;
 
 impl HopperGemmConfig {
@@ -79,7 +79,7 @@ impl Parts {
             t.wait_dependencies();
         }
         // Several parts are in flight at once; those behind the last are zeros.
-        let together = t.constant("TOGETHER", split.min(TOGETHER));
+        let together = t.constant("TOGETHER", split.min(TOGETHER * 32 / i64::from(sums.bits())));
         let v = t.register_tensor("sums", sums, [bm, bn]);
         t.fill(&v, 0.0);
         t.for_range("group", 0, parts_of_k.ceil_div(&together), |t, group| {
