@@ -432,5 +432,5 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
     constants.constants.insert("BK".to_string(), 12);
     let program = GemmConfig::default().program().unwrap();
     let errors = compile(&program, &constants).err().unwrap();
-    assert!(errors.to_string().contains("--> crates/kernels/src/gemm/program.rs:"), "{errors}");
+    assert!(errors.to_string().contains("--> crates/kernels/src/gemm/mainloop.rs:"), "{errors}");
 }

@@ -2,6 +2,7 @@
 //! tile, `cp.async` brings the next `stages − 1` to shared memory, and the fragments of the next `kk` columns are on their way to
 //! registers. Types, batches, epilogues and parts of k are those of [`gemm_hopper`](crate::gemm_hopper).
 
+mod mainloop;
 mod precision;
 mod program;
 mod space;
@@ -9,8 +10,9 @@ mod space;
 use tilewright_machine::{Arch, DType, product_needs};
 use tilewright_tile::Program;
 
+pub(crate) use mainloop::part_of;
 pub use precision::Precision;
-pub(crate) use program::{part_of, store};
+pub(crate) use program::store;
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Epilogue, Part};

@@ -1,13 +1,11 @@
 //! The programs of a product by `mma.sync`.
 
 use tilewright_machine::DType;
-use tilewright_tile::dsl::{
-    Buffer, KernelBuilder, Reference, Tensor, block_x, block_y, block_z, steps, tile,
-};
+use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x, block_y, block_z, steps, tile};
 use tilewright_tile::{Expr, Program};
 
 use super::GemmConfig;
-use super::precision::{Halves, multiply};
+use super::mainloop::Mainloop;
 use crate::config::ConfigError;
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Adds, Finish, Parts, Tile};
@@ -71,16 +69,6 @@ impl GemmConfig {
                 t.global_view("gc", from, [tile(1, &bm), tile(2, &bn)])
             }
         };
-        let sa = t.shared_tensor("sa", self.dtype, [&bm, &kk, &parts, &stages]);
-        let sb = t.shared_tensor("sb", self.dtype, [&bn, &kk, &parts, &stages]);
-        let ra = t.register_tensor("ra", self.dtype, [&bm, &kk, &2.into()]);
-        let rb = t.register_tensor("rb", self.dtype, [&bn, &kk, &2.into()]);
-        let halves = (self.products() > 1).then(|| {
-            [("ra", &bm), ("rb", &bn)].map(|(name, rows)| Halves::declare(&mut t, name, [rows, &kk]))
-        });
-        let rc = t.register_tensor("rc", self.sum(), [&bm, &bn]);
-        t.fill(&rc, 0.0);
-
         // The steps along k: all of them, or those of the block's part.
         let (start, count) = match &split {
             None => (None, tiles.clone()),
@@ -90,44 +78,19 @@ impl GemmConfig {
                 (Some(start.clone()), share.min(&tiles - start))
             }
         };
-        let fetch = |t: &mut KernelBuilder, i: &Expr| {
-            let step = start.as_ref().map_or_else(|| i.clone(), |start| start + i);
-            t.copy_async(ga.at(step.clone()), sa.at(i % &stages));
-            t.copy_async(gb.at(step), sb.at(i % &stages));
-            t.commit_group();
+        let mainloop = Mainloop {
+            dtype: self.dtype,
+            sum: self.sum(),
+            in_halves: self.products() > 1,
+            tile: [bm.clone(), bn.clone()],
+            kk,
+            parts,
+            stages,
+            piped: self.stages > 1,
+            start,
+            count,
         };
-        t.unroll_for("s", 0, &stages - 1, |t, s| fetch(t, &s));
-        t.for_range("ki", 0, &count, |t, ki| {
-            if self.stages == 1 {
-                // No pipeline: the last round's tile is read to the end before this round's takes its place.
-                t.syncthreads();
-                fetch(t, &ki);
-                t.wait_group(0);
-                t.syncthreads();
-            } else {
-                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
-                t.wait_group(&stages - 2);
-                t.syncthreads();
-                fetch(t, &(&ki + &stages - 1));
-            }
-            let load = |t: &mut KernelBuilder, p: &Expr| {
-                t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
-                t.copy(part_of(&sb, p, &ki % &stages), rb.at(p % 2));
-            };
-            let product = |t: &mut KernelBuilder, p: Expr| {
-                let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
-                let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
-                a.divide(t, &ra);
-                b.divide(t, &rb);
-                multiply(t, &rc, a, b);
-            };
-            load(t, &0.into());
-            t.unroll_for("p", 1, &parts, |t, p| {
-                load(t, &p);
-                product(t, p - 1);
-            });
-            product(t, &parts - 1);
-        });
+        let rc = mainloop.write(&mut t, [ga, gb]);
         match results {
             Results::Parts(_) => store(&mut t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
             Results::C(finish) => {
@@ -166,11 +129,6 @@ enum Results<'a> {
     C(Finish<'a>),
     /// The sums of parts of k, as they are.
     Parts(Buffer),
-}
-
-/// `t[:, :, part, stage]`.
-pub(crate) fn part_of(t: &Tensor, part: &Expr, stage: Expr) -> Reference {
-    t.index([None, None, Some(part.clone()), Some(stage)])
 }
 
 /// Waits until the last copies have landed and nobody reads the tiles any more: results may lie where they were.

@@ -1,0 +1,88 @@
+//! The steps along k of a block's tile: copies to a ring of stages, fragments in two buffers, and products.
+
+use tilewright_machine::DType;
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::{KernelBuilder, Reference, Tensor};
+
+use super::precision::{Halves, multiply};
+
+/// See the [module](self).
+pub(super) struct Mainloop {
+    /// The types of factors and of sums.
+    pub dtype: DType,
+    pub sum: DType,
+    /// Factors are divided in [`Halves`].
+    pub in_halves: bool,
+    /// Rows and columns of the tile.
+    pub tile: [Expr; 2],
+    /// Columns that go to registers at a time, and their number in a stage.
+    pub kk: Expr,
+    pub parts: Expr,
+    pub stages: Expr,
+    /// Several stages: copies are on their way while others are multiplied.
+    pub piped: bool,
+    /// The first step, if it is not 0, and the number of steps.
+    pub start: Option<Expr>,
+    pub count: Expr,
+}
+
+impl Mainloop {
+    /// Writes the loop; the sums. The views of A and B have modes of rows, columns of a part, parts and steps.
+    pub fn write(&self, t: &mut KernelBuilder, [ga, gb]: [Tensor; 2]) -> Tensor {
+        let Mainloop { dtype, tile: [bm, bn], kk, parts, stages, .. } = self;
+        let sa = t.shared_tensor("sa", *dtype, [bm, kk, parts, stages]);
+        let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts, stages]);
+        let ra = t.register_tensor("ra", *dtype, [bm, kk, &2.into()]);
+        let rb = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
+        let halves = self
+            .in_halves
+            .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
+        let rc = t.register_tensor("rc", self.sum, [bm, bn]);
+        t.fill(&rc, 0.0);
+
+        let fetch = |t: &mut KernelBuilder, i: &Expr| {
+            let step = self.start.as_ref().map_or_else(|| i.clone(), |start| start + i);
+            t.copy_async(ga.at(step.clone()), sa.at(i % stages));
+            t.copy_async(gb.at(step), sb.at(i % stages));
+            t.commit_group();
+        };
+        t.unroll_for("s", 0, stages - 1, |t, s| fetch(t, &s));
+        t.for_range("ki", 0, &self.count, |t, ki| {
+            if self.piped {
+                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
+                t.wait_group(stages - 2);
+                t.syncthreads();
+                fetch(t, &(&ki + stages - 1));
+            } else {
+                // No pipeline: the last round's tile is read to the end before this round's takes its place.
+                t.syncthreads();
+                fetch(t, &ki);
+                t.wait_group(0);
+                t.syncthreads();
+            }
+            let load = |t: &mut KernelBuilder, p: &Expr| {
+                t.copy(part_of(&sa, p, &ki % stages), ra.at(p % 2));
+                t.copy(part_of(&sb, p, &ki % stages), rb.at(p % 2));
+            };
+            let product = |t: &mut KernelBuilder, p: Expr| {
+                let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
+                let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
+                a.divide(t, &ra);
+                b.divide(t, &rb);
+                multiply(t, &rc, a, b);
+            };
+            load(t, &0.into());
+            t.unroll_for("p", 1, parts, |t, p| {
+                load(t, &p);
+                product(t, p - 1);
+            });
+            product(t, parts - 1);
+        });
+        rc
+    }
+}
+
+/// `t[:, :, part, stage]`.
+pub(crate) fn part_of(t: &Tensor, part: &Expr, stage: Expr) -> Reference {
+    t.index([None, None, Some(part.clone()), Some(stage)])
+}
