@@ -385,7 +385,12 @@ mod tests {
 
     #[test]
     fn arranged_layouts_satisfy_the_constraint_of_every_row() {
-        for row in mma_rows() {
+        // Rows of the same layouts and widths have the same arrangements.
+        let form = |row: &'static MmaRow| (&row.a_tv, &row.b_tv, &row.c_tv, row.ab.bits(), row.c.bits());
+        let first = |(i, row): &(usize, &'static MmaRow)| {
+            mma_rows().iter().position(|other| form(other) == form(row)) == Some(*i)
+        };
+        for (_, row) in mma_rows().iter().enumerate().filter(first) {
             for (m, n, k, warps) in
                 [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
