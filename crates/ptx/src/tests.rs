@@ -2,7 +2,7 @@
 
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, DType, Major, MbarrierOp, RegType, ScalarOp, SwizzleMode, SyncOp,
-    TensorOp, copy_named, tensor_row, wgmmas,
+    TensorOp, copy_named, mmas, tensor_row, wgmmas,
 };
 use tilewright_simt::{
     Address, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg,
@@ -265,6 +265,27 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
     mov.pred %p3, 1;
 ";
     assert_eq!(body(&function), expected);
+}
+
+#[test]
+fn the_version_is_that_of_the_youngest_instruction() {
+    let begins = |arch: Arch, ab: DType, c: DType| {
+        let row = mmas(ab, c, arch).next().unwrap();
+        let mut b = Builder::new("k", arch, 32);
+        let (na, nb, nc) = row.registers();
+        let [a, x, d] = [("a", na), ("b", nb), ("d", nc)].map(|(name, count)| {
+            let array = b.add_array(name, count);
+            (0..count).map(|index| Reg { array, index }).collect::<Vec<_>>()
+        });
+        b.mma(row, d, a, x);
+        let text = print(&b.finish());
+        text.lines().next().unwrap_or_default().to_string()
+    };
+    assert_eq!(begins(Arch::SM_80, DType::F32, DType::F32), ".version 7.4");
+    assert_eq!(begins(Arch::SM_89, DType::F16, DType::F32), ".version 8.1");
+    assert_eq!(begins(Arch::SM_89, DType::E4M3, DType::F32), ".version 8.4");
+    assert_eq!(begins(Arch::SM_90A, DType::E5M2, DType::F32), ".version 8.4");
+    assert_eq!(begins(Arch::SM_90A, DType::F64, DType::F64), ".version 8.0");
 }
 
 #[test]
