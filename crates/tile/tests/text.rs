@@ -406,7 +406,10 @@ impl Choices<'_> {
                     k.permute_to(r, t, [1, 0]);
                 }
                 10 => {
-                    let shape: Vec<Expr> = (0..self.next(4)).map(|_| self.expr(&all[2..4], 2)).collect();
+                    // An extent of −1 is refused as text, for other languages mean the one that is left.
+                    let extent = |expr| if expr == Expr::Int(-1) { Expr::Int(1) } else { expr };
+                    let shape: Vec<Expr> =
+                        (0..self.next(4)).map(|_| extent(self.expr(&all[2..4], 2))).collect();
                     let t = k.reshape(&name, [r, s, g][self.next(3) as usize], shape);
                     k.reshape_to(r, t);
                 }
