@@ -10,11 +10,8 @@ use crate::config::ConfigError;
 use crate::warp_specialized::digits;
 
 /// Elements of a block's tile along the contiguous modes of both orders, and its threads.
-const SIDE: i64 = 64;
-const THREADS: i64 = 256;
-
-/// Rows of a tile where both orders are contiguous along the same mode.
-const ROWS: i64 = 16;
+const SIDE: i64 = 32;
+const THREADS: i64 = 128;
 
 /// A factor in two orders of its indices.
 pub(super) struct Permutation {
@@ -57,12 +54,8 @@ impl Permutation {
         let (source, target) = (self.modes.len() - 1, self.order[self.order.len() - 1]);
         // The mode beside the contiguous one, where it is the same in both orders.
         let beside = self.order[self.order.len() - 2];
-        let (down, height) = if target == source { (beside, ROWS) } else { (target, SIDE) };
-        let side = |mode: usize| match mode {
-            mode if mode == source => SIDE,
-            mode if mode == down => height,
-            _ => 1,
-        };
+        let down = if target == source { beside } else { target };
+        let side = |mode: usize| if mode == source || mode == down { SIDE } else { 1 };
         let counts: Vec<Expr> = extents.iter().enumerate().map(|(mode, n)| n.ceil_div(side(mode))).collect();
         t.grid([counts.iter().fold(1.into(), |all: Expr, count| all * count)]);
         t.threads(THREADS);
@@ -70,7 +63,7 @@ impl Permutation {
             digits(&block_x(), &counts).iter().enumerate().map(|(mode, digit)| digit * side(mode)).collect();
         let place = |mode: usize| self.order.iter().position(|other| *other == mode).unwrap_or(0) as u32;
         let to_at: Vec<Expr> = self.order.iter().map(|mode| at[*mode].clone()).collect();
-        let (rows, columns) = (tile(down as u32, height), tile(source as u32, SIDE));
+        let (rows, columns) = (tile(down as u32, SIDE), tile(source as u32, SIDE));
         let gx = t.global_view("gx", from.from(at), [rows, columns]);
         t.wait_dependencies();
         let view = |t: &mut KernelBuilder, to: &Buffer, modes: [usize; 2]| {
@@ -79,13 +72,13 @@ impl Permutation {
         };
         if target == source {
             let gy = view(&mut t, &to, [down, source]);
-            let values = t.register_tensor("r", dtype, [height, SIDE]);
+            let values = t.register_tensor("r", dtype, [SIDE, SIDE]);
             t.copy(gx, values);
             t.copy(values, gy);
         } else {
             let gy = view(&mut t, &to, [source, target]);
-            let staged = t.shared_tensor("s", dtype, [height, SIDE]);
-            let values = t.register_tensor("r", dtype, [SIDE, height]);
+            let staged = t.shared_tensor("s", dtype, [SIDE, SIDE]);
+            let values = t.register_tensor("r", dtype, [SIDE, SIDE]);
             t.copy(gx, staged);
             t.syncthreads();
             t.copy(Reference::from(staged).transpose(), values);

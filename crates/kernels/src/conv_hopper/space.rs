@@ -4,7 +4,7 @@ use tilewright_machine::Arch;
 
 use super::geometry::packed_taps;
 use super::{ConvSizes, HopperConvConfig, Pass, PerMode};
-use crate::gemm_hopper::{HopperGemmConfig, PerStep};
+use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::tuning::{SizeKind, Tunable};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
@@ -155,6 +155,8 @@ impl HopperConvConfig {
         let product = HopperGemmConfig {
             dtype: self.dtype,
             out: Some(self.result()),
+            a: if self.pass == Pass::Wgrad { Major::Mn } else { Major::K },
+            b: if self.pass == Pass::Fprop { Major::K } else { Major::Mn },
             bm: self.bm,
             bn: self.bn,
             bk: self.bk,

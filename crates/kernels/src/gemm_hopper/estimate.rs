@@ -34,6 +34,9 @@ const OUTER_WRITE: f64 = 1590.0;
 const LINE: f64 = 128.0;
 const PORT: f64 = 2.0;
 
+/// Bytes of the rows of boxes: the spans of swizzles, and those of none.
+const SPANS: [f64; 4] = [128.0, 64.0, 32.0, 16.0];
+
 /// Accesses a cycle of the warpgroup that loads where TMA cannot: through registers, of which it has few, one element each; and of `cp.async`,
 /// which takes 4 bytes or 8.
 const THROUGH_REGISTERS: f64 = 2.3;
@@ -184,7 +187,10 @@ impl HopperGemmConfig {
         let lines = |major: Major, rows: f64, pitch: i64| {
             let across = if aligned(pitch) { 1.0 } else { 2.0 };
             let (boxes, inner) = if major == Major::K { (rows, bk) } else { (bk, rows) };
-            boxes * (inner * size / LINE).max(1.0) * across
+            // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
+            let row = inner * size;
+            let span = SPANS.into_iter().find(|span| row % span == 0.0).unwrap_or(SPANS[SPANS.len() - 1]);
+            boxes * (row / span).max(1.0) * across
         };
         let (tall, wide) = (bm / across as f64, bn / down as f64);
         let (of_a, of_b) = self.sides((tall, wide));
