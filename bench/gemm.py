@@ -52,7 +52,8 @@ def log_uniform(count, seed, most=20000):
             n, k = max(8, n // 8 * 8), max(8, k // 8 * 8)
         elif n % 2 == 0 and k % 2 == 0:
             continue
-        shapes.append((m, n, k))
+        if (m, n, k) not in shapes:
+            shapes.append((m, n, k))
     return shapes
 
 

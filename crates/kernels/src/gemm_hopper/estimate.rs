@@ -95,7 +95,7 @@ fn together(a: f64, b: f64, sharpness: f64) -> f64 {
     (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
 }
 
-/// What the steps of a product that is like one of matrices have of their own.
+/// The part of a step that products which are like those of matrices have of their own.
 #[derive(Clone, Copy)]
 pub(crate) struct PerStep {
     /// Cycles of a warpgroup's own work, products included.
