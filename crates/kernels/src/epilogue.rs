@@ -19,12 +19,19 @@ pub enum OperandKind {
     Column,
     /// A value for each element of C: `[m, n]`; of batches `[l, m, n]`.
     Matrix,
+    /// The elements of C as they were, which it is computed from in place: no tensor beside C.
+    Result,
 }
 
 impl OperandKind {
     /// Returns whether it is one number.
     pub(crate) fn is_scalar(self) -> bool {
         matches!(self, OperandKind::Scalar(_))
+    }
+
+    /// Returns whether it lies as C does.
+    pub(crate) fn is_matrix(self) -> bool {
+        matches!(self, OperandKind::Matrix | OperandKind::Result)
     }
 }
 
@@ -136,6 +143,8 @@ pub enum Part {
     Silu,
     /// `v + residual[i, j]`, of C's type.
     Residual,
+    /// `v + beta · c[i, j]` with what C holds beforehand, in place; beta is a scalar parameter. With beta 0 it is still read.
+    Beta,
     /// `row_sums[i] += Σⱼ v`, in f32; `v` stays.
     RowSums,
     /// `col_sums[j] += Σᵢ v`, in f32; `v` stays.
@@ -144,7 +153,7 @@ pub enum Part {
 
 impl Part {
     /// Every part.
-    pub const ALL: [Part; 10] = [
+    pub const ALL: [Part; 11] = [
         Part::Alpha,
         Part::RowScale,
         Part::ColScale,
@@ -153,6 +162,7 @@ impl Part {
         Part::Gelu,
         Part::Silu,
         Part::Residual,
+        Part::Beta,
         Part::RowSums,
         Part::ColSums,
     ];
@@ -168,6 +178,7 @@ impl Part {
             Part::Gelu => "gelu",
             Part::Silu => "silu",
             Part::Residual => "residual",
+            Part::Beta => "beta",
             Part::RowSums => "row_sums",
             Part::ColSums => "col_sums",
         }
@@ -178,10 +189,15 @@ impl Part {
         matches!(self, Part::RowSums | Part::ColSums)
     }
 
-    /// The part's parameter, if it has one, where C has the type `out`.
+    /// Returns whether the part reads a matrix that lies as C does.
+    pub(crate) fn reads_matrix(self) -> bool {
+        matches!(self, Part::Residual | Part::Beta)
+    }
+
+    /// The parameter that the part adds, if there is one, where C has the type `out`.
     pub(crate) fn operand(self, out: DType) -> Option<Operand> {
         let (kind, dtype) = match self {
-            Part::Alpha => (OperandKind::Scalar(1.0), DType::F32),
+            Part::Alpha | Part::Beta => (OperandKind::Scalar(1.0), DType::F32),
             Part::RowScale | Part::RowSums => (OperandKind::Row, DType::F32),
             Part::ColScale | Part::ColSums => (OperandKind::Column, DType::F32),
             Part::Bias => (OperandKind::Column, out),
@@ -198,7 +214,8 @@ impl EpilogueOp for Part {
     }
 
     fn operands(&self, out: DType) -> Vec<Operand> {
-        self.operand(out).into_iter().collect()
+        let before = (*self == Part::Beta).then(|| Operand::new("c", OperandKind::Result, out));
+        self.operand(out).into_iter().chain(before).collect()
     }
 
     fn apply(&self, _: &mut KernelBuilder, tile: &EpilogueTile<'_>) -> Elem {
@@ -206,6 +223,7 @@ impl EpilogueOp for Part {
         match (self, tile.operands) {
             (Part::Alpha | Part::RowScale | Part::ColScale, [operand]) => v * operand,
             (Part::Bias | Part::Residual, [operand]) => v + operand,
+            (Part::Beta, [beta, before]) => v + beta * before,
             _ => self.activation(v),
         }
     }
@@ -214,6 +232,7 @@ impl EpilogueOp for Part {
         match (self, operands) {
             (Part::Alpha | Part::RowScale | Part::ColScale, [operand]) => v * operand,
             (Part::Bias | Part::Residual, [operand]) => v + operand,
+            (Part::Beta, [beta, before]) => v + beta * before,
             _ => self.activation_of(v),
         }
     }
@@ -383,5 +402,10 @@ impl<'a> Chain<'a> {
     pub fn operands(&self, out: DType) -> Vec<Vec<Operand>> {
         let combine = self.combine.iter().map(|combine| combine.operands(out));
         combine.chain(self.ops.iter().map(|op| op.operands(out))).collect()
+    }
+
+    /// Returns whether C is read before it is written.
+    pub fn in_place(&self, out: DType) -> bool {
+        self.operands(out).iter().flatten().any(|operand| operand.kind == OperandKind::Result)
     }
 }

@@ -7,7 +7,7 @@ mod product;
 use common::{assemble, crossed, in_turn, kernel_for, ptxas, small_hopper};
 use product::{check, check_hopper};
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Major, Pack, Part, Rasterization,
+    self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Major, Pack, Part, Rasterization, Schedule,
 };
 use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -408,6 +408,17 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         "must not be ragged",
     );
     says(
+        HopperGemmConfig { batch: Batch::Ragged, epilogue: "beta".parse().unwrap(), ..default },
+        "epilogue",
+        "rows of other groups: batch must not be ragged",
+    );
+    let sums = "beta+row_sums".parse().unwrap();
+    says(
+        HopperGemmConfig { cluster: Cluster::AlongK(2), epilogue: sums, bn: 128, ..default },
+        "epilogue",
+        "cluster must be none, m2 or n2",
+    );
+    says(
         HopperGemmConfig { batch: Batch::Grouped, cluster: Cluster::AlongM(2), ..default },
         "cluster",
         "different groups",
@@ -515,6 +526,12 @@ fn every_part_of_an_epilogue_is_right_at_edges() {
         HopperGemmConfig { epilogue: list("bias+row_sums"), cluster: Cluster::AlongK(2), bn: 128, ..small },
         HopperGemmConfig { epilogue: list("bias+residual+relu"), out: Some(DType::F32), ..small },
         HopperGemmConfig { epilogue: list("col_scale+gelu+row_sums+col_sums"), split: 3, ..small },
+        HopperGemmConfig { epilogue: list("alpha+beta"), ..small },
+        HopperGemmConfig { epilogue: list("alpha+beta+bias+relu"), overlap_epilogue: true, ..small },
+        HopperGemmConfig { epilogue: list("beta"), cluster: Cluster::AlongK(2), bn: 128, ..small },
+        HopperGemmConfig { epilogue: list("beta+residual"), swap: true, out: Some(DType::F32), ..small },
+        HopperGemmConfig { epilogue: list("beta+gelu"), split: 3, dtype: DType::BF16, ..small },
+        HopperGemmConfig { epilogue: list("alpha+beta"), schedule: Schedule::StreamK, ..small },
     ];
     for config in configs {
         for size in [[1, 1, 1], [7, 65, 129], [130, 200, 328], [200, 129, 200], [64, 64, 64]] {
@@ -532,6 +549,7 @@ fn batches_are_right_at_edges() {
         HopperGemmConfig { batch: Batch::Strided, overlap_epilogue: true, b: Major::Mn, ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongM(2), epilogue: bias, ..small },
         HopperGemmConfig { batch: Batch::Packed, swap: true, cluster: Cluster::AlongN(2), ..small },
+        HopperGemmConfig { batch: Batch::Strided, epilogue: "alpha+beta".parse().unwrap(), ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongK(2), a: Major::Mn, ..small },
     ];
     for config in configs {

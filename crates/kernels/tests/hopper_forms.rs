@@ -79,7 +79,7 @@ fn vectors() -> Vec<HopperGemmConfig> {
         one,
         HopperGemmConfig { b: Major::Mn, split: 3, dtype: DType::BF16, warpgroups: 1, ..one },
         HopperGemmConfig { a: Major::Mn, bm: 64, bk: 32, bn: 2, out: Some(DType::F32), ..one },
-        HopperGemmConfig { swap: true, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..few },
+        HopperGemmConfig { swap: true, epilogue: "alpha+bias+gelu+residual+beta".parse().unwrap(), ..few },
         HopperGemmConfig { swap: true, b: Major::Mn, bm: 64, bk: 16, dependent: true, split: 2, ..few },
         HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bn: 4, ..few },
         HopperGemmConfig { epilogue: "row_scale+row_sums".parse().unwrap(), ..few },
@@ -109,7 +109,7 @@ fn short_sums() -> Vec<HopperGemmConfig> {
         one,
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, dtype: DType::BF16, bn: 128, warpgroups: 2, ..one },
         HopperGemmConfig { bk: 64, out: Some(DType::F32), dependent: true, ..one },
-        HopperGemmConfig { bm: 64, epilogue: "alpha+bias+gelu+residual".parse().unwrap(), ..one },
+        HopperGemmConfig { bm: 64, epilogue: "alpha+bias+gelu+residual+beta".parse().unwrap(), ..one },
     ]
 }
 
@@ -272,7 +272,7 @@ fn triangles() -> Vec<HopperGemmConfig> {
         HopperGemmConfig {
             bn: 128,
             cluster: Cluster::AlongM(2),
-            epilogue: "alpha+residual+relu".parse().unwrap(),
+            epilogue: "alpha+residual+beta+relu".parse().unwrap(),
             ..symmetric
         },
         HopperGemmConfig { dtype: DType::BF16, out: Some(DType::F32), pack: Pack::A, ..symmetric },

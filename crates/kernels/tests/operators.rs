@@ -78,6 +78,8 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) -> Re
         col_scale: draw(DType::F32, l * n),
         bias: draw(out, if out == DType::I32 { 0 } else { l * n }),
         residual: draw(out, if epilogue.has(Part::Residual) { l * m * n } else { 0 }),
+        beta: -0.5,
+        c: draw(out, if epilogue.has(Part::Beta) { l * m * n } else { 0 }),
         ..Inputs::default()
     };
     let sizes = [l, m, n, k].map(|size| size as usize);
@@ -116,13 +118,20 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) -> Re
         ("col_sums", vec![1.0; products * columns]),
     ];
     let mut given: Tensors = given.map(|(name, values)| (name.to_string(), values)).into();
+    if epilogue.has(Part::Beta) {
+        given.insert("c".to_string(), inputs.c.clone());
+    }
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let mut launched = vec![("m", m), ("n", n), ("k", k)];
     launched.extend((batch != Batch::None).then_some(("l", l)));
     if batch == Batch::Strided {
         launched.extend([("step_a", m * k), ("step_b", n * k), ("step_c", m * n)]);
     }
-    let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
+    let launch = Launch {
+        programs: &programs,
+        sizes: &launched,
+        scalars: &[("alpha", inputs.alpha), ("beta", inputs.beta)],
+    };
     let (simulated, interpreted, mut reports) = launch.run(arch, &[k as u64], &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
@@ -233,6 +242,8 @@ fn gemm_has_batches_parts_and_epilogues() {
         GemmConfig { split: 2, ..byte },
         GemmConfig { split: 2, epilogue: epilogue("row_sums"), out: Some(DType::F32), ..byte },
         GemmConfig { split: 9, epilogue: epilogue("bias+residual"), ..double },
+        GemmConfig { batch: Batch::Strided, epilogue: epilogue("alpha+beta+relu"), ..half },
+        GemmConfig { split: 2, epilogue: epilogue("beta"), ..single },
     ];
     for config in configs {
         let l = if config.batch == Batch::None { 1 } else { 3 };

@@ -173,7 +173,7 @@ impl<'a> Divisibility<'a> {
     /// The same of coordinates `base + c` and a mode of extent `shape`.
     pub fn lies_below(&self, base: &Expr, shape: &Expr, extent: i64) -> bool {
         if let (Some(base), Some(shape)) = (base.as_int(), shape.as_int()) {
-            return base + extent <= shape;
+            return base.checked_add(extent).is_some_and(|end| end <= shape);
         }
         match base {
             Expr::Binary(IntOp::Min, a, b) => {

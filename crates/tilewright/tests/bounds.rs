@@ -183,3 +183,16 @@ fn the_language_page_has_the_bounds_of_the_functions() {
         assert!(page.contains(&row), "{row} is not in docs/tile-language.md");
     }
 }
+
+#[test]
+fn an_offset_beyond_all_numbers_is_compiled() {
+    let source = "
+        kernel far(x: f16[2, 64], y: f16[64]) grid(1) threads(64) {
+            gx = global_view(x[9223372036854775807 :, :], (64) : (e1))
+            gy = global_view(y, (64) : (e0))
+            r = register_tensor(f16, [64])
+            copy(gx, r)
+            copy(r, gy)
+        }";
+    kernel(source);
+}

@@ -59,7 +59,7 @@ parameters! {
         dtype: DType as FLOAT16 = DType::F16,
         /// The type of the result: f16, bf16 or f32; same: that of the factors.
         out: Option<DType> as IMAGE_OR_SAME = None,
-        /// Operations on the sums of fprop and dgrad, in order: none, or of alpha, col_scale, bias, relu, gelu, silu, residual some joined with +. Columns
+        /// Operations on the sums of fprop and dgrad, in order: none, or of alpha, col_scale, bias, relu, gelu, silu, residual, beta some joined with +. Columns
         /// are channels.
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// Images and pixels of a tile, one number a mode, as 1x8x16, whose product is bm (of wgrad, bk); or fit: 16 columns of an image by

@@ -148,7 +148,7 @@ pub fn finish(config: &HopperConvConfig, inputs: &Inputs, sums: &[f64], channels
                         OperandKind::Scalar(_) => 0,
                         OperandKind::Row => at / channels,
                         OperandKind::Column => at % channels,
-                        OperandKind::Matrix => at,
+                        OperandKind::Matrix | OperandKind::Result => at,
                     };
                     inputs.named(&operand.name).get(place).copied().unwrap_or(0.0)
                 })

@@ -36,7 +36,7 @@ parameters! {
         b: Major as K_OR_N = Major::K,
         /// Batching: none; packed (l products, one behind the other); or strided (l products a number of elements apart).
         batch: Batch as OWN = Batch::None,
-        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
+        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, beta, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as APPLIED = Epilogue::default(),
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
@@ -142,7 +142,7 @@ impl GemmConfig {
             sum_bits: sum,
             result_bits: stored,
             products: self.products(),
-            residual: split == 1 && self.epilogue.has(Part::Residual),
+            residual: split == 1 && self.epilogue.parts().any(Part::reads_matrix),
             results,
             split,
         }

@@ -70,7 +70,7 @@ parameters! {
         fill: FillMode as OWN = FillMode::Full,
         /// The triangle of a outside of which there are zeros, whose products are left out: none, lower or upper.
         triangular: Triangle as OWN = Triangle::None,
-        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, row_sums,
+        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, beta, row_sums,
         /// col_sums some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// The value of c instead of x, what the epilogue made of the sums: an expression over x, the row i and the column j of c, and what tensors
@@ -292,6 +292,7 @@ impl HopperGemmConfig {
         self.check_sums_a()?;
         self.check_triangles(!custom.is_empty())?;
         self.check_sums_of_c(!custom.is_empty())?;
+        self.check_in_place(custom)?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -357,6 +358,21 @@ impl HopperGemmConfig {
                 "what an operation of one's own, or function, makes of elements outside of c would count: no sums"
             }
             _ => return Ok(()),
+        };
+        Err(ConfigError::value("epilogue", self.epilogue, wanted))
+    }
+
+    /// Checks what a C goes with that is read before it is written.
+    fn check_in_place(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
+        let chain = Chain::new(&self.epilogue, custom);
+        let wanted = if !chain.in_place(self.result()) {
+            return Ok(());
+        } else if self.batch == Batch::Ragged {
+            "c is read in place, and tiles reach into rows of other groups: batch must not be ragged"
+        } else if !chain.sums.is_empty() && matches!(self.cluster, Cluster::AlongK(_)) {
+            "c is read in place, by each block of a cluster along k what it stores, and sums need all: cluster must be none, m2 or n2"
+        } else {
+            return Ok(());
         };
         Err(ConfigError::value("epilogue", self.epilogue, wanted))
     }

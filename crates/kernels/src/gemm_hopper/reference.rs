@@ -35,6 +35,10 @@ pub struct Inputs {
     pub bias: Vec<f64>,
     /// `[l, m, n]`.
     pub residual: Vec<f64>,
+    /// The factor of [`Part::Beta`](super::Part::Beta).
+    pub beta: f64,
+    /// `[l, m, n]`: what C holds beforehand.
+    pub c: Vec<f64>,
     /// `[l, n]`, of [`dual_bias`](HopperGemmConfig::dual_bias).
     pub gate_bias: Vec<f64>,
     /// `[l, n]`.
@@ -51,6 +55,8 @@ impl Inputs {
             "col_scale" => &self.col_scale,
             "bias" => &self.bias,
             "residual" => &self.residual,
+            "beta" => std::slice::from_ref(&self.beta),
+            "c" => &self.c,
             "gate_bias" => &self.gate_bias,
             "up_bias" => &self.up_bias,
             name => self.custom.get(name).map_or(&[], Vec::as_slice),
@@ -157,7 +163,7 @@ pub fn finish_with(
             OperandKind::Scalar(_) => Some(0),
             OperandKind::Row => Some(row),
             OperandKind::Column => matrix_of(config, groups, [l, m], row).map(|of| of * n + col),
-            OperandKind::Matrix => Some(at),
+            OperandKind::Matrix | OperandKind::Result => Some(at),
         };
         ops.iter().fold(*sum, |v, (op, operands)| {
             let value = |name: &str, kind| {

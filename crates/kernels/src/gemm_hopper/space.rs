@@ -265,9 +265,9 @@ impl Tunable for HopperGemmConfig {
         }
         let [m, n, k] = three(sizes);
         let aligned = |dtype| n * bytes(dtype) % STRIDE == 0;
-        // A residual lies as C does, and the warpgroup that loads has it to load.
-        let residual = self.epilogue.has(Part::Residual) && !aligned(self.result());
-        let loaded = if residual { self.loaded_by_threads() } else { self };
+        // A matrix of the epilogue lies as C does, and the warpgroup that loads has it to load.
+        let matrix = self.epilogue.parts().any(Part::reads_matrix) && !aligned(self.result());
+        let loaded = if matrix { self.loaded_by_threads() } else { self };
         let stored = if aligned(self.stored()) { loaded } else { loaded.stored_by_threads() };
         let unaligned = self.unaligned([m, n, k]);
         let read = if unaligned == Pack::None { stored } else { stored.loaded_by_threads() };

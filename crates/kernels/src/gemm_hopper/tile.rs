@@ -78,10 +78,10 @@ impl<'a> Finish<'a> {
     fn rounded(self, t: &mut KernelBuilder, on: &Tile, sums: Tensor) -> Tensor {
         let [bm, bn] = &on.shape;
         let mut v = sums;
-        for (op, params) in self.chain.ops.iter().zip(self.params) {
+        for (op, params) in self.chain.ops.iter().zip(&self.params) {
             let operands: Vec<Elem> = params
-                .into_iter()
-                .map(|(operand, param)| on.load(t, &operand, param, self.compute))
+                .iter()
+                .map(|(operand, param)| on.load(t, operand, (param, &self.c), self.compute))
                 .collect();
             let value = op.apply(
                 t,
@@ -116,26 +116,37 @@ impl Tile {
     }
 
     /// The mode along which a vector lies, and the view of its part.
-    fn vector(&self, t: &mut KernelBuilder, operand: &Operand, buffer: Buffer) -> (u32, Tensor) {
+    fn vector(&self, t: &mut KernelBuilder, operand: &Operand, buffer: &Buffer) -> (u32, Tensor) {
         let (along, start) =
             if operand.kind == OperandKind::Column { (1, &self.col) } else { (0, &self.row) };
         let (from, modes) = (buffer.from(self.behind([start])), self.modes([&self.shape[along as usize]]));
         (along, t.global_view(&format!("g_{}", operand.name), from, modes))
     }
 
-    /// An operand, as large as the tile.
-    fn load(&self, t: &mut KernelBuilder, operand: &Operand, param: Param, compute: DType) -> Elem {
+    /// An operand, as large as the tile, where the result is `c`.
+    fn load(
+        &self,
+        t: &mut KernelBuilder,
+        operand: &Operand,
+        (param, c): (&Param, &Buffer),
+        compute: DType,
+    ) -> Elem {
         let Operand { name, kind, dtype } = operand;
         let buffer = match param {
-            Param::Scalar(number) => return number,
+            Param::Scalar(number) => return number.clone(),
             Param::Tensor(buffer) => buffer,
+            Param::Result => c,
         };
         let [bm, bn] = &self.shape;
-        if *kind == OperandKind::Matrix {
+        if kind.is_matrix() {
             let from = buffer.from(self.behind([&self.row, &self.col]));
             let view = t.global_view(&format!("g_{name}"), from, self.modes([bm, bn]));
             let values = t.register_tensor(&format!("{name}_r"), *dtype, [bm, bn]);
             t.copy(view, values);
+            if *kind == OperandKind::Result {
+                // Several threads may have a sum, and one of them stores it.
+                t.syncthreads();
+            }
             return t.cast(&format!("{name}_{compute}"), values, compute).into();
         }
         let (along, view) = self.vector(t, operand, buffer);
@@ -154,7 +165,7 @@ impl Tile {
         (compute, adds): (DType, Adds),
     ) {
         let name = &operand.name;
-        let (along, view) = self.vector(t, operand, buffer);
+        let (along, view) = self.vector(t, operand, &buffer);
         let sums = t.reduce(&format!("{name}_some"), values, ReduceOp::Sum, 1 - along);
         let sums =
             if compute == DType::F32 { sums } else { t.cast(&format!("{name}_f32"), sums, DType::F32) };

@@ -101,7 +101,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             (view, t.shared_tensor("st", self.tiling.stored, shape))
         });
         let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
-        let operands = Operands::declare(t, self.chain, (operands, sums), (&problem, &scheduler));
+        let operands = Operands::declare(t, self.chain, (operands, sums, &c), (&problem, &scheduler));
         let exchange = exchanged.zip(self.stream_k);
         let exchange =
             exchange.map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, at_once)));

@@ -18,24 +18,26 @@ pub(super) type Add<'a> = dyn Fn(&mut KernelBuilder, &Tensor, &Chunk) + 'a;
 pub(crate) enum Param {
     Scalar(Elem),
     Tensor(Buffer),
+    /// C.
+    Result,
 }
 
 /// The parameters of a chain's operations: those of each, in its order.
 pub(crate) type Params = Vec<Vec<(Operand, Param)>>;
 
 impl Problem {
-    /// The tensor parameter of an operand; of a number its default.
-    pub fn operand(&self, t: &mut KernelBuilder, operand: &Operand) -> Result<Buffer, f64> {
+    /// The tensor parameter of an operand that has one of its own.
+    pub fn operand(&self, t: &mut KernelBuilder, operand: &Operand) -> Option<Buffer> {
         let Operand { name, kind, dtype } = operand;
         let (along, several) = match kind {
-            OperandKind::Scalar(default) => return Err(*default),
+            OperandKind::Scalar(_) | OperandKind::Result => return None,
             OperandKind::Row => (&self.m, &self.products),
             OperandKind::Column => (&self.n, &self.matrices),
             OperandKind::Matrix => {
-                return Ok(self.like_result(t, name, *dtype));
+                return Some(self.like_result(t, name, *dtype));
             }
         };
-        Ok(match several {
+        Some(match several {
             Some(several) => t.tensor(name, *dtype, [several, along]),
             None => t.tensor(name, *dtype, [along]),
         })
@@ -51,9 +53,12 @@ impl Chain<'_> {
         };
         let tensors: Vec<Vec<_>> =
             self.operands(out).into_iter().map(|of| of.into_iter().map(|o| tensor(t, o)).collect()).collect();
-        let mut param = |(operand, declared): (Operand, Result<Buffer, f64>)| {
-            let number = |default| Param::Scalar(t.scalar(&operand.name, default));
-            let param = declared.map_or_else(number, Param::Tensor);
+        let mut param = |(operand, declared): (Operand, Option<Buffer>)| {
+            let param = match (declared, operand.kind) {
+                (Some(buffer), _) => Param::Tensor(buffer),
+                (None, OperandKind::Scalar(default)) => Param::Scalar(t.scalar(&operand.name, default)),
+                (None, _) => Param::Result,
+            };
             (operand, param)
         };
         tensors.into_iter().map(|operands| operands.into_iter().map(&mut param).collect()).collect()
@@ -67,7 +72,7 @@ impl Chain<'_> {
         out: DType,
     ) -> Vec<(Operand, Buffer)> {
         let sums = self.sums.iter().filter_map(|part| part.operand(out));
-        sums.filter_map(|operand| problem.operand(t, &operand).ok().map(|buffer| (operand, buffer))).collect()
+        sums.filter_map(|operand| problem.operand(t, &operand).map(|buffer| (operand, buffer))).collect()
     }
 }
 
@@ -105,17 +110,18 @@ pub(super) struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    /// Declares views, shared tensors and pipelines.
+    /// Declares views, shared tensors and pipelines, for the result `c`.
     pub fn declare(
         t: &mut KernelBuilder,
         chain: &'a Chain<'a>,
-        (params, sums): (Params, Vec<(Operand, Buffer)>),
+        (params, sums, c): (Params, Vec<(Operand, Buffer)>, &Buffer),
         (problem, scheduler): (&Problem, &Scheduler),
     ) -> Self {
         let (mut vectors, mut matrices) = (Vec::new(), Vec::new());
         let mut source = |(operand, param): (Operand, Param)| match param {
             Param::Scalar(number) => Source::Scalar(number),
-            Param::Tensor(buffer) => {
+            param => {
+                let buffer = if let Param::Tensor(buffer) = &param { buffer } else { c };
                 let loaded = Loaded::declare(t, operand, buffer, problem, scheduler);
                 let list = if loaded.along.is_some() { &mut vectors } else { &mut matrices };
                 list.push(loaded);
@@ -124,7 +130,7 @@ impl<'a> Operands<'a> {
             }
         };
         let sources = params.into_iter().map(|of| of.into_iter().map(&mut source).collect()).collect();
-        let sum = |(operand, buffer)| Loaded::declare(t, operand, buffer, problem, scheduler);
+        let sum = |(operand, buffer)| Loaded::declare(t, operand, &buffer, problem, scheduler);
         let sums = sums.into_iter().map(sum).collect();
         let ring = (!vectors.is_empty())
             .then(|| t.pipeline("sides", OPERAND_STAGES, vectors.iter().map(|vector| &vector.shared)));
@@ -165,8 +171,13 @@ impl<'a> Operands<'a> {
         t.for_range("jl", 0, &self.numbers.chunks, |t, j| {
             let col = scheduler.chunk_column(tile, &j);
             for (matrix, ring) in &self.matrices {
+                // Of the blocks that have the same sums, each reads of C what it stores: others may have stored theirs.
+                let row = match matrix.operand.kind {
+                    OperandKind::Result => scheduler.stored_row(tile, &j),
+                    _ => tile.row.clone(),
+                };
                 t.produce(ring, |t| {
-                    let from = scheduler.result_at(&matrix.view, &tile.row, &col, tile.product.as_ref());
+                    let from = scheduler.result_at(&matrix.view, &row, &col, tile.product.as_ref());
                     t.copy_async(from, matrix.shared);
                 });
             }
@@ -331,7 +342,7 @@ impl Loaded {
     fn declare(
         t: &mut KernelBuilder,
         operand: Operand,
-        buffer: Buffer,
+        buffer: &Buffer,
         problem: &Problem,
         scheduler: &Scheduler,
     ) -> Self {
@@ -342,8 +353,8 @@ impl Loaded {
         let (along_columns, several) = match operand.kind {
             OperandKind::Column => (true, &problem.matrices),
             OperandKind::Row => (false, &problem.products),
-            OperandKind::Matrix | OperandKind::Scalar(_) => {
-                let view = scheduler.result_view(t, &names[0], &buffer, problem.products.as_ref());
+            OperandKind::Matrix | OperandKind::Result | OperandKind::Scalar(_) => {
+                let view = scheduler.result_view(t, &names[0], buffer, problem.products.as_ref());
                 let shared = t.shared_tensor(&names[1], dtype, [bm, chunk]);
                 return Loaded { operand, view, shared, along: None };
             }
@@ -355,7 +366,7 @@ impl Loaded {
             1 => (chunked.modes(mode), vec![chunk, chunks]),
             _ => (along_rows.modes(mode), vec![bm]),
         };
-        let view = t.global_view(&names[0], &buffer, with_batch(modes, several.as_ref()));
+        let view = t.global_view(&names[0], buffer, with_batch(modes, several.as_ref()));
         let shared = t.shared_tensor(&names[1], dtype, shape);
         Loaded { operand, view, shared, along: Some(along) }
     }

@@ -179,7 +179,7 @@ impl Tiling {
                 OperandKind::Scalar(_) => 0,
                 OperandKind::Row => rows,
                 OperandKind::Column => cols,
-                OperandKind::Matrix => self.bm * self.chunk,
+                OperandKind::Matrix | OperandKind::Result => self.bm * self.chunk,
             };
             aligned(elements * bytes(dtype))
         };

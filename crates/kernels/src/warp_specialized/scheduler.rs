@@ -296,6 +296,15 @@ impl Scheduler {
         t.global_view(name, of, with_batch([rows, columns].concat(), several))
     }
 
+    /// The row of tiles to which a block stores a tile's chunk `j`. Of the blocks that have the same sums, each stores some of the chunks: to the
+    /// others they are outside.
+    pub fn stored_row(&self, tile: &WorkTile, j: &Expr) -> Expr {
+        match self.tiling.blocks() {
+            [.., 1] => tile.row.clone(),
+            [.., deep] => &tile.row + (j + deep - block_x() % deep) % deep * &self.along_rows.count,
+        }
+    }
+
     /// A chunk of such a view.
     pub fn result_at(&self, view: &Tensor, row: &Expr, column: &Expr, which: Option<&Expr>) -> Reference {
         indexed(view, [self.along_rows.entries(row), self.chunked.entries(column)], which)

@@ -1,6 +1,6 @@
 //! The way of results from registers to C: chunk by chunk through shared memory, by TMA stores.
 
-use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x};
+use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr};
 
 use super::scheduler::{Scheduler, WorkTile};
@@ -80,11 +80,7 @@ impl Store {
             t.copy(values, mirrored.at(j % &self.numbers.buffers));
         }
         t.syncthreads();
-        // Of the blocks that have the same sums, each stores some of the chunks: to the others they are outside.
-        let row = match self.tiling.blocks() {
-            [.., 1] => tile.row.clone(),
-            [.., deep] => &tile.row + (j + deep - block_x() % deep) % deep * &scheduler.along_rows.count,
-        };
+        let row = scheduler.stored_row(tile, j);
         let column = scheduler.chunk_column(tile, j);
         let attributes = AsyncCopyAttrs { hint: self.tiling.hint_c, ..AsyncCopyAttrs::default() };
         if let (Some((view, mirrored)), Some(elsewhere)) = (&self.mirror, &tile.elsewhere) {

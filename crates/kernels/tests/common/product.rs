@@ -94,14 +94,18 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         col_scale: draw(DType::F32, l * n),
         bias: draw(out, l * n),
         residual: draw(out, of_a * m * n),
+        beta: -0.5,
+        c: if config.epilogue.has(Part::Beta) { draw(out, of_a * m * n) } else { Vec::new() },
         ..Inputs::default()
     };
     let mut inputs = inputs;
     if config.fill == FillMode::Symmetric {
-        let residual = inputs.residual.clone();
-        for (i, value) in inputs.residual.iter_mut().enumerate() {
-            let (of, row, column) = (i as i64 / (m * m), i as i64 / m % m, i as i64 % m);
-            *value = residual[(of * m * m + row.max(column) * m + row.min(column)) as usize];
+        for values in [&mut inputs.residual, &mut inputs.c] {
+            let given = values.clone();
+            for (i, value) in values.iter_mut().enumerate() {
+                let (of, row, column) = (i as i64 / (m * m), i as i64 / m % m, i as i64 % m);
+                *value = given[(of * m * m + row.max(column) * m + row.min(column)) as usize];
+            }
         }
     }
     let second = config.dual != Dual::None;
@@ -178,6 +182,9 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     ]
     .map(|(name, values)| (name.to_string(), values))
     .into();
+    if config.epilogue.has(Part::Beta) {
+        given.insert("c".to_string(), inputs.c.clone());
+    }
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let mut launched = vec![("m", m), ("n", n), ("k", k)];
     if config.batch != Batch::None {
@@ -191,7 +198,11 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         let of_b = if config.fused { 2 * n * k } else { n * k };
         launched.extend([("step_b", of_b), ("step_up", n * k)]);
     }
-    let launch = Launch { programs: &programs, sizes: &launched, scalars: &[("alpha", inputs.alpha)] };
+    let launch = Launch {
+        programs: &programs,
+        sizes: &launched,
+        scalars: &[("alpha", inputs.alpha), ("beta", inputs.beta)],
+    };
     let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
