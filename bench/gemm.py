@@ -3,6 +3,7 @@
 
     python3 bench/gemm.py --set issue --dtype f16 --plan plan.txt --condition all --json rows.jsonl
     python3 bench/gemm.py --shapes 4096,4096,4096 --config "bn=192 stages=4" "overlap_epilogue=true"
+    python3 bench/gemm.py --set f32 --chosen --common precision=bf16x9
     python3 bench/gemm.py --set issue --plan plan.txt --emit-launches launches      # no GPU: compiles only
     python3 bench/gemm.py --set issue --plan plan.txt --launches launches           # compiles nothing
 
@@ -63,6 +64,7 @@ UNALIGNED = [
     (4000, 4000, 81), (2048, 6001, 2048), (17, 8191, 4095), (64, 64, 65), (4096, 1, 4096), (4096, 1, 4097), (1, 4096, 4097), (8192, 8, 4095),
     (1, 50257, 4096), (4096, 4096, 4), (4096, 4096, 8), (4096, 4096, 24), (4000, 4001, 5),
 ]  # fmt: skip
+SINGLE = [*SQUARES[:2], (128, 4096, 4096), (1024, 4096, 14336), (4096, 1024, 8192), (333, 1001, 777)]
 BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
 # Shapes, the kind of product, our operator and the words that it always has.
 SETS = {
@@ -75,6 +77,9 @@ SETS = {
     "fp8-rows": ([*SQUARES[:2], *BLOCKS], "rows", "gemm_hopper", ["dtype=e4m3", "epilogue=row_scale+col_scale"]),
     "fp8-blocks": (BLOCKS, "blocks", "gemm_fp8_blocks", []),
     "sm_80": ([*SQUARES[:2], *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)], "plain", "gemm", []),
+    "tf32": (SINGLE, "tf32", "gemm_hopper", ["dtype=f32"]),
+    "f32": (SINGLE, "f32", "gemm_hopper", ["dtype=f32", "precision=tf32x3"]),
+    "complex": ([(size,) * 3 for size in (1024, 2048, 4096)], "complex", "gemm_hopper", ["dtype=f32", "precision=tf32x3", "complex=true"]),
     "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
 }  # fmt: skip
 
@@ -229,7 +234,8 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
     if args.best and len(entries) > args.best:
         entries = dict(sorted(screened(clock, entries, args).items(), key=lambda entry: entry[1][3])[: args.best])
     *batch, m, n, k = shape
-    flops = 2 * m * n * k * (batch[0] if batch else 1)
+    # A complex product is four.
+    flops = 2 * m * n * k * (batch[0] if batch else 1) * (4 if kind == "complex" else 1)
     rows = []
     for condition in args.conditions:
         clock.watch(f"{label}, {condition}")

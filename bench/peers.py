@@ -78,6 +78,35 @@ def plain(shape, dtype, out, wanted, missing):
     return {"tensors": {"a": a, "b": b}, "exact": product(a, b), "peers": peers}
 
 
+def single(kind, shape, wanted):
+    """C = A · Bᵀ in f32 beside torch's with `allow_tf32` (kind tf32) or without it (f32), or of complex64 beside torch's; complex numbers as pairs of f32."""
+    m, n, k = shape
+    dtype = torch.complex64 if kind == "complex" else torch.float32
+    a, b = (torch.randn(rows, k, device="cuda", dtype=dtype) for rows in (m, n))
+    theirs = torch.empty(m, n, device="cuda", dtype=dtype)
+    wide = torch.complex128 if kind == "complex" else torch.float64
+    exact = a.to(wide) @ b.to(wide).mT
+
+    def real(values, whole=True):
+        pairs = torch.view_as_real(values) if values.is_complex() else values
+        return pairs.flatten(-2) if values.is_complex() and whole else pairs
+
+    def prepared(library):
+        def prepare():
+            by_library(library)()
+            torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+
+        return prepare
+
+    def run():
+        torch.matmul(a, b.mT, out=theirs)
+
+    peers = [(name, prepared(library), run, lambda: real(theirs)) for name, library in (("torch", "cublas"), ("cublaslt", "cublaslt")) if name in wanted]
+    # B is copied by pairs, which have a mode of their own.
+    tensors = {"a": real(a), "b": real(b, whole=False)}
+    return {"tensors": tensors, "exact": real(exact), "peers": peers, "tolerance": 2e-3 if kind == "tf32" else None}
+
+
 def fp8(shape, scales, out, wanted, missing):
     """C = A · Bᵀ of e4m3 with one scale a factor, one a row of A and of B, or one for 128 columns of a row of A and for 128 × 128 of B."""
     m, n, k = shape
@@ -212,6 +241,8 @@ def problem(kind, shape, dtype, out, wanted):
     missing = []
     if kind == "plain":
         made = plain(shape, dtype, out, wanted, missing)
+    elif kind in ("tf32", "f32", "complex"):
+        made = single(kind, shape, wanted)
     elif kind == "int8":
         made = int8(shape, out, wanted, missing)
     else:

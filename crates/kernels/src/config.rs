@@ -165,6 +165,19 @@ impl Codec<bool> {
     };
 }
 
+impl Codec<Option<bool>> {
+    /// `true` or `false`, or `auto`.
+    pub const AUTO: Self = Codec {
+        read: |field, text| {
+            let read = |text: &str| text.parse();
+            optional("auto", text, |text| {
+                read(text).map_err(|_| ConfigError::value(field, text, "must be true, false or auto"))
+            })
+        },
+        write: |flag| optional_text("auto", flag),
+    };
+}
+
 impl Codec<Option<i64>> {
     /// A number of columns, or `widest`.
     pub const WIDEST: Self = Codec {

@@ -7,7 +7,7 @@ mod product;
 use common::{assemble, crossed, in_turn, kernel_for, ptxas, small_hopper};
 use product::{check, check_hopper};
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Major, Pack, Part, Rasterization, Schedule,
+    self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Major, Part, Rasterization, Schedule,
 };
 use tilewright_kernels::{ConfigError, Point, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -344,7 +344,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         other => panic!("{config:?}: {other:?}"),
     };
     let default = HopperGemmConfig::default();
-    says(HopperGemmConfig { dtype: DType::F32, ..default }, "dtype", "f16, bf16, e4m3");
+    says(HopperGemmConfig { dtype: DType::F64, ..default }, "dtype", "f16, bf16, f32, e4m3");
     let bytes = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..default };
     let integers = HopperGemmConfig { dtype: DType::I8, ..bytes };
     says(HopperGemmConfig { dtype_b: Some(DType::BF16), ..default }, "dtype_b", "same");
@@ -401,7 +401,6 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { stages: 3, ..vector }, "stages", "says nothing with form=gemv: must be 4");
     says(HopperGemmConfig { batch: Batch::Packed, ..vector }, "batch", "one product at a time");
     says(HopperGemmConfig { dtype: DType::I8, ..vector }, "dtype", "multiplies floats");
-    says(HopperGemmConfig { pack: Pack::A, batch: Batch::Packed, ..default }, "pack", "batch must be none");
     says(
         HopperGemmConfig { batch: Batch::Ragged, epilogue: "row_sums".parse().unwrap(), ..default },
         "epilogue",
@@ -476,7 +475,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("overlap_epilogue", "yes", "true or false"),
         ("hint_a", "first", "none, evict_first or evict_last"),
         ("bm", "x", "integer"),
-        ("dtype", "f32", "f16, bf16"),
+        ("dtype", "f64", "f16, bf16"),
     ] {
         assert!(set(field, value).is_err_and(|e| e.to_string().contains(text)), "{field} = {value}");
     }

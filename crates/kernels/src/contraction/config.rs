@@ -213,8 +213,8 @@ impl ContractionConfig {
         let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };
         let (a, b) = (major(Operand::A), major(Operand::B));
         let chunk = self.chunk(plan)?;
-        if bytes(product.dtype) == 1 && (a, b) != (Major::K, Major::K) {
-            let wanted = "wgmma takes 8-bit factors contiguous along k: the last index of both operands must be summed";
+        if bytes(product.dtype) != 2 && (a, b) != (Major::K, Major::K) {
+            let wanted = "wgmma takes factors of 8 and 32 bits contiguous along k: the last index of both operands must be summed";
             return Err(ConfigError::value("einsum", &self.einsum, wanted));
         }
         Ok(HopperGemmConfig { a, b, chunk, ..product })

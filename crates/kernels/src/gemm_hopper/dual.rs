@@ -52,9 +52,10 @@ impl HopperGemmConfig {
         if dual == Dual::None {
             return Ok(());
         }
-        if self.pack.factors()[1] {
-            let wanted =
-                format!("the second matrix is read where it lies: must be none or a with dual={dual}");
+        if self.packs()[1] {
+            let wanted = format!(
+                "the second matrix is read where it lies, along k in f32: pack must be none or a, and b k, with dual={dual}"
+            );
             return Err(ConfigError::value("pack", self.pack, wanted));
         }
         if dual.sums() > 1 && self.split > 1 {

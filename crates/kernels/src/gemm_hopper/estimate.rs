@@ -74,6 +74,9 @@ const FLAG: f64 = 3500.0;
 
 /// Cycles that a block waits for each of the others whose sums it adds.
 const OTHER: f64 = 150.0;
+/// Cycles until a warpgroup has its sums of a step, and elements that one of them adds to others a cycle (not fitted: issue rates).
+const PROMOTION: f64 = 60.0;
+const PROMOTED: f64 = 128.0;
 
 /// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
 const SCATTERED: f64 = 1.2;
@@ -160,7 +163,9 @@ impl HopperGemmConfig {
             Form::Gemv => return self.estimate_gemv([m, n, k]),
             Form::Outer => return self.estimate_outer([m, n, k]),
         }
-        let size = bytes(self.dtype) as f64;
+        let packing = self.packing_time(l, [m, n, k]);
+        let [m, n, k] = self.real([m, n, k]);
+        let size = self.multiplied_bytes() as f64;
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
@@ -179,8 +184,9 @@ impl HopperGemmConfig {
 
         // Matrices that A is multiplied by, and sums of a tile.
         let (matrices, sums) = (self.dual.matrices() as f64, self.dual.sums() as f64);
+        let parts = self.parts() as f64;
         // A step: products of 64 rows and 32 bytes of k each read their factors from shared memory.
-        let products = matrices * bm / 64.0 * bk * size / 32.0;
+        let products = self.terms().len() as f64 * bm / 64.0 * bk * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
         let shared = products * (16.0 + bn / 4.0);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
@@ -195,8 +201,9 @@ impl HopperGemmConfig {
         let (tall, wide) = (bm / across as f64, bn / down as f64);
         let (of_a, of_b) = self.sides((tall, wide));
         let [direct_a, direct_b] = self.lines([m, n, k]);
-        let packs = self.pack.factors();
+        let packs = self.packs();
         let packs = [packs[0], if self.squares() { packs[0] } else { packs[1] }];
+        let [major_a, major_b] = self.majors();
         // Packed lines are whole lines of the L2 cache.
         let pitch = |line: i64, packed: bool| if packed { 0 } else { line };
         let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
@@ -204,10 +211,20 @@ impl HopperGemmConfig {
         let (all_a, all_b) = self.sides((bm, bn));
         let loading = accesses(pitch_a, all_a * bk, size) + matrices * accesses(pitch_b, all_b * bk, size);
         let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
-        let port = PORT * crowded * (lines(self.a, of_a, pitch_a) + matrices * lines(self.b, of_b, pitch_b));
+        let port = PORT
+            * crowded
+            * parts
+            * (lines(major_a, of_a, pitch_a) + matrices * lines(major_b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         let busy = together(multiply, port, sharpness);
+        // A warpgroup adds its sums while another multiplies.
+        let promoting = match (self.promotes(), self.warpgroups) {
+            (false, _) => 0.0,
+            (true, 1) => PROMOTION + bm * bn / PROMOTED,
+            (true, _) => (PROMOTION + bm * bn / PROMOTED - multiply / 2.0).max(0.0),
+        };
+        let busy = busy + promoting;
         let longer = match down * across {
             1 => 1.0,
             2 => SHARED_LATENCY[0],
@@ -245,10 +262,11 @@ impl HopperGemmConfig {
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
-        let (a, b) = (all(m, k, bytes(self.dtype)), matrices * all(n, k, bytes(self.dtype)));
+        let element = parts as i64 * self.multiplied_bytes();
+        let (a, b) = (all(m, k, element), matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
         let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
-        let in_flight = active * self.stages as f64 * (all_a + matrices * all_b) * bk * size;
+        let in_flight = active * self.stages as f64 * parts * (all_a + matrices * all_b) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
         let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;
         let shares_the_smaller = match self.cluster {
@@ -264,20 +282,27 @@ impl HopperGemmConfig {
         }
         let clusters = if blocks > 1 { CLUSTERS } else { 0.0 };
         let adding = self.adding(all(m, n, 4));
-        let copied: f64 = [a, b]
-            .into_iter()
-            .zip(self.pack.factors())
-            .map(|(all, packed)| if packed { 2.0 * all } else { 0.0 })
-            .sum();
-        let packing = if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 };
-        let row = k * bytes(self.dtype);
+        let row = k * self.multiplied_bytes();
         if row <= SHORT {
             memory *= if row % 32 == 0 { 1.0 } else { BESIDE_SECTORS };
-            memory *= if self.bk * bytes(self.dtype) > 64 { LONG_STEPS } else { 1.0 };
+            memory *= if self.bk * self.multiplied_bytes() > 64 { LONG_STEPS } else { 1.0 };
         }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
         let beside = BESIDE * (1.0 - (rows as f64 / covered) * cols as f64);
         LAUNCH + (together(cycles, memory, 6.0) + beside) / CLOCK + clusters + adding + packing
+    }
+
+    /// Microseconds of the kernel ahead, which reads factors and writes their copies.
+    fn packing_time(&self, l: i64, sizes: [i64; 3]) -> f64 {
+        let [m, n, k] = self.real(sizes).map(|size| size as f64);
+        // A matrix that is real stands for one of half as many rows.
+        let read_of_b = if self.complex { n / 2.0 } else { n };
+        let written = self.parts() as f64 * self.multiplied_bytes() as f64;
+        let copy =
+            |(rows, read): (f64, f64)| l as f64 * k * (read * bytes(self.dtype) as f64 + rows * written);
+        let copies = [(m, m), (n, read_of_b)].into_iter().zip(self.packs());
+        let copied: f64 = copies.filter(|(_, packed)| *packed).map(|(factor, _)| copy(factor)).sum();
+        if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 }
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.
@@ -314,14 +339,17 @@ impl HopperGemmConfig {
 
     /// The factors that TMA cannot read where they lie.
     pub(super) fn unaligned(&self, sizes: [i64; 3]) -> Pack {
-        let [a, b] = self.lines(sizes).map(|line| line * bytes(self.dtype) % STRIDE != 0);
-        Pack::of([a, b && !self.squares()])
+        let [a, b] = self.lines(self.real(sizes)).map(|line| line * bytes(self.dtype) % STRIDE != 0);
+        // Those that are packed in any case are read as they are.
+        let [packed_a, packed_b] = Self { pack: Pack::None, ..*self }.packs();
+        Pack::of([a && !packed_a, b && !packed_b && !self.squares()])
     }
 
     /// The factors whose lines begin within those of the L2 cache.
     pub(super) fn astride(&self, sizes: [i64; 3]) -> Pack {
-        let [a, b] = self.lines(sizes).map(|line| line * bytes(self.dtype) % LINE as i64 != 0);
-        Pack::of([a, b && !self.squares()])
+        let [a, b] = self.lines(self.real(sizes)).map(|line| line * bytes(self.dtype) % LINE as i64 != 0);
+        let [packed_a, packed_b] = Self { pack: Pack::None, ..*self }.packs();
+        Pack::of([a && !packed_a, b && !packed_b && !self.squares()])
     }
 
     /// The tiles of clusters that are computed of so many.

@@ -1,4 +1,4 @@
-//! C = A · Bᵀ in f16, bf16 or 8-bit floats with f32 sums, or in 8-bit integers with i32 sums, by TMA and wgmma:
+//! C = A · Bᵀ in f16, bf16, f32 or 8-bit floats with f32 sums, or in 8-bit integers with i32 sums, by TMA and wgmma:
 //! `examples/gemm_hopper.tile` with everything about it a parameter. One warpgroup loads tiles of A and B into a ring of stages,
 //! others multiply them and store their results in chunks. The grid is persistent: a block takes one tile of C after another, and may
 //! store one during the mainloop of the next (epilogue overlap). With few rows of A the operands may be swapped, so that the rows of B
@@ -9,8 +9,10 @@ mod estimate;
 mod form;
 mod function;
 mod gemv;
+mod multiplied;
 mod outer;
 mod pack;
+mod precision;
 mod reference;
 mod space;
 mod split_sum;
@@ -27,6 +29,7 @@ pub use crate::warp_specialized::{Batch, Cluster, Dual, FillMode, Major, Rasteri
 pub(crate) use estimate::PerStep;
 pub use form::Form;
 pub use pack::Pack;
+pub use precision::Precision;
 pub use reference::{Inputs, combined, edge_sizes, finish, finish_with, row_sums, sums};
 pub(crate) use split_sum::{Parts, add_parts};
 pub(crate) use tile::{Adds, Finish, Tile};
@@ -43,12 +46,22 @@ parameters! {
     /// wherever c has a few hundred tiles of that size.
     #[derive(Copy)]
     pub struct HopperGemmConfig, "gemm_hopper", programs {
-        /// The type of a and b: f16, bf16, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
+        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
         dtype: DType as FACTOR = DType::F16,
         /// The type of b: same, or of 8-bit floats e4m3 or e5m2.
         dtype_b: Option<DType> as FACTOR_OR_SAME = None,
         /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
         out: Option<DType> as RESULT_OR_SAME = None,
+        /// The products that one of f32 is made of: tf32, one of the factors' upper 19 bits; tf32x3, of two parts of each; or bf16x6 or bf16x9, of three parts.
+        precision: Precision as OWN = Precision::Tf32,
+        /// Adds the sums of each stage to f32 sums in the threads, since tensor cores cut bits off: true, false, or auto: with products of parts.
+        promote: Option<bool> as AUTO = None,
+        /// Multiplies complex numbers, whose real and imaginary parts are neighbours in memory: pairs of f16, bf16 or f32.
+        complex: bool as FLAG = false,
+        /// Multiplies by the conjugate of a.
+        conj_a: bool as FLAG = false,
+        /// Multiplies by the conjugate of b.
+        conj_b: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
@@ -179,7 +192,8 @@ const EXCHANGED_AT_ONCE: i64 = 4;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 6] = [DType::F16, DType::BF16, DType::E4M3, DType::E5M2, DType::I8, DType::U8];
+    pub const FACTORS: [DType; 7] =
+        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::I32];
@@ -223,8 +237,10 @@ impl HopperGemmConfig {
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let aligned = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
         let (of_a, of_b) = self.sides((self.bm, self.bn));
-        let stage = aligned(of_a * self.bk, self.dtype)
-            + self.dual.matrices() * aligned(of_b * self.bk, self.right())
+        let [a, b] = self.multiplied();
+        let parts = self.parts() as i64;
+        let stage = parts * aligned(of_a * self.bk, a)
+            + parts * self.dual.matrices() * aligned(of_b * self.bk, b)
             + BARRIERS;
         let reduction = match self.cluster {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
@@ -241,7 +257,7 @@ impl HopperGemmConfig {
     /// Returns whether the product's kernel is launched before the one ahead has ended, and lets the one behind begin: always where one of these is
     /// its own, which packs factors or adds parts.
     fn launches_overlap(&self) -> bool {
-        self.dependent || self.pack != Pack::None || self.split > 1
+        self.dependent || self.packs() != [false; 2] || self.split > 1
     }
 
     fn tiling(&self) -> Tiling {
@@ -259,6 +275,7 @@ impl HopperGemmConfig {
     fn fragments(&self, chain: &Chain<'_>) -> i64 {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
+        let partial = if self.promotes() { sums } else { 0 };
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         // A second sum has a chunk of its own.
         let chunks = if chain.is_empty() { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
@@ -266,7 +283,7 @@ impl HopperGemmConfig {
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
         let chunks = chunks.max(theirs);
         let waiting = if self.overlap_epilogue { rounded(sums) } else { 0 };
-        self.dual.sums() * sums + waiting.max(chunks).max(waiting + self.registers_of_a())
+        self.dual.sums() * sums + waiting.max(chunks).max(waiting + partial + self.registers_of_a())
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -288,6 +305,7 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        self.check_precision(!custom.is_empty())?;
         self.check_dual()?;
         self.check_sums_a()?;
         self.check_triangles(!custom.is_empty())?;
@@ -298,7 +316,7 @@ impl HopperGemmConfig {
         }
         let tiling = self.tiling();
         tiling.check_tile()?;
-        within("bk", self.bk, [16, 256], 32 / bytes(self.dtype))?;
+        within("bk", self.bk, [16, 256], 32 / self.multiplied_bytes())?;
         if !(0..self.stages).contains(&self.in_flight) {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
             return Err(ConfigError::value("in_flight", self.in_flight, wanted));
@@ -307,9 +325,6 @@ impl HopperGemmConfig {
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
-        if self.pack != Pack::None && self.batch != Batch::None {
-            return Err(ConfigError::value("pack", self.pack, "one product at a time: batch must be none"));
-        }
         self.check_schedule()?;
         if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
@@ -317,12 +332,13 @@ impl HopperGemmConfig {
         }
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         // Each block copies the same number of rows of what they share.
+        let [major_a, major_b] = self.majors();
         let rows = |major: Major, rows: i64| if major == Major::K { rows } else { self.bk };
         let chain = self.applied(custom);
         self.check_sums(|config| config.fragments(&chain) + SPARE_REGISTERS)?;
         tiling.check_resources(&Needs {
             chunk_of: ("bn", self.bn),
-            shared_rows: tiling.shared_rows(rows(self.a, of_a), rows(self.b, of_b)),
+            shared_rows: tiling.shared_rows(rows(major_a, of_a), rows(major_b, of_b)),
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
             instruction: self.bn,
@@ -414,7 +430,7 @@ impl HopperGemmConfig {
     pub fn programs_with(&self, custom: &[&dyn EpilogueOp]) -> Result<Vec<Program>, ConfigError> {
         self.with_function(custom, |all| {
             let product = self.product(all)?;
-            let pack = (self.pack != Pack::None).then(|| self.packing()).transpose()?;
+            let pack = (self.packs() != [false; 2]).then(|| self.packing()).transpose()?;
             let sum = (self.split > 1).then(|| self.split_sum(all)).transpose()?;
             Ok(pack.into_iter().chain([product]).chain(sum).collect())
         })
@@ -442,13 +458,17 @@ impl HopperGemmConfig {
     ) -> Result<Program, ConfigError> {
         let mainloop = TmaWgmma {
             tiling: self.tiling(),
-            dtypes: [self.dtype, self.right()],
-            majors: [self.a, if self.squares() { self.a } else { self.b }],
+            dtypes: self.multiplied(),
+            majors: self.majors(),
+            parts: self.parts(),
+            terms: self.terms(),
+            promote: self.promotes(),
+            complex: self.complex,
             second: self.second(),
             same: self.squares(),
             triangle: self.triangular,
             sums_a: self.sums_a,
-            packed: self.pack.factors(),
+            packed: self.packs(),
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,
         };
@@ -470,7 +490,11 @@ impl HopperGemmConfig {
     fn check_types(&self, custom: bool) -> Result<(), ConfigError> {
         let integers = self.multiplies_integers();
         if !Self::FACTORS.contains(&self.dtype) {
-            return Err(ConfigError::value("dtype", self.dtype, "must be f16, bf16, e4m3, e5m2, i8 or u8"));
+            return Err(ConfigError::value(
+                "dtype",
+                self.dtype,
+                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8",
+            ));
         }
         let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2);
         if self.right() != self.dtype && !(small(self.dtype) && small(self.right())) {

@@ -73,8 +73,8 @@ fn matrix_of(config: &HopperGemmConfig, groups: &[i64], [l, m]: [usize; 2], row:
     usize::try_from(groups[row]).ok().filter(|group| *group < l)
 }
 
-/// A · Bᵀ in f64, row-major, for factors that lie as the configuration says (B as A, where they are one): `l` products, one behind the other; or one, with `l`
-/// matrices B of which each row of A has the one that `groups` says, and none where that is negative.
+/// A · Bᵀ in f64, row-major (of complex numbers real and imaginary parts side by side, as in the factors), for factors that lie as the configuration says
+/// (B as A, where they are one): `l` products, one behind the other; or one, with `l` matrices B of which each row of A has the one that `groups` says, and none where that is negative.
 pub fn sums(
     config: &HopperGemmConfig,
     a: &[f64],
@@ -82,6 +82,9 @@ pub fn sums(
     groups: &[i64],
     [l, m, n, k]: [usize; 4],
 ) -> Vec<f64> {
+    if config.complex {
+        return complex_sums(config, a, b, groups, [l, m, n, k]);
+    }
     let step = |major: Major, rows: usize| if major == Major::K { (k, 1) } else { (1, rows) };
     let major_of_b = if config.squares() { config.a } else { config.b };
     let (a_steps, b_steps) = (step(config.a, m), step(major_of_b, n));
@@ -93,6 +96,24 @@ pub fn sums(
     };
     let rows = if config.batch.has_groups() { m } else { l * m };
     (0..rows).flat_map(|row| (0..n).map(move |j| (row, j))).map(|(row, j)| dot(row, j)).collect()
+}
+
+/// The same of complex numbers.
+fn complex_sums(
+    config: &HopperGemmConfig,
+    a: &[f64],
+    b: &[f64],
+    groups: &[i64],
+    sizes: [usize; 4],
+) -> Vec<f64> {
+    let part = |of: &[f64], part: usize| of.iter().skip(part).step_by(2).copied().collect::<Vec<f64>>();
+    let real = HopperGemmConfig { complex: false, ..*config };
+    let product = |x: usize, y: usize| sums(&real, &part(a, x), &part(b, y), groups, sizes);
+    let sign = |conjugate: bool| if conjugate { -1.0 } else { 1.0 };
+    let (of_a, of_b) = (sign(config.conj_a), sign(config.conj_b));
+    let (re_re, im_im, re_im, im_re) = (product(0, 0), product(1, 1), product(0, 1), product(1, 0));
+    let parts = |i: usize| [re_re[i] - of_a * of_b * im_im[i], of_b * re_im[i] + of_a * im_re[i]];
+    (0..re_re.len()).flat_map(parts).collect()
 }
 
 /// The sums of the rows of A: of each product's, one behind the other; with groups 0 of rows that have none.
@@ -151,6 +172,7 @@ pub fn finish_with(
     groups: &[i64],
     [l, m, n]: [usize; 3],
 ) -> Vec<f64> {
+    let [_, n, _] = config.real([0, n as i64, 0]).map(|size| size as usize);
     // A function that does not read has no program either.
     let own = config.user_function().ok().flatten();
     let own = own.iter().map(|function| &**function as &dyn EpilogueOp);

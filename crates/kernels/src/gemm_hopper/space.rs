@@ -163,6 +163,7 @@ impl HopperGemmConfig {
             Form::Gemv => return self.gemv_suits(m, n, k),
             Form::Outer => return self.outer_suits(m, n, k),
         }
+        let [m, n, k] = self.real([m, n, k]);
         let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
         let ((of_m, of_n), (least_m, least_n)) = (self.sides((self.bm, self.bn)), self.sides((64, 16)));
         let fits = |tile: i64, blocks: i64, least: i64, size: i64| {
@@ -171,13 +172,14 @@ impl HopperGemmConfig {
         let steps = (k + self.bk - 1) / self.bk;
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
+        let size = self.multiplied_bytes();
         if self.schedule == Schedule::StreamK && !self.shares_out([m, n], steps) {
             return false;
         }
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
         fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
-            && (self.bk * bytes(self.dtype) <= 64) == (k * bytes(self.dtype) <= 64)
+            && (self.bk * size <= 64) == (k * size <= 64)
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= FEW)
@@ -227,6 +229,10 @@ impl Tunable for HopperGemmConfig {
         "out",
         "a",
         "b",
+        "precision",
+        "complex",
+        "conj_a",
+        "conj_b",
         "batch",
         "dual",
         "fused",
@@ -264,7 +270,8 @@ impl Tunable for HopperGemmConfig {
             return vec![self];
         }
         let [m, n, k] = three(sizes);
-        let aligned = |dtype| n * bytes(dtype) % STRIDE == 0;
+        let [_, columns, _] = self.real([m, n, k]);
+        let aligned = |dtype| columns * bytes(dtype) % STRIDE == 0;
         // A matrix of the epilogue lies as C does, and the warpgroup that loads has it to load.
         let matrix = self.epilogue.parts().any(Part::reads_matrix) && !aligned(self.result());
         let loaded = if matrix { self.loaded_by_threads() } else { self };
@@ -274,8 +281,7 @@ impl Tunable for HopperGemmConfig {
         // Those that TMA reads at the price of two lines for one are worth a copy where each is read often.
         let often = m.min(n) >= OFTEN && k >= OFTEN / 4;
         let apart = if unaligned == Pack::None && often { self.astride([m, n, k]) } else { unaligned };
-        let packed =
-            Some(self.packable(apart)).filter(|pack| *pack != Pack::None && self.batch == Batch::None);
+        let packed = Some(self.packable(apart)).filter(|pack| *pack != Pack::None);
         let packed = packed.map(|pack| Self { pack, ..stored });
         [Some(read), packed].into_iter().flatten().map(|form| form.ordered([m, n])).collect()
     }
@@ -285,7 +291,7 @@ impl Tunable for HopperGemmConfig {
         if self.form != Form::Wgmma {
             return self;
         }
-        let bk = if given("bk") { self.bk } else { self.bk * 2 / bytes(self.dtype) };
+        let bk = if given("bk") { self.bk } else { self.bk * 2 / self.multiplied_bytes() };
         let same = Self { bk, ..self };
         let deepest = same.deepest().unwrap_or(same);
         Self {

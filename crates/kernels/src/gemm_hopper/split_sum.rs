@@ -24,6 +24,7 @@ impl HopperGemmConfig {
         let mut t = KernelBuilder::new("split_sum");
         let m = t.size("m", 4096);
         let n = if self.squares() { m.clone() } else { t.size("n", 4096) };
+        let n = if self.complex { n * 2 } else { n };
         add_parts(t, &Problem::one(m, n), self.split, Chain::new(&self.epilogue, custom), self.result())
     }
 }

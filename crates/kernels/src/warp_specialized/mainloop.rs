@@ -9,7 +9,7 @@ use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
 use super::tiling::{Numbers, Tiling};
-use super::views::{OperandView, Steps, halves_view, matrix_view, with_batch};
+use super::views::{OperandView, Steps, matrix_view, parts_view, with_batch};
 use crate::contraction::Group;
 
 /// The accumulators of a tile.
@@ -96,12 +96,31 @@ pub(crate) struct Second {
     pub added: bool,
 }
 
+/// A product of a step along k: of a part of A and a part of B, or of A and one of two matrices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    /// The part of A.
+    pub a: usize,
+    /// The part of B, or the matrix.
+    pub b: usize,
+    /// Its accumulators are those of the second matrix.
+    pub second: bool,
+}
+
 /// TMA loads of the operands, and wgmma straight into the accumulators of the tile.
 pub(crate) struct TmaWgmma {
     pub tiling: Tiling,
     /// Types of a and b.
     pub dtypes: [DType; 2],
     pub majors: [Major; 2],
+    /// Parts of a factor, each a matrix of the packed copy.
+    pub parts: usize,
+    /// The products of a step along k, in order.
+    pub terms: Vec<Term>,
+    /// Adds the sums of a step to those of the tile in f32, in the threads: tensor cores cut off bits of sums.
+    pub promote: bool,
+    /// The factors are real numbers that stand for complex ones: n and k count pairs.
+    pub complex: bool,
     pub second: Option<Second>,
     /// B is A.
     pub same: bool,
@@ -140,7 +159,8 @@ impl Mainloop for TmaWgmma {
     }
 
     fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
-        Problem::declare(t, batch, self.tiling.fill != FillMode::Full)
+        let (problem, k) = Problem::declare(t, batch, self.tiling.fill != FillMode::Full);
+        if self.complex { problem.of_complex(&k) } else { (problem, k) }
     }
 
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Vec<Buffer> {
@@ -154,7 +174,9 @@ impl Mainloop for TmaWgmma {
             .map(|i| {
                 let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
                 match (&pad, self.second) {
-                    (Some(pad), _) if self.packed[i] => problem.packed(t, i, dtype, shape, major, pad),
+                    (Some(pad), _) if self.packed[i] => {
+                        problem.packed(t, i, dtype, shape, major, (pad, self.parts))
+                    }
                     (_, Some(Second { fused: true, .. })) if i == 1 => {
                         problem.halves(t, "b", dtype, shape, major, several[i].as_ref())
                     }
@@ -204,8 +226,11 @@ impl Mainloop for TmaWgmma {
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
             }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
+            if self.parts > 1 {
+                return parts_view(t, ["ga", "gb"][i], buffer, (several, self.parts as i64), of, &along_k);
+            }
             if i == 1 && fused {
-                return halves_view(t, "gb", buffer, several, of, &along_k);
+                return parts_view(t, "gb", buffer, (several, 2), of, &along_k);
             }
             matrix_view(t, ["ga", "gb", "gu"][i], &buffer.into(), several, (0, 1), of, &along_k)
         };
@@ -216,10 +241,15 @@ impl Mainloop for TmaWgmma {
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> Vec<Tensor> {
         let (of_a, of_b) = self.tiling.sides((bm, bn));
-        let a = t.shared_tensor("sa", self.dtypes[0], [of_a, bk]);
-        let b = t.shared_tensor("sb", self.dtypes[1], [of_b, bk]);
-        let second = self.second.map(|_| t.shared_tensor("su", self.dtypes[1], [of_b, bk]));
-        [a, b].into_iter().chain(second).collect()
+        let name =
+            |word: &str, part: usize| if part == 0 { word.to_string() } else { format!("{word}{part}") };
+        let mut tile = |name: &str, factor: usize| {
+            t.shared_tensor(name, self.dtypes[factor], [[of_a, of_b][factor], bk])
+        };
+        let mut stage: Vec<Tensor> = (0..self.parts).map(|part| tile(&name("sa", part), 0)).collect();
+        stage.extend((0..self.parts).map(|part| tile(&name("sb", part), 1)));
+        stage.extend(self.second.map(|_| tile("su", 1)));
+        stage
     }
 
     fn range(&self, scheduler: &Scheduler, tile: &WorkTile) -> KRange {
@@ -231,14 +261,21 @@ impl Mainloop for TmaWgmma {
         let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        t.copy_async_with(views[0].at(of_a, step, tile.product.as_ref()), stage[0], how_a);
-        for (half, shared) in stage[1..].iter().enumerate() {
-            let number = Expr::from(half as i64);
-            let (view, half) = match self.second {
+        let (parts_of_a, parts_of_b) = stage.split_at(self.parts);
+        for (part, shared) in parts_of_a.iter().enumerate() {
+            let number = Expr::from(part as i64);
+            let part = (self.parts > 1).then_some(&number);
+            let which = tile.product.iter().chain(part);
+            t.copy_async_with(views[0].at(of_a, step, which), *shared, how_a);
+        }
+        for (part, shared) in parts_of_b.iter().enumerate() {
+            let number = Expr::from(part as i64);
+            let (view, part) = match self.second {
+                Some(Second { fused: false, .. }) => (&views[1 + part], None),
                 Some(Second { fused: true, .. }) => (&views[1], Some(&number)),
-                _ => (&views[1 + half], None),
+                None => (&views[1], (self.parts > 1).then_some(&number)),
             };
-            t.copy_async_with(view.at(of_b, step, tile.of_b().into_iter().chain(half)), *shared, how_b);
+            t.copy_async_with(view.at(of_b, step, tile.of_b().into_iter().chain(part)), *shared, how_b);
         }
     }
 
@@ -270,22 +307,33 @@ impl Mainloop for TmaWgmma {
         tile: &WorkTile,
         (_, site): (&Expr, &str),
     ) {
+        let partial = self.promote.then(|| {
+            let shape = [&on.numbers.bm, &on.numbers.width];
+            t.register_tensor(&format!("of_step{site}"), self.tiling.accumulator, shape)
+        });
         t.consume(&on.ring, |t| {
-            for (i, of_b) in on.stage[1..].iter().enumerate() {
-                let (left, right) = self.tiling.sides((on.stage[0], *of_b));
-                let to = sums.second.as_ref().filter(|_| i == 1).unwrap_or(&sums.parts[0]);
+            if let Some(partial) = &partial {
+                t.fill(partial, 0.0);
+            }
+            for Term { a, b, second } in &self.terms {
+                let (left, right) = self.tiling.sides((on.stage[*a], on.stage[self.parts + b]));
+                let whole = sums.second.as_ref().filter(|_| *second).unwrap_or(&sums.parts[0]);
+                let to = partial.as_ref().unwrap_or(whole);
                 t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
             }
             t.commit_gemm();
             if let Some(of_a) = &sums.of_a {
                 self.add_rows(t, on, of_a, tile, site);
             }
-            t.wait_gemm(self.in_flight);
+            t.wait_gemm(if self.promote { 0 } else { self.in_flight });
         });
+        if let Some(partial) = &partial {
+            t.assign(&sums.parts[0], sums.parts[0] + partial);
+        }
     }
 
     fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
-        self.tiling.complete(t, sums, self.in_flight);
+        self.tiling.complete(t, sums, if self.promote { 0 } else { self.in_flight });
         if let (Some(of_a), Some(OperandView::Matrix(view))) = (&sums.of_a, on.views.last()) {
             let (rows, first) = self.rows_of_a(tile);
             t.if_then(first, |t| {

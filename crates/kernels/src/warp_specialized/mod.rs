@@ -18,7 +18,7 @@ use tilewright_tile::Program;
 use tilewright_tile::dsl::{KernelBuilder, Tensor};
 
 pub use choices::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
-pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, TmaWgmma, load_attributes};
+pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, Term, TmaWgmma, load_attributes};
 pub(crate) use nested::{Axis, Nesting};
 pub(crate) use operands::{Param, Params, spread_as};
 pub use promoted::BLOCK;

@@ -76,6 +76,16 @@ impl Problem {
         (Problem { strided: batch == Batch::Strided, ..Problem::several(m, n, products, matrices) }, k)
     }
 
+    /// The same problem, of whose matrices each is a number of elements behind the one before if they are `strided`.
+    pub fn strided(self, strided: bool) -> Self {
+        Problem { strided, ..self }
+    }
+
+    /// The problem of real numbers that one of complex numbers is, with its k.
+    pub fn of_complex(self, k: &Expr) -> (Self, Expr) {
+        (Problem { n: &self.n * 2, ..self }, k * 2)
+    }
+
     /// One product.
     pub fn one(m: Expr, n: Expr) -> Self {
         Problem::several(m, n, None, None)
@@ -167,6 +177,32 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// A matrix of complex numbers, or `several`: `[rows, cols, 2]`, real parts first; with [`Major::Mn`] the memory of `[cols, rows, 2]`.
+    pub fn pairs(
+        &self,
+        t: &mut KernelBuilder,
+        name: &str,
+        dtype: DType,
+        [rows, cols]: [&Expr; 2],
+        major: Major,
+        several: Option<&Expr>,
+    ) -> Buffer {
+        let mut shape = vec![rows.clone(), cols.clone(), 2.into()];
+        let mut strides = match major {
+            Major::K => vec![cols * 2, 2.into(), 1.into()],
+            Major::Mn => vec![2.into(), rows * 2, 1.into()],
+        };
+        if let Some(several) = several {
+            let step =
+                if self.strided { t.size(&format!("step_{name}"), 4096 * 4096) } else { rows * cols * 2 };
+            shape.insert(0, several.clone());
+            strides.insert(0, step);
+        }
+        t.strided_tensor(name, dtype, &shape, &strides)
+    }
+}
+
 /// Bytes of which lines of packed factors are multiples: those of a line of the L2 cache, which a row of a box then never lies across.
 const PACKED_LINE: i64 = 128;
 
@@ -176,7 +212,8 @@ pub(crate) fn packed_lines(t: &mut KernelBuilder, dtype: DType) -> Expr {
 }
 
 impl Problem {
-    /// The copy of A (0) or B (1) whose lines are multiples of `pad` elements.
+    /// The copy of A (0) or B (1) whose lines are multiples of `pad` elements; where it has several parts, `[parts, rows, k]` of each of `several`
+    /// matrices.
     pub fn packed(
         &self,
         t: &mut KernelBuilder,
@@ -184,13 +221,18 @@ impl Problem {
         dtype: DType,
         [rows, k]: [&Expr; 2],
         major: Major,
-        pad: &Expr,
+        (pad, parts): (&Expr, usize),
     ) -> Buffer {
         let padded = |extent: &Expr| extent.ceil_div(pad) * pad;
         let name = ["packed_a", "packed_b"][factor];
+        let several = [&self.products, &self.matrices][factor].as_ref();
+        if parts > 1 {
+            let shape = [(parts as i64).into(), rows.clone(), padded(k)];
+            return t.tensor(name, dtype, several.cloned().into_iter().chain(shape));
+        }
         match major {
-            Major::K => self.matrix(t, name, dtype, [rows, &padded(k)], major, None),
-            Major::Mn => self.matrix(t, name, dtype, [&padded(rows), k], major, None),
+            Major::K => self.matrix(t, name, dtype, [rows, &padded(k)], major, several),
+            Major::Mn => self.matrix(t, name, dtype, [&padded(rows), k], major, several),
         }
     }
 }

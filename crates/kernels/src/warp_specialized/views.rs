@@ -133,19 +133,19 @@ pub(super) fn matrix_view(
     t.global_view(name, from.clone(), with_batch(modes, several))
 }
 
-/// The view of both halves of a buffer of two matrices, or of `several` pairs, in tiles along rows and columns; the half is the last index.
-pub(super) fn halves_view(
+/// The view of a buffer of several parts of a matrix, or of those of `several` matrices, in tiles along rows and columns; the part is the last index.
+pub(super) fn parts_view(
     t: &mut KernelBuilder,
     name: &str,
     from: &Buffer,
-    several: Option<&Expr>,
+    (several, parts): (Option<&Expr>, i64),
     rows: &Steps,
     columns: &Steps,
 ) -> Tensor {
-    let half = u32::from(several.is_some());
-    let modes = [rows.modes(half + 1), columns.modes(half + 2)].concat();
+    let part = u32::from(several.is_some());
+    let modes = [rows.modes(part + 1), columns.modes(part + 2)].concat();
     let mut modes = with_batch(modes, several);
-    modes.push(steps(half, 2, 1));
+    modes.push(steps(part, parts, 1));
     t.global_view(name, from, modes)
 }
 

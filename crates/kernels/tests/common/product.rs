@@ -5,7 +5,7 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Dual, FillMode, HopperGemmConfig, Inputs, Major, Part, Triangle,
+    self, Batch, Cluster, Dual, FillMode, HopperGemmConfig, Inputs, Major, Part, Precision, Triangle,
 };
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
@@ -64,6 +64,38 @@ fn halves(config: &HopperGemmConfig, b: &[f64], up: &[f64], n: i64) -> Vec<f64> 
     lines(b).into_iter().zip(lines(up)).flat_map(|(b, up)| [b, up].concat()).collect()
 }
 
+/// The sums of the absolute values of the products of real numbers.
+fn magnitudes(
+    config: &HopperGemmConfig,
+    a: &[f64],
+    b: &[f64],
+    groups: &[i64],
+    sizes: [usize; 4],
+) -> Vec<f64> {
+    let real = HopperGemmConfig { conj_a: false, conj_b: false, ..*config };
+    let mut sums = gemm_hopper::sums(&real, &absolute(a), &absolute(b), groups, sizes);
+    if config.complex {
+        // That of the real part is a difference: the sum of the conjugate's.
+        let other = HopperGemmConfig { conj_b: true, ..real };
+        let other = gemm_hopper::sums(&other, &absolute(a), &absolute(b), groups, sizes);
+        sums.iter_mut().zip(other).step_by(2).for_each(|(sum, other)| *sum = other);
+    }
+    sums
+}
+
+/// The error of a product of two factors in f32, in roundings to f32.
+fn roundings(config: &HopperGemmConfig) -> f64 {
+    let bits = match (config.dtype, config.precision) {
+        // Both factors are cut off behind 11 bits.
+        (DType::F32, Precision::Tf32) => -9,
+        // Each rest has 13 bits, of which 11 stay; the product of both is left out.
+        (DType::F32, Precision::Tf32x3) => -20,
+        (DType::F32, Precision::Bf16x6) => -25,
+        _ => return 0.0,
+    };
+    f64::powi(2.0, bits) / DType::F32.epsilon()
+}
+
 /// Interpreter, simulator and a reference of plain loops agree on `l` products of a configuration, and on what its epilogue adds to
 /// sums of rows and columns.
 pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -> Report {
@@ -74,8 +106,12 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     // With groups there is one matrix A.
     let grouped = matches!(config.batch, Batch::Grouped | Batch::Ragged);
     let of_a = if grouped { 1 } else { l };
-    let (mut a, mut b) = (draw(config.dtype, of_a * m * k), draw(config.right(), l * n * k));
-    for (i, a) in a.iter_mut().enumerate() {
+    // Numbers of an element, and of all columns of c.
+    let numbers = if config.complex { 2 } else { 1 };
+    let columns = numbers * n;
+    let (mut a, mut b) =
+        (draw(config.dtype, numbers * of_a * m * k), draw(config.right(), numbers * l * n * k));
+    for (i, a) in a.iter_mut().enumerate().filter(|_| config.triangular != Triangle::None) {
         let i = i as i64 % (m * k);
         let (row, column) = if config.a == Major::K { (i / k, i % k) } else { (i % m, i / m) };
         let zero = match config.triangular {
@@ -92,10 +128,10 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
         col_scale: draw(DType::F32, l * n),
-        bias: draw(out, l * n),
-        residual: draw(out, of_a * m * n),
+        bias: draw(out, l * columns),
+        residual: draw(out, of_a * m * columns),
         beta: -0.5,
-        c: if config.epilogue.has(Part::Beta) { draw(out, of_a * m * n) } else { Vec::new() },
+        c: if config.epilogue.has(Part::Beta) { draw(out, of_a * m * columns) } else { Vec::new() },
         ..Inputs::default()
     };
     let mut inputs = inputs;
@@ -119,8 +155,9 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     let rows_of_a = (of_rows(&a), of_rows(&absolute(&a)));
     let product = |b: &[f64]| {
         let sums = gemm_hopper::sums(config, &a, b, &groups, sizes);
-        let magnitudes = gemm_hopper::sums(config, &absolute(&a), &absolute(b), &groups, sizes);
-        let inner = bounds(DType::F32, 0.0, k + 8, &sums, &magnitudes);
+        let magnitudes = magnitudes(config, &a, b, &groups, sizes);
+        let terms = numbers * config.precision.products().len() as i64;
+        let inner = bounds(DType::F32, roundings(config), terms * k + 8, &sums, &magnitudes);
         (sums, inner)
     };
     let approximate = config.epilogue.has(Part::Gelu) || config.epilogue.has(Part::Silu);
@@ -194,8 +231,8 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         launched.push(("t", tiles.len() as i64));
     }
     if config.batch == Batch::Strided {
-        launched.extend([("step_a", m * k), ("step_c", m * n)]);
-        let of_b = if config.fused { 2 * n * k } else { n * k };
+        launched.extend([("step_a", numbers * m * k), ("step_c", m * columns)]);
+        let of_b = if config.fused { 2 * n * k } else { numbers * n * k };
         launched.extend([("step_b", of_b), ("step_up", n * k)]);
     }
     let launch = Launch {
@@ -206,7 +243,7 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
-        let [m, n] = [sizes[1], sizes[2]];
+        let [m, n] = [sizes[1], columns as usize];
         let mut c = results["c"].clone();
         if config.batch == Batch::Ragged {
             // Nothing writes the rows of no group.
@@ -221,7 +258,12 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
                 * if let Cluster::AlongM(blocks) = config.cluster { blocks as usize } else { 1 };
             let above = |i: &usize| (i % n / tile) > (i / n % m / tile);
             for i in (0..c.len()).filter(above) {
-                assert!(c[i].is_nan() || out.range().is_some(), "element {i} of {at}");
+                let kept = if inputs.c.is_empty() {
+                    c[i].is_nan() || out.range().is_some()
+                } else {
+                    c[i] == inputs.c[i]
+                };
+                assert!(kept, "element {i} of {at}");
                 c[i] = exact[i];
             }
         }
