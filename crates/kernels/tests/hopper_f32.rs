@@ -215,6 +215,8 @@ fn ptxas_needs_no_spills() {
         // The choice for 8192³.
         HopperGemmConfig { bn: 224, stages: 2, ..x3 },
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, batch: Batch::Strided, ..x3 },
+        // The widest promoted sums that leave later.
+        HopperGemmConfig { bn: 96, overlap_epilogue: true, ..x3 },
         x9,
         HopperGemmConfig { complex: true, conj_b: true, epilogue, stages: 2, ..x3 },
         HopperGemmConfig { complex: true, a: Major::Mn, dtype: DType::F16, bk: 64, ..single },
@@ -271,6 +273,8 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     let x3 = HopperGemmConfig { precision: Precision::Tf32x3, stages: 2, ..single };
     says(HopperGemmConfig { precision: Precision::Bf16x9, ..small }, "precision", "multiplied as it is");
     says(HopperGemmConfig { bm: 128, bn: 256, ..x3 }, "bn", "smaller tile");
+    let late = HopperGemmConfig { bm: 128, bn: 104, warpgroups: 2, overlap_epilogue: true, ..x3 };
+    says(late, "bn", "smaller tile");
     says(HopperGemmConfig { dual: Dual::Add, ..x3 }, "dual", "precision=tf32x3");
     says(HopperGemmConfig { dual: Dual::Add, b: Major::Mn, ..single }, "pack", "along k in f32");
     says(HopperGemmConfig { dual: Dual::Mul, promote: Some(true), ..single }, "promote", "two sums");

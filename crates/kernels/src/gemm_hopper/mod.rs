@@ -187,6 +187,9 @@ impl Major {
 /// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 16;
 
+/// Registers of promoted sums beside values that leave later, for the addresses of both (tiles of 104 columns spill 12 bytes, of 96 none).
+const BESIDE_PROMOTED: i64 = 20;
+
 /// Chunks of other blocks' sums that are on their way at once, at most.
 const EXCHANGED_AT_ONCE: i64 = 4;
 
@@ -275,7 +278,12 @@ impl HopperGemmConfig {
     fn fragments(&self, chain: &Chain<'_>) -> i64 {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
-        let partial = if self.promotes() { sums } else { 0 };
+        let partial = match (self.promotes(), self.overlap_epilogue) {
+            (false, _) => 0,
+            (true, false) => sums,
+            // `ptxas` keeps two copies beside values that leave later.
+            (true, true) => 2 * sums + BESIDE_PROMOTED,
+        };
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         // A second sum has a chunk of its own.
         let chunks = if chain.is_empty() { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
