@@ -372,7 +372,7 @@ class Kernel:
             [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"] or [16]],
             [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(n) for n in param["steps"]],
             cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
-            cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            cu.CUtensorMapL2promotion(param["promotion"]),
             cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))  # fmt: skip
 
     def __call__(self, stream):

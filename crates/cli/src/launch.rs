@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tilewright::compiler::Kernel;
-use tilewright::machine::tensor_map_type;
+use tilewright::machine::{tensor_map_l2_promotion, tensor_map_type};
 use tilewright::simt::FunctionParamKind;
 use tilewright::simt::record::BUFFER_BYTES;
 use tilewright::tile::interpret::{grid, size_values, tensor_shape, tensor_strides};
@@ -26,7 +26,7 @@ impl Scope for Sizes<'_> {
 }
 
 /// The launch at these sizes: grid, threads, shared memory, the parameters in order (integers with their defaults), and the PTX. A tensor map has what
-/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements and swizzle.
+/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements, swizzle and promotion of the L2 cache.
 pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
     let refuse = |e: &dyn std::fmt::Display| Failure::program(error(format!("the launch: {e}")));
     let values = size_values(&kernel.verified, sizes).map_err(|e| refuse(&e))?;
@@ -63,17 +63,19 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 let shape = &kernel.function.tensor_maps[map as usize].shape;
                 let bytes = i64::from(shape.dtype.bits() / 8);
                 let extents = recipe.extents.iter().map(number).collect::<Result<Vec<_>, _>>()?;
-                let strides = recipe.strides.iter().map(|s| Ok(number(s)? * bytes));
+                let strides = recipe.strides.iter().map(|s| Ok((number(s)? * bytes) as u64));
+                let strides = strides.collect::<Result<Vec<u64>, Failure>>()?;
                 json!({
                     "kind": "map",
                     "name": param.name,
                     "of": recipe.param.0,
                     "type": tensor_map_type(shape.dtype),
                     "extents": extents,
-                    "strides": strides.collect::<Result<Vec<_>, Failure>>()?,
+                    "strides": strides,
                     "box": shape.reach(),
                     "steps": shape.steps,
                     "swizzle": shape.swizzle.tensor_map_code(),
+                    "promotion": tensor_map_l2_promotion(&strides),
                 })
             }
         });

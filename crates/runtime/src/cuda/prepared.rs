@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::result::DriverError;
 use cudarc::driver::sys;
-use tilewright_machine::{BoxShape, SwizzleMode, tensor_map_type};
+use tilewright_machine::{BoxShape, SwizzleMode, tensor_map_l2_promotion, tensor_map_type};
 
 use super::module::Loaded;
 use super::records::RecordBuffer;
@@ -36,6 +36,15 @@ fn map_swizzle(mode: SwizzleMode) -> sys::CUtensorMapSwizzle {
         SwizzleMode::B32 => Swizzle::CU_TENSOR_MAP_SWIZZLE_32B,
         SwizzleMode::B64 => Swizzle::CU_TENSOR_MAP_SWIZZLE_64B,
         SwizzleMode::B128 => Swizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+    }
+}
+
+/// The driver's name for the L2 cache's fills by a tensor of these strides in bytes.
+fn map_l2_promotion(strides: &[u64]) -> sys::CUtensorMapL2promotion {
+    use sys::CUtensorMapL2promotion as Promotion;
+    match tensor_map_l2_promotion(strides) {
+        3 => Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        _ => Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
     }
 }
 
@@ -82,7 +91,7 @@ impl MapKey {
                 self.shape.steps.as_ptr(),
                 sys::CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
                 map_swizzle(self.shape.swizzle),
-                sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                map_l2_promotion(&self.strides),
                 sys::CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         }
@@ -227,7 +236,10 @@ mod tests {
                 assert_eq!(map_type(code).map(|ty| ty as u32), Some(code), "{dtype}");
             }
         }
-        assert_eq!(sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B as u32, 3);
+        for strides in [&[][..], &[8192, 256], &[8192, 128], &[8208]] {
+            assert_eq!(map_l2_promotion(strides) as u32, tensor_map_l2_promotion(strides), "{strides:?}");
+        }
+        assert_eq!([&[512, 256][..], &[512, 128]].map(tensor_map_l2_promotion), [3, 2]);
     }
 
     #[test]
