@@ -78,6 +78,9 @@ const OTHER: f64 = 150.0;
 const PROMOTION: f64 = 60.0;
 const PROMOTED: f64 = 128.0;
 
+/// Lines of the L2 cache that a row of 128 bytes counts as that begins within one: it takes two, of which its neighbours in the matrix need the other parts.
+const ASTRIDE: f64 = 1.75;
+
 /// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
 const SCATTERED: f64 = 1.2;
 
@@ -191,7 +194,7 @@ impl HopperGemmConfig {
         let shared = products * (16.0 + bn / 4.0);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, pitch: i64| {
-            let across = if aligned(pitch) { 1.0 } else { 2.0 };
+            let across = if aligned(pitch) { 1.0 } else { ASTRIDE };
             let (boxes, inner) = if major == Major::K { (rows, bk) } else { (bk, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
             let row = inner * size;
