@@ -144,7 +144,9 @@ def chosen(args, operator, words, shapes):
 def work(args):
     """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
     shapes, _, operator, words = SETS[args.set]
-    operator, words = args.operator or operator, [*words, *args.common.split()]
+    # Of two words for a parameter the user's.
+    words = list({word.partition("=")[0]: word for word in [*words, *args.common.split()]}.values())
+    operator = args.operator or operator
     if SETS[args.set][1] == "plain" and args.dtype != "f16":
         words = [f"dtype={args.dtype}", *words]
     arch = args.arch or ("sm_80" if args.set == "sm_80" else common.DEVICE)

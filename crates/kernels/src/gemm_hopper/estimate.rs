@@ -78,8 +78,14 @@ const OTHER: f64 = 150.0;
 const PROMOTION: f64 = 60.0;
 const PROMOTED: f64 = 128.0;
 
+/// Cycles in which shared memory takes as many bytes as a line, which others of the cluster may have asked for.
+const ARRIVING: f64 = 1.6;
+
 /// Lines of the L2 cache that a row of 128 bytes counts as that begins within one: it takes two, of which its neighbours in the matrix need the other parts.
 const ASTRIDE: f64 = 1.75;
+
+/// Bytes of factors that the L2 cache holds for blocks at different places of k.
+const KEPT: f64 = 40e6;
 
 /// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
 const SCATTERED: f64 = 1.2;
@@ -220,7 +226,9 @@ impl HopperGemmConfig {
             * (lines(major_a, of_a, pitch_a) + matrices * lines(major_b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
-        let busy = together(multiply, port, sharpness);
+        // What blocks of a cluster share arrives at each of them.
+        let arriving = ARRIVING * parts * (all_a + matrices * all_b) * bk * size / LINE;
+        let busy = together(multiply, port.max(arriving), sharpness);
         // A warpgroup adds its sums while another multiplies.
         let promoting = match (self.promotes(), self.warpgroups) {
             (false, _) => 0.0,
@@ -251,23 +259,26 @@ impl HopperGemmConfig {
         let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / MET } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
-        let cycles = match self.schedule {
-            Schedule::DataParallel => 1300.0 + waves * tile + last,
-            Schedule::StreamK => {
-                let Shares { whole, each, others } = shares(tiles, resident, steps);
-                let left = 4.0 * bm * bn / LEFT;
-                let added = if others > 0.0 { FLAG + others * (OTHER + 4.0 * bm * bn / ADDED) } else { 0.0 };
-                1300.0 + whole * tile + last + each * step * SCATTERED + left + added + drain
-            }
-        };
-
-        // Device memory: what is in flight limits how fast it comes.
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
         let element = parts as i64 * self.multiplied_bytes();
         let (a, b) = (all(m, k, element), matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
+        let cycles = match self.schedule {
+            Schedule::DataParallel => 1300.0 + waves * tile + last,
+            Schedule::StreamK => {
+                let Shares { whole, each, others } = shares(tiles, resident, steps);
+                let left = 4.0 * bm * bn / LEFT;
+                let added = if others > 0.0 { FLAG + others * (OTHER + 4.0 * bm * bn / ADDED) } else { 0.0 };
+                // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
+                let missing = (1.0 - KEPT / (a + b)).max(0.0) * active * parts * (all_a + matrices * all_b);
+                let scattered = (step * SCATTERED).max(missing * bk * size / READ);
+                1300.0 + whole * tile + last + each * scattered + left + added + drain
+            }
+        };
+
+        // Device memory: what is in flight limits how fast it comes.
         let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
         let in_flight = active * self.stages as f64 * parts * (all_a + matrices * all_b) * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
