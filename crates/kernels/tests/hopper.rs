@@ -159,6 +159,25 @@ fn eight_bit_factors_are_right_at_edges() {
 }
 
 #[test]
+fn values_that_leave_later_beside_a_chunk_have_registers() {
+    let tile = HopperGemmConfig {
+        dtype: DType::E4M3,
+        bm: 192,
+        bn: 192,
+        bk: 128,
+        warpgroups: 3,
+        math_registers: 160,
+        chunk: Some(32),
+        epilogue: "row_scale+col_scale".parse().unwrap(),
+        ..HopperGemmConfig::default()
+    };
+    kernel_for(&tile.program().unwrap(), Arch::SM_90A, [4096, 4096, 4096]);
+    let late = HopperGemmConfig { overlap_epilogue: true, ..tile };
+    let error = late.program().unwrap_err().to_string();
+    assert!(error.starts_with("`bn` = 192") && error.contains("use a smaller tile"), "{error}");
+}
+
+#[test]
 fn ptxas_needs_no_spills_for_eight_bit_factors() {
     let Some(ptxas) = ptxas() else { return };
     for (i, config) in eight_bits().into_iter().chain(wide_eight_bits()).enumerate() {
