@@ -7,7 +7,7 @@ use tilewright::tile::{Word, words};
 use crate::dice::Dice;
 
 /// Words that are none of the language by themselves, but mean something in their places.
-const SPELLED: [&str; 19] = [
+const SPELLED: [&str; 21] = [
     "copy.async",
     "gemm.async",
     "tiles",
@@ -22,6 +22,8 @@ const SPELLED: [&str; 19] = [
     "sum",
     "add",
     "multicast",
+    "multicast(0)",
+    "multicast(1)",
     "any",
     "0",
     "1",

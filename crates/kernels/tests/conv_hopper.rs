@@ -165,7 +165,7 @@ fn groups_of_channels() {
 
 #[test]
 fn clusters_share_factors() {
-    for cluster in [Cluster::AlongM(2), Cluster::AlongN(2)] {
+    for cluster in [Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongMn(2, 2)] {
         check_edges(HopperConvConfig { cluster, ..small(Pass::Fprop) }, &[1]);
     }
 }

@@ -75,6 +75,7 @@ fn configs() -> Vec<Fp8BlocksConfig> {
             ..small
         },
         Fp8BlocksConfig { swap: true, cluster: Cluster::AlongN(4), ..default },
+        Fp8BlocksConfig { cluster: Cluster::AlongMn(2, 2), ..small },
         default,
     ]
 }
@@ -125,6 +126,7 @@ fn it_computes_the_same_whatever_the_order_of_events() {
         small,
         Fp8BlocksConfig { cluster: Cluster::AlongM(2), overlap_epilogue: false, ..small },
         Fp8BlocksConfig { cluster: Cluster::AlongN(2), swap: true, buffers: 1, ..small },
+        Fp8BlocksConfig { cluster: Cluster::AlongMn(2, 2), swap: true, overlap_epilogue: false, ..small },
         Fp8BlocksConfig { part: Some(32), sm_count: 2, ..small },
     ];
     for config in configs {

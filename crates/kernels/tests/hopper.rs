@@ -30,6 +30,14 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
             rasterization: Rasterization::Serpentine(1),
             ..small
         },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), a: Major::Mn, in_flight: 0, ..small },
+        HopperGemmConfig {
+            cluster: Cluster::AlongMn(2, 4),
+            swap: true,
+            overlap_epilogue: true,
+            sm_count: 16,
+            ..small
+        },
         HopperGemmConfig { bm: 128, bn: 112, stages: 2, warpgroups: 2, buffers: 3, ..small },
         HopperGemmConfig { bn: 192, a: Major::Mn, ..default },
         HopperGemmConfig {
@@ -244,6 +252,7 @@ fn gemm_hopper_computes_the_same_whatever_the_order_of_events() {
         small,
         HopperGemmConfig { cluster: Cluster::AlongM(2), in_flight: 0, ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), in_flight: 2, buffers: 1, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), buffers: 1, ..small },
         HopperGemmConfig { sm_count: 2, ..HopperGemmConfig::default() },
         HopperGemmConfig { overlap_epilogue: true, chunk: Some(16), ..small },
         HopperGemmConfig {
@@ -297,7 +306,7 @@ fn a_swapped_gemm_hopper_leaves_by_transposing_stores() {
 
 #[test]
 fn gemm_hopper_copies_by_tensor_maps_and_shares_in_clusters() {
-    for cluster in [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(4)] {
+    for cluster in [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(4), Cluster::AlongMn(4, 2)] {
         for (a, b) in
             [(Major::K, Major::K), (Major::K, Major::Mn), (Major::Mn, Major::K), (Major::Mn, Major::Mn)]
         {
@@ -336,6 +345,8 @@ fn ptxas_needs_no_spills_for_any_gemm_hopper() {
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 144, ..default },
         HopperGemmConfig { bm: 256, bn: 160, buffers: 1, cluster: Cluster::AlongN(2), ..default },
         HopperGemmConfig { bm: 256, bn: 192, stages: 3, buffers: 1, ..default },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), ..default },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 4), overlap_epilogue: true, ..default },
     ];
     for (i, config) in hopper_configs().into_iter().chain(wide).chain(tuned_hopper()).enumerate() {
         let program = config.program().unwrap();
@@ -390,6 +401,21 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(HopperGemmConfig { buffers: 0, ..default }, "buffers", "from 1");
     says(HopperGemmConfig { cluster: Cluster::AlongM(3), ..default }, "cluster", "2, 4 or 8");
     says(
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 8), ..default },
+        "cluster",
+        "2 or 4 blocks along m and",
+    );
+    says(
+        HopperGemmConfig { bn: 48, chunk: Some(16), cluster: Cluster::AlongMn(4, 2), ..default },
+        "cluster",
+        "4 blocks cannot share 48 rows",
+    );
+    says(
+        HopperGemmConfig { batch: Batch::Grouped, cluster: Cluster::AlongMn(2, 2), ..default },
+        "cluster",
+        "different groups",
+    );
+    says(
         HopperGemmConfig { bn: 120, cluster: Cluster::AlongM(2), ..default },
         "cluster",
         "cannot share 120 rows",
@@ -434,7 +460,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     says(
         HopperGemmConfig { cluster: Cluster::AlongK(2), epilogue: sums, bn: 128, ..default },
         "epilogue",
-        "cluster must be none, m2 or n2",
+        "cluster must be none, along m",
     );
     says(
         HopperGemmConfig { batch: Batch::Grouped, cluster: Cluster::AlongM(2), ..default },
@@ -490,6 +516,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("pack", "c", "none, a, b or ab"),
         ("form", "dot", "wgmma, gemv or outer"),
         ("cluster", "m0", "none, or"),
+        ("cluster", "m2n1", "m and n: m2, m2n2"),
+        ("cluster", "n2m2", "m and n: m2, m2n2"),
         ("rasterization", "rows", "hilbert(order)"),
         ("overlap_epilogue", "yes", "true or false"),
         ("hint_a", "first", "none, evict_first or evict_last"),

@@ -115,6 +115,20 @@ impl<'a> Lower<'a> {
         self.b.write(position.read(), int(0));
     }
 
+    /// True in the lanes whose numbers are the ranks of the blocks that fill a pipeline's stages.
+    fn lanes_of_peers(&mut self, pipeline: &PipelinePlan, lane: Operand) -> Option<Value> {
+        if pipeline.multicast == self.verified.cluster() {
+            return condition(self.b, ScalarOp::LtI32, lane, int(i64::from(pipeline.multicast)));
+        }
+        let ranks = pipeline.peers.iter().fold(int(0), |ranks, peers| {
+            let more = self.ranks_of_peers(*peers);
+            self.b.scalar(ScalarOp::OrB32, &[ranks, more])
+        });
+        let from_lane = self.b.scalar(ScalarOp::ShrU32, &[ranks, lane]);
+        let bit = self.b.scalar(ScalarOp::AndB32, &[from_lane, int(1)]);
+        condition(self.b, ScalarOp::EqI32, bit, int(1))
+    }
+
     /// Arrives once for the warp at the empty barrier of a stage, in every block that fills it, where a condition holds if there is one.
     fn release_stage(&mut self, pipeline: &PipelinePlan, slot: Operand, where_: Option<Value>) {
         if pipeline.warps_meet {
@@ -133,8 +147,7 @@ impl<'a> Lower<'a> {
         let (arrival, address, lanes) = if pipeline.multicast > 1 {
             let thread = Operand::Value(self.b.special(Special::ThreadIndex));
             let lane = self.b.scalar(ScalarOp::AndB32, &[thread, int(31)]);
-            let blocks = int(i64::from(pipeline.multicast));
-            let lanes = condition(self.b, ScalarOp::LtI32, lane, blocks);
+            let lanes = self.lanes_of_peers(pipeline, lane);
             let local = add(self.b, at.base, int(i64::from(at.offset)));
             let peer = self.b.scalar(ScalarOp::Mapa, &[local, lane]);
             (MbarrierOp::ArrivePeer, Address { base: peer, offset: 0 }, lanes)

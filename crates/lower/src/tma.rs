@@ -1,10 +1,10 @@
 //! Tensor copies: the tensor memory accelerator's instructions.
 
-use tilewright_machine::TensorOp;
+use tilewright_machine::{ScalarOp, TensorOp};
 use tilewright_simt::{Address, Op, Operand, Special, TensorMap};
 use tilewright_synth::TmaPlan;
 use tilewright_tile::core::TensorRef;
-use tilewright_tile::{Diagnostic, Expr, IntOp, Side};
+use tilewright_tile::{Diagnostic, Expr, IntOp, Peers, Side};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
@@ -50,12 +50,12 @@ impl Lower<'_> {
         };
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
         let map = self.maps.index(map, recipe);
-        let rank = plan.multicast.map(|_| Operand::Value(self.b.special(Special::ClusterRank)));
+        let place = plan.multicast.map(|share| self.place_of_peer(share.peers));
         let mut base: Vec<Operand> = Vec::new();
         for k in 0..dims.len() {
             let mut at = self.expr(&along(k, &global.base).unwrap_or(Expr::Int(0)));
-            if let (Some(share), Some(rank)) = (plan.multicast.filter(|s| s.dim == k), rank) {
-                let own = scalar::scale(self.b, rank, share.step);
+            if let (Some(share), Some(place)) = (plan.multicast.filter(|s| s.dim == k), place) {
+                let own = scalar::scale(self.b, place, share.step);
                 at = add(self.b, at, own);
             }
             base.push(at);
@@ -65,8 +65,8 @@ impl Lower<'_> {
         if let Some(dynamic) = dynamic {
             at = add(self.b, at, dynamic);
         }
-        if let (Some(share), Some(rank)) = (plan.multicast, rank) {
-            let own = scalar::scale(self.b, rank, share.bytes);
+        if let (Some(share), Some(place)) = (plan.multicast, place) {
+            let own = scalar::scale(self.b, place, share.bytes);
             at = add(self.b, at, own);
         }
         let barrier = match self.state.stage {
@@ -77,7 +77,7 @@ impl Lower<'_> {
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
             _ => None,
         };
-        let multicast = plan.multicast.map(|share| int((1 << share.blocks) - 1));
+        let multicast = plan.multicast.map(|share| self.ranks_of_peers(share.peers));
         let mut copies = Vec::new();
         for call in &plan.calls {
             let mut coords = Vec::new();
@@ -98,5 +98,28 @@ impl Lower<'_> {
         let issuer = self.state.tma_issuer;
         self.guarded(issuer, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
         Ok(())
+    }
+
+    /// The block's place among its peers of a multicast.
+    fn place_of_peer(&mut self, peers: Peers) -> Operand {
+        let rank = Operand::Value(self.b.special(Special::ClusterRank));
+        let counted = scalar::divide(self.b, rank, i64::from(peers.stride));
+        match peers.blocks * peers.stride == self.verified.cluster() {
+            true => counted,
+            false => scalar::remainder(self.b, counted, i64::from(peers.blocks)),
+        }
+    }
+
+    /// The ranks of the block's peers of a multicast, as the bits of a mask.
+    pub(crate) fn ranks_of_peers(&mut self, peers: Peers) -> Operand {
+        let mask = int(i64::from(peers.mask()));
+        if peers.blocks == self.verified.cluster() {
+            return mask;
+        }
+        let rank = Operand::Value(self.b.special(Special::ClusterRank));
+        let place = self.place_of_peer(peers);
+        let from_first = scalar::scale(self.b, place, i64::from(peers.stride));
+        let first = self.b.scalar(ScalarOp::SubI32, &[rank, from_first]);
+        self.b.scalar(ScalarOp::ShlB32, &[mask, first])
     }
 }

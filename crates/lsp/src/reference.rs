@@ -30,7 +30,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
         "const BM = 64, BN = 2 * BM",
         "Constants are known when the kernel is compiled; the numbers are their defaults.",
     ),
-    ("cluster", "cluster(n)", "Blocks of a cluster, neighbours along x."),
+    ("cluster", "cluster(p, q)", "Blocks of a cluster, neighbours along x, along one mode or two."),
     ("let", "let row = block.x * BM", "Names integers, each to the end of the block around."),
     (
         "warpgroup",

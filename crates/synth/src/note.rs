@@ -236,7 +236,7 @@ fn copy(
             note.instruction += " (through registers, at once: no asynchronous copy has this width)";
         }
         // What only tensor copies take into account, and changes no value.
-        let lost = how.multicast.then_some("multicast").into_iter().chain(how.hint.map(|hint| hint.name()));
+        let lost = how.multicast.map(|_| "multicast").into_iter().chain(how.hint.map(|hint| hint.name()));
         for word in lost {
             note.instruction += &format!(" (without `{word}`, which only tensor copies have)");
         }

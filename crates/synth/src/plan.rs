@@ -1,9 +1,10 @@
 //! Plans: the instruction calls of each statement, and when the stages of a pipeline are released.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tilewright_machine::{CopyRow, MmaRow};
-use tilewright_tile::TensorId;
+use tilewright_tile::{Peers, TensorId};
 
 use crate::async_layout::tma::TmaPlan;
 use crate::async_layout::wgmma::WgmmaPlan;
@@ -165,8 +166,11 @@ pub struct PipelinePlan {
     pub tx_bytes: u32,
     /// Arrivals that end a phase of an empty barrier: one a warp of the consumers, in every block that a load reaches.
     pub empty_arrivals: u32,
-    /// Blocks that receive what one block loads: 1 without multicast.
+    /// Blocks whose stages a block's loads reach, its own among them, and whose loads reach its stages: 1 without multicast.
     pub multicast: u32,
+    /// The same block by block: those of each multicast to the stage.
+    #[serde(skip)]
+    pub peers: BTreeSet<Peers>,
     /// Stages that a consumer has not released when a later one's `consume` ends, at most.
     pub release_delay: ReleaseDelay,
     /// True if threads write to the stage.

@@ -136,7 +136,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             vec![Construct::ClusterReduce]
         }
         StmtKind::CopyAsync { how, .. } => {
-            let asked = [(how.multicast, Construct::Multicast), (how.add, Construct::CopyThatAdds)];
+            let asked = [(how.multicast.is_some(), Construct::Multicast), (how.add, Construct::CopyThatAdds)];
             asked.into_iter().filter(|(asked, _)| *asked).map(|(_, construct)| construct).collect()
         }
         StmtKind::WaitDependencies => vec![Construct::WaitForDependencies],

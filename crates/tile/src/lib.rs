@@ -5,6 +5,7 @@ pub mod asm;
 pub mod barriers;
 mod breaks;
 mod build;
+mod cluster;
 pub mod code;
 pub mod core;
 pub mod diagnostic;
@@ -40,6 +41,7 @@ pub use arith::{
     Compute, Rounded, RoundedAsm, TypeClash, TypeClashReason, Types, ValueType, combined, combined_in,
     rounded, value_type,
 };
+pub use cluster::{Multicast, Peers};
 pub use diagnostic::{Code, Diagnostic, Diagnostics, Origin, Span};
 pub use expr::{Axis, Expr, IntOp, Scope, SymbolId};
 pub use features::{Construct, Need, check_architecture, least_architecture, needs};

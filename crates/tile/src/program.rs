@@ -41,8 +41,9 @@ pub struct Program {
     pub threads_span: Origin,
     /// Blocks that one multiprocessor has registers for, at least; an expression over constants, 1 where the program says nothing.
     pub resident: Expr,
-    /// Blocks of a cluster: neighbours along x. An expression over constants; 1 where the program says nothing.
-    pub cluster: Expr,
+    /// Blocks of a cluster along each of its one or two modes: neighbours along x, of which ranks count the first mode fastest. Expressions
+    /// over constants; one of 1 where the program says nothing.
+    pub cluster: Vec<Expr>,
     /// The place of the cluster.
     pub cluster_span: Origin,
     /// Every tensor, in the order of definition.
@@ -395,7 +396,8 @@ impl Program {
         }
         self.grid
             .iter_mut()
-            .chain([&mut self.threads, &mut self.resident, &mut self.cluster])
+            .chain([&mut self.threads, &mut self.resident])
+            .chain(&mut self.cluster)
             .for_each(&mut *visit);
         self.tensors.iter_mut().for_each(|tensor| tensor.kind.exprs_mut(visit));
         self.pipelines.iter_mut().for_each(|pipeline| visit(&mut pipeline.stages));

@@ -199,7 +199,13 @@ impl Verified {
 
     /// Blocks of a cluster, neighbours along x; 1 where the program says nothing.
     pub fn cluster(&self) -> u32 {
-        self.program.cluster.as_int().and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(1).max(1)
+        self.cluster_shape().iter().product()
+    }
+
+    /// Blocks of a cluster along each of its modes.
+    pub fn cluster_shape(&self) -> Vec<u32> {
+        let blocks = |extent: &Expr| extent.as_int().and_then(|blocks| u32::try_from(blocks).ok());
+        self.program.cluster.iter().map(|extent| blocks(extent).unwrap_or(1).max(1)).collect()
     }
 
     /// Strides of a tensor parameter, in elements, over literals and sizes.

@@ -8,8 +8,8 @@ use tilewright_tile::dsl::{
     steps, tile,
 };
 use tilewright_tile::{
-    ArgOp, AsyncCopyAttrs, Code, CombineForm, Constants, CopyAttrs, Expr, Program, ReduceOp, core, parse,
-    verify,
+    ArgOp, AsyncCopyAttrs, Code, CombineForm, Constants, CopyAttrs, Expr, Multicast, Program, ReduceOp, core,
+    parse, verify,
 };
 
 const SHAPES: &str = "const A = 4, B = 8
@@ -290,7 +290,7 @@ impl Choices<'_> {
         let s = k.shared_tensor("s", DType::F32, [&w, &t]);
         let p = k.pipeline("p", self.expr(&all[2..4], 2), [&s]);
         if self.next(2) == 0 {
-            k.cluster(self.expr(&all[2..4], 1));
+            k.cluster_shape([self.expr(&all[2..4], 1), self.expr(&all[2..4], 1)]);
         }
         let scene = Scene { tensors: [g, h, r, s], pipeline: p, scalar };
         self.statements(&mut k, &scene, &all, 3, &mut 0);
@@ -337,7 +337,8 @@ impl Choices<'_> {
                 19 => {
                     let hint = [None, Some(CacheHint::EvictFirst), Some(CacheHint::EvictLast)];
                     let how = AsyncCopyAttrs {
-                        multicast: self.next(2) == 0,
+                        multicast: [None, Some(Multicast::All), Some(Multicast::Along(1))]
+                            [self.next(3) as usize],
                         add: self.next(2) == 0,
                         hint: hint[self.next(3) as usize],
                         threads: self.next(4) == 0,

@@ -35,7 +35,7 @@ pub enum Kind {
     /// A synchronisation is missing.
     Delete,
     /// A synchronisation waits for less, or for something else: a group more stays in flight, an mbarrier counts other bytes or
-    /// arrivals or has the other parity, a barrier has a warp less, an arrival or wait orders less.
+    /// arrivals or has the other parity, a barrier has a warp less, an arrival or wait orders less, a multicast reaches other blocks.
     Weaken,
     /// A counter of stages, phases or products is not written.
     Skip,
@@ -207,7 +207,11 @@ impl Edit {
             Edit::Replace(op) => body[index].op = op.clone(),
             Edit::Operand(op, literal) => {
                 let origin = body[index].origin;
-                let Op::Mbarrier { operand, .. } = &mut body[index].op else { return };
+                let (Op::Mbarrier { operand, .. } | Op::Tensor { multicast: Some(operand), .. }) =
+                    &mut body[index].op
+                else {
+                    return;
+                };
                 match *operand {
                     Operand::Imm(bits) => *operand = Operand::Imm((op.row().eval)(&[bits, *literal])),
                     value => {
@@ -410,6 +414,18 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
                 let what = format!("{} to {}", op.name(), weaker.name());
                 let weaker = Op::Mbarrier { op: weaker, address: *address, operand: *operand };
                 all.push((Kind::Weaken, what, Edit::Replace(weaker)));
+            }
+        }
+        Op::Tensor { row, multicast: Some(to), .. } => {
+            let blocks = (1u64 << function.cluster) - 1;
+            let others = [
+                ("not to block 0", ScalarOp::AndB32, blocks & !1),
+                ("to all blocks", ScalarOp::OrB32, blocks),
+            ];
+            for (words, scalar, literal) in others.into_iter().filter(|change| *to != Operand::Imm(change.2))
+            {
+                let what = format!("{}: {words} of the cluster", row.name);
+                all.push((Kind::Weaken, what, Edit::Operand(scalar, literal)));
             }
         }
         Op::Atomic { .. } => {

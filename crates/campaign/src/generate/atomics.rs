@@ -26,7 +26,7 @@ pub fn meetings(dice: &mut Dice) -> Case {
     draft.close();
     draft.line("copy(r, gy[:, block.x])");
     let arch = dice.pick(&["sm_80", "sm_90a"]);
-    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), tile.min(64), 1), arch, family: "meetings" }
+    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), tile.min(64), &[1]), arch, family: "meetings" }
 }
 
 /// The blocks hand tiles on by flags, and the last one that draws a ticket adds what all have.
@@ -68,7 +68,7 @@ pub fn flags(dice: &mut Dice) -> Case {
     draft.line("copy(all, gy)");
     draft.close();
     let arch = dice.pick(&["sm_80", "sm_90a"]);
-    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), tile.min(64), 1), arch, family: "flags" }
+    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), tile.min(64), &[1]), arch, family: "flags" }
 }
 
 /// Each element of a view is changed several times by the block whose it is; and elements take places in a list, of which it is known which
@@ -110,5 +110,5 @@ pub fn changes(dice: &mut Dice) -> Case {
     draft.line(format!("at = where(inside, (place & 65535) % {n}, zero - 1)"));
     draft.line("copy(one, gp[at], add)");
     let arch = dice.pick(&["sm_80", "sm_90a"]);
-    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), threads, 1), arch, family: "atomics" }
+    Case { text: draft.text(&format!("ceil_div({n}, {tile})"), threads, &[1]), arch, family: "atomics" }
 }

@@ -48,7 +48,7 @@ fn handed(dice: &mut Dice) -> Case {
     draft.close();
     draft.close();
     let arch = dice.pick(&["sm_80", "sm_90a"]);
-    Case { text: draft.text("1", 256, 1), arch, family: "barriers" }
+    Case { text: draft.text("1", 256, &[1]), arch, family: "barriers" }
 }
 
 /// Two or three roles change one tile in shared memory, each in its turn.
@@ -99,7 +99,7 @@ fn turns(dice: &mut Dice) -> Case {
         draft.close();
     }
     let arch = dice.pick(&["sm_80", "sm_90a"]);
-    Case { text: draft.text("1", 128 * roles, 1), arch, family: "turns" }
+    Case { text: draft.text("1", 128 * roles, &[1]), arch, family: "turns" }
 }
 
 /// The role that holds a stage brings its tile into another layout through the stage itself, and may store it from there.
@@ -149,5 +149,5 @@ fn held(dice: &mut Dice) -> Case {
     draft.close();
     draft.close();
     draft.close();
-    Case { text: draft.text("1", 256, 1), arch: "sm_90a", family: "held" }
+    Case { text: draft.text("1", 256, &[1]), arch: "sm_90a", family: "held" }
 }

@@ -60,5 +60,5 @@ pub fn rows(dice: &mut Dice) -> Case {
     }
     draft.line("copy(r, gy)");
     draft.close();
-    Case { text: draft.text(&blocks.to_string(), threads, blocks), arch: "sm_90a", family: "cluster" }
+    Case { text: draft.text(&blocks.to_string(), threads, &[blocks]), arch: "sm_90a", family: "cluster" }
 }

@@ -62,14 +62,18 @@ impl Draft {
         }
     }
 
-    pub(super) fn text(&self, grid: &str, threads: i64, cluster: i64) -> String {
+    pub(super) fn text(&self, grid: &str, threads: i64, cluster: &[i64]) -> String {
         let mut text = String::new();
         if !self.sizes.is_empty() {
             let all: Vec<String> =
                 self.sizes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
             text += &format!("size {}\n", all.join(", "));
         }
-        let cluster = if cluster > 1 { format!(" cluster({cluster})") } else { String::new() };
+        let extents: Vec<String> = cluster.iter().map(i64::to_string).collect();
+        let cluster = match cluster {
+            [] | [1] => String::new(),
+            _ => format!(" cluster({})", extents.join(", ")),
+        };
         text += &format!("kernel f({})\n", self.params.join(", "));
         text += &format!("    grid({grid}) threads({threads}){cluster}\n{{\n{}\n}}\n", self.body.join("\n"));
         text

@@ -41,7 +41,7 @@ pub fn fan_out(dice: &mut Dice) -> Case {
         draft.close();
         draft.close();
     }
-    Case { text: draft.text("1", 128 * (1 + readers), 1), arch: "sm_90a", family: "fan-out" }
+    Case { text: draft.text("1", 128 * (1 + readers), &[1]), arch: "sm_90a", family: "fan-out" }
 }
 
 /// Two roles hand each other tiles both ways, some iterations long; sometimes also a turn, which a pipeline without tensors gives.
@@ -106,5 +106,5 @@ pub fn exchange(dice: &mut Dice) -> Case {
     draft.close();
     draft.line("copy(d, gz)");
     draft.close();
-    Case { text: draft.text("1", 256, 1), arch: "sm_90a", family: "exchange" }
+    Case { text: draft.text("1", 256, &[1]), arch: "sm_90a", family: "exchange" }
 }

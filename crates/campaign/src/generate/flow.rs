@@ -54,7 +54,7 @@ pub fn flow(dice: &mut Dice) -> Case {
         last_bulk: None,
     };
     flow.write();
-    let text = flow.draft.text(&blocks.to_string(), threads, 1);
+    let text = flow.draft.text(&blocks.to_string(), threads, &[1]);
     Case { text, arch, family: "flow" }
 }
 

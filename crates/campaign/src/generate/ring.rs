@@ -77,5 +77,5 @@ pub fn ring(dice: &mut Dice) -> Case {
         draft.line("copy(c, gz[:, :, i])");
     }
     draft.close();
-    Case { text: draft.text("1", threads, 1), arch, family: "ring" }
+    Case { text: draft.text("1", threads, &[1]), arch, family: "ring" }
 }

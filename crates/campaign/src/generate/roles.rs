@@ -11,7 +11,17 @@ struct Shape {
     k: i64,
     stages: i64,
     rounds: i64,
-    cluster: i64,
+    cluster: Cluster,
+}
+
+/// The blocks of a cluster.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cluster {
+    None,
+    /// Two that do the same tile.
+    Pair,
+    /// Two by two, each of which does a tile.
+    Square,
 }
 
 /// A product of warpgroups: one role copies, one multiplies, and its epilogue leaves in some way.
@@ -35,7 +45,14 @@ pub fn product(dice: &mut Dice) -> Case {
         k: (wide * dice.pick(&[2, 4, 4, 8])).max(32 * 8 / bits(factor)).min(64),
         stages: dice.range(2, 4),
         rounds: dice.range(1, 5),
-        cluster: dice.pick(&[1, 1, 1, 2]),
+        cluster: dice.pick(&[
+            Cluster::None,
+            Cluster::None,
+            Cluster::None,
+            Cluster::None,
+            Cluster::Pair,
+            Cluster::Square,
+        ]),
     };
     let shape = Shape { m: 64 * shape.groups, ..shape };
     let Shape { groups, m, n, k, stages, rounds, cluster } = shape;
@@ -46,7 +63,7 @@ pub fn product(dice: &mut Dice) -> Case {
         if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
     let (tall, broad) = (dice.range(1, 2), dice.range(1, 2));
     let blocks = tall * broad;
-    let persistent = cluster == 1 && dice.once_in(2);
+    let persistent = cluster == Cluster::None && dice.once_in(2);
     let (rows, columns, depth) = (
         draft.size("m", tall * m - dice.range(0, m / 2)),
         draft.size("n", broad * n - if odd { dice.range(0, n - 1) } else { 0 }),
@@ -107,20 +124,29 @@ pub fn product(dice: &mut Dice) -> Case {
                 "for ({x}, {y}) in tiles(ceil_div({rows}, {m}), ceil_div({columns}, {n}){dealt})"
             ));
             counters(x, y)
-        } else if cluster > 1 {
-            counters(&format!("(block.x / {cluster})"), "block.y")
         } else {
-            counters("block.x", "block.y")
+            match cluster {
+                Cluster::None => counters("block.x", "block.y"),
+                Cluster::Pair => counters("(block.x / 2)", "block.y"),
+                Cluster::Square => {
+                    counters("(block.x / 4 * 2 + block.x % 2)", "(block.y * 2 + block.x / 2 % 2)")
+                }
+            }
         }
     };
-    // In a cluster the blocks share K, and sum, or copy one tile for all.
-    let sums = cluster > 1 && sum == "f32" && dice.once_in(2);
-    let step = |counter: &str| {
-        if sums { format!("{cluster} * {counter} + block.x % {cluster}") } else { counter.to_string() }
-    };
+    // In a pair the blocks share K, and sum, or copy one tile for both; of a square, those of a row and of a column copy one for both.
+    let sums = cluster == Cluster::Pair && sum == "f32" && dice.once_in(2);
+    let step =
+        |counter: &str| if sums { format!("2 * {counter} + block.x % 2") } else { counter.to_string() };
     let bound =
-        if sums { format!("ceil_div({depth}, {})", cluster * k) } else { format!("ceil_div({depth}, {k})") };
-    let multicast = cluster > 1 && !sums && dice.once_in(2);
+        if sums { format!("ceil_div({depth}, {})", 2 * k) } else { format!("ceil_div({depth}, {k})") };
+    let pair = cluster == Cluster::Pair && !sums && dice.once_in(2);
+    let mut shared_copy = |along: &'static str| match cluster {
+        Cluster::Square if dice.once_in(2) => along,
+        Cluster::Pair if pair => ", multicast",
+        _ => "",
+    };
+    let (copy_of_a, copy_of_b) = (shared_copy(", multicast(1)"), shared_copy(", multicast(0)"));
     let hint = dice.pick(&["", "", "", ", evict_last", ", evict_first"]);
     let adds = sum != "i32" && leaves == 2 && dice.once_in(2);
 
@@ -129,11 +155,10 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open(format!("for kk in 0..{bound}"));
     draft.open("produce ab");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
-    let shared_copy = if multicast { ", multicast" } else { "" };
     let at = step("kk");
-    draft.line(format!("copy.async(ga[:, {x}, :, {at}], {}{hint}{shared_copy})", with_t(ta, "sa")));
-    let by_threads = if !multicast && dice.once_in(8) { ", threads" } else { "" };
-    draft.line(format!("copy.async(gb[:, {y}, :, {at}], {}{shared_copy}{by_threads})", with_t(tb, "sb")));
+    draft.line(format!("copy.async(ga[:, {x}, :, {at}], {}{hint}{copy_of_a})", with_t(ta, "sa")));
+    let by_threads = if copy_of_b.is_empty() && dice.once_in(8) { ", threads" } else { "" };
+    draft.line(format!("copy.async(gb[:, {y}, :, {at}], {}{copy_of_b}{by_threads})", with_t(tb, "sb")));
     draft.close();
     draft.close();
     if persistent {
@@ -209,12 +234,21 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.close();
     let grid = if persistent {
         format!("min({}, ceil_div({rows}, {m}) * ceil_div({columns}, {n}))", dice.range(1, blocks))
-    } else if cluster > 1 {
-        format!("{cluster} * ceil_div({rows}, {m}), ceil_div({columns}, {n})")
     } else {
-        format!("ceil_div({rows}, {m}), ceil_div({columns}, {n})")
+        match cluster {
+            Cluster::None => format!("ceil_div({rows}, {m}), ceil_div({columns}, {n})"),
+            Cluster::Pair => format!("2 * ceil_div({rows}, {m}), ceil_div({columns}, {n})"),
+            Cluster::Square => {
+                format!("4 * ceil_div({rows}, {}), ceil_div({columns}, {})", 2 * m, 2 * n)
+            }
+        }
     };
-    Case { text: draft.text(&grid, 128 * (1 + groups), cluster), arch: "sm_90a", family: "product" }
+    let extents: &[i64] = match cluster {
+        Cluster::None => &[1],
+        Cluster::Pair => &[2],
+        Cluster::Square => &[2, 2],
+    };
+    Case { text: draft.text(&grid, 128 * (1 + groups), extents), arch: "sm_90a", family: "product" }
 }
 
 /// Tiles through one or two pipelines, without products: what is read is copied to registers, in one role or another.
@@ -292,7 +326,7 @@ pub fn tiles_through(dice: &mut Dice) -> Case {
         produce(&mut draft, "i", true);
         consume(&mut draft, "i");
         draft.close();
-        return Case { text: draft.text("1", threads, 1), arch: "sm_90a", family: "tiles" };
+        return Case { text: draft.text("1", threads, &[1]), arch: "sm_90a", family: "tiles" };
     }
     draft.open("warpgroup load(1)");
     draft.open(format!("for i in 0..{bound}"));
@@ -305,7 +339,7 @@ pub fn tiles_through(dice: &mut Dice) -> Case {
     consume(&mut draft, "j");
     draft.close();
     draft.close();
-    Case { text: draft.text("1", 256, 1), arch: "sm_90a", family: "tiles" }
+    Case { text: draft.text("1", 256, &[1]), arch: "sm_90a", family: "tiles" }
 }
 
 /// Three roles in a row: one fills, one changes and passes on, one stores.
@@ -360,5 +394,5 @@ pub fn relay(dice: &mut Dice) -> Case {
     draft.line("copy(d, gz[:, :, l])");
     draft.close();
     draft.close();
-    Case { text: draft.text("1", 384, 1), arch: "sm_90a", family: "relay" }
+    Case { text: draft.text("1", 384, &[1]), arch: "sm_90a", family: "relay" }
 }

@@ -75,7 +75,7 @@ parameters! {
         stages: i64 as INT = 4,
         /// Warpgroups that multiply.
         warpgroups: i64 as INT = 2,
-        /// Blocks that share a factor: none, m2 (that of the columns), n2 (that of the rows), m4 …
+        /// Blocks that share a factor: none, m2 (that of the columns), n2 (that of the rows), m4 …; or both: m2n2, m2n4 …
         cluster: Cluster as OWN = Cluster::None,
         /// Parts of the sums that meet in global memory, added in a fixed order.
         split: i64 as INT = 1,
@@ -383,7 +383,11 @@ impl HopperConvConfig {
             return Err(ConfigError::value("epilogue", self.epilogue, wanted));
         }
         if matches!(self.cluster, Cluster::AlongK(_)) {
-            return Err(ConfigError::value("cluster", self.cluster, "must be along m or n: use split"));
+            return Err(ConfigError::value(
+                "cluster",
+                self.cluster,
+                "must be none, along m or n, or both: use split",
+            ));
         }
         if self.has_phases() {
             let wanted = "tiles of a data gradient with strides have taps of their own: must be ";

@@ -41,7 +41,7 @@ parameters! {
         stages: i64 as INT = 5,
         /// Warpgroups that multiply.
         warpgroups: i64 as INT = 2,
-        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …
+        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; or both: m2n2, m2n4 …
         cluster: Cluster as OWN = Cluster::AlongM(2),
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
         rasterization: Rasterization as OWN = Rasterization::Grouped(12),
@@ -158,7 +158,7 @@ impl Fp8BlocksConfig {
         let part = self.part();
         within_part(part, self.bn, self.swap)?;
         if matches!(self.cluster, Cluster::AlongK(_)) {
-            let wanted = "must have 2, 4 or 8 blocks along m or n";
+            let wanted = "must be none, along m or n, or both";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
         let (of_a, of_b) = self.sides((self.bm, self.bn));

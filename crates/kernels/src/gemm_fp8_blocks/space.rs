@@ -31,7 +31,7 @@ impl Fp8BlocksConfig {
     pub fn grid() -> impl Iterator<Item = Fp8BlocksConfig> {
         let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
         let sides = tiles.flat_map(|tile| [false, true].map(|swap| (tile, swap)));
-        let clusters = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)];
+        let clusters = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongMn(2, 2)];
         let shares = sides.flat_map(move |both| clusters.map(|cluster| (both, cluster)));
         let late = shares.flat_map(|point| [false, true].map(|overlap_epilogue| (point, overlap_epilogue)));
         late.flat_map(|(((((bm, warpgroups), bn), swap), cluster), overlap_epilogue)| {
@@ -69,7 +69,8 @@ impl Fp8BlocksConfig {
         };
         // A tile's results leave during the next one's steps, if there are enough of them.
         let (steps, chunks) = ((k + BLOCK - 1) / BLOCK, self.bn / self.columns());
-        fits(of_m, blocks_m, least_m, m)
+        self.cluster.has_many([(m, of_m), (n, of_n)], self.sm_count)
+            && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
             && (!self.overlap_epilogue || steps >= 2 * chunks)
     }
@@ -111,7 +112,7 @@ impl Tunable for Fp8BlocksConfig {
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "warpgroups", "part"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
-        ("cluster", &["none", "m2", "n2", "m4", "n4"]),
+        ("cluster", &["none", "m2", "n2", "m4", "n4", "m2n2"]),
         ("overlap_epilogue", &["false", "true"]),
         ("part", &["widest", "64", "32"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),

@@ -286,7 +286,7 @@ impl HopperGemmConfig {
         let shares_the_smaller = match self.cluster {
             Cluster::AlongM(_) => b < a,
             Cluster::AlongN(_) => a < b,
-            Cluster::None | Cluster::AlongK(_) => false,
+            Cluster::None | Cluster::AlongMn(..) | Cluster::AlongK(_) => false,
         };
         if shares_the_smaller {
             memory *= 1.1;

@@ -108,7 +108,7 @@ parameters! {
         stages: i64 as INT = 4,
         /// Warpgroups that multiply.
         warpgroups: i64 as INT = 2,
-        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; or a tile: k2, k4 …
+        /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
@@ -341,7 +341,7 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
         self.check_schedule()?;
-        if let (true, Cluster::AlongM(_)) = (self.batch.has_groups(), self.cluster) {
+        if self.batch.has_groups() && self.cluster.shape()[0] > 1 {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
@@ -370,7 +370,7 @@ impl HopperGemmConfig {
         } else if self.split > 1 {
             "stream_k splits k by itself: split must be 1"
         } else if matches!(self.cluster, Cluster::AlongK(_)) {
-            "the blocks of k2 share a tile already: cluster must be none, m2 or n2"
+            "the blocks of k2 share a tile already: cluster must be none, along m or n, or both"
         } else if self.dual.sums() > 1 {
             "one sum of a tile is shared out: dual must be none or add"
         } else {
@@ -401,7 +401,7 @@ impl HopperGemmConfig {
         } else if self.batch == Batch::Ragged {
             "c is read in place, and tiles reach into rows of other groups: batch must not be ragged"
         } else if !chain.sums.is_empty() && matches!(self.cluster, Cluster::AlongK(_)) {
-            "c is read in place, by each block of a cluster along k what it stores, and sums need all: cluster must be none, m2 or n2"
+            "c is read in place, by each block of a cluster along k what it stores, and sums need all: cluster must be none, along m or n, or both"
         } else {
             return Ok(());
         };

@@ -33,6 +33,9 @@ const LOADING_REGISTERS: i64 = 56;
 /// Rows and columns from which on each element of a factor is read so often that a copy to lines of their own may pay.
 const OFTEN: i64 = 1024;
 
+/// Tiles of each block from which on clusters that share both factors are worth trying.
+const WAVES_OF_BOTH: i64 = 2;
+
 /// Tiles of a row that are few.
 const FEW_TILES: i64 = 8;
 
@@ -74,8 +77,14 @@ impl HopperGemmConfig {
             // Steps this short are for sums this short.
             return vec![Self { buffers: 4, ..self }, self];
         }
-        let clusters =
-            [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongM(4), Cluster::AlongN(4)];
+        let clusters = [
+            Cluster::None,
+            Cluster::AlongM(2),
+            Cluster::AlongN(2),
+            Cluster::AlongM(4),
+            Cluster::AlongN(4),
+            Cluster::AlongMn(2, 2),
+        ];
         let clustered = clusters.into_iter().flat_map(|cluster| {
             [false, true].map(|overlap_epilogue| Self {
                 cluster,
@@ -177,7 +186,8 @@ impl HopperGemmConfig {
             return false;
         }
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
-        fits(of_m, blocks_m, least_m, m)
+        self.cluster.has_many([(m, of_m), (n, of_n)], self.sm_count)
+            && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
             && (self.bk * size <= 64) == (k * size <= 64)
             && (!self.overlap_epilogue || steps >= 2 * chunks)
@@ -219,6 +229,16 @@ impl Cluster {
             _ => 112,
         }
     }
+
+    /// Returns whether a product, given its extents along m and n with those of a tile, has tiles for several clusters on every multiprocessor, if
+    /// both factors are shared: what that saves is a part of each step, and its launch and its ends cost as much whatever there is to do.
+    pub(crate) fn has_many(self, sides: [(i64, i64); 2], sm_count: i64) -> bool {
+        let Cluster::AlongMn(along_m, along_n) = self else { return true };
+        let clusters =
+            |(extent, tile): (i64, i64), blocks: i64| (extent + tile * blocks - 1) / (tile * blocks);
+        let all = clusters(sides[0], along_m) as f64 * clusters(sides[1], along_n) as f64;
+        all >= (WAVES_OF_BOTH * sm_count / self.blocks()) as f64
+    }
 }
 
 impl Tunable for HopperGemmConfig {
@@ -249,7 +269,7 @@ impl Tunable for HopperGemmConfig {
         &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
-        ("cluster", &["none", "m2", "n2"]),
+        ("cluster", &["none", "m2", "n2", "m2n2"]),
         ("overlap_epilogue", &["false", "true"]),
         ("hint_b", &["none", "evict_first", "evict_last"]),
         ("hint_a", &["none", "evict_first", "evict_last"]),

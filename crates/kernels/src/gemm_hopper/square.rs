@@ -26,7 +26,7 @@ impl HopperGemmConfig {
         } else if self.split > 1 || self.schedule != Schedule::DataParallel {
             "tiles differ in their steps along k: split must be 1, and schedule data_parallel"
         } else if matches!(self.cluster, Cluster::AlongK(_)) {
-            "tiles differ in their steps along k: cluster must be none, m2 or n2"
+            "tiles differ in their steps along k: cluster must be none, along m or n, or both"
         } else {
             return Ok(());
         };

@@ -24,6 +24,9 @@ pub enum Cluster {
     AlongM(i64),
     /// `n` neighbours along n: each loads a part of their tile of A and multicasts it.
     AlongN(i64),
+    /// So many along m and along n: each block loads a part of its tile of A for the neighbours along n, which have the same rows, and a part
+    /// of its tile of B for those along m.
+    AlongMn(i64, i64),
     /// `n` blocks share one tile of C: each sums a part of k, and the parts meet in distributed shared memory.
     AlongK(i64),
 }
@@ -34,6 +37,7 @@ impl Cluster {
         match self {
             Cluster::None => 1,
             Cluster::AlongM(blocks) | Cluster::AlongN(blocks) | Cluster::AlongK(blocks) => blocks,
+            Cluster::AlongMn(along_m, along_n) => along_m * along_n,
         }
     }
 
@@ -43,6 +47,7 @@ impl Cluster {
             Cluster::None => [1, 1, 1],
             Cluster::AlongM(blocks) => [blocks, 1, 1],
             Cluster::AlongN(blocks) => [1, blocks, 1],
+            Cluster::AlongMn(along_m, along_n) => [along_m, along_n, 1],
             Cluster::AlongK(blocks) => [1, 1, blocks],
         }
     }
@@ -54,6 +59,7 @@ impl fmt::Display for Cluster {
             Cluster::None => f.write_str("none"),
             Cluster::AlongM(blocks) => write!(f, "m{blocks}"),
             Cluster::AlongN(blocks) => write!(f, "n{blocks}"),
+            Cluster::AlongMn(along_m, along_n) => write!(f, "m{along_m}n{along_n}"),
             Cluster::AlongK(blocks) => write!(f, "k{blocks}"),
         }
     }
@@ -63,11 +69,16 @@ impl FromStr for Cluster {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let some = |word| numbered(text, word, "").filter(|blocks| *blocks > 1);
-        let along = some("m").map(Cluster::AlongM).or_else(|| some("n").map(Cluster::AlongN));
+        let some = |text, word| numbered(text, word, "").filter(|blocks| *blocks > 1);
+        let one = |word| some(text, word);
+        let along = one("m").map(Cluster::AlongM).or_else(|| one("n").map(Cluster::AlongN));
+        let both = || {
+            let along_n = text.find('n')?;
+            Some(Cluster::AlongMn(some(&text[..along_n], "m")?, some(&text[along_n..], "n")?))
+        };
         let none = (text == "none").then_some(Cluster::None);
-        let found = along.or_else(|| some("k").map(Cluster::AlongK)).or(none);
-        found.ok_or("must be none, or m, n or k with a number of blocks: m2")
+        let found = along.or_else(both).or_else(|| one("k").map(Cluster::AlongK)).or(none);
+        found.ok_or("must be none, or m, n or k with a number of blocks, or m and n: m2, m2n2")
     }
 }
 

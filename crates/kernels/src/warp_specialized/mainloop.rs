@@ -2,9 +2,9 @@
 
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
-use tilewright_tile::{AsyncCopyAttrs, Expr, ReduceOp};
+use tilewright_tile::{AsyncCopyAttrs, Expr, Multicast, ReduceOp};
 
-use super::choices::{Batch, FillMode, Major, Triangle};
+use super::choices::{Batch, Cluster, FillMode, Major, Triangle};
 use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
@@ -139,8 +139,16 @@ pub(crate) struct TmaWgmma {
 /// The attributes of loads of a and of b: those that a cluster shares are multicast.
 pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncCopyAttrs; 2] {
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
-    let attributes = |multicast: bool, hint| AsyncCopyAttrs { multicast, hint, ..AsyncCopyAttrs::default() };
-    [attributes(blocks_n > 1, hints[0]), attributes(blocks_m > 1, hints[1])]
+    // Blocks along n have the same tile of A, those along m the same tile of B. The first mode of a cluster is along the tile's rows.
+    let (along_m, along_n) = match tiling.cluster {
+        Cluster::AlongMn(..) => tiling.sides((Multicast::Along(0), Multicast::Along(1))),
+        _ => (Multicast::All, Multicast::All),
+    };
+    let attributes = |multicast, hint| AsyncCopyAttrs { multicast, hint, ..AsyncCopyAttrs::default() };
+    [
+        attributes((blocks_n > 1).then_some(along_n), hints[0]),
+        attributes((blocks_m > 1).then_some(along_m), hints[1]),
+    ]
 }
 
 impl Mainloop for TmaWgmma {

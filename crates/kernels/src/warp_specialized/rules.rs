@@ -102,13 +102,22 @@ fn check_chunk(columns: i64, field: &str, of: i64, dtype: DType) -> Result<(), C
     Ok(())
 }
 
-/// Checks that the blocks of a cluster can share rows of a tile, if they share any: each loads as many of them, in groups of 8.
-fn check_cluster(cluster: Cluster, shared: Option<i64>) -> Result<(), ConfigError> {
-    let blocks = cluster.blocks();
-    if ![1, 2, 4, 8].contains(&blocks) {
-        return Err(ConfigError::value("cluster", cluster, "must have 2, 4 or 8 blocks"));
+/// Checks that blocks of a cluster can share rows of a tile, given of each factor the rows and the blocks: each loads as many of them, in
+/// groups of 8.
+fn check_cluster(cluster: Cluster, shared: [(i64, i64); 2]) -> Result<(), ConfigError> {
+    let wanted = match cluster {
+        Cluster::AlongMn(along_m, along_n) if [along_m, along_n].iter().any(|n| ![2, 4].contains(n)) => {
+            "must have 2 or 4 blocks along m and along n"
+        }
+        Cluster::AlongMn(..) => "",
+        _ if ![1, 2, 4, 8].contains(&cluster.blocks()) => "must have 2, 4 or 8 blocks",
+        _ => "",
+    };
+    if !wanted.is_empty() {
+        return Err(ConfigError::value("cluster", cluster, wanted));
     }
-    if let Some(rows) = shared.filter(|rows| rows % (8 * blocks) != 0) {
+    let apart = |(rows, blocks): &(i64, i64)| *blocks > 1 && rows % (8 * blocks) != 0;
+    if let Some((rows, blocks)) = shared.into_iter().find(apart) {
         let wanted = format!("{blocks} blocks cannot share {rows} rows in groups of 8");
         return Err(ConfigError::value("cluster", cluster, wanted));
     }
@@ -131,8 +140,8 @@ fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
     pub chunk_of: (&'static str, i64),
-    /// Rows that the blocks of a cluster share.
-    pub shared_rows: Option<i64>,
+    /// Rows of a's and of b's tile, with the number of blocks that share them.
+    pub shared_rows: [(i64, i64); 2],
     /// Registers of a math thread for fragments, and those reserved for the rest.
     pub fragments: i64,
     pub spare: i64,
@@ -162,13 +171,10 @@ impl Tiling {
         check_memory(self.stages, needs.shared_bytes)
     }
 
-    /// The rows of the operand that the blocks of a cluster share, given those of a's and of b's tile.
-    pub fn shared_rows(&self, of_a: i64, of_b: i64) -> Option<i64> {
-        match self.cluster {
-            Cluster::AlongM(_) => Some(of_b),
-            Cluster::AlongN(_) => Some(of_a),
-            Cluster::None | Cluster::AlongK(_) => None,
-        }
+    /// The rows of a's and of b's tile with the number of blocks of a cluster that share them: those along n the first, those along m the second.
+    pub fn shared_rows(&self, of_a: i64, of_b: i64) -> [(i64, i64); 2] {
+        let [along_m, along_n, _] = self.cluster.shape();
+        [(of_a, along_n), (of_b, along_m)]
     }
 
     /// Bytes of shared memory for an epilogue's operands and for the chunks on their way.

@@ -464,7 +464,10 @@ impl Scheduler {
         let tiles = if stream_k { tiles * &self.depth } else { tiles };
         if blocks > 1 {
             t.grid([(sm_count / blocks).min(tiles) * blocks]);
-            t.cluster(blocks);
+            match self.tiling.blocks() {
+                [down, across, 1] if down > 1 && across > 1 => t.cluster_shape([down, across]),
+                _ => t.cluster(blocks),
+            }
         } else {
             t.grid([sm_count.min(tiles)]);
         }
@@ -519,8 +522,8 @@ impl Scheduler {
             let elsewhere = folded.as_ref().map(|[row, col]| (row - col).min(1));
             let [row, col] = folded.unwrap_or([row, col]);
             WorkTile {
-                row: block_of(&row, down),
-                col: block_of(&col, across),
+                row: block_of(&row, down, 1),
+                col: block_of(&col, across, down),
                 product: None,
                 part_of_k: None,
                 group: None,
@@ -642,7 +645,8 @@ fn shared_out(tiles: &Expr, blocks: i64) -> Expr {
     if blocks > 1 { tiles.ceil_div(blocks) } else { tiles.clone() }
 }
 
-/// The tile of a block along a mode, given that of its cluster.
-fn block_of(tile: &Expr, blocks: i64) -> Expr {
-    if blocks > 1 { tile * blocks + block_x() % blocks } else { tile.clone() }
+/// The tile of a block along a mode, given that of its cluster, which has so many blocks along it, and so many from one to the next.
+fn block_of(tile: &Expr, blocks: i64, apart: i64) -> Expr {
+    let place = if apart > 1 { block_x() / apart } else { block_x() };
+    if blocks > 1 { tile * blocks + place % blocks } else { tile.clone() }
 }

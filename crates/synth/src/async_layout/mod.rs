@@ -17,7 +17,7 @@ use std::fmt;
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
 use tilewright_machine::{Memory, SECTOR_BYTES, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
-use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
+use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Peers, Side, StmtId, TensorId};
 
 use crate::copies::{Agreed, own_layout};
 use crate::divisibility::Divisibility;
@@ -60,8 +60,6 @@ struct AsyncAssignment<'a> {
     /// Every other reference to a shared tensor.
     others: BTreeMap<TensorId, Vec<TensorRef>>,
     registers: BTreeMap<TensorId, (Layout, Grid)>,
-    /// Blocks of a cluster.
-    cluster: u32,
 }
 
 /// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores; none where the
@@ -94,7 +92,6 @@ pub fn assign_async_layouts(
         uses: BTreeMap::new(),
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
-        cluster: v.cluster(),
     };
     pass.collect(&v.body, v.threads(), false)?;
     for role in v.roles() {
@@ -434,9 +431,9 @@ impl AsyncAssignment<'_> {
                     }
                 }
                 Use::Copy { view, reference, how, op, copy } => {
-                    let blocks = if how.multicast { self.cluster } else { 1 };
+                    let peers = peers(self.v, *how);
                     let plan = seen(reference).and_then(|tile| {
-                        Ok(tma::plan(&self.divisibility, *op, &self.v.tile(view), &tile, blocks, how.hint)?)
+                        Ok(tma::plan(&self.divisibility, *op, &self.v.tile(view), &tile, peers, how.hint)?)
                     });
                     match plan {
                         Ok(_) => tried.copies.push(*copy),
@@ -545,10 +542,15 @@ pub fn copy_plan(
     let stores = v.tensor(src.tensor).memory() == Memory::Shared;
     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
-    let blocks = if how.multicast { v.cluster() } else { 1 };
     let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
     let tile = tile_of(v, divisibility, reference, &whole)?;
-    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, blocks, how.hint)?)
+    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, peers(v, how), how.hint)?)
+}
+
+/// The blocks of the cluster that share a copy, if several do.
+fn peers(v: &Program, how: AsyncCopyAttrs) -> Option<Peers> {
+    let peers = how.multicast.map(|multicast| multicast.peers(v.cluster_shape()));
+    peers.filter(|peers| peers.blocks > 1)
 }
 
 /// A shared tile as a reference sees it, given the layout of its tensor.

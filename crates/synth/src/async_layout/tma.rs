@@ -8,7 +8,7 @@
 use tilewright_layout::{Layout, SwizzledLayout, compose, right_inverse};
 use tilewright_machine::{BoxShape, CacheHint, DType, SwizzleMode, TensorOp, TensorRow, tensor_row};
 use tilewright_tile::core::TileRef;
-use tilewright_tile::{Expr, GlobalTile};
+use tilewright_tile::{Expr, GlobalTile, Peers};
 
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
@@ -23,11 +23,11 @@ pub struct TmaCall {
     pub shared: i64,
 }
 
-/// The division of a copy among the blocks of a cluster: each copies a part of the box to all.
+/// The division of a copy among blocks of a cluster: each copies a part of the box to all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Multicast {
-    /// Blocks of the cluster.
-    pub blocks: u32,
+    /// The blocks.
+    pub peers: Peers,
     /// The dimension of the box that is shared out.
     pub dim: usize,
     /// Coordinates along it from one block's part to the next's.
@@ -63,7 +63,8 @@ impl TmaPlan {
     /// The instruction with its box, as reports name it: `tma.load.2d of 64×128 (128-byte swizzle)`.
     pub fn name(&self) -> String {
         let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
-        let multicast = self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.blocks));
+        let multicast =
+            self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.peers.blocks));
         let steps: Vec<String> = self.shape.steps.iter().map(ToString::to_string).collect();
         let steps = if self.shape.skips() { format!(", steps {}", steps.join("×")) } else { String::new() };
         format!("{} of {} ({}{steps}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
@@ -71,7 +72,7 @@ impl TmaPlan {
 
     /// Bytes that land in a block's shared memory, or leave it.
     pub fn bytes(&self) -> u64 {
-        self.shape.bytes() * self.calls.len() as u64 * self.multicast.map_or(1, |s| u64::from(s.blocks))
+        self.shape.bytes() * self.calls.len() as u64 * self.multicast.map_or(1, |s| u64::from(s.peers.blocks))
     }
 }
 
@@ -180,7 +181,7 @@ impl SharedTile {
     }
 }
 
-/// The copy of a tile between a view and a shared tile, by tensor copies. `blocks`: the cluster whose blocks share it, 1 for none.
+/// The copy of a tile between a view and a shared tile, by tensor copies. `peers`: the blocks of the cluster that share it, if any do.
 ///
 /// # Errors
 ///
@@ -190,16 +191,16 @@ pub fn plan(
     op: TensorOp,
     tile: &TileRef,
     shared: &SharedTile,
-    blocks: u32,
+    peers: Option<Peers>,
     hint: Option<CacheHint>,
 ) -> Result<TmaPlan, TmaReject> {
     if tile.dtype.per_byte() == 1 {
-        return plan_in(tile.dtype, divisibility, op, tile, shared, blocks, hint);
+        return plan_in(tile.dtype, divisibility, op, tile, shared, peers, hint);
     }
     if op == TensorOp::Add {
         return Err(TmaReject::SubByteSum(tile.dtype));
     }
-    let plan = |unit| plan_in(unit, divisibility, op, tile, shared, blocks, hint);
+    let plan = |unit| plan_in(unit, divisibility, op, tile, shared, peers, hint);
     plan(DType::I32).or_else(|_| plan(DType::U8))
 }
 
@@ -210,7 +211,7 @@ fn plan_in(
     op: TensorOp,
     tile: &TileRef,
     shared: &SharedTile,
-    blocks: u32,
+    peers: Option<Peers>,
     hint: Option<CacheHint>,
 ) -> Result<TmaPlan, TmaReject> {
     let Some(global) = &tile.global else { return Err(TmaReject::NotAView) };
@@ -251,7 +252,7 @@ fn plan_in(
     let rank = rank + usize::from(span.is_some());
     let most_step = if op == TensorOp::Load { MOST_STEP } else { 1 };
     let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], spans.unwrap_or(walks));
-    let shared_out = (blocks > 1).then(|| folded.share_out(blocks, bytes, i64::from(swizzle.period())));
+    let shared_out = peers.map(|peers| folded.share_out(peers, bytes, i64::from(swizzle.period())));
     let multicast = shared_out.transpose()?;
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
     let steps = folded.steps.iter().map(|s| *s as u32).collect();
@@ -323,19 +324,20 @@ impl Folded {
         Folded { dims, extents, steps, rest }
     }
 
-    /// Shares the box out among the blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
+    /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
     /// parts lie one after the other.
-    fn share_out(&mut self, blocks: u32, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
+    fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
         let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
-        if self.extents[dim] % i64::from(blocks) != 0 {
-            return Err(TmaReject::RowsUneven(self.extents[dim], blocks));
+        let blocks = i64::from(peers.blocks);
+        if self.extents[dim] % blocks != 0 {
+            return Err(TmaReject::RowsUneven(self.extents[dim], peers.blocks));
         }
-        self.extents[dim] /= i64::from(blocks);
+        self.extents[dim] /= blocks;
         let part: i64 = self.extents.iter().product::<i64>() * bytes;
         if part % period != 0 {
             return Err(TmaReject::PartUneven(part, period as u32));
         }
-        Ok(Multicast { blocks, dim, step: self.extents[dim] * self.steps[dim], bytes: part })
+        Ok(Multicast { peers, dim, step: self.extents[dim] * self.steps[dim], bytes: part })
     }
 
     /// One copy for each step of the walks that are left.

@@ -3,11 +3,11 @@
 //! A stage has two mbarriers. The *full* one ends a phase when its producer has arrived, with the number of bytes that TMA loads bring
 //! (`expect_tx`), and the bytes have landed; the *empty* one when every warp of its consumers has released the stage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::ProxyFence;
 use tilewright_tile::core::{Program, Stmt, StmtKind};
-use tilewright_tile::{Code, Diagnostic, Origin, PipelineId, Side, least_iterations};
+use tilewright_tile::{Code, Diagnostic, Origin, Peers, PipelineId, Side, least_iterations};
 
 use super::part::Part;
 use super::proxy::Accesses;
@@ -22,11 +22,12 @@ const MAX_TX_BYTES: u64 = (1 << 20) - 1;
 pub type Pipelines = BTreeMap<PipelineId, PipelinePlan>;
 
 /// The means by which a `produce` fills its stage.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 struct Fill {
     tx_bytes: u64,
     stored: bool,
-    multicast: u32,
+    /// The blocks of each multicast.
+    peers: BTreeSet<Peers>,
 }
 
 /// A `produce`.
@@ -62,7 +63,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     *consumed.entry(*pipeline).or_insert(true) &= multiplies(part.verified, body)
                 }
                 Side::Produce => {
-                    let fill = Fill { tx_bytes: 0, stored: false, multicast: 1 };
+                    let fill = Fill { tx_bytes: 0, stored: false, peers: BTreeSet::new() };
                     let produce =
                         Produce { pipeline: *pipeline, span: site.stmt.span, fill, uncounted: None };
                     produces.insert(number, produce);
@@ -80,7 +81,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     Some(bytes) => produce.fill.tx_bytes = bytes,
                     None => _ = produce.uncounted.get_or_insert(site.stmt.span),
                 }
-                produce.fill.multicast = produce.fill.multicast.max(plan.multicast.map_or(1, |s| s.blocks));
+                produce.fill.peers.extend(plan.multicast.map(|share| share.peers));
             }
             StmtPlan::Copy(_) => produce.fill.stored = true,
             _ => {}
@@ -90,7 +91,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
 }
 
 /// Checks that a barrier can count what fills a stage, and that each `produce` of a pipeline brings the same.
-fn check(whole: &Program, produce: &Produce, first: Fill) -> Result<u32, Diagnostic> {
+fn check(whole: &Program, produce: &Produce, first: &Fill) -> Result<u32, Diagnostic> {
     let name = &whole.pipeline(produce.pipeline).name;
     let fail = |span: Origin, message: String, help: &str| {
         Diagnostic::new(Code::Unsatisfiable, span, message).help(help)
@@ -112,7 +113,7 @@ fn check(whole: &Program, produce: &Produce, first: Fill) -> Result<u32, Diagnos
             "copy each part of a stage once; a loop around the copies repeats them",
         )
     })?;
-    if produce.fill != first {
+    if produce.fill != *first {
         return Err(fail(
             produce.span,
             format!("this `produce` fills a stage of `{name}` otherwise than another"),
@@ -146,6 +147,7 @@ pub fn plan(
             fences,
             warps_meet: fences.read,
             multicast: 1,
+            peers: BTreeSet::new(),
             release_delay: ReleaseDelay::Stages(0),
         };
         plans.insert(*id, plan);
@@ -154,12 +156,13 @@ pub fn plan(
         let (produces, consumed) = stages(part)?;
         let mut first: BTreeMap<PipelineId, Fill> = BTreeMap::new();
         for produce in &produces {
-            let fill = *first.entry(produce.pipeline).or_insert(produce.fill);
+            let fill = first.entry(produce.pipeline).or_insert_with(|| produce.fill.clone());
             let tx_bytes = check(whole, produce, fill)?;
             let Some(plan) = plans.get_mut(&produce.pipeline) else { continue };
             // A stage that nothing is copied to is handed on by all threads of the role.
             plan.stored = fill.stored || tx_bytes == 0;
-            (plan.tx_bytes, plan.multicast) = (tx_bytes, fill.multicast);
+            plan.tx_bytes = tx_bytes;
+            plan.peers.clone_from(&fill.peers);
             plan.full_arrivals = if plan.stored { part.verified.threads() } else { 1 };
         }
         for (id, multiplies) in consumed {
@@ -170,6 +173,9 @@ pub fn plan(
         }
     }
     for plan in plans.values_mut() {
+        // A stage is free once all blocks have released it that receive what this one copies: as many for each block, by symmetry.
+        let reached: BTreeSet<u32> = plan.peers.iter().flat_map(|peers| peers.ranks(0)).collect();
+        plan.multicast = reached.len().max(1) as u32;
         plan.empty_arrivals *= plan.multicast;
     }
     Ok(plans)

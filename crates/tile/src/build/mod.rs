@@ -189,7 +189,7 @@ impl Builder {
                 threads: Expr::Int(0),
                 threads_span: Origin::Unknown,
                 resident: Expr::Int(1),
-                cluster: Expr::Int(1),
+                cluster: vec![Expr::Int(1)],
                 cluster_span: Origin::Unknown,
                 tensors: Vec::new(),
                 pipelines: Vec::new(),

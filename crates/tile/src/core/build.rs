@@ -256,7 +256,7 @@ impl Build {
             threads,
             threads_span: program.threads_span,
             resident: self.number(&program.resident)?,
-            cluster: self.number(&program.cluster)?,
+            cluster: program.cluster.iter().map(|extent| self.number(extent)).collect::<Result<_, _>>()?,
             cluster_span: program.cluster_span,
             tensors,
             pipelines,

@@ -82,7 +82,7 @@ impl Program {
             threads: Expr::Int(i64::from(self.threads)),
             threads_span: self.threads_span,
             resident: Expr::Int(i64::from(self.resident)),
-            cluster: Expr::Int(i64::from(self.cluster)),
+            cluster: self.cluster.iter().map(|extent| Expr::Int(i64::from(*extent))).collect(),
             cluster_span: self.cluster_span,
             tensors: tensors.collect(),
             pipelines: self.pipelines.iter().map(pipeline).collect(),

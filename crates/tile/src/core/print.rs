@@ -143,8 +143,9 @@ impl Display for Program {
             write!(f, ", {}", self.resident)?;
         }
         f.write_str(")")?;
-        if self.cluster != 1 {
-            write!(f, " cluster({})", self.cluster)?;
+        if self.cluster != [1] {
+            let extents: Vec<String> = self.cluster.iter().map(u32::to_string).collect();
+            write!(f, " cluster({})", extents.join(", "))?;
         }
         f.write_str("\n")?;
         self.write_declarations(f)?;

@@ -143,8 +143,8 @@ pub struct Program {
     pub threads_span: Origin,
     /// Blocks that one multiprocessor has registers for, at least.
     pub resident: u32,
-    /// Blocks of a cluster.
-    pub cluster: u32,
+    /// Blocks of a cluster along each of its modes.
+    pub cluster: Vec<u32>,
     /// The place of the cluster.
     pub cluster_span: Origin,
     /// Every tensor.
@@ -306,7 +306,12 @@ impl Program {
 
     /// Blocks of a cluster, neighbours along x.
     pub fn cluster(&self) -> u32 {
-        self.cluster
+        self.cluster.iter().product()
+    }
+
+    /// Blocks of a cluster along each of its modes.
+    pub fn cluster_shape(&self) -> &[u32] {
+        &self.cluster
     }
 
     /// The symbol's row.
@@ -498,7 +503,7 @@ impl Program {
             threads: self.threads,
             threads_span: self.threads_span,
             resident: self.resident,
-            cluster: self.cluster,
+            cluster: self.cluster.clone(),
             cluster_span: self.cluster_span,
             tensors: self.tensors.clone(),
             pipelines: self.pipelines.clone(),

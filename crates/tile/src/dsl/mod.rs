@@ -773,11 +773,9 @@ fn foreign_symbols(program: &Program) -> Option<Diagnostic> {
         }
     }
     let header = program.grid.iter().map(|extent| (extent, program.grid_span));
-    let header = header.chain([
-        (&program.threads, program.threads_span),
-        (&program.resident, program.threads_span),
-        (&program.cluster, program.cluster_span),
-    ]);
+    let header =
+        header.chain([(&program.threads, program.threads_span), (&program.resident, program.threads_span)]);
+    let header = header.chain(program.cluster.iter().map(|extent| (extent, program.cluster_span)));
     let pipelines = program.pipelines.iter().map(|pipeline| (&pipeline.stages, pipeline.span));
     let foreign = header.chain(pipelines).find(|(e, _)| !legal(e, program)).map(|(_, span)| span);
     let tensor = |tensor: &&crate::program::Tensor| {

@@ -158,7 +158,13 @@ impl KernelBuilder {
     /// The blocks of a cluster, neighbours along x.
     #[track_caller]
     pub fn cluster(&mut self, blocks: impl Into<Expr>) {
-        self.build.program.cluster = blocks.into();
+        self.cluster_shape([blocks]);
+    }
+
+    /// The blocks of a cluster along each of its modes.
+    #[track_caller]
+    pub fn cluster_shape<E: Into<Expr>>(&mut self, extents: impl IntoIterator<Item = E>) {
+        self.build.program.cluster = extents.into_iter().map(Into::into).collect();
         self.build.program.cluster_span = Origin::caller();
     }
 

@@ -1,7 +1,5 @@
 //! The state that roles share: the pipelines of each block, and the meetings of the blocks of a cluster.
 
-use std::ops::Range;
-
 use tilewright_machine::DType;
 
 use super::bound::{Element, UNWRITTEN};
@@ -136,9 +134,14 @@ impl<'a> Cluster<'a> {
         Cluster { plan, blocks, meetings }
     }
 
-    /// The blocks that fill the stages of a pipeline together.
-    pub(super) fn sharing(&self, pipeline: &Pipeline, rank: usize) -> Range<usize> {
-        if pipeline.multicast { 0..self.blocks.len() } else { rank..rank + 1 }
+    /// The blocks that fill stages of a pipeline for a block or have theirs filled by it, some perhaps more than once. It is one of them.
+    pub(super) fn sharing(
+        &self,
+        pipeline: &'a Pipeline,
+        rank: usize,
+    ) -> impl Iterator<Item = usize> + use<'a> {
+        let peers = pipeline.multicast.iter().flat_map(move |peers| peers.ranks(rank as u32));
+        std::iter::once(rank).chain(peers.map(|peer| peer as usize))
     }
 
     /// Begins the next stage of role `number` of the block of this rank: its number, and what it holds if it is full. `None` where the role

@@ -2,6 +2,7 @@
 
 use super::quote::Quote;
 use super::wait::{Wait, WaitFor, ordinal, who};
+use crate::cluster::{Multicast, Peers};
 use crate::diagnostic::Origin;
 
 /// An asynchronous copy or product that is under way.
@@ -223,23 +224,27 @@ pub enum InterpretError {
         /// The number of tickets.
         count: i64,
     },
-    /// The blocks of a cluster are to share a copy, and copy different tiles.
-    #[error("`{statement}`: the blocks of the cluster do not all copy the same tile")]
+    /// Blocks of a cluster are to share a copy, and copy different tiles.
+    #[error("`{statement}`: the blocks {} do not all copy the same tile", of_cluster(*multicast))]
     MulticastApart {
         /// The statement.
         statement: Quote,
+        /// The blocks that are to share it.
+        multicast: Multicast,
+        /// The same as ranks.
+        peers: Peers,
     },
     /// The blocks of a cluster fill stages for each other, and not equally many.
     #[error(
-        "`{statement}`: the blocks of a cluster share its copies (`multicast`), and block 0 of the cluster fills {}, block {other} {}; all must fill as many",
-        stages(counts[0]), counts[1]
+        "`{statement}`: the blocks of a cluster share its copies (`multicast`), and block {} of the cluster fills {}, block {} {}; all must fill as many",
+        blocks[0], stages(counts[0]), blocks[1], counts[1]
     )]
     MulticastCounts {
         /// The statement, `produce ab`.
         statement: Quote,
-        /// A block that fills another number than block 0, by its rank in the cluster.
-        other: usize,
-        /// The number of stages that block 0 fills, and that the other block fills.
+        /// Two blocks that fill stages for each other, by their ranks in the cluster.
+        blocks: [usize; 2],
+        /// The number of stages that each of them fills.
         counts: [usize; 2],
     },
     /// Roles wait for each other for ever.
@@ -311,6 +316,14 @@ fn freed(waits: &[Wait]) -> Option<&'static str> {
     let stage = |wait: &Wait| !matches!(wait.what, WaitFor::Barrier { .. });
     let held = "a stage is free once each `consume` of it has ended and a `wait_gemm` covers every group of products that reads it";
     waits.iter().any(stage).then_some(held)
+}
+
+/// `along mode 1 of the cluster`.
+fn of_cluster(multicast: Multicast) -> String {
+    match multicast {
+        Multicast::All => "of the cluster".to_string(),
+        Multicast::Along(mode) => format!("along mode {mode} of the cluster"),
+    }
 }
 
 /// `3 stages`.

@@ -48,8 +48,12 @@ pub trait Executable: Sync {
     fn outputs(&self) -> &[ParamId];
     /// Blocks along x, y and z, over literals and sizes.
     fn grid(&self) -> &[Expr];
+    /// Blocks of a cluster along each of its modes.
+    fn cluster_shape(&self) -> Vec<u32>;
     /// Blocks of a cluster.
-    fn cluster(&self) -> u32;
+    fn cluster(&self) -> u32 {
+        self.cluster_shape().iter().product()
+    }
     /// The run-time sizes with their names and defaults, in the order in which a launch passes them.
     fn sizes(&self) -> Vec<(SymbolId, &str, i64)>;
     /// One more than the largest number of a symbol.
@@ -127,8 +131,8 @@ impl Executable for Verified {
         &self.program().grid
     }
 
-    fn cluster(&self) -> u32 {
-        self.cluster()
+    fn cluster_shape(&self) -> Vec<u32> {
+        self.cluster_shape()
     }
 
     fn sizes(&self) -> Vec<(SymbolId, &str, i64)> {
@@ -237,8 +241,8 @@ impl Executable for core::Program {
         &self.grid
     }
 
-    fn cluster(&self) -> u32 {
-        self.cluster()
+    fn cluster_shape(&self) -> Vec<u32> {
+        self.cluster_shape().to_vec()
     }
 
     fn sizes(&self) -> Vec<(SymbolId, &str, i64)> {

@@ -101,7 +101,12 @@ fn part_of_cluster(program: &impl Executable, blocks: u32, cluster: u32) -> Inte
     let (extent, of) = match program.written() {
         Some(written) => {
             let text = |expr: Option<&Expr>| expr.map_or(String::new(), |expr| expr_text(written, expr));
-            (text(written.grid.first()), text(Some(&written.cluster)))
+            let extent = |extent| match text(Some(extent)) {
+                sum if written.cluster.len() > 1 && sum.contains(' ') => format!("({sum})"),
+                extent => extent,
+            };
+            let extents: Vec<String> = written.cluster.iter().map(extent).collect();
+            (text(written.grid.first()), extents.join(" * "))
         }
         None => {
             let extent = program.grid().first().map(|expr| expr_text(program.names(), expr));

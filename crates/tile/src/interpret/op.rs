@@ -1,7 +1,7 @@
 //! Operations: what a program comes down to for one launch. Every reference is a table of offsets, so that running a block only adds and
 //! indexes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -12,6 +12,7 @@ use super::quote::Quote;
 use super::shapes::Around;
 use super::values::MadeBy;
 use crate::arith::Rounded;
+use crate::cluster::{Multicast, Peers};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
@@ -78,6 +79,8 @@ pub(super) struct Plan {
     pub(super) common: Vec<(usize, usize)>,
     /// Blocks of a cluster.
     pub(super) cluster: i64,
+    /// The same along each of its modes.
+    pub(super) cluster_shape: Vec<u32>,
     /// Extent and stride of each mode of each parameter; none of a scalar.
     pub(super) modes: Vec<Vec<(i64, i64)>>,
     /// The order in which blocks run and elements are changed, where one depends on the other.
@@ -147,8 +150,8 @@ pub(super) struct Pipeline {
     pub(super) producer: Option<usize>,
     /// The roles that read it.
     pub(super) consumers: Vec<usize>,
-    /// True if each block of a cluster fills its stages for all.
-    pub(super) multicast: bool,
+    /// The blocks of a cluster for which each fills its stages, those of each multicast.
+    pub(super) multicast: BTreeSet<Peers>,
 }
 
 impl Plan {
@@ -215,8 +218,8 @@ pub(super) enum Op {
     TakeParts { parts: Arc<[PartOf]>, text: Quote },
     /// They are put back.
     PutParts { parts: Arc<[PartOf]>, text: Quote },
-    /// An error where the blocks of the cluster do not all mean the same tile.
-    Alike { access: Box<Access>, text: Quote },
+    /// An error where the blocks of a multicast do not all mean the same tile.
+    Alike { access: Box<Access>, multicast: Multicast, text: Quote },
     /// An error where a tile that is read, or written, is in flight.
     Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: Quote },
     /// `c += a · bᵀ`.

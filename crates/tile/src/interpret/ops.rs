@@ -37,7 +37,7 @@ impl<'a> Role<'a> {
                 reads.iter().try_for_each(|tile| self.landed(tile, "reads", text))?;
                 writes.iter().try_for_each(|tile| self.landed(tile, "writes", text))?;
             }
-            Op::Alike { access, text } => self.alike(access, text)?,
+            Op::Alike { access, multicast, text } => self.alike(access, *multicast, text)?,
             Op::GemmAsync(product) => self.gemm_async(product, rings)?,
             Op::CommitGemm => self.products.commit(),
             Op::WaitGemm(groups) => {

@@ -19,14 +19,16 @@ use super::round::round;
 use super::shapes::{self, Around, table};
 use crate::arith::{Types, combined, rounded};
 use crate::barriers::Turns;
+use crate::cluster::Peers;
 use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::elementwise::{Combination, ElemExpr};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    self, Barrier as Row, BarrierId, BarrierKind, CombineForm, Fetch, Flag, Form, IndexedMode, Iteration,
-    Literal, ParamId, PipelineId, PrintItem, ScanOperands, ShapeOp, StmtKind, SyncScope, TensorId,
+    self, AsyncCopyAttrs, Barrier as Row, BarrierId, BarrierKind, CombineForm, Fetch, Flag, Form,
+    IndexedMode, Iteration, Literal, ParamId, PipelineId, PrintItem, ScanOperands, ShapeOp, StmtKind,
+    SyncScope, TensorId,
 };
 use crate::rows::Rows;
 use crate::statement;
@@ -45,7 +47,8 @@ impl Plan {
     ) -> Result<Plan, InterpretError> {
         let rows = executable.pipelines();
         let (mut products, mut reductions, mut orders, mut waits) = (false, false, false, false);
-        let mut shared = BTreeSet::new();
+        let mut shared: BTreeMap<usize, BTreeSet<Peers>> = BTreeMap::new();
+        let cluster_shape = executable.cluster_shape();
         executable.visit(&mut |stmt| match &stmt.kind {
             StmtKind::GemmAsync { .. } => products = true,
             StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } => reductions = true,
@@ -53,8 +56,12 @@ impl Plan {
             StmtKind::Signal { .. } | StmtKind::Ticket { .. } => orders = true,
             StmtKind::Tiles { dynamic: Some(_), .. } => orders = true,
             StmtKind::Copy { how, .. } if how.fetch.is_some() => orders = true,
-            StmtKind::CopyAsync { dst, how, .. } if how.multicast => {
-                shared.extend(rows.iter().position(|row| row.tensors.contains(&dst.tensor)));
+            StmtKind::CopyAsync { dst, how: AsyncCopyAttrs { multicast: Some(multicast), .. }, .. } => {
+                let pipeline = rows.iter().position(|row| row.tensors.contains(&dst.tensor));
+                let peers = multicast.peers(&cluster_shape);
+                pipeline
+                    .into_iter()
+                    .for_each(|pipeline| _ = shared.entry(pipeline).or_default().insert(peers));
             }
             _ => {}
         });
@@ -87,7 +94,7 @@ impl Plan {
                 tensors: row.tensors.iter().map(|id| (id.0 as usize, executable.elements(*id))).collect(),
                 producer: on(program::Side::Produce).first().copied(),
                 consumers: on(program::Side::Consume),
-                multicast: shared.contains(&i),
+                multicast: shared.get(&i).cloned().unwrap_or_default(),
             }
         };
         let pipelines = rows.iter().enumerate().map(pipeline).collect();
@@ -125,6 +132,7 @@ impl Plan {
             barriers,
             common,
             cluster: i64::from(executable.cluster()),
+            cluster_shape,
             meets: reductions || !shared.is_empty(),
             flights: making.flights,
             flight_statements: making.flight_statements,
@@ -333,8 +341,8 @@ impl<P: Executable> Making<'_, P> {
         Ok(Some(match &stmt.kind {
             StmtKind::Copy { src, dst, .. } => self.copy(stmt, src, dst)?,
             StmtKind::CopyAsync { src, dst, how } if filling => {
-                if let (true, Side::Global(access)) = (how.multicast, self.side(src)?) {
-                    ops.push(step(Op::Alike { access, text: self.text(stmt) }));
+                if let (Some(multicast), Side::Global(access)) = (how.multicast, self.side(src)?) {
+                    ops.push(step(Op::Alike { access, multicast, text: self.text(stmt) }));
                 }
                 self.copy(stmt, src, dst)?
             }

@@ -3,6 +3,7 @@
 use super::error::InterpretError;
 use super::quote::Quote;
 use super::wait::{Wait, who};
+use crate::cluster::{Multicast, Peers};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 
 impl InterpretError {
@@ -63,7 +64,7 @@ impl InterpretError {
             | InterpretError::ComesMore { barrier: quote, .. }
             | InterpretError::CounterBegins { name: quote, .. }
             | InterpretError::NoTicket { statement: quote, .. }
-            | InterpretError::MulticastApart { statement: quote }
+            | InterpretError::MulticastApart { statement: quote, .. }
             | InterpretError::MulticastCounts { statement: quote, .. }
             | InterpretError::Assertion { text: quote, .. }
             | InterpretError::RowsDiffer { statement: quote, .. }
@@ -177,10 +178,22 @@ impl InterpretError {
                  `block.x` within a cluster"
                     .to_string()
             }
-            InterpretError::MulticastApart { .. } => {
+            InterpretError::MulticastApart { multicast: Multicast::All, .. } => {
                 "with `multicast` the blocks of a cluster share one tile, so its coordinates must be the same in all of them: \
                  let them depend on `block.x / CLUSTER` alone, or leave `multicast` out"
                     .to_string()
+            }
+            InterpretError::MulticastApart { multicast: Multicast::Along(mode), peers, .. } => {
+                let Peers { blocks, stride } = peers;
+                let place = match stride {
+                    1 => format!("block.x % {blocks}"),
+                    stride => format!("block.x / {stride} % {blocks}"),
+                };
+                format!(
+                    "with `multicast({mode})` the blocks along mode {mode} of the cluster share one tile, so its coordinates must not \
+                     depend on a block's place along it, `{place}`; name the mode along which the tile is the same, or leave \
+                     `multicast` out"
+                )
             }
             InterpretError::MulticastCounts { .. } => {
                 "let the loop around have the same bounds in all blocks of a cluster: they must not depend on `block.x` within it"

@@ -67,19 +67,25 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// An error where the blocks of a cluster do not fill a pipeline's stages as often that each fills for all.
+    /// An error where blocks of a cluster do not fill a pipeline's stages equally often that each fills for the others.
     fn alike(&self, roles: &[Role<'a>]) -> Result<(), InterpretError> {
-        for (i, row) in self.plan.pipelines.iter().enumerate().filter(|(_, row)| row.multicast) {
+        for (i, row) in self.plan.pipelines.iter().enumerate().filter(|(_, row)| !row.multicast.is_empty()) {
             let filled: Vec<usize> = self.blocks.iter().map(|block| block.rings[i].filled()).collect();
-            let least = filled.iter().copied().min().unwrap_or(0);
-            let ended = roles
-                .iter()
-                .any(|role| row.producer == Some(role.number) && role.ended() && filled[role.rank] == least);
-            let other = filled.iter().position(|count| *count != filled[0]);
-            if let (true, Some(other)) = (ended, other) {
-                let statement = Quote::new(format!("produce {}", row.name), row.name.span);
-                let counts = [filled[0], filled[other]];
-                return Err(InterpretError::MulticastCounts { statement, other, counts });
+            for rank in 0..filled.len() {
+                let least = self.sharing(row, rank).map(|peer| filled[peer]).min();
+                let sharing = |peer| self.sharing(row, rank).any(|other| other == peer);
+                let ended = roles.iter().any(|role| {
+                    row.producer == Some(role.number)
+                        && role.ended()
+                        && sharing(role.rank)
+                        && Some(filled[role.rank]) == least
+                });
+                let other = self.sharing(row, rank).find(|peer| filled[*peer] != filled[rank]);
+                if let (true, Some(other)) = (ended, other) {
+                    let statement = Quote::new(format!("produce {}", row.name), row.name.span);
+                    let (blocks, counts) = ([rank, other], [filled[rank], filled[other]]);
+                    return Err(InterpretError::MulticastCounts { statement, blocks, counts });
+                }
             }
         }
         Ok(())
@@ -90,9 +96,9 @@ impl<'a> Cluster<'a> {
         match role.waiting? {
             Op::Stage { slot: Slot { pipeline, side: Side::Consume }, .. } => {
                 let row = self.plan.pipeline(*pipeline);
-                let sharing = self.sharing(row, role.rank);
                 let ended = |peer: &Role<'a>| row.producer == Some(peer.number) && peer.ended();
-                if !roles.iter().any(|peer| sharing.contains(&peer.rank) && ended(peer)) {
+                let sharing = |peer: &Role<'a>| self.sharing(row, role.rank).any(|rank| rank == peer.rank);
+                if !roles.iter().any(|peer| sharing(peer) && ended(peer)) {
                     return None;
                 }
                 let filled = self.blocks[role.rank].rings[pipeline.0 as usize].filled();
@@ -186,7 +192,7 @@ impl<'a> Cluster<'a> {
         let late = |peer: &&Role<'a>| {
             let ring = &self.blocks[peer.rank].rings[pipeline];
             let reader = row.reader(peer.number);
-            self.sharing(row, role.rank).contains(&peer.rank)
+            self.sharing(row, role.rank).any(|rank| rank == peer.rank)
                 && match side {
                     Side::Produce => reader.is_some_and(|reader| ring.released_by(reader) + stages <= number),
                     Side::Consume => row.producer == Some(peer.number) && ring.filled() <= number,

@@ -8,6 +8,7 @@ use super::error::InterpretError;
 use super::op::{Access, Combine, How, IndexedSteps, Order, PartOf, Side, Tile};
 use super::quote::Quote;
 use super::role::Role;
+use crate::cluster::Multicast;
 use crate::expr::Expr;
 
 impl Role<'_> {
@@ -32,16 +33,21 @@ impl Role<'_> {
         Ok(())
     }
 
-    /// An error where the blocks of the cluster do not all mean the same tile.
-    pub(super) fn alike(&mut self, access: &Access, text: &Quote) -> Result<(), InterpretError> {
+    /// An error where the blocks of a multicast do not all mean the same tile.
+    pub(super) fn alike(
+        &mut self,
+        access: &Access,
+        multicast: Multicast,
+        text: &Quote,
+    ) -> Result<(), InterpretError> {
         let (corner, at) = (self.corner(access)?, self.index[0]);
-        let first = at - at % self.plan.cluster;
-        for peer in first..first + self.plan.cluster {
-            self.index[0] = peer;
+        let (rank, peers) = (at % self.plan.cluster, multicast.peers(&self.plan.cluster_shape));
+        for peer in peers.ranks(rank as u32) {
+            self.index[0] = at - rank + i64::from(peer);
             let other = self.corner(access);
             self.index[0] = at;
             if other? != corner {
-                return Err(InterpretError::MulticastApart { statement: text.clone() });
+                return Err(InterpretError::MulticastApart { statement: text.clone(), multicast, peers });
             }
         }
         Ok(())

@@ -427,8 +427,12 @@ impl<'a> Parser<'a> {
         if self.eat_word("cluster") {
             let start = self.span();
             self.expect("(", "and the number of blocks of a cluster")?;
-            self.build.program.cluster = self.expr()?;
-            self.expect(")", "after the number of blocks")?;
+            let mut extents = Vec::new();
+            self.list(")", |p| {
+                extents.push(p.expr()?);
+                Ok(())
+            })?;
+            self.build.program.cluster = extents;
             self.build.program.cluster_span = self.since(start).into();
             self.skip_newlines();
         }

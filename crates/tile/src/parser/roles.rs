@@ -5,6 +5,7 @@ use tilewright_machine::{CacheHint, RedOp};
 use super::expr::mistyped;
 use super::{Parser, Res, syntax};
 use crate::build::{Head, Named};
+use crate::cluster::Multicast;
 use crate::diagnostic::{Diagnostic, Span};
 use crate::expr::Expr;
 use crate::names::is_reserved;
@@ -81,6 +82,16 @@ impl<'a> Parser<'a> {
         if self.eat_word("nan") { Ok(f64::NAN.into()) } else { Ok(self.signed_number()?.into()) }
     }
 
+    /// `(1)` behind `multicast`, or nothing.
+    fn multicast(&mut self) -> Res<Multicast> {
+        if !self.eat("(") {
+            return Ok(Multicast::All);
+        }
+        let mode = self.mode()?;
+        self.expect(")", "after the mode of the cluster")?;
+        Ok(Multicast::Along(mode))
+    }
+
     /// `, multicast, evict_last` and the closing parenthesis.
     pub(super) fn how(&mut self) -> Res<AsyncCopyAttrs> {
         let mut how = AsyncCopyAttrs::default();
@@ -96,7 +107,10 @@ impl<'a> Parser<'a> {
                 _ => None,
             };
             let again = match word {
-                "multicast" => std::mem::replace(&mut how.multicast, true),
+                "multicast" => {
+                    let multicast = p.multicast()?;
+                    how.multicast.replace(multicast).is_some()
+                }
                 "add" => std::mem::replace(&mut how.add, true),
                 "threads" => std::mem::replace(&mut how.threads, true),
                 "outside" => {

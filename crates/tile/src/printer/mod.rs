@@ -9,6 +9,7 @@ mod program;
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
 
+use crate::cluster::Multicast;
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
     Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Module, Param,
@@ -394,9 +395,14 @@ impl<'a> Printer<'a> {
                 out.write_str(", ")?;
                 reference(out, program, dst)?;
                 let tma = (self.declared && how.tensor).then_some("tma");
-                let words = [how.multicast.then_some("multicast"), how.add.then_some("add")];
+                match how.multicast {
+                    Some(Multicast::All) => out.write_str(", multicast")?,
+                    Some(Multicast::Along(mode)) => write!(out, ", multicast({mode})")?,
+                    None => {}
+                }
+                let add = how.add.then_some("add");
                 let by = [how.hint.map(|hint| hint.name()), how.threads.then_some("threads"), tma];
-                for word in words.into_iter().chain(by).flatten() {
+                for word in add.into_iter().chain(by.into_iter().flatten()) {
                     write!(out, ", {word}")?;
                 }
                 outside(out, how.outside)?;
@@ -678,9 +684,9 @@ fn kernel(f: &mut fmt::Formatter<'_>, program: &Program) -> fmt::Result {
         f.write_str(", ")?;
         int(f, program, &program.resident, SUM)?;
     }
-    if program.cluster != Expr::Int(1) {
+    if program.cluster != [Expr::Int(1)] {
         f.write_str(") cluster(")?;
-        int(f, program, &program.cluster, SUM)?;
+        ints(f, program, &program.cluster)?;
     }
     f.write_str(")\n{\n")?;
     Printer::new(program).block(f, &program.body, 1)?;

@@ -29,6 +29,7 @@ use std::fmt;
 
 use tilewright_machine::{AtomicOp, CacheHint, RedOp};
 
+use crate::cluster::Multicast;
 use crate::diagnostic::Origin;
 use crate::elementwise::{Combination, ElemExpr};
 use crate::expr::{Expr, SymbolId};
@@ -130,8 +131,8 @@ pub struct Flag {
 /// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncCopyAttrs {
-    /// `multicast`: every block of the cluster copies the same tile, which is read once for all.
-    pub multicast: bool,
+    /// `multicast`: blocks of the cluster copy the same tile, which is read once for all.
+    pub multicast: Option<Multicast>,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,
     /// `outside = v`: the value of the elements that lie outside of a global tensor: 0, which is what asynchronous copies write.

@@ -6,6 +6,7 @@ use super::checker::{Checker, count, shape_text};
 use super::remedies::PRODUCT;
 use super::stage::{OpenStage, word};
 use super::statements::is_value;
+use crate::cluster::Multicast;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{AsyncCopyAttrs, CopyAttrs, Literal, ReduceOp, Side, TensorId, TensorRef};
@@ -35,15 +36,8 @@ impl Checker<'_> {
             let help = "where an index lies outside it would write zeros: write `copy(…)`, which goes through registers";
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
         }
-        if how.multicast && (filling_none(&self.stages) || !self.clustered()) {
-            let message = if self.clustered() {
-                "`multicast` stands outside `produce`".to_string()
-            } else {
-                "`multicast` in clusters of one block".to_string()
-            };
-            let help = "every block of a cluster of several fills its stage with what is read once: \
-                        `cluster(2)`, and `multicast` in a `produce`";
-            self.misplaced(span, message, help);
+        if let Some(multicast) = how.multicast {
+            self.multicast(multicast, span);
         }
         if how.add && !stores {
             let message =
@@ -56,7 +50,8 @@ impl Checker<'_> {
                 Diagnostic::new(Code::TypeMismatch, span, message).help("f32, f16, bf16 and i32 are added"),
             );
         }
-        if let Some(word) = [(how.multicast, "multicast"), (how.add, "add")].into_iter().find(|(is, _)| *is)
+        let words = [(how.multicast.is_some(), "multicast"), (how.add, "add")];
+        if let Some(word) = words.into_iter().find(|(is, _)| *is)
             && how.threads
         {
             let word = word.1;
@@ -70,6 +65,45 @@ impl Checker<'_> {
             let message = format!("`copy.async` writes zeros where its source lies outside, not {value}");
             let help = "only what goes through registers has another value there: `copy(…, outside = …)`";
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// `multicast` of an asynchronous copy.
+    fn multicast(&mut self, multicast: Multicast, span: Origin) {
+        let program = self.program;
+        if let Multicast::Along(mode) = multicast {
+            let modes = program.cluster.len();
+            let Some(extent) = program.cluster.get(mode as usize) else {
+                let message = format!(
+                    "`multicast({mode})` is along mode {mode} of the cluster, which has {}",
+                    count(modes, "mode")
+                );
+                let help = "modes count from 0: of `cluster(2, 4)`, `multicast(0)` reaches 2 blocks, `multicast(1)` 4, and `multicast` all";
+                self.report(
+                    Diagnostic::new(Code::WrongRank, span, message)
+                        .related(program.cluster_span, "the cluster")
+                        .help(help),
+                );
+                return;
+            };
+            if extent.as_int() == Some(1) && self.clustered() {
+                let message = format!(
+                    "`multicast({mode})` reaches one block: the cluster's mode {mode} is one block long"
+                );
+                let help = "blocks along the other mode share a tile with the number of that one, those of the whole cluster with `multicast`";
+                self.misplaced(span, message, help);
+                return;
+            }
+        }
+        if filling_none(&self.stages) || !self.clustered() {
+            let message = if self.clustered() {
+                "`multicast` stands outside `produce`".to_string()
+            } else {
+                "`multicast` in clusters of one block".to_string()
+            };
+            let help = "every block of a cluster of several fills its stage with what is read once: \
+                        `cluster(2)`, and `multicast` in a `produce`";
+            self.misplaced(span, message, help);
         }
     }
 

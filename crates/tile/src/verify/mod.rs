@@ -48,7 +48,7 @@ use crate::verified::{Constants, Verified};
 ///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32` or an `i32`.
 /// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
 ///    what the hardware takes (2³¹−1, 65535, 65535). The block has a multiple of 32 threads, at most 1024, known when
-///    the kernel is compiled. A cluster has 1 to 16 blocks, a constant; a literal extent of the grid along x is a multiple.
+///    the kernel is compiled. A cluster has one or two modes and 1 to 16 blocks, constants; a literal extent of the grid along x is a multiple.
 /// 6. **Scope.** A tensor is defined once, before its uses, and used only within the loop, role or stage that defines it. A
 ///    counter is used only in its own loop's body.
 /// 7. **Expressions.** No division by a literal zero, no overflow of literals.
@@ -85,7 +85,8 @@ use crate::verified::{Constants, Verified};
 ///     equal extents but for that mode. The result has the index's shape and the element type of what is read.
 /// 20. **Asynchronous copies.** From a view to a shared tensor, or from a shared tensor to a view. The number of a `wait_group` is
 ///     at least 0, over constants and counters of `unroll for`. `add` goes to a view of `f32`, `f16`, `bf16` or `i32`; `multicast`
-///     stands in a `produce`, in clusters of several blocks. In a `produce` the destination is a tensor of the stage.
+///     stands in a `produce`, in clusters of several blocks, along a mode that the cluster has, if it names one. In a `produce` the
+///     destination is a tensor of the stage.
 /// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
 /// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
 ///     register tensor index the same modes, but for a `fill` of the whole; one of which modes are indexed has no pinned layout. A part is an operand, and

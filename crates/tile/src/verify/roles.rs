@@ -10,6 +10,9 @@ use crate::program::{PipelineId, Stmt, StmtKind, TensorId, TensorKind};
 /// The most blocks of a cluster.
 const MAX_CLUSTER: i64 = 16;
 
+/// The most modes of a cluster.
+const MAX_CLUSTER_MODES: usize = 2;
+
 /// The share of a block's registers that a role's threads have.
 struct Share<'a> {
     name: &'a str,
@@ -33,9 +36,21 @@ impl Checker<'_> {
     pub(super) fn cluster(&mut self) {
         let program = self.program;
         let span = program.cluster_span;
-        let Some(blocks) = self.literal(&program.cluster, span, "the number of blocks of a cluster") else {
+        let modes = program.cluster.len();
+        if !(1..=MAX_CLUSTER_MODES).contains(&modes) {
+            let message = format!("a cluster cannot have {}", count(modes, "mode"));
+            let help = "`cluster(4)`: 4 neighbours along x; `cluster(2, 2)`: the same 4, of which two along each mode share tiles";
+            self.report(Diagnostic::new(Code::BadLaunch, span, message).label("one or two").help(help));
             return;
-        };
+        }
+        let what = "the number of blocks of a cluster";
+        let extents: Vec<_> =
+            program.cluster.iter().filter_map(|extent| self.literal(extent, span, what)).collect();
+        if extents.len() < modes {
+            return;
+        }
+        let most = extents.iter().find(|extent| !(1..=MAX_CLUSTER).contains(*extent));
+        let blocks = most.copied().unwrap_or_else(|| extents.iter().product());
         if !(1..=MAX_CLUSTER).contains(&blocks) {
             self.report(
                 Diagnostic::new(Code::BadLaunch, span, format!("a cluster cannot have {blocks} blocks"))
@@ -59,7 +74,7 @@ impl Checker<'_> {
 
     /// True if the blocks of the launch are in clusters of several.
     pub(super) fn clustered(&self) -> bool {
-        self.program.cluster.as_int() != Some(1)
+        self.program.cluster.iter().any(|extent| extent.as_int() != Some(1))
     }
 
     /// Checks the roles' threads and registers together.
