@@ -27,6 +27,8 @@ impl Scope for Sizes<'_> {
 
 /// The launch at these sizes: grid, threads, shared memory, the parameters in order (integers with their defaults), and the PTX. A tensor map has what
 /// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements, swizzle and promotion of the L2 cache.
+/// An array of tensors is a pointer to their addresses in global memory, each a multiple of 16, and its maps one to a map of each, one behind the
+/// other from a multiple of 64 on.
 pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
     let refuse = |e: &dyn std::fmt::Display| Failure::program(error(format!("the launch: {e}")));
     let values = size_values(&kernel.verified, sizes).map_err(|e| refuse(&e))?;
@@ -38,27 +40,45 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
     let mut params = Vec::new();
     for (i, param) in kernel.function.params.iter().enumerate() {
         params.push(match param.kind {
-            FunctionParamKind::Pointer => {
+            FunctionParamKind::Pointer | FunctionParamKind::Pointers => {
                 let id = ParamId(i as u32);
                 let shape = tensor_shape(&kernel.verified, id, sizes).map_err(|e| refuse(&e))?;
                 let strides = tensor_strides(&kernel.verified, id, sizes).map_err(|e| refuse(&e))?;
                 let dtype = program.param(id).dtype.to_string();
-                json!({ "kind": "tensor", "name": param.name, "dtype": dtype, "shape": shape, "strides": strides })
+                match (shape.split_first(), param.kind) {
+                    (Some((tensors, shape)), FunctionParamKind::Pointers) => json!({
+                        "kind": "tensors",
+                        "name": param.name,
+                        "dtype": dtype,
+                        "tensors": tensors,
+                        "shape": shape,
+                        "strides": strides[1..],
+                    }),
+                    _ => json!({
+                        "kind": "tensor",
+                        "name": param.name,
+                        "dtype": dtype,
+                        "shape": shape,
+                        "strides": strides,
+                    }),
+                }
             }
             FunctionParamKind::F32 => json!({ "kind": "scalar", "name": param.name }),
             FunctionParamKind::F64 => json!({ "kind": "scalar", "name": param.name, "dtype": "f64" }),
             FunctionParamKind::I32 | FunctionParamKind::I64
-                if let Some(Param { kind: ParamKind::Scalar { default }, dtype, .. }) = program.params.get(i) =>
+                if let Some(Param { kind: ParamKind::Scalar { default }, dtype, .. }) =
+                    program.params.get(i) =>
             {
                 let (bits, dtype) = (default.bits(*dtype), dtype.to_string());
-                let value = if dtype == "u64" { json!(bits) } else { json!(default.integer().map(|x| x as i64)) };
+                let value =
+                    if dtype == "u64" { json!(bits) } else { json!(default.integer().map(|x| x as i64)) };
                 json!({ "kind": "integer", "name": param.name, "dtype": dtype, "value": value })
             }
             FunctionParamKind::I32 | FunctionParamKind::I64 => {
                 let value = named.next().map(|(_, value)| *value);
                 json!({ "kind": "size", "name": param.name, "value": value })
             }
-            FunctionParamKind::TensorMap(map) => {
+            FunctionParamKind::TensorMap(map) | FunctionParamKind::TensorMaps(map) => {
                 let recipe = kernel.maps.get(map as usize).ok_or_else(|| refuse(&"a map has no recipe"))?;
                 let shape = &kernel.function.tensor_maps[map as usize].shape;
                 let bytes = i64::from(shape.dtype.bits() / 8);
@@ -66,7 +86,7 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 let strides = recipe.strides.iter().map(|s| Ok((number(s)? * bytes) as u64));
                 let strides = strides.collect::<Result<Vec<u64>, Failure>>()?;
                 json!({
-                    "kind": "map",
+                    "kind": if recipe.array { "maps" } else { "map" },
                     "name": param.name,
                     "of": recipe.param.0,
                     "type": tensor_map_type(shape.dtype),

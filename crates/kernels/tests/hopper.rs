@@ -489,6 +489,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("chunk", "widest"),
         ("overlap_epilogue", "true"),
         ("batch", "strided"),
+        ("batch", "pointers"),
         ("batch", "grouped"),
         ("batch", "ragged"),
         ("epilogue", "alpha+bias+gelu"),
@@ -506,7 +507,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("a", "n", "k or m"),
         ("b", "m", "k or n"),
         ("cluster", "2", "none, or m, n or k"),
-        ("batch", "two", "none, packed, strided, grouped or ragged"),
+        ("batch", "two", "none, packed, strided, pointers, grouped or ragged"),
         ("epilogue", "tanh", "joined with"),
         ("epilogue", "bias+bias", "twice"),
         ("epilogue", "row_sums+relu", "must be last"),
@@ -597,6 +598,15 @@ fn batches_are_right_at_edges() {
         HopperGemmConfig { batch: Batch::Packed, swap: true, cluster: Cluster::AlongN(2), ..small },
         HopperGemmConfig { batch: Batch::Strided, epilogue: "alpha+beta".parse().unwrap(), ..small },
         HopperGemmConfig { batch: Batch::Packed, cluster: Cluster::AlongK(2), a: Major::Mn, ..small },
+        HopperGemmConfig { batch: Batch::Pointers, cluster: Cluster::AlongM(2), epilogue: bias, ..small },
+        HopperGemmConfig {
+            batch: Batch::Pointers,
+            swap: true,
+            b: Major::Mn,
+            overlap_epilogue: true,
+            epilogue: "alpha+beta".parse().unwrap(),
+            ..small
+        },
     ];
     for config in configs {
         for size in [[1, 7, 65, 129], [3, 64, 128, 64], [5, 130, 72, 200], [2, 1, 1, 1]] {

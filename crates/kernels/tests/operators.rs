@@ -236,6 +236,7 @@ fn gemm_has_batches_parts_and_epilogues() {
             ..half
         },
         GemmConfig { batch: Batch::Packed, epilogue: epilogue("row_sums+col_sums"), ..single },
+        GemmConfig { batch: Batch::Pointers, b: Major::Mn, epilogue: epilogue("alpha+beta+bias"), ..half },
         GemmConfig { epilogue: epilogue("alpha+bias+relu+residual+row_sums"), ..double },
         GemmConfig { epilogue: epilogue("row_scale+col_scale+bias"), out: Some(DType::BF16), ..byte },
         GemmConfig { split: 3, epilogue: epilogue("bias+relu"), results: Path::Direct, ..half },

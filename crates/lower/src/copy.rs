@@ -127,9 +127,9 @@ impl Lower<'_> {
         let bits = tile.dtype.bits();
         match (&tile.global, tile.memory) {
             (Some(global), _) => {
-                let (symbols, param) = (&self.symbols, (global.param.0, bits));
+                let symbols = &self.symbols;
                 let side =
-                    GlobalAddressing::new(self.b, self.divisibility, global, (access, row), param, &|id| {
+                    GlobalAddressing::new(self.b, self.divisibility, global, (access, row), bits, &|id| {
                         symbols[&id]
                     });
                 side.map(Side::Global)

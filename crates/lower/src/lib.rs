@@ -107,6 +107,7 @@ pub fn lower(
     b.set_resident(whole.resident());
     for param in &whole.params {
         let kind = match param.kind {
+            ParamKind::Tensor { array: true, .. } => FunctionParamKind::Pointers,
             ParamKind::Tensor { .. } => FunctionParamKind::Pointer,
             ParamKind::Scalar { .. } => FunctionParamKind::number(param.dtype),
         };

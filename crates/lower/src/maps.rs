@@ -6,8 +6,10 @@ use tilewright_tile::{Expr, ParamId};
 /// The recipe by which a launch makes a tensor map: the tensor as the map sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MapRecipe {
-    /// The parameter that is the tensor's buffer.
+    /// The parameter that is the tensor's buffer, or an array of such: a map of each then.
     pub param: ParamId,
+    /// True for an array.
+    pub array: bool,
     /// Extents, dimension 0 (which is contiguous) first, over sizes.
     pub extents: Vec<Expr>,
     /// Strides of the dimensions from 1 on, in elements, over sizes.
@@ -34,7 +36,11 @@ impl Maps {
     pub fn finish(self, b: &mut Builder) -> Vec<MapRecipe> {
         let mut recipes = Vec::new();
         for (map, recipe) in self.all {
-            b.add_tensor_map(map);
+            if recipe.array {
+                b.add_tensor_maps(map)
+            } else {
+                b.add_tensor_map(map)
+            };
             recipes.push(recipe);
         }
         recipes

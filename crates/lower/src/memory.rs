@@ -16,7 +16,7 @@ use crate::scalar::{self, both, predicate};
 /// The addresses of a statement's accesses to global memory.
 pub struct GlobalAddressing<'a> {
     tile: &'a GlobalTile,
-    /// Pointer to the buffer.
+    /// Pointer to the buffer; of an array of tensors, to the one in which the tile lies.
     pointer: Operand,
     /// Bits of an element.
     bits: u32,
@@ -84,7 +84,7 @@ impl<'a> GlobalAddressing<'a> {
         divisibility: &Divisibility<'_>,
         tile: &'a GlobalTile,
         (access, row): (&Access, Option<Row>),
-        (param, bits): (u32, u32),
+        bits: u32,
         symbol: &dyn Fn(SymbolId) -> Operand,
     ) -> Option<Self> {
         let eval = |b: &mut Builder, e: &Expr| scalar::expr(b, divisibility, symbol, e);
@@ -117,7 +117,14 @@ impl<'a> GlobalAddressing<'a> {
                 Some(Bound { extent: eval(b, &tile.shape[d]), negative, natural })
             });
         }
-        let pointer = Operand::Value(b.param(param));
+        let pointer = match (tile.tensor_of_array(), tile.shape.first()) {
+            (Some(index), Some(number)) => {
+                let at = eval(b, index);
+                let inside = scalar::lies_inside(b, divisibility, symbol, (index, at), number);
+                scalar::tensor_of_array(b, tile.param, at, inside)
+            }
+            _ => Operand::Value(b.param(tile.param.0)),
+        };
         let hoist = access.calls.len() <= HOISTED_CALLS;
         Some(GlobalAddressing { tile, pointer, bits, dims, coordinates, strides, bounds, hoist })
     }
@@ -138,6 +145,9 @@ impl<'a> GlobalAddressing<'a> {
             if let Some(bound) = self.bounds[d] {
                 let coordinate = scalar::add(b, at, scalar::int(step));
                 bound.conditions(b, coordinate, &mut conditions);
+            }
+            if !self.tile.modes_in_memory().contains(&d) {
+                continue;
             }
             // Offsets in bytes: `coordinate · (stride · bytes)` for literal strides, else scaled after the product.
             let literal = self.tile.strides[d].as_int().and_then(|s| s.checked_mul(bytes));

@@ -286,18 +286,18 @@ pub fn word(
 ) -> (Address, Option<Operand>) {
     let verified = divisibility.program();
     let (shape, strides) = (verified.buffer_shape(param), verified.strides(param));
+    let array = verified.param(param).is_array();
     let mut guard = None;
     let mut place = None;
-    for ((index, extent), stride) in index.iter().zip(shape).zip(strides) {
+    let mut pointer = None;
+    for (i, ((index, extent), stride)) in index.iter().zip(shape).zip(strides).enumerate() {
         let at = expr(b, divisibility, symbol, index);
-        if !divisibility.lies_below(index, extent, 1) {
-            let extent = expr(b, divisibility, symbol, extent);
-            let below = b.scalar(ScalarOp::LtI32, &[at, extent]);
-            guard = Some(both(b, guard, below));
+        if let Some(inside) = lies_inside(b, divisibility, symbol, (index, at), extent) {
+            guard = Some(both(b, guard, inside));
         }
-        if !divisibility.is_nonnegative(index) {
-            let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
-            guard = Some(both(b, guard, above));
+        if array && i == 0 {
+            pointer = Some(tensor_of_array(b, param, at, guard));
+            continue;
         }
         let offset = words(b, divisibility, symbol, at, stride);
         place = Some(match place {
@@ -305,12 +305,43 @@ pub fn word(
             Some(before) => b.scalar(ScalarOp::AddI64, &[before, offset]),
         });
     }
-    let pointer = Operand::Value(b.param(param.0));
+    let pointer = pointer.unwrap_or_else(|| Operand::Value(b.param(param.0)));
     let base = match place {
         None => pointer,
         Some(place) => b.scalar(ScalarOp::AddI64, &[pointer, place]),
     };
     (Address { base, offset: 0 }, guard)
+}
+
+/// The condition that an index, of this value, lies within a mode, where that is not known.
+pub fn lies_inside(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    (index, at): (&Expr, Operand),
+    extent: &Expr,
+) -> Option<Operand> {
+    let mut inside = None;
+    if !divisibility.lies_below(index, extent, 1) {
+        let extent = expr(b, divisibility, symbol, extent);
+        inside = Some(b.scalar(ScalarOp::LtI32, &[at, extent]));
+    }
+    if !divisibility.is_nonnegative(index) {
+        let above = b.scalar(ScalarOp::GeI32, &[at, int(0)]);
+        inside = Some(both(b, inside, above));
+    }
+    inside
+}
+
+/// The pointer to a tensor of an array, given its index and the condition that there is one: loaded once for all accesses to it.
+pub fn tensor_of_array(b: &mut Builder, array: ParamId, index: Operand, inside: Option<Operand>) -> Operand {
+    let pointers = Operand::Value(b.param(array.0));
+    // Every machine has the load.
+    let Some(row) = thread_copy(Memory::Global, Memory::Register, Scope::Cta, 8) else { return pointers };
+    let offset = b.scalar(ScalarOp::MulWide, &[index, int(8)]);
+    let base = b.scalar(ScalarOp::AddI64, &[pointers, offset]);
+    let guard = predicate(b, inside);
+    b.lookup_pointer(row, Address { base, offset: 0 }, guard)
 }
 
 /// A factor of an offset into a buffer: offsets may need 64 bits where coordinates do not.

@@ -4,13 +4,29 @@ use tilewright_machine::{ScalarOp, TensorOp};
 use tilewright_simt::{Address, Op, Operand, Special, TensorMap};
 use tilewright_synth::TmaPlan;
 use tilewright_tile::core::TensorRef;
-use tilewright_tile::{Diagnostic, Expr, IntOp, Peers, Side};
+use tilewright_tile::{Diagnostic, Expr, IntOp, Peers, Side, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
 use crate::scalar::{self, add, int};
 
+/// A coordinate from which no box reaches into a tensor.
+const OUTSIDE: i64 = -(1 << 30);
+
 impl Lower<'_> {
+    /// The tensor map of a tensor of an array, given its index, and the condition that there is one, where that is not known: the first stands
+    /// in where there is none.
+    fn tensor_map(&mut self, map: u32, index: &Expr, number: &Expr) -> (Option<Operand>, Option<Operand>) {
+        let mut at = self.expr(index);
+        let symbols = &self.symbols;
+        let symbol = |id: SymbolId| symbols[&id];
+        let inside = scalar::lies_inside(self.b, self.divisibility, &symbol, (index, at), number);
+        if let Some(inside) = inside {
+            at = self.b.scalar(ScalarOp::Select, &[at, int(0), inside]);
+        }
+        (Some(self.b.tensor_map(map, at)), inside)
+    }
+
     /// A copy by the tensor memory accelerator.
     pub(crate) fn tensor_copy(
         &mut self,
@@ -45,18 +61,27 @@ impl Lower<'_> {
         };
         let recipe = MapRecipe {
             param: global.param,
+            array: global.array,
             extents: (0..dims.len()).map(extent).collect(),
             strides: (1..dims.len()).map(stride).collect(),
         };
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
         let map = self.maps.index(map, recipe);
         let place = plan.multicast.map(|share| self.place_of_peer(share.peers));
+        let (one, inside) = match (global.tensor_of_array(), global.shape.first()) {
+            (Some(index), Some(number)) => self.tensor_map(map, index, number),
+            _ => (None, None),
+        };
         let mut base: Vec<Operand> = Vec::new();
         for k in 0..dims.len() {
             let mut at = self.expr(&along(k, &global.base).unwrap_or(Expr::Int(0)));
             if let (Some(share), Some(place)) = (plan.multicast.filter(|s| s.dim == k), place) {
                 let own = scalar::scale(self.b, place, share.step);
                 at = add(self.b, at, own);
+            }
+            if let Some(inside) = inside.filter(|_| k == 0) {
+                // A tensor that the array does not have: all of the box is outside of another.
+                at = self.b.scalar(ScalarOp::Select, &[at, int(OUTSIDE), inside]);
             }
             base.push(at);
         }
@@ -88,6 +113,7 @@ impl Lower<'_> {
             copies.push(Op::Tensor {
                 row: plan.row,
                 map,
+                one,
                 coords,
                 shared,
                 barrier,

@@ -45,10 +45,10 @@ pub use printed::{PrintLog, Printed, PrintedItem, PrintedTensor};
 pub use progress::Progress;
 pub use red::{RedForm, RedOp, Reduction, reduction_rows, reductions, reductions_anywhere};
 pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, conversion_needs};
-pub use sync::{MbarrierOp, ProxyFence, SyncOp};
+pub use sync::{ACQUIRE_TENSOR_MAP, MbarrierOp, ProxyFence, SyncOp};
 pub use tensor::{
-    BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TensorOp, TensorRow, tensor_map_l2_promotion,
-    tensor_map_type, tensor_row, tensor_rows,
+    BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TensorOp, TensorRow,
+    tensor_map_l2_promotion, tensor_map_type, tensor_row, tensor_rows,
 };
 pub use timing::{Cost, Rate, Timing, TimingError, timing};
 pub use wgmma::{Descriptor, Major, SwizzleMode, WgmmaRow, wgmma_rows, wgmmas};

@@ -154,6 +154,14 @@ impl ProxyFence {
     }
 }
 
+/// PTX spelling of the fence behind which tensor copies of the thread read a tensor map of global memory as the host has written it before the
+/// launch; its operands are the map's address and [`TENSOR_MAP_BYTES`](crate::TENSOR_MAP_BYTES).
+///
+/// Source: PTX ISA 9.0, section 9.7.13.4 (`fence.proxy.tensormap`), and section 8.9.4, by which a kernel's start acquires for every proxy but that
+/// of tensor maps; CUDA C++ Programming Guide, "Using TMA to transfer multi-dimensional arrays": the scope is that of the system where the host
+/// wrote the map.
+pub const ACQUIRE_TENSOR_MAP: &str = "fence.proxy.tensormap::generic.acquire.sys";
+
 /// An operation on an mbarrier: 64 bits in shared memory that count arrivals and bytes. A phase ends when no arrival and no bytes are
 /// outstanding; the next then begins with the same number of arrivals.
 ///

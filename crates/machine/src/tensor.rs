@@ -13,6 +13,9 @@ use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::wgmma::SwizzleMode;
 
+/// Bytes of a tensor map, which begins at a multiple of 64 (CUDA driver API, `CUtensorMap`): one behind the other, all of an array do.
+pub const TENSOR_MAP_BYTES: usize = 128;
+
 /// The direction of a tensor copy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TensorOp {

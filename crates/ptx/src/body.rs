@@ -4,7 +4,8 @@ mod atomic;
 mod reduction;
 
 use tilewright_machine::{
-    BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp, TensorRow, WgmmaRow,
+    ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp,
+    TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
@@ -119,6 +120,14 @@ impl<'a> Body<'a> {
                 let name = self.counts.fresh(RegType::B64);
                 self.line(format!("mov.b64 {name}, {}", param(self.function, i as u32)));
                 self.line(format!("cvta.param.u64 {name}, {name}"));
+                if let Some(slot) = self.maps.get_mut(map as usize) {
+                    *slot = name;
+                }
+            }
+            if let FunctionParamKind::TensorMaps(map) = p.kind {
+                // The host's address of global memory is a generic one, as tensor copies take it.
+                let name = self.counts.fresh(RegType::B64);
+                self.line(format!("ld.param.u64 {name}, [{}]", param(self.function, i as u32)));
                 if let Some(slot) = self.maps.get_mut(map as usize) {
                     *slot = name;
                 }
@@ -246,7 +255,7 @@ impl<'a> Body<'a> {
                 let address = self.address(address, row.src);
                 let name = self.define(*dst);
                 if guard.is_some() {
-                    self.line(format!("mov.b32 {name}, 0"));
+                    self.line(format!("{} {name}, 0", mov(self.function.type_of(*dst))));
                 }
                 let guard = self.guard(*guard);
                 self.line(format!("{guard}{} {name}, {address}", row.mnemonic));
@@ -282,8 +291,17 @@ impl<'a> Body<'a> {
                 ));
             }
             Op::Wgmma { row, d, a, b, accumulate } => self.wgmma(row, d, (a, b), *accumulate),
-            Op::Tensor { row, map, coords, shared, barrier, multicast, hint } => {
-                let map = self.maps[*map as usize].clone();
+            Op::TensorMap { dst, map, number } => {
+                let number = self.register(*number, RegType::B32);
+                let (name, first) = (self.define(*dst), self.maps[*map as usize].clone());
+                self.line(format!("mad.wide.u32 {name}, {number}, {TENSOR_MAP_BYTES}, {first}"));
+                self.line(format!("{ACQUIRE_TENSOR_MAP} [{name}], {TENSOR_MAP_BYTES}"));
+            }
+            Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
+                let map = match one {
+                    Some(one) => self.register(*one, RegType::B64),
+                    None => self.maps[*map as usize].clone(),
+                };
                 self.tensor(row, &map, coords, (shared, barrier), *multicast, *hint);
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {
@@ -492,7 +510,12 @@ impl<'a> Body<'a> {
     /// no other execution has. The thread that makes the first barrier does, since a copy to shared memory needs a barrier.
     fn ask_for_maps(&mut self) {
         if std::mem::take(&mut self.maps_unasked) {
-            for map in self.maps.clone() {
+            // Those in global memory may not be read before they are acquired.
+            let by_value = self.function.params.iter().filter_map(|param| match param.kind {
+                FunctionParamKind::TensorMap(map) => self.maps.get(map as usize).cloned(),
+                _ => None,
+            });
+            for map in by_value.collect::<Vec<_>>() {
                 self.line(format!("prefetch.tensormap [{map}]"));
             }
         }

@@ -110,7 +110,9 @@ pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
     let last = function.params.len().saturating_sub(1);
     for (i, param) in function.params.iter().enumerate() {
         let ty = match param.kind {
-            FunctionParamKind::Pointer => ".u64",
+            FunctionParamKind::Pointer | FunctionParamKind::Pointers | FunctionParamKind::TensorMaps(_) => {
+                ".u64"
+            }
             FunctionParamKind::I32 => ".u32",
             FunctionParamKind::F32 => ".f32",
             FunctionParamKind::I64 => ".u64",

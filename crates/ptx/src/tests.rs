@@ -357,6 +357,7 @@ fn tensor_copies_mbarriers_and_clusters() {
     let tensor = |op, barrier, multicast, hint| Op::Tensor {
         row: tensor_row(op, 2).unwrap(),
         map,
+        one: None,
         coords: vec![Operand::Imm(0), rank],
         shared: at(base, 0),
         barrier,

@@ -654,6 +654,7 @@ fn every_tensor_copy() {
                 let op = Op::Tensor {
                     row,
                     map: row.rank - 1,
+                    one: None,
                     coords,
                     shared: at(k.shared, 1024),
                     barrier: load.then(|| k.barrier()),

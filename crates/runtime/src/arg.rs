@@ -17,6 +17,10 @@ pub enum Arg<'a> {
     Buffer(&'a Buffer),
     /// The same, and its element type is compared with the parameter's.
     Tensor(&'a Tensor),
+    /// Memory for an array of tensors: one buffer each.
+    Buffers(&'a [Buffer]),
+    /// The same, and their element types are compared with the parameter's.
+    Tensors(&'a [Tensor]),
     /// A number for a scalar parameter of type `f32`.
     Scalar(f32),
     /// An integer for a scalar parameter of type `i32`; for one of type `u32`, its bits.
@@ -30,13 +34,25 @@ pub enum Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
-    /// The memory, of a tensor parameter.
-    pub(crate) fn buffer(&self) -> Option<&'a Buffer> {
+    /// The memory of a tensor parameter, or that of each tensor of an array; nothing of a number.
+    pub(crate) fn buffers(&self) -> Vec<&'a Buffer> {
         match self {
-            Arg::Buffer(buffer) => Some(buffer),
-            Arg::Tensor(tensor) => Some(tensor.buffer()),
-            Arg::Scalar(_) | Arg::Integer(_) | Arg::F64(_) | Arg::I64(_) | Arg::U64(_) => None,
+            Arg::Buffer(buffer) => vec![buffer],
+            Arg::Tensor(tensor) => vec![tensor.buffer()],
+            Arg::Buffers(buffers) => buffers.iter().collect(),
+            Arg::Tensors(tensors) => tensors.iter().map(Tensor::buffer).collect(),
+            Arg::Scalar(_) | Arg::Integer(_) | Arg::F64(_) | Arg::I64(_) | Arg::U64(_) => Vec::new(),
         }
+    }
+
+    /// The element type of tensors, and of no other memory: the first that is not this one.
+    pub(crate) fn other_type(&self, than: DType) -> Option<DType> {
+        let tensors = match self {
+            Arg::Tensor(tensor) => std::slice::from_ref(*tensor),
+            Arg::Tensors(tensors) => tensors,
+            _ => &[],
+        };
+        tensors.iter().map(Tensor::dtype).find(|dtype| *dtype != than)
     }
 
     /// The number for a scalar parameter of a type, rounded to it.
@@ -55,6 +71,7 @@ impl<'a> Arg<'a> {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Arg::Buffer(_) | Arg::Tensor(_) => "a buffer",
+            Arg::Buffers(_) | Arg::Tensors(_) => "buffers",
             Arg::Scalar(_) => "a number",
             Arg::Integer(_) => "an integer",
             Arg::F64(_) => "an f64",
@@ -85,6 +102,18 @@ impl<'a> From<&'a Buffer> for Arg<'a> {
 impl<'a> From<&'a Tensor> for Arg<'a> {
     fn from(tensor: &'a Tensor) -> Self {
         Arg::Tensor(tensor)
+    }
+}
+
+impl<'a> From<&'a [Buffer]> for Arg<'a> {
+    fn from(buffers: &'a [Buffer]) -> Self {
+        Arg::Buffers(buffers)
+    }
+}
+
+impl<'a> From<&'a [Tensor]> for Arg<'a> {
+    fn from(tensors: &'a [Tensor]) -> Self {
+        Arg::Tensors(tensors)
     }
 }
 

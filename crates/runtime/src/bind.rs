@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tilewright_compiler::Kernel;
 use tilewright_machine::Number;
-use tilewright_tile::interpret::tensor_len;
+use tilewright_tile::interpret::{tensor_len, tensors_of_array};
 use tilewright_tile::{ParamId, ParamKind};
 
 use crate::arg::{Arg, Sizes};
@@ -17,6 +17,7 @@ use crate::error::RuntimeError;
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     buffers: BTreeMap<String, Buffer>,
+    arrays: BTreeMap<String, Vec<Buffer>>,
     numbers: BTreeMap<String, Number>,
 }
 
@@ -29,6 +30,11 @@ impl Bindings {
     /// Binds a buffer.
     pub fn set(&mut self, name: impl Into<String>, buffer: &Buffer) {
         self.buffers.insert(name.into(), buffer.clone());
+    }
+
+    /// Binds the buffers of an array of tensors, in order.
+    pub fn set_array<'a>(&mut self, name: impl Into<String>, buffers: impl IntoIterator<Item = &'a Buffer>) {
+        self.arrays.insert(name.into(), buffers.into_iter().cloned().collect());
     }
 
     /// Binds a number. Those that are not bound have the defaults that programs declare.
@@ -51,7 +57,12 @@ impl Bindings {
         self.buffers.get(name)
     }
 
-    /// Allocates a buffer, filled with zeros and large enough for every kernel at its sizes, for each tensor that has none.
+    /// The buffers of the array of tensors of this name.
+    pub fn array(&self, name: &str) -> Option<&[Buffer]> {
+        self.arrays.get(name).map(Vec::as_slice)
+    }
+
+    /// Allocates a buffer, filled with zeros and large enough for every kernel at its sizes, for each tensor, and each of an array, that has none.
     ///
     /// # Errors
     ///
@@ -61,20 +72,35 @@ impl Bindings {
         device: &dyn Device,
         kernels: &[(&Kernel, &Sizes)],
     ) -> Result<(), RuntimeError> {
-        let mut missing: BTreeMap<String, usize> = BTreeMap::new();
+        // For each, the number of tensors of an array, and bytes.
+        let mut missing: BTreeMap<(String, Option<usize>), usize> = BTreeMap::new();
         for (kernel, sizes) in kernels {
             let failed =
                 |error| RuntimeError::Sizes { kernel: kernel.program().name.clone(), error: Box::new(error) };
             for (id, param) in (0..).map(ParamId).zip(&kernel.program().params) {
-                if matches!(param.kind, ParamKind::Tensor { .. }) && !self.buffers.contains_key(&param.name) {
+                let known = match param.kind {
+                    ParamKind::Scalar { .. } => true,
+                    ParamKind::Tensor { array: true, .. } => self.arrays.contains_key(&param.name),
+                    ParamKind::Tensor { array: false, .. } => self.buffers.contains_key(&param.name),
+                };
+                if !known {
                     let len = tensor_len(&kernel.verified, id, sizes).map_err(failed)?;
-                    let bytes = missing.entry(param.name.clone()).or_default();
-                    *bytes = param.dtype.bytes_of(len).max(*bytes);
+                    let tensors = tensors_of_array(&kernel.verified, id, sizes).map_err(failed)?;
+                    let bytes = missing.entry((param.name.clone(), tensors)).or_default();
+                    *bytes = param.dtype.bytes_of(len / tensors.unwrap_or(1)).max(*bytes);
                 }
             }
         }
-        for (name, bytes) in missing {
-            self.buffers.insert(name, device.alloc(bytes)?);
+        for ((name, tensors), bytes) in missing {
+            match tensors {
+                None => {
+                    self.buffers.insert(name, device.alloc(bytes)?);
+                }
+                Some(tensors) => {
+                    let buffers = (0..tensors).map(|_| device.alloc(bytes)).collect::<Result<_, _>>()?;
+                    self.arrays.insert(name, buffers);
+                }
+            }
         }
         Ok(())
     }
@@ -90,12 +116,15 @@ impl Bindings {
                 let number = self.numbers.get(&param.name).copied().unwrap_or(default);
                 Ok(Arg::number(param.dtype, number))
             }
-            ParamKind::Tensor { .. } => {
-                let buffer = self.buffers.get(&param.name).ok_or_else(|| RuntimeError::Unbound {
+            ParamKind::Tensor { array, .. } => {
+                let bound = match array {
+                    true => self.arrays.get(&param.name).map(|buffers| Arg::Buffers(buffers)),
+                    false => self.buffers.get(&param.name).map(Arg::Buffer),
+                };
+                bound.ok_or_else(|| RuntimeError::Unbound {
                     kernel: kernel.program().name.clone(),
                     param: param.name.clone(),
-                })?;
-                Ok(Arg::Buffer(buffer))
+                })
             }
         };
         kernel.program().params.iter().map(arg).collect()

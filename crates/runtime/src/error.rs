@@ -233,6 +233,33 @@ pub enum RuntimeError {
         /// The tensor's.
         given: DType,
     },
+    /// An array of tensors has another number of them than its parameter.
+    #[error(
+        "parameter `{param}` of kernel `{kernel}` is an array of {expected} tensors at these sizes; {given} are given"
+    )]
+    TensorCount {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// Tensors of the parameter.
+        expected: usize,
+        /// Tensors that are given.
+        given: usize,
+    },
+    /// Two tensors of an array that the kernel writes are one buffer.
+    #[error(
+        "kernel `{kernel}` writes the tensors of `{param}`, of which numbers {} and {} are the same buffer: each needs its own",
+        tensors[0], tensors[1]
+    )]
+    SharedResult {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+        /// The numbers of both.
+        tensors: [usize; 2],
+    },
     /// A buffer is too small for its parameter.
     #[error(
         "the buffer for parameter `{param}` of kernel `{kernel}` has {actual} bytes; at these sizes it needs {needed}"

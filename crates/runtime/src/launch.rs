@@ -28,10 +28,14 @@ pub fn default_sizes(kernel: &Kernel) -> Sizes {
 pub(crate) enum Passed<'a> {
     /// A pointer to this buffer.
     Buffer(&'a Buffer),
+    /// A pointer to pointers to these buffers.
+    Buffers(Vec<&'a Buffer>),
     /// The bits of a number of a kind, or of a size.
     Number(FunctionParamKind, u64),
     /// A tensor map.
     TensorMap(Mapped<'a>),
+    /// A pointer to tensor maps, which have the buffers' addresses and are alike otherwise.
+    TensorMaps(Mapped<'a>),
 }
 
 /// A tensor for a tensor map, checked by the rules of `cuTensorMapEncodeTiled` but for the address.
@@ -39,8 +43,8 @@ pub(crate) enum Passed<'a> {
 pub(crate) struct Mapped<'a> {
     /// Index into the function's tensor maps.
     pub(crate) map: u32,
-    /// It begins at the buffer's first byte.
-    pub(crate) buffer: &'a Buffer,
+    /// It begins at the buffer's first byte; of several tensor maps, each at that of one.
+    pub(crate) buffers: Vec<&'a Buffer>,
     /// Extents in elements, dimension 0 first.
     pub(crate) extents: Vec<u64>,
     /// Bytes from one element to the next along dimensions 1, 2, …; dimension 0 is contiguous.
@@ -93,7 +97,7 @@ pub(crate) fn check<'a>(
         let kind = |expected, given| {
             Err(RuntimeError::ArgumentKind { kernel: name(), param: param.name.clone(), expected, given })
         };
-        let buffer = match (&param.kind, arg) {
+        let array = match (&param.kind, arg) {
             (ParamKind::Scalar { .. }, arg) => match arg.bits_for(param.dtype) {
                 Some(bits) => {
                     params.push(Passed::Number(FunctionParamKind::number(param.dtype), bits));
@@ -110,18 +114,17 @@ pub(crate) fn check<'a>(
                     return kind(expected, arg.name());
                 }
             },
-            (ParamKind::Tensor { .. }, Arg::Buffer(buffer)) => *buffer,
-            (ParamKind::Tensor { .. }, Arg::Tensor(tensor)) => {
-                let (expected, given) = (param.dtype, tensor.dtype());
-                if expected != given {
-                    let param = param.name.clone();
-                    return Err(RuntimeError::ArgumentType { kernel: name(), param, expected, given });
-                }
-                tensor.buffer()
-            }
-            (ParamKind::Tensor { .. }, arg) => return kind("a tensor", arg.name()),
+            (ParamKind::Tensor { array: false, .. }, Arg::Buffer(_) | Arg::Tensor(_)) => false,
+            (ParamKind::Tensor { array: true, .. }, Arg::Buffers(_) | Arg::Tensors(_)) => true,
+            (ParamKind::Tensor { array: false, .. }, arg) => return kind("a tensor", arg.name()),
+            (ParamKind::Tensor { array: true, .. }, arg) => return kind("an array of tensors", arg.name()),
         };
-        if buffer.device != device {
+        if let Some(given) = arg.other_type(param.dtype) {
+            let (param, expected) = (param.name.clone(), param.dtype);
+            return Err(RuntimeError::ArgumentType { kernel: name(), param, expected, given });
+        }
+        let of_param = arg.buffers();
+        if of_param.iter().any(|buffer| buffer.device != device) {
             return Err(RuntimeError::ForeignBuffer { device: device_name.to_string() });
         }
         let shape = tensor_shape(&kernel.verified, ParamId(i as u32), sizes).map_err(failed)?;
@@ -133,30 +136,52 @@ pub(crate) fn check<'a>(
                 limit: MAX_EXTENT,
             });
         }
-        let elements = tensor_len(&kernel.verified, ParamId(i as u32), sizes).map_err(failed)?;
+        let of_array = shape.first().filter(|_| array).and_then(|tensors| usize::try_from(*tensors).ok());
+        let expected = of_array.unwrap_or(1);
+        if of_param.len() != expected {
+            let (param, given) = (param.name.clone(), of_param.len());
+            return Err(RuntimeError::TensorCount { kernel: name(), param, expected, given });
+        }
+        // Those of an array have as many each.
+        let elements = tensor_len(&kernel.verified, ParamId(i as u32), sizes).map_err(failed)? / expected;
         let needed = param.dtype.bytes_of(elements);
-        if buffer.bytes() < needed {
+        if let Some((number, short)) = of_param.iter().enumerate().find(|(_, b)| b.bytes() < needed) {
             return Err(RuntimeError::BufferTooSmall {
                 kernel: name(),
-                param: param.name.clone(),
+                param: if array { format!("{}[{number}]", param.name) } else { param.name.clone() },
                 needed,
-                actual: buffer.bytes(),
+                actual: short.bytes(),
             });
         }
-        params.push(Passed::Buffer(buffer));
-        buffers.insert(i as u32, buffer);
+        if array && kernel.verified.outputs().contains(&ParamId(i as u32)) {
+            let mut first = BTreeMap::new();
+            for (number, buffer) in of_param.iter().enumerate() {
+                if let Some(other) = first.insert(buffer.key(), number) {
+                    let (param, tensors) = (param.name.clone(), [other, number]);
+                    return Err(RuntimeError::SharedResult { kernel: name(), param, tensors });
+                }
+            }
+        }
+        params.push(match (array, &of_param[..]) {
+            (false, [buffer]) => Passed::Buffer(buffer),
+            _ => Passed::Buffers(of_param.clone()),
+        });
+        buffers.insert(i as u32, of_param);
     }
     let number = |size: i32| Passed::Number(FunctionParamKind::I32, u64::from(size.cast_unsigned()));
     params.extend(size_params.into_iter().map(number));
     for (map, recipe) in (0..).zip(&kernel.maps) {
-        let buffer = buffers.get(&recipe.param.0).copied();
-        let buffer = buffer.ok_or_else(|| RuntimeError::Inconsistent { kernel: name() })?;
+        let buffers = buffers.get(&recipe.param.0).cloned();
+        let buffers = buffers.ok_or_else(|| RuntimeError::Inconsistent { kernel: name() })?;
         let (extents, strides) =
-            tensor_of_map(kernel, map, recipe, &Values { kernel, values: &values }, buffer)?;
-        params.push(Passed::TensorMap(Mapped { map, buffer, extents, strides }));
+            tensor_of_map(kernel, map, recipe, &Values { kernel, values: &values }, &buffers)?;
+        let mapped = Mapped { map, buffers, extents, strides };
+        params.push(if recipe.array { Passed::TensorMaps(mapped) } else { Passed::TensorMap(mapped) });
     }
     let kinds = params.iter().map(|passed| match passed {
         Passed::Buffer(_) => FunctionParamKind::Pointer,
+        Passed::Buffers(_) => FunctionParamKind::Pointers,
+        Passed::TensorMaps(mapped) => FunctionParamKind::TensorMaps(mapped.map),
         Passed::Number(kind, _) => *kind,
         Passed::TensorMap(mapped) => FunctionParamKind::TensorMap(mapped.map),
     });
@@ -203,7 +228,7 @@ fn tensor_of_map(
     map: u32,
     recipe: &MapRecipe,
     scope: &Values<'_>,
-    buffer: &Buffer,
+    buffers: &[&Buffer],
 ) -> Result<(Vec<u64>, Vec<u64>), RuntimeError> {
     let program = kernel.program();
     let param = program.param(recipe.param);
@@ -255,7 +280,7 @@ fn tensor_of_map(
         sum.saturating_add((n - 1).saturating_mul(*stride))
     });
     let needed = usize::try_from(last).unwrap_or(usize::MAX);
-    if needed > buffer.bytes() {
+    if let Some(buffer) = buffers.iter().find(|buffer| needed > buffer.bytes()) {
         let (param, actual) = (param.name.clone(), buffer.bytes());
         return Err(RuntimeError::BufferTooSmall { kernel: name(), param, needed, actual });
     }

@@ -39,6 +39,8 @@ impl RuntimeError {
             | RuntimeError::Unbound { .. }
             | RuntimeError::ArgumentType { .. }
             | RuntimeError::BufferTooSmall { .. }
+            | RuntimeError::TensorCount { .. }
+            | RuntimeError::SharedResult { .. }
             | RuntimeError::TensorMap { .. }
             | RuntimeError::ConstantWritten { .. }
             | RuntimeError::ForeignBuffer { .. }
@@ -55,6 +57,8 @@ impl RuntimeError {
             | RuntimeError::Unbound { param, .. }
             | RuntimeError::ArgumentType { param, .. }
             | RuntimeError::BufferTooSmall { param, .. }
+            | RuntimeError::TensorCount { param, .. }
+            | RuntimeError::SharedResult { param, .. }
             | RuntimeError::TensorMap { param, .. } => param_of(program, param),
             RuntimeError::ConstantWritten { constant, .. } => param_of(program, &constant.param),
             RuntimeError::SizeTooLarge { what, .. } => what.span,
@@ -111,6 +115,9 @@ impl RuntimeError {
             RuntimeError::TensorMap { error: TensorMapError::Stride { multiple, .. }, .. } => format!(
                 "make that extent a multiple of {multiple}, or leave `tma` out, so that other instructions copy it"
             ),
+            RuntimeError::SharedResult { .. } => {
+                "only tensors that the kernel does not write may be the same".to_string()
+            }
             RuntimeError::BrokenAssumption { multiple, .. } => {
                 format!("choose a multiple of {multiple}, or compile for sizes that are multiples of 1")
             }

@@ -29,19 +29,20 @@ impl Uses {
     pub(crate) fn add(&mut self, kernel: &Kernel, args: &[Arg<'_>]) -> Result<(), RuntimeError> {
         let mut changed: HashMap<usize, Use> = HashMap::new();
         for (i, (param, arg)) in kernel.program().params.iter().zip(args).enumerate() {
-            let Some(buffer) = arg.buffer() else { continue };
-            let key = buffer.key();
-            let known = changed.entry(key).or_insert_with(|| self.0.get(&key).cloned().unwrap_or_default());
-            let of = || ParamOf { param: param.name.clone(), kernel: kernel.program().name.clone() };
-            if param.is_constant() {
-                known.constant.get_or_insert_with(of);
-            }
-            if kernel.verified.outputs().contains(&ParamId(i as u32)) {
-                known.written.get_or_insert_with(of);
-            }
-            if let Use { constant: Some(constant), written: Some(written) } = known {
-                let (constant, written) = (constant.clone(), written.clone());
-                return Err(RuntimeError::ConstantWritten { constant, written });
+            for key in arg.buffers().into_iter().map(Buffer::key) {
+                let known =
+                    changed.entry(key).or_insert_with(|| self.0.get(&key).cloned().unwrap_or_default());
+                let of = || ParamOf { param: param.name.clone(), kernel: kernel.program().name.clone() };
+                if param.is_constant() {
+                    known.constant.get_or_insert_with(of);
+                }
+                if kernel.verified.outputs().contains(&ParamId(i as u32)) {
+                    known.written.get_or_insert_with(of);
+                }
+                if let Use { constant: Some(constant), written: Some(written) } = known {
+                    let (constant, written) = (constant.clone(), written.clone());
+                    return Err(RuntimeError::ConstantWritten { constant, written });
+                }
             }
         }
         self.0.extend(changed);

@@ -74,16 +74,19 @@ impl SimDevice {
         let mut memory = GlobalMemory::new();
         let mut ids = HashMap::new();
         let mut arguments = Vec::with_capacity(launch.params.len());
-        let mut place = |buffer: &Buffer| -> Result<_, RuntimeError> {
-            let bytes = self.bytes(buffer)?;
-            Ok(*ids.entry(buffer.key()).or_insert_with(|| {
-                let id = memory.alloc(buffer.bytes);
-                memory.write(id, &copy_of(bytes));
-                if constant(buffer) {
-                    memory.mark_constant(id);
-                }
-                id
-            }))
+        let mut place = |memory: &mut GlobalMemory, buffers: &[&Buffer]| -> Result<Vec<_>, RuntimeError> {
+            let place = |buffer: &&Buffer| {
+                let bytes = self.bytes(buffer)?;
+                Ok(*ids.entry(buffer.key()).or_insert_with(|| {
+                    let id = memory.alloc(buffer.bytes);
+                    memory.write(id, &copy_of(bytes));
+                    if constant(buffer) {
+                        memory.mark_constant(id);
+                    }
+                    id
+                }))
+            };
+            buffers.iter().map(place).collect()
         };
         for passed in &launch.params {
             arguments.push(match passed {
@@ -93,9 +96,18 @@ impl SimDevice {
                     FunctionParamKind::I64 => Argument::I64(bits.cast_signed()),
                     _ => Argument::I32((*bits as u32).cast_signed()),
                 },
-                Passed::Buffer(buffer) => Argument::Buffer(place(buffer)?),
-                Passed::TensorMap(Mapped { buffer, extents, strides, .. }) => Argument::TensorMap {
-                    buffer: place(buffer)?,
+                Passed::Buffer(buffer) => Argument::Buffer(place(&mut memory, &[buffer])?[0]),
+                Passed::Buffers(buffers) => {
+                    let buffers = place(&mut memory, buffers)?;
+                    Argument::Buffers { pointers: memory.alloc_pointers(&buffers), buffers }
+                }
+                Passed::TensorMap(Mapped { buffers, extents, strides, .. }) => Argument::TensorMap {
+                    buffer: place(&mut memory, &buffers[..1])?[0],
+                    extents: extents.clone(),
+                    strides: strides.clone(),
+                },
+                Passed::TensorMaps(Mapped { buffers, extents, strides, .. }) => Argument::TensorMaps {
+                    buffers: place(&mut memory, buffers)?,
                     extents: extents.clone(),
                     strides: strides.clone(),
                 },
@@ -104,7 +116,12 @@ impl SimDevice {
         let report = tilewright_sim::run(&kernel.function, launch.grid, &memory, &arguments, config)
             .map_err(failed)?;
         for passed in &launch.params {
-            if let Passed::Buffer(buffer) = passed {
+            let buffers = match passed {
+                Passed::Buffer(buffer) => std::slice::from_ref(buffer),
+                Passed::Buffers(buffers) => buffers,
+                Passed::Number(..) | Passed::TensorMap(_) | Passed::TensorMaps(_) => &[],
+            };
+            for buffer in buffers {
                 replace(self.bytes(buffer)?, memory.read(ids[&buffer.key()]));
             }
         }
@@ -176,7 +193,7 @@ impl fmt::Debug for SimSequence<'_> {
 /// The buffers of the parameters that are `constant`.
 fn constants<'a>(kernel: &Kernel, args: &'a [Arg<'_>]) -> impl Iterator<Item = &'a Buffer> {
     let constant = kernel.program().params.iter().zip(args).filter(|(param, _)| param.is_constant());
-    constant.filter_map(|(_, arg)| arg.buffer())
+    constant.flat_map(|(_, arg)| arg.buffers())
 }
 
 fn copy_of(bytes: &Mutex<Vec<u8>>) -> Vec<u8> {

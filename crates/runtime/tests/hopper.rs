@@ -62,6 +62,7 @@ fn moved(cluster: u32) -> Function {
     let tensor = |op, map, coords: [Operand; 2], shared, barrier, multicast| Op::Tensor {
         row: tensor_row(op, 2).unwrap(),
         map,
+        one: None,
         coords: coords.to_vec(),
         shared: at(shared, 0),
         barrier,
@@ -118,6 +119,7 @@ fn move_kernel(cluster: u32) -> Kernel {
     let (m, n) = (size("m"), size("n"));
     let recipe = |param| MapRecipe {
         param: ParamId(param),
+        array: false,
         extents: vec![n.clone(), m.clone()],
         strides: vec![n.clone()],
     };

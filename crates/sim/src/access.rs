@@ -86,7 +86,7 @@ impl Warp {
                 let address = self.global_address(*place, lane);
                 data = read_global(cluster, &site, address, *bytes, &mut addresses[lane], true);
             }
-            self.values[dst as usize][lane] = u64::from(data[0]);
+            self.values[dst as usize][lane] = u64::from(data[0]) | u64::from(data[1]) << 32;
         }
         count_global(cluster, *statement, &addresses, *bytes);
     }

@@ -8,7 +8,7 @@ use tilewright_machine::{BoxShape, Memory, RedForm, RedOp, Reduction, SwizzleMod
 use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::context::BoundMap;
-use crate::flight::{Course, Flight, Request};
+use crate::flight::{Course, Flight, MapId, Request};
 use crate::global::Touch;
 use crate::memory::{Buffer, SHARED_BASE};
 use crate::rule::Rule;
@@ -133,7 +133,7 @@ impl<'a> Cluster<'a> {
     fn swizzle(&self, course: &Course) -> SwizzleMode {
         let Course::Tensor { map, .. } = course else { return SwizzleMode::None };
         let maps = &self.context.program.function.tensor_maps;
-        maps.get(*map as usize).map_or(SwizzleMode::None, |map| map.shape.swizzle)
+        maps.get(map.index as usize).map_or(SwizzleMode::None, |map| map.shape.swizzle)
     }
 
     /// Reports what is wrong with a request by itself.
@@ -156,6 +156,11 @@ impl<'a> Cluster<'a> {
         }
         if *bytes == 0 || !bytes.is_multiple_of(UNIT) {
             self.misuse(site, Rule::Bytes, || format!("it moves {bytes} bytes, which is no multiple of 16"));
+        }
+        if let Course::Tensor { map, .. } = course
+            && self.map(*map).is_none()
+        {
+            self.misuse(site, Rule::Place, || format!("there is no tensor map {}", map.number));
         }
         if *bytes > BYTES_LIMIT {
             self.misuse(site, Rule::Bytes, || format!("it moves {bytes} bytes, more than there are"));
@@ -372,14 +377,14 @@ impl<'a> Cluster<'a> {
         data
     }
 
-    fn map(&self, map: u32) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer, u32)> {
-        let bound = self.context.maps.get(map as usize)?.as_ref()?;
-        let shape = &self.context.program.function.tensor_maps.get(map as usize)?.shape;
+    fn map(&self, map: MapId) -> Option<(&'a BoundMap, &'a BoxShape, &'a Buffer, u32)> {
+        let bound = self.context.maps.get(map.index as usize)?.get(map.number as usize)?;
+        let shape = &self.context.program.function.tensor_maps.get(map.index as usize)?.shape;
         let (buffer, number, _) = self.context.memory.locate(bound.address)?;
         Some((bound, shape, buffer, number))
     }
 
-    fn gather_box(&self, map: u32, coords: &[i32], bytes: u32) -> Vec<u8> {
+    fn gather_box(&self, map: MapId, coords: &[i32], bytes: u32) -> Vec<u8> {
         let mut data = vec![0; bytes as usize];
         if let Some((bound, shape, buffer, _)) = self.map(map) {
             rows(bound, shape, coords, |at, global, len| {
@@ -391,7 +396,7 @@ impl<'a> Cluster<'a> {
         data
     }
 
-    fn scatter_box(&self, op: TensorOp, map: u32, coords: &[i32], data: &[u8]) {
+    fn scatter_box(&self, op: TensorOp, map: MapId, coords: &[i32], data: &[u8]) {
         let Some((bound, shape, buffer, _)) = self.map(map) else { return };
         let sum = Reduction { op: RedOp::Add, dtype: shape.dtype, form: RedForm::Instruction };
         rows(bound, shape, coords, |at, global, len| {

@@ -26,6 +26,33 @@ pub enum Argument {
         /// Bytes from one element to the next along dimensions 1, 2, …; dimension 0 is contiguous.
         strides: Vec<u64>,
     },
+    /// A pointer to pointers to buffers.
+    Buffers {
+        /// The buffer of the pointers: [`GlobalMemory::alloc_pointers`](crate::GlobalMemory::alloc_pointers).
+        pointers: BufferId,
+        /// The buffers.
+        buffers: Vec<BufferId>,
+    },
+    /// A pointer to tensor maps of tensors of one shape, one in each buffer: they begin at its first byte.
+    TensorMaps {
+        /// The buffers.
+        buffers: Vec<BufferId>,
+        /// Extents in elements, dimension 0 first, in the order of the map's box.
+        extents: Vec<u64>,
+        /// Bytes from one element to the next along dimensions 1, 2, …; dimension 0 is contiguous.
+        strides: Vec<u64>,
+    },
+}
+
+impl Argument {
+    /// The buffers through which a function may touch memory by this argument; one for each tensor, in order.
+    pub(crate) fn buffers(&self) -> &[BufferId] {
+        match self {
+            Argument::Buffer(buffer) | Argument::TensorMap { buffer, .. } => std::slice::from_ref(buffer),
+            Argument::Buffers { buffers, .. } | Argument::TensorMaps { buffers, .. } => buffers,
+            Argument::I32(_) | Argument::F32(_) | Argument::I64(_) | Argument::F64(_) => &[],
+        }
+    }
 }
 
 /// Configuration of a simulation.

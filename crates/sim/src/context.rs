@@ -32,8 +32,8 @@ pub(crate) struct Context<'a> {
     pub owners: Owners,
     /// The bits that `param` gives.
     pub args: Vec<u64>,
-    /// By the function's tensor maps; every one that a parameter passes.
-    pub maps: Vec<Option<BoundMap>>,
+    /// By the function's tensor maps: the tensor, or the tensors of an array, that a parameter passes.
+    pub maps: Vec<Vec<BoundMap>>,
     /// The buffers of arguments, with their parameters' names.
     buffers: Vec<(u32, String)>,
     /// By number: whether the buffer is one whose reads may race, for the function writes it.
@@ -78,33 +78,37 @@ impl<'a> Context<'a> {
         }
         let mut bits = Vec::with_capacity(args.len());
         let mut buffers = Vec::new();
-        let mut maps: Vec<Option<BoundMap>> = function.tensor_maps.iter().map(|_| None).collect();
+        let mut maps: Vec<Vec<BoundMap>> = function.tensor_maps.iter().map(|_| Vec::new()).collect();
         for (param, arg) in function.params.iter().zip(args) {
+            if let Some(unknown) = arg.buffers().iter().find(|id| memory.size(**id).is_none()) {
+                return Err(SimError::UnknownBuffer { name: param.name.clone(), buffer: unknown.index() });
+            }
             let value = match (param.kind, arg) {
                 (FunctionParamKind::Pointer, Argument::Buffer(id)) => {
-                    if memory.size(*id).is_none() {
-                        return Err(SimError::UnknownBuffer { name: param.name.clone(), buffer: id.index() });
-                    }
                     buffers.push((id.index(), param.name.clone()));
                     id.address()
                 }
-                (FunctionParamKind::TensorMap(index), Argument::TensorMap { buffer, extents, strides }) => {
-                    let Some(size) = memory.size(*buffer) else {
-                        return Err(SimError::UnknownBuffer {
-                            name: param.name.clone(),
-                            buffer: buffer.index(),
-                        });
-                    };
+                (FunctionParamKind::Pointers, Argument::Buffers { pointers, buffers: each }) => {
+                    let number = each.iter().enumerate();
+                    buffers.extend(number.map(|(i, id)| (id.index(), format!("{}[{i}]", param.name))));
+                    buffers.push((pointers.index(), param.name.clone()));
+                    pointers.address()
+                }
+                (FunctionParamKind::TensorMap(index), Argument::TensorMap { extents, strides, .. })
+                | (FunctionParamKind::TensorMaps(index), Argument::TensorMaps { extents, strides, .. }) => {
                     let name = &param.name;
                     let fail = |reason| SimError::TensorMap { name: name.clone(), reason };
                     let known = function.tensor_maps.get(index as usize).zip(maps.get_mut(index as usize));
                     let Some((map, slot)) = known else {
                         return Err(fail(format!("the function has no tensor map {index}")));
                     };
-                    check_tensor(&map.shape, extents, strides, size as u64).map_err(fail)?;
-                    let (extents, strides) = (extents.clone(), strides.clone());
-                    *slot = Some(BoundMap { address: buffer.address(), extents, strides });
-                    buffers.push((buffer.index(), param.name.clone()));
+                    for buffer in arg.buffers() {
+                        let size = memory.size(*buffer).unwrap_or(0) as u64;
+                        check_tensor(&map.shape, extents, strides, size).map_err(fail)?;
+                        let (extents, strides) = (extents.clone(), strides.clone());
+                        slot.push(BoundMap { address: buffer.address(), extents, strides });
+                        buffers.push((buffer.index(), param.name.clone()));
+                    }
                     0
                 }
                 (FunctionParamKind::I32, Argument::I32(x)) => u64::from(*x as u32),
@@ -119,6 +123,8 @@ impl<'a> Context<'a> {
                         FunctionParamKind::I64 => "an i64",
                         FunctionParamKind::F64 => "an f64",
                         FunctionParamKind::TensorMap(_) => "a tensor map",
+                        FunctionParamKind::Pointers => "pointers",
+                        FunctionParamKind::TensorMaps(_) => "tensor maps",
                     };
                     let given = match arg {
                         Argument::Buffer(_) => "a buffer",
@@ -127,13 +133,15 @@ impl<'a> Context<'a> {
                         Argument::I64(_) => "an i64",
                         Argument::F64(_) => "an f64",
                         Argument::TensorMap { .. } => "a tensor for a tensor map",
+                        Argument::Buffers { .. } => "buffers",
+                        Argument::TensorMaps { .. } => "tensors for tensor maps",
                     };
                     return Err(SimError::ArgumentKind { name: param.name.clone(), expected, given });
                 }
             };
             bits.push(value);
         }
-        if let Some(missing) = maps.iter().position(Option::is_none) {
+        if let Some(missing) = maps.iter().position(Vec::is_empty) {
             let name = function.tensor_maps[missing].name.clone();
             return Err(SimError::TensorMap { name, reason: "no parameter passes it".to_string() });
         }
@@ -142,8 +150,7 @@ impl<'a> Context<'a> {
         if config.check_global {
             let written = written(function);
             let passed = args.iter().zip(0..).filter(|(_, param)| written.contains(param));
-            for (arg, _) in passed {
-                let (Argument::Buffer(buffer) | Argument::TensorMap { buffer, .. }) = arg else { continue };
+            for buffer in passed.flat_map(|(arg, _)| arg.buffers()) {
                 let index = buffer.index() as usize;
                 watched.resize(watched.len().max(index + 1), false);
                 watched[index] = true;

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tilewright_machine::{
-    AtomicRow, BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder, MmaRow, OpKey, Reduction,
-    ScalarOp, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, Until, WgmmaRow, timing,
+    ACQUIRE_TENSOR_MAP, AtomicRow, BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder, MmaRow,
+    OpKey, ProxyFence, Reduction, ScalarOp, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, Until,
+    WgmmaRow, timing,
 };
 use tilewright_simt::{
     Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Print, Reg, Special, Value, verify,
@@ -77,6 +78,8 @@ pub(crate) struct TensorCopy {
     pub statement: u32,
     pub op: TensorOp,
     pub map: u32,
+    /// The number of the map, of one that is one of several.
+    pub one: Option<Slot>,
     pub bytes: u32,
     pub coords: Vec<Slot>,
     pub shared: Place,
@@ -124,6 +127,11 @@ pub(crate) enum Code {
     Lookup {
         dst: Slot,
         transfer: Transfer,
+    },
+    /// A tensor map is its number.
+    TensorMap {
+        dst: Slot,
+        number: Slot,
     },
     Store(Transfer),
     Atomic(Atomic),
@@ -289,6 +297,7 @@ fn name_of(op: &Op) -> &'static str {
         Op::Mma { row, .. } => row.name,
         Op::Atomic { row, .. } => row.name.as_str(),
         Op::Await { .. } => "ld.acquire",
+        Op::TensorMap { .. } => ACQUIRE_TENSOR_MAP,
         Op::Shuffle { mode, .. } => mode.mnemonic(),
         Op::Wgmma { row, .. } => row.name.as_str(),
         Op::Tensor { row, .. } => row.name.as_str(),
@@ -602,12 +611,17 @@ impl Decoder<'_> {
                 let cost = timing(self.program.function.arch).wgmma(row);
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }
-            Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
+            Op::TensorMap { dst, number, .. } => {
+                let cost = self.cost(SyncOp::FenceProxyAsync(ProxyFence::Global));
+                (Code::TensorMap { dst: dst.0, number: self.slot(*number) }, cost)
+            }
+            Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {
                 let bytes = self.box_bytes(row, *map, origin)?;
                 let coords = coords.iter().map(|c| self.slot(*c)).collect();
                 let (shared, barrier) = (self.place(shared), barrier.map(|b| self.place(&b)));
                 let (op, map, multicast) = (row.op, *map, multicast.map(|m| self.slot(m)));
-                let copy = TensorCopy { statement, op, map, bytes, coords, shared, barrier, multicast };
+                let one = one.map(|one| self.slot(one));
+                let copy = TensorCopy { statement, op, map, one, bytes, coords, shared, barrier, multicast };
                 (Code::Tensor(copy), self.cost(op))
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {

@@ -5,11 +5,18 @@ use tilewright_machine::{BulkOp, TensorOp};
 use crate::clock::HappensBefore;
 use crate::sink::Site;
 
+/// A tensor map: index among the function's, and number among those that a parameter points to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MapId {
+    pub index: u32,
+    pub number: u32,
+}
+
 /// Ends of a copy.
 #[derive(Clone, Debug)]
 pub(crate) enum Course {
     /// A box of a tensor, at these coordinates.
-    Tensor { op: TensorOp, map: u32, coords: Vec<i32> },
+    Tensor { op: TensorOp, map: MapId, coords: Vec<i32> },
     /// Contiguous bytes of global memory.
     Global { store: bool, address: u64 },
     /// Shared memory of the block to that of a peer, at an address of its.

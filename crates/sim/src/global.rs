@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tilewright_machine::{BulkOp, Memory, TensorOp};
-use tilewright_simt::{Function, FunctionParamKind, Op, Operand};
+use tilewright_simt::{Function, Op, Operand};
 
 use crate::shadow::{Event, Finds, Now, Shadow};
 
@@ -314,12 +314,15 @@ pub(crate) fn written(function: &Function) -> BTreeSet<u32> {
                 let all = args.iter().flat_map(of).collect();
                 sources[dst.0 as usize] = all;
             }
+            // A pointer of an array points where the array's buffers lie.
+            Op::Lookup { row, dst, address, .. } if row.bytes == 8 => {
+                sources[dst.0 as usize] = of(&address.base);
+            }
             Op::Store { row, address, .. } if row.dst == Memory::Global => through(&address.base),
             Op::Bulk { op: BulkOp::Store, other, .. } => through(&other.base),
             Op::Atomic { row, address, .. } if row.memory == Memory::Global => through(&address.base),
             Op::Tensor { row, map, .. } if row.op != TensorOp::Load => {
-                let passes = FunctionParamKind::TensorMap(*map);
-                let params = (0..).zip(&function.params).filter(|(_, p)| p.kind == passes);
+                let params = (0..).zip(&function.params).filter(|(_, p)| p.kind.map() == Some(*map));
                 found.extend(params.map(|(index, _)| index));
             }
             _ => {}

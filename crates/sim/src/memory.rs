@@ -132,6 +132,15 @@ impl GlobalMemory {
         BufferId((self.buffers.len() - 1) as u32)
     }
 
+    /// A new buffer of pointers to buffers, which no launch writes.
+    pub fn alloc_pointers(&mut self, buffers: &[BufferId]) -> BufferId {
+        let id = self.alloc(8 * buffers.len());
+        let bytes: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.address().to_le_bytes()).collect();
+        self.write(id, &bytes);
+        self.mark_constant(id);
+        id
+    }
+
     /// From now on no launch that a simulated one may overlap writes the buffer, so that kernels may read it before they wait for the
     /// launches before them (see [`Config::overlaps`](crate::Config::overlaps)). Does nothing where the buffer is freed or another memory's.
     pub fn mark_constant(&mut self, buffer: BufferId) {

@@ -5,7 +5,7 @@ use tilewright_machine::{BulkOp, MbarrierOp, Memory, Rate, TensorOp, Unit, timin
 use crate::clock::{Agent, Event, HappensBefore, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{BulkCopy, Place, Slot, TensorCopy};
-use crate::flight::{Course, Request, bulk_course};
+use crate::flight::{Course, MapId, Request, bulk_course};
 use crate::mbarrier::{ARRIVALS_LIMIT, Mbarrier, Overflow, Posted};
 use crate::observe::stage_end;
 use crate::queues::Started;
@@ -25,15 +25,20 @@ impl Warp {
         for lane in lanes(self.active) {
             let site = self.site(copy.statement, origin, lane);
             let coords = copy.coords.iter().map(|c| self.values[*c as usize][lane] as u32 as i32).collect();
+            let number = copy.one.map_or(0, |one| self.values[one as usize][lane] as u32);
+            let map = MapId { index: copy.map, number };
             let request = Request {
                 site,
-                course: Course::Tensor { op: copy.op, map: copy.map, coords },
+                course: Course::Tensor { op: copy.op, map, coords },
                 shared: self.shared_address(copy.shared, lane),
                 bytes: copy.bytes,
                 barrier: copy.barrier.map(|b| self.shared_address(b, lane)),
                 multicast: copy.multicast.map(|m| self.values[m as usize][lane] as u32),
                 group: (0, 0),
-                ready: self.values_ready(&copy.coords).max(self.address_ready(copy.shared, copy.multicast)),
+                ready: self
+                    .values_ready(&copy.coords)
+                    .max(self.address_ready(copy.shared, copy.multicast))
+                    .max(copy.one.map_or(0, |one| self.values_ready(&[one]))),
             };
             self.request(cluster, request, copy.op != TensorOp::Load, lane, cost);
         }

@@ -373,6 +373,13 @@ impl Warp {
                 let start = self.issue(cluster, Unit::Lsu, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
+            Code::TensorMap { dst, number } => {
+                let numbers = self.values[*number as usize];
+                self.set(*dst, |lane| numbers[lane]);
+                let ready = self.timing.values[*number as usize];
+                let start = self.issue(cluster, Unit::Issue, ready, busy);
+                self.timing.values[*dst as usize] = start + latency;
+            }
             Code::Store(transfer) => {
                 self.touch(cluster, &transfer.regs, false, self.guarded(transfer.guard), at);
                 let lost = self.store(cluster, transfer, *origin);

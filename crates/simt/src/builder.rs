@@ -26,6 +26,8 @@ enum Key {
     Scalar(ScalarOp, Vec<Operand>),
     /// Since how many waits for the kernels before.
     Lookup(Address, Option<Value>, u32),
+    Pointer(Address, Option<Value>),
+    TensorMap(u32, Operand),
 }
 
 /// A block that is being filled.
@@ -181,8 +183,17 @@ impl Builder {
 
     /// Adds a tensor map with its parameter, and returns the map's index.
     pub fn add_tensor_map(&mut self, map: TensorMap) -> u32 {
+        self.add_map(map, FunctionParamKind::TensorMap)
+    }
+
+    /// Adds tensor maps that differ in the tensor's address alone, with the parameter that points to them, and returns their index.
+    pub fn add_tensor_maps(&mut self, map: TensorMap) -> u32 {
+        self.add_map(map, FunctionParamKind::TensorMaps)
+    }
+
+    fn add_map(&mut self, map: TensorMap, kind: fn(u32) -> FunctionParamKind) -> u32 {
         let index = self.function.tensor_maps.len() as u32;
-        self.add_param(format!("{}.map{index}", map.name), FunctionParamKind::TensorMap(index));
+        self.add_param(format!("{}.map{index}", map.name), kind(index));
         self.function.tensor_maps.push(map);
         index
     }
@@ -333,6 +344,26 @@ impl Builder {
         let key = Key::Lookup(address, guard, self.waits.0);
         let make = |dst| Op::Lookup { row, dst, address, guard };
         Operand::Value(self.pure(key, RegType::B32, depth, make))
+    }
+
+    /// A pointer of a parameter that points to several, 0 where the guard is false: shared and hoisted. The host has written it.
+    pub fn lookup_pointer(
+        &mut self,
+        row: &'static CopyRow,
+        address: Address,
+        guard: Option<Value>,
+    ) -> Operand {
+        let of_guard = guard.map_or(0, |guard| self.depth(Operand::Value(guard)));
+        let depth = self.depth(address.base).max(of_guard);
+        let make = |dst| Op::Lookup { row, dst, address, guard };
+        Operand::Value(self.pure(Key::Pointer(address, guard), RegType::B64, depth, make))
+    }
+
+    /// A tensor map of several, for tensor copies: shared and hoisted.
+    pub fn tensor_map(&mut self, map: u32, number: Operand) -> Operand {
+        let depth = self.depth(number);
+        let make = |dst| Op::TensorMap { dst, map, number };
+        Operand::Value(self.pure(Key::TensorMap(map, number), RegType::B64, depth, make))
     }
 
     /// A guarded store, or reduction.

@@ -87,6 +87,10 @@ pub enum FunctionParamKind {
     F64,
     /// A tensor map of 128 bytes, by value: an index into [`Function::tensor_maps`]. A launch gives the tensor's extents and strides.
     TensorMap(u32),
+    /// A 64-bit pointer to 64-bit pointers to global memory, as many as a launch gives.
+    Pointers,
+    /// A 64-bit pointer to tensor maps in global memory, which differ in the tensor's address alone: an index into [`Function::tensor_maps`].
+    TensorMaps(u32),
 }
 
 impl FunctionParamKind {
@@ -103,7 +107,11 @@ impl FunctionParamKind {
     /// The register that holds its value.
     pub fn register(self) -> RegType {
         match self {
-            FunctionParamKind::Pointer | FunctionParamKind::I64 | FunctionParamKind::F64 => RegType::B64,
+            FunctionParamKind::Pointer
+            | FunctionParamKind::Pointers
+            | FunctionParamKind::TensorMaps(_)
+            | FunctionParamKind::I64
+            | FunctionParamKind::F64 => RegType::B64,
             FunctionParamKind::I32 | FunctionParamKind::F32 | FunctionParamKind::TensorMap(_) => RegType::B32,
         }
     }
@@ -117,6 +125,16 @@ impl FunctionParamKind {
             FunctionParamKind::I64 => "i64",
             FunctionParamKind::F64 => "f64",
             FunctionParamKind::TensorMap(_) => "tensor map",
+            FunctionParamKind::Pointers => "pointers",
+            FunctionParamKind::TensorMaps(_) => "tensor maps",
+        }
+    }
+
+    /// The tensor map that it passes, or of which it passes several.
+    pub fn map(self) -> Option<u32> {
+        match self {
+            FunctionParamKind::TensorMap(map) | FunctionParamKind::TensorMaps(map) => Some(map),
+            _ => None,
         }
     }
 }
@@ -269,13 +287,13 @@ pub enum Op {
         outside: [u32; 2],
     },
     /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
-    /// read, and the value is 0. `B32`.
+    /// read, and the value is 0. `B32`, or `B64` of a load of 8 bytes: a pointer of [`FunctionParamKind::Pointers`].
     Lookup {
-        /// The instruction: a load of 4 bytes.
+        /// The instruction: a load of 4 or 8 bytes.
         row: &'static CopyRow,
         /// The result.
         dst: Value,
-        /// The address, aligned to 4 bytes.
+        /// The address, aligned to as many bytes.
         address: Address,
         /// The predicate of reading, per thread.
         guard: Option<Value>,
@@ -374,12 +392,25 @@ pub enum Op {
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`, the same in all threads.
         accumulate: Operand,
     },
+    /// `dst = one of the tensor maps that a parameter points to`, for tensor copies of this thread: what the host wrote to it before the launch is
+    /// acquired by the proxy that reads tensor maps, which a kernel's start does not do (PTX ISA 9.0, sections 8.9.4 and 9.7.13.4). Pure. `B64`,
+    /// opaque.
+    TensorMap {
+        /// The result.
+        dst: Value,
+        /// Index into [`Function::tensor_maps`], of one that is passed as [`FunctionParamKind::TensorMaps`].
+        map: u32,
+        /// The number among them, `B32`; one that there is.
+        number: Operand,
+    },
     /// A tensor copy: every active thread starts one.
     Tensor {
         /// The instruction.
         row: &'static TensorRow,
         /// Index into [`Function::tensor_maps`].
         map: u32,
+        /// The result of an [`Op::TensorMap`], of a map that is one of several.
+        one: Option<Operand>,
         /// The coordinates of the box's first element, dimension 0 first; `B32`, signed.
         coords: Vec<Operand>,
         /// The box in shared memory.
@@ -501,6 +532,7 @@ impl Op {
             | Op::Scalar { dst, .. }
             | Op::ReadReg { dst, .. }
             | Op::Lookup { dst, .. }
+            | Op::TensorMap { dst, .. }
             | Op::Elect { dst }
             | Op::Vote { dst, .. }
             | Op::Asm { dst, .. }
@@ -520,6 +552,7 @@ impl Op {
                     | Op::Scalar { .. }
                     | Op::ReadReg { .. }
                     | Op::Lookup { .. }
+                    | Op::TensorMap { .. }
                     | Op::Asm { .. }
             ),
         }
@@ -569,8 +602,10 @@ impl Op {
                 };
                 [low(a), low(b), Some(*accumulate)].into_iter().flatten().collect()
             }
-            Op::Tensor { coords, shared, barrier, multicast, .. } => {
+            Op::TensorMap { number, .. } => vec![*number],
+            Op::Tensor { one, coords, shared, barrier, multicast, .. } => {
                 let mut all = coords.clone();
+                all.extend(*one);
                 all.push(shared.base);
                 all.extend(barrier.map(|b| b.base));
                 all.extend(*multicast);

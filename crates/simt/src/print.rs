@@ -108,8 +108,13 @@ impl Printer<'_> {
                     let (a, b) = (factor(a), factor(b));
                     writeln!(f, "{pad}{} {}, {a}, {b}, accumulate {accumulate}", row.name, regs(d))?;
                 }
-                Op::Tensor { row, map, coords, shared, barrier, multicast, hint } => {
+                Op::TensorMap { dst, map, number } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
+                    writeln!(f, "{pad}{dst} = tensor map {number} of {name}")?;
+                }
+                Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
+                    let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
+                    let name = one.map_or(name.to_string(), |one| format!("{name}[{one}]"));
                     let coords: Vec<String> = coords.iter().map(ToString::to_string).collect();
                     let to = multicast.map_or(String::new(), |m| format!(" multicast {m}"));
                     let hint = hint.map_or(String::new(), |h| format!(" {}", h.name()));

@@ -9,17 +9,18 @@
 //! 5. matrix products have the registers of their row;
 //! 6. instructions exist on the function's architecture, and what PTX wants as a literal is one;
 //! 7. literal loop steps are positive;
-//! 8. a tensor copy has the dimensions of its map, whose box the hardware takes, an mbarrier if it is a load, and a row of its rank;
+//! 8. a tensor copy has the dimensions of its map, whose box the hardware takes, an mbarrier if it is a load, and a row of its rank; of a map that
+//!    is one of several, which one;
 //! 9. a matrix product of a warpgroup has the registers of its row, its right factor in shared memory, and factors that are contiguous
 //!    along M or N only where they have 16 bits; its accumulator names no register twice, and none of its left factor; the block's
 //!    threads are whole warpgroups;
 //! 10. literals of barriers, mbarriers, bulk copies and register budgets are what the hardware takes;
 //! 11. a cluster has 1 to 16 blocks; more than one where the architecture has clusters;
-//! 12. every tensor map is one parameter;
+//! 12. every tensor map, or array of such, is one parameter;
 //! 13. shared buffers lie within the block's shared bytes; those that are never in use together may overlap, and statements name only
 //!     those that there are.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tilewright_machine::{
     Arch, BulkOp, CopyKind, Feature, Features, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp,
@@ -52,6 +53,8 @@ struct Checker<'a> {
     function: &'a Function,
     visible: Vec<bool>,
     defined: Vec<bool>,
+    /// The index of the tensor maps that a value is one of.
+    maps: HashMap<Value, u32>,
     /// True directly in the body of a loop.
     in_loop: bool,
 }
@@ -193,7 +196,8 @@ impl Checker<'_> {
                 }
                 Op::Lookup { row, address, guard, .. } => {
                     exists(row.name, row.needs)?;
-                    if row.kind != CopyKind::PerThread || row.src != Memory::Global || row.bytes != 4 {
+                    let plain = row.kind == CopyKind::PerThread && row.src == Memory::Global;
+                    if !plain || !matches!(row.bytes, 4 | 8) {
                         return Err(format!("{} loads no word of global memory", row.name));
                     }
                     self.address(address, Memory::Global)?;
@@ -280,7 +284,25 @@ impl Checker<'_> {
                         .or_else(|| left.iter().find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
-                Op::Tensor { row, map, coords, shared, barrier, multicast, .. } => {
+                Op::TensorMap { map, number, .. } => {
+                    exists("a tensor map", TensorRow::NEEDS)?;
+                    let several = FunctionParamKind::TensorMaps(*map);
+                    if function.params.iter().all(|param| param.kind != several) {
+                        return Err("no such tensor maps".to_string());
+                    }
+                    self.operand(*number, RegType::B32)
+                }
+                Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {
+                    let several = FunctionParamKind::TensorMaps(*map);
+                    let several = function.params.iter().any(|param| param.kind == several);
+                    let of_map = |one: &Operand| match one {
+                        Operand::Value(value) => self.maps.get(value) == Some(map),
+                        Operand::Imm(_) => false,
+                    };
+                    if several != one.as_ref().is_some_and(of_map) {
+                        return Err(format!("{} without a tensor map, or with another", row.name));
+                    }
+                    one.iter().try_for_each(|one| self.operand(*one, RegType::B64))?;
                     let needs = multicast.map_or(TensorRow::NEEDS, |_| TensorRow::MULTICAST_NEEDS);
                     exists(&row.name, needs)?;
                     let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
@@ -371,6 +393,8 @@ impl Checker<'_> {
                 Op::Scalar { op, .. } => op.row().result,
                 Op::Param { param, .. } => function.params[*param as usize].kind.register(),
                 Op::Elect { .. } | Op::Vote { .. } => RegType::Pred,
+                Op::Lookup { row, .. } if row.bytes == 8 => RegType::B64,
+                Op::TensorMap { .. } => RegType::B64,
                 Op::Atomic { row, .. } => row.register(),
                 Op::Asm { result, .. } => *result,
                 _ => RegType::B32,
@@ -436,13 +460,19 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
     lacks(function.arch, &cluster, clusters)
         .map_err(|message| VerifyError { message, origin: String::new() })?;
     for (i, map) in function.tensor_maps.iter().enumerate() {
-        let own = FunctionParamKind::TensorMap(i as u32);
-        if function.params.iter().filter(|p| p.kind == own).count() != 1 {
+        if function.params.iter().filter(|p| p.kind.map() == Some(i as u32)).count() != 1 {
             let message = format!("tensor map {i} of {} is not one parameter", map.name);
             return Err(VerifyError { message, origin: String::new() });
         }
     }
     let n = function.values.len();
-    let mut checker = Checker { function, visible: vec![false; n], defined: vec![false; n], in_loop: false };
+    let mut maps = HashMap::new();
+    function.visit(&mut |inst| {
+        if let Op::TensorMap { dst, map, .. } = inst.op {
+            maps.insert(dst, map);
+        }
+    });
+    let (visible, defined) = (vec![false; n], vec![false; n]);
+    let mut checker = Checker { function, visible, defined, maps, in_loop: false };
     checker.block(&function.body, Vec::new())
 }

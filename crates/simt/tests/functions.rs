@@ -257,6 +257,7 @@ fn what_hopper_does_not_take_is_named() {
     let tensor = |op, rank, coords, barrier, multicast| Op::Tensor {
         row: tensor_row(op, rank).unwrap(),
         map: 0,
+        one: None,
         coords,
         shared: at(v(0)),
         barrier,

@@ -38,7 +38,7 @@ pub fn buffer_layouts(tile: &GlobalTile) -> Option<Vec<Layout>> {
 /// The buffer's mode whose stride is the literal 1, if there is one.
 pub fn contiguous_mode(tile: &GlobalTile) -> Option<usize> {
     // The last of several wins: a mode of extent 1 in front of it may have stride 1 too.
-    tile.strides.iter().rposition(|s| s.as_int() == Some(1))
+    tile.modes_in_memory().rfind(|dim| tile.strides[*dim].as_int() == Some(1))
 }
 
 /// The largest coordinate that the tile reaches in each mode of the buffer, plus one.
@@ -70,8 +70,8 @@ pub fn vector_fits(
     if !divisibility.is_multiple(&tile.base[mode], n) {
         return Err(Reject::OffsetUnaligned(mode, n));
     }
-    for (dim, stride) in tile.strides.iter().enumerate() {
-        if dim != mode && !divisibility.is_multiple(stride, n) {
+    for dim in tile.modes_in_memory() {
+        if dim != mode && !divisibility.is_multiple(&tile.strides[dim], n) {
             return Err(Reject::StrideUnaligned(dim, n));
         }
     }

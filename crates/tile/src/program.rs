@@ -182,12 +182,25 @@ impl Param {
         }
     }
 
-    /// The strides in elements: those given, else those of a row-major tensor; empty for a scalar.
+    /// The strides in elements: those given, else those of a row-major tensor; empty for a scalar. The first mode of an array of tensors has the
+    /// number of elements that each of them spans: what is one step where they lie one behind the other, as in the interpreter.
     pub fn strides(&self) -> Vec<Expr> {
         match &self.kind {
-            ParamKind::Tensor { shape, strides, .. } => strides.clone().unwrap_or_else(|| row_major(shape)),
+            ParamKind::Tensor { shape, strides, array: false, .. } => {
+                strides.clone().unwrap_or_else(|| row_major(shape))
+            }
+            ParamKind::Tensor { shape, strides, array: true, .. } => {
+                let shape = shape.get(1..).unwrap_or_default();
+                let within = strides.clone().unwrap_or_else(|| row_major(shape));
+                [span(shape, &within)].into_iter().chain(within).collect()
+            }
             ParamKind::Scalar { .. } => Vec::new(),
         }
+    }
+
+    /// True for an array of tensors.
+    pub fn is_array(&self) -> bool {
+        matches!(self.kind, ParamKind::Tensor { array: true, .. })
     }
 }
 
@@ -200,6 +213,15 @@ pub(crate) fn row_major(shape: &[Expr]) -> Vec<Expr> {
     strides
 }
 
+/// The number of elements that a tensor spans: one more than the offset of its last element.
+fn span(shape: &[Expr], strides: &[Expr]) -> Expr {
+    if *strides == row_major(shape) {
+        return shape.iter().fold(Expr::Int(1), |product, extent| product * extent);
+    }
+    let steps = shape.iter().zip(strides).map(|(extent, stride)| (extent.clone() - 1) * stride);
+    steps.fold(Expr::Int(1), |sum, step| sum + step)
+}
+
 /// The kind of a [`Param`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum ParamKind {
@@ -207,8 +229,11 @@ pub enum ParamKind {
     Tensor {
         /// Its shape: expressions over sizes and constants.
         shape: Vec<Expr>,
-        /// Its strides in elements; `None` means row-major (the last mode contiguous).
+        /// Its strides in elements; `None` means row-major (the last mode contiguous). Of an array of tensors, those within each of them.
         strides: Option<Vec<Expr>>,
+        /// True for an array of tensors of one shape, each a buffer of its own, that lie anywhere in memory: the first mode counts them, and the
+        /// others are those of each.
+        array: bool,
         /// `constant`: no launch of a sequence of launches that overlap writes it, so that it may be read before
         /// [`StmtKind::WaitDependencies`].
         constant: bool,
@@ -390,7 +415,7 @@ impl Program {
     /// Calls `visit` for every integer expression of the program, but for the defaults of constants and sizes.
     pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
         for param in &mut self.params {
-            if let ParamKind::Tensor { shape, strides, constant: _ } = &mut param.kind {
+            if let ParamKind::Tensor { shape, strides, array: _, constant: _ } = &mut param.kind {
                 shape.iter_mut().chain(strides.iter_mut().flatten()).for_each(&mut *visit);
             }
         }

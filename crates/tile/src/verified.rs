@@ -127,6 +127,8 @@ pub struct GlobalTile {
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
+    /// True for a tile of an array of tensors, each of which is a buffer: `base[0]` says in which it lies.
+    pub array: bool,
     /// Of a tile with a mode that a register tensor indexes: the buffer's mode along which it leads, and how far a step of the index. That mode
     /// of the tile has a scale of 0.
     pub indexed: Option<(u32, i64)>,
@@ -135,7 +137,7 @@ pub struct GlobalTile {
 impl GlobalTile {
     /// The tile of a view at an index, and its shape.
     pub(crate) fn new(
-        (param, extents, strides): (ParamId, &[Expr], &[Expr]),
+        (param, extents, strides, array): (ParamId, &[Expr], &[Expr], bool),
         (offsets, ends): (&[Expr], &[Option<Expr>]),
         modes: &[ViewMode],
         index: &[Option<&Expr>],
@@ -177,7 +179,17 @@ impl GlobalTile {
         });
         let shape_of_buffer = bounded.collect();
         let (modes, strides) = (kept, strides.to_vec());
-        (shape, GlobalTile { param, base, modes, shape: shape_of_buffer, strides, indexed: step })
+        (shape, GlobalTile { param, base, modes, shape: shape_of_buffer, strides, array, indexed: step })
+    }
+
+    /// The modes along which the tile lies in one buffer: all, but for the one that counts the tensors of an array.
+    pub fn modes_in_memory(&self) -> std::ops::Range<usize> {
+        usize::from(self.array)..self.strides.len()
+    }
+
+    /// The index of its tensor, of a tile of an array.
+    pub fn tensor_of_array(&self) -> Option<&Expr> {
+        self.base.first().filter(|_| self.array)
     }
 }
 
@@ -268,7 +280,8 @@ impl Verified {
             }
             TensorKind::View { param, offsets, ends, modes } => {
                 let index = reference.index.iter().map(Option::as_ref);
-                let buffer = (*param, self.buffer_shape(*param), self.strides(*param));
+                let array = self.program.param(*param).is_array();
+                let buffer = (*param, self.buffer_shape(*param), self.strides(*param), array);
                 let (shape, global) =
                     GlobalTile::new(buffer, (offsets, ends), modes, &index.collect::<Vec<_>>(), indices);
                 (shape, Some(global))

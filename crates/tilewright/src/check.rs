@@ -7,16 +7,17 @@ use std::time::Instant;
 
 use tilewright_compiler::Kernel;
 use tilewright_machine::{DType, Elements, Memory, Number, PrintLog, Progress};
-use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Tensor, Timing};
+use tilewright_runtime::{Arg, Device, DeviceKind, LaunchReport, RuntimeError, Sizes, Timing};
 use tilewright_tile::interpret::{
     Argument, Executable, InterpretError, Questionable, Watched, interpret_bounded, interpret_watched,
-    questionable, tensor_shape, tensor_strides, work,
+    questionable, tensor_shape, tensor_strides, tensors_of_array, work,
 };
 use tilewright_tile::{Code, Diagnostic, Origin, ParamId, ParamKind, Program, TensorId, core, lint};
 
 use crate::coordinate::coordinate;
 use crate::findings::{Detail, broken, findings};
 use crate::input::{Input, InputError, arguments};
+use crate::memory::Memory as DeviceMemory;
 use crate::printed::{PrintedBy, Prints};
 
 /// Operations of all blocks ([`work`]), above which a check is refused unless it is forced: some ten minutes.
@@ -619,7 +620,7 @@ pub(crate) fn sizes(kernel: &Kernel, options: &CheckOptions) -> Sizes {
 pub(crate) struct Prepared {
     pub(crate) sizes: Sizes,
     inputs: Vec<Argument>,
-    tensors: Vec<Option<Tensor>>,
+    tensors: Vec<Option<DeviceMemory>>,
     /// The type of each parameter.
     types: Vec<DType>,
 }
@@ -628,7 +629,7 @@ impl Prepared {
     pub(crate) fn args(&self) -> Vec<Arg<'_>> {
         let both = self.tensors.iter().zip(&self.inputs).zip(&self.types);
         both.map(|((tensor, input), dtype)| match (tensor, input) {
-            (Some(tensor), _) => Arg::Buffer(tensor.buffer()),
+            (Some(memory), _) => memory.arg(),
             (None, Argument::Scalar(x)) => Arg::number(*dtype, *x),
             (None, Argument::Tensor(_) | Argument::Integers(_)) => Arg::Scalar(f32::NAN),
         })
@@ -642,7 +643,7 @@ impl Prepared {
         device: &dyn Device,
     ) -> Result<Vec<Option<Elements>>, CheckError> {
         let outputs: Vec<usize> = kernel.verified.outputs().iter().map(|id| id.0 as usize).collect();
-        let read = |(i, t): (usize, &Option<Tensor>)| {
+        let read = |(i, t): (usize, &Option<DeviceMemory>)| {
             t.as_ref().filter(|_| outputs.contains(&i)).map(|t| t.elements(device)).transpose()
         };
         Ok(self.tensors.iter().enumerate().map(read).collect::<Result<_, _>>()?)
@@ -660,20 +661,13 @@ pub(crate) fn prepare(
         affordable(kernel, &sizes, options, "simulator")?;
     }
     let inputs = arguments(kernel, &sizes, options)?;
-    let tensors: Vec<Option<Tensor>> = kernel
-        .program()
-        .params
-        .iter()
-        .zip(&inputs)
-        .map(|(param, input)| match input {
-            Argument::Tensor(values) => Tensor::from_f64(device, param.dtype, values).map(Some),
-            Argument::Integers(_) => {
-                let elements = input.elements().unwrap_or(Elements::none(param.dtype));
-                Tensor::from_elements(device, param.dtype, &elements).map(Some)
-            }
-            Argument::Scalar(_) => Ok(None),
-        })
-        .collect::<Result<_, _>>()?;
+    let mut tensors = Vec::new();
+    for (id, (param, input)) in (0..).map(ParamId).zip(kernel.program().params.iter().zip(&inputs)) {
+        let count = tensors_of_array(&kernel.verified, id, &sizes)?;
+        let memory =
+            input.elements().map(|elements| DeviceMemory::new(device, param.dtype, &elements, count));
+        tensors.push(memory.transpose()?);
+    }
     let types = kernel.program().params.iter().map(|param| param.dtype).collect();
     Ok(Prepared { sizes, inputs, tensors, types })
 }

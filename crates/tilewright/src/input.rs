@@ -33,8 +33,10 @@ pub enum Input {
         /// The standard deviation.
         deviation: f64,
     },
-    /// The elements of an array of the tensor's shape.
+    /// The elements of an array of the tensor's shape; of an array of tensors, with its first mode.
     Array(Array),
+    /// The elements of each tensor of an array of tensors.
+    Arrays(Vec<Array>),
     /// The elements in the order of the tensor's memory: what a kernel before this one left.
     Memory(Elements),
 }
@@ -44,7 +46,7 @@ pub enum Input {
 pub enum InputError {
     /// The text says nothing that is known.
     #[error(
-        "`{text}` is no input: write a number, a range `0..500`, `'normal(0, 1)'` (in quotes, for the shell), or a file `x.npy` or `x.safetensors:name`"
+        "`{text}` is no input: write a number, a range `0..500`, `'normal(0, 1)'` (in quotes, for the shell), or a file `x.npy` or `x.safetensors:name`, of an array of tensors one each, `a.npy,b.npy`"
     )]
     Text {
         /// The text.
@@ -86,6 +88,20 @@ pub enum InputError {
         /// Elements of the tensor's memory.
         wanted: usize,
     },
+    /// Another number of files than tensors of an array.
+    #[error("{given} files are given, and it is an array of {wanted} tensors")]
+    Files {
+        /// Files given.
+        given: usize,
+        /// Tensors of the array.
+        wanted: i64,
+    },
+    /// Several files for one tensor.
+    #[error("{given} files are given, and it is one tensor")]
+    OneTensor {
+        /// Files given.
+        given: usize,
+    },
     /// The file's.
     #[error(transparent)]
     Array(#[from] ArrayError),
@@ -100,7 +116,7 @@ fn normal(text: &str) -> Option<(f64, f64)> {
 }
 
 impl Input {
-    /// Reads the text form: `0.5`, `-inf`, `0..500`, `normal(0, 1)`, `x.npy`, `x.safetensors:name`. Files are read at once.
+    /// Reads the text form: `0.5`, `-inf`, `0..500`, `normal(0, 1)`, `x.npy`, `x.safetensors:name`, `a.npy,b.npy`. Files are read at once.
     ///
     /// # Errors
     ///
@@ -108,6 +124,10 @@ impl Input {
     pub fn parse(text: &str) -> Result<Self, InputError> {
         let text = text.trim();
         let wrong = || InputError::Text { text: text.to_string() };
+        let places: Option<Vec<Place>> = text.split(',').map(|file| Place::parse(file.trim())).collect();
+        if let Some(places) = places.filter(|places| places.len() > 1) {
+            return Ok(Input::Arrays(places.iter().map(Array::read).collect::<Result<_, _>>()?));
+        }
         if let Some(place) = Place::parse(text) {
             return Ok(Input::Array(Array::read(&place)?));
         }
@@ -178,6 +198,24 @@ impl Input {
                 }
                 Ok(memory)
             }
+            Input::Arrays(arrays) => {
+                let (given, tensors) = (arrays.len(), shape.first().copied().unwrap_or(0));
+                if !tensor.array {
+                    return Err(InputError::OneTensor { given });
+                }
+                if given as i64 != tensors {
+                    return Err(InputError::Files { given, wanted: tensors });
+                }
+                let mut memory = rest;
+                for (tensor, array) in arrays.iter().enumerate() {
+                    let elements = array.for_tensor(dtype, &shape[1..])?;
+                    let first = tensor * strides[0] as usize;
+                    for (number, at) in offsets(&shape[1..], &strides[1..]).enumerate() {
+                        memory.put(first + at, &elements, number);
+                    }
+                }
+                Ok(memory)
+            }
             Input::Memory(values) if values.len() == count => Ok(values.clone()),
             Input::Memory(values) => Err(InputError::Length { given: values.len(), wanted: count }),
         }
@@ -204,6 +242,8 @@ struct Tensor {
     shape: Vec<i64>,
     strides: Vec<i64>,
     len: usize,
+    /// True for an array of tensors.
+    array: bool,
 }
 
 impl Tensor {
@@ -213,6 +253,7 @@ impl Tensor {
             shape: tensor_shape(&kernel.verified, id, sizes)?,
             strides: tensor_strides(&kernel.verified, id, sizes)?,
             len: tensor_len(&kernel.verified, id, sizes)?,
+            array: kernel.program().param(id).is_array(),
         })
     }
 }
@@ -393,12 +434,16 @@ pub fn all_read<'a>(
 pub fn sizes_of_arrays(program: &Program, inputs: &BTreeMap<String, Input>) -> BTreeMap<String, i64> {
     let mut sizes = BTreeMap::new();
     for param in &program.params {
-        let (Some(Input::Array(array)), ParamKind::Tensor { shape, .. }) =
-            (inputs.get(&param.name), &param.kind)
-        else {
-            continue;
+        let ParamKind::Tensor { shape, .. } = &param.kind else { continue };
+        let extents = match inputs.get(&param.name) {
+            Some(Input::Array(array)) => array.shape.clone(),
+            Some(Input::Arrays(arrays)) => {
+                let each = arrays.first().map_or(&[][..], |array| &array.shape);
+                [&[arrays.len()], each].concat()
+            }
+            _ => continue,
         };
-        for (extent, found) in shape.iter().zip(&array.shape) {
+        for (extent, found) in shape.iter().zip(&extents) {
             let Expr::Symbol(symbol) = extent else { continue };
             if let Some((_, size, _)) = program.sizes().find(|(id, ..)| id == symbol) {
                 sizes.entry(size.name.clone()).or_insert(*found as i64);
@@ -414,7 +459,7 @@ mod tests {
 
     fn drawn(text: &str, dtype: DType, shape: &[i64], strides: &[i64]) -> Result<Vec<f64>, InputError> {
         let len = 1 + shape.iter().zip(strides).map(|(n, d)| (n - 1) * d).sum::<i64>() as usize;
-        let tensor = Tensor { dtype, shape: shape.to_vec(), strides: strides.to_vec(), len };
+        let tensor = Tensor { dtype, shape: shape.to_vec(), strides: strides.to_vec(), len, array: false };
         let rest = Elements::from(vec![9.0; len]);
         let drawn = Input::parse(text)?.elements(&tensor, &mut ChaCha8Rng::seed_from_u64(0), rest)?;
         Ok(drawn.floats())
@@ -447,7 +492,8 @@ mod tests {
     #[test]
     fn arrays_follow_strides() {
         assert_eq!(offsets(&[2, 3], &[1, 2]).collect::<Vec<_>>(), [0, 2, 4, 1, 3, 5]);
-        let tensor = Tensor { dtype: DType::F32, shape: vec![2, 2], strides: vec![3, 1], len: 5 };
+        let tensor =
+            Tensor { dtype: DType::F32, shape: vec![2, 2], strides: vec![3, 1], len: 5, array: false };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.npy");
         let array = crate::arrays::Written {

@@ -85,6 +85,7 @@ pub mod check;
 mod coordinate;
 pub mod findings;
 pub mod input;
+mod memory;
 pub mod mutate;
 pub mod printed;
 pub mod sequence;

@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use tilewright_compiler::Kernel;
 use tilewright_machine::Elements;
 use tilewright_runtime::{Bindings, CudaDevice, Device, LaunchOptions, SimDevice, Sizes, Tensor, sizes_of};
-use tilewright_tile::interpret::Argument;
+use tilewright_tile::interpret::{Argument, tensors_of_array};
 use tilewright_tile::{ParamId, ParamKind};
 
 use crate::check::{CheckError, CheckOptions, Outcome, adds, check};
 use crate::findings::findings;
 use crate::input::{Input, arguments};
+use crate::memory::Memory;
 
 /// State of the buffers that kernels leave one after another.
 #[derive(Debug)]
@@ -140,9 +141,14 @@ impl Buffers {
                 }
                 let dtype = kernel.program().param(id).dtype;
                 let none = Elements::none(dtype);
-                let tensor = Tensor::from_elements(device, dtype, self.first.get(name).unwrap_or(&none))?;
-                bindings.set(name, tensor.buffer());
-                bound.insert(name, tensor);
+                let sizes = sizes_of(kernel, &options.sizes);
+                let count = tensors_of_array(&kernel.verified, id, &sizes)?;
+                let memory = Memory::new(device, dtype, self.first.get(name).unwrap_or(&none), count)?;
+                match &memory {
+                    Memory::One(tensor) => bindings.set(name, tensor.buffer()),
+                    Memory::Array(tensors) => bindings.set_array(name, tensors.iter().map(Tensor::buffer)),
+                }
+                bound.insert(name, memory);
             }
         }
         for (name, value) in &options.scalars {
@@ -176,8 +182,8 @@ impl Buffers {
         }
         // What is added in an order that is open is another sum each time.
         if !kernels.iter().any(|kernel| adds(kernel)) {
-            for (name, tensor) in bound {
-                let now = tensor.elements(device)?;
+            for (name, memory) in bound {
+                let now = memory.elements(device)?;
                 let Some(known) = self.now.get(name) else { continue };
                 let both = 0..now.len().min(known.len());
                 let count = both.filter(|at| !now.same(known, *at)).count();

@@ -34,7 +34,8 @@ parameters! {
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
         b: Major as K_OR_N = Major::K,
-        /// Batching: none; packed (l products, one behind the other); or strided (l products a number of elements apart).
+        /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); or pointers (l products
+        /// whose matrices lie anywhere in memory, arrays of tensors).
         batch: Batch as OWN = Batch::None,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, beta, row_sums,
         /// col_sums some joined with +.
@@ -156,7 +157,7 @@ impl GemmConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.check_types()?;
         if self.batch.has_groups() {
-            let wanted = "must be none, packed or strided: only gemm_hopper has groups";
+            let wanted = "must be none, packed, strided or pointers: only gemm_hopper has groups";
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
         within("split", self.split, [1, 64], 1)?;

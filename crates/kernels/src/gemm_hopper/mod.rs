@@ -66,8 +66,9 @@ parameters! {
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
         b: Major as K_OR_N = Major::K,
-        /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); grouped (each tile of
-        /// rows of a has the matrix b of its group); ragged (the same for groups that are not padded).
+        /// Batching: none; packed (l products, one behind the other); strided (l products a number of elements apart); pointers (l products whose
+        /// matrices lie anywhere in memory, arrays of tensors); grouped (each tile of rows of a has the matrix b of its group); ragged (the same for
+        /// groups that are not padded).
         batch: Batch as OWN = Batch::None,
         /// A second matrix that a is multiplied by in the same pass, and the value of both sums: none; add (a · bᵀ + a · upᵀ); or mul, relu_mul, gelu_mul,
         /// silu_mul: f(a · bᵀ) · (a · upᵀ). `up` is as large as b, and stored as it is.

@@ -129,7 +129,7 @@ impl HopperGemmConfig {
             products,
             matrices,
         )
-        .strided(self.batch == Batch::Strided);
+        .of_batch(self.batch);
         let copies: Vec<Copied> = [m, n]
             .into_iter()
             .enumerate()

@@ -243,6 +243,8 @@ pub enum Batch {
     Packed,
     /// `l` products whose matrices begin `step_a`, `step_b` and `step_c` elements apart.
     Strided,
+    /// `l` products whose matrices lie anywhere in memory: `a[l][m, k]`, `b[l][n, k]`, `c[l][m, n]` are arrays of tensors.
+    Pointers,
     /// One product a group of rows of A, each with a matrix of its own: `a[m, k]`, `b[g, n, k]`, `c[m, n]`. The rows are sorted by group, and
     /// each group's begin at a multiple of the rows of A in a tile; `groups[ceil_div(m, rows)]` (i32) has the group of each such tile,
     /// −1 for rows that are padding. There all sums are 0.
@@ -266,6 +268,7 @@ impl fmt::Display for Batch {
             Batch::None => "none",
             Batch::Packed => "packed",
             Batch::Strided => "strided",
+            Batch::Pointers => "pointers",
             Batch::Grouped => "grouped",
             Batch::Ragged => "ragged",
         })
@@ -276,10 +279,11 @@ impl FromStr for Batch {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Batch::None, Batch::Packed, Batch::Strided, Batch::Grouped, Batch::Ragged];
+        let all =
+            [Batch::None, Batch::Packed, Batch::Strided, Batch::Pointers, Batch::Grouped, Batch::Ragged];
         all.into_iter()
             .find(|b| b.to_string() == text)
-            .ok_or("must be none, packed, strided, grouped or ragged")
+            .ok_or("must be none, packed, strided, pointers, grouped or ragged")
     }
 }
 

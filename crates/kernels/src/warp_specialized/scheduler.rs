@@ -23,7 +23,8 @@ pub(crate) struct Problem {
     pub matrices: Option<Expr>,
     /// The modes of m, n, k and l, where these are groups.
     pub nested: Option<Nested>,
-    strided: bool,
+    /// The places of a batch's matrices.
+    batch: Batch,
     /// The result, where it is not the matrix `c`.
     pub tensor: Option<ResultTensor>,
 }
@@ -73,12 +74,12 @@ impl Problem {
         let grouped = batch.has_groups();
         let products = (batch != Batch::None && !grouped).then(|| t.size("l", 4));
         let matrices = products.clone().or_else(|| grouped.then(|| t.size("g", 8)));
-        (Problem { strided: batch == Batch::Strided, ..Problem::several(m, n, products, matrices) }, k)
+        (Problem::several(m, n, products, matrices).of_batch(batch), k)
     }
 
-    /// The same problem, of whose matrices each is a number of elements behind the one before if they are `strided`.
-    pub fn strided(self, strided: bool) -> Self {
-        Problem { strided, ..self }
+    /// The same problem, whose matrices lie as this batch says.
+    pub fn of_batch(self, batch: Batch) -> Self {
+        Problem { batch, ..self }
     }
 
     /// The problem of real numbers that one of complex numbers is, with its k.
@@ -93,7 +94,7 @@ impl Problem {
 
     /// Products of a batch, with so many matrices B.
     pub fn several(m: Expr, n: Expr, products: Option<Expr>, matrices: Option<Expr>) -> Self {
-        Problem { m, n, products, matrices, nested: None, strided: false, tensor: None }
+        Problem { m, n, products, matrices, nested: None, batch: Batch::Packed, tensor: None }
     }
 
     /// The same problem with a result that is a tensor.
@@ -138,17 +139,36 @@ impl Problem {
             None if major == Major::K => t.tensor(name, dtype, [rows, cols]),
             None => t.strided_tensor(name, dtype, [rows, cols], inner),
             Some(several) => {
-                let step = if self.strided && ["a", "b", "up", "c"].contains(&name) {
-                    t.size(&format!("step_{name}"), 4096 * 4096)
-                } else {
-                    rows * cols
-                };
-                let [down, across] = inner;
-                t.strided_tensor(name, dtype, [several, rows, cols], [step, down, across])
+                let each = ([rows, cols].map(Expr::clone).to_vec(), inner.to_vec());
+                self.several_of(t, (name, dtype), several, each, rows * cols)
             }
         }
     }
+
+    /// A parameter of `several` tensors of this shape and these strides, which has so many elements: where the batch says so, of those of
+    /// [`IN_BATCH`].
+    fn several_of(
+        &self,
+        t: &mut KernelBuilder,
+        (name, dtype): (&str, DType),
+        several: &Expr,
+        (mut shape, mut strides): (Vec<Expr>, Vec<Expr>),
+        elements: Expr,
+    ) -> Buffer {
+        let batch = if IN_BATCH.contains(&name) { self.batch } else { Batch::Packed };
+        let step = match batch {
+            Batch::Pointers => return t.tensors(name, dtype, several, shape, strides),
+            Batch::Strided => t.size(&format!("step_{name}"), 4096 * 4096),
+            _ => elements,
+        };
+        shape.insert(0, several.clone());
+        strides.insert(0, step);
+        t.strided_tensor(name, dtype, shape, strides)
+    }
 }
+
+/// The parameters whose places a batch says: the factors, and C. All others are packed.
+const IN_BATCH: [&str; 4] = ["a", "b", "up", "c"];
 
 impl Problem {
     /// Two matrices in one parameter, or `several` pairs, the first's rows ahead of the second's: `[2, rows, cols]`, the memory of
@@ -162,18 +182,15 @@ impl Problem {
         major: Major,
         several: Option<&Expr>,
     ) -> Buffer {
-        let mut shape = vec![Expr::from(2), rows.clone(), cols.clone()];
-        let mut strides = match major {
+        let shape = vec![Expr::from(2), rows.clone(), cols.clone()];
+        let strides = match major {
             Major::K => vec![rows * cols, cols.clone(), 1.into()],
             Major::Mn => vec![rows.clone(), 1.into(), rows * 2],
         };
-        if let Some(several) = several {
-            let step =
-                if self.strided { t.size(&format!("step_{name}"), 4096 * 4096) } else { rows * cols * 2 };
-            shape.insert(0, several.clone());
-            strides.insert(0, step);
+        match several {
+            None => t.strided_tensor(name, dtype, shape, strides),
+            Some(several) => self.several_of(t, (name, dtype), several, (shape, strides), rows * cols * 2),
         }
-        t.strided_tensor(name, dtype, &shape, &strides)
     }
 }
 
@@ -188,18 +205,15 @@ impl Problem {
         major: Major,
         several: Option<&Expr>,
     ) -> Buffer {
-        let mut shape = vec![rows.clone(), cols.clone(), 2.into()];
-        let mut strides = match major {
+        let shape = vec![rows.clone(), cols.clone(), 2.into()];
+        let strides = match major {
             Major::K => vec![cols * 2, 2.into(), 1.into()],
             Major::Mn => vec![2.into(), rows * 2, 1.into()],
         };
-        if let Some(several) = several {
-            let step =
-                if self.strided { t.size(&format!("step_{name}"), 4096 * 4096) } else { rows * cols * 2 };
-            shape.insert(0, several.clone());
-            strides.insert(0, step);
+        match several {
+            None => t.strided_tensor(name, dtype, shape, strides),
+            Some(several) => self.several_of(t, (name, dtype), several, (shape, strides), rows * cols * 2),
         }
-        t.strided_tensor(name, dtype, &shape, &strides)
     }
 }
 

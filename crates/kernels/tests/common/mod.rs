@@ -14,8 +14,8 @@ use tilewright_kernels::gemm_hopper::{HopperGemmConfig, Rasterization};
 use tilewright_machine::{Arch, DType, Number};
 use tilewright_runtime::{Arg, LaunchOptions, SimDevice, Sizes, Tensor};
 use tilewright_sim::Report;
-use tilewright_tile::interpret::{Argument, interpret, tensor_len};
-use tilewright_tile::{ParamId, ParamKind, Program};
+use tilewright_tile::interpret::{Argument, interpret, tensor_len, tensors_of_array};
+use tilewright_tile::{Param, ParamId, ParamKind, Program};
 
 const SIZES: [&str; 3] = ["m", "n", "k"];
 
@@ -62,10 +62,13 @@ impl Launch<'_> {
         let kernels = self.kernels(arch);
         let simulate = |seed: u64| {
             let device = SimDevice::new(tilewright_sim::Config { seed, ..Default::default() });
-            let mut tensors: BTreeMap<String, Tensor> = BTreeMap::new();
+            let mut tensors: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
             for kernel in &kernels {
-                for (name, dtype, values) in buffers(kernel, &self.sizes_of(kernel), given) {
-                    tensors.entry(name).or_insert_with(|| Tensor::from_f64(&device, dtype, &values).unwrap());
+                for (name, param, values, count) in buffers(kernel, &self.sizes_of(kernel), given) {
+                    // Those of an array lie one behind the other in what is given.
+                    let each = values.chunks(values.len() / count);
+                    let made = |of: &[f64]| Tensor::from_f64(&device, param.dtype, of).unwrap();
+                    tensors.entry(name).or_insert_with(|| each.map(made).collect());
                 }
             }
             // The kernels behind the first may begin before it has ended.
@@ -75,7 +78,8 @@ impl Launch<'_> {
                 let params = kernel.program().params.iter();
                 let arguments: Vec<Arg<'_>> = params
                     .map(|param| match param.kind {
-                        ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name]),
+                        ParamKind::Tensor { array: true, .. } => Arg::Tensors(&tensors[&param.name]),
+                        ParamKind::Tensor { .. } => Arg::Tensor(&tensors[&param.name][0]),
                         ParamKind::Scalar { default } => {
                             Arg::number(param.dtype, self.scalar(&param.name, default))
                         }
@@ -88,7 +92,9 @@ impl Launch<'_> {
             for report in &reports {
                 assert_eq!(report.problems(), Vec::<String>::new(), "{:?}, seed {seed}", self.sizes);
             }
-            let read = tensors.iter().map(|(name, tensor)| (name.clone(), tensor.read(&device).unwrap()));
+            let read = tensors.iter().map(|(name, tensors)| {
+                (name.clone(), tensors.iter().flat_map(|tensor| tensor.read(&device).unwrap()).collect())
+            });
             (read.collect::<Tensors>(), reports)
         };
         let (simulated, reports) = simulate(seeds[0]);
@@ -102,7 +108,7 @@ impl Launch<'_> {
         let mut interpreted = Tensors::new();
         for kernel in &kernels {
             let sizes = self.sizes_of(kernel);
-            for (name, _, values) in buffers(kernel, &sizes, given) {
+            for (name, _, values, _) in buffers(kernel, &sizes, given) {
                 interpreted.entry(name).or_insert(values);
             }
             let params = &kernel.program().params;
@@ -138,15 +144,20 @@ impl Launch<'_> {
     }
 }
 
-/// The tensor parameters of a kernel with their types and what they hold at first.
-fn buffers(kernel: &Kernel, sizes: &Sizes, given: &Tensors) -> Vec<(String, DType, Vec<f64>)> {
+/// The tensor parameters of a kernel with what they hold at first, and the number of tensors: of an array several.
+fn buffers<'a>(
+    kernel: &'a Kernel,
+    sizes: &Sizes,
+    given: &Tensors,
+) -> Vec<(String, &'a Param, Vec<f64>, usize)> {
     let params = kernel.program().params.iter().enumerate();
     let tensors = params.filter(|(_, param)| matches!(param.kind, ParamKind::Tensor { .. }));
-    let buffer = |(i, param): (usize, &tilewright_tile::Param)| {
+    let buffer = |(i, param): (usize, &'a Param)| {
+        let count = tensors_of_array(&kernel.verified, ParamId(i as u32), sizes).unwrap();
         let len = tensor_len(&kernel.verified, ParamId(i as u32), sizes).unwrap();
         let values = given.get(&param.name).cloned().unwrap_or_else(|| vec![f64::NAN; len]);
         assert_eq!(values.len(), len, "{}", param.name);
-        (param.name.clone(), param.dtype, values)
+        (param.name.clone(), param, values, count.unwrap_or(1))
     };
     tensors.map(buffer).collect()
 }

@@ -13,6 +13,8 @@ use super::prepared::{MapKey, Parameter, Prepared, cluster_attribute};
 use super::records::RecordBuffer;
 use super::{CudaDevice, lock};
 use crate::arg::{Arg, LaunchOptions, Sizes};
+use crate::buffer::Buffer;
+use crate::device::Device;
 use crate::error::RuntimeError;
 use crate::launch::{Mapped, Passed, check};
 
@@ -22,13 +24,18 @@ const HOPPER: (u32, u32) = (9, 0);
 const MAPS_KEPT: usize = 1024;
 
 impl CudaDevice {
-    /// The tensor map of this tensor, encoded when it is first asked for. The context is current.
-    fn tensor_map(&self, kernel: &Kernel, mapped: &Mapped<'_>) -> Result<sys::CUtensorMap, RuntimeError> {
+    /// The tensor map of the tensor in this buffer, encoded when it is first asked for. The context is current.
+    fn tensor_map(
+        &self,
+        kernel: &Kernel,
+        mapped: &Mapped<'_>,
+        buffer: &Buffer,
+    ) -> Result<sys::CUtensorMap, RuntimeError> {
         let map = kernel.function.tensor_maps.get(mapped.map as usize);
         let map = map.ok_or_else(|| RuntimeError::Inconsistent { kernel: kernel.program().name.clone() })?;
         let key = MapKey {
             shape: map.shape.clone(),
-            pointer: self.address(mapped.buffer)?,
+            pointer: self.address(buffer)?,
             extents: mapped.extents.clone(),
             strides: mapped.strides.clone(),
         };
@@ -42,6 +49,14 @@ impl CudaDevice {
         }
         maps.insert(key, encoded);
         Ok(encoded)
+    }
+
+    /// Memory of the GPU with these words.
+    fn words(&self, words: &[u64]) -> Result<Buffer, RuntimeError> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let buffer = self.alloc(bytes.len())?;
+        self.upload(&buffer, &bytes)?;
+        Ok(buffer)
     }
 
     /// Checks a launch and makes everything for it: code, grid and parameters. The context is current afterwards.
@@ -63,6 +78,7 @@ impl CudaDevice {
                 return Err(RuntimeError::NotResident { kernel, blocks, resident });
             }
         }
+        let inconsistent = || RuntimeError::Inconsistent { kernel: kernel.program().name.clone() };
         let mut buffers = Vec::new();
         let mut parameters = Vec::with_capacity(launch.params.len());
         for passed in &launch.params {
@@ -72,7 +88,26 @@ impl CudaDevice {
                     Parameter::Word(self.address(buffer)?)
                 }
                 Passed::Number(_, bits) => Parameter::Word(*bits),
-                Passed::TensorMap(mapped) => Parameter::Map(self.tensor_map(kernel, mapped)?),
+                Passed::TensorMap(mapped) => {
+                    let buffer = mapped.buffers.first().ok_or_else(inconsistent)?;
+                    Parameter::Map(self.tensor_map(kernel, mapped, buffer)?)
+                }
+                Passed::Buffers(each) => {
+                    let addresses = each.iter().map(|buffer| self.address(buffer));
+                    let pointers = self.words(&addresses.collect::<Result<Vec<_>, _>>()?)?;
+                    let address = self.address(&pointers)?;
+                    buffers.extend(each.iter().map(|buffer| (*buffer).clone()).chain([pointers]));
+                    Parameter::Word(address)
+                }
+                Passed::TensorMaps(mapped) => {
+                    let maps = mapped.buffers.iter().map(|buffer| self.tensor_map(kernel, mapped, buffer));
+                    let maps = maps.collect::<Result<Vec<_>, _>>()?;
+                    let words: Vec<u64> = maps.iter().flat_map(|map| map.opaque).collect();
+                    let maps = self.words(&words)?;
+                    let address = self.address(&maps)?;
+                    buffers.push(maps);
+                    Parameter::Word(address)
+                }
             });
         }
         let records = kernel.recording.as_ref().map(|_| RecordBuffer::new(&self.context)).transpose();

@@ -145,7 +145,7 @@ pub(super) struct Prepared {
     pub(super) parameters: Vec<Parameter>,
     /// The buffer of the kernel's records, to which its last parameter points.
     pub(super) records: Option<RecordBuffer>,
-    /// Buffers that the parameters point to.
+    /// Buffers that the parameters point to, and those that what they point to points to.
     pub(super) _buffers: Vec<Buffer>,
 }
 

@@ -198,13 +198,22 @@ impl Hopper for Builder {
     fn tma(&mut self, op: TensorOp, map: u32, coords: &[Operand], shared: Address, barrier: Option<Address>) {
         let row = tensor_row(op, coords.len() as u32).unwrap();
         let coords = coords.to_vec();
-        self.bulk(Op::Tensor { row, map, coords, shared, barrier, multicast: None, hint: None });
+        self.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint: None });
     }
 
     fn multicast(&mut self, map: u32, coords: &[Operand], shared: Address, barrier: Address, mask: i64) {
         let row = tensor_row(TensorOp::Load, coords.len() as u32).unwrap();
         let (coords, multicast) = (coords.to_vec(), Some(imm(mask)));
-        self.bulk(Op::Tensor { row, map, coords, shared, barrier: Some(barrier), multicast, hint: None });
+        self.bulk(Op::Tensor {
+            row,
+            map,
+            one: None,
+            coords,
+            shared,
+            barrier: Some(barrier),
+            multicast,
+            hint: None,
+        });
     }
 
     fn copy_bulk(

@@ -344,7 +344,8 @@ impl AsyncAssignment<'_> {
         if reference.transposed || reference.indexed.is_some() || own.size() != inner.iter().product() {
             return None;
         }
-        let contiguous = global.strides.iter().position(|stride| stride.as_int() == Some(1))? as u32;
+        let contiguous =
+            global.modes_in_memory().find(|dim| global.strides[*dim].as_int() == Some(1))? as u32;
         // Leaves of the tile's modes, by the order of their strides in memory.
         let leaves: Vec<(usize, (i64, u32, i64))> = global
             .modes

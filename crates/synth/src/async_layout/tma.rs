@@ -224,24 +224,29 @@ fn plan_in(
     if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
         return Err(TmaReject::ViewEnds(dim));
     }
-    let rank = global.strides.len();
+    // The map is of the modes in memory: of an array of tensors each has one of its own.
+    let modes = global.modes_in_memory();
+    let (first, rank) = (modes.start, modes.len());
     if rank > 5 {
         return Err(TmaReject::Rank(rank));
     }
-    let contiguous = global.strides.iter().position(|s| s.as_int() == Some(1));
-    let contiguous = contiguous.ok_or(TmaReject::BufferNotContiguous)? as u32;
-    for (dim, stride) in global.strides.iter().enumerate().filter(|(d, _)| *d as u32 != contiguous) {
+    let inner = modes.clone().find(|dim| global.strides[*dim].as_int() == Some(1));
+    let inner = inner.ok_or(TmaReject::BufferNotContiguous)?;
+    let contiguous = (inner - first) as u32;
+    for dim in modes.filter(|dim| *dim != inner) {
         let multiple = 16 * 8 / i64::from(bits);
-        if !divisibility.is_multiple(stride, multiple) {
+        if !divisibility.is_multiple(&global.strides[dim], multiple) {
             return Err(TmaReject::StepsUnaligned(dim, multiple));
         }
     }
-    let ends = [&global.base[contiguous as usize], &global.shape[contiguous as usize]];
+    let ends = [&global.base[inner], &global.shape[inner]];
     if !ends.iter().all(|end| divisibility.is_multiple(end, per_unit)) {
-        return Err(TmaReject::WithinByte(contiguous as usize, per_unit));
+        return Err(TmaReject::WithinByte(inner, per_unit));
     }
     let row_limit = if swizzle == SwizzleMode::None { MAX_EXTENT } else { i64::from(swizzle.span()) / bytes };
-    let walks = in_units(walks(&layout.layout, tile, global)?, contiguous, per_unit)?;
+    let walks = walks(&layout.layout, tile, global)?;
+    let walks = walks.into_iter().map(|walk| Walk { dim: walk.dim - first as u32, ..walk }).collect();
+    let walks = in_units(walks, contiguous, per_unit)?;
     let spans = || {
         let whole = |end: &&Expr| divisibility.is_multiple(end, row_limit * per_unit);
         let splits = swizzle != SwizzleMode::None && rank < 5 && ends.iter().all(whole);
@@ -264,7 +269,8 @@ fn plan_in(
     }
     shared.begins_at(swizzle.period(), bits)?;
     let row = tensor_row(op, rank as u32).ok_or(TmaReject::NoRow)?;
-    let mode = |dim: u32| if dim as usize == global.strides.len() { contiguous } else { dim };
+    let spans_of = global.strides.len() - first;
+    let mode = |dim: u32| first as u32 + if dim as usize == spans_of { contiguous } else { dim };
     let dims = folded.dims.into_iter().map(mode).collect();
     Ok(TmaPlan { row, shape, per_unit, dims, span, calls, multicast, hint })
 }

@@ -232,6 +232,7 @@ mod tests {
             modes: vec![vec![(128, 0, 1)], vec![(64, 1, 1)]],
             shape: vec![Expr::Symbol(SymbolId(9)), Expr::Symbol(SymbolId(9))],
             strides: vec![Expr::Int(1024), Expr::Int(1)],
+            array: false,
             indexed: None,
         }
     }

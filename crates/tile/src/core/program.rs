@@ -425,7 +425,8 @@ impl Program {
                 // The verifier knows that a view is not indexed by a slot.
                 let index: Vec<Option<&Expr>> =
                     reference.index.iter().map(|entry| entry.as_ref().and_then(Coord::expr)).collect();
-                let buffer = (*param, self.buffer_shape(*param), self.strides(*param));
+                let array = self.param(*param).is_array();
+                let buffer = (*param, self.buffer_shape(*param), self.strides(*param), array);
                 let (extents, tile) = GlobalTile::new(buffer, (offsets, ends), modes, &index, indices);
                 (shape, global) = (extents, Some(tile));
             }

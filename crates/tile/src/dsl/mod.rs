@@ -186,7 +186,7 @@ impl KernelBuilder {
         shape: impl IntoIterator<Item = E>,
     ) -> Buffer {
         let shape = shape.into_iter().map(Into::into).collect();
-        self.param(name, dtype, ParamKind::Tensor { shape, strides: None, constant: false })
+        self.param(name, dtype, ParamKind::Tensor { shape, strides: None, array: false, constant: false })
     }
 
     /// `name: dtype[shape] : (strides)`: a tensor parameter with strides in elements.
@@ -200,7 +200,23 @@ impl KernelBuilder {
     ) -> Buffer {
         let shape = shape.into_iter().map(Into::into).collect();
         let strides = Some(strides.into_iter().map(Into::into).collect());
-        self.param(name, dtype, ParamKind::Tensor { shape, strides, constant: false })
+        self.param(name, dtype, ParamKind::Tensor { shape, strides, array: false, constant: false })
+    }
+
+    /// `name: dtype[number][shape] : (strides)`: an array of tensors, which lie anywhere in memory, each of this shape. A view of it has one mode
+    /// more in front, which counts them.
+    #[track_caller]
+    pub fn tensors<E: Into<Expr>, S: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        number: impl Into<Expr>,
+        shape: impl IntoIterator<Item = E>,
+        strides: impl IntoIterator<Item = S>,
+    ) -> Buffer {
+        let shape = [number.into()].into_iter().chain(shape.into_iter().map(Into::into)).collect();
+        let strides = Some(strides.into_iter().map(Into::into).collect());
+        self.param(name, dtype, ParamKind::Tensor { shape, strides, array: true, constant: false })
     }
 
     /// `constant name: …`: no launch of a sequence of launches that overlap writes the tensor, so that it may be read before

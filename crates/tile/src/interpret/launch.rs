@@ -183,6 +183,19 @@ pub fn tensor_shape(
     }
 }
 
+/// The number of tensors of an array; `None` of any other parameter.
+pub fn tensors_of_array(
+    program: &impl Executable,
+    param: ParamId,
+    sizes: &BTreeMap<String, i64>,
+) -> Result<Option<usize>, InterpretError> {
+    if !program.params()[param.0 as usize].is_array() {
+        return Ok(None);
+    }
+    let shape = tensor_shape(program, param, sizes)?;
+    Ok(shape.first().and_then(|tensors| usize::try_from(*tensors).ok()))
+}
+
 /// The strides of a tensor parameter, in elements; empty for a scalar.
 pub fn tensor_strides(
     program: &impl Executable,

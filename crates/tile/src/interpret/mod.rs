@@ -60,7 +60,7 @@ use values::MadeBy;
 
 pub use error::{InterpretError, Underway};
 pub use executable::{Executable, PipelineRow};
-pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides};
+pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides, tensors_of_array};
 pub use made::Questionable;
 pub use quote::Quote;
 pub use ranges::check_ranges;

@@ -450,7 +450,7 @@ impl<'a> Parser<'a> {
             .into())
     }
 
-    /// `a: f16[m, k]`, `a: f16[m, k] : (1, m)`, `constant a: f16[m, k]` or `alpha: f32 = 2.0`.
+    /// `a: f16[m, k]`, `a: f16[m, k] : (1, m)`, `a: f16[l][m, k]`, `constant a: f16[m, k]` or `alpha: f32 = 2.0`.
     fn param(&mut self) -> Res<()> {
         let start = self.span();
         // A parameter may have the name `constant`.
@@ -474,11 +474,24 @@ impl<'a> Parser<'a> {
             return Err(self.pointer(name, Some(dtype)));
         }
         let kind = if self.eat("[") {
-            let mut shape = Vec::new();
-            self.list("]", |p| {
-                shape.push(p.expr()?);
-                Ok(())
-            })?;
+            let mut shape = self.extents_of_param()?;
+            let array = self.eat("[");
+            if array {
+                if shape.len() != 1 {
+                    let message =
+                        format!("an array of tensors has one extent, and `{name}` has {}", shape.len());
+                    return Err(Diagnostic::new(Code::WrongRank, self.since(start), message)
+                        .help(format!(
+                            "the number of tensors, then the shape of each: `{name}: {dtype}[l][m, k]`"
+                        ))
+                        .into());
+                }
+                shape.append(&mut self.extents_of_param()?);
+                if self.at("[") {
+                    let error = self.unexpected("the end of the parameter");
+                    return Err(error.help("an array of tensors is no array of arrays").into());
+                }
+            }
             let mut strides = None;
             if self.eat(":") {
                 let mut list = Vec::new();
@@ -489,7 +502,7 @@ impl<'a> Parser<'a> {
                 })?;
                 strides = Some(list);
             }
-            ParamKind::Tensor { shape, strides, constant }
+            ParamKind::Tensor { shape, strides, array, constant }
         } else if constant {
             return Err(syntax(start, format!("`constant` is for tensors, and `{name}` is none"))
                 .help(format!(
@@ -509,6 +522,16 @@ impl<'a> Parser<'a> {
             self.report(error)?;
         }
         Ok(())
+    }
+
+    /// Extents and the closing bracket.
+    fn extents_of_param(&mut self) -> Res<Vec<Expr>> {
+        let mut shape = Vec::new();
+        self.list("]", |p| {
+            shape.push(p.expr()?);
+            Ok(())
+        })?;
+        Ok(shape)
     }
 
     /// The error about a parameter of a pointer's type, at its sign.

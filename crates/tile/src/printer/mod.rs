@@ -32,10 +32,13 @@ pub(crate) fn param(out: &mut dyn Write, program: &dyn Names, param: &Param) -> 
     }
     write!(out, "{}: {}", param.name, param.dtype)?;
     match &param.kind {
-        ParamKind::Tensor { shape, strides, .. } => {
-            out.write_str("[")?;
-            ints(out, program, shape)?;
-            out.write_str("]")?;
+        ParamKind::Tensor { shape, strides, array, .. } => {
+            let (number, each) = shape.split_at(usize::from(*array).min(shape.len()));
+            for extents in [number, each].into_iter().skip(usize::from(!array)) {
+                out.write_str("[")?;
+                ints(out, program, extents)?;
+                out.write_str("]")?;
+            }
             if let Some(strides) = strides {
                 out.write_str(" : (")?;
                 ints(out, program, strides)?;

@@ -125,15 +125,22 @@ impl Checker<'_> {
         let program = self.program;
         for param in &program.params {
             match &param.kind {
-                ParamKind::Tensor { shape, strides, .. } => {
-                    if shape.is_empty() {
+                ParamKind::Tensor { shape, strides, array, .. } => {
+                    let modes = shape.len().saturating_sub(usize::from(*array));
+                    if modes == 0 {
                         self.report(
                             Diagnostic::new(
                                 Code::WrongRank,
                                 param.span,
                                 format!("the parameter `{}` has no modes", param.name),
                             )
-                            .help(format!("a number is written `{}: f32 = 1.0`", param.name)),
+                            .help(match array {
+                                true => format!(
+                                    "each tensor has a shape: `{}: {}[l][m, k]`",
+                                    param.name, param.dtype
+                                ),
+                                false => format!("a number is written `{}: f32 = 1.0`", param.name),
+                            }),
                         );
                     }
                     for e in shape {
@@ -143,7 +150,7 @@ impl Checker<'_> {
                         }
                     }
                     let Some(strides) = strides else { continue };
-                    if strides.len() != shape.len() {
+                    if strides.len() != modes {
                         self.report(
                             Diagnostic::new(
                                 Code::WrongRank,
@@ -152,10 +159,13 @@ impl Checker<'_> {
                                     "`{}` has {} for {}",
                                     param.name,
                                     count(strides.len(), "stride"),
-                                    count(shape.len(), "mode")
+                                    count(modes, "mode")
                                 ),
                             )
-                            .help("give one stride a mode, or none for row-major"),
+                            .help(match array {
+                                true => "give one stride a mode of each tensor, or none for row-major",
+                                false => "give one stride a mode, or none for row-major",
+                            }),
                         );
                     }
                     for e in strides {

@@ -45,7 +45,8 @@ use crate::verified::{Constants, Verified};
 /// 3. **Names.** Every name is an identifier and no word of the language. No two things that exist at one place share one (the kernel's own name
 ///    stands apart). Ids are indices of the program's tables, and each statement has its own.
 /// 4. **Parameters.** A tensor parameter has at least one mode; its extents and strides are expressions over sizes and
-///    constants, literals among them at least 1; strides, where given, are one a mode. A scalar is an `f32` or an `i32`.
+///    constants, literals among them at least 1; strides, where given, are one a mode, but none for the mode that counts the tensors of an array. A tile of
+///    a view of an array lies in one of its tensors. A scalar is an `f32` or an `i32`.
 /// 5. **Launch.** The grid has one to three extents over sizes and constants, literals among them at least 1 and within
 ///    what the hardware takes (2³¹−1, 65535, 65535). The block has a multiple of 32 threads, at most 1024, known when
 ///    the kernel is compiled. A cluster has one or two modes and 1 to 16 blocks, constants; a literal extent of the grid along x is a multiple.

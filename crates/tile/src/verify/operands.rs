@@ -6,7 +6,7 @@ use super::checker::{Allowed, Checker, Life, count, depends_on, shape_text, stat
 use crate::build::before;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{IndexedMode, Program, TensorId, TensorKind, TensorRef, ViewMode};
+use crate::program::{IndexedMode, Program, TensorId, TensorKind, TensorRef, ViewLeaf, ViewMode};
 
 /// A tensor as a statement sees it.
 pub(super) struct Operand {
@@ -285,7 +285,7 @@ impl Checker<'_> {
             return None;
         }
         let mut shape = Vec::new();
-        let mut ok = true;
+        let mut ok = self.lies_in_one_tensor(id, index, indexed, span);
         for (i, extent) in extents.iter().enumerate() {
             if let Some((_, indices)) = indexed.filter(|(mode, _)| *mode == i) {
                 shape.push(indices);
@@ -321,6 +321,39 @@ impl Checker<'_> {
         let size = shape.iter().try_fold(1i64, |product, e| product.checked_mul(*e));
         self.tile_limit(name, size, span)?;
         Some(shape)
+    }
+
+    /// Checks that a tile of a view of an array of tensors lies in one of these.
+    fn lies_in_one_tensor(
+        &mut self,
+        id: TensorId,
+        index: &[Option<Expr>],
+        indexed: Option<(usize, i64)>,
+        span: Origin,
+    ) -> bool {
+        let program = self.program;
+        let tensor = program.tensor(id);
+        let TensorKind::View { param, modes, .. } = &tensor.kind else { return true };
+        let row = program.param(*param);
+        if !row.is_array() {
+            return true;
+        }
+        let counts = |leaf: &ViewLeaf| leaf.dim == 0 && leaf.extent.as_int() != Some(1);
+        let kept = |i: usize| !matches!(index.get(i), Some(Some(_)));
+        let by_tensor = |i: usize| indexed.is_some_and(|(mode, _)| mode == i);
+        let mut over = modes.iter().enumerate().filter(|(i, mode)| match by_tensor(*i) {
+            true => mode.leaves.iter().any(|leaf| leaf.dim == 0),
+            false => kept(*i) && mode.leaves.iter().any(counts),
+        });
+        let Some((mode, _)) = over.next() else { return true };
+        let (name, array) = (&tensor.name, &row.name);
+        let message = format!("mode {mode} of `{name}` goes from tensor to tensor of the array `{array}`");
+        self.report(
+            Diagnostic::new(Code::BadValue, span, message).related(row.span, "an array of tensors").help(
+                "a tile lies in one tensor: index this mode, or begin the view at one, `[i :, m0 :, :]`",
+            ),
+        );
+        false
     }
 
     /// Checks an index that fixes a mode of this extent.

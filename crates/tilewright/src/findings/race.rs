@@ -84,13 +84,22 @@ fn element(reader: &Reader<'_>, race: &Race) -> Option<Vec<i64>> {
     }
     let verified = &reader.kernel.verified;
     let params = &verified.program().params;
-    let number = params.iter().position(|p| p.name == race.buffer)?;
-    let param = params.get(number).filter(|p| matches!(p.kind, ParamKind::Tensor { .. }))?;
-    let id = tilewright_tile::ParamId(number as u32);
-    let shape = tilewright_tile::interpret::tensor_shape(verified, id, reader.sizes).ok()?;
-    let strides = tilewright_tile::interpret::tensor_strides(verified, id, reader.sizes).ok()?;
-    let offset = race.offset * 8 / u64::from(param.dtype.bits());
-    Some(coordinate(offset as usize, &shape, &strides))
+    for (number, param) in
+        params.iter().enumerate().filter(|(_, p)| matches!(p.kind, ParamKind::Tensor { .. }))
+    {
+        let id = tilewright_tile::ParamId(number as u32);
+        let array = tilewright_tile::interpret::tensors_of_array(verified, id, reader.sizes).ok()?;
+        let of_array = |tensors| (0..tensors).any(|i| race.buffer == format!("{}[{i}]", param.name));
+        if !array.map_or(param.name == race.buffer, of_array) {
+            continue;
+        }
+        let first = usize::from(array.is_some());
+        let shape = tilewright_tile::interpret::tensor_shape(verified, id, reader.sizes).ok()?;
+        let strides = tilewright_tile::interpret::tensor_strides(verified, id, reader.sizes).ok()?;
+        let offset = race.offset * 8 / u64::from(param.dtype.bits());
+        return Some(coordinate(offset as usize, shape.get(first..)?, strides.get(first..)?));
+    }
+    None
 }
 
 /// The race in words of the machine.
