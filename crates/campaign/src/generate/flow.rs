@@ -83,7 +83,7 @@ impl Flow<'_> {
         self.mark_last_store();
     }
 
-    fn shape(&self) -> String {
+    pub(super) fn shape(&self) -> String {
         format!("[{}, {}]", self.m, self.n)
     }
 
