@@ -92,8 +92,8 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) -> Re
         (DType::F32, Precision::Tf32) => (2f64.powi(-9), 2f64.powi(-23), 2f64.powi(-10)),
         (DType::F32, Precision::Tf32x3) => (2f64.powi(-20), 2f64.powi(-23), 2f64.powi(-10)),
         (DType::F64, _) => (0.0, 2f64.powi(-52), 2f64.powi(-40)),
-        (DType::I8 | DType::U8, _) if out == DType::I32 => (0.0, 0.0, 0.0),
-        (DType::I8 | DType::U8, _) => (0.0, 2f64.powi(-24) / k as f64, 2f64.powi(-10)),
+        (_, _) if out == DType::I32 => (0.0, 0.0, 0.0),
+        (_, _) if dtype.range().is_some() => (0.0, 2f64.powi(-24) / k as f64, 2f64.powi(-10)),
         (_, _) => (0.0, 2f64.powi(-23), 2f64.powi(-10)),
     };
     let of_function = if epilogue.is_empty() { 0.0 } else { of_function };
@@ -159,13 +159,13 @@ fn check_products(config: &GemmConfig, arch: Arch, [l, m, n, k]: [i64; 4]) -> Re
 
 /// Small tiles of a type, with 64 bytes in a stage.
 fn small_gemm(dtype: DType) -> GemmConfig {
-    let bytes = i64::from(dtype.bits()) / 8;
+    let in_bytes = |bytes: i64| 8 * bytes / i64::from(dtype.bits());
     GemmConfig {
         dtype,
         bm: 32,
         bn: 32,
-        bk: 64 / bytes,
-        kk: 32 / bytes,
+        bk: in_bytes(64),
+        kk: in_bytes(32),
         stages: 3,
         threads: 64,
         ..GemmConfig::default()
@@ -226,7 +226,8 @@ fn three_products_of_tf32_are_nearly_as_exact_as_f32() {
 #[test]
 fn gemm_has_batches_parts_and_epilogues() {
     let epilogue = |text: &str| text.parse::<Epilogue>().unwrap();
-    let [half, single, double, byte] = [DType::F16, DType::F32, DType::F64, DType::I8].map(small_gemm);
+    let [half, single, double, byte, nibble, bit] =
+        [DType::F16, DType::F32, DType::F64, DType::I8, DType::I4, DType::U1].map(small_gemm);
     let configs = [
         GemmConfig { batch: Batch::Packed, epilogue: epilogue("alpha+bias+gelu+residual"), ..half },
         GemmConfig {
@@ -242,6 +243,9 @@ fn gemm_has_batches_parts_and_epilogues() {
         GemmConfig { split: 3, epilogue: epilogue("bias+relu"), results: Path::Direct, ..half },
         GemmConfig { split: 2, ..byte },
         GemmConfig { split: 2, epilogue: epilogue("row_sums"), out: Some(DType::F32), ..byte },
+        GemmConfig { epilogue: epilogue("row_scale+col_scale+bias"), out: Some(DType::F16), ..nibble },
+        GemmConfig { batch: Batch::Packed, ..nibble },
+        GemmConfig { split: 2, epilogue: epilogue("alpha+relu"), out: Some(DType::F32), ..bit },
         GemmConfig { split: 9, epilogue: epilogue("bias+residual"), ..double },
         GemmConfig { batch: Batch::Strided, epilogue: epilogue("alpha+beta+relu"), ..half },
         GemmConfig { split: 2, epilogue: epilogue("beta"), ..single },
@@ -375,8 +379,12 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { threads: 100, ..default }, "threads", "multiple of 32");
     says(GemmConfig { bm: 16, bn: 8, ..default }, "threads", "fewer threads");
     says(GemmConfig { bm: 256, bn: 256, ..default }, "bm", "more threads");
-    says(GemmConfig { dtype: DType::I16, ..default }, "dtype", "f64, i8, u8, e4m3, e5m2");
+    says(GemmConfig { dtype: DType::I16, ..default }, "dtype", "f64, i8, u8, i4, u4, u1, e4m3, e5m2");
     says(GemmConfig { dtype: DType::I8, ..default }, "kk", "32, 64 or 128");
+    says(GemmConfig { dtype: DType::U4, ..default }, "kk", "64, 128 or 256");
+    says(GemmConfig { dtype: DType::U1, ..default }, "kk", "256, 512 or 1024");
+    says(GemmConfig { dtype: DType::U1, kk: 256, ..default }, "bk", "multiple of 256");
+    says(GemmConfig { dtype: DType::I4, out: Some(DType::F64), ..default }, "out", "sums of i4 are i32");
     says(GemmConfig { out: Some(DType::F64), ..default }, "out", "sums of f16 are f32");
     says(GemmConfig { out: Some(DType::I32), ..default }, "out", "f32, f16, bf16");
     says(GemmConfig { precision: Precision::Tf32x3, ..default }, "precision", "dtype=f16");

@@ -57,7 +57,8 @@ impl MmaRow {
 }
 
 /// A product of 16 × 8 elements by factors of at most 32 bits: a lane has a register's elements of every 128 bits along K, for two rows of A and
-/// one of B. Source: PTX ISA 8.4, figures of the fragments of `.f16`, `.bf16`, `.tf32`, `.u8`, `.s8`, `.e4m3` and `.e5m2`.
+/// one of B. Source: PTX ISA 8.4, figures of the fragments of `.f16`, `.bf16`, `.tf32`, `.u8`, `.s8`, `.e4m3` and `.e5m2`; of `.u4` and `.s4` in
+/// sections 9.7.13.4.10 and 9.7.13.4.11, of `.b1` in 9.7.13.4.12 and 9.7.13.4.13.
 fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) -> MmaRow {
     let layout =
         |text: &str| -> Layout { text.parse().expect("the layouts of rows are literals that a test parses") };
@@ -126,6 +127,18 @@ fn dmma(name: &'static str, mnemonic: &'static str, [m, k]: [i64; 2], needs: Fea
     }
 }
 
+/// A product of 4-bit integers. Tensor cores of sm_80 to sm_89 have it; for sm_90a `ptxas` (13.5) writes two products of 8-bit integers, and around
+/// them the operations that widen the factors: 180 of signed ones of 64 columns, 18 of unsigned ones.
+fn int4(name: &'static str, mnemonic: &'static str, k: i64, ab: DType) -> MmaRow {
+    mma(name, mnemonic, k, ab, DType::I32)
+}
+
+/// A product of bits: how many are set in both factors, which is the sum of their products as `u1`. `xor.popc`, which no row has, counts those
+/// that are set in one: that is `popc(a) + popc(b) − 2 · popc(a & b)`. Source: PTX ISA 8.4, section 9.7.13.4.14 (`.and` is of PTX 7.1).
+fn binary(name: &'static str, mnemonic: &'static str, k: i64) -> MmaRow {
+    MmaRow { ptx_version: "7.1", ..mma(name, mnemonic, k, DType::U1, DType::I32) }
+}
+
 /// A product of 8-bit floats. Source: PTX ISA 8.4, section 9.7.13.4.14 (target notes).
 fn fp8(name: &'static str, mnemonic: &'static str, ab: DType) -> MmaRow {
     let needs = Features::from(Feature::Fp8Products);
@@ -133,7 +146,7 @@ fn fp8(name: &'static str, mnemonic: &'static str, ab: DType) -> MmaRow {
 }
 
 static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
-    use DType::{BF16, E4M3, E5M2, F16, F32, I8, I32, U8};
+    use DType::{BF16, E4M3, E5M2, F16, F32, I4, I8, I32, U4, U8};
     let tall = Features::from(Feature::TallF64Products);
     vec![
         mma("mma.m16n8k16.f32.f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, F16, F32),
@@ -148,6 +161,12 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
         mma("mma.m16n8k16.s32.s8", "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32", 16, I8, I32),
         mma("mma.m16n8k32.s32.u8", "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32", 32, U8, I32),
         mma("mma.m16n8k16.s32.u8", "mma.sync.aligned.m16n8k16.row.col.s32.u8.u8.s32", 16, U8, I32),
+        int4("mma.m16n8k64.s32.s4", "mma.sync.aligned.m16n8k64.row.col.s32.s4.s4.s32", 64, I4),
+        int4("mma.m16n8k32.s32.s4", "mma.sync.aligned.m16n8k32.row.col.s32.s4.s4.s32", 32, I4),
+        int4("mma.m16n8k64.s32.u4", "mma.sync.aligned.m16n8k64.row.col.s32.u4.u4.s32", 64, U4),
+        int4("mma.m16n8k32.s32.u4", "mma.sync.aligned.m16n8k32.row.col.s32.u4.u4.s32", 32, U4),
+        binary("mma.m16n8k256.s32.b1", "mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc", 256),
+        binary("mma.m16n8k128.s32.b1", "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.and.popc", 128),
         fp8("mma.m16n8k32.f32.e4m3", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", E4M3),
         fp8("mma.m16n8k32.f32.e5m2", "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32", E5M2),
         dmma("mma.m16n8k16.f64.f64", "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64", [16, 16], tall),
@@ -216,6 +235,10 @@ mod tests {
         assert_eq!(of("mma.m16n8k4.f32.tf32"), (2, 1, 4));
         assert_eq!(of("mma.m16n8k32.s32.s8"), (4, 2, 4));
         assert_eq!(of("mma.m16n8k16.s32.u8"), (2, 1, 4));
+        assert_eq!(of("mma.m16n8k64.s32.s4"), (4, 2, 4));
+        assert_eq!(of("mma.m16n8k32.s32.u4"), (2, 1, 4));
+        assert_eq!(of("mma.m16n8k256.s32.b1"), (4, 2, 4));
+        assert_eq!(of("mma.m16n8k128.s32.b1"), (2, 1, 4));
         assert_eq!(of("mma.m16n8k32.f32.e4m3"), (4, 2, 4));
         assert_eq!(of("mma.m8n8k4.f64.f64"), (2, 2, 4));
         assert_eq!(of("mma.m16n8k16.f64.f64"), (16, 8, 8));
@@ -232,6 +255,10 @@ mod tests {
             ("mma.m16n8k4.f32.tf32", 1),
             ("mma.m16n8k32.s32.s8", 4),
             ("mma.m16n8k16.s32.u8", 4),
+            ("mma.m16n8k64.s32.s4", 8),
+            ("mma.m16n8k32.s32.u4", 8),
+            ("mma.m16n8k256.s32.b1", 32),
+            ("mma.m16n8k128.s32.b1", 32),
             ("mma.m16n8k32.f32.e5m2", 4),
         ] {
             let row = row(name);

@@ -88,9 +88,9 @@ struct Operands<T> {
 impl MmaTable {
     /// The table of a row, or what the simulator lacks for it.
     pub(crate) fn new(row: &'static MmaRow) -> Result<Self, &'static str> {
-        let integers = row.ab.range().is_some() && row.ab.bits() == 8 && row.c == DType::I32;
+        let integers = row.ab.range().is_some() && row.ab.bits() <= 8 && row.c == DType::I32;
         if !(integers || row.ab.is_float() && row.c.is_float()) {
-            return Err("only products of floats, and of 8-bit integers into i32, are");
+            return Err("only products of floats, and of integers of at most 8 bits into i32, are");
         }
         let (m, n, k) = (row.m, row.n, row.k);
         if !(fits(&row.a_tv, m * k) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n)) {

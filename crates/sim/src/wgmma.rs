@@ -174,8 +174,8 @@ impl Number for f32 {
 
 impl Number for i32 {
     fn decode(dtype: DType) -> impl Fn(u32) -> i32 {
-        let signed = dtype == DType::I8;
-        move |bits| if signed { i32::from(bits as u8 as i8) } else { bits as i32 }
+        let (signed, unused) = (dtype.is_signed(), 32 - dtype.bits());
+        move |bits| if signed { (bits << unused) as i32 >> unused } else { bits as i32 }
     }
 
     fn decode_sum(_: DType) -> impl Fn(u32) -> i32 {

@@ -168,7 +168,9 @@ fn positions(row: &MmaRow) -> Positions {
         _ => match row.ab.bits() {
             32 => [a_position::<1>, b_position::<1>, c_position],
             16 => [a_position::<2>, b_position::<2>, c_position],
-            _ => [a_position::<4>, b_position::<4>, c_position],
+            8 => [a_position::<4>, b_position::<4>, c_position],
+            4 => [a_position::<8>, b_position::<8>, c_position],
+            _ => [a_position::<32>, b_position::<32>, c_position],
         },
     }
 }
@@ -244,9 +246,10 @@ fn products_are_those_of_plain_loops() {
     for row in mma_rows() {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Small integers: every sum is exact in every type.
-        let least = if row.ab == DType::U8 { 0.0 } else { 1.0 };
-        let a = |m: usize, k: usize| ((m * 7 + k * 3) % 5) as f64 - 2.0 * least;
-        let b = |n: usize, k: usize| ((n * 5 + k * 11) % 7) as f64 - 3.0 * least;
+        let [least, most] =
+            row.ab.range().map_or([-3.0, 3.0], |(least, most)| [least, most].map(|x| x as f64));
+        let a = |m: usize, k: usize| (((m * 7 + k * 3) % 5) as f64 + least.max(-2.0)).min(most);
+        let b = |n: usize, k: usize| (((n * 5 + k * 11) % 7) as f64 + least.max(-3.0)).min(most);
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
         let words = product(
             row,

@@ -221,7 +221,7 @@ pub fn arrangements(
         None => warp_grids(row, m, n, warps),
     };
     let runs = |longest: i64| {
-        let longer = (2..=6).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
+        let longer = (2..=7).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
         std::iter::once(None).chain(longer.map(Some))
     };
     let arranged = |(wm, wn, replication), k_vector, n_vector| TiledMma {
@@ -241,7 +241,9 @@ pub fn arrangements(
         })
         .collect();
     let (mut all, mut layouts) = (Vec::new(), Vec::new());
-    for k_vector in runs(64) {
+    // Of elements of a bit 16 bytes are more.
+    let longest = i64::from(128 / row.ab.bits()).max(64);
+    for k_vector in runs(longest) {
         let Some(along_k) = k_tiler(row, k, k_vector) else { continue };
         let mut left: Vec<((i64, i64, i64), TvLayout)> = Vec::new();
         for (n_vector, grid, along_n, c) in &accumulators {

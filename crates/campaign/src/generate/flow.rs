@@ -22,7 +22,7 @@ pub(super) struct Flow<'a> {
     /// Scalar operands.
     scalars: Vec<String>,
     /// Products: they make it costly.
-    heavy: usize,
+    pub(super) heavy: usize,
     /// Position in the body behind the last bulk store, and the view it writes.
     last_bulk: Option<(usize, String)>,
 }
@@ -83,7 +83,7 @@ impl Flow<'_> {
         self.mark_last_store();
     }
 
-    fn shape(&self) -> String {
+    pub(super) fn shape(&self) -> String {
         format!("[{}, {}]", self.m, self.n)
     }
 
@@ -276,7 +276,7 @@ impl Flow<'_> {
         }
     }
 
-    fn elementwise(&mut self, value: Value) -> Value {
+    pub(super) fn elementwise(&mut self, value: Value) -> Value {
         if !is_float(value.dtype) && self.dice.once_in(2) {
             return self.integers(value);
         }
@@ -695,39 +695,6 @@ impl Flow<'_> {
         self.draft.line(format!("{acc} = {acc} * {scale} + {}", next.name));
         self.draft.close();
         Value { name: acc, dtype }
-    }
-
-    fn product(&mut self, value: Value) -> Value {
-        self.heavy += 1;
-        let (m, k) = (self.m, self.n);
-        if k % 16 != 0 || m % 16 != 0 || self.heavy > 2 || self.threads == 96 {
-            return self.elementwise(value);
-        }
-        let factors = self.dice.pick(&["f16", "f16", "bf16"]);
-        let value = if value.dtype == factors { value } else { self.cast(value, factors) };
-        // Large factors would make sums that f16 does not hold.
-        let scaled = self.draft.name("v");
-        self.draft.line(format!("{scaled} = tanh({})", value.name));
-        let (param, view, b, c) =
-            (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"), self.draft.name("c"));
-        self.draft.params.push(format!("{param}: {factors}[{k}, {k}]"));
-        self.draft.line(format!("{view} = global_view({param}, ({k}, {k}) : (e0, e1))"));
-        self.draft.line(format!("{b} = register_tensor({factors}, [{k}, {k}])"));
-        if self.dice.once_in(2) {
-            let shared = self.draft.name("sw");
-            self.draft.line(format!("{shared} = shared_tensor({factors}, [{k}, {k}])"));
-            self.draft.line(format!("copy({view}, {shared})"));
-            self.draft.line("syncthreads()");
-            let read = self.dice.pick(&[shared.clone(), format!("transpose({shared})")]);
-            self.draft.line(format!("copy({read}, {b})"));
-        } else {
-            self.draft.line(format!("copy({view}, {b})"));
-        }
-        let shape = self.shape();
-        self.draft.line(format!("{c} = register_tensor(f32, {shape})"));
-        self.draft.line(format!("fill({c}, 0.0)"));
-        self.draft.line(format!("gemm({c}, {scaled}, {b})"));
-        Value { name: c, dtype: "f32" }
     }
 
     /// A tile by an asynchronous copy, added to the value or instead of it.

@@ -16,6 +16,7 @@ mod draft;
 mod exchange;
 mod flow;
 mod integers;
+mod products;
 mod ring;
 mod roles;
 

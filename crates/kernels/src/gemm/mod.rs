@@ -24,7 +24,7 @@ parameters! {
     /// into 255 registers with room to spare.
     #[derive(Copy)]
     pub struct GemmConfig, "gemm", programs {
-        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32; f64; or i8 or u8, whose sums are i32.
+        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32; f64; or i8, u8, i4, u4 or u1, whose sums are i32.
         dtype: DType as MULTIPLIED = DType::F16,
         /// The way of f32 over tensor cores: tf32, one product of 11 bits each; or tf32x3, three products of parts, nearly f32's error.
         precision: Precision as OWN = Precision::Tf32,
@@ -48,7 +48,7 @@ parameters! {
         bn: i64 as INT = 128,
         /// Columns of a and b in a stage, a multiple of kk.
         bk: i64 as INT = 32,
-        /// Columns that go to registers at a time: of 2 bytes 16, 32 or 64. From 64 bytes on a lane can hold 16 bytes of neighbours along k.
+        /// Columns that go to registers at a time, in 32, 64 or 128 bytes: of 2 bytes 16, 32 or 64. From 64 bytes on a lane can hold 16 bytes of neighbours along k.
         kk: i64 as INT = 16,
         /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
         stages: i64 as INT = 4,
@@ -88,8 +88,19 @@ impl Codec<Option<DType>> {
 
 impl GemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 8] =
-        [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I8, DType::U8, DType::E4M3, DType::E5M2];
+    pub const FACTORS: [DType; 11] = [
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::F64,
+        DType::I8,
+        DType::U8,
+        DType::I4,
+        DType::U4,
+        DType::U1,
+        DType::E4M3,
+        DType::E5M2,
+    ];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32];
@@ -98,7 +109,7 @@ impl GemmConfig {
     pub fn result(&self) -> DType {
         self.out.unwrap_or(match self.dtype {
             DType::E4M3 | DType::E5M2 => DType::BF16,
-            DType::I8 | DType::U8 => DType::I32,
+            integer if integer.range().is_some() => DType::I32,
             same => same,
         })
     }
@@ -107,7 +118,7 @@ impl GemmConfig {
     fn sum(&self) -> DType {
         match self.dtype {
             DType::F64 => DType::F64,
-            DType::I8 | DType::U8 => DType::I32,
+            integer if integer.range().is_some() => DType::I32,
             _ => DType::F32,
         }
     }

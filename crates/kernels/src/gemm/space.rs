@@ -5,7 +5,7 @@ use tilewright_machine::{Arch, DType};
 use super::GemmConfig;
 use crate::estimate::{self, Work};
 use crate::tuning::{MNKL, SizeKind, Tunable, three};
-use crate::warp_specialized::{Batch, bytes};
+use crate::warp_specialized::Batch;
 
 /// Parts of k worth trying, and the stages that they have.
 const SPLITS: [i64; 3] = [2, 4, 8];
@@ -65,7 +65,8 @@ impl Tunable for GemmConfig {
 
     /// As many bytes in a stage whatever the factors' type.
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
-        let scaled = |columns: i64| columns * bytes(DType::F16) / bytes(self.dtype);
+        let bits = |dtype: DType| i64::from(dtype.bits());
+        let scaled = |columns: i64| columns * bits(DType::F16) / bits(self.dtype);
         Self {
             bk: if given("bk") { self.bk } else { scaled(self.bk) },
             kk: if given("kk") { self.kk } else { scaled(self.kk) },

@@ -1,0 +1,88 @@
+//! Matrix products of a warp: of the value at hand, or of integers from memory.
+
+use super::flow::{Flow, Value};
+
+impl Flow<'_> {
+    /// A product of either kind, where the tile has the rows and columns for it.
+    pub(super) fn product(&mut self, value: Value) -> Value {
+        self.heavy += 1;
+        if self.m % 16 != 0 || self.heavy > 2 || self.threads == 96 {
+            return self.elementwise(value);
+        }
+        let integers = self.dice.once_in(3);
+        if integers && self.n % 8 == 0 {
+            self.product_of_integers()
+        } else if self.n % 16 == 0 {
+            self.product_of_floats(value)
+        } else {
+            self.elementwise(value)
+        }
+    }
+
+    /// A product of the value by a tile from memory.
+    fn product_of_floats(&mut self, value: Value) -> Value {
+        let k = self.n;
+        let factors = self.dice.pick(&["f16", "f16", "bf16"]);
+        let value = if value.dtype == factors { value } else { self.cast(value, factors) };
+        // Large factors would make sums that f16 does not hold.
+        let scaled = self.draft.name("v");
+        self.draft.line(format!("{scaled} = tanh({})", value.name));
+        let (param, view, b, c) =
+            (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"), self.draft.name("c"));
+        self.draft.params.push(format!("{param}: {factors}[{k}, {k}]"));
+        self.draft.line(format!("{view} = global_view({param}, ({k}, {k}) : (e0, e1))"));
+        self.draft.line(format!("{b} = register_tensor({factors}, [{k}, {k}])"));
+        if self.dice.once_in(2) {
+            let shared = self.draft.name("sw");
+            self.draft.line(format!("{shared} = shared_tensor({factors}, [{k}, {k}])"));
+            self.draft.line(format!("copy({view}, {shared})"));
+            self.draft.line("syncthreads()");
+            let read = self.dice.pick(&[shared.clone(), format!("transpose({shared})")]);
+            self.draft.line(format!("copy({read}, {b})"));
+        } else {
+            self.draft.line(format!("copy({view}, {b})"));
+        }
+        let shape = self.shape();
+        self.draft.line(format!("{c} = register_tensor(f32, {shape})"));
+        self.draft.line(format!("fill({c}, 0.0)"));
+        self.draft.line(format!("gemm({c}, {scaled}, {b})"));
+        Value { name: c, dtype: "f32" }
+    }
+
+    /// A product of integers of at most 8 bits from memory, with as many columns of the factors as one or two instructions take.
+    fn product_of_integers(&mut self) -> Value {
+        let (m, n) = (self.m, self.n);
+        let (factors, k) = self.dice.pick(&[
+            ("i8", 32),
+            ("u8", 16),
+            ("i4", 64),
+            ("i4", 32),
+            ("u4", 64),
+            ("u1", 128),
+            ("u1", 256),
+        ]);
+        let tail = if self.dice.once_in(3) { self.dice.range(1, k - 1) } else { 0 };
+        let mut tiles = Vec::new();
+        for rows in [m, n] {
+            let (param, view, tile) = (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"));
+            self.draft.params.push(format!("{param}: {factors}[{rows}, {}]", k - tail));
+            self.draft.line(format!("{view} = global_view({param}, ({rows}, {k}) : (e0, e1))"));
+            self.draft.line(format!("{tile} = register_tensor({factors}, [{rows}, {k}])"));
+            if self.dice.once_in(2) {
+                let shared = self.draft.name("sw");
+                self.draft.line(format!("{shared} = shared_tensor({factors}, [{rows}, {k}])"));
+                self.draft.line(format!("copy({view}, {shared})"));
+                self.draft.line("syncthreads()");
+                self.draft.line(format!("copy({shared}, {tile})"));
+            } else {
+                self.draft.line(format!("copy({view}, {tile})"));
+            }
+            tiles.push(tile);
+        }
+        let (c, shape) = (self.draft.name("c"), self.shape());
+        self.draft.line(format!("{c} = register_tensor(i32, {shape})"));
+        self.draft.line(format!("fill({c}, {})", self.dice.range(-3, 3)));
+        self.draft.line(format!("gemm({c}, {}, {})", tiles[0], tiles[1]));
+        Value { name: c, dtype: "i32" }
+    }
+}
