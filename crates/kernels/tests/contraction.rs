@@ -276,30 +276,27 @@ fn tiles_over_several_modes_are_boxes_of_as_many_dimensions() {
 #[test]
 fn factors_are_permuted_to_products_of_matrices() {
     let small = small_hopper();
-    let permuted =
-        |text: &str, permute, product| ContractionConfig { permute, ..contraction(text, "none", product) };
+    let permuted = |text: &str, permute: &str, product| ContractionConfig {
+        permute: permute.parse().unwrap(),
+        ..contraction(text, "none", product)
+    };
     for (text, permute, product, extents) in [
         // Both contiguous along other modes than a product of matrices needs.
-        ("eafb,fdec->dcba", Pack::Both, small, vec![9, 5, 10, 24, 7, 16]),
-        (
-            "fbea,ecfd->dcba",
-            Pack::Both,
-            HopperGemmConfig { dtype: DType::BF16, ..small },
-            vec![6, 10, 5, 16, 9, 8],
-        ),
+        ("eafb,fdec->dcba", "ab", small, vec![9, 5, 10, 24, 7, 16]),
+        ("fbea,ecfd->dcba", "ab", HopperGemmConfig { dtype: DType::BF16, ..small }, vec![6, 10, 5, 16, 9, 8]),
         // One that keeps its contiguous mode, longer than a tile; the other stays as it is.
-        ("abcd,bdn->acn", Pack::A, HopperGemmConfig { split: 2, ..small }, vec![3, 16, 5, 72, 40]),
-        ("mab,bna->mn", Pack::B, small, vec![65, 16, 8, 24]),
+        ("abcd,bdn->acn", "a", HopperGemmConfig { split: 2, ..small }, vec![3, 16, 5, 72, 40]),
+        ("mab,bna->mn", "b", small, vec![65, 16, 8, 24]),
         // Columns of c are those of the text's first operand.
-        ("qba,akb->kq", Pack::A, HopperGemmConfig { out: Some(DType::F32), ..small }, vec![72, 8, 16, 33]),
+        ("qba,akb->kq", "a", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![72, 8, 16, 33]),
         // With batches, whose factors are permuted within them.
-        ("xalb,lbay->lxy", Pack::Both, small, vec![40, 8, 3, 24, 72]),
+        ("xalb,lbay->lxy", "ab", small, vec![40, 8, 3, 24, 72]),
     ] {
         let config = permuted(text, permute, product);
         assert!(config.as_matrices(&config.plan().unwrap()).is_some(), "{text}: {:?}", config.plan());
         check(&config, &extents);
     }
-    let refused = permuted("mk,nk->mn", Pack::Both, small).programs().unwrap_err().to_string();
+    let refused = permuted("mk,nk->mn", "ab", small).programs().unwrap_err().to_string();
     assert!(refused.contains("`a` is as a product of matrices has it"), "{refused}");
     // Boxes of short rows cost more than a copy of each factor.
     let tuning = operator("contraction").unwrap().tuning.unwrap();
@@ -307,6 +304,54 @@ fn factors_are_permuted_to_products_of_matrices() {
     let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", "eafb,fdec->dcba")]).unwrap();
     let chosen = &space.points[0].parameters;
     assert!(chosen.iter().any(|(name, value)| *name == "permute" && value == "ab"), "{chosen:?}");
+}
+
+#[test]
+fn results_are_permuted_from_products() {
+    let small = small_hopper();
+    let permuted = |text: &str, permute: &str, product| ContractionConfig {
+        permute: permute.parse().unwrap(),
+        ..contraction(text, "none", product)
+    };
+    for (text, permute, product, extents, matrices) in [
+        // Of the TCCG benchmark: the result is no matrix in any order of the factors.
+        ("cadg,bfge->fedcba", "ac", small, vec![3, 24, 16, 24, 2, 5, 8], true),
+        ("cadg,bfge->fedcba", "c", small, vec![3, 24, 16, 24, 2, 5, 8], false),
+        (
+            "cadg,bfge->fedcba",
+            "abc",
+            HopperGemmConfig { split: 2, ..small },
+            vec![3, 24, 16, 40, 2, 5, 8],
+            true,
+        ),
+        // The result alone.
+        ("abk,ck->acb", "c", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![9, 24, 40, 33], true),
+        ("abk,cdk->bdac", "c", small, vec![9, 24, 40, 5, 16], true),
+        // Batches between rows and columns.
+        ("lmk,lnk->mln", "c", HopperGemmConfig { dtype: DType::BF16, ..small }, vec![3, 33, 40, 24], true),
+    ] {
+        let config = permuted(text, permute, product);
+        let plan = config.plan().unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(config.as_matrices(&plan).is_some(), matrices, "{text}: {plan:?}");
+        check(&config, &extents);
+        let behind = config.programs().unwrap().pop().unwrap();
+        assert_eq!(behind.params.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["permuted_c", "c"]);
+    }
+    let refused = |text: &str, epilogue: &str| {
+        let product = HopperGemmConfig { epilogue: epilogue.parse().unwrap(), ..small };
+        permuted(text, "c", product).programs().unwrap_err().to_string()
+    };
+    let text = refused("mk,nk->mn", "none");
+    assert!(text.contains("`c` is as a product of matrices has it"), "{text}");
+    let text = refused("abk,ck->acb", "bias");
+    assert!(text.contains("`bias` goes with results that are not permuted"), "{text}");
+    // Boxes of c with rows of 24 elements cost more than a copy.
+    let tuning = operator("contraction").unwrap().tuning.unwrap();
+    let sizes = [("a", 24), ("b", 16), ("c", 24), ("d", 16), ("e", 24), ("f", 16), ("g", 24)];
+    let sizes = sizes.map(|(letter, size)| (letter.to_string(), size)).into();
+    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", "cadg,bfge->fedcba")]).unwrap();
+    let chosen = &space.points[0].parameters;
+    assert!(chosen.iter().any(|(name, value)| *name == "permute" && value.contains('c')), "{chosen:?}");
 }
 
 #[test]

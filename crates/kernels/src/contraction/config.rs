@@ -4,7 +4,7 @@ use tilewright_machine::Arch;
 use tilewright_tile::Program;
 
 use super::einsum::{Einsum, Group, Operand};
-use super::permute::{Permutation, permuted_name};
+use super::permute::{Permutation, Permute, permuted_name};
 use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Codec, Config, ConfigError, Field};
@@ -17,8 +17,9 @@ use crate::warp_specialized::{Axis, Nesting, bytes, refused};
 pub struct ContractionConfig {
     /// The contraction.
     pub einsum: Einsum,
-    /// The factors that a kernel ahead copies in the order of a product of matrices: those of the product, whose columns are c's contiguous index.
-    pub permute: Pack,
+    /// The tensors that kernels ahead and behind copy to and from the order of a product of matrices: those of the product, whose columns are c's
+    /// contiguous index.
+    pub permute: Permute,
     /// The extents of a tile along the modes of its groups.
     pub tile: TileExtents,
     /// The product. The order of its factors' modes (`a`, `b`) and its `batch` follow from the contraction.
@@ -29,7 +30,7 @@ impl Default for ContractionConfig {
     fn default() -> Self {
         let einsum = Einsum::matrix_product();
         let product = HopperGemmConfig::default();
-        ContractionConfig { einsum, permute: Pack::None, tile: TileExtents::default(), product }
+        ContractionConfig { einsum, permute: Permute::default(), tile: TileExtents::default(), product }
     }
 }
 
@@ -77,10 +78,11 @@ macro_rules! fields {
             },
             Field {
                 name: "permute",
-                about: "Factors that a kernel ahead copies in the order of a product of matrices, `permuted_a` and `permuted_b`: none, a, b or ab.",
+                about: "Tensors that kernels of their own copy to and from the order of a product of matrices: factors ahead, to `permuted_a` and `permuted_b`, \
+                        the result behind, from `permuted_c`: none, a, b, c, ab, ac, bc or abc.",
                 get: |config| config.permute.to_string(),
                 set: |config, text| {
-                    config.permute = (Codec::<Pack>::OWN.read)("permute", text)?;
+                    config.permute = (Codec::<Permute>::OWN.read)("permute", text)?;
                     Ok(())
                 },
             },
@@ -119,15 +121,15 @@ impl ContractionConfig {
     pub fn plan(&self) -> Result<Plan, ConfigError> {
         let wrong = |error| ConfigError::value("einsum", &self.einsum, error);
         let given = self.einsum.plan().map_err(wrong)?;
-        if self.permute == Pack::None {
+        if self.permute.is_none() {
             return Ok(given);
         }
-        let mut plan = given.einsum.permuted(self.permute.factors()).plan().map_err(wrong)?;
+        let mut plan = given.einsum.permuted(self.permute).plan().map_err(wrong)?;
         plan.exchanged = given.exchanged;
         let modes = self.permutations()?.into_iter().flat_map(|(_, permutation)| permutation.modes);
-        plan.ahead = modes.collect();
-        plan.ahead.sort();
-        plan.ahead.dedup();
+        plan.permuted = modes.collect();
+        plan.permuted.sort();
+        plan.permuted.dedup();
         Ok(plan)
     }
 
@@ -141,18 +143,20 @@ impl ContractionConfig {
         Ok(plan.einsum)
     }
 
-    /// The permutations of factors, with their names.
-    fn permutations(&self) -> Result<Vec<(&'static str, Permutation)>, ConfigError> {
+    /// The permutations of tensors, with the tensors: those of factors from the given order, that of the result to it.
+    fn permutations(&self) -> Result<Vec<(Operand, Permutation)>, ConfigError> {
         let given = self.given()?;
-        let permuted = given.permuted(self.permute.factors());
-        let factors = [("a", Operand::A), ("b", Operand::B)].into_iter().zip(self.permute.factors());
-        let chosen = factors.filter(|(_, chosen)| *chosen).map(|((name, operand), _)| {
-            let found = Permutation::of(given.indices(operand), permuted.indices(operand));
+        let permuted = given.permuted(self.permute);
+        let Permute { a, b, c } = self.permute;
+        let tensors = [(a, Operand::A), (b, Operand::B), (c, Operand::C)];
+        let chosen = tensors.into_iter().filter(|(chosen, _)| *chosen).map(|(_, operand)| {
+            let orders = [given.indices(operand), permuted.indices(operand)];
+            let [from, to] = if operand == Operand::C { [orders[1], orders[0]] } else { orders };
             let same = || {
-                let wanted = format!("`{name}` is as a product of matrices has it: leave it out");
+                let wanted = format!("`{}` is as a product of matrices has it: leave it out", operand.name());
                 ConfigError::value("permute", self.permute, wanted)
             };
-            Ok((name, found.ok_or_else(same)?))
+            Ok((operand, Permutation::of(from, to).ok_or_else(same)?))
         });
         chosen.collect()
     }
@@ -167,6 +171,9 @@ impl ContractionConfig {
         match self.as_matrices(&plan) {
             Some(product) => {
                 self.check_no_tile(&plan)?;
+                if self.permute.c {
+                    self.check_epilogue("goes with results that are not permuted")?;
+                }
                 product.validate()
             }
             None => self.of_groups(&plan)?.validate(),
@@ -203,12 +210,7 @@ impl ContractionConfig {
         if product.pack != Pack::None {
             return Err(ConfigError::value("pack", product.pack, format!("{wanted}: must be none")));
         }
-        let of_elements =
-            |part: &Part| part.operands(product.result()).iter().all(|o| o.kind.is_scalar()) && !part.sums();
-        if let Some(part) = product.epilogue.parts().find(|part| !of_elements(part)) {
-            let wanted = format!("`{}` {wanted}: must be of alpha, relu, gelu and silu", part.name());
-            return Err(ConfigError::value("epilogue", product.epilogue, wanted));
-        }
+        self.check_epilogue(wanted)?;
         let along_k = |operand: Operand| plan.contiguous(operand).is_some_and(|(group, _)| group == Group::K);
         let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };
         let (a, b) = (major(Operand::A), major(Operand::B));
@@ -218,6 +220,20 @@ impl ContractionConfig {
             return Err(ConfigError::value("einsum", &self.einsum, wanted));
         }
         Ok(HopperGemmConfig { a, b, chunk, ..product })
+    }
+
+    /// Checks that an epilogue is made of operations on elements, for which the order of c's indices is nothing.
+    fn check_epilogue(&self, wanted: &str) -> Result<(), ConfigError> {
+        let product = self.product;
+        let of_elements =
+            |part: &Part| part.operands(product.result()).iter().all(|o| o.kind.is_scalar()) && !part.sums();
+        match product.epilogue.parts().find(|part| !of_elements(part)) {
+            Some(part) => {
+                let wanted = format!("`{}` {wanted}: must be of alpha, relu, gelu and silu", part.name());
+                Err(ConfigError::value("epilogue", product.epilogue, wanted))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Columns of the tile that leave at a time: the widest that are a box of c.
@@ -284,20 +300,24 @@ impl ContractionConfig {
                 vec![product.nested("contraction", &self.nesting(&plan)?)?]
             }
         };
-        let mut programs = Vec::new();
-        for (name, permutation) in self.permutations()? {
-            let dtype = if name == "a" { self.product.dtype } else { self.product.right() };
-            programs.push(permutation.program(name, dtype)?);
-            let factor = product.iter_mut().flat_map(|program| &mut program.params);
-            factor.filter(|param| param.name == name).for_each(|param| param.name = permuted_name(name));
+        let (mut ahead, mut behind) = (Vec::new(), Vec::new());
+        for (operand, permutation) in self.permutations()? {
+            let (name, workspace) = (operand.name(), permuted_name(operand.name()));
+            let (dtype, list, buffers) = match operand {
+                Operand::A => (self.product.dtype, &mut ahead, [name, &workspace]),
+                Operand::B => (self.product.right(), &mut ahead, [name, &workspace]),
+                Operand::C => (self.product.result(), &mut behind, [&workspace, name]),
+            };
+            list.push(permutation.program(name, buffers, dtype)?);
+            let params = product.iter_mut().flat_map(|program| &mut program.params);
+            params.filter(|param| param.name == name).for_each(|param| param.name.clone_from(&workspace));
         }
-        programs.append(&mut product);
-        Ok(programs)
+        Ok([ahead, product, behind].concat())
     }
 
-    /// Returns whether the product's kernel may be launched before the one ahead of it has ended.
+    /// Returns whether the product's kernel may be launched before the one ahead of it has ended, and the one behind before it has.
     fn overlaps(&self, product: &HopperGemmConfig) -> bool {
-        product.dependent || self.permute != Pack::None
+        product.dependent || !self.permute.is_none()
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::permute::Permute;
+
 /// The group of an index of a contraction (the CuTe paper, section 1.3): which of the tensors have it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Group {
@@ -55,6 +57,15 @@ pub enum Operand {
 impl Operand {
     /// All of them, in order.
     pub const ALL: [Operand; 3] = [Operand::A, Operand::B, Operand::C];
+
+    /// The name of its buffer.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operand::A => "a",
+            Operand::B => "b",
+            Operand::C => "c",
+        }
+    }
 }
 
 impl fmt::Display for Operand {
@@ -227,19 +238,25 @@ impl Einsum {
         Einsum { operands: [b, a, c] }
     }
 
-    /// The same contraction of factors of which these have their indices in the order that makes each group one mode, as far as the result allows:
-    /// batches, then summed indices and those of the result, the latter as the result has them. A factor stays contiguous along the same index
-    /// where that is the last of its group; else it is along k.
+    /// The same contraction of tensors of which these have their indices in the order that makes each group one mode, as far as the others allow:
+    /// batches, then summed indices and those of the result, the latter as the result has them, or, if it is permuted too, the factor that is not. A
+    /// factor stays contiguous along the same index where that is the last of its group; else it is along k. The result has rows ahead of columns.
     #[must_use]
-    pub(super) fn permuted(&self, factors: [bool; 2]) -> Einsum {
+    pub(super) fn permuted(&self, permute: Permute) -> Einsum {
         let of = |operand: Operand, group: Group| -> Vec<char> {
             let in_group = |letter: &&char| self.group(**letter) == Some(group);
             self.indices(operand).iter().filter(in_group).copied().collect()
         };
         // The order of the summed indices is that of a factor that stays as it is.
-        let summed = of(if factors == [true, false] { Operand::B } else { Operand::A }, Group::K);
+        let summed = of(if permute.a && !permute.b { Operand::B } else { Operand::A }, Group::K);
+        // Those of the result are in the order of a tensor that stays as it is, if one that has them does.
+        let kept = [(!permute.c, Operand::C), (!permute.a, Operand::A), (!permute.b, Operand::B)];
+        let ordered = |group: Group| {
+            let leads = kept.iter().find(|(kept, operand)| *kept && group.of()[*operand as usize]);
+            of(leads.map_or(Operand::C, |(_, operand)| *operand), group)
+        };
         let factor = |operand: Operand, group: Group| {
-            let (batches, own) = (of(Operand::C, Group::L), of(Operand::C, group));
+            let (batches, own) = (ordered(Group::L), ordered(group));
             let last = self.indices(operand).last();
             let along_own = last == own.last() && last.is_some();
             let order =
@@ -249,9 +266,9 @@ impl Einsum {
         let [a, b, c] = self.operands.clone();
         Einsum {
             operands: [
-                if factors[0] { factor(Operand::A, Group::M) } else { a },
-                if factors[1] { factor(Operand::B, Group::N) } else { b },
-                c,
+                if permute.a { factor(Operand::A, Group::M) } else { a },
+                if permute.b { factor(Operand::B, Group::N) } else { b },
+                if permute.c { [Group::L, Group::M, Group::N].map(ordered).concat() } else { c },
             ],
         }
     }

@@ -13,6 +13,7 @@ mod tile;
 pub use config::ContractionConfig;
 pub use einsum::{Einsum, EinsumError, Group, Operand};
 pub use fold::{Folded, Mode, Sizes, Strides};
+pub use permute::Permute;
 pub use plan::Plan;
 pub use reference::reference;
 pub(crate) use space::TUNING;

@@ -1,5 +1,9 @@
-//! The kernels ahead of a contraction whose factors are not contiguous as products of matrices need them: each copies a factor in another order of its
-//! indices, as the permutations of a contraction by transposition do (TTGT), but only where a nested view costs more.
+//! The kernels ahead of a contraction whose factors are not contiguous as products of matrices need them, and the one behind a product whose result
+//! is not: each copies a tensor in another order of its indices, as the permutations of a contraction by transposition do (TTGT), but only where a nested
+//! view costs more.
+
+use std::fmt;
+use std::str::FromStr;
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Reference, block_x, tile};
@@ -13,9 +17,70 @@ use crate::warp_specialized::digits;
 const SIDE: i64 = 32;
 const THREADS: i64 = 128;
 
-/// A factor in two orders of its indices.
+/// The tensors of a contraction that kernels of their own copy in another order of their indices.
+///
+/// The text form is `none`, or their letters: `a`, `bc`, `abc`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Permute {
+    /// The first factor, ahead of the product, to `permuted_a`.
+    pub a: bool,
+    /// The second factor, ahead of the product, to `permuted_b`.
+    pub b: bool,
+    /// The result, behind the product, from `permuted_c`.
+    pub c: bool,
+}
+
+impl Permute {
+    /// Every choice, those of fewer tensors and those without the result first.
+    pub const ALL: [Permute; 8] = {
+        const fn of(a: bool, b: bool, c: bool) -> Permute {
+            Permute { a, b, c }
+        }
+        [
+            of(false, false, false),
+            of(true, false, false),
+            of(false, true, false),
+            of(true, true, false),
+            of(false, false, true),
+            of(true, false, true),
+            of(false, true, true),
+            of(true, true, true),
+        ]
+    };
+
+    /// Returns whether no tensor is permuted.
+    pub fn is_none(self) -> bool {
+        self == Permute::default()
+    }
+
+    /// Returns whether it permutes every tensor that the other does.
+    pub(super) fn covers(self, other: Permute) -> bool {
+        (self.a || !other.a) && (self.b || !other.b) && (self.c || !other.c)
+    }
+}
+
+impl fmt::Display for Permute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return f.write_str("none");
+        }
+        let names = [(self.a, "a"), (self.b, "b"), (self.c, "c")];
+        names.iter().filter(|(permuted, _)| *permuted).try_for_each(|(_, name)| f.write_str(name))
+    }
+}
+
+impl FromStr for Permute {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Permute::ALL.into_iter().find(|permute| permute.to_string() == text);
+        found.ok_or("must be none, or letters of a, b and c, in this order: a, bc, abc")
+    }
+}
+
+/// A tensor in two orders of its indices.
 pub(super) struct Permutation {
-    /// The modes of the factor as it is given: indices that stay together, outermost first.
+    /// The modes of the tensor that is read: indices that stay together, outermost first.
     pub modes: Vec<String>,
     /// The numbers of these modes in the other order.
     order: Vec<usize>,
@@ -44,13 +109,13 @@ impl Permutation {
         (modes.len() > 1).then_some(Permutation { modes, order })
     }
 
-    /// `permuted_a` from `a`, or of another factor.
-    pub fn program(&self, name: &str, dtype: DType) -> Result<Program, ConfigError> {
+    /// The kernel of a tensor of this name, from one buffer to another.
+    pub fn program(&self, name: &str, [from, to]: [&str; 2], dtype: DType) -> Result<Program, ConfigError> {
         let mut t = KernelBuilder::new(&format!("permute_{name}"));
         let extents: Vec<Expr> = self.modes.iter().map(|mode| t.size(&extent_name(mode), SIDE)).collect();
         let permuted: Vec<Expr> = self.order.iter().map(|mode| extents[*mode].clone()).collect();
-        let from = t.tensor(name, dtype, extents.clone());
-        let to = t.tensor(&permuted_name(name), dtype, permuted);
+        let from = t.tensor(from, dtype, extents.clone());
+        let to = t.tensor(to, dtype, permuted);
         let (source, target) = (self.modes.len() - 1, self.order[self.order.len() - 1]);
         // The mode beside the contiguous one, where it is the same in both orders.
         let beside = self.order[self.order.len() - 2];
@@ -89,7 +154,7 @@ impl Permutation {
     }
 }
 
-/// The workspace that a permuted factor is in.
-pub(super) fn permuted_name(factor: &str) -> String {
-    format!("permuted_{factor}")
+/// The workspace that a permuted tensor is in.
+pub(super) fn permuted_name(tensor: &str) -> String {
+    format!("permuted_{tensor}")
 }

@@ -17,8 +17,8 @@ pub struct Plan {
     pub einsum: Einsum,
     /// Its modes by letters, for each of M, N, K and L fastest first.
     pub modes: [Vec<String>; 4],
-    /// The letters of the modes whose extents kernels ahead have as sizes of their own.
-    pub(super) ahead: Vec<String>,
+    /// The letters of the modes whose extents kernels that permute have as sizes of their own.
+    pub(super) permuted: Vec<String>,
     /// The modes of a, b and c, outermost first.
     axes: [Vec<(Group, usize)>; 3],
 }
@@ -60,7 +60,7 @@ impl Einsum {
             all.sort_by_key(|(.., stride)| std::cmp::Reverse(*stride));
             all.into_iter().map(|(group, i, _)| (group, i)).collect()
         });
-        Ok(Plan { exchanged, einsum, modes, ahead: Vec::new(), axes })
+        Ok(Plan { exchanged, einsum, modes, permuted: Vec::new(), axes })
     }
 
     /// The modes that row-major tensors of any sizes have.
@@ -122,7 +122,7 @@ impl Plan {
             let product = letters.chars().map(|letter| sizes[&letter]).fold(1, i64::saturating_mul);
             (extent_name(letters), product)
         };
-        Ok(Group::ALL.into_iter().flat_map(of_group).chain(self.ahead.iter().map(extent)).collect())
+        Ok(Group::ALL.into_iter().flat_map(of_group).chain(self.permuted.iter().map(extent)).collect())
     }
 
     /// The extents of the modes of M, N, K and L, fastest first, for sizes of all letters.

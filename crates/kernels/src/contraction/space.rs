@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, DType};
 
 use super::config::ContractionConfig;
 use super::einsum::{Group, Operand};
 use super::fold::Sizes;
+use super::permute::Permute;
 use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Config, ConfigError, apply, configured, differences};
@@ -53,10 +54,17 @@ const STORED_COLUMNS: i64 = 8;
 const LOADED: f64 = 2.3;
 const PORT: f64 = 2.0;
 
+/// Cycles in which threads store an element of a result of several modes, at least: `cadg,bfge->fedcba` of 57 million elements, which has too many modes for
+/// tensor copies, took more than three times as long as torch.einsum, which writes them twice and reads them once.
+const STORED: f64 = 1.4;
+
 /// Parameters that products of matrices do not have.
 const OWN: [&str; 3] = ["einsum", "permute", "tile"];
 
-/// Bytes a microsecond that a kernel ahead reads and writes where it permutes a factor, and microseconds of its launch.
+/// The permutation of the result behind a product of nested modes, whose rows of c are as long as the factors let them be.
+const RESULT_ALONE: Permute = Permute { a: false, b: false, c: true };
+
+/// Bytes a microsecond that a kernel reads and writes where it permutes a tensor, and microseconds of its launch.
 const PERMUTED: f64 = 2.2e6;
 const PERMUTING: f64 = 2.0;
 
@@ -117,15 +125,19 @@ impl Problem {
         modes.len() <= MODES && group != Group::L && mode == 0 && extent * size % STRIDE == 0
     }
 
-    /// Microseconds of the kernels ahead.
+    /// Microseconds of the kernels that permute.
     fn permuting(&self, config: &ContractionConfig) -> f64 {
-        let factors = [(Group::M, config.product.dtype), (Group::N, config.product.right())];
-        let factors = factors.into_iter().zip(config.permute.factors()).filter(|(_, permuted)| *permuted);
-        let each = |((group, dtype), _)| {
-            let elements = [group, Group::K, Group::L].map(|group| self.extent(group) as f64);
+        let (Permute { a, b, c }, product) = (config.permute, &config.product);
+        let tensors = [
+            (a, [Group::M, Group::K], product.dtype),
+            (b, [Group::N, Group::K], product.right()),
+            (c, [Group::M, Group::N], product.result()),
+        ];
+        let each = |(_, [rows, columns], dtype): (bool, [Group; 2], DType)| {
+            let elements = [rows, columns, Group::L].map(|group| self.extent(group) as f64);
             PERMUTING + 2.0 * elements.iter().product::<f64>() * bytes(dtype) as f64 / PERMUTED
         };
-        factors.map(each).sum()
+        tensors.into_iter().filter(|(permuted, ..)| *permuted).map(each).sum()
     }
 
     /// The estimated time in microseconds.
@@ -159,7 +171,14 @@ impl Problem {
             let row = if along == Group::K { k[0] } else { rows[0] };
             PORT * elements / row.min(ROWS[0]) as f64
         });
-        product.estimate_with(PerStep { turn: loads[0] + loads[1], ..PerStep::default() }, sizes)
+        // Boxes of the result have the rows that its contiguous mode has in a tile.
+        let tile_of = |group: Group| if group == Group::M { m[0] } else { n[0] };
+        let row = self.plan.contiguous(Operand::C).map_or(1, |(group, _)| tile_of(group));
+        let store = match self.by_tensor_copies(Operand::C, bytes(product.result())) {
+            true => PORT / row.clamp(1, ROWS[0]) as f64,
+            false => STORED,
+        };
+        product.estimate_with(PerStep { turn: loads[0] + loads[1], store, ..PerStep::default() }, sizes)
     }
 
     /// The configurations of a point of `gemm_hopper`'s space.
@@ -237,16 +256,23 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
     let base = configured::<ContractionConfig>(pinned)?;
     let given = |field: &str| pinned.iter().any(|(name, _)| *name == field);
     let mut space = of_order(arch, sizes, pinned, &base)?;
-    let as_given = base.permute == Pack::None && !given("permute");
+    let as_given = base.permute.is_none() && !given("permute");
     if as_given && base.as_matrices(&base.plan()?).is_none() {
-        for permute in [Pack::A, Pack::B, Pack::Both] {
+        let mut matrices: Vec<Permute> = Vec::new();
+        for permute in Permute::ALL.into_iter().skip(1) {
             let permuted = ContractionConfig { permute, ..base.clone() };
-            // A factor that is in order already is none to permute.
-            if permuted.plan().is_ok_and(|plan| permuted.as_matrices(&plan).is_some()) {
-                let more = of_order(arch, sizes, pinned, &permuted)?;
-                space.points.extend(more.points);
-                space.refused += more.refused;
+            // A tensor that is in order already is none to permute, nor is one more where fewer make matrices.
+            let Ok(plan) = permuted.plan() else { continue };
+            let enough = matrices.iter().any(|fewer| permute.covers(*fewer) && fewer.c == permute.c);
+            if enough || permuted.as_matrices(&plan).is_none() && permute != RESULT_ALONE {
+                continue;
             }
+            if permuted.as_matrices(&plan).is_some() {
+                matrices.push(permute);
+            }
+            let more = of_order(arch, sizes, pinned, &permuted)?;
+            space.points.extend(more.points);
+            space.refused += more.refused;
         }
     }
     // Of equals the one that is nearest to the defaults.
@@ -299,7 +325,7 @@ fn same(
 ) -> Result<Option<SameProblem>, ConfigError> {
     let config = configured::<ContractionConfig>(pinned)?;
     let problem = Problem::new(&config, sizes)?;
-    let as_given = config.as_matrices(&problem.plan).filter(|_| config.permute == Pack::None);
+    let as_given = config.as_matrices(&problem.plan).filter(|_| config.permute.is_none());
     let Some(product) = as_given else { return Ok(None) };
     let kept = pinned.iter().filter(|(name, _)| !OWN.contains(name));
     let mut pinned: Vec<(String, String)> =

@@ -114,11 +114,16 @@ pub(crate) struct PerStep {
     pub turn: f64,
     /// By what a line of the L2 cache takes longer where all multiprocessors load.
     pub line: f64,
+    /// Cycles in which an element of the result leaves.
+    pub store: f64,
 }
+
+/// Cycles in which an element of the result leaves with others of its row.
+const STORE: f64 = 1.0 / 32.0;
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0 }
+        PerStep { turn: 0.0, line: 1.0, store: STORE }
     }
 }
 
@@ -252,9 +257,11 @@ impl HopperGemmConfig {
 
         // A tile, and what is not hidden behind others.
         let stores = if self.squares() { 2.0 } else { 1.0 };
-        let drain = 600.0 + stores * chunks * (200.0 + sums * bm * columns / 32.0);
+        let drain = 600.0 + stores * chunks * (200.0 + sums * bm * columns * own.store);
         let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
-        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks } else { drain } + by_threads;
+        // Results that leave during the next tile's steps take longer than these, if their rows are short.
+        let beyond = if own.store > STORE { (bm * bn * own.store - steps * step).max(0.0) } else { 0.0 };
+        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks + beyond } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / MET } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
