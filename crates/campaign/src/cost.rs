@@ -55,8 +55,9 @@ pub fn cost(program: &Program) -> Cost {
     };
     let mut elements = 0.0;
     for param in &program.params {
-        if let ParamKind::Tensor { shape, strides, .. } = &param.kind {
+        if let ParamKind::Tensor { shape, strides, array, .. } = &param.kind {
             let dense = product(shape, &values);
+            let (number, shape) = shape.split_at(usize::from(*array).min(shape.len()));
             let spread = strides.as_ref().map_or(0.0, |strides| {
                 let reach = |(e, s): (&Expr, &Expr)| {
                     value(e, &values).unwrap_or(1) as f64
@@ -64,7 +65,7 @@ pub fn cost(program: &Program) -> Cost {
                 };
                 shape.iter().zip(strides).map(reach).sum()
             });
-            elements += dense.max(spread);
+            elements += dense.max(product(number, &values) * spread);
         }
     }
     let blocks = product(&program.grid, &values);

@@ -684,6 +684,21 @@ fn every_tensor_copy() {
 }
 
 #[test]
+fn tensor_maps_of_an_array() {
+    let mut k = Elected::new("tensor_maps");
+    let row = tensor_rows().iter().find(|row| row.op == TensorOp::Store && row.rank == 2).unwrap();
+    let shape = BoxShape::dense(DType::F16, vec![64, 2], SwizzleMode::B128);
+    let map = k.b.add_tensor_maps(TensorMap { name: "several".to_string(), shape });
+    for number in [k.b32, Operand::Imm(3)] {
+        let one = Some(k.b.tensor_map(map, number));
+        let (coords, shared) = (vec![k.b32; 2], at(k.shared, 1024));
+        k.b.bulk(Op::Tensor { row, map, one, coords, shared, barrier: None, multicast: None, hint: None });
+    }
+    let ptx = k.finish();
+    assert_eq!(ptx.matches("fence.proxy.tensormap::generic.acquire.sys").count(), 2, "{ptx}");
+}
+
+#[test]
 fn every_bulk_copy_and_what_peers_share() {
     let mut k = Elected::new("bulk_copies");
     let peer = |k: &mut Elected, offset: i32| {

@@ -256,6 +256,69 @@ fn tensors_of_another_type_and_buffers_of_another_device_are_refused() {
 }
 
 #[test]
+fn arrays_of_tensors_are_checked() {
+    let kernel = compiled(
+        "size l = 2, n = 64
+        kernel swapped(x: f32[l][n], y: f32[l][n]) grid(l) threads(32) {
+            gx = global_view(x[l - 1 - block.x :, :], (64) : (e1))
+            gy = global_view(y[block.x :, :], (64) : (e1))
+            r = register_tensor(f32, [64])
+            copy(gx, r)
+            copy(r, gy)
+        }",
+    );
+    let sizes = Sizes::from([("l".to_string(), 3)]);
+    for device in every_device() {
+        let filled = |x: f64| Tensor::from_f64(&*device, DType::F32, &[x; 64]).unwrap();
+        let [x, y] = [[1.0, 2.0, 3.0], [0.0; 3]].map(|values| values.map(filled));
+        // Several of what is read may be one buffer.
+        let twice = [x[0].clone(), x[1].clone(), x[0].clone()];
+        for (given, expected) in [(&x, [3.0, 2.0, 1.0]), (&twice, [1.0, 2.0, 1.0])] {
+            device.launch(&kernel, &sizes, &[Arg::from(&given[..]), Arg::from(&y[..])]).unwrap();
+            for (tensor, expected) in y.iter().zip(expected) {
+                assert_eq!(tensor.read(&*device).unwrap(), [expected; 64]);
+            }
+        }
+        let mut bindings = Bindings::new();
+        bindings.set_array("x", x.iter().map(Tensor::buffer));
+        bindings.complete(&*device, &[(&kernel, &sizes)]).unwrap();
+        device.launch(&kernel, &sizes, &bindings.args(&kernel).unwrap()).unwrap();
+        let last = &bindings.array("y").unwrap()[2];
+        assert_eq!(decode(DType::F32, &device.download(last).unwrap()), [1.0; 64]);
+    }
+    let device = SimDevice::default();
+    let [x, y] = [0, 1].map(|_| [0; 3].map(|_| Tensor::zeros(&device, DType::F32, 64).unwrap()));
+    let refused = |args: [Arg<'_>; 2]| device.launch(&kernel, &sizes, &args).unwrap_err().to_string();
+    assert_eq!(
+        refused([Arg::from(&x[..2]), Arg::from(&y[..])]),
+        "parameter `x` of kernel `swapped` is an array of 3 tensors at these sizes; 2 are given"
+    );
+    let shared = [y[0].clone(), y[1].clone(), y[0].clone()];
+    assert_eq!(
+        refused([Arg::from(&x[..]), Arg::from(&shared[..])]),
+        "kernel `swapped` writes the tensors of `y`, of which numbers 0 and 2 are the same buffer: each needs its own"
+    );
+    let half = [x[0].clone(), Tensor::zeros(&device, DType::F16, 64).unwrap(), x[2].clone()];
+    assert_eq!(
+        refused([Arg::from(&half[..]), Arg::from(&y[..])]),
+        "parameter `x` of kernel `swapped` has elements of type f32; the tensor has f16"
+    );
+    let short = [x[0].clone(), Tensor::zeros(&device, DType::F32, 63).unwrap(), x[2].clone()];
+    assert_eq!(
+        refused([Arg::from(&short[..]), Arg::from(&y[..])]),
+        "the buffer for parameter `x[1]` of kernel `swapped` has 252 bytes; at these sizes it needs 256"
+    );
+    let kind = refused([Arg::from(&x[0]), Arg::from(&y[..])]);
+    assert!(kind.contains("an array of tensors"), "{kind}");
+    let kind = device.launch(
+        &self::kernel(),
+        &self::sizes(8),
+        &[Arg::from(&x[..]), Arg::from(&y[0]), Arg::Scalar(1.0)],
+    );
+    assert!(kind.unwrap_err().to_string().contains("a tensor"));
+}
+
+#[test]
 fn grids_are_checked() {
     let wide = Kernel { verified: compiled(&SOURCE.replace("grid(", "grid(1, ")).verified, ..kernel() };
     assert_eq!(

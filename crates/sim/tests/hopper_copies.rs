@@ -4,10 +4,11 @@ mod common;
 
 use common::*;
 use tilewright_machine::{
-    BulkOp, DType, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
+    BoxShape, BulkOp, DType, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
+    tensor_row,
 };
 use tilewright_sim::{Argument, Config, GlobalMemory, RaceKind, Report, SimError, run};
-use tilewright_simt::{Builder, Function, Operand, Special};
+use tilewright_simt::{Builder, Function, Op, Operand, Special, TensorMap};
 
 /// Offset of the box in the window, in bytes; the mbarrier lies before it.
 const BOX: i64 = 2048;
@@ -497,6 +498,48 @@ fn what_is_misplaced_is_reported() {
         });
     };
     check(&early, "ends before the copy into its shared memory is complete");
+}
+
+/// Loads a box of one of several tensors and stores the block's shared memory as it lies there.
+fn load_of_several(number: Operand) -> Function {
+    let mut b = builder(32);
+    let out = b.pointer_param("out");
+    b.add_shared("bar", 8, 8);
+    b.add_shared_at("box", BOX as u32, 1024);
+    let shape = BoxShape::dense(DType::F16, vec![64, 8], SwizzleMode::None);
+    let map = b.add_tensor_maps(TensorMap { name: "src".to_string(), shape });
+    b.init_barriers(&[(0, 1)]);
+    let (bar, shared) = (b.window(0), b.window(BOX));
+    let one = b.tensor_map(map, number);
+    b.only(0, |b| {
+        b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 1024);
+        let row = tensor_row(TensorOp::Load, 2).unwrap();
+        let (one, coords, barrier) = (Some(one), vec![imm(0); 2], Some(bar));
+        b.bulk(Op::Tensor { row, map, one, coords, shared, barrier, multicast: None, hint: None });
+    });
+    b.mbarrier_at(MbarrierOp::Wait, bar, 0);
+    dump(&mut b, out, BOX, 1024);
+    b.finish()
+}
+
+#[test]
+fn one_of_several_tensor_maps_is_taken() {
+    let mut memory = GlobalMemory::new();
+    let out = memory.alloc(1024);
+    let sources = [0, 1, 2].map(|seed| bytes(1024, seed));
+    let buffers: Vec<_> = sources.iter().map(|_| memory.alloc(1024)).collect();
+    buffers.iter().zip(&sources).for_each(|(id, source)| memory.write(*id, source));
+    let maps = |buffers| Argument::TensorMaps { buffers, extents: vec![64, 8], strides: vec![128] };
+    for (number, source) in sources.iter().enumerate() {
+        let args = [Argument::Buffer(out), maps(buffers.clone())];
+        let f = load_of_several(imm(number as i64));
+        let report = run(&f, [1, 1, 1], &memory, &args, &Config::default()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.problems());
+        assert_eq!(memory.read(out), *source);
+    }
+    let args = [Argument::Buffer(out), maps(buffers[..2].to_vec())];
+    let report = run(&load_of_several(imm(2)), [1, 1, 1], &memory, &args, &Config::default()).unwrap();
+    assert!(report.problems().iter().any(|p| p.contains("there is no tensor map 2")), "{:?}", report.problems());
 }
 
 #[test]

@@ -333,6 +333,40 @@ fn what_hopper_does_not_take_is_named() {
 }
 
 #[test]
+fn copies_by_one_of_several_tensor_maps_say_which() {
+    let copy = |one| Op::Tensor {
+        row: tensor_row(TensorOp::Store, 2).unwrap(),
+        map: 0,
+        one,
+        coords: vec![imm(0); 2],
+        shared: Address { base: Operand::Value(Value(0)), offset: 0 },
+        barrier: None,
+        multicast: None,
+        hint: None,
+    };
+    let several = |one| {
+        let mut f = hopper(copy(one));
+        let maps = f.params.iter_mut().find(|param| param.kind == FunctionParamKind::TensorMap(0)).unwrap();
+        maps.kind = FunctionParamKind::TensorMaps(0);
+        f.values.push(RegType::B64);
+        let op = Op::TensorMap { dst: Value(4), map: 0, number: Operand::Value(Value(0)) };
+        f.body.insert(3, Inst { op, origin: OriginId(1) });
+        f
+    };
+    verify(&several(Some(Operand::Value(Value(4))))).unwrap();
+    let text = several(Some(Operand::Value(Value(4)))).to_string();
+    assert!(text.contains("%4 = tensor map %0 of t") && text.contains("t[%4](0, 0)"), "{text}");
+    for one in [None, Some(Operand::Value(Value(3))), Some(imm(0))] {
+        let message = verify(&several(one)).unwrap_err().to_string();
+        assert!(message.contains("without a tensor map, or with another"), "{message}");
+    }
+    let message = verify(&hopper(copy(Some(Operand::Value(Value(3)))))).unwrap_err().to_string();
+    assert!(message.contains("without a tensor map, or with another"), "{message}");
+    let none = Op::TensorMap { dst: Value(2), map: 0, number: imm(0) };
+    assert!(verify(&hopper(none)).unwrap_err().to_string().contains("no such tensor maps"));
+}
+
+#[test]
 fn clusters_and_tensor_maps_are_checked() {
     let mut f = hopper(Op::Sync(SyncOp::ClusterBarrier));
     for blocks in [0, 17] {

@@ -508,4 +508,29 @@ mod tests {
         let memory = input.elements(&tensor, &mut rng, vec![9.0; 5].into()).unwrap();
         assert_eq!(memory.floats(), [1.0, 2.0, 9.0, 3.0, 4.0]);
     }
+
+    #[test]
+    fn files_are_tensors_of_an_array() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = ["first", "second"].map(|name| folder.path().join(format!("{name}.npy")));
+        for (i, path) in files.iter().enumerate() {
+            let values = Elements::from(vec![10.0 * i as f64, 10.0 * i as f64 + 1.0]);
+            let array =
+                crate::arrays::Written { name: "x", dtype: DType::F32, shape: &[2], values: &values };
+            Array::write(path, &[array]).unwrap();
+        }
+        let text = files.map(|path| path.display().to_string()).join(",");
+        let input = Input::parse(&text).unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let mut given = |tensors: i64, array: bool| {
+            let (shape, strides) = (vec![tensors, 2], vec![2, 1]);
+            let len = 2 * tensors as usize;
+            let tensor = Tensor { dtype: DType::F32, shape, strides, len, array };
+            input.elements(&tensor, &mut rng, vec![9.0; len].into())
+        };
+        assert_eq!(given(2, true).unwrap().floats(), [0.0, 1.0, 10.0, 11.0]);
+        let said = |error: InputError| error.to_string();
+        assert!(said(given(3, true).unwrap_err()).contains("it is an array of 3 tensors"));
+        assert!(said(given(2, false).unwrap_err()).contains("it is one tensor"));
+    }
 }

@@ -129,6 +129,9 @@ impl Flow<'_> {
         if bits(dtype) >= 8 && self.dice.once_in(8) {
             return self.load_rows(dtype);
         }
+        if self.dice.once_in(10) {
+            return self.load_of_array(dtype);
+        }
         let view = self.view(dtype, None);
         let name = self.tensor("r", dtype, None);
         let outside = match dtype {
@@ -155,6 +158,28 @@ impl Flow<'_> {
         self.draft.line(format!("copy({gi}, {id})"));
         let name = self.tensor("r", dtype, None);
         self.draft.line(format!("copy({view}[{id}, :], {name})"));
+        Value { name, dtype }
+    }
+
+    /// A tile of one tensor of an array, where a view begins or a loop comes to; it may be one that there is not.
+    fn load_of_array(&mut self, dtype: &'static str) -> Value {
+        let [array, view, i] = ["x", "gx", "i"].map(|name| self.draft.name(name));
+        let (m, n, all) = (self.m, self.n, self.rows.0.clone());
+        let count = self.dice.range(1, 4);
+        let name = self.tensor("r", dtype, None);
+        self.draft.params.push(format!("{array}: {dtype}[{count}][{all}, {n}]"));
+        let which = self.dice.range(0, count);
+        if self.dice.once_in(2) {
+            let from = format!("{array}[{which} :, block.x * {m} :, :]");
+            self.draft.line(format!("{view} = global_view({from}, ({m}, {n}) : (e1, e2))"));
+            self.draft.line(format!("copy({view}, {name})"));
+        } else {
+            let from = format!("{array}[:, block.x * {m} :, :]");
+            self.draft.line(format!("{view} = global_view({from}, ({m}, {n}, {count}) : (e1, e2, e0))"));
+            self.draft.open(format!("for {i} in {which}..{}", which + 1));
+            self.draft.line(format!("copy({view}[:, :, {i}], {name})"));
+            self.draft.close();
+        }
         Value { name, dtype }
     }
 

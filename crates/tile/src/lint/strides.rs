@@ -45,8 +45,11 @@ pub(super) fn overlaps(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for param in written {
         let (row, said) = (program.param(param), source.param(param));
-        let ParamKind::Tensor { shape, strides: Some(strides), .. } = &row.kind else { continue };
+        let ParamKind::Tensor { shape, strides: Some(strides), array, .. } = &row.kind else { continue };
         let ParamKind::Tensor { shape: extents, strides: Some(steps), .. } = &said.kind else { continue };
+        // Strides are those within each tensor of an array.
+        let first = usize::from(*array);
+        let (Some(shape), Some(extents)) = (shape.get(first..), extents.get(first..)) else { continue };
         let symbols = |all: &[Expr]| {
             let mut symbols = BTreeSet::new();
             all.iter().for_each(|e| e.symbols(&mut |id| _ = symbols.insert(id)));
@@ -59,10 +62,12 @@ pub(super) fn overlaps(sites: &Sites<'_>) -> Vec<Diagnostic> {
             let Some((mode, inner)) = overlap(&sample, shape, strides) else { continue };
             let text = |e: &Expr| expr_text(source, e);
             let message = format!(
-                "elements of `{}` share places{}: mode {mode} steps by `{}`, and mode {inner} has `{}` elements `{}` apart",
+                "elements of `{}` share places{}: mode {} steps by `{}`, and mode {} has `{}` elements `{}` apart",
                 said.name,
                 sample.words(program),
+                mode + first,
                 text(&steps[mode]),
+                inner + first,
                 text(&extents[inner]),
                 text(&steps[inner])
             );
@@ -73,8 +78,12 @@ pub(super) fn overlaps(sites: &Sites<'_>) -> Vec<Diagnostic> {
                 extents[inner].clone() * &steps[inner]
             };
             let right: Vec<String> = right.iter().map(text).collect();
-            let help =
-                format!("let mode {mode} step over all of mode {inner}: strides `({})`", right.join(", "));
+            let help = format!(
+                "let mode {} step over all of mode {}: strides `({})`",
+                mode + first,
+                inner + first,
+                right.join(", ")
+            );
             found.push(Diagnostic::new(Code::StridesOverlap, row.span, message).help(help));
             break;
         }

@@ -7,7 +7,7 @@ use crate::build::Named;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::lexer::Tok;
 use crate::nearest::nearest;
-use crate::program::{Dimension, Module, Program, SymbolKind};
+use crate::program::{Dimension, Module, Param, Program, SymbolKind};
 use crate::sources::{Reader, Sources};
 
 /// The most values of one constant of a space.
@@ -112,7 +112,7 @@ impl From<Misread> for Diagnostics {
     }
 }
 
-/// Refuses two kernels of one name, and tensors of one name that differ in type.
+/// Refuses two kernels of one name, and tensors of one name that differ in type, or of which one is an array.
 fn distinct(prepared: &Prepared, programs: &[Program]) -> Res<()> {
     for (i, program) in programs.iter().enumerate() {
         for before in &programs[..i] {
@@ -134,6 +134,22 @@ fn distinct(prepared: &Prepared, programs: &[Program]) -> Res<()> {
                 return Err(Diagnostic::new(Code::TypeMismatch, param.span, message)
                     .related(other.span, "of another type")
                     .help("give one of them another name, or both the same type")
+                    .into());
+            }
+            for param in &program.params {
+                let differs = |p: &&Param| p.name == param.name && p.is_array() != param.is_array();
+                let Some(other) = before.params.iter().find(differs) else { continue };
+                let kind = |param: &Param| if param.is_array() { "an array of tensors" } else { "none" };
+                let message = format!(
+                    "`{}` is {} here, and {} in the kernel `{}`: kernels of a file meet in buffers by name",
+                    param.name,
+                    kind(param),
+                    kind(other),
+                    before.name
+                );
+                return Err(Diagnostic::new(Code::TypeMismatch, param.span, message)
+                    .related(other.span, "the other one")
+                    .help("give one of them another name, or declare both alike")
                     .into());
             }
         }

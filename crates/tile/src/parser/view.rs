@@ -7,9 +7,7 @@ use crate::diagnostic::{Code, Diagnostic, Span};
 use crate::expr::{Expr, IntOp};
 use crate::lexer::Tok;
 use crate::names::{basis, is_reserved};
-use crate::program::{
-    ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorKind, ViewLeaf, ViewMode, row_major,
-};
+use crate::program::{ParamId, ParamKind, Program, StmtKind, SymbolKind, TensorKind, ViewLeaf, ViewMode};
 
 /// A step of a view's mode: `scale` along mode `dim` of the buffer.
 struct Step {
@@ -272,13 +270,15 @@ impl Parser<'_> {
     /// A stride in elements as a step along the mode of the buffer that it fits best.
     fn resolve(&mut self, stride: &Expr, span: Span, param: ParamId) -> Res<Step> {
         let program = &self.build.program;
-        let ParamKind::Tensor { shape, strides, .. } = &program.param(param).kind else {
+        let strides = program.param(param).strides();
+        if strides.is_empty() {
             return Ok(Step { dim: 0, scale: Self::one() });
-        };
-        let strides = strides.clone().unwrap_or_else(|| row_major(shape));
+        }
+        // There is no step from one tensor of an array to the next.
+        let first = usize::from(program.param(param).is_array());
         let wanted = Factors::of(stride);
         // The buffer's most specific stride first: most symbols, then the largest literal.
-        let mut order: Vec<usize> = (0..strides.len()).collect();
+        let mut order: Vec<usize> = (first..strides.len()).collect();
         let factors: Vec<Factors> = strides.iter().map(Factors::of).collect();
         order.sort_by_key(|&d| std::cmp::Reverse((factors[d].atoms.len(), factors[d].literal.abs())));
         for d in order {
@@ -289,7 +289,8 @@ impl Parser<'_> {
             }
         }
         let name = &program.param(param).name;
-        let list: Vec<String> = strides.iter().map(|s| crate::printer::expr_text(program, s)).collect();
+        let list: Vec<String> =
+            strides.iter().skip(first).map(|s| crate::printer::expr_text(program, s)).collect();
         let error = Diagnostic::new(
             Code::BadValue,
             span,

@@ -9,6 +9,8 @@ mod table;
 
 use std::ops::Range;
 
+use tilewright_machine::DType;
+
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::lexer::{LOOK_ALIKES, MAX_MISTAKES};
 use crate::sources::{File, Sources};
@@ -140,7 +142,15 @@ fn place_of(row: &Row, line: &Line<'_>, text: &str) -> Option<Range<usize>> {
                 || owner.starts_with(|c: char| c.is_ascii_digit());
             (!known).then(|| place.start - 1..place.end)
         }),
-        Foreign::Sign(sign) => code.find(sign).map(|at| at..at + sign.len()),
+        Foreign::Sign(sign) => {
+            // A type may have two pairs of brackets: an array of tensors.
+            let of_type = |at: usize| {
+                let before = operand_before(code, at + 1).split('[').next();
+                before.is_some_and(|name| name.parse::<DType>().is_ok())
+            };
+            let mut found = code.match_indices(sign).map(|(at, _)| at);
+            found.find(|at| !of_type(*at)).map(|at| at..at + sign.len())
+        }
         Foreign::Begins(word) => {
             let at = code.len() - code.trim_start().len();
             let place = at..at + word.len();
