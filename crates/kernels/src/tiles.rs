@@ -55,6 +55,8 @@ pub(crate) struct Tiles {
     pub result_bits: i64,
     /// Products of a pair of tiles: 1, or more of factors in parts.
     pub products: i64,
+    /// Factors are multiplied in a type of twice their bits.
+    pub widened: bool,
     /// A matrix of C's type is added to the results.
     pub residual: bool,
     pub results: Path,
@@ -146,8 +148,8 @@ impl Tiles {
         let factors = self.grids().map(|(rows, columns)| {
             let a = self.bm / rows * self.kk * self.a_bits / 1024;
             let b = self.bn / columns * self.kk * self.a_bits / 1024;
-            // Factors in two parts have registers of their own.
-            let parts = if self.products > 1 { 2 * (a + b) } else { 0 };
+            // Factors in two parts, or of twice the bits, have registers of their own.
+            let parts = if self.products > 1 || self.widened { 2 * (a + b) } else { 0 };
             // Narrow weights: the packed buffers, the weights in the other factor's type, and their scales.
             let narrow = self.b_bits < self.a_bits;
             let b = if narrow { buffers * b * self.b_bits / self.a_bits + 2 * b } else { buffers * b };

@@ -191,6 +191,24 @@ fn gemm_has_every_type() {
     }
     let exact = GemmConfig { precision: Precision::Tf32x3, ..small_gemm(DType::F32) };
     check_products(&exact, Arch::SM_80, [1, 33, 31, 100]);
+    for dtype in [DType::I4, DType::U4] {
+        let wide = GemmConfig { widen: true, ..small_gemm(dtype) };
+        check_products(&wide, Arch::SM_90A, [1, 33, 31, wide.bk + 1]);
+        let report = check_products(&wide, Arch::SM_90A, [1, 32, 64, 2 * wide.bk]);
+        assert_eq!(report.shared_conflicts, 0, "{dtype}");
+    }
+}
+
+#[test]
+fn factors_of_4_bits_are_cast_where_tensor_cores_have_8() {
+    let chosen = |arch| {
+        let sizes =
+            [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
+        let tuning = operator("gemm").unwrap().tuning.unwrap();
+        let space = (tuning.space)(arch, &sizes, &[("dtype", "i4")]).unwrap();
+        space.points[0].parameters.iter().any(|(name, value)| *name == "widen" && value == "true")
+    };
+    assert_eq!(Arch::ALL.map(chosen), [false, false, true]);
 }
 
 #[test]
@@ -323,7 +341,8 @@ fn ptxas_needs_no_spills_for_any_type() {
     let exact = GemmConfig { precision: Precision::Tf32x3, ..tile(DType::F32) };
     let residual = "alpha+bias+gelu+residual".parse().unwrap();
     let added = GemmConfig { epilogue: residual, batch: Batch::Packed, ..tile(DType::BF16) };
-    let configs = GemmConfig::FACTORS.into_iter().map(tile).chain([exact, added]);
+    let wide = GemmConfig { widen: true, ..tile(DType::I4) };
+    let configs = GemmConfig::FACTORS.into_iter().map(tile).chain([exact, added, wide]);
     for (turn, config) in configs.enumerate().filter(|(turn, _)| in_turn(*turn, 2)) {
         let arch = if config.reject(Arch::SM_80).is_some() { Arch::SM_89 } else { Arch::SM_80 };
         let kernel = kernel_for(&config.program().unwrap(), arch, [1024, 1024, 1024]);
@@ -385,6 +404,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { dtype: DType::U1, ..default }, "kk", "256, 512 or 1024");
     says(GemmConfig { dtype: DType::U1, kk: 256, ..default }, "bk", "multiple of 256");
     says(GemmConfig { dtype: DType::I4, out: Some(DType::F64), ..default }, "out", "sums of i4 are i32");
+    says(GemmConfig { widen: true, ..default }, "widen", "dtype=f16");
     says(GemmConfig { out: Some(DType::F64), ..default }, "out", "sums of f16 are f32");
     says(GemmConfig { out: Some(DType::I32), ..default }, "out", "f32, f16, bf16");
     says(GemmConfig { precision: Precision::Tf32x3, ..default }, "precision", "dtype=f16");

@@ -13,6 +13,8 @@ pub(super) struct Mainloop {
     pub sum: DType,
     /// Factors are divided in [`Halves`].
     pub in_halves: bool,
+    /// The type to which factors are cast ahead of products.
+    pub wide: Option<DType>,
     /// Rows and columns of the tile.
     pub tile: [Expr; 2],
     /// Columns that go to registers at a time, and their number in a stage.
@@ -37,6 +39,9 @@ impl Mainloop {
         let halves = self
             .in_halves
             .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
+        let wide = self.wide.map(|dtype| {
+            [("wa", bm), ("wb", bn)].map(|(name, rows)| t.register_tensor(name, dtype, [rows, kk]))
+        });
         let rc = t.register_tensor("rc", self.sum, [bm, bn]);
         t.fill(&rc, 0.0);
 
@@ -66,6 +71,11 @@ impl Mainloop {
             };
             let product = |t: &mut KernelBuilder, p: Expr| {
                 let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
+                if let Some([a, b]) = &wide {
+                    t.cast_to(a, ra);
+                    t.cast_to(b, rb);
+                    return t.gemm(&rc, a, b);
+                }
                 let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
                 a.divide(t, &ra);
                 b.divide(t, &rb);

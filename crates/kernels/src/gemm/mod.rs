@@ -50,6 +50,8 @@ parameters! {
         bk: i64 as INT = 32,
         /// Columns that go to registers at a time, in 32, 64 or 128 bytes: of 2 bytes 16, 32 or 64. From 64 bytes on a lane can hold 16 bytes of neighbours along k.
         kk: i64 as INT = 16,
+        /// Casts factors of 4 bits to 8 bits in registers and multiplies those, for architectures that have no tensor cores for 4 bits: from sm_90a on.
+        widen: bool as FLAG = false,
         /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
         stages: i64 as INT = 4,
         /// Threads of a block.
@@ -123,6 +125,15 @@ impl GemmConfig {
         }
     }
 
+    /// The type in which factors are multiplied.
+    fn multiplied(&self) -> DType {
+        match self.dtype {
+            DType::I4 if self.widen => DType::I8,
+            DType::U4 if self.widen => DType::U8,
+            same => same,
+        }
+    }
+
     /// The type that the epilogue computes in.
     fn compute(&self) -> DType {
         if self.sum() == DType::I32 && self.result() != DType::I32 { DType::F32 } else { self.sum() }
@@ -154,6 +165,7 @@ impl GemmConfig {
             sum_bits: sum,
             result_bits: stored,
             products: self.products(),
+            widened: self.widen,
             residual: split == 1 && self.epilogue.parts().any(Part::reads_matrix),
             results,
             split,
@@ -188,6 +200,10 @@ impl GemmConfig {
             let wanted = format!("says nothing with dtype={}: must be {}", self.dtype, Precision::default());
             return Err(ConfigError::value("precision", self.precision, wanted));
         }
+        if self.widen && self.multiplied() == self.dtype {
+            let wanted = format!("says nothing with dtype={}: must be false, or dtype i4 or u4", self.dtype);
+            return Err(ConfigError::value("widen", self.widen, wanted));
+        }
         let (sum, result) = (self.sum(), self.result());
         let known = match sum {
             DType::F64 => &[DType::F64, DType::F32][..],
@@ -211,7 +227,7 @@ impl GemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let exists = |()| match product_needs(self.dtype, self.sum()) {
+        let exists = |()| match product_needs(self.multiplied(), self.sum()) {
             Some(needs) if !arch.has(needs) => {
                 let lacks = format!("needs {}, which {arch} does not have", needs - arch.spec().features);
                 Err(ConfigError::value("dtype", self.dtype, lacks))

@@ -82,6 +82,7 @@ impl GemmConfig {
             dtype: self.dtype,
             sum: self.sum(),
             in_halves: self.products() > 1,
+            wide: self.widen.then(|| self.multiplied()),
             tile: [bm.clone(), bn.clone()],
             kk,
             parts,

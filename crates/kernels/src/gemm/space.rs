@@ -57,10 +57,17 @@ impl Tunable for GemmConfig {
         ("stages", &["2", "3", "4", "5", "6"]),
         ("kk", &["16", "32", "64"]),
         ("bk", &["32", "64", "128"]),
+        ("widen", &["true", "false"]),
     ];
 
     fn points() -> impl Iterator<Item = Self> {
         GemmConfig::grid()
+    }
+
+    /// With factors of 4 bits as they are, and cast to 8.
+    fn forms(self, _: &[i64]) -> Vec<Self> {
+        let wide = Self { widen: true, ..self };
+        if wide.multiplied() == self.dtype { vec![self] } else { vec![self, wide] }
     }
 
     /// As many bytes in a stage whatever the factors' type.
@@ -89,7 +96,7 @@ impl Tunable for GemmConfig {
 
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
-        let work = Work::of(self.dtype, self.sum(), three(sizes)).times(count);
+        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).times(count);
         estimate::tiles(&self.tiles(), arch, work)
     }
 }
