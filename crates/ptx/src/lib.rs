@@ -35,6 +35,7 @@ mod operand;
 
 use std::fmt::Write;
 
+use tilewright_machine::WgmmaRow;
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand, passes};
 
 use crate::body::Body;
@@ -48,6 +49,7 @@ fn version(function: &Function) -> &'static str {
         let needed = match &inst.op {
             Op::Store { row, .. } if row.reduction().is_some() && row.bytes > 4 => "8.1",
             Op::Mma { row, .. } => row.ptx_version,
+            Op::Wgmma { row, .. } if row.sparsity.is_some() => WgmmaRow::SPARSE_PTX_VERSION,
             _ => return,
         };
         if number(needed) > number(least) {
