@@ -26,6 +26,7 @@ mod flags;
 mod integer;
 mod maps;
 mod memory;
+mod metadata;
 mod movement;
 mod packed;
 mod persistent;
@@ -45,6 +46,7 @@ mod wide;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::metadata::Metadata;
 use tilewright_machine::{Arch, Memory, ScalarOp, SyncOp};
 use tilewright_simt::{ArrayId, Build, Builder, Function, FunctionParamKind, Operand, Position, Special};
 use tilewright_synth::block::{BlockPlan, Part};
@@ -260,10 +262,14 @@ impl Lower<'_> {
                 let groups = count_of(*groups, stmt.span)?;
                 self.wait_group(groups, self.role.sync.waits_for_writes(stmt.id));
             }
-            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Wgmma(plan)) => self.product(*c, a, b, plan)?,
+            (StmtKind::GemmAsync { c, a, b, meta, .. }, StmtPlan::Wgmma(plan)) => {
+                self.product(*c, (a, b), *meta, plan)?;
+            }
             (StmtKind::CommitGemm, _) => self.commit_gemm(stmt.id),
             (StmtKind::WaitGemm(groups), _) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
-            (StmtKind::Gemm { c, a, b, .. }, StmtPlan::Gemm(plan)) => self.gemm(stmt, [*c, *a, *b], plan)?,
+            (StmtKind::Gemm { c, a, b, meta, .. }, StmtPlan::Gemm(plan)) => {
+                self.gemm(stmt, [*c, *a, *b], *meta, plan)?;
+            }
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src)?,
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value)?,
             (StmtKind::Elementwise { dst, expr }, StmtPlan::Repeat(parts)) => {
@@ -444,8 +450,15 @@ impl Lower<'_> {
     }
 
     /// A product. The copies of streamed operands stand in it: each step along K is loaded while the one before multiplies.
-    fn gemm(&mut self, stmt: &Stmt, [c, a, b]: [TensorId; 3], plan: &GemmPlan) -> Result<(), Diagnostic> {
+    fn gemm(
+        &mut self,
+        stmt: &Stmt,
+        [c, a, b]: [TensorId; 3],
+        meta: Option<TensorId>,
+        plan: &GemmPlan,
+    ) -> Result<(), Diagnostic> {
         let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
+        let mut metadata = meta.map(|meta| Metadata::new(self, meta)).transpose()?;
         let mut streams = Vec::new();
         for operand in [a, b] {
             if let Some(copy) = self.streams.remove(&operand) {
@@ -464,7 +477,13 @@ impl Lower<'_> {
             let d = elements::places(ac, &call.c, plan.row.c.bits());
             let x = elements::places(aa, &call.a, plan.row.ab.bits());
             let y = elements::places(ab, &call.b, plan.row.ab.bits());
-            self.b.mma(plan.row, d, x, y);
+            match &mut metadata {
+                Some(metadata) => {
+                    let meta = metadata.register(self.b, &call.meta);
+                    self.b.sparse_mma(plan.row, d, x, y, meta);
+                }
+                None => self.b.mma(plan.row, d, x, y),
+            }
         }
         Ok(())
     }

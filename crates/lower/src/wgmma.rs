@@ -1,6 +1,6 @@
 //! The asynchronous matrix products of warpgroups: descriptors, instructions, and accumulators that begin with zero.
 
-use tilewright_machine::{Descriptor, ScalarOp, SyncOp};
+use tilewright_machine::{Descriptor, ScalarOp, Sparsity, SyncOp};
 use tilewright_simt::{DescriptorValue, Factor, Operand, Reg};
 use tilewright_synth::{OperandA, SharedOperand, WgmmaPlan};
 use tilewright_tile::core::{Stmt, StmtKind, TensorRef};
@@ -45,8 +45,8 @@ impl Lower<'_> {
     pub(crate) fn product(
         &mut self,
         c: TensorId,
-        a: &TensorRef,
-        b: &TensorRef,
+        (a, b): (&TensorRef, &TensorRef),
+        meta: Option<TensorId>,
         plan: &WgmmaPlan,
     ) -> Result<(), Diagnostic> {
         let span = self.verified.tensor(c).span;
@@ -58,6 +58,7 @@ impl Lower<'_> {
             OperandA::Registers => None,
         };
         let left_array = if left.is_none() { Some(self.array(a.tensor)?) } else { None };
+        let metadata = meta.map(|meta| self.array(meta)).transpose()?;
         // The first product after a fill does not read what the accumulator holds.
         let flag = self.state.accumulate.get(&c).copied();
         let first = if self.state.zero_init.remove(&c) {
@@ -84,7 +85,15 @@ impl Lower<'_> {
             };
             let y = Factor::Shared { descriptor: at(self, right, call.b_at), major: plan.b.major };
             let accumulate = if call.first { first } else { Operand::Imm(1) };
-            self.b.wgmma(plan.row, d, x, y, accumulate);
+            match metadata {
+                Some(array) => {
+                    let places = elements::places(array, &call.meta, Sparsity::META.bits());
+                    let meta =
+                        *places.first().ok_or_else(|| internal(span, "a call without its metadata"))?;
+                    self.b.sparse_wgmma(plan.row, d, (x, meta), y, accumulate);
+                }
+                None => self.b.wgmma(plan.row, d, x, y, accumulate),
+            }
         }
         if let Some(flag) = flag {
             self.b.write(flag, int(1));

@@ -119,7 +119,7 @@ impl DType {
     }
 
     /// Width in bits, a power of two.
-    pub fn bits(self) -> u32 {
+    pub const fn bits(self) -> u32 {
         match self {
             DType::I1 | DType::U1 => 1,
             DType::I2 | DType::U2 => 2,

@@ -39,7 +39,7 @@ pub use elements::{Elements, Number};
 pub use emit::Emit;
 pub use error::ErrorBound;
 pub use features::{Feature, Features};
-pub use mma::{MmaRow, mma_rows, mmas, product_needs, product_types};
+pub use mma::{MmaRow, Sparsity, mma_rows, mmas, mmas_with, product_needs, product_types};
 pub use op::{Class, OpKey, Unit, WgmmaKind};
 pub use printed::{PrintLog, Printed, PrintedItem, PrintedTensor};
 pub use progress::Progress;

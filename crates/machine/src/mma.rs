@@ -4,7 +4,12 @@
 //! N×K with index `n + N·k`, C is M×N with index `m + M·n`. Values pack from low to high bits into 32-bit registers.
 //! The simulator multiplies what the layouts say; PTX prints registers in the order of the values.
 //!
-//! Sources: PTX ISA 8.4, section 9.7.13.4 (fragments of `mma.sync`; 9.7.14 in later editions).
+//! A product with a [`Sparsity`] has of A two elements of every four along K (2:4 sparsity): its A is M×K/2, and metadata tell for each of these
+//! its place in its group.
+//!
+//! Sources: PTX ISA 8.4, section 9.7.13.4 (fragments of `mma.sync`; 9.7.14 in later editions); PTX ISA 8.7, sections 9.7.14.6.1 and
+//! 9.7.14.6.2 (storage, selectors and fragments of `mma.sp`); CUTLASS `include/cute/atom/mma_traits_sm90_gmma_sparse.hpp` (`ELayout_64x32`,
+//! `ELayout_64x64`: the same metadata for four warps).
 
 use std::sync::LazyLock;
 
@@ -25,13 +30,13 @@ pub struct MmaRow {
     pub m: i64,
     /// Rows of B, columns of C.
     pub n: i64,
-    /// Columns of A and B.
+    /// Columns of A and B. Of a sparse A half of them are there ([`a_columns`](MmaRow::a_columns)).
     pub k: i64,
     /// Element type of A and B. `F32` stands for `tf32`: of a factor's 32 bits the hardware reads the upper 19.
     pub ab: DType,
     /// Element type of C and D.
     pub c: DType,
-    /// (lane, value) → `m + M·k`.
+    /// (lane, value) → `m + M·k`, with `k` counting the columns that are there.
     pub a_tv: Layout,
     /// (lane, value) → `n + N·k`.
     pub b_tv: Layout,
@@ -41,10 +46,89 @@ pub struct MmaRow {
     pub needs: Features,
     /// The first version of PTX that has the instruction.
     pub ptx_version: &'static str,
+    /// The metadata of a sparse A; `None` of a dense one.
+    pub sparsity: Option<Sparsity>,
+}
+
+/// The metadata of a sparse A: for each of its elements the place in its group of four along K, from 0 to 3. Of each group there are two elements,
+/// the one at the lower place first (PTX ISA: ordered metadata).
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sparsity {
+    /// (lane, place) → `m + M·k`, with `k` counting the columns of A that are there: 16 places of [`META`](Sparsity::META), in one register. Lanes
+    /// whose register is not read hold copies.
+    pub meta_tv: Layout,
+    /// Lanes of each four whose register is read: the first ones of those, as the instruction's sparsity selector is 0.
+    pub lanes: u32,
+}
+
+impl Sparsity {
+    /// The element type of metadata.
+    pub const META: DType = DType::U2;
+    /// The sparsity selector: the first lanes of each four have the metadata.
+    pub const SELECTOR: u32 = 0;
+    /// Elements of a group along K.
+    pub const GROUP: i64 = 4;
+    /// Elements of a group that A has.
+    pub const KEPT: i64 = 2;
+
+    /// A register of metadata in which the elements of every group are its first two.
+    pub const FIRST_TWO: u32 = 0x4444_4444;
+
+    /// True if the instruction reads the metadata of this lane.
+    pub fn reads(&self, lane: u32) -> bool {
+        lane % 4 / self.lanes == Self::SELECTOR
+    }
+
+    /// The first group of a register of metadata, counted from the low bits, whose places do not increase.
+    pub fn disorder(word: u32) -> Option<u32> {
+        (0..8).find(|group| {
+            let places = word >> (4 * group);
+            places & 3 >= places >> 2 & 3
+        })
+    }
+
+    /// Neighbours along K whose places a lane has in a row.
+    pub fn run(&self) -> i64 {
+        let threads = self.meta_tv.size() / 16;
+        let places: Vec<i64> = (0..16).map(|place| self.meta_tv.eval(threads * place)).collect();
+        let step = places[1] - places[0];
+        places.windows(2).take_while(|pair| pair[1] - pair[0] == step).count() as i64 + 1
+    }
+
+    /// Those of a warpgroup: the same for 16 rows of each of its warps.
+    pub(crate) fn of_warpgroup(k: i64, bits: u32) -> Sparsity {
+        let (lanes, layout) = match bits {
+            // (T128,V16) -> (M64,K/2)
+            16 => (2, "((2,2,8,4),(8,2)):((512,0,1,16),(64,8))"),
+            _ => (4, "((2,2,8,4),16):((8,1024,1,16),64)"),
+        };
+        let meta_tv = layout.parse().expect("the layouts of rows are literals that a test parses");
+        debug_assert_eq!(k * i64::from(bits), 512, "a row of B has 64 bytes");
+        Sparsity { meta_tv, lanes }
+    }
+
+    /// The metadata of products of a warp, of `k` columns and of factors of `bits` bits. 16 bits: a lane has four groups of two rows, 8 apart.
+    /// 8 bits: a lane has eight groups of a row.
+    fn new(k: i64, bits: u32) -> Sparsity {
+        let (lanes, layout) = match (bits, k) {
+            // (T32,V16) -> (M16,K/2)
+            (16, 32) => (2, "((2,2,8),(8,2)):((128,0,1),(16,8))"),
+            (16, _) => (1, "((4,8),(8,2)):((0,1),(16,8))"),
+            (_, 64) => (4, "((2,2,8),16):((8,256,1),16)"),
+            _ => (2, "((2,2,8),16):((8,0,1),16)"),
+        };
+        let meta_tv = layout.parse().expect("the layouts of rows are literals that a test parses");
+        Sparsity { meta_tv, lanes }
+    }
 }
 
 impl MmaRow {
-    /// Multiply-adds of one instruction.
+    /// Columns of A that are there: half of those of B where it is sparse.
+    pub fn a_columns(&self) -> i64 {
+        if self.sparsity.is_some() { self.k * Sparsity::KEPT / Sparsity::GROUP } else { self.k }
+    }
+
+    /// Multiply-adds of one instruction, with those of the elements that a sparse A leaves out.
     pub fn macs(&self) -> i64 {
         self.m * self.n * self.k
     }
@@ -94,7 +178,17 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
         c_tv: layout("((4,8),(2,2)):((32,1),(16,8))"),
         needs: Features::NONE,
         ptx_version: "7.0",
+        sparsity: None,
     }
+}
+
+/// A product with a sparse A, of which a lane has the fragment of a dense A of as many elements. Source: PTX ISA 8.7, section 9.7.14.6.2.
+fn sparse(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) -> MmaRow {
+    let dense = mma(name, mnemonic, k, ab, c);
+    let left = mma(name, mnemonic, dense.k * Sparsity::KEPT / Sparsity::GROUP, ab, c);
+    let needs = if ab.is_float() && ab.bits() == 8 { Feature::Fp8Products.into() } else { Features::NONE };
+    let sparsity = Some(Sparsity::new(k, ab.bits()));
+    MmaRow { a_tv: left.a_tv, sparsity, needs, ptx_version: "8.5", ..dense }
 }
 
 /// A product of `f64`: a lane has one element along K of every four. Source: PTX ISA 8.0, sections 9.7.13.4.1 and 9.7.13.4.5 to 9.7.13.4.7.
@@ -124,6 +218,7 @@ fn dmma(name: &'static str, mnemonic: &'static str, [m, k]: [i64; 2], needs: Fea
         c_tv: layout(c_tv),
         needs,
         ptx_version: if m == 8 { "7.0" } else { "7.8" },
+        sparsity: None,
     }
 }
 
@@ -173,6 +268,90 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
         dmma("mma.m16n8k8.f64.f64", "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64", [16, 8], tall),
         dmma("mma.m16n8k4.f64.f64", "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", [16, 4], tall),
         dmma("mma.m8n8k4.f64.f64", "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", [8, 4], Features::NONE),
+        sparse(
+            "mma.sp.m16n8k32.f32.f16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32",
+            32,
+            F16,
+            F32,
+        ),
+        sparse(
+            "mma.sp.m16n8k32.f16.f16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f16.f16.f16.f16",
+            32,
+            F16,
+            F16,
+        ),
+        sparse(
+            "mma.sp.m16n8k32.f32.bf16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32",
+            32,
+            BF16,
+            F32,
+        ),
+        sparse(
+            "mma.sp.m16n8k16.f32.f16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+            16,
+            F16,
+            F32,
+        ),
+        sparse(
+            "mma.sp.m16n8k16.f16.f16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
+            16,
+            F16,
+            F16,
+        ),
+        sparse(
+            "mma.sp.m16n8k16.f32.bf16",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
+            16,
+            BF16,
+            F32,
+        ),
+        sparse(
+            "mma.sp.m16n8k64.s32.s8",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
+            64,
+            I8,
+            I32,
+        ),
+        sparse(
+            "mma.sp.m16n8k32.s32.s8",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+            32,
+            I8,
+            I32,
+        ),
+        sparse(
+            "mma.sp.m16n8k64.s32.u8",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.u8.u8.s32",
+            64,
+            U8,
+            I32,
+        ),
+        sparse(
+            "mma.sp.m16n8k32.s32.u8",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32",
+            32,
+            U8,
+            I32,
+        ),
+        sparse(
+            "mma.sp.m16n8k64.f32.e4m3",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e4m3.e4m3.f32",
+            64,
+            E4M3,
+            F32,
+        ),
+        sparse(
+            "mma.sp.m16n8k64.f32.e5m2",
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.f32.e5m2.e5m2.f32",
+            64,
+            E5M2,
+            F32,
+        ),
     ]
 });
 
@@ -181,9 +360,14 @@ pub fn mma_rows() -> &'static [MmaRow] {
     &ROWS
 }
 
-/// The rows for these types that exist on `arch`, fastest first.
-pub fn mmas(ab: DType, c: DType, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
-    mma_rows().iter().filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
+/// The rows with a dense A, or with a sparse one.
+pub fn mmas_with(sparse: bool) -> impl Iterator<Item = &'static MmaRow> {
+    mma_rows().iter().filter(move |row| row.sparsity.is_some() == sparse)
+}
+
+/// The rows for these types, with a dense A or a sparse one, that exist on `arch`, fastest first.
+pub fn mmas(ab: DType, c: DType, sparse: bool, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
+    mmas_with(sparse).filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
 }
 
 /// The types of these rows' products as text, e.g. `f16 into f32 or f16; bf16 into f32`.
@@ -201,9 +385,9 @@ pub fn product_types<'a>(rows: impl Iterator<Item = &'a MmaRow>) -> String {
     each.join("; ")
 }
 
-/// The features that a product of these types needs on any architecture; `None` where no row has the types.
-pub fn product_needs(ab: DType, c: DType) -> Option<Features> {
-    let needs = || mma_rows().iter().filter(|row| row.ab == ab && row.c == c).map(|row| row.needs);
+/// The features that a product of these types, with a dense A or a sparse one, needs on any architecture; `None` where no row has the types.
+pub fn product_needs(ab: DType, c: DType, sparse: bool) -> Option<Features> {
+    let needs = || mmas_with(sparse).filter(|row| row.ab == ab && row.c == c).map(|row| row.needs);
     // A row that needs nothing beyond another's is enough.
     needs().find(|least| needs().all(|other| other.has(*least)))
 }
@@ -215,8 +399,11 @@ mod tests {
     #[test]
     fn every_operand_layout_is_a_bijection_on_its_tile() {
         for row in mma_rows() {
-            let operands =
-                [(&row.a_tv, row.m * row.k), (&row.b_tv, row.n * row.k), (&row.c_tv, row.m * row.n)];
+            let operands = [
+                (&row.a_tv, row.m * row.a_columns()),
+                (&row.b_tv, row.n * row.k),
+                (&row.c_tv, row.m * row.n),
+            ];
             for (tv, size) in operands {
                 let mut image = tv.image();
                 image.sort_unstable();
@@ -240,6 +427,9 @@ mod tests {
         assert_eq!(of("mma.m16n8k256.s32.b1"), (4, 2, 4));
         assert_eq!(of("mma.m16n8k128.s32.b1"), (2, 1, 4));
         assert_eq!(of("mma.m16n8k32.f32.e4m3"), (4, 2, 4));
+        assert_eq!(of("mma.sp.m16n8k32.f32.f16"), (4, 4, 4));
+        assert_eq!(of("mma.sp.m16n8k16.f16.f16"), (2, 2, 2));
+        assert_eq!(of("mma.sp.m16n8k64.s32.s8"), (4, 4, 4));
         assert_eq!(of("mma.m8n8k4.f64.f64"), (2, 2, 4));
         assert_eq!(of("mma.m16n8k16.f64.f64"), (16, 8, 8));
     }
@@ -276,11 +466,67 @@ mod tests {
     }
 
     #[test]
+    fn the_lanes_that_are_read_hold_all_metadata() {
+        for row in mma_rows() {
+            let Some(sparsity) = &row.sparsity else { continue };
+            let tv = &sparsity.meta_tv;
+            assert_eq!(tv.size(), 32 * 16, "{}", row.name);
+            let lanes = (0..32).filter(|lane| sparsity.reads(*lane as u32));
+            let mut read: Vec<i64> =
+                lanes.flat_map(|lane| (0..16).map(move |v| tv.eval(lane + 32 * v))).collect();
+            read.sort_unstable();
+            assert_eq!(read, (0..row.m * row.a_columns()).collect::<Vec<_>>(), "{}", row.name);
+            // The others hold what one of the same four does.
+            for lane in 0..32 {
+                let same = lane / 4 * 4 + lane % i64::from(sparsity.lanes);
+                assert!((0..16).all(|v| tv.eval(lane + 32 * v) == tv.eval(same + 32 * v)), "{}", row.name);
+            }
+        }
+    }
+
+    #[test]
+    fn places_of_a_group_increase() {
+        assert_eq!(Sparsity::disorder(Sparsity::FIRST_TWO), None);
+        assert_eq!(Sparsity::disorder(0xe9dc_84e4), None);
+        assert_eq!(Sparsity::disorder(0x4444_4144), Some(2));
+        assert_eq!(Sparsity::disorder(0), Some(0));
+        assert_eq!(Sparsity::disorder(0xf444_4444), Some(7));
+    }
+
+    #[test]
+    fn metadata_are_where_the_figures_have_them() {
+        // The row and the first group of four, by lane of a quad, for the lower and for the upper half of a register.
+        let half = |name: &str, lane: i64, half: i64| {
+            let row = mma_rows().iter().find(|r| r.name == name).unwrap();
+            let at = row.sparsity.as_ref().unwrap().meta_tv.eval(lane + 32 * 8 * half);
+            (at % 16, at / 16 / 2)
+        };
+        for (name, lane, wanted) in [
+            ("mma.sp.m16n8k32.f32.f16", 0, [(0, 0), (8, 0)]),
+            ("mma.sp.m16n8k32.f32.f16", 1, [(0, 4), (8, 4)]),
+            ("mma.sp.m16n8k32.f32.f16", 29, [(7, 4), (15, 4)]),
+            ("mma.sp.m16n8k16.f32.bf16", 4, [(1, 0), (9, 0)]),
+            ("mma.sp.m16n8k64.s32.s8", 0, [(0, 0), (0, 4)]),
+            ("mma.sp.m16n8k64.s32.s8", 1, [(8, 0), (8, 4)]),
+            ("mma.sp.m16n8k64.f32.e4m3", 6, [(1, 8), (1, 12)]),
+            ("mma.sp.m16n8k64.f32.e5m2", 7, [(9, 8), (9, 12)]),
+            ("mma.sp.m16n8k32.s32.u8", 5, [(9, 0), (9, 4)]),
+        ] {
+            assert_eq!([half(name, lane, 0), half(name, lane, 1)], wanted, "{name} lane {lane}");
+        }
+        let run = |name: &str| {
+            mma_rows().iter().find(|r| r.name == name).and_then(|r| r.sparsity.as_ref()).unwrap().run()
+        };
+        assert_eq!([run("mma.sp.m16n8k32.f32.f16"), run("mma.sp.m16n8k64.s32.s8")], [8, 16]);
+    }
+
+    #[test]
     fn a_product_needs_what_its_least_row_does() {
-        assert_eq!(product_needs(DType::F64, DType::F64), Some(Features::NONE));
-        assert_eq!(product_needs(DType::E4M3, DType::F32), Some(Feature::Fp8Products.into()));
-        assert_eq!(product_needs(DType::E4M3, DType::F16), None);
-        let text = product_types(mma_rows().iter());
+        assert_eq!(product_needs(DType::F64, DType::F64, false), Some(Features::NONE));
+        assert_eq!(product_needs(DType::F64, DType::F64, true), None);
+        assert_eq!(product_needs(DType::E4M3, DType::F32, false), Some(Feature::Fp8Products.into()));
+        assert_eq!(product_needs(DType::E4M3, DType::F16, false), None);
+        let text = product_types(mmas_with(false));
         assert!(text.starts_with("f16 into f32 or f16; bf16 into f32; ") && text.ends_with("; f64 into f64"));
     }
 }

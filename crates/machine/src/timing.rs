@@ -605,7 +605,7 @@ mod tests {
                 .parse()
                 .unwrap();
         let of = |n| {
-            let row = wgmmas(DType::BF16, DType::BF16, DType::F32).find(|row| row.n == n).unwrap();
+            let row = wgmmas(DType::BF16, DType::BF16, DType::F32, false).find(|row| row.n == n).unwrap();
             let cost = table.wgmma(row);
             (cost.issue, cost.latency)
         };

@@ -7,7 +7,8 @@
 //! the bits. Synthesis derives descriptors from the layouts of tensors; the simulator reads memory by the bits alone.
 //!
 //! Sources: PTX ISA 8.0, section 9.7.14 (shapes, fragments, matrix descriptors, canonical layouts); CUTLASS
-//! `include/cute/atom/mma_traits_sm90_gmma.hpp`, `include/cute/arch/mma_sm90_desc.hpp`.
+//! `include/cute/atom/mma_traits_sm90_gmma.hpp`, `include/cute/arch/mma_sm90_desc.hpp`; of a sparse A PTX ISA 8.7, section 9.7.15.6, and
+//! CUTLASS `include/cute/atom/mma_traits_sm90_gmma_sparse.hpp` (`ELayout_64x32`, `ELayout_64x64`).
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -16,6 +17,7 @@ use tilewright_layout::{Layout, Swizzle};
 
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
+use crate::mma::Sparsity;
 
 /// The swizzle of shared memory for `wgmma` and for tensor copies: 16-byte units within a span of bytes are exchanged by bits of the
 /// address.
@@ -212,7 +214,7 @@ pub struct WgmmaRow {
     pub mnemonic: String,
     /// Rows of B, columns of D.
     pub n: i64,
-    /// Columns of A and B: 32 bytes.
+    /// Columns of A and B: 32 bytes; 64 where A is sparse, of which half the columns are there.
     pub k: i64,
     /// Element type of A. `F32` stands for `tf32`: of a factor's 32 bits the hardware reads the upper 19.
     pub a: DType,
@@ -224,15 +226,24 @@ pub struct WgmmaRow {
     pub a_tv: Layout,
     /// (thread, value) → `m + 64·n`.
     pub c_tv: Layout,
+    /// The metadata of a sparse A, (thread, place) → `m + 64·k`; `None` of a dense one.
+    pub sparsity: Option<Sparsity>,
 }
 
 impl WgmmaRow {
     /// Rows of A and D.
     pub const M: i64 = 64;
+    /// The first version of PTX that has products with a sparse A (ptxas).
+    pub const SPARSE_PTX_VERSION: &'static str = "8.2";
     /// The features that an architecture must have.
     pub const NEEDS: Features = Features::of(&[Feature::Wgmma]);
 
-    /// Multiply-adds of one instruction.
+    /// Columns of A that are there: half of those of B where it is sparse.
+    pub fn a_columns(&self) -> i64 {
+        if self.sparsity.is_some() { self.k * Sparsity::KEPT / Sparsity::GROUP } else { self.k }
+    }
+
+    /// Multiply-adds of one instruction, with those of the elements that a sparse A leaves out.
     pub fn macs(&self) -> i64 {
         Self::M * self.n * self.k
     }
@@ -252,9 +263,11 @@ impl WgmmaRow {
         self.a.is_float()
     }
 
-    /// Cycles for which the operands occupy shared memory's port, A in shared memory or in registers (fact: N/4 for B, 16 for A).
+    /// Cycles for which the operands occupy shared memory's port, A in shared memory or in registers (fact: N/4 for 32 bytes of a row of B, 16
+    /// for A).
     pub fn shared_cycles(&self, a_shared: bool) -> u32 {
-        self.n as u32 / 4 + if a_shared { 16 } else { 0 }
+        let rows = if self.sparsity.is_some() { 2 * self.n } else { self.n };
+        rows as u32 / 4 + if a_shared { 16 } else { 0 }
     }
 }
 
@@ -287,31 +300,53 @@ fn row(n: i64, a: DType, b: DType, c: DType) -> WgmmaRow {
         a_tv: layout(a_tv),
         // (T128,V(n/2)) -> (M64,Nn)
         c_tv: layout(format!("((4,8,4),(2,2,{})):((128,1,16),(64,8,512))", n / 8)),
+        sparsity: None,
+    }
+}
+
+/// A product with a sparse A, of which a thread has the fragment of a dense A of as many elements. Source: PTX ISA 8.7, section 9.7.15.6.
+fn sparse(n: i64, a: DType, b: DType, c: DType) -> WgmmaRow {
+    let dense = row(n, a, b, c);
+    let k = dense.k * Sparsity::GROUP / Sparsity::KEPT;
+    let renamed = |text: &str, word: &str, with: &str| {
+        text.replacen(word, with, 1).replacen(&format!("k{}.", dense.k), &format!("k{k}."), 1)
+    };
+    WgmmaRow {
+        name: renamed(&dense.name, "wgmma.", "wgmma.sp."),
+        mnemonic: renamed(&dense.mnemonic, "mma_async.", "mma_async.sp."),
+        k,
+        sparsity: Some(Sparsity::of_warpgroup(k, a.bits())),
+        ..dense
     }
 }
 
 static ROWS: LazyLock<Vec<WgmmaRow>> = LazyLock::new(|| {
     use DType::{BF16, E4M3, E5M2, F16, F32, I8, I32, U8};
     let mut rows = Vec::new();
-    let mut all = |types: &[(DType, DType, DType)], integers: bool| {
+    type Make = fn(i64, DType, DType, DType) -> WgmmaRow;
+    let mut all = |make: Make, types: &[(DType, DType, DType)], integers: bool| {
         for (a, b, c) in types {
             for n in (1..=32).rev().map(|i| 8 * i) {
                 // Integer products have n = 8, 16, 24, 32, then every 16th.
                 if !integers || n <= 32 || n % 16 == 0 {
-                    rows.push(row(n, *a, *b, *c));
+                    rows.push(make(n, *a, *b, *c));
                 }
             }
         }
     };
-    all(&[(F16, F16, F32), (F16, F16, F16), (BF16, BF16, F32), (F32, F32, F32)], false);
-    for c in [F32, F16] {
-        for a in [E4M3, E5M2] {
-            for b in [E4M3, E5M2] {
-                all(&[(a, b, c)], false);
+    let halves = [(F16, F16, F32), (F16, F16, F16), (BF16, BF16, F32)];
+    all(row, &[(F32, F32, F32)], false);
+    for make in [row as Make, sparse] {
+        all(make, &halves, false);
+        for c in [F32, F16] {
+            for a in [E4M3, E5M2] {
+                for b in [E4M3, E5M2] {
+                    all(make, &[(a, b, c)], false);
+                }
             }
         }
+        all(make, &[(I8, I8, I32), (U8, U8, I32)], true);
     }
-    all(&[(I8, I8, I32), (U8, U8, I32)], true);
     rows
 });
 
@@ -320,9 +355,10 @@ pub fn wgmma_rows() -> &'static [WgmmaRow] {
     &ROWS
 }
 
-/// The rows for these types (A, B, D), largest N first.
-pub fn wgmmas(a: DType, b: DType, c: DType) -> impl Iterator<Item = &'static WgmmaRow> {
-    wgmma_rows().iter().filter(move |row| row.a == a && row.b == b && row.c == c)
+/// The rows for these types (A, B, D), with a dense A or a sparse one, largest N first.
+pub fn wgmmas(a: DType, b: DType, c: DType, sparse: bool) -> impl Iterator<Item = &'static WgmmaRow> {
+    let kind = move |row: &&WgmmaRow| row.sparsity.is_some() == sparse;
+    wgmma_rows().iter().filter(kind).filter(move |row| row.a == a && row.b == b && row.c == c)
 }
 
 #[cfg(test)]
@@ -332,13 +368,13 @@ mod tests {
     #[test]
     fn register_layouts_are_bijections_on_their_tiles() {
         for row in wgmma_rows() {
-            for (tv, size) in [(&row.a_tv, 64 * row.k), (&row.c_tv, 64 * row.n)] {
+            for (tv, size) in [(&row.a_tv, 64 * row.a_columns()), (&row.c_tv, 64 * row.n)] {
                 let mut image = tv.image();
                 image.sort_unstable();
                 assert_eq!(image, (0..size).collect::<Vec<_>>(), "{}", row.name);
             }
             let (a, c) = row.registers();
-            assert_eq!(a * 128 * 32, 64 * row.k as u32 * row.a.bits(), "{}", row.name);
+            assert_eq!(a * 128 * 32, 64 * row.a_columns() as u32 * row.a.bits(), "{}", row.name);
             assert_eq!(c * 128 * 32, 64 * row.n as u32 * row.c.bits(), "{}", row.name);
         }
     }
@@ -346,10 +382,31 @@ mod tests {
     #[test]
     fn every_n_of_the_manual_is_there() {
         use DType::{F16, F32, I8, I32};
-        assert_eq!(wgmmas(F16, F16, F32).count(), 32);
-        let integer: Vec<i64> = wgmmas(I8, I8, I32).map(|r| r.n).collect();
+        assert_eq!(wgmmas(F16, F16, F32, false).count(), 32);
+        assert_eq!(wgmmas(F16, F16, F32, true).count(), 32);
+        assert_eq!([false, true].map(|sparse| wgmmas(F32, F32, F32, sparse).count()), [32, 0]);
+        let integer: Vec<i64> = wgmmas(I8, I8, I32, false).map(|r| r.n).collect();
         assert_eq!(integer.len(), 18);
         assert!(integer.contains(&24) && !integer.contains(&40));
+    }
+
+    #[test]
+    fn metadata_of_a_warp_are_those_of_its_16_rows() {
+        for row in wgmma_rows() {
+            let Some(sparsity) = &row.sparsity else { continue };
+            let of_warp = crate::mma::mmas_with(true).find(|mma| mma.k == row.k && mma.ab == row.a);
+            let of_warp = of_warp.and_then(|mma| mma.sparsity.as_ref()).unwrap();
+            assert_eq!(sparsity.lanes, of_warp.lanes);
+            assert!(
+                row.name.contains(".sp.")
+                    && row.mnemonic.contains(&format!(".sp.sync.aligned.m64n{}k{}.", row.n, row.k))
+            );
+            for (thread, value) in (0..128).flat_map(|t| (0..16).map(move |v| (t, v))) {
+                let at = of_warp.meta_tv.eval(thread % 32 + 32 * value);
+                let (m, k) = (at % 16 + 16 * (thread / 32), at / 16);
+                assert_eq!(sparsity.meta_tv.eval(thread + 128 * value), m + 64 * k, "{}", row.name);
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod reduction;
 
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp,
-    TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
+    Sparsity, TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
@@ -267,7 +267,7 @@ impl<'a> Body<'a> {
             Op::Store { row, src, address, guard } => self.store(row, src, address, *guard),
             Op::AsyncCopy { row, dst, src, guard } => self.async_copy(row, dst, src, *guard),
             Op::Matrix { row, regs, address } => self.matrix(row, regs, address),
-            Op::Mma { row, d, a, b } if row.c.bits() == 64 => {
+            Op::Mma { row, d, a, b, meta: _ } if row.c.bits() == 64 => {
                 let [sums, a, b] = [d, a, b].map(|regs| self.wholes(regs));
                 let list = |names: &[String]| format!("{{{}}}", names.join(", "));
                 let d_names = list(&sums);
@@ -276,9 +276,9 @@ impl<'a> Body<'a> {
                     self.line(format!("mov.b64 {}, {name}", vector(halves, true)));
                 }
             }
-            Op::Mma { row, d, a, b } => {
+            Op::Mma { row, d, a, b, meta } => {
                 let [d, a, b] = [d, a, b].map(|regs| vector(regs, true));
-                self.line(format!("{} {d}, {a}, {b}, {d}", row.mnemonic));
+                self.line(format!("{} {d}, {a}, {b}, {d}{}", row.mnemonic, metadata(*meta)));
             }
             Op::Shuffle { dst, src, mode, operand } => {
                 let src = self.register(*src, RegType::B32);
@@ -290,7 +290,7 @@ impl<'a> Body<'a> {
                     mode.clamp()
                 ));
             }
-            Op::Wgmma { row, d, a, b, accumulate } => self.wgmma(row, d, (a, b), *accumulate),
+            Op::Wgmma { row, d, a, b, meta, accumulate } => self.wgmma(row, d, (a, b), *meta, *accumulate),
             Op::TensorMap { dst, map, number } => {
                 let number = self.register(*number, RegType::B32);
                 let (name, first) = (self.define(*dst), self.maps[*map as usize].clone());
@@ -446,7 +446,14 @@ impl<'a> Body<'a> {
         whole
     }
 
-    fn wgmma(&mut self, row: &WgmmaRow, d: &[Reg], (a, b): (&Factor, &Factor), accumulate: Operand) {
+    fn wgmma(
+        &mut self,
+        row: &WgmmaRow,
+        d: &[Reg],
+        (a, b): (&Factor, &Factor),
+        meta: Option<Reg>,
+        accumulate: Operand,
+    ) {
         let mut majors = String::new();
         let mut factors = Vec::new();
         for factor in [a, b] {
@@ -467,7 +474,8 @@ impl<'a> Body<'a> {
             Operand::Value(value) => self.name(value),
         };
         let (d, a, b) = (vector(d, true), &factors[0], &factors[1]);
-        self.line(format!("{} {d}, {a}, {b}, {accumulate}{scales}{majors}", row.mnemonic));
+        let meta = metadata(meta);
+        self.line(format!("{} {d}, {a}, {b}{meta}, {accumulate}{scales}{majors}", row.mnemonic));
     }
 
     fn tensor(
@@ -627,4 +635,9 @@ impl<'a> Body<'a> {
         }
         self.label(&end);
     }
+}
+
+/// The operands of a sparse left factor: the register of its metadata, and the sparsity selector.
+fn metadata(meta: Option<Reg>) -> String {
+    meta.map_or(String::new(), |meta| format!(", {}, 0x{:x}", reg(meta), Sparsity::SELECTOR))
 }

@@ -35,6 +35,7 @@ mod operand;
 
 use std::fmt::Write;
 
+use tilewright_machine::WgmmaRow;
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand, passes};
 
 use crate::body::Body;
@@ -50,6 +51,7 @@ fn version(function: &Function) -> &'static str {
             Op::Mma { row, .. } => row.ptx_version,
             // The fence that acquires a tensor map (PTX ISA, section 9.7.13.4).
             Op::TensorMap { .. } => "8.3",
+            Op::Wgmma { row, .. } if row.sparsity.is_some() => WgmmaRow::SPARSE_PTX_VERSION,
             _ => return,
         };
         if number(needed) > number(least) {

@@ -270,7 +270,7 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
 #[test]
 fn the_version_is_that_of_the_youngest_instruction() {
     let begins = |arch: Arch, ab: DType, c: DType| {
-        let row = mmas(ab, c, arch).next().unwrap();
+        let row = mmas(ab, c, false, arch).next().unwrap();
         let mut b = Builder::new("k", arch, 32);
         let (na, nb, nc) = row.registers();
         let [a, x, d] = [("a", na), ("b", nb), ("d", nc)].map(|(name, count)| {
@@ -281,6 +281,35 @@ fn the_version_is_that_of_the_youngest_instruction() {
         let text = print(&b.finish());
         text.lines().next().unwrap_or_default().to_string()
     };
+    let sparse = |arch: Arch, asynchronous: bool| {
+        let mut b = Builder::new("k", arch, 128);
+        let array = b.add_array("regs", 16);
+        let regs =
+            |first: u32, count: u32| (first..first + count).map(|index| Reg { array, index }).collect();
+        let meta = Reg { array, index: 15 };
+        if asynchronous {
+            let row = wgmmas(DType::F16, DType::F16, DType::F32, true).find(|row| row.n == 8).unwrap();
+            let descriptor = DescriptorValue { low: Operand::Imm(0), high: 0 };
+            let right = Factor::Shared { descriptor, major: Major::K };
+            b.sparse_wgmma(row, regs(0, 4), (Factor::Registers(regs(4, 4)), meta), right, Operand::Imm(1));
+        } else {
+            let row = mmas(DType::F16, DType::F32, true, arch).next().unwrap();
+            b.sparse_mma(row, regs(0, 4), regs(4, 4), regs(8, 4), meta);
+        }
+        print(&b.finish())
+    };
+    let text = sparse(Arch::SM_80, false);
+    assert!(text.starts_with(".version 8.5"));
+    let operands = "{%a0_0, %a0_1, %a0_2, %a0_3}, {%a0_4, %a0_5, %a0_6, %a0_7}, {%a0_8, %a0_9, %a0_10, %a0_11}, \
+                    {%a0_0, %a0_1, %a0_2, %a0_3}, %a0_15, 0x0;";
+    let expected =
+        format!("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {operands}");
+    assert!(text.contains(&expected), "{text}");
+    let text = sparse(Arch::SM_90A, true);
+    assert!(text.starts_with(".version 8.2"));
+    let expected = "wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%a0_0, %a0_1, %a0_2, %a0_3}, \
+                    {%a0_4, %a0_5, %a0_6, %a0_7}, %rd0, %a0_15, 0x0, 1, 1, 1, 0;";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(begins(Arch::SM_80, DType::F32, DType::F32), ".version 7.4");
     assert_eq!(begins(Arch::SM_89, DType::F16, DType::F32), ".version 8.1");
     assert_eq!(begins(Arch::SM_89, DType::E4M3, DType::F32), ".version 8.4");
@@ -297,7 +326,7 @@ fn products_of_a_warpgroup() {
     let elected = b.elect();
     let shared =
         |low, major| Factor::Shared { descriptor: DescriptorValue { low, high: 0x4000_0040 }, major };
-    let row = |ty| wgmmas(ty, ty, DType::F32).find(|row| row.n == 8).unwrap();
+    let row = |ty| wgmmas(ty, ty, DType::F32, false).find(|row| row.n == 8).unwrap();
     let left = Factor::Registers(regs(a));
     b.sync(SyncOp::WgmmaFence);
     b.wgmma(row(DType::F16), regs(d), shared(low, Major::K), shared(low, Major::Mn), Operand::Imm(0));
@@ -331,7 +360,7 @@ fn integer_products_of_a_warpgroup() {
     let regs = (0..4).map(|index| Reg { array: d, index }).collect();
     let low = Operand::Value(b.special(Special::ThreadIndex));
     let shared = Factor::Shared { descriptor: DescriptorValue { low, high: 64 }, major: Major::K };
-    let row = wgmmas(DType::I8, DType::I8, DType::I32).find(|row| row.n == 8).unwrap();
+    let row = wgmmas(DType::I8, DType::I8, DType::I32, false).find(|row| row.n == 8).unwrap();
     b.wgmma(row, regs, shared.clone(), shared, Operand::Imm(1));
     let text = body(&b.finish());
     let expected =

@@ -8,8 +8,8 @@ use std::process::Command;
 
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, Major, MbarrierOp,
-    Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, SwizzleMode, SyncOp, TensorOp,
-    Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
+    Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity, SwizzleMode, SyncOp,
+    TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
@@ -323,7 +323,14 @@ fn every_matrix_product() {
             let (a, b, c) = row.registers();
             bench.b.set_origin(row.name);
             let (a, b, d) = (bench.regs(a), bench.regs(b), bench.regs(c));
-            bench.b.mma(row, d, a, b);
+            match row.sparsity {
+                Some(_) => {
+                    let meta = bench.regs(1)[0];
+                    bench.b.write(meta, Operand::Imm(u64::from(Sparsity::FIRST_TWO)));
+                    bench.b.sparse_mma(row, d, a, b, meta);
+                }
+                None => bench.b.mma(row, d, a, b),
+            }
         }
         let ptx = bench.finish();
         for row in rows() {
@@ -406,6 +413,7 @@ struct Groups {
     low: Operand,
     d: ArrayId,
     a: ArrayId,
+    meta: ArrayId,
     b32: Operand,
     go: Value,
 }
@@ -417,12 +425,13 @@ impl Groups {
         let n = b.add_param("n", FunctionParamKind::I32);
         b.add_shared("tiles", 128 * 1024, 1024);
         let (d, a) = (b.add_array("d", 128), b.add_array("a", 4));
+        let meta = b.add_array("meta", 1);
         let b32 = Operand::Value(b.param(n));
         let go = value(b.scalar(ScalarOp::NeI32, &[b32, Operand::Imm(7)]));
         let base = b.special(Special::SharedBase);
         let base = b.scalar(ScalarOp::AndB32, &[base.into(), Operand::Imm(0x3ffff)]);
         let low = b.scalar(ScalarOp::ShrU32, &[base, Operand::Imm(4)]);
-        Groups { b, low, d, a, b32, go }
+        Groups { b, low, d, a, meta, b32, go }
     }
 
     fn d(&self, count: u32) -> Vec<Reg> {
@@ -443,8 +452,12 @@ impl Groups {
     fn product(&mut self, row: &'static WgmmaRow, a: Factor, b: Factor, accumulate: Operand) {
         let d = self.d(row.registers().1);
         self.b.set_origin(row.name.as_str());
+        let meta = Reg { array: self.meta, index: 0 };
         self.b.sync(SyncOp::WgmmaFence);
-        self.b.wgmma(row, d, a, b, accumulate);
+        match row.sparsity {
+            Some(_) => self.b.sparse_wgmma(row, d, (a, meta), b, accumulate),
+            None => self.b.wgmma(row, d, a, b, accumulate),
+        }
         self.b.sync(SyncOp::WgmmaCommit);
         self.b.sync(SyncOp::WgmmaWait(0));
     }
@@ -473,8 +486,9 @@ impl Groups {
 }
 
 /// The types of the products, each once.
-fn wgmma_types() -> Vec<(DType, DType, DType)> {
-    let mut types: Vec<_> = wgmma_rows().iter().map(|row| (row.a, row.b, row.c)).collect();
+fn wgmma_types() -> Vec<(DType, DType, DType, bool)> {
+    let types = wgmma_rows().iter().map(|row| (row.a, row.b, row.c, row.sparsity.is_some()));
+    let mut types: Vec<_> = types.collect();
     types.dedup();
     types
 }
@@ -498,6 +512,7 @@ fn warpgroup(name: &str) -> Groups {
     for reg in k.a() {
         k.b.write(reg, k.b32);
     }
+    k.b.write(Reg { array: k.meta, index: 0 }, Operand::Imm(u64::from(Sparsity::FIRST_TWO)));
     k
 }
 
@@ -505,15 +520,15 @@ fn warpgroup(name: &str) -> Groups {
 #[test]
 fn every_matrix_product_of_a_warpgroup() {
     let mut printed = 0;
-    for (ta, tb, tc) in wgmma_types() {
-        let mut k = warpgroup(&format!("wgmma_{ta}_{tb}_{tc}"));
-        for (i, row) in wgmmas(ta, tb, tc).enumerate() {
+    for (ta, tb, tc, sparse) in wgmma_types() {
+        let mut k = warpgroup(&format!("wgmma_{ta}_{tb}_{tc}{}", if sparse { "_sparse" } else { "" }));
+        for (i, row) in wgmmas(ta, tb, tc, sparse).enumerate() {
             // Each of the ways to say whether to accumulate, in turn.
             let accumulate = [Operand::Imm(1), k.go.into(), Operand::Imm(0)][i % 3];
             products(&mut k, row, SwizzleMode::ALL[i % 4], accumulate);
         }
         let ptx = assemble(&k.b.finish(), 0).0;
-        for row in wgmmas(ta, tb, tc) {
+        for row in wgmmas(ta, tb, tc, sparse) {
             assert!(ptx.contains(&row.mnemonic), "{}", row.name);
             printed += 1;
         }
@@ -523,10 +538,11 @@ fn every_matrix_product_of_a_warpgroup() {
 
 #[test]
 fn products_of_a_warpgroup_stay_asynchronous() {
-    for (ta, tb, tc) in wgmma_types() {
+    for (ta, tb, tc, sparse) in wgmma_types() {
         for n in [8, 96, 256] {
-            let row = wgmmas(ta, tb, tc).find(|row| row.n == n).unwrap();
-            let mut k = warpgroup(&format!("wgmma_{ta}_{tb}_{tc}_{n}"));
+            let row = wgmmas(ta, tb, tc, sparse).find(|row| row.n == n).unwrap();
+            let mut k =
+                warpgroup(&format!("wgmma_{ta}_{tb}_{tc}_{n}{}", if sparse { "_sparse" } else { "" }));
             let go = k.go.into();
             k.clear(row.registers().1);
             products(&mut k, row, SwizzleMode::B128, go);
@@ -540,7 +556,7 @@ fn products_of_a_warpgroup_stay_asynchronous() {
 #[test]
 fn a_pipelined_loop_of_products() {
     let mut k = Groups::new("wgmma_loop", 128);
-    let row = wgmmas(DType::F16, DType::F16, DType::F32).next().unwrap();
+    let row = wgmmas(DType::F16, DType::F16, DType::F32, false).next().unwrap();
     k.clear(128);
     let n = k.b32;
     let counter = k.b.open_loop();
@@ -567,7 +583,7 @@ fn a_pipelined_loop_of_products() {
 #[test]
 fn registers_move_between_roles() {
     let mut k = Groups::new("roles", 384);
-    let row = wgmmas(DType::BF16, DType::BF16, DType::F32).next().unwrap();
+    let row = wgmmas(DType::BF16, DType::BF16, DType::F32, false).next().unwrap();
     let thread = k.b.special(Special::ThreadIndex);
     let warp = k.b.scalar(ScalarOp::ShrU32, &[thread.into(), Operand::Imm(5)]);
     let warp = k.b.shuffle(warp, ShuffleMode::Idx, Operand::Imm(0));

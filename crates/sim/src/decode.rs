@@ -159,6 +159,7 @@ pub(crate) enum Code {
         d: Vec<u32>,
         a: Vec<u32>,
         b: Vec<u32>,
+        meta: Option<u32>,
     },
     Shuffle {
         dst: Slot,
@@ -172,6 +173,7 @@ pub(crate) enum Code {
         d: Vec<u32>,
         a: Source,
         b: Source,
+        meta: Option<u32>,
         accumulate: Slot,
     },
     Tensor(TensorCopy),
@@ -397,7 +399,9 @@ impl Program<'_> {
 fn product_bytes(table: &WgmmaTable, a: &Source) -> u64 {
     let row = table.row;
     let left = if matches!(a, Source::Registers(_)) { 0 } else { tilewright_machine::WgmmaRow::M };
-    ((left * row.k) as u64 * u64::from(row.a.bits()) + (row.n * row.k) as u64 * u64::from(row.b.bits())) / 8
+    ((left * row.a_columns()) as u64 * u64::from(row.a.bits())
+        + (row.n * row.k) as u64 * u64::from(row.b.bits()))
+        / 8
 }
 
 impl<'a> Program<'a> {
@@ -595,19 +599,22 @@ impl Decoder<'_> {
                 let (table, place) = (self.matrix_table(row, origin)?, self.place(address));
                 (Code::Matrix { statement, table, regs: self.regs(regs), place }, self.cost(*row))
             }
-            Op::Mma { row, d, a, b } => {
+            Op::Mma { row, d, a, b, meta } => {
                 let table = self.mma_table(row, origin)?;
                 let (d, a, b) = (self.regs(d), self.regs(a), self.regs(b));
-                (Code::Mma { table, d, a, b }, self.cost(*row))
+                let meta = self.regs(meta.as_slice()).first().copied();
+                (Code::Mma { table, d, a, b, meta }, self.cost(*row))
             }
             Op::Shuffle { dst, src, mode, operand } => {
                 let (src, operand) = (self.slot(*src), self.slot(*operand));
                 (Code::Shuffle { dst: dst.0, src, mode: *mode, operand }, self.cost(*mode))
             }
-            Op::Wgmma { row, d, a, b, accumulate } => {
+            Op::Wgmma { row, d, a, b, meta, accumulate } => {
                 let table = self.wgmma_table(row);
                 let (d, a, b) = (self.regs(d), self.source(a), self.source(b));
-                let code = Code::Wgmma { statement, table, d, a, b, accumulate: self.slot(*accumulate) };
+                let meta = self.regs(meta.as_slice()).first().copied();
+                let code =
+                    Code::Wgmma { statement, table, d, a, b, meta, accumulate: self.slot(*accumulate) };
                 let cost = timing(self.program.function.arch).wgmma(row);
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }

@@ -26,6 +26,8 @@ pub enum Rule {
     Ended,
     /// Registers are written before a product without a fence.
     Fence,
+    /// Metadata of a sparse factor are not in order.
+    Metadata,
     /// Registers are used while a product owns them.
     Owned,
     /// A wait names neither phase.

@@ -14,7 +14,8 @@ use crate::profile::Observer;
 use crate::rule::Rule;
 use crate::shadow::Kind;
 use crate::sink::{Sink, Site};
-use crate::warp::{Issue, State, Wait, Warp};
+use crate::tables::disorder;
+use crate::warp::{Issue, State, Wait, Warp, disordered};
 use crate::wgmma::{CHUNK, Left, NOWHERE, Operand, Product, Unit};
 
 /// Most instructions that a warp runs before another may, where a seed decides.
@@ -303,7 +304,8 @@ impl Scheduler<'_> {
             }
         }
         let program = &self.cluster.context.program;
-        let Some(Code::Wgmma { table, d, a, b, .. }) = program.code.get(issue.pc).map(|i| &i.code) else {
+        let Some(Code::Wgmma { table, d, a, b, meta, .. }) = program.code.get(issue.pc).map(|i| &i.code)
+        else {
             return Ok(());
         };
         let common = common.unwrap_or_default();
@@ -351,8 +353,17 @@ impl Scheduler<'_> {
             tracer.product(first, origin, (begin, begin + busy), row, program);
         }
         let mut executed = HappensBefore::default();
+        let read: Vec<u32> = registers.iter().chain(meta).copied().collect();
+        let sparsity = places.row.sparsity.as_ref();
         for other in group {
-            self.own(other, d, registers, issue.accumulate);
+            if let (Some(sparsity), Some(meta)) = (sparsity, meta)
+                && let Some((lane, group)) = disorder(sparsity, &self.warps[other].registers[*meta as usize])
+            {
+                let site = self.site_of(other);
+                let site = Site { thread: site.thread + lane as u32, ..site };
+                self.cluster.misuse(&site, Rule::Metadata, || disordered(group));
+            }
+            self.own(other, d, &read, issue.accumulate);
             executed.join_executed(self.cluster.know[other].everyone());
             let warp = &mut self.warps[other];
             if let Some(owned) = &mut warp.owned {
@@ -361,7 +372,8 @@ impl Scheduler<'_> {
             warp.resume(ready);
         }
         self.cluster.sink.wgmma_count += 1;
-        let product = Product { table: *table, d: d.clone(), a, b, accumulate: issue.accumulate };
+        let meta = *meta;
+        let product = Product { table: *table, d: d.clone(), a, b, meta, accumulate: issue.accumulate };
         self.cluster.units[unit].issue(product, executed);
         Ok(())
     }

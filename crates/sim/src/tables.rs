@@ -3,7 +3,7 @@
 use half::f16;
 use std::sync::LazyLock;
 use tilewright_layout::Layout;
-use tilewright_machine::{CopyRow, DType, Memory, MmaRow};
+use tilewright_machine::{CopyRow, DType, Memory, MmaRow, Sparsity};
 
 use crate::wgmma::Number;
 
@@ -66,6 +66,8 @@ pub(crate) struct MmaTable {
     a: Lanes,
     b: Lanes,
     c: Lanes,
+    /// The places of a sparse A's elements.
+    meta: Option<Lanes>,
 }
 
 /// The operand tiles of a product, kept between products to save their allocation.
@@ -80,6 +82,8 @@ pub(crate) struct MmaTiles {
 /// The operand tiles of products of one kind of number.
 #[derive(Debug, Default)]
 struct Operands<T> {
+    /// The elements of a sparse A that are there.
+    kept: Vec<T>,
     a: Vec<T>,
     b: Vec<T>,
     c: Vec<T>,
@@ -93,10 +97,19 @@ impl MmaTable {
             return Err("only products of floats, and of integers of at most 8 bits into i32, are");
         }
         let (m, n, k) = (row.m, row.n, row.k);
-        if !(fits(&row.a_tv, m * k) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n)) {
+        let left = m * row.a_columns();
+        let meta = row.sparsity.as_ref().map(|sparsity| &sparsity.meta_tv);
+        let fit = fits(&row.a_tv, left) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n);
+        if !(fit && meta.is_none_or(|tv| fits(tv, left))) {
             return Err("its layouts do not fit its tile");
         }
-        Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv) })
+        let meta = meta.map(lanes);
+        Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv), meta })
+    }
+
+    /// A lane whose metadata the instruction reads, and a group in it, whose places do not increase.
+    pub(crate) fn disorder(&self, regs: &[[u32; 32]], meta: Option<u32>) -> Option<(usize, u32)> {
+        disorder(self.row.sparsity.as_ref()?, &regs[meta? as usize])
     }
 
     /// The row's name.
@@ -109,23 +122,43 @@ impl MmaTable {
     pub(crate) fn execute(
         &self,
         regs: &mut [[u32; 32]],
-        d: &[u32],
-        a: &[u32],
-        b: &[u32],
+        [d, a, b]: [&[u32]; 3],
+        meta: Option<u32>,
         tiles: &mut MmaTiles,
     ) {
         match self.row.c {
             DType::F64 => self.execute_wide(regs, [d, a, b], &mut tiles.wide),
-            DType::I32 => self.execute_in(regs, [d, a, b], &mut tiles.integers),
-            _ => self.execute_in(regs, [d, a, b], &mut tiles.floats),
+            DType::I32 => self.execute_in(regs, [d, a, b], meta, &mut tiles.integers),
+            _ => self.execute_in(regs, [d, a, b], meta, &mut tiles.floats),
         }
     }
 
     /// The same with one kind of number.
-    fn execute_in<T: Number>(&self, regs: &mut [[u32; 32]], [d, a, b]: [&[u32]; 3], tiles: &mut Operands<T>) {
+    fn execute_in<T: Number>(
+        &self,
+        regs: &mut [[u32; 32]],
+        [d, a, b]: [&[u32]; 3],
+        meta: Option<u32>,
+        tiles: &mut Operands<T>,
+    ) {
         let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
         let (factors, sums) = (self.row.ab, self.row.c);
-        gather(&mut tiles.a, m * k, &self.a, factors.bits(), regs, a, T::decode(factors));
+        if let (Some(sparsity), Some(table), Some(meta)) = (&self.row.sparsity, &self.meta, meta) {
+            let kept = m * self.row.a_columns() as usize;
+            gather(&mut tiles.kept, kept, &self.a, factors.bits(), regs, a, T::decode(factors));
+            tiles.a.clear();
+            tiles.a.resize(m * k, T::default());
+            for (value, positions) in table.iter().enumerate() {
+                let words = positions.iter().zip(&regs[meta as usize]).enumerate();
+                for (_, (position, word)) in words.filter(|(lane, _)| sparsity.reads(*lane as u32)) {
+                    let position = usize::from(*position);
+                    let to = dense_position(position, m, word >> (2 * value) & 3);
+                    tiles.a[to] = tiles.kept[position];
+                }
+            }
+        } else {
+            gather(&mut tiles.a, m * k, &self.a, factors.bits(), regs, a, T::decode(factors));
+        }
         gather(&mut tiles.b, n * k, &self.b, factors.bits(), regs, b, T::decode(factors));
         gather(&mut tiles.c, m * n, &self.c, sums.bits(), regs, d, T::decode_sum(sums));
         if m == 16 {
@@ -177,6 +210,18 @@ impl MmaTable {
             }
         }
     }
+}
+
+/// The position in a tile of `m` rows of an element that a sparse one has at `position`, and at `place` of its group.
+pub(crate) fn dense_position(position: usize, m: usize, place: u32) -> usize {
+    let [group, kept] = [Sparsity::GROUP, Sparsity::KEPT].map(|n| n as usize);
+    position % m + m * (position / m / kept * group + place as usize)
+}
+
+/// A lane whose metadata are read, and a group in it, whose places do not increase.
+pub(crate) fn disorder(sparsity: &Sparsity, words: &[u32; 32]) -> Option<(usize, u32)> {
+    let read = words.iter().enumerate().filter(|(lane, _)| sparsity.reads(*lane as u32));
+    read.filter_map(|(lane, word)| Some((lane, Sparsity::disorder(*word)?))).next()
 }
 
 fn multiply<T: Number, const M: usize>(c: &mut [T], a: &[T], b: &[T], n: usize) {

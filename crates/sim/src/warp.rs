@@ -432,15 +432,24 @@ impl Warp {
                     regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
                 }
             }
-            Code::Mma { table, d, a, b } => {
+            Code::Mma { table, d, a, b, meta } => {
                 let table = &cluster.context.program.products[*table as usize];
                 self.collective(cluster, table.name(), u32::MAX, *origin)?;
                 self.defined(cluster, d, u32::MAX, at);
-                [a, b].into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, at));
+                let read = [a.as_slice(), b, meta.as_slice()];
+                read.into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, at));
                 self.touch(cluster, d, true, u32::MAX, at);
-                table.execute(&mut self.registers, d, a, b, &mut cluster.tiles.warp);
+                if let Some((lane, group)) = table.disorder(&self.registers, *meta) {
+                    let site = self.site(*own, *origin, lane);
+                    cluster.misuse(&site, Rule::Metadata, || disordered(group));
+                }
+                table.execute(&mut self.registers, [d, a, b], *meta, &mut cluster.tiles.warp);
                 cluster.sink.mma_count += 1;
-                let ready = [a, b, d].iter().map(|r| self.timing.registers_ready(r)).max().unwrap_or(0);
+                let ready = [a.as_slice(), b, meta.as_slice(), d]
+                    .iter()
+                    .map(|r| self.timing.registers_ready(r))
+                    .max()
+                    .unwrap_or(0);
                 let start = self.issue(cluster, Unit::Tensor, ready, busy);
                 d.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency);
             }
@@ -459,11 +468,11 @@ impl Warp {
                 let start = self.issue(cluster, Unit::Lsu, ready, busy);
                 self.timing.values[*dst as usize] = start + latency;
             }
-            Code::Wgmma { statement, a, b, accumulate, .. } => {
+            Code::Wgmma { statement, a, b, meta, accumulate, .. } => {
                 self.collective(cluster, "wgmma", u32::MAX, *origin)?;
                 let accumulate = self.uniform(cluster, *accumulate, *statement, *origin) != 0;
                 let mut descriptors = [0; 2];
-                let mut ready = 0;
+                let mut ready = self.timing.registers_ready(meta.as_slice());
                 for (bits, source) in descriptors.iter_mut().zip([a, b]) {
                     match source {
                         Source::Registers(regs) => ready = ready.max(self.timing.registers_ready(regs)),
@@ -775,4 +784,9 @@ impl Warp {
         }
         Ok(())
     }
+}
+
+/// The message for metadata that are out of order.
+pub(crate) fn disordered(group: u32) -> String {
+    format!("the places of group {group} of its register of metadata do not increase")
 }

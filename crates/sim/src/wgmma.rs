@@ -7,7 +7,7 @@ use tilewright_machine::{DType, Descriptor, Major, WgmmaRow};
 
 use crate::clock::{Agent, HappensBefore};
 use crate::memory::SHARED_BASE;
-use crate::tables::half_table;
+use crate::tables::{dense_position, half_table};
 
 /// Bytes that lie together in an operand.
 pub(crate) const CHUNK: u32 = 16;
@@ -24,6 +24,8 @@ pub(crate) struct WgmmaTable {
     pub row: &'static WgmmaRow,
     a: Threads,
     c: Threads,
+    /// The places of a sparse A's elements.
+    meta: Option<Threads>,
 }
 
 /// The left factor of a product that has been issued.
@@ -50,6 +52,8 @@ pub(crate) struct Product {
     pub d: Vec<u32>,
     pub a: Left,
     pub b: Operand,
+    /// The register of metadata.
+    pub meta: Option<u32>,
     pub accumulate: bool,
 }
 
@@ -101,12 +105,16 @@ fn threads(tv: &tilewright_layout::Layout) -> Threads {
 
 impl WgmmaTable {
     pub(crate) fn new(row: &'static WgmmaRow) -> Self {
-        WgmmaTable { row, a: threads(&row.a_tv), c: threads(&row.c_tv) }
+        let meta = row.sparsity.as_ref().map(|sparsity| threads(&sparsity.meta_tv));
+        WgmmaTable { row, a: threads(&row.a_tv), c: threads(&row.c_tv), meta }
     }
 
     /// Offsets in the window of the chunks of an operand of `mn` rows, by its descriptor alone.
     pub(crate) fn places(&self, bits: u64, major: Major, left: bool) -> Vec<u32> {
-        let (mn, dtype) = if left { (WgmmaRow::M, self.row.a) } else { (self.row.n, self.row.b) };
+        let (mn, k, dtype) = match left {
+            true => (WgmmaRow::M, self.row.a_columns(), self.row.a),
+            false => (self.row.n, self.row.k, self.row.b),
+        };
         let descriptor = Descriptor::decode(bits);
         let swizzle = descriptor.swizzle.bytes();
         let bytes = i64::from(dtype.bits() / 8);
@@ -115,7 +123,7 @@ impl WgmmaTable {
             let address = swizzle.apply(address) as u32 & 0x3ffff;
             address.wrapping_sub(SHARED_BASE)
         };
-        chunks(mn, self.row.k, bytes, major).map(place).collect()
+        chunks(mn, k, bytes, major).map(place).collect()
     }
 }
 
@@ -194,6 +202,8 @@ impl Number for i32 {
 /// Tiles of one kind of number, kept between products to save their allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Tiles<T> {
+    /// `[k][m]` of the elements of a sparse A that are there.
+    kept: Vec<T>,
     /// `[k][m]`.
     a: Vec<T>,
     /// `[n][k]`.
@@ -252,18 +262,22 @@ impl WgmmaTable {
         tiles: &mut Tiles<T>,
     ) {
         let (n, k) = (self.row.n as usize, self.row.k as usize);
+        let columns = self.row.a_columns() as usize;
         tiles.a.resize(M * k, T::default());
+        tiles.kept.resize(if columns < k { M * columns } else { 0 }, T::default());
         tiles.b.resize(n * k, T::default());
         tiles.c.resize(M * n, T::default());
         for (i, product) in products.iter().enumerate() {
+            let left = if columns < k { &mut tiles.kept } else { &mut tiles.a };
             match &product.a {
                 Left::Registers(regs) => {
-                    place(&mut tiles.a, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
+                    place(left, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
                 }
                 Left::Shared(operand) => {
-                    read(operand, (M, k), self.row.a, shared, |mn, k, x| tiles.a[k * M + mn] = x);
+                    read(operand, (M, columns), self.row.a, shared, |mn, k, x| left[k * M + mn] = x);
                 }
             }
+            self.spread(registers, product.meta, tiles);
             read(&product.b, (n, k), self.row.b, shared, |mn, kk, x| tiles.b[mn * k + kk] = x);
             if !product.accumulate {
                 tiles.c.fill(T::default());
@@ -279,6 +293,23 @@ impl WgmmaTable {
         }
         if let Some(last) = products.last() {
             self.scatter(&tiles.c, registers, &last.d);
+        }
+    }
+
+    /// Puts the elements of a sparse A where its metadata say.
+    fn spread<T: Number>(&self, registers: &Registers<'_>, meta: Option<u32>, tiles: &mut Tiles<T>) {
+        let (Some(sparsity), Some(table), Some(meta)) = (&self.row.sparsity, &self.meta, meta) else {
+            return;
+        };
+        tiles.a.fill(T::default());
+        for (value, positions) in table.iter().enumerate() {
+            for (warp, positions) in registers.iter().zip(positions.chunks_exact(32)) {
+                let words = positions.iter().zip(&warp[meta as usize]).enumerate();
+                for (_, (position, word)) in words.filter(|(lane, _)| sparsity.reads(*lane as u32)) {
+                    let position = usize::from(*position);
+                    tiles.a[dense_position(position, M, word >> (2 * value) & 3)] = tiles.kept[position];
+                }
+            }
         }
     }
 

@@ -136,6 +136,29 @@ fn fragment(tv: &tilewright_layout::Layout, dtype: DType, element: impl Fn(usize
     words
 }
 
+/// The places of the elements of a group, some pair of each kind.
+fn pair(m: usize, group: usize) -> [usize; 2] {
+    [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]][(m + 2 * group) % 6]
+}
+
+/// Registers of metadata, those of each warp for its 16 rows: of 16-bit types a lane has four groups of two rows, of 8-bit types eight groups of
+/// one (CUTLASS' `ELayout_64x32` and `ELayout_64x64`).
+fn metadata(row: &WgmmaRow) -> Vec<u32> {
+    let word = |thread: usize| {
+        let (first, group, of_four) = (thread / 32 * 16, thread % 32 / 4, thread % 4);
+        (0..8).fold(0, |word, i| {
+            let (m, at) = match row.a.bits() {
+                16 if of_four > 1 => return 0,
+                16 => (group + i / 4 * 8, 4 * of_four + i % 4),
+                _ => (group + of_four % 2 * 8, of_four / 2 * 8 + i),
+            };
+            let [low, high] = pair(first + m, at).map(|place| place as u32);
+            word | (low | high << 2) << (4 * i)
+        })
+    };
+    (0..128).map(word).collect()
+}
+
 /// One case: a row, the majors and swizzles of both factors (`None`: A is in registers).
 fn product(
     row: &'static WgmmaRow,
@@ -143,13 +166,13 @@ fn product(
     b_at: (Major, SwizzleMode),
     accumulate: bool,
 ) {
-    let (n, k) = (row.n as usize, row.k as usize);
+    let (n, k, columns) = (row.n as usize, row.k as usize, row.a_columns() as usize);
     let mut next = random(row.n as u64 * 7 + row.k as u64);
-    let ea: Vec<u32> = (0..64 * k).map(|_| small(row.a, &mut next)).collect();
+    let ea: Vec<u32> = (0..64 * columns).map(|_| small(row.a, &mut next)).collect();
     let eb: Vec<u32> = (0..n * k).map(|_| small(row.b, &mut next)).collect();
     let ec: Vec<u32> = (0..64 * n).map(|_| small(row.c, &mut next)).collect();
     let a_image = match a {
-        Some((major, swizzle)) => placed(row.a, (64, k), major, swizzle, |m, kk| ea[m + 64 * kk]),
+        Some((major, swizzle)) => placed(row.a, (64, columns), major, swizzle, |m, kk| ea[m + 64 * kk]),
         None => Placed {
             image: fragment(&row.a_tv, row.a, |p| ea[p]),
             descriptor: Descriptor::decode(0),
@@ -180,8 +203,18 @@ fn product(
     f.sync(SyncOp::Barrier);
     fetch(&mut f, pc, &fd, 128);
     let right = b_image.factor(&mut f, B);
+    let fm = f.add_array("meta", 1);
+    let meta = registers(fm, 1);
+    if row.sparsity.is_some() {
+        let pm = f.pointer_param("meta");
+        fetch(&mut f, pm, &meta, 128);
+    }
+    let accumulates = Operand::Imm(u64::from(accumulate));
     f.sync(SyncOp::WgmmaFence);
-    f.wgmma(row, fd.clone(), left, right, Operand::Imm(u64::from(accumulate)));
+    match row.sparsity {
+        Some(_) => f.sparse_wgmma(row, fd.clone(), (left, meta[0]), right, accumulates),
+        None => f.wgmma(row, fd.clone(), left, right, accumulates),
+    }
     f.sync(SyncOp::WgmmaCommit);
     f.sync(SyncOp::WgmmaWait(0));
     put(&mut f, pd, &fd, 128);
@@ -196,13 +229,20 @@ fn product(
     }
     let out = memory.alloc(c_image.len());
     args.push(Argument::Buffer(out));
+    if row.sparsity.is_some() {
+        let words: Vec<u8> = metadata(row).iter().flat_map(|word| word.to_le_bytes()).collect();
+        let id = memory.alloc(words.len());
+        memory.write(id, &words);
+        args.push(Argument::Buffer(id));
+    }
     let report = run(&f, [1, 1, 1], &memory, &args, &seeded(row.n as u64 % 3)).unwrap();
     let what = format!("{} {a:?} {b_at:?}", row.name);
     assert!(report.is_clean(), "{what}: {:?}", report.problems());
     assert_eq!(report.wgmma_count, 1);
     let wanted = fragment(&row.c_tv, row.c, |p| {
         let (m, i) = (p % 64, p / 64);
-        let terms = (0..k).map(|kk| row.a.decode(ea[m + 64 * kk]) * row.b.decode(eb[i + n * kk]));
+        let of = |kk: usize| if columns < k { kk / 2 * 4 + pair(m, kk / 2)[kk % 2] } else { kk };
+        let terms = (0..columns).map(|kk| row.a.decode(ea[m + 64 * kk]) * row.b.decode(eb[i + n * of(kk)]));
         // Small whole numbers: every sum is exact.
         row.c.encode(terms.sum::<f64>() + if accumulate { row.c.decode(ec[p]) } else { 0.0 }) as u32
     });
@@ -219,6 +259,10 @@ fn products_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
         let places: Vec<_> =
             majors.iter().flat_map(|major| SwizzleMode::ALL.map(|swizzle| (*major, swizzle))).collect();
         for (i, place) in places.iter().enumerate() {
+            // 64 bytes of a row do not lie within a span of 32.
+            if row.sparsity.is_some() && *place == (Major::K, SwizzleMode::B32) {
+                continue;
+            }
             product(row, Some(places[(i + 3) % places.len()]), *place, i % 2 == 0);
             product(row, None, *place, i % 2 == 1);
         }
@@ -248,7 +292,7 @@ fn staged(
 }
 
 fn halves() -> &'static WgmmaRow {
-    wgmmas(DType::F16, DType::F16, DType::F32).find(|r| r.n == 8).unwrap()
+    wgmmas(DType::F16, DType::F16, DType::F32, false).find(|r| r.n == 8).unwrap()
 }
 
 fn run_staged(f: &tilewright_simt::Function, seed: u64) -> Result<Report, SimError> {
@@ -467,7 +511,7 @@ fn a_warpgroup_acts_together() {
 
 #[test]
 fn a_factor_of_32_bits_has_19() {
-    let row = wgmmas(DType::F32, DType::F32, DType::F32).find(|r| r.n == 8).unwrap();
+    let row = wgmmas(DType::F32, DType::F32, DType::F32, false).find(|r| r.n == 8).unwrap();
     let b_image = placed(DType::F32, (8, 8), Major::K, SwizzleMode::B32, |n, k| {
         if n == k { (1.0f32 + f32::EPSILON * 8191.0).to_bits() } else { 0 }
     });

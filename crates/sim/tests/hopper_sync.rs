@@ -45,7 +45,7 @@ enum Fault {
 /// `d[m][n] = Σ a[m][k] · b[n][k]`: warp 4 loads, warps 0 to 3 multiply, and store the result by a tensor copy.
 /// `lagging` keeps one group of products in flight.
 fn ring(fault: Fault, lagging: bool) -> Function {
-    let row = wgmmas(DType::F16, DType::F16, DType::F32).find(|r| r.n == N).unwrap();
+    let row = wgmmas(DType::F16, DType::F16, DType::F32, false).find(|r| r.n == N).unwrap();
     let mut f = builder(256);
     f.add_shared_at("full", 0, 8 * STAGES as u32);
     f.add_shared_at("empty", 8 * STAGES as u32, 8 * STAGES as u32);

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use half::{bf16, f16};
 use tilewright_machine::{DType, MmaRow, ScalarOp, SyncOp, mma_rows};
-use tilewright_sim::{Config, GlobalMemory};
+use tilewright_sim::{Config, GlobalMemory, Report};
 
 /// Row and column in its 8×8 matrix of the element that `lane` holds in half `half` of a register.
 fn element(lane: usize, half: usize, trans: bool) -> (usize, usize) {
@@ -143,7 +143,7 @@ fn a_position<const PER: usize>(lane: usize, v: usize) -> (usize, usize) {
     (row, PER * thread + v % PER + if v < 2 * PER { 0 } else { 4 * PER })
 }
 fn b_position<const PER: usize>(lane: usize, v: usize) -> (usize, usize) {
-    (lane / 4, PER * (lane % 4) + v % PER + if v < PER { 0 } else { 4 * PER })
+    (lane / 4, PER * (lane % 4) + v % PER + v / PER * 4 * PER)
 }
 fn c_position(lane: usize, v: usize) -> (usize, usize) {
     (lane / 4 + if v < 2 { 0 } else { 8 }, 2 * (lane % 4) + v % 2)
@@ -214,6 +214,14 @@ fn pack(
 }
 
 fn product(row: &'static MmaRow, a: &[u8], b_bytes: &[u8], c: &[u8]) -> Vec<u32> {
+    let (report, words) = sparse_product(row, [a, b_bytes, c], &[]);
+    assert!(report.is_clean());
+    words
+}
+
+/// A product whose lanes have these registers of metadata; none for a dense one.
+fn sparse_product(row: &'static MmaRow, fragments: [&[u8]; 3], meta: &[u32]) -> (Report, Vec<u32>) {
+    let inputs = fragments;
     let counts = row.registers();
     let mut b = builder(32);
     let t = b.thread();
@@ -229,16 +237,51 @@ fn product(row: &'static MmaRow, a: &[u8], b_bytes: &[u8], c: &[u8]) -> Vec<u32>
         }
         fragments.push((0..count).map(|i| reg(array, i)).collect::<Vec<_>>());
     }
-    b.mma(row, fragments[2].clone(), fragments[0].clone(), fragments[1].clone());
+    let [left, right, sums] = [0, 1, 2].map(|i| fragments[i].clone());
+    let words: Vec<u8> = meta.iter().flat_map(|word| word.to_le_bytes()).collect();
+    if meta.is_empty() {
+        b.mma(row, sums, left, right);
+    } else {
+        let (param, array) = (b.pointer_param("meta"), b.add_array("meta", 1));
+        let address = b.pointer(param, t, 4);
+        b.load(load, vec![reg(array, 0)], at(address, 0), None);
+        b.sparse_mma(row, sums, left, right, reg(array, 0));
+    }
     let out = b.pointer_param("out");
     let address = b.pointer(out, t, 4 * i64::from(counts.2));
     for (i, r) in fragments[2].iter().enumerate() {
         b.store(store, vec![*r], at(address, 4 * i as i32), None);
     }
-    let (report, words) = run_block(&b.finish(), &[a, b_bytes, c], 32 * counts.2 as usize);
-    assert!(report.is_clean());
+    let all = inputs.into_iter().chain((!meta.is_empty()).then_some(&words[..])).collect::<Vec<_>>();
+    let (report, words) = run_block(&b.finish(), &all, 32 * counts.2 as usize);
     assert_eq!(report.mma_count, 1);
-    words
+    (report, words)
+}
+
+/// The places of the elements of a group, some pair of each kind.
+fn pair(m: usize, group: usize) -> [usize; 2] {
+    [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]][(m + 2 * group) % 6]
+}
+
+/// Registers of metadata by the figures of the PTX ISA (section 9.7.14.6.2): of 16-bit types a lane has four groups of two rows, of 8-bit types
+/// eight groups of one; lanes that are not read have what is no metadata.
+fn metadata(row: &MmaRow) -> Vec<u32> {
+    let bits = |m: usize, group: usize| pair(m, group).map(|place| place as u32);
+    let nibble = |m: usize, group: usize| bits(m, group)[0] | bits(m, group)[1] << 2;
+    let word = |lane: usize| {
+        let (group, of_four) = (lane / 4, lane % 4);
+        (0..8).fold(0, |word, i| {
+            let (m, at) = match (row.ab.bits(), row.k) {
+                (16, 32) if of_four < 2 => (group + i / 4 * 8, 4 * of_four + i % 4),
+                (16, 16) if of_four < 1 => (group + i / 4 * 8, i % 4),
+                (8, 64) => (group + of_four % 2 * 8, of_four / 2 * 8 + i),
+                (8, 32) if of_four < 2 => (group + of_four * 8, i),
+                _ => return 0,
+            };
+            word | nibble(m, at) << (4 * i)
+        })
+    };
+    (0..32).map(word).collect()
 }
 
 #[test]
@@ -251,14 +294,19 @@ fn products_are_those_of_plain_loops() {
         let a = |m: usize, k: usize| (((m * 7 + k * 3) % 5) as f64 + least.max(-2.0)).min(most);
         let b = |n: usize, k: usize| (((n * 5 + k * 11) % 7) as f64 + least.max(-3.0)).min(most);
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
-        let words = product(
-            row,
-            &pack(counts.0, row.ab, of_a, a),
-            &pack(counts.1, row.ab, of_b, b),
-            &pack(counts.2, row.c, of_c, c),
-        );
+        let fragments = [
+            pack(counts.0, row.ab, of_a, a),
+            pack(counts.1, row.ab, of_b, b),
+            pack(counts.2, row.c, of_c, c),
+        ];
+        let sparse = row.sparsity.is_some();
+        let meta = if sparse { metadata(row) } else { Vec::new() };
+        let (report, words) = sparse_product(row, fragments.each_ref().map(|bytes| &bytes[..]), &meta);
+        assert!(report.is_clean(), "{}: {:?}", row.name, report.problems());
+        // The column of B that one of A belongs to.
+        let of = |m: usize, k: usize| if sparse { k / 2 * 4 + pair(m, k / 2)[k % 2] } else { k };
         let expected = pack(counts.2, row.c, of_c, |m, n| {
-            c(m, n) + (0..row.k as usize).map(|k| a(m, k) * b(n, k)).sum::<f64>()
+            c(m, n) + (0..row.a_columns() as usize).map(|k| a(m, k) * b(n, of(m, k))).sum::<f64>()
         });
         assert_eq!(words, words_of(&expected), "{}", row.name);
     }
@@ -276,6 +324,22 @@ fn the_lower_bits_of_tf32_are_not_read_and_those_of_sums_are() {
         &pack(counts.2, row.c, c_position, |_, _| fine),
     );
     assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 1.0 + fine)));
+}
+
+#[test]
+fn metadata_out_of_order_are_found() {
+    let row = mma_rows().iter().find(|r| r.name == "mma.sp.m16n8k32.f32.f16").unwrap();
+    let counts = row.registers();
+    let fragments = [counts.0, counts.1, counts.2].map(|count| vec![0; 32 * 4 * count as usize]);
+    let run = |lane: usize| {
+        let mut meta = metadata(row);
+        meta[lane] = 0x4444_4414;
+        sparse_product(row, fragments.each_ref().map(|bytes| &bytes[..]), &meta).0
+    };
+    let problems = run(5).problems();
+    assert!(problems.len() == 1 && problems[0].contains("places of group 1"), "{problems:?}");
+    // The third lane of four is not read.
+    assert!(run(6).is_clean());
 }
 
 #[test]

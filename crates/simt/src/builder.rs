@@ -403,7 +403,12 @@ impl Builder {
 
     /// A matrix product.
     pub fn mma(&mut self, row: &'static MmaRow, d: Vec<Reg>, a: Vec<Reg>, b: Vec<Reg>) {
-        self.push(Op::Mma { row, d, a, b });
+        self.push(Op::Mma { row, d, a, b, meta: None });
+    }
+
+    /// A matrix product with a sparse A, whose metadata are in a register.
+    pub fn sparse_mma(&mut self, row: &'static MmaRow, d: Vec<Reg>, a: Vec<Reg>, b: Vec<Reg>, meta: Reg) {
+        self.push(Op::Mma { row, d, a, b, meta: Some(meta) });
     }
 
     /// A warp shuffle.
@@ -415,7 +420,19 @@ impl Builder {
 
     /// An asynchronous matrix product of a warpgroup.
     pub fn wgmma(&mut self, row: &'static WgmmaRow, d: Vec<Reg>, a: Factor, b: Factor, accumulate: Operand) {
-        self.push(Op::Wgmma { row, d, a, b, accumulate });
+        self.push(Op::Wgmma { row, d, a, b, meta: None, accumulate });
+    }
+
+    /// The same with a sparse left factor, whose metadata are in a register.
+    pub fn sparse_wgmma(
+        &mut self,
+        row: &'static WgmmaRow,
+        d: Vec<Reg>,
+        (a, meta): (Factor, Reg),
+        b: Factor,
+        accumulate: Operand,
+    ) {
+        self.push(Op::Wgmma { row, d, a, b, meta: Some(meta), accumulate });
     }
 
     /// An [`Op::Tensor`] or an [`Op::Bulk`].

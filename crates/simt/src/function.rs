@@ -365,6 +365,8 @@ pub enum Op {
         a: Vec<Reg>,
         /// B's registers.
         b: Vec<Reg>,
+        /// The register of a sparse A's metadata.
+        meta: Option<Reg>,
     },
     /// `dst = src of another lane`. All lanes take part.
     Shuffle {
@@ -379,7 +381,7 @@ pub enum Op {
     },
     /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, on a warpgroup's fragments and shared memory. All threads of
     /// the warpgroup take part, with equal descriptors. Until a [`SyncOp::WgmmaWait`] that covers it, `d`, the registers of `a` and the
-    /// shared memory of both factors belong to it.
+    /// shared memory of both factors belong to it, and so does the register of metadata.
     Wgmma {
         /// The instruction.
         row: &'static WgmmaRow,
@@ -389,6 +391,8 @@ pub enum Op {
         a: Factor,
         /// Right factor, N×K, in shared memory.
         b: Factor,
+        /// The register of a sparse left factor's metadata.
+        meta: Option<Reg>,
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`, the same in all threads.
         accumulate: Operand,
     },

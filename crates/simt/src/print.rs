@@ -98,15 +98,17 @@ impl Printer<'_> {
                 Op::Matrix { row, regs: r, address } => {
                     writeln!(f, "{pad}{} {} {address}", row.name, regs(r))?
                 }
-                Op::Mma { row, d, a, b } => {
-                    writeln!(f, "{pad}{} {}, {}, {}", row.name, regs(d), regs(a), regs(b))?
+                Op::Mma { row, d, a, b, meta } => {
+                    let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
+                    writeln!(f, "{pad}{} {}, {}, {}{meta}", row.name, regs(d), regs(a), regs(b))?
                 }
                 Op::Shuffle { dst, src, mode, operand } => {
                     writeln!(f, "{pad}{dst} = {} {src}, {operand}", mode.mnemonic())?;
                 }
-                Op::Wgmma { row, d, a, b, accumulate } => {
+                Op::Wgmma { row, d, a, b, meta, accumulate } => {
                     let (a, b) = (factor(a), factor(b));
-                    writeln!(f, "{pad}{} {}, {a}, {b}, accumulate {accumulate}", row.name, regs(d))?;
+                    let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
+                    writeln!(f, "{pad}{} {}, {a}, {b}{meta}, accumulate {accumulate}", row.name, regs(d))?;
                 }
                 Op::TensorMap { dst, map, number } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());

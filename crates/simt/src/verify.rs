@@ -245,22 +245,24 @@ impl Checker<'_> {
                     self.regs(regs, row.registers())?;
                     self.address(address, Memory::Shared)
                 }
-                Op::Mma { row, d, a, b } => {
+                Op::Mma { row, d, a, b, meta } => {
                     exists(row.name, row.needs)?;
                     let (na, nb, nc) = row.registers();
                     self.regs(d, nc)?;
                     self.regs(a, na)?;
-                    self.regs(b, nb)
+                    self.regs(b, nb)?;
+                    self.regs(meta.as_slice(), u32::from(row.sparsity.is_some()))
                 }
                 Op::Shuffle { src, operand, .. } => {
                     self.operand(*src, RegType::B32)?;
                     self.operand(*operand, RegType::B32)
                 }
-                Op::Wgmma { row, d, a, b, accumulate } => {
+                Op::Wgmma { row, d, a, b, meta, accumulate } => {
                     exists(&row.name, WgmmaRow::NEEDS)?;
                     self.warpgroups(&row.name)?;
                     let (na, nd) = row.registers();
                     self.regs(d, nd)?;
+                    self.regs(meta.as_slice(), u32::from(row.sparsity.is_some()))?;
                     self.operand(*accumulate, RegType::Pred)?;
                     for factor in [a, b] {
                         match factor {
@@ -281,7 +283,7 @@ impl Checker<'_> {
                     let twice = d
                         .iter()
                         .find(|r| !taken.insert(**r))
-                        .or_else(|| left.iter().find(|r| taken.contains(r)));
+                        .or_else(|| left.iter().chain(meta).find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
                 Op::TensorMap { map, number, .. } => {

@@ -191,7 +191,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
             "which sm_80 does not have",
         ),
         (
-            Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![] },
+            Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![], meta: None },
             "1 registers where the instruction has 4",
         ),
         (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: imm(0), body: vec![] }, "loop step 0"),
@@ -248,11 +248,11 @@ fn what_hopper_does_not_take_is_named() {
     let v = |i| Operand::Value(Value(i));
     let at = |base| Address { base, offset: 0 };
     let regs = |range: std::ops::Range<u32>| range.map(reg).collect::<Vec<_>>();
-    let row = wgmmas(DType::F16, DType::F16, DType::F32).find(|row| row.n == 16).unwrap();
-    let tf32 = wgmmas(DType::F32, DType::F32, DType::F32).find(|row| row.n == 16).unwrap();
+    let row = wgmmas(DType::F16, DType::F16, DType::F32, false).find(|row| row.n == 16).unwrap();
+    let tf32 = wgmmas(DType::F32, DType::F32, DType::F32, false).find(|row| row.n == 16).unwrap();
     let shared =
         |low, major| Factor::Shared { descriptor: DescriptorValue { low, high: 0x4000_0040 }, major };
-    let product = |row, d, a, b, accumulate| Op::Wgmma { row, d, a, b, accumulate };
+    let product = |row, d, a, b, accumulate| Op::Wgmma { row, d, a, b, meta: None, accumulate };
     let good = shared(v(0), Major::K);
     let tensor = |op, rank, coords, barrier, multicast| Op::Tensor {
         row: tensor_row(op, rank).unwrap(),

@@ -73,6 +73,8 @@ pub enum Equation {
         a: TensorId,
         /// The right factor.
         b: TensorId,
+        /// The metadata of a sparse left factor.
+        meta: Option<TensorId>,
     },
     /// Each warp holds the condition of every row of which it holds an element, and warps that share a row hold one part of the condition
     /// ([`rows::apart`]): a tensor that the body of an `if any` writes.
@@ -158,7 +160,9 @@ pub fn constraints(
                 }
                 _ => {}
             },
-            StmtKind::Gemm { c, a, b, .. } => push(Equation::Gemm { c: *c, a: *a, b: *b }),
+            StmtKind::Gemm { c, a, b, meta, .. } => {
+                push(Equation::Gemm { c: *c, a: *a, b: *b, meta: *meta });
+            }
             StmtKind::IfAny { condition, axis, body } => {
                 for of in rows::outside(stmt, body, statements) {
                     push(Equation::Rows { condition: *condition, axis: *axis, of });
@@ -261,7 +265,7 @@ impl Constraint {
             Equation::Equal(tensors) => tensors.clone(),
             Equation::Shape { dst, src, .. } | Equation::Reduce { dst, src, .. } => vec![*dst, *src],
             Equation::Half { whole, half, .. } => vec![*whole, *half],
-            Equation::Gemm { c, a, b } => vec![*c, *a, *b],
+            Equation::Gemm { c, a, b, meta } => [*c, *a, *b].into_iter().chain(*meta).collect(),
             Equation::Memory { register, .. } => vec![*register],
             Equation::Indexed { by, tile: IndexedPart::Register(register), .. } => vec![*by, *register],
             Equation::Indexed { by, .. } => vec![*by],
@@ -285,12 +289,19 @@ impl Constraint {
             Equation::Reduce { dst, src, axis } => {
                 format!("{} = μ∘{}, μ without mode {axis}", f(dst), f(src))
             }
-            Equation::Gemm { c, a, b } => {
+            Equation::Gemm { c, a, b, meta } => {
                 let (c, a, b) = (f(c), f(a), f(b));
-                format!(
-                    "μ_M∘({c}∘p_C⁻¹)∘η_M = μ_M∘({a}∘p_A⁻¹)∘η_M, μ_N∘({c}∘p_C⁻¹)∘η_N = μ_N∘({b}∘p_B⁻¹)∘η_N, \
-                     μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K"
-                )
+                let rows = format!(
+                    "μ_M∘({c}∘p_C⁻¹)∘η_M = μ_M∘({a}∘p_A⁻¹)∘η_M, μ_N∘({c}∘p_C⁻¹)∘η_N = μ_N∘({b}∘p_B⁻¹)∘η_N"
+                );
+                match meta {
+                    None => format!("{rows}, μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K"),
+                    // Groups of K: four columns of B, two of A and of its metadata.
+                    Some(meta) => format!(
+                        "{rows}, μ_G∘({a}∘p_A⁻¹)∘η_G = μ_G∘({b}∘p_B⁻¹)∘η_G, {a}∘p_A⁻¹ = {}∘p_E⁻¹",
+                        f(meta)
+                    ),
+                }
             }
             Equation::Indexed { by, map, tile } => {
                 let of = match tile {

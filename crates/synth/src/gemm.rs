@@ -16,7 +16,7 @@ use std::fmt;
 use tilewright_layout::{
     Layout, LayoutError, admissible, compose, filter_zeros, inverse, logical_divide, squeeze,
 };
-use tilewright_machine::MmaRow;
+use tilewright_machine::{MmaRow, Sparsity};
 
 use crate::tv::{InstructionTiles, TvLayout};
 
@@ -29,6 +29,8 @@ pub struct GemmLayouts {
     pub a: TvLayout,
     /// Right factor, N×K.
     pub b: TvLayout,
+    /// Metadata of a sparse left factor, M×K/2 as that.
+    pub meta: Option<TvLayout>,
 }
 
 /// The values of one matrix-product call.
@@ -40,6 +42,8 @@ pub struct GemmCall {
     pub a: Vec<u32>,
     /// Right factor.
     pub b: Vec<u32>,
+    /// Metadata of a sparse left factor, in whole bytes; none of a dense one.
+    pub meta: Vec<u32>,
 }
 
 /// The division of a matrix product among instructions and warps.
@@ -51,7 +55,7 @@ pub struct TiledMma {
     pub warps: (i64, i64),
     /// Groups of warps that do the same work; 1 unless the tile is too small for all warps.
     pub replication: i64,
-    /// Neighbours along K that a lane holds of the factors; `None` for the instruction's own order.
+    /// Neighbours along K that a lane holds of the factors, or of a sparse left factor's metadata; `None` for the instruction's own order.
     pub k_vector: Option<i64>,
     /// Neighbours along N that a lane holds of the accumulator; `None` for the instruction's own order.
     pub n_vector: Option<i64>,
@@ -65,7 +69,8 @@ impl fmt::Display for TiledMma {
             write!(f, ", each part in {} warps", self.replication)?;
         }
         if let Some(v) = self.k_vector {
-            write!(f, ", {v} along K a lane")?;
+            let of = if self.row.sparsity.is_some() { " of the metadata" } else { "" };
+            write!(f, ", {v}{of} along K a lane")?;
         }
         if let Some(v) = self.n_vector {
             write!(f, ", {v} along N a lane")?;
@@ -100,10 +105,27 @@ fn n_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
     tiler(&row.c_tv, &along, extent, vector)
 }
 
-/// The [`tiler`] along K of `extent` elements.
-fn k_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
-    let along = Layout::new((row.b_tv.size() / row.n).into(), row.n.into()).ok()?;
-    tiler(&row.b_tv, &along, extent, vector)
+/// The [`tiler`]s along K of the left and of the right factor, the right one of `extent` elements.
+fn k_tilers(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<[Layout; 2]> {
+    let Some(sparsity) = &row.sparsity else {
+        let along = Layout::new((row.b_tv.size() / row.n).into(), row.n.into()).ok()?;
+        let both = tiler(&row.b_tv, &along, extent, vector)?;
+        return Some([both.clone(), both]);
+    };
+    let (columns, run) = (row.a_columns(), sparsity.run());
+    let (kept, group) = (Sparsity::KEPT, Sparsity::GROUP);
+    match vector {
+        None => (extent % row.k == 0).then(|| [Layout::identity(columns), Layout::identity(row.k)]),
+        // Whole runs of metadata, which are whole groups, lie further apart: the other lanes' between them.
+        Some(vector) => {
+            let fits =
+                vector > run && vector % run == 0 && extent % (columns / run * vector * group / kept) == 0;
+            let apart = |scale: i64| {
+                Layout::new((run * scale, columns / run).into(), (1, vector * scale).into()).ok()
+            };
+            if fits { Some([apart(1)?, apart(group / kept)?]) } else { None }
+        }
+    }
 }
 
 /// The values of a layout in another order: first those that lie at `run`, in its order.
@@ -119,21 +141,33 @@ impl TiledMma {
         TiledMma { row, warps: (wm, wn), replication, k_vector: None, n_vector: None }
     }
 
-    /// The tilers along M, N and K of a product of these extents.
-    fn tilers(&self, m: i64, n: i64, k: i64) -> Option<[Layout; 3]> {
+    /// Instructions along K over which a lane's neighbours along it are spread.
+    pub fn steps_together(&self) -> i64 {
+        let row = self.row;
+        match (self.k_vector, &row.sparsity) {
+            (None, _) => 1,
+            (Some(vector), Some(sparsity)) => vector / sparsity.run(),
+            (Some(vector), None) => (vector * 32 / (row.k * row.n)).max(1),
+        }
+    }
+
+    /// The tilers along M and N, and along K of both factors, of a product of these extents.
+    fn tilers(&self, m: i64, n: i64, k: i64) -> Option<[Layout; 4]> {
         let along_m = tiler(&self.row.c_tv, &Layout::identity(self.row.m), m, None)?;
-        Some([along_m, n_tiler(self.row, n, self.n_vector)?, k_tiler(self.row, k, self.k_vector)?])
+        let [left, right] = k_tilers(self.row, k, self.k_vector)?;
+        Some([along_m, n_tiler(self.row, n, self.n_vector)?, left, right])
     }
 
     /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
     /// repeated within. `None` where the arrangement does not fit; the extents are multiples of the instruction's.
     pub fn layouts(&self, m: i64, n: i64, k: i64) -> Option<GemmLayouts> {
         let along_n = n_tiler(self.row, n / self.warps.1, self.n_vector)?;
-        let along_k = k_tiler(self.row, k, self.k_vector)?;
+        let [left, right] = k_tilers(self.row, k, self.k_vector)?;
         Some(GemmLayouts {
             c: self.c((m, n), &along_n)?,
-            a: self.a((m, k), &along_k)?,
-            b: self.b((n, k), &along_n, &along_k)?,
+            a: self.a((m, k), &left)?,
+            b: self.b((n, k), &along_n, &right)?,
+            meta: self.meta((m, k), &left)?,
         })
     }
 
@@ -145,15 +179,34 @@ impl TiledMma {
         self.operand(&self.row.c_tv, m, (bm, bn), [&along_m, along_n], (bm, bn * m), run).ok()
     }
 
+    /// The columns of A of a product of `k` columns of B.
+    fn columns(&self, k: i64) -> i64 {
+        k / self.row.k * self.row.a_columns()
+    }
+
     /// The layout of operand A, given the tiler along K.
     fn a(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<TvLayout> {
+        let (bm, run) = (m / self.warps.0, self.factor_run().map(|vector| (vector, m)));
+        let part = (bm, self.columns(k));
+        self.operand(&self.row.a_tv, m, part, [&Layout::identity(self.row.m), along_k], (bm, 0), run).ok()
+    }
+
+    /// The layout of a sparse A's metadata, given the tiler along K; none of a dense one.
+    fn meta(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<Option<TvLayout>> {
+        let Some(sparsity) = &self.row.sparsity else { return Some(None) };
         let (bm, run) = (m / self.warps.0, self.k_vector.map(|vector| (vector, m)));
-        self.operand(&self.row.a_tv, m, (bm, k), [&Layout::identity(self.row.m), along_k], (bm, 0), run).ok()
+        let (part, tilers) = ((bm, self.columns(k)), [&Layout::identity(self.row.m), along_k]);
+        self.operand(&sparsity.meta_tv, m, part, tilers, (bm, 0), run).ok().map(Some)
+    }
+
+    /// Neighbours along K of the factors that come first in a lane.
+    fn factor_run(&self) -> Option<i64> {
+        self.k_vector.filter(|_| self.row.sparsity.is_none())
     }
 
     /// The layout of operand B, given the tilers of a warp's part along N and along K.
     fn b(&self, (n, k): (i64, i64), along_n: &Layout, along_k: &Layout) -> Option<TvLayout> {
-        let (bn, run) = (n / self.warps.1, self.k_vector.map(|vector| (vector, n)));
+        let (bn, run) = (n / self.warps.1, self.factor_run().map(|vector| (vector, n)));
         self.operand(&self.row.b_tv, n, (bn, k), [along_n, along_k], (0, bn), run).ok()
     }
 
@@ -244,21 +297,23 @@ pub fn arrangements(
     // Of elements of a bit 16 bytes are more.
     let longest = i64::from(128 / row.ab.bits()).max(64);
     for k_vector in runs(longest) {
-        let Some(along_k) = k_tiler(row, k, k_vector) else { continue };
-        let mut left: Vec<((i64, i64, i64), TvLayout)> = Vec::new();
+        let Some([along_left, along_right]) = k_tilers(row, k, k_vector) else { continue };
+        // By grid: the left factor, with its metadata.
+        let mut left: Vec<(_, TvLayout, Option<TvLayout>)> = Vec::new();
         for (n_vector, grid, along_n, c) in &accumulators {
             let tiled = arranged(*grid, k_vector, *n_vector);
-            let a = match left.iter().position(|(other, _)| other == grid) {
-                Some(at) => left[at].1.clone(),
+            let (a, meta) = match left.iter().find(|(other, ..)| other == grid) {
+                Some((_, a, meta)) => (a.clone(), meta.clone()),
                 None => {
-                    let Some(a) = tiled.a((m, k), &along_k) else { continue };
-                    left.push((*grid, a.clone()));
-                    a
+                    let Some(a) = tiled.a((m, k), &along_left) else { continue };
+                    let Some(meta) = tiled.meta((m, k), &along_left) else { continue };
+                    left.push((*grid, a.clone(), meta.clone()));
+                    (a, meta)
                 }
             };
-            let Some(b) = tiled.b((n, k), along_n, &along_k) else { continue };
+            let Some(b) = tiled.b((n, k), along_n, &along_right) else { continue };
             all.push(tiled);
-            layouts.push(GemmLayouts { c: c.clone(), a, b });
+            layouts.push(GemmLayouts { c: c.clone(), a, b, meta });
         }
     }
     (all, layouts)
@@ -345,23 +400,33 @@ impl<'a> Operand<'a> {
 pub fn calls(
     by: &TiledMma,
     (m, n, k): (i64, i64, i64),
-    c: &TvLayout,
-    a: &TvLayout,
-    b: &TvLayout,
+    [c, a, b]: [&TvLayout; 3],
+    meta: Option<&TvLayout>,
     threads: i64,
 ) -> Option<Vec<GemmCall>> {
     let row = by.row;
-    let [along_m, along_n, along_k] = &by.tilers(m, n, k)?;
+    let [along_m, along_n, along_left, along_right] = &by.tilers(m, n, k)?;
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
-        if tc % m != ta % m || tc / m != tb % n || ta / m != 0 || tb / n != 0 {
+        let places = meta.map_or(ta, |meta| meta.at(32 * warp, 0));
+        if tc % m != ta % m || tc / m != tb % n || ta / m != 0 || tb / n != 0 || places != ta {
             return None;
         }
     }
     let oc = Operand::new(c, &row.c_tv, (m, n), [along_m, along_n], row.c.bits())?;
-    let oa = Operand::new(a, &row.a_tv, (m, k), [along_m, along_k], row.ab.bits())?;
-    let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_k], row.ab.bits())?;
+    let left = (m, by.columns(k));
+    let oa = Operand::new(a, &row.a_tv, left, [along_m, along_left], row.ab.bits())?;
+    let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_right], row.ab.bits())?;
+    let tiles_meta = match (&row.sparsity, meta) {
+        (Some(sparsity), Some(meta)) => {
+            // Registers of metadata are put together of whole bytes.
+            let places = Operand::new(meta, &sparsity.meta_tv, left, [along_m, along_left], 8)?;
+            Some(places.tiles(threads)?)
+        }
+        (None, None) => None,
+        _ => return None,
+    };
     let (tiles_c, tiles_a, tiles_b) = (oc.tiles(threads)?, oa.tiles(threads)?, ob.tiles(threads)?);
     let [ms, ns] = oc.repeats.map(|repeats| repeats.len());
     let mut result = Vec::new();
@@ -372,6 +437,10 @@ pub fn calls(
                 c: values.clone(),
                 a: tiles_a.get(&(x, z))?.clone(),
                 b: tiles_b.get(&(y, z))?.clone(),
+                meta: match &tiles_meta {
+                    Some(tiles) => tiles.get(&(x, z))?.clone(),
+                    None => Vec::new(),
+                },
             });
         }
     }
@@ -388,7 +457,9 @@ mod tests {
     #[test]
     fn arranged_layouts_satisfy_the_constraint_of_every_row() {
         // Rows of the same layouts and widths have the same arrangements.
-        let form = |row: &'static MmaRow| (&row.a_tv, &row.b_tv, &row.c_tv, row.ab.bits(), row.c.bits());
+        let form = |row: &'static MmaRow| {
+            (&row.a_tv, &row.b_tv, &row.c_tv, row.sparsity.is_some(), row.ab.bits(), row.c.bits())
+        };
         let first = |(i, row): &(usize, &'static MmaRow)| {
             mma_rows().iter().position(|other| form(other) == form(row)) == Some(*i)
         };
@@ -400,13 +471,16 @@ mod tests {
                 let (all, layouts) = arrangements(row, (m, n, k), warps, None);
                 assert_eq!(all[0], TiledMma::plain(row, m, n, warps));
                 for (by, l) in all.into_iter().zip(layouts) {
-                    for (tv, size) in [(&l.c, m * n), (&l.a, m * k), (&l.b, n * k)] {
+                    let left = by.columns(k) * m;
+                    let operands = [(&l.c, m * n), (&l.a, left), (&l.b, n * k)];
+                    for (tv, size) in operands.into_iter().chain(l.meta.iter().map(|meta| (meta, left))) {
                         let mut image = tv.layout().image();
                         image.sort_unstable();
                         image.dedup();
                         assert_eq!(image, (0..size).collect::<Vec<_>>(), "{by}");
                     }
-                    let calls = calls(&by, (m, n, k), &l.c, &l.a, &l.b, warps * 32).expect(row.name);
+                    let calls = calls(&by, (m, n, k), [&l.c, &l.a, &l.b], l.meta.as_ref(), warps * 32)
+                        .expect(row.name);
                     assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * by.replication, "{by}");
                 }
             }
@@ -432,9 +506,9 @@ mod tests {
         let by = TiledMma::plain(row, 64, 64, 4);
         let l = by.layouts(64, 64, 32).unwrap();
         let other = TiledMma::plain(row, 64, 64, 2).layouts(64, 64, 32).unwrap();
-        assert!(calls(&by, (64, 64, 32), &l.c, &other.a, &l.b, 128).is_none());
+        assert!(calls(&by, (64, 64, 32), [&l.c, &other.a, &l.b], None, 128).is_none());
         let run = TiledMma { k_vector: Some(8), ..by }.layouts(64, 64, 32).unwrap();
-        assert!(calls(&by, (64, 64, 32), &l.c, &run.a, &l.b, 128).is_none());
+        assert!(calls(&by, (64, 64, 32), [&l.c, &run.a, &l.b], None, 128).is_none());
     }
 
     #[test]

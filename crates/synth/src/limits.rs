@@ -167,9 +167,9 @@ pub(crate) fn streamed(
             continue;
         }
         // A lane's run along K may be those of several instructions.
-        let row = plan.row;
-        let run = plan.by.k_vector.map_or(1, |run| (run * 32 / (row.k * row.n)).max(1));
-        let steps = verified.shape(tensor)[1] / (row.k * run);
+        let (row, left) = (plan.row, *a == tensor);
+        let columns = if left { row.a_columns() } else { row.k };
+        let steps = verified.shape(tensor)[1] / (columns * plan.by.steps_together());
         if steps > STEPS_AHEAD {
             found.push(Streamed { load: copy.id, tensor, parts: (steps / STEPS_AHEAD) as u32 });
         }

@@ -13,6 +13,8 @@ pub enum MmaOperand {
     B,
     /// The accumulator.
     C,
+    /// The metadata of a sparse first factor.
+    Meta,
 }
 
 /// Reason for which an instruction cannot do a statement, or register tensors do not allow one.

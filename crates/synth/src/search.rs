@@ -509,9 +509,10 @@ impl<'a> Search<'a> {
                 async_layout::copy_plan(self.verified, self.divisibility, (src, dst, *how), &layout)
                     .map(StmtPlan::Tma)
             }
-            StmtKind::GemmAsync { c, a, b, warpgroups } => async_layout::product_plan(
+            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => async_layout::product_plan(
                 (self.verified, self.divisibility),
                 (*c, a, b),
+                meta.is_some(),
                 warpgroups.as_ref(),
                 &layout,
             )
@@ -528,7 +529,7 @@ impl<'a> Search<'a> {
         let (m, n, k) = self.solver.extents(i);
         let (wm, wn) = by.warps;
         let calls = (m / by.row.m / wm) * (n / by.row.n / wn) * (k / by.row.k);
-        let empty = GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new() };
+        let empty = GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new(), meta: Vec::new() };
         GemmPlan { row: by.row, by, calls: vec![empty; calls.max(0) as usize] }
     }
 }

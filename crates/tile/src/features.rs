@@ -20,7 +20,7 @@ pub enum Construct {
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
     /// `gemm` of factors of a type into sums of another: `mma.sync`.
-    Product(DType, DType),
+    Product(DType, DType, bool),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
     /// `commit_gemm`: `wgmma.commit_group`.
@@ -51,7 +51,9 @@ impl Construct {
                 SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs()
             }
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
-            Construct::Product(factors, sums) => product_needs(factors, sums).unwrap_or_default(),
+            Construct::Product(factors, sums, sparse) => {
+                product_needs(factors, sums, sparse).unwrap_or_default()
+            }
             Construct::AsyncProduct => WgmmaRow::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
@@ -71,7 +73,10 @@ impl fmt::Display for Construct {
             Construct::Pipeline => "`pipeline`",
             Construct::DealtTiles => "`dynamic` in a role",
             Construct::RoleRegisters => "`registers` of a role",
-            Construct::Product(factors, sums) => return write!(f, "`gemm` of {factors} into {sums}"),
+            Construct::Product(factors, sums, sparse) => {
+                let of = if *sparse { "sparse " } else { "" };
+                return write!(f, "`gemm` of {of}{factors} into {sums}");
+            }
             Construct::AsyncProduct => "`gemm.async`",
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
@@ -128,7 +133,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             found.extend(body.iter().any(deals).then_some(Construct::DealtTiles));
             found
         }
-        StmtKind::Gemm { c, a, .. } => vec![Construct::Product(dtype(*a), dtype(*c))],
+        StmtKind::Gemm { c, a, meta, .. } => vec![Construct::Product(dtype(*a), dtype(*c), meta.is_some())],
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
         StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],

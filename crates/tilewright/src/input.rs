@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
-use tilewright_machine::{DType, Elements, Number};
+use tilewright_machine::{DType, Elements, Number, Sparsity};
 use tilewright_tile::interpret::{Argument, InterpretError, tensor_len, tensor_shape, tensor_strides};
 use tilewright_tile::{
     Axis, Expr, ParamId, ParamKind, Program, Scope, StmtKind, SymbolId, TensorId, TensorKind, Verified,
@@ -279,10 +279,14 @@ pub(crate) fn arguments(
         let indexes = kernel.verified.elements().contains(&id);
         let counts = kernel.verified.counters().contains(&id);
         let mut rows = Rows::of(kernel, id, sizes).map(|rows| rows.shuffled(&mut rng));
+        let mut places = is_metadata(kernel, id).then(Places::default);
         let dtype = param.dtype;
         let mut draw = || -> u64 {
             if let Some(rows) = &mut rows {
                 return dtype.encode_integer(i128::from(rows.draw(&mut rng)));
+            }
+            if let Some(places) = &mut places {
+                return dtype.encode_integer(i128::from(places.draw(&mut rng)));
             }
             if read && !indexes && dtype.is_wide_integer() {
                 // Half of them small, so that sums of them are seen to be right, and half of the whole range.
@@ -316,6 +320,48 @@ pub(crate) fn arguments(
         arguments.push(Argument::tensor(values));
     }
     Ok(arguments)
+}
+
+/// True if the elements of a tensor parameter, as they are, are the metadata of a sparse factor.
+fn is_metadata(kernel: &Kernel, param: ParamId) -> bool {
+    let v = &kernel.verified;
+    let kind = |id: TensorId| &v.program().tensor(id).kind;
+    let whole = |id: TensorId| if let TensorKind::Part { of, .. } = kind(id) { *of } else { id };
+    let mut holders: BTreeSet<TensorId> = BTreeSet::new();
+    let mut found = false;
+    v.visit(&mut |stmt, _| match &stmt.kind {
+        StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. } => {
+            let view = matches!(kind(src.tensor), TensorKind::View { param: of, .. } if *of == param);
+            if view || holders.contains(&whole(src.tensor)) {
+                holders.insert(whole(dst.tensor));
+            }
+        }
+        StmtKind::Gemm { meta: Some(meta), .. } | StmtKind::GemmAsync { meta: Some(meta), .. } => {
+            found |= holders.contains(&whole(*meta));
+        }
+        _ => {}
+    });
+    found
+}
+
+/// Pairs of places of two elements in a group of four, the lower one first.
+#[derive(Default)]
+struct Places {
+    /// The lower place of a pair of which the other comes next.
+    lower: Option<i64>,
+}
+
+impl Places {
+    fn draw(&mut self, rng: &mut impl Rng) -> i64 {
+        match self.lower.take() {
+            Some(lower) => rng.random_range(lower + 1..Sparsity::GROUP),
+            None => {
+                let lower = rng.random_range(0..Sparsity::GROUP - 1);
+                self.lower = Some(lower);
+                lower
+            }
+        }
+    }
 }
 
 /// The use of a tensor parameter whose elements, as they are, index a mode of a view or of a shared tensor.
@@ -515,8 +561,7 @@ mod tests {
         let files = ["first", "second"].map(|name| folder.path().join(format!("{name}.npy")));
         for (i, path) in files.iter().enumerate() {
             let values = Elements::from(vec![10.0 * i as f64, 10.0 * i as f64 + 1.0]);
-            let array =
-                crate::arrays::Written { name: "x", dtype: DType::F32, shape: &[2], values: &values };
+            let array = crate::arrays::Written { name: "x", dtype: DType::F32, shape: &[2], values: &values };
             Array::write(path, &[array]).unwrap();
         }
         let text = files.map(|path| path.display().to_string()).join(",");

@@ -19,9 +19,9 @@ impl Flow<'_> {
         }
     }
 
-    /// A product of the value by a tile from memory.
+    /// A product of the value by a tile from memory; the value may be a sparse factor.
     fn product_of_floats(&mut self, value: Value) -> Value {
-        let k = self.n;
+        let (m, k) = (self.m, self.n);
         let factors = self.dice.pick(&["f16", "f16", "bf16"]);
         let value = if value.dtype == factors { value } else { self.cast(value, factors) };
         // Large factors would make sums that f16 does not hold.
@@ -29,15 +29,19 @@ impl Flow<'_> {
         self.draft.line(format!("{scaled} = tanh({})", value.name));
         let (param, view, b, c) =
             (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"), self.draft.name("c"));
-        self.draft.params.push(format!("{param}: {factors}[{k}, {k}]"));
-        self.draft.line(format!("{view} = global_view({param}, ({k}, {k}) : (e0, e1))"));
-        self.draft.line(format!("{b} = register_tensor({factors}, [{k}, {k}])"));
+        // A sparse factor has half the columns of the other.
+        let sparse = k <= 64 && self.dice.once_in(4);
+        let columns = if sparse { 2 * k } else { k };
+        self.draft.params.push(format!("{param}: {factors}[{k}, {columns}]"));
+        self.draft.line(format!("{view} = global_view({param}, ({k}, {columns}) : (e0, e1))"));
+        self.draft.line(format!("{b} = register_tensor({factors}, [{k}, {columns}])"));
         if self.dice.once_in(2) {
             let shared = self.draft.name("sw");
-            self.draft.line(format!("{shared} = shared_tensor({factors}, [{k}, {k}])"));
+            self.draft.line(format!("{shared} = shared_tensor({factors}, [{k}, {columns}])"));
             self.draft.line(format!("copy({view}, {shared})"));
             self.draft.line("syncthreads()");
-            let read = self.dice.pick(&[shared.clone(), format!("transpose({shared})")]);
+            let ways = [shared.clone(), format!("transpose({shared})")];
+            let read = self.dice.pick(&ways[..if sparse { 1 } else { 2 }]);
             self.draft.line(format!("copy({read}, {b})"));
         } else {
             self.draft.line(format!("copy({view}, {b})"));
@@ -45,7 +49,16 @@ impl Flow<'_> {
         let shape = self.shape();
         self.draft.line(format!("{c} = register_tensor(f32, {shape})"));
         self.draft.line(format!("fill({c}, 0.0)"));
-        self.draft.line(format!("gemm({c}, {scaled}, {b})"));
+        if sparse {
+            let (param, view, meta) = (self.draft.name("p"), self.draft.name("gp"), self.draft.name("rp"));
+            self.draft.params.push(format!("{param}: u2[{m}, {k}]"));
+            self.draft.line(format!("{view} = global_view({param}, ({m}, {k}) : (e0, e1))"));
+            self.draft.line(format!("{meta} = register_tensor(u2, [{m}, {k}])"));
+            self.draft.line(format!("copy({view}, {meta})"));
+            self.draft.line(format!("gemm({c}, {scaled}, {b}, {meta})"));
+        } else {
+            self.draft.line(format!("gemm({c}, {scaled}, {b})"));
+        }
         Value { name: c, dtype: "f32" }
     }
 

@@ -227,7 +227,7 @@ impl GemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let exists = |()| match product_needs(self.multiplied(), self.sum()) {
+        let exists = |()| match product_needs(self.multiplied(), self.sum(), false) {
             Some(needs) if !arch.has(needs) => {
                 let lacks = format!("needs {}, which {arch} does not have", needs - arch.spec().features);
                 Err(ConfigError::value("dtype", self.dtype, lacks))

@@ -6,7 +6,7 @@
 
 use tilewright_machine::{
     Arch, BulkOp, CopyKind, CopyRow, Descriptor, Major, MbarrierOp, MmaRow, ProxyFence, ScalarOp,
-    ShuffleMode, SwizzleMode, SyncOp, WgmmaRow, copy_named,
+    ShuffleMode, Sparsity, SwizzleMode, SyncOp, WgmmaRow, copy_named,
 };
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
@@ -170,7 +170,7 @@ fn registers(step: Step) -> u32 {
     match step {
         Step::Mma(row) => {
             let (a, b, c) = row.registers();
-            a + b + c
+            a + b + c + u32::from(row.sparsity.is_some())
         }
         Step::Wgmma(row) | Step::WgmmaWait(row) => {
             let (a, d) = row.registers();
@@ -500,8 +500,15 @@ impl Frame {
             }
             Step::Mma(row) => {
                 let (a, b, c) = row.registers();
+                let skipped = c + a + b;
                 let [d, a, b] = [(0, c), (c, a), (c + a, b)].map(|(skip, n)| self.registers(chain, skip, n));
-                self.b.mma(row, d, a, b);
+                if row.sparsity.is_some() {
+                    let meta = self.registers(chain, skipped, 1)[0];
+                    self.b.write(meta, Operand::Imm(u64::from(Sparsity::FIRST_TWO)));
+                    self.b.sparse_mma(row, d, a, b, meta);
+                } else {
+                    self.b.mma(row, d, a, b);
+                }
                 x
             }
             Step::Wgmma(row) => {

@@ -301,7 +301,7 @@ pub(crate) fn rate_recipe(rate: Rate) -> Option<Recipe> {
 
 fn product(kind: WgmmaKind, n: i64) -> Option<Recipe> {
     let (a, b, c) = kind.types();
-    let row = wgmmas(a, b, c).find(|row| row.n == n)?;
+    let row = wgmmas(a, b, c, false).find(|row| row.n == n)?;
     Some(Recipe {
         key: OpKey::Wgmma(kind, n),
         mnemonic: &row.mnemonic,

@@ -2,7 +2,7 @@
 
 use tilewright_layout::Layout;
 use tilewright_machine::{
-    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, Scope, ShuffleMode, SyncOp,
+    Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, Scope, ShuffleMode, Sparsity, SyncOp,
     copy_named, copy_rows, mma_rows,
 };
 use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
@@ -83,12 +83,13 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
     // Words of these items hold whole elements: products of `f64` are not compared.
     for row in mma_rows().iter().filter(|row| arch.has(row.needs) && row.c.bits() <= 32) {
         let (a, b, c) = row.registers();
+        let meta = u32::from(row.sparsity.is_some());
         all.push(Item {
             row: row.name,
             mnemonic: row.mnemonic,
             // Sums of integers are exact, modulo 2³².
             matches: if row.c.is_float() { Match::Sums(row) } else { Match::Bits },
-            inputs: (a + b + c) as usize,
+            inputs: (a + b + c + meta) as usize,
             outputs: c as usize,
             work: Work::Mma(row),
         });
@@ -329,10 +330,15 @@ impl Item {
             Work::Copy(row) => code.copy(row),
             Work::Mma(row) => {
                 let words = code.load_words(self.inputs);
-                let (a, b, _) = row.registers();
+                let (a, b, c) = row.registers();
                 let (a, rest) = words.split_at(a as usize);
-                let (b, c) = rest.split_at(b as usize);
-                code.b.mma(row, c.to_vec(), a.to_vec(), b.to_vec());
+                let (b, rest) = rest.split_at(b as usize);
+                let (c, meta) = rest.split_at(c as usize);
+                let [d, a, b] = [c, a, b].map(<[_]>::to_vec);
+                match meta.first() {
+                    Some(meta) => code.b.sparse_mma(row, d, a, b, *meta),
+                    None => code.b.mma(row, d, a, b),
+                }
                 code.store_words(c);
             }
         }
@@ -357,8 +363,12 @@ impl Item {
                 for warp in 0..threads / WARP {
                     // Of four warps one has integers, whose sums are exact in any order, and one infinities and NaNs.
                     let (kind, special) = (warp % 4, random.below(5));
-                    let (a, b, _) = row.registers();
+                    let (a, b, c) = row.registers();
                     for index in 0..WARP * self.inputs {
+                        if index % self.inputs == (a + b + c) as usize {
+                            words.push(places(random));
+                            continue;
+                        }
                         let dtype = if index % self.inputs < (a + b) as usize { row.ab } else { row.c };
                         let mut word = 0;
                         for lane in 0..32 / dtype.bits() {
@@ -433,6 +443,12 @@ impl Item {
     }
 }
 
+/// A register of metadata: pairs of increasing places.
+fn places(random: &mut Random) -> u32 {
+    const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110];
+    (0..8).fold(0, |word, _| word << 4 | PAIRS[random.below(6) as usize])
+}
+
 /// Results of a warp after a copy, by the layouts of its row.
 fn copied(row: &CopyRow, warp: &[u32]) -> Vec<u32> {
     let words = |lane: usize| &warp[5 * lane..5 * lane + 4];
@@ -493,7 +509,7 @@ fn copied(row: &CopyRow, warp: &[u32]) -> Vec<u32> {
 fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let (na, nb, nc) = row.registers();
     let (na, nb, nc) = (na as usize, nb as usize, nc as usize);
-    let stride = na + nb + nc;
+    let stride = na + nb + nc + usize::from(row.sparsity.is_some());
     let element = |lane: usize, first: usize, dtype: DType, value: usize| {
         let each = (32 / dtype.bits()) as usize;
         let word = warp[stride * lane + first + value / each];
@@ -514,6 +530,10 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let b = tile(&row.b_tv, na, row.ab);
     let c = tile(&row.c_tv, na + nb, row.c);
     let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
+    let a = match &row.sparsity {
+        Some(sparsity) => spread(sparsity, &a, (m, k), |lane| warp[stride * lane + na + nb + nc]),
+        None => a,
+    };
     let mut words = vec![0; WARP * nc];
     let mut slack = Vec::with_capacity(m * n);
     let each = (32 / row.c.bits()) as usize;
@@ -538,6 +558,24 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
         }
     }
     (words, slack)
+}
+
+/// The elements of a sparse tile at the places that the registers of metadata say.
+fn spread(
+    sparsity: &Sparsity,
+    kept: &[f64],
+    (m, k): (usize, usize),
+    meta: impl Fn(usize) -> u32,
+) -> Vec<f64> {
+    let mut all = vec![0.0; m * k];
+    for lane in (0..WARP).filter(|lane| sparsity.reads(*lane as u32)) {
+        for place in 0..16 {
+            let at = sparsity.meta_tv.eval((lane + WARP * place) as i64) as usize;
+            let column = at / m / 2 * 4 + (meta(lane) >> (2 * place) & 3) as usize;
+            all[at % m + m * column] = kept[at];
+        }
+    }
+    all
 }
 
 /// Words of the results that all threads of a launch leave, padded so that accesses of 16 bytes are aligned.

@@ -170,8 +170,8 @@ impl AsyncAssignment<'_> {
         for stmt in body {
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
             match &stmt.kind {
-                StmtKind::GemmAsync { c, a, b, warpgroups } => {
-                    self.product(stmt, threads, *c, (a, b), warpgroups.as_ref())?;
+                StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+                    self.product(stmt, threads, *c, (a, b), *meta, warpgroups.as_ref())?;
                 }
                 StmtKind::CopyAsync { src, dst, how } => {
                     let stores = self.memory(src.tensor) == Memory::Shared;
@@ -244,6 +244,7 @@ impl AsyncAssignment<'_> {
         threads: u32,
         c: TensorId,
         (a, b): (&TensorRef, &TensorRef),
+        meta: Option<TensorId>,
         asked: Option<&[i64; 2]>,
     ) -> Result<(), Diagnostic> {
         let program = self.v;
@@ -258,16 +259,19 @@ impl AsyncAssignment<'_> {
         let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
         let (left, right) = (self.v.tile(a).shape, self.v.tile(b).shape);
         let asked = asked.copied();
-        let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(threads / 128), asked).map_err(
-            |why| {
+        let extents = [left[0], right[0], right[1]];
+        let grid =
+            Grid::new(types, meta.is_some(), extents, i64::from(threads / 128), asked).map_err(|why| {
                 let sums = format!("the accumulator, {} × {}", left[0], right[0]);
                 fail(&why).related(program.tensor(c).span, sums)
-            },
-        )?;
+            })?;
         let too_large = || fail(&"its tile is too large");
         let mut pinned = vec![(c, grid.accumulator().ok_or_else(too_large)?)];
         if self.memory(a.tensor) == Memory::Register {
             pinned.push((a.tensor, grid.left().ok_or_else(too_large)?));
+        }
+        if let Some(meta) = meta {
+            pinned.push((meta, grid.metadata().ok_or_else(too_large)?));
         }
         for (id, tv) in pinned {
             let known = self.registers.insert(id, (tv.layout().clone(), grid));
@@ -586,6 +590,7 @@ fn tile_of(
 pub fn product_plan(
     (v, divisibility): (&Program, &Divisibility<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
+    sparse: bool,
     asked: Option<&[i64; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
 ) -> Result<WgmmaPlan, Reject> {
@@ -594,7 +599,7 @@ pub fn product_plan(
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
     let asked = asked.copied();
     let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
-    let grid = Grid::new(types, [left[0], right[0], left[1]], i64::from(v.threads() / 128), asked)?;
+    let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let tile = |reference: &TensorRef| {
         let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
         tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)

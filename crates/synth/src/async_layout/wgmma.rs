@@ -5,11 +5,14 @@
 //! A warpgroup with several rows of instructions reads each part of B once for each of them, so that rows are shared out first.
 
 use tilewright_layout::{Layout, LayoutError, SwizzledLayout};
-use tilewright_machine::{DType, Descriptor, Major, SwizzleMode, Timing, WgmmaRow, wgmmas};
+use tilewright_machine::{DType, Descriptor, Major, Sparsity, SwizzleMode, Timing, WgmmaRow, wgmmas};
 
 use crate::async_layout::descriptor::matrix_descriptor;
 use crate::reject::{MmaOperand, WgmmaReject};
 use crate::tv::{InstructionTiles, TvLayout};
+
+/// Places of metadata in the register of an instruction.
+const PLACES: i64 = 32 / Sparsity::META.bits() as i64;
 
 /// The place of an operand in shared memory for each instruction.
 #[derive(Clone, PartialEq, Debug)]
@@ -38,6 +41,8 @@ pub struct WgmmaCall {
     pub c: Vec<u32>,
     /// The values of A, where it is in registers.
     pub a: Vec<u32>,
+    /// The values of the metadata of a sparse A: those of a register.
+    pub meta: Vec<u32>,
     /// The begin of A, if it is in shared memory, in bytes from the tile.
     pub a_at: i64,
     /// The begin of B, in bytes from the tile.
@@ -80,12 +85,13 @@ impl Grid {
     /// The reason why no instruction does it.
     pub fn new(
         (a, b, c): (DType, DType, DType),
+        sparse: bool,
         extents: [i64; 3],
         groups: i64,
         asked: Option<[i64; 2]>,
     ) -> Result<Grid, WgmmaReject> {
         let [m, n, k] = extents;
-        let rows: Vec<&'static WgmmaRow> = wgmmas(a, b, c).collect();
+        let rows: Vec<&'static WgmmaRow> = wgmmas(a, b, c, sparse).collect();
         let first = *rows.first().ok_or(WgmmaReject::Types(a, b, c))?;
         if k % first.k != 0 {
             return Err(WgmmaReject::K(k, first.k, a));
@@ -143,9 +149,24 @@ impl Grid {
 
     /// The thread-value layout of a left factor in registers: values of an instruction, then instructions along M, then along K.
     pub fn left(&self) -> Option<TvLayout> {
-        let ([pm, _], [gm, gn], [m, _, k]) = (self.part(), self.warpgroups, self.extents);
+        self.beside_rows(&self.row.a_tv)
+    }
+
+    /// The thread-value layout of a sparse left factor's metadata, in the same order.
+    pub fn metadata(&self) -> Option<TvLayout> {
+        self.beside_rows(&self.row.sparsity.as_ref()?.meta_tv)
+    }
+
+    /// The thread-value layout of what has a left factor's shape.
+    fn beside_rows(&self, tv: &Layout) -> Option<TvLayout> {
+        let ([pm, _], [gm, gn], m) = (self.part(), self.warpgroups, self.extents[0]);
         let groups = Layout::new((gm, gn).into(), (pm, 0).into()).ok()?;
-        Grid::layout(&self.row.a_tv, (m, self.row.k), (pm, k), groups).ok()
+        Grid::layout(tv, (m, self.row.a_columns()), (pm, self.columns()), groups).ok()
+    }
+
+    /// The columns of the left factor that are there.
+    fn columns(&self) -> i64 {
+        self.extents[2] / self.row.k * self.row.a_columns()
     }
 
     /// The description by which the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
@@ -160,15 +181,16 @@ impl Grid {
         } else {
             (MmaOperand::B, n, row.n, pn, row.b)
         };
+        let (k, step) = if left { (self.columns(), row.a_columns()) } else { (k, row.k) };
         let bits = dtype.bits();
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
-        let template = matrix_descriptor(&layout.layout, swizzle, (rows, k), (mn, row.k), bits)
+        let template = matrix_descriptor(&layout.layout, swizzle, (rows, k), (mn, step), bits)
             .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         let at = |i: i64, j: i64| layout.layout.eval(i + rows * j) * i64::from(bits / 8);
         let warpgroup = if part < rows { at(part, 0) } else { 0 };
         // Parts are told apart by adding: where one begins must be the sum of where its warpgroup's and its own lie.
-        for j in (0..k).step_by(row.k as usize) {
+        for j in (0..k).step_by(step as usize) {
             for i in (0..rows).step_by(mn as usize) {
                 if at(i, j) != i / part * warpgroup + at(i % part, j) {
                     return Err(WgmmaReject::Parts(operand));
@@ -208,7 +230,14 @@ impl Grid {
                         } else {
                             Vec::new()
                         },
-                        a_at: a.map_or(0, |a| at(a, 64 * mt + m * row.k * ks, row.a.bits())),
+                        meta: match &row.sparsity {
+                            Some(_) => {
+                                let first = (mt + cm * ks) * PLACES;
+                                (first..first + PLACES).map(|v| v as u32).collect()
+                            }
+                            None => Vec::new(),
+                        },
+                        a_at: a.map_or(0, |a| at(a, 64 * mt + m * row.a_columns() * ks, row.a.bits())),
                         b_at: at(b, row.n * nt + n * row.k * ks, row.b.bits()),
                         first: ks == 0,
                     });
@@ -249,7 +278,7 @@ mod tests {
     use crate::async_layout::descriptor::swizzle_atom_layout;
 
     fn grid(extents: [i64; 3], groups: i64) -> Grid {
-        Grid::new((DType::F16, DType::F16, DType::F32), extents, groups, None).unwrap()
+        Grid::new((DType::F16, DType::F16, DType::F32), false, extents, groups, None).unwrap()
     }
 
     #[test]
@@ -263,9 +292,9 @@ mod tests {
         let g = grid([128, 224, 64], 1);
         assert_eq!((g.row.n, g.calls()), (224, [2, 1, 4]));
         let types = (DType::F16, DType::F16, DType::F32);
-        assert_eq!(Grid::new(types, [96, 64, 64], 1, None), Err(WgmmaReject::Warpgroups(1, [96, 64])));
-        assert_eq!(Grid::new(types, [64, 64, 24], 1, None), Err(WgmmaReject::K(24, 16, DType::F16)));
-        assert!(Grid::new(types, [128, 64, 64], 2, Some([1, 3])).is_err());
+        assert_eq!(Grid::new(types, false, [96, 64, 64], 1, None), Err(WgmmaReject::Warpgroups(1, [96, 64])));
+        assert_eq!(Grid::new(types, false, [64, 64, 24], 1, None), Err(WgmmaReject::K(24, 16, DType::F16)));
+        assert!(Grid::new(types, false, [128, 64, 64], 2, Some([1, 3])).is_err());
     }
 
     #[test]
@@ -280,6 +309,14 @@ mod tests {
             left.sort_unstable();
             left.dedup();
             assert_eq!(left.len() as i64, m * extents[2]);
+            let sparse =
+                Grid::new((DType::F16, DType::F16, DType::F32), true, [m, n, 64], groups, None).unwrap();
+            for tv in [sparse.left().unwrap(), sparse.metadata().unwrap()] {
+                let mut held = tv.layout().image();
+                held.sort_unstable();
+                held.dedup();
+                assert_eq!(held, (0..m * 32).collect::<Vec<_>>());
+            }
         }
     }
 

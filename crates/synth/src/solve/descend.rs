@@ -91,7 +91,6 @@ impl Solver<'_> {
             }
             return state.undo(mark);
         };
-        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return };
         let fits: Vec<TiledMma> = self.fitting(state, i);
         if fits.is_empty() {
             return walk.found.fail(|| self.unfitting(state, i));
@@ -101,7 +100,7 @@ impl Solver<'_> {
             if self.spent(walk) {
                 return;
             }
-            match self.place(state, i, (c, a, b), by) {
+            match self.place(state, i, by) {
                 Ok(()) => self.descend(state, i + 1, &alive, walk),
                 Err(clash) => walk.found.fail(|| clash),
             }
@@ -122,7 +121,7 @@ impl Solver<'_> {
         let news = state.since(above.seen);
         let tensors = above.tensors.iter().chain(news).copied().filter(meets).collect();
         let shares = |i: &usize| match &self.statements[*i].0.kind {
-            StmtKind::Gemm { c, a, b, .. } => [c, a, b].into_iter().any(later),
+            StmtKind::Gemm { c, a, b, meta, .. } => [c, a, b].into_iter().chain(meta).any(later),
             _ => false,
         };
         let products = above.products.iter().copied().filter(shares).collect();

@@ -164,11 +164,11 @@ impl Cache {
     }
 }
 
-/// The element types of C and A, the warps that are asked for, and M, N and K.
-type ProductKey = (DType, DType, Option<[i64; 2]>, (i64, i64, i64));
+/// The element types of C and A, sparse ones apart, the warps that are asked for, and M, N and K.
+type ProductKey = (DType, DType, bool, Option<[i64; 2]>, (i64, i64, i64));
 
-/// The number of a product's arrangements, and the known layouts of C, A and B.
-type FittingKey = (usize, [Option<TvLayout>; 3]);
+/// The number of a product's arrangements, and the known layouts of C, A, B and metadata.
+type FittingKey = (usize, [Option<TvLayout>; 4]);
 
 impl<'a> Solver<'a> {
     /// Builds the constraints.
@@ -211,9 +211,9 @@ impl<'a> Solver<'a> {
             match &stmt.kind {
                 // The operand of a gather is in no constraint with the others.
                 StmtKind::Gather { dst, src, index, .. } => members.push(vec![*dst, *src, *index]),
-                StmtKind::Gemm { c, a, b, .. } => {
+                StmtKind::Gemm { c, a, b, meta, .. } => {
                     products.push(i);
-                    for t in [c, a, b] {
+                    for t in [c, a, b].into_iter().chain(meta) {
                         last_product[t.0 as usize] = Some(i);
                     }
                 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tilewright_machine::{MmaRow, mma_rows, mmas, product_types};
+use tilewright_machine::{MmaRow, mmas, mmas_with, product_types};
 use tilewright_tile::core::StmtKind;
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
@@ -20,11 +20,11 @@ const COMPARISON: u64 = 20;
 impl Solver<'_> {
     /// The arrangements of product `i`; none for other statements.
     pub(super) fn arrangements(&self, i: usize) -> Result<Option<Rc<TiledMmas>>, Diagnostic> {
-        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else { return Ok(None) };
+        let StmtKind::Gemm { c, a, b, meta, ref warps } = self.statements[i].0.kind else { return Ok(None) };
         let dtype = |t: TensorId| self.verified.tensor(t).dtype;
         let shape = self.verified.shape(c);
-        let extents = (shape[0], shape[1], self.verified.shape(a)[1]);
-        let key = (dtype(c), dtype(a), *warps, extents);
+        let extents = (shape[0], shape[1], self.verified.shape(b)[1]);
+        let key = (dtype(c), dtype(a), meta.is_some(), *warps, extents);
         let known = &self.cache.arrangements;
         if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
             return Ok(Some(found.clone()));
@@ -37,23 +37,24 @@ impl Solver<'_> {
 
     /// The arrangements of the fastest instruction that tiles product `i`.
     fn arrange(&self, i: usize, number: usize, (m, n, k): (i64, i64, i64)) -> Result<TiledMmas, Diagnostic> {
-        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
+        let StmtKind::Gemm { c, a, meta, ref warps, .. } = self.statements[i].0.kind else {
             return Ok(TiledMmas::default());
         };
+        let (sparse, of) = if meta.is_some() { (true, "sparse ") } else { (false, "") };
         let span = self.statements[i].0.span;
         let program = self.verified;
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
-        let rows: Vec<&'static MmaRow> = mmas(ab, acc, self.arch).collect();
+        let rows: Vec<&'static MmaRow> = mmas(ab, acc, sparse, self.arch).collect();
         if rows.is_empty() {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 span,
-                format!("{} has no matrix instruction that multiplies {ab} into {acc}", self.arch),
+                format!("{} has no matrix instruction that multiplies {of}{ab} into {acc}", self.arch),
             )
             .label(format!("`{}` is {acc}, `{}` is {ab}", self.name(c), self.name(a)))
             .help({
                 let has = |row: &&MmaRow| self.arch.has(row.needs);
-                format!("it multiplies {}", product_types(mma_rows().iter().filter(has)))
+                format!("it multiplies {}", product_types(mmas_with(sparse).filter(has)))
             }));
         }
         let Some(row) = rows.iter().find(|r| m % r.m == 0 && n % r.n == 0 && k % r.k == 0).copied() else {
@@ -61,9 +62,9 @@ impl Solver<'_> {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 span,
-                format!("no matrix instruction tiles a product of {m}×{n}×{k}"),
+                format!("no matrix instruction tiles a {of}product of {m}×{n}×{k}"),
             )
-            .label(format!("`{}` is {m}×{n}, `{}` is {m}×{k}", self.name(c), self.name(a)))
+            .label(format!("`{}` is {m}×{n}, `{}` is {m}×{}", self.name(c), self.name(a), program.shape(a)[1]))
             .help(format!(
                 "the smallest instruction for these types is {}: make M a multiple of {}, N of {} and K of {}",
                 smallest.name, smallest.m, smallest.n, smallest.k
@@ -94,8 +95,9 @@ impl Solver<'_> {
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
     /// with an earlier one of the same extents takes the same arrangement, if that fits.
     pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<TiledMma> {
-        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else { return Vec::new() };
-        let known = [c, a, b].map(|id| state.layouts[id.0 as usize].as_ref().map(|l| &l.0));
+        let StmtKind::Gemm { c, a, b, meta, .. } = self.statements[i].0.kind else { return Vec::new() };
+        let layout = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
+        let known = [Some(c), Some(a), Some(b), meta].map(|id| layout(id?));
         let TiledMmas { number, all, layouts, .. } = &*self.arrangements[i];
         if known.iter().all(|tv| tv.is_none()) {
             return all.clone();
@@ -122,18 +124,21 @@ impl Solver<'_> {
         fitting
     }
 
-    /// True if an arrangement with its own layouts of C, A and B agrees with those that are known.
+    /// True if an arrangement with its own layouts of C, A, B and metadata agrees with those that are known.
     pub(super) fn fits(
         &self,
         by: &TiledMma,
         own: &GemmLayouts,
         extents: (i64, i64, i64),
-        known: [Option<&TvLayout>; 3],
+        known: [Option<&TvLayout>; 4],
     ) -> bool {
         self.step(COMPARISON);
-        let own = [&own.c, &own.a, &own.b];
+        let own = [Some(&own.c), Some(&own.a), Some(&own.b), own.meta.as_ref()];
         let each = |same: &dyn Fn(&TvLayout, &TvLayout) -> bool| {
-            known.iter().zip(own).all(|(theirs, tv)| theirs.is_none_or(|theirs| same(theirs, tv)))
+            known.iter().zip(own).all(|pair| match pair {
+                (Some(theirs), Some(tv)) => same(theirs, tv),
+                _ => true,
+            })
         };
         if each(&|theirs, tv| theirs.same_function(tv)) {
             return true;
@@ -144,21 +149,17 @@ impl Solver<'_> {
             (0..32).map(|lane| tv.thread_offset(lane) - tv.thread_offset(0)).collect()
         };
         each(&|theirs, tv| lanes(theirs) == lanes(tv)) && {
-            let [c, a, b] = [0, 1, 2].map(|operand| known[operand].unwrap_or(own[operand]));
+            let [c, a, b, meta] = [0, 1, 2, 3].map(|operand| known[operand].or(own[operand]));
+            let (Some(c), Some(a), Some(b)) = (c, a, b) else { return false };
             let threads = i64::from(self.verified.threads());
-            gemm::calls(by, extents, c, a, b, threads).is_some()
+            gemm::calls(by, extents, [c, a, b], meta, threads).is_some()
         }
     }
 
     /// Gives the operands of product `i` that have no layout those of an arrangement.
-    pub(super) fn place(
-        &self,
-        state: &mut Registers,
-        i: usize,
-        (c, a, b): (TensorId, TensorId, TensorId),
-        by: TiledMma,
-    ) -> Result<(), Clash> {
-        let span = self.statements[i].0.span;
+    pub(super) fn place(&self, state: &mut Registers, i: usize, by: TiledMma) -> Result<(), Clash> {
+        let (stmt, span) = (&self.statements[i].0.kind, self.statements[i].0.span);
+        let StmtKind::Gemm { c, a, b, meta, .. } = *stmt else { return Ok(()) };
         let layouts = self.arrangements[i].layouts_of(&by).ok_or_else(|| {
             Diagnostic::new(
                 Code::Unsatisfiable,
@@ -168,9 +169,10 @@ impl Solver<'_> {
         })?;
         state.gemms[i] = Some(by);
         let mut ready = Vec::new();
-        for (id, tv, operand) in
-            [(c, layouts.c, MmaOperand::C), (a, layouts.a, MmaOperand::A), (b, layouts.b, MmaOperand::B)]
-        {
+        let operands =
+            [(c, layouts.c, MmaOperand::C), (a, layouts.a, MmaOperand::A), (b, layouts.b, MmaOperand::B)];
+        let metadata = meta.zip(layouts.meta).map(|(id, tv)| (id, tv, MmaOperand::Meta));
+        for (id, tv, operand) in operands.into_iter().chain(metadata) {
             if state.layouts[id.0 as usize].is_none() {
                 self.set(state, id, tv, Why::Operand { stmt: self.statements[i].0.id, operand, by })?;
                 ready.push(id);
@@ -238,14 +240,17 @@ impl Solver<'_> {
     pub fn calls(&self, state: &Registers) -> Result<Vec<Option<GemmPlan>>, Clash> {
         let mut plans = vec![None; self.statements.len()];
         for (i, plan) in plans.iter_mut().enumerate() {
-            let (StmtKind::Gemm { c, a, b, .. }, Some(by)) = (&self.statements[i].0.kind, state.gemms[i])
+            let (StmtKind::Gemm { c, a, b, meta, .. }, Some(by)) =
+                (&self.statements[i].0.kind, state.gemms[i])
             else {
                 continue;
             };
             let get = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
             let threads = i64::from(self.verified.threads());
             let calls = match (get(*c), get(*a), get(*b)) {
-                (Some(c), Some(a), Some(b)) => gemm::calls(&by, self.extents(i), c, a, b, threads),
+                (Some(c), Some(a), Some(b)) => {
+                    gemm::calls(&by, self.extents(i), [c, a, b], meta.and_then(get), threads)
+                }
                 _ => None,
             };
             match calls {

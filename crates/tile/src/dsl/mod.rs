@@ -510,7 +510,23 @@ impl KernelBuilder {
     #[track_caller]
     pub fn gemm(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, warps: None }, Origin::caller());
+            self.build.emit(StmtKind::Gemm { c, a, b, meta: None, warps: None }, Origin::caller());
+        }
+    }
+
+    /// `gemm(c, a, b, meta)`: with a sparse left factor, and the places of its elements.
+    #[track_caller]
+    pub fn gemm_sparse(
+        &mut self,
+        c: &Tensor,
+        a: impl Into<Elem>,
+        b: impl Into<Elem>,
+        meta: impl Into<Elem>,
+        warps: Option<[Expr; 2]>,
+    ) {
+        let operands = (self.usable(c), self.operand(a), self.operand(b), self.operand(meta));
+        if let (Some(c), Some(a), Some(b), Some(meta)) = operands {
+            self.build.emit(StmtKind::Gemm { c, a, b, meta: Some(meta), warps }, Origin::caller());
         }
     }
 
@@ -518,7 +534,7 @@ impl KernelBuilder {
     #[track_caller]
     pub fn gemm_over(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>, warps: [Expr; 2]) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, warps: Some(warps) }, Origin::caller());
+            self.build.emit(StmtKind::Gemm { c, a, b, meta: None, warps: Some(warps) }, Origin::caller());
         }
     }
 

@@ -2,12 +2,13 @@
 
 use tilewright_machine::RedOp;
 
-use super::{Buffer, KernelBuilder, Reference, Source, Tensor};
+use super::{Buffer, Elem, KernelBuilder, Reference, Source, Tensor};
 use crate::build::Head;
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
 use crate::program::{
-    AsyncCopyAttrs, BarrierId, BarrierKind, Flag, PipelineId, ReduceOp, Side, StmtKind, SyncScope, TileOrder,
+    AsyncCopyAttrs, BarrierId, BarrierKind, Flag, PipelineId, ReduceOp, Side, StmtKind, SyncScope, TensorId,
+    TileOrder,
 };
 
 /// A pipeline: a ring of stages of shared tensors.
@@ -376,7 +377,7 @@ impl KernelBuilder {
     /// `gemm.async(c, a, b)`: `c += a · bᵀ` by the tensor cores of warpgroups, complete at a later [`wait_gemm`](Self::wait_gemm).
     #[track_caller]
     pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Source>, b: impl Into<Reference>) {
-        self.product(c, a.into(), b.into(), None);
+        self.product((c, a.into(), b.into()), None, None);
     }
 
     /// `gemm.async(c, a, b, warpgroups = (m, n))`: with the warpgroups along M and along N.
@@ -388,14 +389,33 @@ impl KernelBuilder {
         b: impl Into<Reference>,
         warpgroups: [Expr; 2],
     ) {
-        self.product(c, a.into(), b.into(), Some(warpgroups));
+        self.product((c, a.into(), b.into()), None, Some(warpgroups));
+    }
+
+    /// `gemm.async(c, a, b, meta)`: with a sparse left factor, and the places of its elements.
+    #[track_caller]
+    pub fn gemm_async_sparse(
+        &mut self,
+        c: &Tensor,
+        a: impl Into<Source>,
+        b: impl Into<Reference>,
+        meta: impl Into<Elem>,
+        warpgroups: Option<[Expr; 2]>,
+    ) {
+        let Some(meta) = self.operand(meta) else { return };
+        self.product((c, a.into(), b.into()), Some(meta), warpgroups);
     }
 
     #[track_caller]
-    fn product(&mut self, c: &Tensor, a: Source, b: Reference, warpgroups: Option<[Expr; 2]>) {
+    fn product(
+        &mut self,
+        (c, a, b): (&Tensor, Source, Reference),
+        meta: Option<TensorId>,
+        warpgroups: Option<[Expr; 2]>,
+    ) {
         let operands = (self.usable(c), self.source(a), self.reference(b));
         if let (Some(c), Some(a), Some(b)) = operands {
-            self.build.emit(StmtKind::GemmAsync { c, a, b, warpgroups }, Origin::caller());
+            self.build.emit(StmtKind::GemmAsync { c, a, b, meta, warpgroups }, Origin::caller());
         }
     }
 

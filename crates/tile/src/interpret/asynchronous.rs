@@ -1,10 +1,12 @@
 //! Asynchronous copies and products of a role: from the statement to the wait that covers it.
 
+use std::borrow::Cow;
+
 use super::bound::Element;
 use super::error::{InterpretError, Underway};
 use super::flight::{Effect, InFlight, Mark, Touched};
-use super::gemm::gemm;
-use super::op::{How, Product, Side, Tile};
+use super::gemm::{dense, gemm};
+use super::op::{How, Metadata, Product, Side, Tile};
 use super::quote::Quote;
 use super::ring::Ring;
 use super::role::Role;
@@ -125,6 +127,23 @@ impl<'a> Role<'a> {
         })
     }
 
+    /// The left factor of a product of `m` rows with all its elements.
+    pub(super) fn dense<'t>(
+        &self,
+        a: &'t [Element],
+        sparse: Option<&Metadata>,
+        m: usize,
+    ) -> Result<Cow<'t, [Element]>, InterpretError> {
+        let Some(Metadata { tensor, name, text }) = sparse else { return Ok(Cow::Borrowed(a)) };
+        dense(a, &self.tiles[*tensor], m).map(Cow::Owned).map_err(|at| InterpretError::Disorder {
+            statement: text.clone(),
+            meta: name.clone(),
+            row: at.row,
+            group: at.group,
+            places: at.places,
+        })
+    }
+
     pub(super) fn gemm_async(
         &mut self,
         product: &'a Product,
@@ -133,10 +152,10 @@ impl<'a> Role<'a> {
         let text = &self.plan.flights[product.flight];
         let mut factors = [Vec::new(), Vec::new()];
         let (mut reads, mut stages) = (Vec::new(), Vec::new());
-        for ((side, place), factor) in
-            [&product.a, &product.b].into_iter().zip(&product.reads).zip(&mut factors)
-        {
+        for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
             self.fetch(side, factor, 0.0, text)?;
+        }
+        for place in &product.reads {
             reads.push(self.touched(place.tensor, self.places(place, text)?));
             let holds = self.plan.pipelines.iter().position(|pipeline| pipeline.has(place.tensor));
             if let Some(pipeline) = holds
@@ -147,6 +166,7 @@ impl<'a> Role<'a> {
             }
         }
         let [a, b] = factors;
+        let a = self.dense(&a, product.sparse.as_deref(), product.shape[0])?;
         let mut c = std::mem::take(&mut self.tiles[product.c]);
         gemm(&mut c, &product.how.read(&a), &product.how.read(&b), product.shape, product.how);
         self.tiles[product.c] = c;

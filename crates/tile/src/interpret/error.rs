@@ -253,6 +253,23 @@ pub enum InterpretError {
         /// The roles that do not end.
         waits: Vec<Wait>,
     },
+    /// The places of a sparse factor's elements do not increase within a group of four.
+    #[error(
+        "`{statement}`: the places {} and {} of group {group} in row {row} of `{meta}` do not increase",
+        places[0], places[1]
+    )]
+    Disorder {
+        /// The product.
+        statement: Quote,
+        /// The metadata.
+        meta: String,
+        /// The row.
+        row: usize,
+        /// The group along K.
+        group: usize,
+        /// The places of its two elements; not a number where nothing has written one.
+        places: [f64; 2],
+    },
     /// An assertion does not hold.
     #[error(
         "assertion `{text}` does not hold in block ({}, {}, {}){}",

@@ -3,7 +3,7 @@
 use super::access::Corner;
 use super::coverage::{Mask, Missing, State, Watch, join};
 use super::error::InterpretError;
-use super::op::{Access, Combining, Op, PartOf, Repeats, Scanned, Side, Tile};
+use super::op::{Access, Combining, Metadata, Op, PartOf, Repeats, Scanned, Side, Tile};
 use super::quote::Quote;
 use super::role::Role;
 use super::shapes::Around;
@@ -111,15 +111,17 @@ impl Watch<'_> {
             }
             Op::TakeParts { parts, text } => self.take_parts(role, parts, text)?,
             Op::PutParts { parts, text } => self.put_parts(role, parts, text)?,
-            Op::Gemm { c, a, b, shape, .. } => {
-                let factors = [self.read(*a, None), self.read(*b, None)];
+            Op::Gemm { c, a, b, sparse, shape, .. } => {
+                let left = self.read(*a, None);
+                let factors = [self.sparse(left, sparse.as_deref()), self.read(*b, None)];
                 self.product(*c, factors, *shape);
             }
             Op::GemmAsync(product) => {
                 let text = role.flight(product.flight);
                 let factors = [&product.a, &product.b].map(|side| self.read_side(role, side, text));
                 let [a, b] = factors;
-                self.product(product.c, [a?, b?], product.shape);
+                let a = self.sparse(a?, product.sparse.as_deref());
+                self.product(product.c, [a, b?], product.shape);
             }
             Op::ClusterReduce { dsts, .. } => dsts.iter().for_each(|dst| self.state(*dst).unread = None),
             Op::Convert { dst, src, .. } => {
@@ -381,13 +383,20 @@ impl Watch<'_> {
         Ok(())
     }
 
+    /// The mask of a sparse factor with its metadata.
+    fn sparse(&mut self, mask: Option<Mask>, meta: Option<&Metadata>) -> Option<Mask> {
+        let meta = meta.and_then(|meta| self.read(meta.tensor, None));
+        mask.or(meta)
+    }
+
     /// `c += a · bᵀ`: an element of `c` is there if it was, and the rows of both factors are.
-    fn product(&mut self, c: usize, [a, b]: [Option<Mask>; 2], [m, n, k]: [usize; 3]) {
+    fn product(&mut self, c: usize, [a, b]: [Option<Mask>; 2], [m, n, _]: [usize; 3]) {
         let sums = self.read(c, None);
         let origin = [&sums, &a, &b].into_iter().flatten().map(|mask| mask.origin).next();
         let mask = origin.map(|origin| {
             let rows = |mask: Option<Mask>, count: usize| {
-                let row = |i: usize, mask: &Mask| (0..k).any(|p| mask.missing[i + p * count]);
+                let row =
+                    |i: usize, mask: &Mask| mask.missing[i..].iter().step_by(count).any(|missing| *missing);
                 mask.map(|mask| (0..count).map(|i| row(i, &mask)).collect::<Vec<bool>>())
             };
             let (left, right) = (rows(a, m), rows(b, n));

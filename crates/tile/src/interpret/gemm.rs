@@ -5,6 +5,37 @@ use tilewright_machine::DType;
 use super::bound::{self, Accumulation, Element};
 use super::round;
 
+/// A group of four elements along K whose places do not increase, or are none.
+pub(super) struct Disorder {
+    pub(super) row: usize,
+    pub(super) group: usize,
+    pub(super) places: [f64; 2],
+}
+
+/// The left factor of `m` rows of which `a` has two elements of every four along K, at the places that `meta` tells.
+///
+/// # Errors
+///
+/// The first group whose places do not increase.
+pub(super) fn dense(a: &[Element], meta: &[Element], m: usize) -> Result<Vec<Element>, Disorder> {
+    let mut all = vec![Element::exact(0.0); 2 * a.len()];
+    for (group, (kept, places)) in a.chunks_exact(2 * m).zip(meta.chunks_exact(2 * m)).enumerate() {
+        for row in 0..m {
+            let at = [row, row + m];
+            let places = at.map(|i| places[i].value);
+            // What nothing has written is no number, and no place.
+            let increase = places[0] < places[1];
+            if !increase {
+                return Err(Disorder { row, group, places });
+            }
+            for (i, place) in at.into_iter().zip(places) {
+                all[row + m * (4 * group + place as usize)] = kept[i];
+            }
+        }
+    }
+    Ok(all)
+}
+
 /// `c += a · bᵀ` with every tile's leftmost mode contiguous.
 pub(super) fn gemm(c: &mut [Element], a: &[Element], b: &[Element], shape: [usize; 3], how: Accumulation) {
     let values = |tile: &[Element]| tile.iter().map(|x| x.value).collect::<Vec<f64>>();

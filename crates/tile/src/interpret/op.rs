@@ -223,7 +223,7 @@ pub(super) enum Op {
     /// An error where a tile that is read, or written, is in flight.
     Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: Quote },
     /// `c += a · bᵀ`.
-    Gemm { c: usize, a: usize, b: usize, shape: [usize; 3], how: Accumulation },
+    Gemm { c: usize, a: usize, b: usize, sparse: Option<Box<Metadata>>, shape: [usize; 3], how: Accumulation },
     /// The same, after which `place`, where `c` lies, is not touched, and its factors are not written, until the wait. The factors lose
     /// the low bits of `f32` that the tensor cores do not have.
     GemmAsync(Box<Product>),
@@ -420,11 +420,21 @@ pub(super) struct Product {
     pub(super) place: Tile,
     pub(super) a: Side,
     pub(super) b: Side,
-    /// The places of the operands, of which each may be a part of a tensor.
-    pub(super) reads: [Tile; 2],
+    /// The places of the operands, of which each may be a part of a tensor; of metadata too.
+    pub(super) reads: Vec<Tile>,
+    pub(super) sparse: Option<Box<Metadata>>,
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
     pub(super) flight: usize,
+}
+
+/// The metadata of a product's sparse left factor.
+pub(super) struct Metadata {
+    pub(super) tensor: usize,
+    /// The name in messages.
+    pub(super) name: String,
+    /// The product.
+    pub(super) text: Quote,
 }
 
 /// A part of a register tensor.

@@ -81,10 +81,10 @@ impl<'a> Role<'a> {
                 self.tiles[*tensor].clear();
                 self.tiles[*tensor].resize(*len, UNWRITTEN);
             }
-            Op::Gemm { c, a, b, shape, how } => {
+            Op::Gemm { c, a, b, sparse, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
-                let read = [*a, *b].map(|factor| how.read(&self.tiles[factor]));
-                gemm(&mut acc, &read[0], &read[1], *shape, *how);
+                let left = self.dense(&self.tiles[*a], sparse.as_deref(), shape[0])?;
+                gemm(&mut acc, &how.read(&left), &how.read(&self.tiles[*b]), *shape, *how);
                 self.tiles[*c] = acc;
             }
             Op::Convert { dst, src, dtype, through_f32 } => {

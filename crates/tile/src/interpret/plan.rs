@@ -11,8 +11,8 @@ use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
 use super::op::{
     Access, Barrier, Branch, ClusterReduction, Combining, Entered, Fixed, FlagOf, GridBarrier, How,
-    IndexedSteps, Indices, Numbers, Op, Order, PartOf, Pipeline, Plan, Printable, Printing, Product,
-    ReduceBy, Repeats, RolePlan, Scanned, Side, Step, Tile, TupleFunction,
+    IndexedSteps, Indices, Metadata, Numbers, Op, Order, PartOf, Pipeline, Plan, Printable, Printing,
+    Product, ReduceBy, Repeats, RolePlan, Scanned, Side, Step, Tile, TupleFunction,
 };
 use super::quote::Quote;
 use super::round::round;
@@ -354,13 +354,14 @@ impl<P: Executable> Making<'_, P> {
             },
             StmtKind::Commit => Op::Commit,
             StmtKind::Wait(groups) => Op::Wait(P::Form::int(groups)),
-            StmtKind::Gemm { c, a, b, .. } => {
+            StmtKind::Gemm { c, a, b, meta, .. } => {
                 let (left, right) = (self.program.shape(*a), self.program.shape(*b));
-                let shape = [left[0], right[0], left[1]].map(|n| n as usize);
+                let shape = [left[0], right[0], right[1]].map(|n| n as usize);
                 let how = Accumulation { factors: self.dtype(*a), sums: self.dtype(*c) };
-                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, shape, how }
+                let sparse = meta.map(|meta| self.metadata(stmt, meta));
+                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, sparse, shape, how }
             }
-            StmtKind::GemmAsync { c, a, b, .. } => self.product(stmt, *c, a, b)?,
+            StmtKind::GemmAsync { c, a, b, meta, .. } => self.product(stmt, *c, (a, b), *meta)?,
             StmtKind::Combine { dsts, srcs, by, axis, form } => {
                 self.combining(stmt, (dsts, srcs), by, (*axis, *form))?
             }
@@ -662,22 +663,31 @@ impl<P: Executable> Making<'_, P> {
         How { outside, combine: combine.map(|op| (op, dtype)) }
     }
 
+    /// The metadata of a product's left factor.
+    fn metadata(&self, stmt: &Stmt<P>, meta: TensorId) -> Box<Metadata> {
+        let name = self.program.names().tensor(meta).to_string();
+        Box::new(Metadata { tensor: meta.0 as usize, name, text: self.text(stmt) })
+    }
+
     /// An asynchronous product.
     fn product(
         &mut self,
         stmt: &Stmt<P>,
         c: TensorId,
-        a: &TensorRef<P>,
-        b: &TensorRef<P>,
+        (a, b): (&TensorRef<P>, &TensorRef<P>),
+        meta: Option<TensorId>,
     ) -> Result<Op, InterpretError> {
         let (left, right) = (self.program.tile(a), self.program.tile(b));
+        let mut reads = vec![self.factor(a), self.factor(b)];
+        reads.extend(meta.map(|meta| self.place(meta)));
         Ok(Op::GemmAsync(Box::new(Product {
             c: c.0 as usize,
             place: self.place(c),
             a: self.side(a)?,
             b: self.side(b)?,
-            reads: [self.factor(a), self.factor(b)],
-            shape: [left.shape[0], right.shape[0], left.shape[1]].map(|n| n as usize),
+            reads,
+            sparse: meta.map(|meta| self.metadata(stmt, meta)),
+            shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
             how: Accumulation { factors: left.dtype, sums: self.dtype(c) },
             flight: self.flight(stmt),
         })))

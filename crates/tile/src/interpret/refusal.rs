@@ -29,7 +29,7 @@ impl InterpretError {
             InterpretError::NoValue { .. } | InterpretError::TooWide { .. } => Code::BadValue,
             InterpretError::TypeClash { .. } => Code::TypeMismatch,
             InterpretError::IndexOutside { .. } | InterpretError::SliceOutside { .. } => Code::OutOfBounds,
-            InterpretError::NoTicket { .. } => Code::BadValue,
+            InterpretError::NoTicket { .. } | InterpretError::Disorder { .. } => Code::BadValue,
             InterpretError::InFlight { .. } | InterpretError::NeverWaitedFor { .. } => Code::InFlight,
             InterpretError::NotAssociative { .. } => Code::NotAssociative,
             InterpretError::ClusterApart { .. }
@@ -67,6 +67,7 @@ impl InterpretError {
             | InterpretError::MulticastApart { statement: quote, .. }
             | InterpretError::MulticastCounts { statement: quote, .. }
             | InterpretError::Assertion { text: quote, .. }
+            | InterpretError::Disorder { statement: quote, .. }
             | InterpretError::RowsDiffer { statement: quote, .. }
             | InterpretError::PartOfCluster { extent: quote, .. } => Some(quote),
             InterpretError::UnknownSize { .. }
@@ -209,6 +210,11 @@ impl InterpretError {
             InterpretError::ComesMore { .. } => {
                 "let all roles of a barrier come to it equally often: the loops around its statements must have the same number of \
                  iterations"
+                    .to_string()
+            }
+            InterpretError::Disorder { .. } => {
+                "write metadata as `tilewright_kernels::sparse::compress` does, the lower of the two places first; outside of a tensor a copy reads 0 and 0, \
+                 which are no two places, so that metadata have whole tiles"
                     .to_string()
             }
             InterpretError::RowsDiffer { .. } => {

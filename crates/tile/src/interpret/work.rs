@@ -114,8 +114,8 @@ impl At<'_> {
             }
             StmtKind::If { condition, .. } if self.value(condition) == 0 => 0,
             StmtKind::Stage { body, .. } => self.body(body).saturating_add(WARP * warps),
-            StmtKind::Gemm { c, a, .. } => self.product(&self.v.shape(*c), &self.v.shape(*a)),
-            StmtKind::GemmAsync { c, a, .. } => self.product(&self.v.shape(*c), &self.v.tile(a).shape),
+            StmtKind::Gemm { c, b, .. } => self.product(&self.v.shape(*c), &self.v.shape(*b)),
+            StmtKind::GemmAsync { c, b, .. } => self.product(&self.v.shape(*c), &self.v.tile(b).shape),
             kind if !kind.body().is_empty() => self.body(kind.body()),
             kind => {
                 let named = match kind.copied() {
@@ -128,9 +128,9 @@ impl At<'_> {
         }
     }
 
-    /// Operations of a matrix product whose accumulator and left factor have these shapes.
-    fn product(&self, c: &[i64], a: &[i64]) -> u64 {
-        size(c).saturating_mul(a.last().map_or(1, |k| (*k).max(1) as u64))
+    /// Operations of a matrix product whose accumulator and right factor have these shapes.
+    fn product(&self, c: &[i64], b: &[i64]) -> u64 {
+        size(c).saturating_mul(b.last().map_or(1, |k| (*k).max(1) as u64))
     }
 }
 

@@ -602,7 +602,12 @@ impl Axes<'_, '_> {
         for value in &self.values.all {
             let Node::Product(site, [c, a, b]) = &value.node else { continue };
             let (left, right) = (self.labels(*a), self.labels(*b));
-            if let (Some(Label::At(x)), Some(Label::At(y))) = (left.get(1), right.get(1)) {
+            // The columns of a sparse factor are not those of the other.
+            let sparse = matches!(
+                self.sites.all[*site].stmt.kind,
+                StmtKind::Gemm { meta: Some(_), .. } | StmtKind::GemmAsync { meta: Some(_), .. }
+            );
+            if let (false, Some(Label::At(x)), Some(Label::At(y))) = (sparse, left.get(1), right.get(1)) {
                 let modes = || vec![(1, x.clone(), y.clone())];
                 if self.of_other_sizes(x, y) {
                     let of = "the factors of the product are summed along different axes";
@@ -714,7 +719,9 @@ impl Axes<'_, '_> {
         let kind = &self.sites.all[site].stmt.kind;
         let name = |id: TensorId| source.tensor(id).name.as_str();
         let exchanged = match kind {
-            StmtKind::Gemm { c, a, b, .. } => format!("gemm({}, {}, {})", name(*c), name(*b), name(*a)),
+            StmtKind::Gemm { c, a, b, meta: None, .. } => {
+                format!("gemm({}, {}, {})", name(*c), name(*b), name(*a))
+            }
             _ => return clash,
         };
         let help = format!("exchange the factors, `{exchanged}`, or store the tile transposed");

@@ -486,12 +486,14 @@ impl Builder<'_, '_> {
                 let value = self.of_tensor(Node::Cluster(site, src), *dst, site);
                 self.write(*dst, value, site);
             }
-            StmtKind::Gemm { c, a, b, .. } => {
+            StmtKind::Gemm { c, a, b, meta, .. } => {
+                meta.iter().for_each(|meta| _ = self.read(*meta, site));
                 let operands = [*c, *a, *b].map(|id| self.read(id, site));
                 let value = self.of_tensor(Node::Product(site, operands), *c, site);
                 self.write(*c, value, site);
             }
-            StmtKind::GemmAsync { c, a, b, .. } => {
+            StmtKind::GemmAsync { c, a, b, meta, .. } => {
+                meta.iter().for_each(|meta| _ = self.read(*meta, site));
                 let operands = [self.read(*c, site), self.reference(a, site), self.reference(b, site)];
                 let value = self.of_tensor(Node::Product(site, operands), *c, site);
                 self.write(*c, value, site);

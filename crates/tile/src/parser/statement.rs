@@ -322,13 +322,28 @@ impl Parser<'_> {
         let a = self.operand_tensor("the left factor")?;
         self.expect(",", "and the right factor")?;
         let b = self.operand_tensor("the right factor")?;
+        let (meta, missing) = self.metadata("warps")?;
         let warps = self.shares("warps")?;
-        self.expect(")", "after the right factor, or `, warps = (M, N)`")?;
-        if let (Some(c), Some(a), Some(b)) = (c, a, b) {
+        self.expect(")", "after the right factor, its metadata `, meta`, or `, warps = (M, N)`")?;
+        if let (Some(c), Some(a), Some(b), false) = (c, a, b, missing) {
             let span = self.since(start);
-            self.build.emit(StmtKind::Gemm { c, a, b, warps }, span);
+            self.build.emit(StmtKind::Gemm { c, a, b, meta, warps }, span);
         }
         Ok(())
+    }
+
+    /// An optional `, meta` of a product, in front of an optional `, word = (M, N)`; and true if it is there, but is no tensor.
+    pub(super) fn metadata(&mut self, word: &str) -> Res<(Option<TensorId>, bool)> {
+        let before = self.pos;
+        if !self.eat(",") {
+            return Ok((None, false));
+        }
+        if self.at(")") || self.at_word(word) {
+            self.pos = before;
+            return Ok((None, false));
+        }
+        let meta = self.operand_tensor("the metadata of a sparse left factor")?;
+        Ok((meta, meta.is_none()))
     }
 
     /// An optional `, warps = (M, N)`, or with another word.

@@ -411,16 +411,22 @@ impl<'a> Printer<'a> {
                 outside(out, how.outside)?;
                 out.write_str(")")
             }
-            StmtKind::Gemm { c, a, b, warps } => {
+            StmtKind::Gemm { c, a, b, meta, warps } => {
                 write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
+                if let Some(meta) = meta {
+                    write!(out, ", {}", name(meta))?;
+                }
                 shares::<F>(out, program, "warps", warps)?;
                 out.write_str(")")
             }
-            StmtKind::GemmAsync { c, a, b, warpgroups } => {
+            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
                 write!(out, "gemm.async({}, ", name(c))?;
                 reference(out, program, a)?;
                 out.write_str(", ")?;
                 reference(out, program, b)?;
+                if let Some(meta) = meta {
+                    write!(out, ", {}", name(meta))?;
+                }
                 shares::<F>(out, program, "warpgroups", warpgroups)?;
                 out.write_str(")")
             }

@@ -270,6 +270,10 @@ pub enum StmtKind<F: Form = Surface> {
     /// counters of `unroll for`.
     Wait(F::Int),
     /// `gemm(c, a, b)`, `gemm(c, a, b, warps = (2, 2))`: `c += a · bᵀ`, with `c` M×N, `a` M×K, `b` N×K, all in registers.
+    ///
+    /// `gemm(c, a, b, meta)`: of the left factor two elements of every four along K are there, the others are 0: `a` is M×K/2, and `meta`, M×K/2 of
+    /// `u2` in registers, has for each of its elements the place in its group of four. In the factor that is multiplied, element
+    /// (m, 4·g + `meta[m, 2·g + j]`) is `a[m, 2·g + j]`. The places of a group increase.
     Gemm {
         /// The accumulator.
         c: TensorId,
@@ -277,13 +281,16 @@ pub enum StmtKind<F: Form = Surface> {
         a: TensorId,
         /// The right factor, N×K.
         b: TensorId,
+        /// The places of the elements of a sparse left factor.
+        meta: Option<TensorId>,
         /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
         /// counters of `unroll for`.
         warps: Option<[F::Int; 2]>,
     },
     /// `gemm.async(c, a, b)`, `gemm.async(c, a, b, warpgroups = (2, 1))`: `c += a · bᵀ` by the asynchronous tensor cores of a warpgroup, with
     /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
-    /// covers it, nothing may read or write `c`, or write `a` or `b`.
+    /// covers it, nothing may read or write `c`, or write `a` or `b`. `gemm.async(c, a, b, meta)`: with a sparse left factor, as in
+    /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
     GemmAsync {
         /// The accumulator.
         c: TensorId,
@@ -291,6 +298,8 @@ pub enum StmtKind<F: Form = Surface> {
         a: TensorRef<F>,
         /// The right factor, N×K.
         b: TensorRef<F>,
+        /// The places of the elements of a sparse left factor.
+        meta: Option<TensorId>,
         /// `warpgroups = (m, n)`: the warpgroups of the role along M and along N; `None` leaves them to the compiler. Over constants.
         warpgroups: Option<[F::Int; 2]>,
     },

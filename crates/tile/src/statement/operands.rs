@@ -202,16 +202,22 @@ macro_rules! operands {
                     StmtKind::CopyAsync { src, dst, how: _ } => {
                         out.extend([Reference(Use::Read, src), Reference(Use::Write, dst)]);
                     }
-                    StmtKind::Gemm { c, a, b, warps } => {
+                    StmtKind::Gemm { c, a, b, meta, warps } => {
                         out.extend([Tensor(Use::Accumulate, c), Tensor(Use::Read, a), Tensor(Use::Read, b)]);
+                        if let Some(meta) = meta {
+                            out.push(Tensor(Use::Read, meta));
+                        }
                         if let Some([m, n]) = warps {
                             out.extend([Constant(m), Constant(n)]);
                         }
                     }
-                    StmtKind::GemmAsync { c, a, b, warpgroups } => {
+                    StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
                         let factors = [Reference(Use::Read, a), Reference(Use::Read, b)];
                         out.push(Tensor(Use::Accumulate, c));
                         out.extend(factors);
+                        if let Some(meta) = meta {
+                            out.push(Tensor(Use::Read, meta));
+                        }
                         if let Some([m, n]) = warpgroups {
                             out.extend([Constant(m), Constant(n)]);
                         }

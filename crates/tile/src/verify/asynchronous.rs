@@ -185,7 +185,7 @@ impl Checker<'_> {
     pub(super) fn gemm_async(
         &mut self,
         c: TensorId,
-        (a, b): (&TensorRef, &TensorRef),
+        (a, b, meta): (&TensorRef, &TensorRef, Option<TensorId>),
         warpgroups: Option<&[Expr; 2]>,
         threads: Option<u32>,
         span: Origin,
@@ -230,6 +230,11 @@ impl Checker<'_> {
                 Diagnostic::new(Code::WrongRank, span, message)
                     .help("shapes are c: [M, N], a: [M, K], b: [N, K]"),
             );
+            return;
+        }
+        if let Some(meta) = meta {
+            let operands = [(c, &acc), (a.tensor, &left), (b.tensor, &right)];
+            self.sparse_gemm("gemm.async", operands, meta, span);
             return;
         }
         let [m, l, r] = shapes;

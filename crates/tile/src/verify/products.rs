@@ -114,9 +114,10 @@ impl Walk<'_> {
         self.touches(stmt, state);
         self.defined.extend(stmt.kind.assigned());
         match &stmt.kind {
-            StmtKind::GemmAsync { c, a, b, .. } => {
+            StmtKind::GemmAsync { c, a, b, meta, .. } => {
                 let whole = |r: &&TensorRef| r.index.is_empty() && !self.is_part(r.tensor);
-                let reads = [a, b].into_iter().filter(whole).map(|r| r.tensor).collect();
+                let factors = [a, b].into_iter().filter(whole).map(|r| r.tensor);
+                let reads = factors.chain(meta.filter(|meta| !self.is_part(*meta))).collect();
                 let read = [a.tensor, b.tensor];
                 let of =
                     |id: &&PipelineId| self.program.pipeline(**id).tensors.iter().any(|t| read.contains(t));

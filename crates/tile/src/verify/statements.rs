@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{DType, Memory, WARP, WARPGROUP, mma_rows, product_needs, product_types};
+use tilewright_machine::{DType, Memory, WARP, WARPGROUP, mmas_with, product_needs, product_types};
 
 use super::checker::{Allowed, Checker, Leaves, Life, count, shape_text};
 use super::operands::{ONE_SHAPE, Site};
@@ -111,8 +111,8 @@ impl Checker<'_> {
                 }
             }
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
-            StmtKind::GemmAsync { c, a, b, warpgroups } => {
-                self.gemm_async(*c, (a, b), warpgroups.as_ref(), threads, span);
+            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+                self.gemm_async(*c, (a, b, *meta), warpgroups.as_ref(), threads, span);
             }
             StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}
             StmtKind::CommitGemm => self.whole_warpgroups("commit_gemm", threads, span),
@@ -146,8 +146,8 @@ impl Checker<'_> {
                 self.counting[symbol.0 as usize] = true;
             }
             StmtKind::Wait(groups) => self.wait(groups, span),
-            StmtKind::Gemm { c, a, b, warps } => {
-                self.gemm(*c, *a, *b, span);
+            StmtKind::Gemm { c, a, b, meta, warps } => {
+                self.gemm(*c, *a, *b, *meta, span);
                 if let Some(warps) = warps {
                     self.warps(warps, threads, span);
                 }
@@ -487,7 +487,7 @@ impl Checker<'_> {
         self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
     }
 
-    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, span: Origin) {
+    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, meta: Option<TensorId>, span: Origin) {
         let operands = [c, a, b].map(|id| self.register(id, span, "gemm"));
         let [Some(acc), Some(left), Some(right)] = operands else { return };
         let names = [c, a, b].map(|id| self.name(id));
@@ -507,6 +507,10 @@ impl Checker<'_> {
                 return;
             }
         }
+        if let Some(meta) = meta {
+            self.sparse_gemm("gemm", [(c, &acc), (a, &left), (b, &right)], meta, span);
+            return;
+        }
         let fits = acc.shape[0] == left.shape[0]
             && acc.shape[1] == right.shape[0]
             && left.shape[1] == right.shape[1];
@@ -522,8 +526,8 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
         let same = left.dtype == right.dtype;
-        let known = |dtype| mma_rows().iter().any(|row| row.ab == dtype);
-        if !same || product_needs(left.dtype, acc.dtype).is_none() {
+        let known = |dtype| mmas_with(false).any(|row| row.ab == dtype);
+        if !same || product_needs(left.dtype, acc.dtype, false).is_none() {
             let cast = if same && known(left.dtype) { "" } else { "; cast the factors first" };
             self.report(
                 Diagnostic::new(
@@ -531,7 +535,7 @@ impl Checker<'_> {
                     span,
                     format!("there is no gemm of {} and {} into {}", left.dtype, right.dtype, acc.dtype),
                 )
-                .help(format!("factors of one type: {}{cast}", product_types(mma_rows().iter()))),
+                .help(format!("factors of one type: {}{cast}", product_types(mmas_with(false)))),
             );
         }
         if c == a || c == b {

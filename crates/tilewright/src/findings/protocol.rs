@@ -80,6 +80,9 @@ fn help(rule: Rule) -> &'static str {
         Rule::Registers => {
             "give `registers(r)` as multiples of 8 from 24 to 256, that fit together into 65536 of a block"
         }
+        Rule::Metadata => {
+            "write metadata as `tilewright_kernels::sparse::compress` does, the lower of the two places of a group first, in whole tiles"
+        }
         _ => {
             "the compiler keeps this rule by itself: unless another finding explains it, please report it with the program"
         }

@@ -319,7 +319,9 @@ fn reads(op: &Op, register: Reg) -> bool {
         Op::ReadReg { src, .. } => *src == register,
         Op::Store { src, .. } => src.contains(&register),
         Op::Matrix { regs, .. } => regs.contains(&register),
-        Op::Mma { d, a, b, .. } => [d, a, b].iter().any(|regs| regs.contains(&register)),
+        Op::Mma { d, a, b, meta, .. } => {
+            [d, a, b].iter().any(|regs| regs.contains(&register)) || *meta == Some(register)
+        }
         op => product_registers(op).contains(&register),
     }
 }
@@ -335,11 +337,11 @@ fn written(op: &Op) -> Vec<Reg> {
     }
 }
 
-/// Registers of a product of a warpgroup: its accumulators, and the left operand's if it is in registers.
+/// Registers of a product of a warpgroup: its accumulators, the left operand's if it is in registers, and its metadata's.
 fn product_registers(op: &Op) -> Vec<Reg> {
-    let Op::Wgmma { d, a, .. } = op else { return Vec::new() };
+    let Op::Wgmma { d, a, meta, .. } = op else { return Vec::new() };
     match a {
-        Factor::Registers(left) => d.iter().chain(left).copied().collect(),
-        Factor::Shared { .. } => d.clone(),
+        Factor::Registers(left) => d.iter().chain(left).chain(meta).copied().collect(),
+        Factor::Shared { .. } => d.iter().chain(meta).copied().collect(),
     }
 }
