@@ -9,10 +9,12 @@
 //! flipped, so that it counts from the least value. Then one fused multiply-add takes the power, the offset and the position
 //! within the byte away. No rounding occurs on the way: all numbers have as many bits as the float has places.
 
+mod bytes;
 mod wide;
 
 use std::collections::HashMap;
 
+pub use bytes::{from_bytes, to_bytes};
 pub use tilewright_machine::Emit;
 use tilewright_machine::{Arch, DType, Features, ScalarOp, Timing, conversion_needs};
 
@@ -291,43 +293,6 @@ pub fn join<E: Emit>(e: &mut E, parts: &[E::Value], bits: u32) -> E::Value {
     word
 }
 
-/// Elements of fewer than 8 bits, each in a byte of its own, zero-extended: four a register.
-pub fn to_bytes<E: Emit>(e: &mut E, words: &[E::Value], bits: u32, values: u32) -> Vec<E::Value> {
-    (0..values)
-        .step_by(4)
-        .map(|first| {
-            let (word, shift) = (words[(first * bits / 32) as usize], first * bits % 32);
-            let [position, length] = [shift, 4 * bits].map(|x| e.literal(x));
-            let four = e.op(ScalarOp::BfeU32, &[word, position, length]);
-            // Pairs to both halves, then elements to both bytes of each.
-            let two = ones(2 * bits, 0);
-            let halves = apart(e, four, 16 - 2 * bits, two | two << 16);
-            apart(e, halves, 8 - bits, ones(bits, 0) * 0x0101_0101)
-        })
-        .collect()
-}
-
-/// `(x | x << distance) & mask`
-fn apart<E: Emit>(e: &mut E, x: E::Value, distance: u32, mask: u32) -> E::Value {
-    let [distance, mask, table] = [distance, mask, OR_AND].map(|x| e.literal(x));
-    let moved = e.op(ScalarOp::ShlB32, &[x, distance]);
-    e.op(ScalarOp::Lop3B32, &[x, moved, mask, table])
-}
-
-/// Elements of fewer than 8 bits, packed again from the bytes that [`to_bytes`] makes.
-pub fn from_bytes<E: Emit>(e: &mut E, words: &[E::Value], bits: u32, values: u32) -> Vec<E::Value> {
-    let fours: Vec<E::Value> = (0..values.div_ceil(4) as usize)
-        .map(|k| {
-            let near = shift_right(e, words[k], 8 - bits);
-            let [mask, table] = [ones(2 * bits, 0) * 0x0001_0001, OR_AND].map(|x| e.literal(x));
-            let pairs = e.op(ScalarOp::Lop3B32, &[words[k], near, mask, table]);
-            let near = shift_right(e, pairs, 16 - 2 * bits);
-            e.op(ScalarOp::OrB32, &[pairs, near])
-        })
-        .collect();
-    fours.chunks((8 / bits) as usize).map(|parts| join(e, parts, 4 * bits)).collect()
-}
-
 /// An integer of at most 4 bits within the word that holds it: the word, and the bit at which it begins.
 type Within<V> = (V, u32);
 
@@ -382,8 +347,9 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
         return wide::emit(e, from, to, words, order);
     }
     let small = from.range().is_some() && from.bits() <= 8;
-    if small && to.range().is_some() && to.bits() == 8 && raised(from) == 0 && from.bits() < 8 && in_order {
-        return to_bytes(e, words, from.bits(), order.len() as u32);
+    let fits = raised(from) == 0 || raised(to) > 0;
+    if small && to.range().is_some() && to.bits() == 8 && fits && from.bits() < 8 && in_order {
+        return bytes::widened_to_bytes(e, from, words, order.len() as u32);
     }
     let floats = |e: &mut E, values: &[u32]| -> Vec<E::Value> {
         let read = |value: &u32| {
@@ -699,6 +665,9 @@ mod tests {
         assert_eq!(plan(DType::U8, DType::F16, Arch::SM_80, 4).unwrap().calls(), 4);
         assert_eq!(plan(DType::I8, DType::F16, Arch::SM_80, 4).unwrap().calls(), 5);
         assert_eq!(plan(DType::E5M2, DType::F16, Arch::SM_80, 4).unwrap().name(), "prmt");
+        // Bytes of eight elements of 4 bits, signed or not.
+        let calls = |from, to| plan(from, to, Arch::SM_80, 8).unwrap().calls();
+        assert_eq!([calls(DType::I4, DType::I8), calls(DType::U4, DType::U8)], [9, 5]);
     }
 
     #[test]
