@@ -4,7 +4,10 @@
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
 pub mod mapping;
+mod parser;
+mod printer;
 pub mod program;
 
 pub use mapping::{InstanceId, Mapping};
+pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};
