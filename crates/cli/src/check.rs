@@ -28,7 +28,7 @@ struct Item {
     sources: Sources,
     /// Findings; without, the parser or the verifier refuses the text.
     found: Option<Checked>,
-    /// What is said of a right task program.
+    /// The lines for a right task program.
     tasks: Option<String>,
     errors: Vec<Diagnostic>,
 }

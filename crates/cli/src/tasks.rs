@@ -120,7 +120,7 @@ fn mapping<'a>(loaded: &'a Loaded, name: Option<&str>) -> Result<&'a Mapping, Fa
     }
 }
 
-/// What `tilewright check` says of a right task program.
+/// The lines of `tilewright check` for a right task program.
 pub fn summary(loaded: &Loaded) -> String {
     let program = &loaded.program;
     let mut table = Table::new();

@@ -408,7 +408,8 @@ impl TaskBuilder {
             Err(errors) => self.errors.extend(errors.0),
             Ok(mut fragment) => {
                 fragment.body.drain(..(tensors as usize).min(fragment.body.len()));
-                self.variant(task, name, Body::Leaf(Leaf { fragment, formals: meanings, symbols }), span);
+                let leaf = Leaf { fragment, formals: meanings, symbols };
+                self.variant(task, name, Body::Leaf(Box::new(leaf)), span);
             }
         }
     }

@@ -49,6 +49,8 @@ pub fn tree(program: &Program, mapping: &Mapping) -> Result<String, Diagnostic> 
 
 /// The deepest nesting of launches that is shown.
 const MAX_DEPTH: usize = 64;
+/// The most bytes of a tree.
+const MAX_TEXT: usize = 1 << 20;
 
 struct Tree<'a> {
     program: &'a Program,
@@ -119,6 +121,9 @@ impl Tree<'_> {
         depth: usize,
     ) -> Result<(), Diagnostic> {
         for stmt in body {
+            if self.text.len() > MAX_TEXT {
+                break;
+            }
             match &stmt.kind {
                 StmtKind::For { head, body } => {
                     let text = self.program.loop_head(inner, *head);

@@ -32,11 +32,11 @@ fn a_product_is_built_as_it_is_written() {
     // Bodies in another order than that of the tasks, which is the text's.
     t.leaf(store, "round", |k, formals| {
         let [c, x] = formals.tensors();
-        k.cast_to(&c, &x);
+        k.cast_to(&c, x);
     });
     t.leaf(gemm_add, "product", |k, formals| {
         let [c, a, b] = formals.tensors();
-        k.gemm(&c, &a, &b);
+        k.gemm(&c, a, b);
     });
     t.leaf(clear, "zero", |k, formals| {
         let [x] = formals.tensors();

@@ -42,7 +42,7 @@ pub struct Output {
 ///
 /// # Errors
 ///
-/// What the program does that has no meaning; a number of the entry without a value.
+/// A step of the program that has no meaning; a number of the entry without a value.
 pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Vec<Output>, Diagnostics> {
     let Some(entry) = mapping.entry() else {
         let message = format!("the mapping `{}` has no instance", mapping.name);

@@ -28,7 +28,7 @@ fn values(program: &Program, line: &str) -> Result<TaskOptions, Failed> {
     Ok(options)
 }
 
-/// What is wrong with a file.
+/// Mistakes of a file.
 fn mistakes(sources: &Sources, interpreted: Option<&str>) -> Result<Diagnostics, Failed> {
     let program = match parse_file(sources) {
         Ok(program) => program,
