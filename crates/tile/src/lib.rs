@@ -53,8 +53,8 @@ pub use library::libraries;
 pub use lint::{lint, lints};
 pub use names::{Word, words};
 pub use nearest::nearest;
-pub use parser::{Misread, parse, parse_library, parse_module};
-pub use printer::{Names, named_statement_text, statement_text};
+pub use parser::{Cursor, FragmentFormal, Local, Misread, parse, parse_library, parse_module};
+pub use printer::{Names, body_text, expr_text, named_statement_text, number_text, statement_text};
 pub use program::Unnamed;
 pub use program::{
     ArgOp, Asm, Asserted, AsyncCopyAttrs, Barrier, BarrierId, BarrierKind, BinaryOp, Combination,

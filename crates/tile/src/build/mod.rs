@@ -46,6 +46,8 @@ pub(crate) enum Given {
     Number(ElemExpr),
     /// A part of a view or of a shared tensor.
     Tensor(TensorRef),
+    /// A thing of another front end: its noun in messages.
+    Other(&'static str),
 }
 
 impl Given {
@@ -55,6 +57,7 @@ impl Given {
             Given::Integer(_) => "an integer",
             Given::Number(_) => "a number",
             Given::Tensor(_) => "a part of a tensor",
+            Given::Other(noun) => noun,
         }
     }
 }
@@ -115,6 +118,8 @@ pub(crate) enum Head {
         pipeline: Option<PipelineId>,
         side: Side,
     },
+    /// A block of another front end, whose names end with it.
+    Scope(&'static str),
 }
 
 impl Head {
@@ -127,6 +132,7 @@ impl Head {
             Head::Role { .. } => "role",
             Head::InTurn { .. } => "turn",
             Head::Stage { .. } => "stage",
+            Head::Scope(name) => name,
         }
     }
 
@@ -145,6 +151,7 @@ impl Head {
             }
             Head::InTurn { turns } => StmtKind::InTurn { turns: turns?, body },
             Head::Stage { pipeline, side } => StmtKind::Stage { pipeline: pipeline?, side, body },
+            Head::Scope(_) => return None,
         })
     }
 }
@@ -314,6 +321,16 @@ impl Builder {
     pub(crate) fn give(&mut self, given: Given) -> Named {
         self.given.push(given);
         Named::Given(self.given.len() - 1)
+    }
+
+    /// Binds a name to a symbol that is declared already, until the enclosing block ends.
+    pub(crate) fn bind_symbol(
+        &mut self,
+        name: &str,
+        span: impl Into<Origin>,
+        symbol: SymbolId,
+    ) -> Result<(), Diagnostic> {
+        self.bind(name, span.into(), Named::Symbol(symbol)).map(|_| ())
     }
 
     /// Binds a name whose declaration was wrong.
@@ -734,6 +751,9 @@ impl Builder {
 pub(crate) fn before(block: &str) -> String {
     match block {
         "role" => "what a role defines is its own: define it in the role that uses it".to_string(),
+        "task" | "variant" => {
+            format!("names of a {block} are its own: give it as an argument, or declare a constant")
+        }
         _ => format!("define it before the {block}"),
     }
 }

@@ -541,6 +541,7 @@ impl Parser<'_> {
                 Given::Tensor(_) => {
                     mistyped(name, span, "a part of a tensor in memory", "a register tensor or a number")
                 }
+                Given::Other(noun) => mistyped(name, span, noun, "a register tensor or a number"),
             },
             Ok(Named::Poisoned) => return Ok(ElemExpr::Number(f64::NAN)),
             Err(error) => error,

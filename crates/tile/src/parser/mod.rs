@@ -5,6 +5,7 @@ mod along;
 mod calls;
 mod combine;
 mod core;
+mod cursor;
 mod data;
 mod expr;
 mod flags;
@@ -21,6 +22,7 @@ mod view;
 
 pub use core::is_core_text;
 pub(crate) use core::{CoreText, RoleText, core_text};
+pub use cursor::{Cursor, FragmentFormal, Local};
 
 use std::collections::HashSet;
 
@@ -30,12 +32,12 @@ use functions::Prepared;
 pub use module::{Misread, parse_library, parse_module};
 use recover::Mistakes;
 
-use crate::build::Builder;
+use crate::build::{Builder, Given, Named};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Span};
 use crate::expr::Expr;
 use crate::lexer::{Tok, Token};
 use crate::nearest::nearest;
-use crate::program::{ParamKind, Program, SymbolKind};
+use crate::program::{ElemExpr, ParamKind, Program, SymbolKind};
 use crate::sources::Sources;
 
 /// The greatest height of an expression's tree, and the deepest nesting of loops.
@@ -568,6 +570,23 @@ impl<'a> Parser<'a> {
         }
         let token = self.next();
         let value = self.float(token)?;
+        Ok(if negative { -value } else { value })
+    }
+
+    /// A literal with an optional sign, or a name that stands for one.
+    fn known_number(&mut self) -> Res<f64> {
+        let at = self.ahead(usize::from(self.at("-")));
+        let given = match self.build.get(self.text(at)) {
+            Some(Named::Given(given)) if at.tok == Tok::Word => &self.build.given[given],
+            _ => return self.signed_number(),
+        };
+        let value = match given {
+            Given::Number(ElemExpr::Number(value)) => *value,
+            Given::Integer(Expr::Int(value)) => *value as f64,
+            _ => return self.signed_number(),
+        };
+        let negative = self.eat("-");
+        self.next();
         Ok(if negative { -value } else { value })
     }
 

@@ -378,7 +378,7 @@ impl Parser<'_> {
                 }
                 Argument::Tensor(_) => self.tensor(&format!("a {noun}"))?.map(Argument::Tensor),
                 Argument::Int(()) => Some(Argument::Int(self.expr()?)),
-                Argument::Number(()) => Some(Argument::Number(self.signed_number()?)),
+                Argument::Number(()) => Some(Argument::Number(self.known_number()?)),
                 Argument::Operation(_) => Some(Argument::Operation(self.reduction(noun)?)),
             };
             values = values.zip(value).map(|(mut values, value)| {
@@ -756,7 +756,7 @@ impl Parser<'_> {
     }
 }
 
-fn layout_error(error: &LayoutError, span: Span) -> Diagnostic {
+pub(super) fn layout_error(error: &LayoutError, span: Span) -> Diagnostic {
     let help = "a layout is `shape:strides`, such as `((4,8),2):((2,8),1)`";
     match error {
         LayoutError::Parse { offset, message } => {

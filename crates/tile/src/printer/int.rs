@@ -14,7 +14,7 @@ pub(super) const PRODUCT: u8 = 4;
 pub(super) const FACTOR: u8 = 5;
 
 /// An integer expression in the program's names.
-pub(crate) fn expr_text(program: &dyn Names, expr: &Expr) -> String {
+pub fn expr_text(program: &dyn Names, expr: &Expr) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = int(&mut text, program, expr, SUM);

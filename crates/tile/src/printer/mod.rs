@@ -21,8 +21,9 @@ use tilewright_machine::{DType, Number};
 
 pub(crate) use expr::elementwise_text;
 use expr::{combination, elementwise, number, outside, step};
+pub use int::expr_text;
 use int::{CONDITION, SUM, int};
-pub(crate) use int::{expr_text, ints, list, write_expr};
+pub(crate) use int::{ints, list, write_expr};
 pub use names::Names;
 use names::Said;
 
@@ -720,6 +721,22 @@ impl Display for Module {
         }
         Ok(())
     }
+}
+
+/// Statements as text, a line each and `depth` levels deep, with those inside; nothing for none.
+pub fn body_text(program: &dyn Names, body: &[Stmt], depth: usize) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = Printer::new(program).block(&mut text, body, depth);
+    text
+}
+
+/// A number as it is written in a program.
+pub fn number_text(value: f64) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = number(&mut text, value);
+    text
 }
 
 /// `flag[i, j]`.
