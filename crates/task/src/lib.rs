@@ -4,6 +4,8 @@
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
 pub mod mapping;
+pub mod partition;
+pub mod piece;
 pub mod program;
 
 pub use mapping::{InstanceId, Mapping};
