@@ -178,7 +178,7 @@ impl Privilege {
         match self {
             Privilege::Read => "read",
             Privilege::Write => "write",
-            Privilege::ReadWrite => "read-write",
+            Privilege::ReadWrite => "read_write",
             Privilege::Add => "add",
         }
     }

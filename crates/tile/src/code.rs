@@ -120,6 +120,28 @@ codes! {
         DeviceFailed = "device-failed",
         /// A run that would take more time or memory than there is.
         TooLarge = "too-large",
+        /// A task does with a tensor what it has no privilege for.
+        Privilege = "privilege",
+        /// A task does not write every element of a tensor that it has as `write`.
+        NotWritten = "not-written",
+        /// Two arguments of a launch have elements in common, and one of them is written.
+        Overlap = "overlap",
+        /// Iterations of a `prange` touch the same element, and one of them writes it.
+        ParallelWrites = "parallel-writes",
+        /// A piece that a partition does not have, or a partition that does not fit its tensor.
+        PartitionBounds = "partition-bounds",
+        /// A tunable of an instance has no value, or none that it can have.
+        Tunable = "tunable",
+        /// A launch for which a mapping has no instance.
+        Unmapped = "unmapped",
+        /// A launch for which a mapping has several instances, or a name that stands for several things.
+        Ambiguous = "ambiguous",
+        /// A processor level that the architecture or the place in the tree of instances does not allow.
+        Level = "level",
+        /// A memory in which an instance cannot hold a tensor.
+        Memory = "memory",
+        /// A launch cannot be moved to a later iteration.
+        Late = "late",
         /// A core program that was given as text violates an invariant of core programs.
         Invariant = "invariant",
         /// The compiler itself is wrong, not the program.

@@ -40,9 +40,9 @@ pub(crate) struct Token {
     pub(crate) close: usize,
 }
 
-const PUNCTUATION: [&str; 28] = [
-    "..", "==", "!=", "<=", ">=", "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-", "*",
-    "/", "%", "&", "|", "^", ".", "<", ">", ";",
+const PUNCTUATION: [&str; 29] = [
+    "->", "..", "==", "!=", "<=", ">=", "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", "=", "+", "-",
+    "*", "/", "%", "&", "|", "^", ".", "<", ">", ";",
 ];
 
 /// Characters that look like others: the character and what is meant.

@@ -9,9 +9,9 @@ pub(super) const LEADS_TO_OPERAND: [&str; 11] =
     ["in", "and", "or", "not", "if", "while", "return", "for", "let", "else", "use"];
 
 /// Signs behind which a statement goes on in the next line.
-const LEADS_ON: [&str; 21] = [
-    "=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "..", ":",
-    ".", ",",
+const LEADS_ON: [&str; 22] = [
+    "->", "=", "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "<", ">", "<=", ">=", "==", "!=", "..",
+    ":", ".", ",",
 ];
 
 /// Signs with an operand on either side and blanks around.
@@ -23,8 +23,6 @@ const BINARY: [&str; 17] =
 enum Inside {
     Brace,
     Parenthesis,
-    /// The parameters of a kernel: names and types.
-    Params,
     Index,
     /// The text of a layout, up to the end of what is around.
     Layout,
@@ -38,18 +36,16 @@ pub(super) struct Spacing {
     last: Option<(Tok, String)>,
     /// True if the last token is a sign of one operand.
     sign: bool,
-    /// Parentheses of the statement so far.
-    parentheses: usize,
 }
 
 impl Spacing {
     pub(super) fn new() -> Self {
-        Spacing { inside: Vec::new(), first: String::new(), last: None, sign: false, parentheses: 0 }
+        Spacing { inside: Vec::new(), first: String::new(), last: None, sign: false }
     }
 
     pub(super) fn begin(&mut self, first: &str) {
         self.first = first.to_string();
-        (self.last, self.sign, self.parentheses) = (None, false, 0);
+        (self.last, self.sign) = (None, false);
     }
 
     pub(super) fn first_is(&self, word: &str) -> bool {
@@ -86,7 +82,8 @@ impl Spacing {
             _ if after(&["(", "[", ".", ".."]) || self.sign => false,
             Tok::Punct("}") => !after(&["{"]),
             Tok::Punct(":") if inside == Some(Inside::Index) => true,
-            Tok::Punct(":") => !(inside == Some(Inside::Params) && last == Tok::Word),
+            // A type, a label or a loop behind its name; shapes and strides have brackets.
+            Tok::Punct(":") => last != Tok::Word,
             _ if after(&[":"]) && inside == Some(Inside::Index) => true,
             Tok::Punct("(") => !operand || after(&["}"]),
             Tok::Punct("[") => !operand,
@@ -102,14 +99,8 @@ impl Spacing {
         self.sign = word.tok == Tok::Punct("-") && !operand;
         match word.text {
             "(" if word.tok == Tok::Punct("(") => {
-                let params = self.first == "kernel" || self.first == "core";
-                let inside = match self.inside.last() {
-                    Some(Inside::Layout) => Inside::Layout,
-                    _ if params && self.parentheses == 0 => Inside::Params,
-                    _ => Inside::Parenthesis,
-                };
-                self.parentheses += 1;
-                self.inside.push(inside);
+                let layout = self.inside.last() == Some(&Inside::Layout);
+                self.inside.push(if layout { Inside::Layout } else { Inside::Parenthesis });
             }
             "[" => self.inside.push(Inside::Index),
             "{" => self.inside.push(Inside::Brace),

@@ -1,0 +1,74 @@
+//! Values of symbols: constants of a text, and what a launch binds.
+
+use tilewright_tile::{Axis, Code, Constants, Diagnostic, Expr, Origin, Scope, SymbolId, nearest};
+
+use crate::program::{Program, SymbolKind};
+
+/// The values of the symbols of a program, as far as they are known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Environment(pub Vec<Option<i64>>);
+
+impl Scope for Environment {
+    fn symbol(&self, id: SymbolId) -> Option<i64> {
+        self.0.get(id.0 as usize).copied().flatten()
+    }
+
+    fn block(&self, _: Axis) -> Option<i64> {
+        None
+    }
+}
+
+impl Environment {
+    /// The values of the constants of a program: those given by name, else their defaults.
+    ///
+    /// # Errors
+    ///
+    /// A name that is no constant, and a default without a value.
+    pub fn of(program: &Program, given: &Constants) -> Result<Environment, Diagnostic> {
+        let constants: Vec<&str> = program
+            .symbols
+            .iter()
+            .filter(|row| matches!(row.kind, SymbolKind::Constant(_)))
+            .map(|row| row.name.as_str())
+            .collect();
+        if let Some(name) = given.keys().find(|name| !constants.contains(&name.as_str())) {
+            let message = format!("there is no constant `{name}`");
+            let error = Diagnostic::new(Code::UnknownName, Origin::Unknown, message);
+            return Err(match nearest(name, constants.iter().copied()) {
+                Some(near) => error.help(format!("did you mean `{near}`?")),
+                None if constants.is_empty() => error.help("the text has none"),
+                None => error.help(format!("there are {}", constants.join(", "))),
+            });
+        }
+        let mut values = Environment(vec![None; program.symbols.len()]);
+        for (i, row) in program.symbols.iter().enumerate() {
+            let SymbolKind::Constant(default) = &row.kind else { continue };
+            let value = given.get(&row.name).copied().or_else(|| default.eval(&values));
+            values.0[i] = Some(value.ok_or_else(|| {
+                let message = format!("the default of the constant `{}` has no value", row.name);
+                Diagnostic::new(Code::BadValue, row.span, message)
+                    .help("a default is an expression over numbers and earlier constants; it may not divide by zero or overflow")
+            })?);
+        }
+        Ok(values)
+    }
+
+    /// Gives a symbol a value.
+    pub fn set(&mut self, id: SymbolId, value: i64) {
+        if let Some(slot) = self.0.get_mut(id.0 as usize) {
+            *slot = Some(value);
+        }
+    }
+
+    /// The value of an expression.
+    ///
+    /// # Errors
+    ///
+    /// A division by zero, or an overflow.
+    pub fn value(&self, program: &Program, expr: &Expr, span: Origin) -> Result<i64, Diagnostic> {
+        expr.eval(self).ok_or_else(|| {
+            let message = format!("`{}` has no value: it divides by zero or overflows", program.expr(expr));
+            Diagnostic::new(Code::BadValue, span, message)
+        })
+    }
+}
