@@ -28,7 +28,12 @@ const THREADS: i64 = 32;
 /// # Errors
 ///
 /// What the tile verifier finds.
-pub fn kernel(task: &Task, variant: &Variant, leaf: &Leaf, values: &Constants) -> Result<LeafKernel, Diagnostics> {
+pub fn kernel(
+    task: &Task,
+    variant: &Variant,
+    leaf: &Leaf,
+    values: &Constants,
+) -> Result<LeafKernel, Diagnostics> {
     let mut program = leaf.fragment.clone();
     program.name = format!("{}_{}", task.name, variant.name);
     program.grid = vec![Expr::Int(1)];
@@ -75,7 +80,13 @@ pub fn kernel(task: &Task, variant: &Variant, leaf: &Leaf, values: &Constants) -
             ends: vec![None; shape.len()],
             modes: (0..).zip(&shape).map(mode).collect(),
         };
-        program.tensors.push(Tensor { name: fresh(&formal.name), dtype, kind, span, unnamed: Unnamed::default() });
+        program.tensors.push(Tensor {
+            name: fresh(&formal.name),
+            dtype,
+            kind,
+            span,
+            unnamed: Unnamed::default(),
+        });
         before.extend([StmtKind::Define(view), StmtKind::Define(register)].map(|kind| (kind, span)));
         let [outside, inside] = [view, register].map(TensorRef::whole);
         let copy = |src, dst| (StmtKind::Copy { src, dst, how: CopyAttrs::default() }, span);
@@ -108,7 +119,8 @@ impl Leaf {
         let value = |(inside, outside): &(tilewright_tile::SymbolId, tilewright_tile::SymbolId)| {
             let symbol = program.symbol(*outside);
             let value = values.get(outside.0 as usize).copied().flatten();
-            let value = value.ok_or_else(|| Diagnostic::internal(symbol.span, "a constant without a value"))?;
+            let value =
+                value.ok_or_else(|| Diagnostic::internal(symbol.span, "a constant without a value"))?;
             Ok((self.fragment.symbol(*inside).name.clone(), value))
         };
         self.symbols.iter().map(value).collect()

@@ -4,19 +4,18 @@
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
 pub mod environment;
-pub mod interpret;
-pub mod leaf;
 pub mod instantiate;
+pub mod leaf;
 pub mod mapping;
 mod parser;
 pub mod partition;
+pub mod passes;
 pub mod piece;
 mod printer;
 pub mod program;
 pub mod resolve;
 
 pub use environment::Environment;
-pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
 pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};

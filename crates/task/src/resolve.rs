@@ -110,10 +110,8 @@ pub fn resolve(
                 .help(format!("name one here, too: `-> {}`", program.instance_name(first))))
         }
         _ => {
-            let message = format!(
-                "`launch {task_name}` in `{caller_name}` could go to {}",
-                names(&candidates)
-            );
+            let message =
+                format!("`launch {task_name}` in `{caller_name}` could go to {}", names(&candidates));
             let first = program.instance_name(mapping.instance(candidates[0]));
             Err(Diagnostic::new(Code::Ambiguous, row.span, message)
                 .related(statement.span, "the launch")

@@ -1,0 +1,3 @@
+//! The passes from the instantiated tree to a graph that can be emitted, in their order.
+
+pub mod place;

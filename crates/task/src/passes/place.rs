@@ -1,0 +1,3 @@
+//! Placement.
+
+pub mod equations;
