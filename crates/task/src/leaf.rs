@@ -8,6 +8,7 @@ use tilewright_tile::{
     TensorId, TensorKind, TensorRef, Unnamed, Verified, ViewLeaf, ViewMode,
 };
 
+use crate::environment::Environment;
 use crate::program::{FormalKind, Leaf, LeafFormal, Privilege, Program, Task, Variant};
 
 /// A leaf as a kernel of one block.
@@ -115,10 +116,10 @@ impl Leaf {
     /// # Errors
     ///
     /// A symbol without a value.
-    pub fn constants(&self, program: &Program, values: &[Option<i64>]) -> Result<Constants, Diagnostic> {
+    pub fn constants(&self, program: &Program, values: &Environment) -> Result<Constants, Diagnostic> {
         let value = |(inside, outside): &(tilewright_tile::SymbolId, tilewright_tile::SymbolId)| {
             let symbol = program.symbol(*outside);
-            let value = values.get(outside.0 as usize).copied().flatten();
+            let value = values.0.get(outside.0 as usize).copied().flatten();
             let value =
                 value.ok_or_else(|| Diagnostic::internal(symbol.span, "a constant without a value"))?;
             Ok((self.fragment.symbol(*inside).name.clone(), value))

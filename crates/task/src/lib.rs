@@ -3,8 +3,10 @@
 //! A task program says what is computed, in order, with no copies, barriers or roles. A mapping says where: which variant, on which
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
+pub mod cut;
 pub mod environment;
 pub mod instantiate;
+pub mod interpret;
 pub mod leaf;
 pub mod mapping;
 mod parser;
@@ -14,8 +16,11 @@ pub mod piece;
 mod printer;
 pub mod program;
 pub mod resolve;
+mod verify;
 
 pub use environment::Environment;
+pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
 pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};
+pub use verify::{entry_extents, verify};
