@@ -4,7 +4,7 @@
 //! The tree is by reference: a formal is a piece, never a copy. Its chain of memories, one a call from the entry down, is what
 //! placement reads.
 
-mod text;
+pub(crate) mod text;
 
 use std::collections::HashMap;
 
@@ -35,6 +35,8 @@ macro_rules! id {
         }
     };
 }
+pub(crate) use id;
+
 id! {
     /// An object: an index into [`Tree::objects`].
     ObjectId

@@ -5,6 +5,7 @@
 
 pub mod cut;
 pub mod environment;
+pub mod graph;
 pub mod instantiate;
 pub mod interpret;
 pub mod leaf;

@@ -1,3 +1,4 @@
 //! The passes from the instantiated tree to a graph that can be emitted, in their order.
 
+pub mod depend;
 pub mod place;

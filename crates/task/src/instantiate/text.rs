@@ -1,6 +1,6 @@
 //! The tree as text: a line a loop and a call, its formals with their pieces and memories.
 
-use super::{Argument, CallId, Item, Tree};
+use super::{Argument, CallId, Item, LoopId, Tree};
 use crate::mapping::Placement;
 use crate::piece::{Affine, Guard, Piece, Vars};
 use crate::program::Program;
@@ -17,17 +17,7 @@ impl Tree {
         let indent = "  ".repeat(depth);
         match item {
             Item::Loop(id, items) => {
-                let row = self.loop_(*id);
-                let counters = row.counters.iter().zip(&row.ranges).map(|(counter, (lo, hi))| {
-                    format!(
-                        "{} in {}..{}",
-                        self.vars.text(&Affine::var(*counter)),
-                        self.vars.text(lo),
-                        self.vars.text(hi)
-                    )
-                });
-                let counters = counters.collect::<Vec<_>>().join(", ");
-                out.push_str(&format!("{indent}{} {counters} on {}\n", row.kind.name(), row.processor));
+                out.push_str(&format!("{indent}{}\n", self.loop_text(*id)));
                 items.iter().for_each(|item| self.item(program, item, depth + 1, out));
             }
             Item::Call(id, items) => {
@@ -47,6 +37,17 @@ impl Tree {
             }
             Item::Leaf(id) => out.push_str(&format!("{indent}leaf {}\n", self.call_text(program, *id))),
         }
+    }
+
+    /// The head of a loop.
+    pub(crate) fn loop_text(&self, id: LoopId) -> String {
+        let row = self.loop_(id);
+        let counters = row.counters.iter().zip(&row.ranges).map(|(counter, (lo, hi))| {
+            let counter = self.vars.text(&Affine::var(*counter));
+            format!("{counter} in {}..{}", self.vars.text(lo), self.vars.text(hi))
+        });
+        let counters = counters.collect::<Vec<_>>().join(", ");
+        format!("{} {counters} on {}", row.kind.name(), row.processor)
     }
 
     /// A call: its instance, its level, its formals.

@@ -1,0 +1,17 @@
+//! Event graphs of the examples, as text.
+
+mod common;
+
+use tilewright_task::graph::verify_graph;
+use tilewright_task::instantiate::instantiate;
+use tilewright_task::passes::depend::depend;
+
+#[test]
+fn dependences_of_the_examples() {
+    common::mappings(|name, program, mapping| {
+        let tree = instantiate(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        let graph = depend(program, tree).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        assert_eq!(verify_graph(&graph), [""; 0], "{name}");
+        common::snapshot(&format!("{name}.events"), &graph.text());
+    });
+}
