@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_tile::statement::Operand;
+use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
 use crate::graph::{Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Verdict, Why};
@@ -79,8 +79,22 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             bound[tensor.0 as usize] = Some((given.object, given.piece.clone(), Some(formal)));
         }
     }
+    // A transpose of what the leaf reads alone is a view: its name stands for the formal.
+    let written = |tensor: TensorId| {
+        let mut used = Vec::new();
+        leaf.fragment.body.iter().for_each(|stmt| operands(stmt, true, &mut used));
+        used.iter().filter(|(of, _, writes)| *of == tensor && *writes).count()
+    };
     let mut out = Vec::new();
     for (number, stmt) in leaf.fragment.body.iter().enumerate() {
+        if let StmtKind::Shape { dst, src, op: ShapeOp::Transpose(_) } = &stmt.kind
+            && bound[dst.0 as usize].is_none()
+            && bound[src.0 as usize].is_some()
+            && (written(*src), written(*dst)) == (0, 1)
+        {
+            bound[dst.0 as usize] = bound[src.0 as usize].clone();
+            continue;
+        }
         let mut used: Vec<(TensorId, bool, bool)> = Vec::new();
         operands(stmt, false, &mut used);
         let mut accesses: Vec<Access> = Vec::new();
