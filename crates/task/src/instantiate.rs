@@ -90,6 +90,8 @@ pub struct Loop {
     pub processor: Processor,
     /// The counters, the slowest first.
     pub counters: Vec<Var>,
+    /// Their symbols in the program.
+    pub symbols: Vec<SymbolId>,
     /// First value and one past the last of each counter.
     pub ranges: Vec<(Affine, Affine)>,
     /// The place of its head.
@@ -494,7 +496,12 @@ impl Build<'_> {
             let hi = self.here(frame, &range.hi, row.span)?;
             let least = self.vars.range(&lo).0;
             let most = self.vars.range(&hi).1.map(|hi| hi - 1);
-            let var = self.vars.fresh(&self.program.symbol(*symbol).name, least, most);
+            // A variant under itself has the same names for its counters: they get numbers.
+            let name = &self.program.symbol(*symbol).name;
+            let around = std::iter::successors(frame.body, |id| self.loops[id.index()].parent);
+            let same = around.filter(|id| self.loops[id.index()].symbols.contains(symbol)).count();
+            let name = if same == 0 { name.clone() } else { format!("{name}{}", same + 1) };
+            let var = self.vars.fresh(&name, least, most);
             self.calls[frame.call.index()].symbols.insert(*symbol, Affine::var(var));
             counters.push(var);
             ranges.push((lo, hi));
@@ -506,6 +513,7 @@ impl Build<'_> {
             head,
             processor: Processor::Thread,
             counters,
+            symbols: row.counters.clone(),
             ranges,
             span: row.span,
         });

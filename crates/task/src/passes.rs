@@ -1,4 +1,5 @@
 //! The passes from the instantiated tree to a graph that can be emitted, in their order.
 
 pub mod depend;
+pub mod discipline;
 pub mod place;
