@@ -7,12 +7,11 @@
 mod text;
 mod verify;
 
-use tilewright_layout::Layout;
 use tilewright_machine::{DType, Memory, Processor};
 use tilewright_tile::Origin;
 
 use crate::instantiate::{CallId, LoopId, ObjectId, Tree, id};
-use crate::partition::Extent;
+use crate::partition::{Extent, Partition};
 use crate::piece::Piece;
 
 pub use verify::verify_graph;
@@ -71,6 +70,9 @@ pub enum Item {
     Loop(LoopId, Vec<Item>),
 }
 
+/// How processors share a piece: a level each, outermost first, with the partition whose colours are its processors. Empty: synthesis decides.
+pub type Spread = Vec<(Processor, Partition)>;
+
 /// A place of an object, or of a piece of it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Replica {
@@ -80,8 +82,8 @@ pub struct Replica {
     pub piece: Piece,
     /// The memory; nothing where nobody gives it one.
     pub memory: Option<Memory>,
-    /// How processors below the block share it: a level and (processor, value) → coordinate each, outermost first. Empty: synthesis decides.
-    pub spread: Vec<(Processor, Layout)>,
+    /// How processors below the block share it.
+    pub spread: Spread,
     /// The place that it is a copy of; nothing of the object's own.
     pub of: Option<ReplicaId>,
     /// The innermost loop in whose rounds it lives.
@@ -134,6 +136,8 @@ pub struct Access {
     pub writes: bool,
     /// The place that it uses. Before placement there is none.
     pub replica: Option<ReplicaId>,
+    /// How processors share the piece: after joining, the partitions of the loops over processors.
+    pub spread: Spread,
 }
 
 /// A reason for an edge.

@@ -2,4 +2,5 @@
 
 pub mod depend;
 pub mod discipline;
+pub mod join;
 pub mod place;

@@ -14,7 +14,9 @@ impl Graph {
             let memory = replica.memory.map_or("none".to_string(), |memory| memory.to_string());
             let piece = piece_text(&replica.piece, &self.tree.vars);
             let of = replica.of.map_or(String::new(), |of| format!(" of p{}", of.0));
-            out += &format!("p{id}: {}{piece} in {memory}{of}\n", object.name);
+            let spread: String =
+                replica.spread.iter().map(|(level, partition)| format!("\n  {level}: {partition}")).collect();
+            out += &format!("p{id}: {}{piece} in {memory}{of}{spread}\n", object.name);
         }
         self.items(&self.order, 0, &mut out);
         out

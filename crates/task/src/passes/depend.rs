@@ -113,7 +113,15 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
                     access.reads |= reads;
                     access.writes |= writes;
                 }
-                None => accesses.push(Access { object, piece, formal, reads, writes, replica: None }),
+                None => accesses.push(Access {
+                    object,
+                    piece,
+                    formal,
+                    reads,
+                    writes,
+                    replica: None,
+                    spread: Vec::new(),
+                }),
             }
         }
         if accesses.is_empty() {

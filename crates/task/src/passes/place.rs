@@ -20,7 +20,7 @@ use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, Re
 use crate::instantiate::{Argument, CallId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
-use crate::program::Program;
+use crate::program::{LoopKind, Program};
 use problem::{Anchor, Use};
 
 /// A link of a chain of memories: from here down the piece is in this memory.
@@ -162,7 +162,12 @@ fn direct(program: &Program, graph: &Graph, node: &Node, access: &Access) -> boo
     let Op::Statement { number, .. } = &node.op else { return false };
     let stmt = leaf.and_then(|leaf| leaf.fragment.body.get(*number));
     let product = stmt.is_some_and(|stmt| matches!(stmt.kind, StmtKind::Gemm { .. }));
-    product && !access.writes && node.at <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
+    // Loops over processors below the block will be joined.
+    let around = graph.tree.around(node.body);
+    let mut rows = around.iter().map(|id| graph.tree.loop_(*id));
+    let outermost = rows.find(|row| row.kind == LoopKind::Prange && row.processor > Processor::Block);
+    let level = outermost.map_or(node.at, |row| graph.tree.call(row.call).processor);
+    product && !access.writes && level <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
 }
 
 fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Placed) -> Result<(), Diagnostic> {
@@ -341,6 +346,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             reads,
             writes: !reads,
             replica: Some(replica),
+            spread: Vec::new(),
         };
         let row_of_call = graph.tree.call(call);
         graph.nodes.push(Node {
