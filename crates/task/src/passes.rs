@@ -4,3 +4,4 @@ pub mod depend;
 pub mod discipline;
 pub mod join;
 pub mod place;
+pub mod synchronise;

@@ -11,6 +11,7 @@ use tilewright_task::passes::depend::depend;
 use tilewright_task::passes::discipline::{discipline, vectorise};
 use tilewright_task::passes::join::join;
 use tilewright_task::passes::place::place;
+use tilewright_task::passes::synchronise::synchronise;
 use tilewright_task::piece::{Affine, Piece, Vars};
 
 #[test]
@@ -28,7 +29,9 @@ fn places_of_the_examples() {
     common::mappings(|name, program, mapping| {
         let tree = instantiate(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         let mut graph = depend(program, tree).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        join(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         place(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        synchronise(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         common::snapshot(&format!("{name}.places"), &(graph.text() + "\n" + &graph.copies_text(program)));
         assert_eq!(verify_graph(&graph), [""; 0], "{name}\n{}", graph.text());
     });
@@ -141,9 +144,11 @@ fn joined(text: &str) -> Result<tilewright_task::graph::Graph, tilewright_tile::
     let program = parse(text)?;
     let tree = instantiate(&program, &program.mappings[0])?;
     let mut graph = depend(&program, tree)?;
+    join(&program, &mut graph)?;
+    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
     place(&program, &mut graph)?;
     assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    join(&program, &mut graph)?;
+    synchronise(&program, &mut graph)?;
     assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
     Ok(graph)
 }

@@ -1,50 +1,35 @@
 //! Joining: parallel iterations on warpgroups, warps and threads become one collective statement each (the paper's vectorisation, 4.2.2). Needs:
-//! placement. Keeps: the order of statements, and what each computes.
+//! dependences, which say that iterations are apart. Keeps: the order of statements, and what each computes.
 //!
 //! From the inside out, a loop over the processors of a level goes, and the partition whose colour was its counter joins the *spread* of what
 //! its statements use: how processors share the piece. A statement may be joined if it does the same to all of the piece as its iterations
-//! do to their parts. Which processors an edge makes wait for each other is a question about two spreads.
-
-mod spread;
+//! do to their parts.
 
 use tilewright_machine::Processor;
 use tilewright_tile::elementwise::ElemExpr;
 use tilewright_tile::statement::StmtKind;
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Expr, TensorId};
 
-use crate::graph::{Access, Graph, Item, Node, NodeId, Op};
+use super::depend::edges;
+use crate::graph::{Access, Graph, Item, Node, NodeId, Op, Spread};
 use crate::instantiate::LoopId;
 use crate::partition::{Mode, Partition};
-use crate::piece::Var;
+use crate::piece::{Affine, Piece, Step, Var, Vars};
 use crate::program::{Leaf, LeafFormal, LoopKind, Program};
-
-pub use spread::event;
 
 /// Joins the loops over processors below the block.
 ///
 /// # Errors
 ///
-/// `level`: a statement that cannot be shared out in that way, with the mode that is cut. `memory`: uses of a tensor in registers that share it
-/// out differently.
+/// `level`: a statement that cannot be shared out in that way, with the mode that is cut.
 pub fn join(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
     let mut errors = Vec::new();
-    // Distances count the loops that stay.
-    for at in 0..graph.edges.len() {
-        let edge = &graph.edges[at];
-        let around = graph.tree.around(graph.node(edge.from).body);
-        let stays = around.into_iter().zip(&edge.distance).filter(|(id, _)| !implicit(graph, *id));
-        graph.edges[at].distance = stays.map(|(_, distance)| *distance).collect();
-    }
     let order = std::mem::take(&mut graph.order);
     graph.order = flatten(program, graph, order, &mut errors);
-    if errors.is_empty() {
-        spreads(program, graph, &mut errors);
-    }
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
-    let events: Vec<_> = graph.edges.iter().map(|edge| event(graph, edge)).collect();
-    graph.edges.iter_mut().zip(events).for_each(|(edge, event)| edge.event = event);
+    graph.edges = edges(graph);
     Ok(())
 }
 
@@ -125,37 +110,62 @@ fn cut(
     // A colour that does not move the piece is a step of it all the same.
     let of_step = access.piece.steps().last().into_iter().flat_map(|step| &step.colours);
     let named = of_step.flat_map(|colour| colour.vars()).any(|var| counters.contains(&var));
-    if !named && !counters.iter().any(|var| access.piece.depends(&graph.tree.vars, *var)) {
+    let depends = |piece: &Piece, vars: &Vars| counters.iter().any(|var| piece.depends(vars, *var));
+    if !named && !depends(&access.piece, &graph.tree.vars) {
         return Ok(());
     }
     let name = graph.object(access.object).name.clone();
+    let span = graph.node(node).span;
     let refused = |why: &str| {
-        let span = graph.node(node).span;
         let message = format!("`{name}` cannot be shared out over the level `{level}`: {why}");
         Diagnostic::new(Code::Level, span, message)
             .help("an iteration on a processor takes the piece of one partition whose colour is the counter")
     };
-    let steps = access.piece.steps();
-    let Some(last) = steps.last() else { return Err(refused("its condition depends on the processor")) };
-    let by_counter =
-        last.colours.iter().filter(|colour| colour.as_var().is_some_and(|var| counters.contains(&var)));
-    let others = last.colours.iter().filter(|colour| colour.value() != Some(0));
-    if counters.len() != 1 || by_counter.count() != 1 || others.count() != 1 {
+    let last = last_step(&access.piece, counters).cloned();
+    let Some(last) = last else {
         return Err(refused("the colour of its last partition is not the counter alone"));
+    };
+    let depth = access.piece.steps().len() - 1;
+    let prefix = access.piece.prefix(depth, &mut graph.tree.vars);
+    match prefix {
+        Ok(prefix) if !depends(&prefix, &graph.tree.vars) => access.piece = prefix,
+        Ok(_) => return Err(refused("the counter cuts it twice, or is in its condition")),
+        Err(error) => {
+            return Err(Diagnostic::internal(span, format!("a piece without its last step: {error}")));
+        }
     }
-    let partition = last.partition.clone();
-    let depth = steps.len() - 1;
-    let prefix = access.piece.prefix(depth, &mut graph.tree.vars).map_err(|error| {
-        Diagnostic::internal(graph.node(node).span, format!("a piece without its last step: {error}"))
-    })?;
-    if counters.iter().any(|var| prefix.depends(&graph.tree.vars, *var)) {
-        let span = graph.node(node).span;
-        let message = format!("`{name}` is cut twice by one counter of the level `{level}`");
-        return Err(Diagnostic::new(Code::Level, span, message));
-    }
-    access.piece = prefix;
-    access.spread.insert(0, (level, partition));
+    access.spread.insert(0, (level, last.partition));
     Ok(())
+}
+
+/// The last step of a piece, if one of its colours is a counter of these and the others are 0.
+fn last_step<'a>(piece: &'a Piece, counters: &[Var]) -> Option<&'a Step> {
+    let last = piece.steps().last()?;
+    let counter = |colour: &&Affine| colour.as_var().is_some_and(|var| counters.contains(&var));
+    let by_counter = last.colours.iter().filter(counter).count();
+    let others = last.colours.iter().filter(|colour| colour.value() != Some(0)).count();
+    (counters.len() == 1 && by_counter == 1 && others == 1).then_some(last)
+}
+
+/// A piece that calls below the block cut further: what it is a part of, and how the processors of the joined loops share that.
+pub(crate) fn shared_out(graph: &Graph, piece: &Piece, vars: &mut Vars) -> (Piece, Spread) {
+    let mut spread = Spread::new();
+    let mut depth = piece.steps().len();
+    let implicit = |step: &Step| {
+        let of = step.colours.iter().find_map(Affine::as_var)?;
+        let row = graph.tree.loops.iter().find(|row| row.counters.contains(&of))?;
+        (row.kind == LoopKind::Prange && row.processor > Processor::Block).then_some(row.processor)
+    };
+    while let Some(step) = depth.checked_sub(1).and_then(|last| piece.steps().get(last))
+        && let Some(level) = implicit(step)
+    {
+        spread.insert(0, (level, step.partition.clone()));
+        depth -= 1;
+    }
+    match piece.prefix(depth, vars) {
+        Ok(prefix) => (prefix, spread),
+        Err(_) => (piece.clone(), Spread::new()),
+    }
 }
 
 /// The outermost partition of an access at this level.
@@ -268,59 +278,4 @@ fn positional(expr: &ElemExpr) -> bool {
 fn access_of<'a>(leaf: &Leaf, node: &'a Node, tensor: TensorId) -> Option<&'a Access> {
     let formal = leaf.formals.iter().position(|formal| *formal == LeafFormal::Tensor(tensor))?;
     node.accesses.iter().find(|access| access.formal == Some(formal))
-}
-
-/// The spread of each place: that of its uses, which must agree where the place is in registers.
-fn spreads(program: &Program, graph: &mut Graph, errors: &mut Vec<Diagnostic>) {
-    for id in 0..graph.replicas.len() {
-        let place = &graph.replicas[id];
-        if place.memory != Some(tilewright_machine::Memory::Register) {
-            continue;
-        }
-        let mut first: Option<(NodeId, Access)> = None;
-        for node in graph.ordered() {
-            for access in &graph.node(node).accesses {
-                if access.replica.is_none_or(|replica| replica.index() != id) || access.spread.is_empty() {
-                    continue;
-                }
-                match &first {
-                    None => first = Some((node, access.clone())),
-                    Some((_, other)) if other.spread == access.spread && other.piece.same(&access.piece) => {}
-                    // A use of a part of what another shares out.
-                    Some((_, other)) if !other.piece.same(&access.piece) => {}
-                    Some((before, _)) => {
-                        let object = graph.object(place.object);
-                        let said = |node: NodeId| {
-                            let call = graph.tree.call(graph.node(node).call);
-                            let task = program.task(call.task);
-                            format!("`{}.{}`", task.name, task.variant(call.variant).name)
-                        };
-                        let message = format!(
-                            "`{}` is in registers, and two uses share it out differently: {} and {}",
-                            object.name,
-                            said(*before),
-                            said(node)
-                        );
-                        errors.push(
-                            Diagnostic::new(Code::Memory, graph.node(node).span, message)
-                                .related(graph.node(*before).span, said(*before))
-                                .help(format!(
-                                    "partition alike, or give `{}` the memory `shared`",
-                                    object.name
-                                )),
-                        );
-                        break;
-                    }
-                }
-            }
-        }
-        if let Some((_, access)) = first {
-            let (piece, spread) = (access.piece, access.spread);
-            let place = &mut graph.replicas[id];
-            if place.of.is_some() {
-                place.piece = piece;
-            }
-            place.spread = spread;
-        }
-    }
 }

@@ -1,5 +1,5 @@
-//! Placement: which places of an object there are, and which copies between them. Needs: dependences. Keeps: the order of statements; the edges
-//! are those of the places that statements then use.
+//! Placement: which places of an object there are, and which copies between them. Needs: dependences and joining, by which two loops that share
+//! a piece out alike use one replica. Keeps: the order of statements; the edges are those of the places that statements then use.
 //!
 //! A program is by reference, so a replica exists only where the mapping changes the memory: each link of a tensor's chain of memories that
 //! differs from the one before is a class of uses. Which copies its replica needs is the solution of [`equations`], one system a place that
@@ -16,11 +16,12 @@ use tilewright_tile::statement::StmtKind;
 use tilewright_tile::{Code, Diagnostic, Diagnostics};
 
 use super::depend::edges;
-use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Verdict};
+use super::join::shared_out;
+use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Spread, Verdict};
 use crate::instantiate::{Argument, CallId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
-use crate::program::{LoopKind, Program};
+use crate::program::Program;
 use problem::{Anchor, Use};
 
 /// A link of a chain of memories: from here down the piece is in this memory.
@@ -28,6 +29,8 @@ use problem::{Anchor, Use};
 struct Link {
     memory: Memory,
     piece: Piece,
+    /// How processors share the piece.
+    spread: Spread,
     /// The call and formal that says so; nothing of a statement that works on registers.
     by: Option<(CallId, usize)>,
 }
@@ -97,7 +100,7 @@ fn uses(program: &Program, graph: &Graph, id: ObjectId) -> Result<(Memory, Vec<U
             firsts.first().map_or(Memory::Register, |first| first.memory)
         }
     };
-    let own = Link { memory: home, piece: Piece::whole(&object.extents), by: None };
+    let own = Link { memory: home, piece: Piece::whole(&object.extents), spread: Spread::new(), by: None };
     let uses = found.into_iter().map(|(node, access, links)| {
         let mut chain: Vec<Link> = Vec::new();
         for link in links {
@@ -138,19 +141,22 @@ fn disagree(program: &Program, graph: &Graph, id: ObjectId, first: &Link, second
 fn chain(program: &Program, graph: &Graph, node: NodeId, access: &Access) -> Vec<Link> {
     let row = graph.node(node);
     let call = graph.tree.call(row.call);
+    let mut vars = graph.tree.vars.clone();
     let mut links = Vec::new();
     if let Some(Argument::Tensor(tensor)) = access.formal.and_then(|formal| call.arguments.get(formal)) {
         for placed in &tensor.chain {
             if let Placement::In(memory) = placed.placement {
                 let by = Some((placed.call, placed.formal));
-                links.push(Link { memory, piece: placed.piece.clone(), by });
+                let (piece, spread) = shared_out(graph, &placed.piece, &mut vars);
+                links.push(Link { memory, piece, spread, by });
             }
         }
     }
     let last = links.last().map(|link: &Link| link.memory);
     let shared = last == Some(Memory::Shared);
     if last.is_some() && last != Some(Memory::Register) && !(shared && direct(program, graph, row, access)) {
-        links.push(Link { memory: Memory::Register, piece: access.piece.clone(), by: None });
+        let (piece, spread) = (access.piece.clone(), access.spread.clone());
+        links.push(Link { memory: Memory::Register, piece, spread, by: None });
     }
     links
 }
@@ -162,12 +168,7 @@ fn direct(program: &Program, graph: &Graph, node: &Node, access: &Access) -> boo
     let Op::Statement { number, .. } = &node.op else { return false };
     let stmt = leaf.and_then(|leaf| leaf.fragment.body.get(*number));
     let product = stmt.is_some_and(|stmt| matches!(stmt.kind, StmtKind::Gemm { .. }));
-    // Loops over processors below the block will be joined.
-    let around = graph.tree.around(node.body);
-    let mut rows = around.iter().map(|id| graph.tree.loop_(*id));
-    let outermost = rows.find(|row| row.kind == LoopKind::Prange && row.processor > Processor::Block);
-    let level = outermost.map_or(node.at, |row| graph.tree.call(row.call).processor);
-    product && !access.writes && level <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
+    product && !access.writes && node.at <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
 }
 
 fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Placed) -> Result<(), Diagnostic> {
@@ -190,6 +191,28 @@ fn replica(graph: &mut Graph, replica: Replica) -> ReplicaId {
     ReplicaId(graph.replicas.len() as u32 - 1)
 }
 
+/// A memory, and a piece in it.
+#[derive(Clone, PartialEq, Debug)]
+struct Group {
+    memory: Memory,
+    piece: Piece,
+    /// How processors share it, in registers.
+    spread: Spread,
+}
+
+impl Group {
+    fn of(link: &Link) -> Group {
+        let spread = if link.memory == Memory::Register { link.spread.clone() } else { Spread::new() };
+        Group { memory: link.memory, piece: link.piece.clone(), spread }
+    }
+
+    /// True if both may be in one place, as far as memory and spread go.
+    fn fits(&self, other: &Group) -> bool {
+        let open = self.spread.is_empty() || other.spread.is_empty();
+        self.memory == other.memory && (open || self.spread == other.spread)
+    }
+}
+
 /// Places what is below a place: uses whose chains are `depth` links long use it itself, the others have a class for the next link.
 fn below(
     graph: &mut Graph,
@@ -200,15 +223,19 @@ fn below(
     wanted: bool,
     placed: &mut Placed,
 ) {
-    // Pieces in one memory: the largest of those that contain each other stands for all.
-    let mut groups: Vec<(Memory, Piece)> = Vec::new();
+    // Pieces in one memory: the largest of those that contain each other stands for all. Registers are of threads, so that a spread is part of
+    // the place; one that synthesis decides is whichever another use has.
+    let mut groups: Vec<Group> = Vec::new();
     for link in uses.iter().filter_map(|u| u.chain.get(depth)) {
-        if !groups.iter().any(|(memory, piece)| *memory == link.memory && piece.same(&link.piece)) {
-            groups.push((link.memory, link.piece.clone()));
+        let group = Group::of(link);
+        match groups.iter_mut().find(|other| other.fits(&group) && other.piece.same(&group.piece)) {
+            Some(other) if other.spread.is_empty() => other.spread = group.spread,
+            Some(_) => {}
+            None => groups.push(group),
         }
     }
-    let within = |inner: &(Memory, Piece), outer: &(Memory, Piece)| {
-        inner.0 == outer.0 && inner.1.contained(&outer.1, &graph.tree.vars) == Cover::Yes
+    let within = |inner: &Group, outer: &Group| {
+        inner.fits(outer) && inner.piece.contained(&outer.piece, &graph.tree.vars) == Cover::Yes
     };
     let largest: Vec<usize> = (0..groups.len())
         .filter(|at| {
@@ -220,27 +247,24 @@ fn below(
             !(0..groups.len()).any(beyond)
         })
         .collect();
+    let classes: Vec<Group> = largest.iter().map(|at| groups[*at].clone()).collect();
     let class_of = |link: &Link| {
-        let of = (link.memory, link.piece.clone());
-        largest
-            .iter()
-            .position(|at| groups[*at].1.same(&of.1) && groups[*at].0 == of.0)
-            .or_else(|| largest.iter().position(|at| within(&of, &groups[*at])))
+        let group = Group::of(link);
+        let same = |class: &Group| class.fits(&group) && class.piece.same(&group.piece);
+        classes.iter().position(same).or_else(|| classes.iter().position(|class| within(&group, class)))
     };
-    let classes: Vec<(Memory, Piece)> = largest.iter().map(|at| groups[*at].clone()).collect();
     let class: Vec<Option<usize>> = uses.iter().map(|u| u.chain.get(depth).and_then(class_of)).collect();
-    let solved = problem::solve(graph, home, &classes, uses, &class, around, wanted);
+    let pieces: Vec<Piece> = classes.iter().map(|class| class.piece.clone()).collect();
+    let solved = problem::solve(graph, home, &pieces, uses, &class, around, wanted);
 
     let ids: Vec<ReplicaId> = classes
         .iter()
         .zip(&solved)
-        .map(|((memory, piece), found)| {
+        .map(|(class, found)| {
+            let Group { memory, piece, spread } = class.clone();
             let object = graph.replica(home).object;
-            let (piece, memory) = (piece.clone(), Some(*memory));
-            replica(
-                graph,
-                Replica { object, piece, memory, spread: Vec::new(), of: Some(home), scope: found.scope },
-            )
+            let of = Some(home);
+            replica(graph, Replica { object, piece, memory: Some(memory), spread, of, scope: found.scope })
         })
         .collect();
     for (found, id) in solved.iter().zip(&ids) {
@@ -339,6 +363,8 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             Anchor::Node(node) => (graph.node(node).call, graph.node(node).body),
             Anchor::Loop(id) => (graph.tree.loop_(id).call, graph.tree.loop_(id).parent),
         };
+        // Registers are read and written by those who hold them.
+        let spread = row.spread.clone();
         let access = |replica: ReplicaId, reads: bool| Access {
             object: row.object,
             piece: row.piece.clone(),
@@ -346,7 +372,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             reads,
             writes: !reads,
             replica: Some(replica),
-            spread: Vec::new(),
+            spread: spread.clone(),
         };
         let row_of_call = graph.tree.call(call);
         graph.nodes.push(Node {

@@ -8,7 +8,6 @@ use crate::graph::{self, Graph, NodeId, ReplicaId};
 use crate::instantiate::LoopId;
 use crate::piece::{Cover, Meeting, Piece, Relation, Var};
 use crate::program::LoopKind;
-use tilewright_machine::Memory;
 
 /// A use of an object: an access of a node, with the memories below the object's own place.
 #[derive(Clone, PartialEq, Debug)]
@@ -64,7 +63,7 @@ const ELEMENTS: i64 = 1 << 12;
 pub(super) fn solve(
     graph: &Graph,
     home: ReplicaId,
-    classes: &[(Memory, Piece)],
+    classes: &[Piece],
     uses: &[Use],
     class: &[Option<usize>],
     around: Option<&[Item]>,
@@ -74,7 +73,7 @@ pub(super) fn solve(
         return Vec::new();
     }
     // Uses of the place itself are classes, too, one a piece.
-    let mut pieces: Vec<Piece> = classes.iter().map(|(_, piece)| piece.clone()).collect();
+    let mut pieces: Vec<Piece> = classes.to_vec();
     let mut of_use: BTreeMap<(NodeId, usize), ClassIx> = BTreeMap::new();
     for (u, class) in uses.iter().zip(class) {
         let piece = &graph.node(u.node).accesses[u.access].piece;
