@@ -6,11 +6,14 @@
 pub mod cut;
 pub mod dsl;
 pub mod environment;
+pub mod graph;
+pub mod instantiate;
 pub mod interpret;
 pub mod leaf;
 pub mod mapping;
 mod parser;
 pub mod partition;
+pub mod passes;
 pub mod piece;
 mod printer;
 pub mod program;

@@ -199,6 +199,15 @@ impl Piece {
         })
     }
 
+    /// The piece to which the first steps of this one lead, under the same conditions.
+    pub fn prefix(&self, depth: usize, vars: &mut Vars) -> Result<Piece, PartitionError> {
+        let mut piece = Piece::whole(&self.extents);
+        for step in &self.steps[..depth.min(self.steps.len())] {
+            piece = piece.part(&step.partition, &step.colours, vars)?;
+        }
+        Ok(piece.when(self.guards.iter().cloned()))
+    }
+
     /// The piece, where a condition holds; it has no elements where it does not.
     pub fn when(mut self, guards: impl IntoIterator<Item = Guard>) -> Piece {
         self.guards.extend(guards);
@@ -303,10 +312,7 @@ impl Piece {
                 let form = question.form(guard.form(), side);
                 match guard {
                     Guard::Zero(_) => question.system.zero(form),
-                    Guard::AtLeastZero(form_of) => {
-                        let most = vars.range(form_of).1;
-                        question.system.at_least_zero(form, most);
-                    }
+                    Guard::AtLeastZero(_) => question.system.at_least_zero(form),
                 }
             }
         }
@@ -333,7 +339,7 @@ impl Piece {
             if let Some(extent) = extent {
                 let mut within = Form::constant(extent - 1);
                 within.add(&sides[0], -1);
-                question.system.at_least_zero(within, Some(extent - 1));
+                question.system.at_least_zero(within);
             }
             coordinates.push(sides[0].clone());
         }
@@ -354,7 +360,7 @@ impl Piece {
                     within.add(&question.form(&limit.place.offset[d], side), -1);
                     let along = points[side].iter().zip(&leaves);
                     within.terms.extend(along.map(|(at, (_, stride))| (*at, -stride.component(d))));
-                    question.system.at_least_zero(within, Some(extent - 1));
+                    question.system.at_least_zero(within);
                 }
             }
         }

@@ -111,24 +111,24 @@ impl<'a, F: Fn(Var) -> Relation> Question<'a, F> {
                 // A later value is not below the least.
                 let later =
                     matches!(relation, Relation::Later) || matches!(relation, Relation::By(by) if by >= 0);
-                self.within(&second, row.least.filter(|_| !later), row.most, span);
+                self.within(&second, row.least.filter(|_| !later), row.most);
                 second
             }
         };
         self.values.insert(var, [first, second]);
     }
 
-    /// Requires that a form is between two bounds, `span` apart.
-    fn within(&mut self, form: &Form, least: Option<i64>, most: Option<i64>, span: Option<i64>) {
+    /// Requires that a form is between two bounds.
+    fn within(&mut self, form: &Form, least: Option<i64>, most: Option<i64>) {
         if let Some(most) = most {
             let mut below = Form::constant(most);
             below.add(form, -1);
-            self.system.at_least_zero(below, span);
+            self.system.at_least_zero(below);
         }
         if let Some(least) = least {
             let mut above = form.clone();
             above.constant -= least;
-            self.system.at_least_zero(above, span);
+            self.system.at_least_zero(above);
         }
     }
 
@@ -151,8 +151,7 @@ impl<'a, F: Fn(Var) -> Relation> Question<'a, F> {
                 value.add(&digit, *edge);
                 forms.push(digit);
             }
-            let span = row.least.zip(row.most).map(|(least, most)| most - least);
-            self.within(&value, row.least, row.most, span);
+            self.within(&value, row.least, row.most);
             sides.push((forms, value));
         }
         let (first, second) = (sides[0].clone(), sides[1].clone());
@@ -165,8 +164,7 @@ impl<'a, F: Fn(Var) -> Relation> Question<'a, F> {
             }
             Relation::Later => {
                 apart.constant -= 1;
-                let span = row.least.zip(row.most).map(|(least, most)| most - least);
-                self.system.at_least_zero(apart, span);
+                self.system.at_least_zero(apart);
             }
             Relation::Same | Relation::Any => {}
         }

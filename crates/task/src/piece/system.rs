@@ -46,11 +46,31 @@ impl Form {
     }
 }
 
-/// A system: unknowns within bounds, and forms that are zero.
+/// Least and greatest value of an unknown, both included; nothing where there is none.
+type Bounds = (Option<i64>, Option<i64>);
+
+/// A system: unknowns within bounds, forms that are zero, and forms that are not negative.
 #[derive(Clone, Default, Debug)]
 pub struct System {
-    bounds: Vec<(Option<i64>, Option<i64>)>,
-    rows: Vec<Form>,
+    bounds: Vec<Bounds>,
+    rows: Vec<(Form, Kind)>,
+}
+
+/// The meaning of a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// The form is zero.
+    Zero,
+    /// The form is at least zero.
+    AtLeastZero,
+}
+
+/// A row: the factors of all unknowns, the constant, the meaning.
+#[derive(Clone, Debug)]
+struct Row {
+    factors: Vec<i64>,
+    constant: i64,
+    kind: Kind,
 }
 
 impl System {
@@ -62,83 +82,60 @@ impl System {
 
     /// Requires that the form is zero.
     pub fn zero(&mut self, form: Form) {
-        self.rows.push(form);
+        self.rows.push((form, Kind::Zero));
     }
 
-    /// Requires that the form is at least zero. `most` bounds it from above, where that is known.
-    pub fn at_least_zero(&mut self, mut form: Form, most: Option<i64>) {
-        let slack = self.unknown(Some(0), most);
-        form.terms.push((slack, -1));
-        self.zero(form);
-    }
-
-    /// Takes out the rows in which two unknowns occur that no other row has, with factors 1 and -1 and no upper bound: whatever the others
-    /// are, these two make up for it. Gives the two with the row.
-    fn always_solved(&self, rows: &mut Vec<(Vec<i64>, i64)>) -> Vec<(Unknown, Unknown, Form)> {
-        let mut free = Vec::new();
-        let alone = |rows: &[(Vec<i64>, i64)], k: usize, factor: i64, at: usize| {
-            let unbounded = matches!(self.bounds[k], (Some(_), None));
-            let only = |(other, (factors, _)): (usize, &(Vec<i64>, i64))| {
-                factors[k] == if other == at { factor } else { 0 }
-            };
-            unbounded && rows.iter().enumerate().all(only)
-        };
-        let mut at = 0;
-        while at < rows.len() {
-            let find = |factor: i64| (0..self.bounds.len()).find(|k| alone(rows, *k, factor, at));
-            match (find(1), find(-1)) {
-                (Some(up), Some(down)) => {
-                    let (factors, constant) = rows.remove(at);
-                    let terms = factors.into_iter().enumerate().filter(|(_, factor)| *factor != 0).collect();
-                    free.push((up, down, Form { terms, constant }));
-                }
-                _ => at += 1,
-            }
-        }
-        free
+    /// Requires that the form is at least zero.
+    pub fn at_least_zero(&mut self, form: Form) {
+        self.rows.push((form, Kind::AtLeastZero));
     }
 
     /// A solution, if there is one.
     pub fn solve(&self) -> Answer {
-        if self.bounds.iter().any(|(least, most)| matches!((least, most), (Some(a), Some(b)) if a > b)) {
+        let mut bounds = self.bounds.clone();
+        if bounds.iter().any(|(least, most)| matches!((least, most), (Some(a), Some(b)) if a > b)) {
             return Answer::None;
         }
-        let mut rows: Vec<(Vec<i64>, i64)> = Vec::with_capacity(self.rows.len());
-        for form in &self.rows {
-            let mut factors = vec![0i64; self.bounds.len()];
+        let mut rows: Vec<Row> = Vec::with_capacity(self.rows.len());
+        for (form, kind) in &self.rows {
+            let mut factors = vec![0i64; bounds.len()];
             for (unknown, factor) in &form.terms {
                 factors[*unknown] = factors[*unknown].saturating_add(*factor);
             }
-            rows.push((factors, form.constant));
+            rows.push(Row { factors, constant: form.constant, kind: *kind });
         }
-        let free = self.always_solved(&mut rows);
+        rows.retain(|row| !row.holds(&bounds));
+        let free = always_solved(&bounds, &mut rows);
+        let pairs = differences(&mut bounds, &mut rows);
         // Bounded unknowns first, the greatest factors first: then each equation rules out most.
-        let weight = |k: usize| rows.iter().map(|(factors, _)| factors[k].unsigned_abs()).max().unwrap_or(0);
-        let bounded = |k: usize| matches!(self.bounds[k], (Some(_), Some(_)));
-        let mut order: Vec<usize> = (0..self.bounds.len()).filter(|k| weight(*k) > 0).collect();
+        let weight = |k: usize| rows.iter().map(|row| row.factors[k].unsigned_abs()).max().unwrap_or(0);
+        let bounded = |k: usize| matches!(bounds[k], (Some(_), Some(_)));
+        let mut order: Vec<usize> = (0..bounds.len()).filter(|k| weight(*k) > 0).collect();
         order.sort_by_key(|k| (!bounded(*k), std::cmp::Reverse(weight(*k)), *k));
         let rest: Vec<Vec<Rest>> = rows
             .iter()
-            .map(|(factors, _)| {
+            .map(|row| {
                 let mut rest = vec![Rest::default(); order.len() + 1];
                 for (at, k) in order.iter().enumerate().rev() {
-                    rest[at] = rest[at + 1].with(factors[*k], self.bounds[*k]);
+                    rest[at] = rest[at + 1].with(row.factors[*k], bounds[*k]);
                 }
                 rest
             })
             .collect();
-        let mut values: Vec<i64> =
-            self.bounds.iter().map(|(least, most)| least.or(*most).unwrap_or(0)).collect();
-        let mut sums: Vec<i128> = rows.iter().map(|(_, constant)| i128::from(*constant)).collect();
-        let mut search =
-            Search { bounds: &self.bounds, rows: &rows, rest: &rest, order: &order, steps: STEPS };
+        let mut values: Vec<i64> = bounds.iter().map(|(least, most)| least.or(*most).unwrap_or(0)).collect();
+        let mut sums: Vec<i128> = rows.iter().map(|row| i128::from(row.constant)).collect();
+        let mut search = Search { bounds: &bounds, rows: &rows, rest: &rest, order: &order, steps: STEPS };
         match search.go(0, &mut sums, &mut values) {
             Some(true) => {
-                for (up, down, row) in free {
-                    // What the row lacks, one of the two makes up for.
-                    let lack =
-                        row.terms.iter().fold(-row.constant, |lack, (k, factor)| lack - factor * values[*k]);
-                    values[if lack >= 0 { up } else { down }] += lack.abs();
+                for (first, second, (least_first, least_second)) in pairs {
+                    let difference = values[first];
+                    values[first] = least_first.max(least_second + difference);
+                    values[second] = values[first] - difference;
+                }
+                for (up, row) in free {
+                    // What the row lacks, this unknown makes up for.
+                    let sum = row.factors.iter().zip(&values).fold(row.constant, |sum, (f, v)| sum + f * v);
+                    values[up] += (-sum).max(0);
                 }
                 Answer::Some(values)
             }
@@ -146,6 +143,59 @@ impl System {
             None => Answer::Undecided,
         }
     }
+}
+
+impl Row {
+    /// True if it holds whatever the unknowns are.
+    fn holds(&self, bounds: &[Bounds]) -> bool {
+        let rest = self.factors.iter().zip(bounds).fold(Rest::default(), |rest, (f, b)| rest.with(*f, *b));
+        self.kind == Kind::AtLeastZero && !rest.below && i128::from(self.constant) + rest.least >= 0
+    }
+}
+
+/// Takes out the rows that an unknown which no other row has makes up for, whatever the others are: it has no upper bound, and the row is at
+/// least zero.
+fn always_solved(bounds: &[Bounds], rows: &mut Vec<Row>) -> Vec<(Unknown, Row)> {
+    let mut free = Vec::new();
+    let mut at = 0;
+    while at < rows.len() {
+        let alone = |k: usize| {
+            let only = |(other, row): (usize, &Row)| row.factors[k] == i64::from(other == at);
+            matches!(bounds[k], (_, None)) && rows.iter().enumerate().all(only)
+        };
+        match (0..bounds.len()).find(|k| rows[at].kind == Kind::AtLeastZero && alone(*k)) {
+            Some(up) => free.push((up, rows.remove(at))),
+            None => at += 1,
+        }
+    }
+    free
+}
+
+/// Makes one unknown of two of which every row has the difference alone. Gives both with their least values.
+fn differences(bounds: &mut [Bounds], rows: &mut [Row]) -> Vec<(Unknown, Unknown, (i64, i64))> {
+    let mut pairs = Vec::new();
+    let mut taken = vec![false; bounds.len()];
+    for first in 0..bounds.len() {
+        let (Some(least), Some(most)) = bounds[first] else { continue };
+        let moves = |rows: &[Row]| rows.iter().any(|row| row.factors[first] != 0);
+        if taken[first] || !moves(rows) {
+            continue;
+        }
+        let opposite = |k: &usize| {
+            !taken[*k]
+                && *k != first
+                && rows.iter().all(|row| row.factors[*k] == -row.factors[first])
+                && matches!(bounds[*k], (Some(_), Some(_)))
+        };
+        let Some(second) = (first + 1..bounds.len()).find(opposite) else { continue };
+        let (Some(least_second), Some(most_second)) = bounds[second] else { continue };
+        bounds[first] = (Some(least - most_second), Some(most - least_second));
+        rows.iter_mut().for_each(|row| row.factors[second] = 0);
+        taken[first] = true;
+        taken[second] = true;
+        pairs.push((first, second, (least, least_second)));
+    }
+    pairs
 }
 
 /// The reach of the unknowns that are left of an equation, and the greatest common divisor of their factors.
@@ -159,7 +209,7 @@ struct Rest {
 }
 
 impl Rest {
-    fn with(&self, factor: i64, (least, most): (Option<i64>, Option<i64>)) -> Rest {
+    fn with(&self, factor: i64, (least, most): Bounds) -> Rest {
         let mut rest = self.clone();
         if factor == 0 {
             return rest;
@@ -179,8 +229,11 @@ impl Rest {
     }
 
     /// True if the rest can make up for the sum, as far as reach and divisor say.
-    fn allows(&self, sum: i128) -> bool {
+    fn allows(&self, sum: i128, kind: Kind) -> bool {
         let need = -sum;
+        if kind == Kind::AtLeastZero {
+            return self.above || need <= self.most;
+        }
         (self.below || need >= self.least)
             && (self.above || need <= self.most)
             && if self.divisor == 0 { need == 0 } else { need % self.divisor == 0 }
@@ -195,8 +248,8 @@ fn gcd(mut a: i128, mut b: i128) -> i128 {
 }
 
 struct Search<'a> {
-    bounds: &'a [(Option<i64>, Option<i64>)],
-    rows: &'a [(Vec<i64>, i64)],
+    bounds: &'a [Bounds],
+    rows: &'a [Row],
     rest: &'a [Vec<Rest>],
     order: &'a [usize],
     steps: u32,
@@ -205,20 +258,21 @@ struct Search<'a> {
 impl Search<'_> {
     fn go(&mut self, at: usize, sums: &mut [i128], values: &mut [i64]) -> Option<bool> {
         self.steps = self.steps.checked_sub(1)?;
-        if !self.rest.iter().zip(sums.iter()).all(|(rest, sum)| rest[at].allows(*sum)) {
+        let mut each = self.rest.iter().zip(self.rows).zip(sums.iter());
+        if !each.all(|((rest, row), sum)| rest[at].allows(*sum, row.kind)) {
             return Some(false);
         }
         let Some(&k) = self.order.get(at) else { return Some(true) };
         let (mut least, mut most) = (self.bounds[k].0.map(i128::from), self.bounds[k].1.map(i128::from));
-        for ((factors, _), (rest, sum)) in self.rows.iter().zip(self.rest.iter().zip(sums.iter())) {
-            let factor = i128::from(factors[k]);
+        for (row, (rest, sum)) in self.rows.iter().zip(self.rest.iter().zip(sums.iter())) {
+            let factor = i128::from(row.factors[k]);
             if factor == 0 {
                 continue;
             }
             // factor · x lies between what the rest cannot make up for.
             let rest = &rest[at + 1];
             let low = (!rest.above).then(|| -sum - rest.most);
-            let high = (!rest.below).then(|| -sum - rest.least);
+            let high = (!rest.below && row.kind == Kind::Zero).then(|| -sum - rest.least);
             let (low, high) = if factor > 0 { (low, high) } else { (high.map(|x| -x), low.map(|x| -x)) };
             let factor = factor.abs();
             let low = low.map(|x| x.div_euclid(factor) + i128::from(x.rem_euclid(factor) != 0));
@@ -233,12 +287,12 @@ impl Search<'_> {
         let mut value = least;
         while value <= most {
             values[k] = i64::try_from(value).ok()?;
-            for ((factors, _), sum) in self.rows.iter().zip(sums.iter_mut()) {
-                *sum += i128::from(factors[k]) * value;
+            for (row, sum) in self.rows.iter().zip(sums.iter_mut()) {
+                *sum += i128::from(row.factors[k]) * value;
             }
             let found = self.go(at + 1, sums, values);
-            for ((factors, _), sum) in self.rows.iter().zip(sums.iter_mut()) {
-                *sum -= i128::from(factors[k]) * value;
+            for (row, sum) in self.rows.iter().zip(sums.iter_mut()) {
+                *sum -= i128::from(row.factors[k]) * value;
             }
             if found? {
                 return Some(true);

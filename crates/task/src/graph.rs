@@ -1,0 +1,247 @@
+//! The event graph: what statements and copies wait for. A node is a statement of a leaf, or a copy between two places of one object; an
+//! edge says which node another waits for, how many rounds of which loop later.
+//!
+//! This is the intermediate representation of the paper (4.1) with distances on the edges, which its loops do not have. Events exist in the
+//! compiler alone.
+
+mod text;
+mod verify;
+
+use tilewright_machine::{DType, Memory, Processor};
+use tilewright_tile::Origin;
+
+use crate::instantiate::{CallId, LoopId, ObjectId, Tree, id};
+use crate::partition::{Extent, Partition};
+use crate::piece::Piece;
+
+pub use verify::verify_graph;
+
+id! {
+    /// A node: an index into [`Graph::nodes`].
+    NodeId
+}
+id! {
+    /// A replica: an index into [`Graph::replicas`].
+    ReplicaId
+}
+
+/// The graph of a program under a mapping.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Graph {
+    /// The tree that it was made of: loops, calls, integers.
+    pub tree: Tree,
+    /// The objects: those of the tree, then the tensors of leaves.
+    pub objects: Vec<Object>,
+    /// The places of objects. Before placement there are none.
+    pub replicas: Vec<Replica>,
+    /// The nodes.
+    pub nodes: Vec<Node>,
+    /// The nodes in their loops, in the order of the program.
+    pub order: Vec<Item>,
+    /// The edges, by their ends.
+    pub edges: Vec<Edge>,
+    /// The copies that a compiler would make at every call, with what became of each.
+    pub candidates: Vec<Candidate>,
+}
+
+/// An object.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Object {
+    /// The name.
+    pub name: String,
+    /// True of a parameter of the kernel.
+    pub param: bool,
+    /// Element type.
+    pub dtype: DType,
+    /// The extents.
+    pub extents: Vec<Extent>,
+    /// The innermost loop around its definition.
+    pub body: Option<LoopId>,
+    /// The place of its definition.
+    pub span: Origin,
+}
+
+/// An item of a body.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Item {
+    /// A node.
+    Node(NodeId),
+    /// A loop.
+    Loop(LoopId, Vec<Item>),
+}
+
+/// How processors share a piece: a level each, outermost first, with the partition whose colours are its processors. Empty: synthesis decides.
+pub type Spread = Vec<(Processor, Partition)>;
+
+/// A place of an object, or of a piece of it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Replica {
+    /// The object.
+    pub object: ObjectId,
+    /// The piece.
+    pub piece: Piece,
+    /// The memory; nothing where nobody gives it one.
+    pub memory: Option<Memory>,
+    /// How processors below the block share it.
+    pub spread: Spread,
+    /// The place that it is a copy of; nothing of the object's own.
+    pub of: Option<ReplicaId>,
+    /// The innermost loop in whose rounds it lives.
+    pub scope: Option<LoopId>,
+}
+
+/// A node.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    /// What it does.
+    pub op: Op,
+    /// The level of the processors that do it.
+    pub at: Processor,
+    /// The innermost loop around it.
+    pub body: Option<LoopId>,
+    /// The tensors that it touches.
+    pub accesses: Vec<Access>,
+    /// The call that it belongs to.
+    pub call: CallId,
+    /// Its place.
+    pub span: Origin,
+}
+
+/// The operation of a [`Node`].
+#[derive(Clone, PartialEq, Debug)]
+pub enum Op {
+    /// A copy from the first place to the second.
+    Copy(ReplicaId, ReplicaId),
+    /// A statement of the leaf that the node's call is, by its number.
+    Statement {
+        /// The number.
+        number: usize,
+        /// Its text.
+        text: String,
+    },
+}
+
+/// A use of a piece of an object.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Access {
+    /// The object.
+    pub object: ObjectId,
+    /// The piece.
+    pub piece: Piece,
+    /// The formal of the node's call through which it is used; nothing of a leaf's own tensor.
+    pub formal: Option<usize>,
+    /// It is read.
+    pub reads: bool,
+    /// It is written.
+    pub writes: bool,
+    /// The place that it uses. Before placement there is none.
+    pub replica: Option<ReplicaId>,
+    /// How processors share the piece: after joining, the partitions of the loops over processors.
+    pub spread: Spread,
+}
+
+/// A reason for an edge.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Why {
+    /// The second reads what the first writes.
+    True,
+    /// The second overwrites what the first reads.
+    Anti,
+    /// The second overwrites what the first writes.
+    Output,
+}
+
+/// An index of an event array, for one level of processors below the block.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Index {
+    /// Each processor waits for its own event: `e[i]`.
+    Own,
+    /// Each waits for those of all: `e[:]`.
+    All,
+}
+
+/// An edge: the second node waits for the first.
+#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
+pub struct Edge {
+    /// The first node.
+    pub from: NodeId,
+    /// The node that waits.
+    pub to: NodeId,
+    /// Rounds between them, one entry a loop around both, the outermost first, up to the loop that carries it. Empty within one round.
+    pub distance: Vec<i64>,
+    /// The reason.
+    pub why: Why,
+    /// The index of the event, one entry a level of processors below the block.
+    pub event: Vec<Index>,
+}
+
+/// The direction of a [`Candidate`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Direction {
+    /// From the caller's place to the callee's, before the call.
+    In,
+    /// From the callee's place to the caller's, behind it.
+    Out,
+}
+
+/// A copy of an argument at a call, as the copy-in/copy-out discipline of the paper (4.2.1) makes it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Candidate {
+    /// The call.
+    pub call: CallId,
+    /// The formal.
+    pub formal: usize,
+    /// The direction.
+    pub direction: Direction,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// What became of a [`Candidate`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Not yet decided: placement has not run.
+    Open,
+    /// Caller and callee use one place.
+    ByReference,
+    /// The place has the elements already.
+    AlreadyThere,
+    /// Nobody reads them there before they are overwritten.
+    NobodyReads,
+    /// Made once, outside of this loop.
+    Outside(LoopId),
+    /// Made, between these memories.
+    Kept(Memory, Memory),
+}
+
+impl Graph {
+    /// The object's row.
+    pub fn object(&self, id: ObjectId) -> &Object {
+        &self.objects[id.index()]
+    }
+
+    /// The node's row.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The replica's row.
+    pub fn replica(&self, id: ReplicaId) -> &Replica {
+        &self.replicas[id.index()]
+    }
+
+    /// The nodes in the order of the program.
+    pub fn ordered(&self) -> Vec<NodeId> {
+        fn go(items: &[Item], out: &mut Vec<NodeId>) {
+            for item in items {
+                match item {
+                    Item::Node(id) => out.push(*id),
+                    Item::Loop(_, items) => go(items, out),
+                }
+            }
+        }
+        let mut out = Vec::new();
+        go(&self.order, &mut out);
+        out
+    }
+}

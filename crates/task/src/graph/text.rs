@@ -1,0 +1,108 @@
+//! The event graph as text, in the form of the paper's figures: `e3: [(4, warp)] = copy(…), {e1[:]}`. An event of an earlier round has its
+//! distance behind an `@`.
+
+use super::{Access, Candidate, Direction, Edge, Graph, Index, Item, NodeId, Op, ReplicaId, Verdict};
+use crate::instantiate::text::piece_text;
+use crate::program::Program;
+
+impl Graph {
+    /// The graph as text, what `--emit events` prints.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for (id, replica) in self.replicas.iter().enumerate() {
+            let object = self.object(replica.object);
+            let memory = replica.memory.map_or("none".to_string(), |memory| memory.to_string());
+            let piece = piece_text(&replica.piece, &self.tree.vars);
+            let of = replica.of.map_or(String::new(), |of| format!(" of p{}", of.0));
+            let spread: String =
+                replica.spread.iter().map(|(level, partition)| format!("\n  {level}: {partition}")).collect();
+            out += &format!("p{id}: {}{piece} in {memory}{of}{spread}\n", object.name);
+        }
+        self.items(&self.order, 0, &mut out);
+        out
+    }
+
+    fn items(&self, items: &[Item], depth: usize, out: &mut String) {
+        let indent = "  ".repeat(depth);
+        for item in items {
+            match item {
+                Item::Node(id) => {
+                    *out +=
+                        &format!("{indent}e{} = {}, {{{}}}\n", id.0, self.node_text(*id), self.waits(*id));
+                }
+                Item::Loop(id, items) => {
+                    *out += &format!("{indent}{}\n", self.tree.loop_text(*id));
+                    self.items(items, depth + 1, out);
+                }
+            }
+        }
+    }
+
+    fn node_text(&self, id: NodeId) -> String {
+        let node = self.node(id);
+        match &node.op {
+            Op::Copy(from, to) => format!("copy({}, {})", self.place_text(*from), self.place_text(*to)),
+            Op::Statement { text, .. } => {
+                let uses: Vec<String> = node.accesses.iter().map(|access| self.access_text(access)).collect();
+                format!("{text} on {} [{}]", node.at, uses.join("; "))
+            }
+        }
+    }
+
+    fn place_text(&self, id: ReplicaId) -> String {
+        format!("{}:p{}", self.object(self.replica(id).object).name, id.0)
+    }
+
+    fn access_text(&self, access: &Access) -> String {
+        let word = match (access.reads, access.writes) {
+            (true, true) => "read-write",
+            (false, true) => "write",
+            _ => "read",
+        };
+        let piece = piece_text(&access.piece, &self.tree.vars);
+        let place = access.replica.map_or(String::new(), |replica| format!(":p{}", replica.0));
+        format!("{word} {}{piece}{place}", self.object(access.object).name)
+    }
+
+    fn waits(&self, id: NodeId) -> String {
+        let waits = self.edges.iter().filter(|edge| edge.to == id).map(|edge| {
+            let index = if edge.event.is_empty() {
+                String::new()
+            } else {
+                let index = |index: &Index| if *index == Index::Own { "i" } else { ":" };
+                format!("[{}]", edge.event.iter().map(index).collect::<Vec<_>>().join(", "))
+            };
+            format!("e{}{index}{}", edge.from.0, distance_text(edge))
+        });
+        waits.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The candidates as text, what `--emit copies` prints.
+    pub fn copies_text(&self, program: &Program) -> String {
+        let mut out = String::new();
+        for Candidate { call, formal, direction, verdict } in &self.candidates {
+            let row = self.tree.call(*call);
+            let task = program.task(row.task);
+            let word = if *direction == Direction::In { "in" } else { "out" };
+            let verdict = match verdict {
+                Verdict::Open => "open".to_string(),
+                Verdict::ByReference => "by reference".to_string(),
+                Verdict::AlreadyThere => "already there".to_string(),
+                Verdict::NobodyReads => "nobody reads it".to_string(),
+                Verdict::Outside(id) => format!("once, outside of {}", self.tree.loop_text(*id)),
+                Verdict::Kept(from, to) => format!("kept: {from} -> {to}"),
+            };
+            let variant = &task.variant(row.variant).name;
+            out += &format!("{}.{variant} {word} {}: {verdict}\n", task.name, task.formals[*formal].name);
+        }
+        out
+    }
+}
+
+fn distance_text(edge: &Edge) -> String {
+    if edge.distance.is_empty() {
+        return String::new();
+    }
+    let distance: Vec<String> = edge.distance.iter().map(i64::to_string).collect();
+    format!("@({})", distance.join(", "))
+}

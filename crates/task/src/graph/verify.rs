@@ -1,0 +1,92 @@
+//! The invariants of an event graph, which every pass keeps.
+
+use std::collections::BTreeMap;
+
+use super::{Graph, Index, NodeId, Op};
+
+/// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one round by the
+/// order of the program, or to a later round; an event is of each processor's own up to some level and of all below it; a place that is
+/// read has been written.
+pub fn verify_graph(graph: &Graph) -> Vec<String> {
+    let mut broken = Vec::new();
+    let order = graph.ordered();
+    let mut place: BTreeMap<NodeId, usize> = BTreeMap::new();
+    for (at, node) in order.iter().enumerate() {
+        if place.insert(*node, at).is_some() {
+            broken.push(format!("node {} is in the order twice", node.0));
+        }
+    }
+    if place.len() != graph.nodes.len() {
+        broken.push(format!("{} nodes, of which {} are in the order", graph.nodes.len(), place.len()));
+        return broken;
+    }
+    loops(graph, &graph.order, None, &mut broken);
+    for edge in &graph.edges {
+        let ends = format!("the edge {} -> {}", edge.from.0, edge.to.0);
+        let around = |id: NodeId| graph.tree.around(graph.node(id).body);
+        let (from, to) = (around(edge.from), around(edge.to));
+        let common = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+        if edge.distance.len() > common {
+            broken.push(format!("{ends} has {} distances in {common} loops", edge.distance.len()));
+        }
+        match edge.distance.iter().find(|distance| **distance != 0) {
+            Some(first) if *first < 0 => broken.push(format!("{ends} leads to an earlier round")),
+            Some(_) => {}
+            None if place[&edge.from] >= place[&edge.to] => {
+                broken.push(format!("{ends} leads backwards within a round"));
+            }
+            None => {}
+        }
+        if edge.event.windows(2).any(|pair| pair == [Index::All, Index::Own]) {
+            broken.push(format!("{ends} waits for each processor's own below one that waits for all"));
+        }
+    }
+    let mut written = vec![false; graph.replicas.len()];
+    for (id, replica) in graph.replicas.iter().enumerate() {
+        // What a parameter holds was written before the kernel began.
+        written[id] = replica.of.is_none() && graph.object(replica.object).param;
+    }
+    for id in order {
+        let node = graph.node(id);
+        for access in node.accesses.iter().filter(|access| access.reads) {
+            if let Some(replica) = access.replica
+                && !written[replica.index()]
+                && !node.accesses.iter().any(|other| other.writes && other.replica == Some(replica))
+            {
+                broken.push(format!("node {} reads place {}, which nobody has written", id.0, replica.0));
+            }
+        }
+        for replica in node.accesses.iter().filter(|access| access.writes).filter_map(|access| access.replica)
+        {
+            written[replica.index()] = true;
+        }
+        if let Op::Copy(from, to) = &node.op
+            && graph.replica(*from).object != graph.replica(*to).object
+        {
+            broken.push(format!("node {} copies between two objects", id.0));
+        }
+    }
+    broken
+}
+
+fn loops(
+    graph: &Graph,
+    items: &[super::Item],
+    body: Option<crate::instantiate::LoopId>,
+    broken: &mut Vec<String>,
+) {
+    for item in items {
+        match item {
+            super::Item::Node(id) if graph.node(*id).body != body => {
+                broken.push(format!("node {} is in a loop that is not its own", id.0));
+            }
+            super::Item::Node(_) => {}
+            super::Item::Loop(id, items) => {
+                if graph.tree.loop_(*id).parent != body {
+                    broken.push(format!("loop {} is in a loop that is not its parent", id.0));
+                }
+                loops(graph, items, Some(*id), broken);
+            }
+        }
+    }
+}

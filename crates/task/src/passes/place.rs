@@ -1,0 +1,417 @@
+//! Placement: which places of an object there are, and which copies between them. Needs: dependences and joining, by which two loops that share
+//! a piece out alike use one replica. Keeps: the order of statements; the edges are those of the places that statements then use.
+//!
+//! A program is by reference, so a replica exists only where the mapping changes the memory: each link of a tensor's chain of memories that
+//! differs from the one before is a class of uses. Which copies its replica needs is the solution of [`equations`], one system a place that
+//! has replicas; nothing is rewritten, so no order of rules matters.
+
+pub mod equations;
+
+mod problem;
+
+use std::collections::BTreeMap;
+
+use tilewright_machine::{Feature, Memory, Processor};
+use tilewright_tile::statement::StmtKind;
+use tilewright_tile::{Code, Diagnostic, Diagnostics};
+
+use super::depend::edges;
+use super::join::shared_out;
+use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Spread, Verdict};
+use crate::instantiate::{Argument, CallId, ObjectId};
+use crate::mapping::Placement;
+use crate::piece::{Cover, Piece};
+use crate::program::Program;
+use problem::{Anchor, Use};
+
+/// A link of a chain of memories: from here down the piece is in this memory.
+#[derive(Clone, PartialEq, Debug)]
+struct Link {
+    memory: Memory,
+    piece: Piece,
+    /// How processors share the piece.
+    spread: Spread,
+    /// The call and formal that says so; nothing of a statement that works on registers.
+    by: Option<(CallId, usize)>,
+}
+
+/// Places the objects of a graph.
+///
+/// # Errors
+///
+/// `memory`: a tensor of a body whose uses want it in different memories, with no memory of its own.
+pub fn place(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
+    let mut errors = Vec::new();
+    let mut placed = Placed { copies: Vec::new(), links: BTreeMap::new() };
+    for id in 0..graph.objects.len() {
+        if let Err(error) = object(program, graph, ObjectId(id as u32), &mut placed) {
+            errors.push(error);
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Diagnostics(errors));
+    }
+    verdicts(graph, &placed);
+    insert(graph, placed.copies);
+    graph.edges = edges(graph);
+    Ok(())
+}
+
+/// What placement finds, before it is put into the graph.
+struct Placed {
+    copies: Vec<CopyAt>,
+    /// The replica to which a call's formal changes.
+    links: BTreeMap<(CallId, usize), ReplicaId>,
+}
+
+/// A copy and its place.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct CopyAt {
+    direction: Direction,
+    /// The replica; the other side is what it is a copy of.
+    replica: ReplicaId,
+    anchor: Anchor,
+}
+
+/// The uses of an object: the node, the number of its access, and the links below the object's own place.
+fn uses(program: &Program, graph: &Graph, id: ObjectId) -> Result<(Memory, Vec<Use>), Diagnostic> {
+    let mut found: Vec<(NodeId, usize, Vec<Link>)> = Vec::new();
+    for node in graph.ordered() {
+        for (at, access) in graph.node(node).accesses.iter().enumerate() {
+            if access.object == id {
+                found.push((node, at, chain(program, graph, node, access)));
+            }
+        }
+    }
+    let object = graph.object(id);
+    let row = graph.tree.objects.get(id.index());
+    let home = match row.map(|row| row.placement) {
+        Some(Placement::In(memory)) => memory,
+        _ => {
+            // The memory that its uses give it first.
+            let mut firsts: Vec<&Link> = Vec::new();
+            for (.., links) in &found {
+                let first = links.iter().find(|link| link.by.is_some());
+                firsts.extend(first.filter(|first| firsts.iter().all(|f| f.memory != first.memory)));
+            }
+            if let [first, second, ..] = firsts[..] {
+                return Err(disagree(program, graph, id, first, second));
+            }
+            firsts.first().map_or(Memory::Register, |first| first.memory)
+        }
+    };
+    let own = Link { memory: home, piece: Piece::whole(&object.extents), spread: Spread::new(), by: None };
+    let uses = found.into_iter().map(|(node, access, links)| {
+        let mut chain: Vec<Link> = Vec::new();
+        for link in links {
+            if chain.last().unwrap_or(&own).memory != link.memory {
+                chain.push(link);
+            }
+        }
+        Use { node, access, chain }
+    });
+    Ok((home, uses.collect()))
+}
+
+fn disagree(program: &Program, graph: &Graph, id: ObjectId, first: &Link, second: &Link) -> Diagnostic {
+    let object = graph.object(id);
+    let said = |link: &Link| {
+        let call = link.by.map(|(call, _)| graph.tree.call(call));
+        let name = call.map(|call| {
+            let task = program.task(call.task);
+            format!("`{}.{}`", task.name, task.variant(call.variant).name)
+        });
+        (
+            call.map_or(object.span, |call| call.span),
+            format!("{} in {}", name.unwrap_or_default(), link.memory),
+        )
+    };
+    let ((a, first_text), (b, second_text)) = (said(first), said(second));
+    let message = format!(
+        "`{}` has no memory of its own, and two uses disagree: {first_text}, {second_text}",
+        object.name
+    );
+    Diagnostic::new(Code::Memory, object.span, message)
+        .related(a, first_text)
+        .related(b, second_text)
+        .help(format!("give it one in the row of its variant: `local({} = {})`", object.name, first.memory))
+}
+
+/// The links of an access: the memories that the calls give it, and the registers that its statement works on.
+fn chain(program: &Program, graph: &Graph, node: NodeId, access: &Access) -> Vec<Link> {
+    let row = graph.node(node);
+    let call = graph.tree.call(row.call);
+    let mut vars = graph.tree.vars.clone();
+    let mut links = Vec::new();
+    if let Some(Argument::Tensor(tensor)) = access.formal.and_then(|formal| call.arguments.get(formal)) {
+        for placed in &tensor.chain {
+            if let Placement::In(memory) = placed.placement {
+                let by = Some((placed.call, placed.formal));
+                let (piece, spread) = shared_out(graph, &placed.piece, &mut vars);
+                links.push(Link { memory, piece, spread, by });
+            }
+        }
+    }
+    let last = links.last().map(|link: &Link| link.memory);
+    let shared = last == Some(Memory::Shared);
+    if last.is_some() && last != Some(Memory::Register) && !(shared && direct(program, graph, row, access)) {
+        let (piece, spread) = (access.piece.clone(), access.spread.clone());
+        links.push(Link { memory: Memory::Register, piece, spread, by: None });
+    }
+    links
+}
+
+/// True if the statement takes the operand from shared memory: factors of a product that whole warpgroups do (PTX ISA 9.7.15, `wgmma`).
+fn direct(program: &Program, graph: &Graph, node: &Node, access: &Access) -> bool {
+    let call = graph.tree.call(node.call);
+    let leaf = program.task(call.task).variant(call.variant).leaf();
+    let Op::Statement { number, .. } = &node.op else { return false };
+    let stmt = leaf.and_then(|leaf| leaf.fragment.body.get(*number));
+    let product = stmt.is_some_and(|stmt| matches!(stmt.kind, StmtKind::Gemm { .. }));
+    product && !access.writes && node.at <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
+}
+
+fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Placed) -> Result<(), Diagnostic> {
+    let (memory, uses) = uses(program, graph, id)?;
+    let object = graph.object(id);
+    let (param, body) = (object.param, object.body);
+    let piece = Piece::whole(&object.extents);
+    let home = replica(
+        graph,
+        Replica { object: id, piece, memory: Some(memory), spread: Vec::new(), of: None, scope: body },
+    );
+    let written = uses.iter().any(|u| graph.node(u.node).accesses[u.access].writes);
+    let wanted = param && written;
+    below(graph, home, 0, &uses, None, wanted, placed);
+    Ok(())
+}
+
+fn replica(graph: &mut Graph, replica: Replica) -> ReplicaId {
+    graph.replicas.push(replica);
+    ReplicaId(graph.replicas.len() as u32 - 1)
+}
+
+/// A memory, and a piece in it.
+#[derive(Clone, PartialEq, Debug)]
+struct Group {
+    memory: Memory,
+    piece: Piece,
+    /// How processors share it, in registers.
+    spread: Spread,
+}
+
+impl Group {
+    fn of(link: &Link) -> Group {
+        let spread = if link.memory == Memory::Register { link.spread.clone() } else { Spread::new() };
+        Group { memory: link.memory, piece: link.piece.clone(), spread }
+    }
+
+    /// True if both may be in one place, as far as memory and spread go.
+    fn fits(&self, other: &Group) -> bool {
+        let open = self.spread.is_empty() || other.spread.is_empty();
+        self.memory == other.memory && (open || self.spread == other.spread)
+    }
+}
+
+/// Places what is below a place: uses whose chains are `depth` links long use it itself, the others have a class for the next link.
+fn below(
+    graph: &mut Graph,
+    home: ReplicaId,
+    depth: usize,
+    uses: &[Use],
+    around: Option<&[problem::Item]>,
+    wanted: bool,
+    placed: &mut Placed,
+) {
+    // Pieces in one memory: the largest of those that contain each other stands for all. Registers are of threads, so that a spread is part of
+    // the place; one that synthesis decides is whichever another use has.
+    let mut groups: Vec<Group> = Vec::new();
+    for link in uses.iter().filter_map(|u| u.chain.get(depth)) {
+        let group = Group::of(link);
+        match groups.iter_mut().find(|other| other.fits(&group) && other.piece.same(&group.piece)) {
+            Some(other) if other.spread.is_empty() => other.spread = group.spread,
+            Some(_) => {}
+            None => groups.push(group),
+        }
+    }
+    let within = |inner: &Group, outer: &Group| {
+        inner.fits(outer) && inner.piece.contained(&outer.piece, &graph.tree.vars) == Cover::Yes
+    };
+    let largest: Vec<usize> = (0..groups.len())
+        .filter(|at| {
+            let beyond = |other: usize| {
+                other != *at
+                    && within(&groups[*at], &groups[other])
+                    && (other < *at || !within(&groups[other], &groups[*at]))
+            };
+            !(0..groups.len()).any(beyond)
+        })
+        .collect();
+    let classes: Vec<Group> = largest.iter().map(|at| groups[*at].clone()).collect();
+    let class_of = |link: &Link| {
+        let group = Group::of(link);
+        let same = |class: &Group| class.fits(&group) && class.piece.same(&group.piece);
+        classes.iter().position(same).or_else(|| classes.iter().position(|class| within(&group, class)))
+    };
+    let class: Vec<Option<usize>> = uses.iter().map(|u| u.chain.get(depth).and_then(class_of)).collect();
+    let pieces: Vec<Piece> = classes.iter().map(|class| class.piece.clone()).collect();
+    let solved = problem::solve(graph, home, &pieces, uses, &class, around, wanted);
+
+    let ids: Vec<ReplicaId> = classes
+        .iter()
+        .zip(&solved)
+        .map(|(class, found)| {
+            let Group { memory, piece, spread } = class.clone();
+            let object = graph.replica(home).object;
+            let of = Some(home);
+            replica(graph, Replica { object, piece, memory: Some(memory), spread, of, scope: found.scope })
+        })
+        .collect();
+    for (found, id) in solved.iter().zip(&ids) {
+        placed.copies.extend(found.ins.iter().map(|at| CopyAt {
+            direction: Direction::In,
+            replica: *id,
+            anchor: *at,
+        }));
+        placed.copies.extend(found.outs.iter().map(|at| CopyAt {
+            direction: Direction::Out,
+            replica: *id,
+            anchor: *at,
+        }));
+    }
+    for (u, class) in uses.iter().zip(&class) {
+        let id = class.map_or(home, |class| ids[class]);
+        graph.nodes[u.node.index()].accesses[u.access].replica = Some(id);
+        if let (Some(class), Some(by)) = (class, u.chain.get(depth).and_then(|link| link.by)) {
+            placed.links.insert(by, ids[*class]);
+        }
+    }
+    for (at, (found, id)) in solved.into_iter().zip(ids).enumerate() {
+        let inner: Vec<Use> = uses
+            .iter()
+            .zip(&class)
+            .filter(|(_, class)| **class == Some(at))
+            .map(|(u, _)| u.clone())
+            .collect();
+        if inner.iter().any(|u| u.chain.len() > depth + 1) {
+            below(graph, id, depth + 1, &inner, Some(&found.items), false, placed);
+        }
+    }
+}
+
+/// What became of each candidate: whether its link is a change of place, and where the copy for it is, if there is one.
+fn verdicts(graph: &mut Graph, placed: &Placed) {
+    let mut candidates = std::mem::take(&mut graph.candidates);
+    for candidate in &mut candidates {
+        candidate.verdict = match placed.links.get(&(candidate.call, candidate.formal)) {
+            None => Verdict::ByReference,
+            Some(replica) => verdict(graph, placed, candidate.call, *replica, candidate.direction),
+        };
+    }
+    graph.candidates = candidates;
+}
+
+fn verdict(
+    graph: &Graph,
+    placed: &Placed,
+    call: CallId,
+    replica: ReplicaId,
+    direction: Direction,
+) -> Verdict {
+    let row = graph.replica(replica);
+    let from = row.of.and_then(|of| graph.replica(of).memory);
+    let (Some(from), Some(to)) = (from, row.memory) else { return Verdict::ByReference };
+    let around = graph.tree.around(graph.tree.call(call).body);
+    let inside =
+        |of: CallId| std::iter::successors(Some(of), |id| graph.tree.call(*id).parent).any(|id| id == call);
+    let mut found = match direction {
+        Direction::In => Verdict::AlreadyThere,
+        Direction::Out => Verdict::NobodyReads,
+    };
+    for copy in placed.copies.iter().filter(|copy| copy.replica == replica && copy.direction == direction) {
+        let here = match copy.anchor {
+            Anchor::Node(node) => inside(graph.node(node).call),
+            Anchor::Loop(id) => inside(graph.tree.loop_(id).call) && !around.contains(&id),
+        };
+        if here {
+            return match direction {
+                Direction::In => Verdict::Kept(from, to),
+                Direction::Out => Verdict::Kept(to, from),
+            };
+        }
+        if let Anchor::Loop(id) = copy.anchor
+            && around.contains(&id)
+        {
+            found = Verdict::Outside(id);
+        }
+    }
+    found
+}
+
+/// Puts the copies into the graph, each at its place.
+fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
+    let mut before: BTreeMap<Anchor, Vec<NodeId>> = BTreeMap::new();
+    let mut behind: BTreeMap<Anchor, Vec<NodeId>> = BTreeMap::new();
+    for copy in copies {
+        let row = graph.replica(copy.replica).clone();
+        let Some(of) = row.of else { continue };
+        let (from, to) = match copy.direction {
+            Direction::In => (of, copy.replica),
+            Direction::Out => (copy.replica, of),
+        };
+        let (call, body) = match copy.anchor {
+            Anchor::Node(node) => (graph.node(node).call, graph.node(node).body),
+            Anchor::Loop(id) => (graph.tree.loop_(id).call, graph.tree.loop_(id).parent),
+        };
+        // Registers are read and written by those who hold them.
+        let spread = row.spread.clone();
+        let access = |replica: ReplicaId, reads: bool| Access {
+            object: row.object,
+            piece: row.piece.clone(),
+            formal: None,
+            reads,
+            writes: !reads,
+            replica: Some(replica),
+            spread: spread.clone(),
+        };
+        let row_of_call = graph.tree.call(call);
+        graph.nodes.push(Node {
+            op: Op::Copy(from, to),
+            at: row_of_call.processor,
+            body,
+            accesses: vec![access(from, true), access(to, false)],
+            call,
+            span: row_of_call.span,
+        });
+        let id = NodeId(graph.nodes.len() as u32 - 1);
+        // Outer places come first into inner ones, and last out of them.
+        match copy.direction {
+            Direction::In => before.entry(copy.anchor).or_default().push(id),
+            Direction::Out => behind.entry(copy.anchor).or_default().insert(0, id),
+        }
+    }
+    let order = std::mem::take(&mut graph.order);
+    graph.order = with_copies(order, &before, &behind);
+}
+
+fn with_copies(
+    items: Vec<Item>,
+    before: &BTreeMap<Anchor, Vec<NodeId>>,
+    behind: &BTreeMap<Anchor, Vec<NodeId>>,
+) -> Vec<Item> {
+    let mut out = Vec::new();
+    for item in items {
+        let (anchor, item) = match item {
+            Item::Node(id) => (Anchor::Node(id), Item::Node(id)),
+            Item::Loop(id, items) => (Anchor::Loop(id), Item::Loop(id, with_copies(items, before, behind))),
+        };
+        let copies = |map: &BTreeMap<Anchor, Vec<NodeId>>| -> Vec<Item> {
+            map.get(&anchor).into_iter().flatten().map(|id| Item::Node(*id)).collect()
+        };
+        let (first, last) = (copies(before), copies(behind));
+        out.extend(first);
+        out.push(item);
+        out.extend(last);
+    }
+    out
+}
