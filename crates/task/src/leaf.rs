@@ -69,7 +69,7 @@ pub fn kernel(
         };
         let param = ParamId(program.params.len() as u32);
         params.push(param);
-        let kind = ParamKind::Tensor { shape: shape.clone(), strides: None, constant: false };
+        let kind = ParamKind::Tensor { shape: shape.clone(), strides: None, array: false, constant: false };
         program.params.push(Param { name: fresh(&formal.name), dtype, kind, span });
         let view = TensorId(program.tensors.len() as u32);
         let mode = |(dim, extent): (u32, &Expr)| ViewMode {
