@@ -539,7 +539,11 @@ fn one_of_several_tensor_maps_is_taken() {
     }
     let args = [Argument::Buffer(out), maps(buffers[..2].to_vec())];
     let report = run(&load_of_several(imm(2)), [1, 1, 1], &memory, &args, &Config::default()).unwrap();
-    assert!(report.problems().iter().any(|p| p.contains("there is no tensor map 2")), "{:?}", report.problems());
+    assert!(
+        report.problems().iter().any(|p| p.contains("there is no tensor map 2")),
+        "{:?}",
+        report.problems()
+    );
 }
 
 #[test]

@@ -515,8 +515,7 @@ mod tests {
         let files = ["first", "second"].map(|name| folder.path().join(format!("{name}.npy")));
         for (i, path) in files.iter().enumerate() {
             let values = Elements::from(vec![10.0 * i as f64, 10.0 * i as f64 + 1.0]);
-            let array =
-                crate::arrays::Written { name: "x", dtype: DType::F32, shape: &[2], values: &values };
+            let array = crate::arrays::Written { name: "x", dtype: DType::F32, shape: &[2], values: &values };
             Array::write(path, &[array]).unwrap();
         }
         let text = files.map(|path| path.display().to_string()).join(",");
