@@ -258,7 +258,10 @@ impl<'a> Body<'a> {
                     self.line(format!("{} {name}, 0", mov(self.function.type_of(*dst))));
                 }
                 let guard = self.guard(*guard);
-                self.line(format!("{guard}{} {name}, {address}", row.mnemonic));
+                // Two words of a row are a vector of registers; a pointer is one, and nothing but the host writes it.
+                let wide = self.function.type_of(*dst) == RegType::B64;
+                let mnemonic = if wide { "ld.global.nc.b64" } else { row.mnemonic };
+                self.line(format!("{guard}{mnemonic} {name}, {address}"));
             }
             Op::Atomic { row, order, dst, address, operands, guard } => {
                 self.atomic((row, *order), *dst, address, operands, *guard);

@@ -139,7 +139,8 @@ fn distinct(prepared: &Prepared, programs: &[Program]) -> Res<()> {
             for param in &program.params {
                 let differs = |p: &&Param| p.name == param.name && p.is_array() != param.is_array();
                 let Some(other) = before.params.iter().find(differs) else { continue };
-                let kind = |param: &Param| if param.is_array() { "an array of tensors" } else { "none" };
+                let kind =
+                    |param: &Param| if param.is_array() { "an array of tensors" } else { "one tensor" };
                 let message = format!(
                     "`{}` is {} here, and {} in the kernel `{}`: kernels of a file meet in buffers by name",
                     param.name,
