@@ -60,6 +60,7 @@ impl W4A16Config {
             sum_bits: 32,
             result_bits: 16,
             products: 1,
+            sparse: false,
             residual: false,
             results: epilogue,
             split: 1,

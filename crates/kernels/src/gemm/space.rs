@@ -50,7 +50,8 @@ impl GemmConfig {
 
 impl Tunable for GemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
-    const MEANING: &'static [&'static str] = &["dtype", "precision", "out", "a", "b", "batch", "epilogue"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "sparse", "precision", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("results", &["staged", "direct"]),
@@ -63,9 +64,10 @@ impl Tunable for GemmConfig {
         GemmConfig::grid()
     }
 
-    /// As many bytes in a stage whatever the factors' type.
+    /// As many bytes of a in a stage whatever the factors' type.
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
-        let scaled = |columns: i64| columns * bytes(DType::F16) / bytes(self.dtype);
+        let each = if self.sparse { 2 } else { 1 };
+        let scaled = |columns: i64| each * columns * bytes(DType::F16) / bytes(self.dtype);
         Self {
             bk: if given("bk") { self.bk } else { scaled(self.bk) },
             kk: if given("kk") { self.kk } else { scaled(self.kk) },
@@ -88,7 +90,7 @@ impl Tunable for GemmConfig {
 
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
-        let work = Work::of(self.dtype, self.sum(), three(sizes)).times(count);
+        let work = Work::of(self.dtype, self.sum(), three(sizes)).sparse(self.sparse).times(count);
         estimate::tiles(&self.tiles(), arch, work)
     }
 }
