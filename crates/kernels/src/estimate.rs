@@ -17,13 +17,20 @@ pub(crate) struct Work {
     factors: DType,
     sums: DType,
     sizes: [i64; 3],
+    /// The first factor is sparse.
+    sparse: bool,
     /// Products of a batch.
     count: i64,
 }
 
 impl Work {
     pub fn of(factors: DType, sums: DType, sizes: [i64; 3]) -> Self {
-        Work { factors, sums, sizes, count: 1 }
+        Work { factors, sums, sizes, sparse: false, count: 1 }
+    }
+
+    /// With a sparse first factor, or without.
+    pub fn sparse(self, sparse: bool) -> Self {
+        Work { sparse, ..self }
     }
 
     /// So many of them.
@@ -34,7 +41,7 @@ impl Work {
     /// Multiply-adds of a multiprocessor in a cycle.
     fn rate(&self, arch: Arch) -> f64 {
         let units = f64::from(Unit::Tensor.count());
-        let rates = mmas(self.factors, self.sums, false, arch)
+        let rates = mmas(self.factors, self.sums, self.sparse, arch)
             .map(|row| units * row.macs() as f64 / timing(arch).cost(row).issue);
         rates.fold(1.0, f64::max)
     }
@@ -52,7 +59,8 @@ pub(crate) fn tiles(tiles: &Tiles, arch: Arch, work: Work) -> f64 {
     let together = f64::from(limits.resident_blocks(threads, registers, shared));
     let chips = table.rate(Rate::Multiprocessors);
     let multiply = bm * bn * bk * tiles.products as f64 / work.rate(arch);
-    let [of_a, of_b, of_c] = [tiles.a_bits, tiles.b_bits, tiles.result_bits].map(|bits| bits as f64 / 8.0);
+    let [of_a, of_b, of_c] =
+        [tiles.left_bits(), tiles.b_bits, tiles.result_bits].map(|bits| bits as f64 / 8.0);
     let bytes = bk * (of_a * bm + of_b * bn);
     let copy = bytes / table.rate(Rate::L2Bytes);
     // Blocks of one multiprocessor share its units and hide each other's latencies.

@@ -30,6 +30,7 @@ pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod interned;
 mod operators;
+pub mod sparse;
 pub mod text;
 mod tiles;
 mod tuning;

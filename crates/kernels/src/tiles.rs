@@ -59,6 +59,8 @@ pub(crate) struct Tiles {
     pub widened: bool,
     /// A matrix of C's type is added to the results.
     pub residual: bool,
+    /// The first factor is sparse: half its elements are there, and 2 bits of metadata for each.
+    pub sparse: bool,
     pub results: Path,
     /// Parts of k that are summed apart.
     pub split: i64,
@@ -89,7 +91,9 @@ impl Tiles {
         multiple("threads", self.threads, 32)?;
         multiple("bm", self.bm, 16)?; // rows of mma.m16n8
         multiple("bn", self.bn, 8)?; //  its columns
-        let steps = STEPS.map(|bytes| bytes * 8 / self.a_bits);
+        // An instruction takes as many elements of a sparse factor as of another, of twice the columns.
+        let columns = if self.sparse { 2 } else { 1 };
+        let steps = STEPS.map(|bytes| columns * bytes * 8 / self.a_bits);
         if !steps.contains(&self.kk) {
             let [short, middle, long] = steps;
             return Err(ConfigError::value("kk", self.kk, format!("must be {short}, {middle} or {long}")));
@@ -141,12 +145,17 @@ impl Tiles {
         ways.filter(move |(rows, columns)| bm % (16 * rows) == 0 && bn % (8 * columns) == 0)
     }
 
+    /// Bits of the first factor, with its metadata, a column of its rows.
+    pub fn left_bits(&self) -> i64 {
+        if self.sparse { self.a_bits / 2 + 1 } else { self.a_bits }
+    }
+
     /// 32-bit registers of a thread for fragments, where the warps divide the tile best.
     fn registers(&self) -> i64 {
         let buffers = (self.bk / self.kk).min(2);
         let words = |bits: i64| self.bm * self.bn * bits / 32 / self.threads;
         let factors = self.grids().map(|(rows, columns)| {
-            let a = self.bm / rows * self.kk * self.a_bits / 1024;
+            let a = self.bm / rows * self.kk * self.left_bits() / 1024;
             let b = self.bn / columns * self.kk * self.a_bits / 1024;
             // Factors in two parts, or of twice the bits, have registers of their own.
             let parts = if self.products > 1 || self.widened { 2 * (a + b) } else { 0 };
@@ -162,7 +171,7 @@ impl Tiles {
 
     /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> i64 {
-        let stage = self.bk * (self.a_bits * self.bm + self.b_bits * self.bn) / 8;
+        let stage = self.bk * (self.left_bits() * self.bm + self.b_bits * self.bn) / 8;
         let results = if self.results == Path::Staged { self.bm * self.bn * self.result_bits / 8 } else { 0 };
         (self.stages * stage).max(results)
     }

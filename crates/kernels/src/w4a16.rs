@@ -61,6 +61,7 @@ impl W4A16Config {
             result_bits: 16,
             products: 1,
             widened: false,
+            sparse: false,
             residual: false,
             results: epilogue,
             split: 1,

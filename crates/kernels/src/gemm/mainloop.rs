@@ -1,6 +1,6 @@
 //! The steps along k of a block's tile: copies to a ring of stages, fragments in two buffers, and products.
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Sparsity};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{KernelBuilder, Reference, Tensor};
 
@@ -17,6 +17,8 @@ pub(super) struct Mainloop {
     pub wide: Option<DType>,
     /// Rows and columns of the tile.
     pub tile: [Expr; 2],
+    /// Columns of A that are there of those that go to registers at a time: half of a sparse one's.
+    pub of_a: Expr,
     /// Columns that go to registers at a time, and their number in a stage.
     pub kk: Expr,
     pub parts: Expr,
@@ -29,13 +31,17 @@ pub(super) struct Mainloop {
 }
 
 impl Mainloop {
-    /// Writes the loop; the sums. The views of A and B have modes of rows, columns of a part, parts and steps.
-    pub fn write(&self, t: &mut KernelBuilder, [ga, gb]: [Tensor; 2]) -> Tensor {
-        let Mainloop { dtype, tile: [bm, bn], kk, parts, stages, .. } = self;
-        let sa = t.shared_tensor("sa", *dtype, [bm, kk, parts, stages]);
+    /// Writes the loop; the sums. The views of A, B and a sparse A's metadata have modes of rows, columns of a part, parts and steps.
+    pub fn write(&self, t: &mut KernelBuilder, [ga, gb]: [Tensor; 2], gm: Option<Tensor>) -> Tensor {
+        let Mainloop { dtype, tile: [bm, bn], of_a, kk, parts, stages, .. } = self;
+        let sa = t.shared_tensor("sa", *dtype, [bm, of_a, parts, stages]);
         let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts, stages]);
-        let ra = t.register_tensor("ra", *dtype, [bm, kk, &2.into()]);
+        let ra = t.register_tensor("ra", *dtype, [bm, of_a, &2.into()]);
         let rb = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
+        let metadata = gm.map(|gm| {
+            let sm = t.shared_tensor("sm", Sparsity::META, [bm, of_a, parts, stages]);
+            (gm, sm, t.register_tensor("rm", Sparsity::META, [bm, of_a, &2.into()]))
+        });
         let halves = self
             .in_halves
             .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
@@ -48,7 +54,10 @@ impl Mainloop {
         let fetch = |t: &mut KernelBuilder, i: &Expr| {
             let step = self.start.as_ref().map_or_else(|| i.clone(), |start| start + i);
             t.copy_async(ga.at(step.clone()), sa.at(i % stages));
-            t.copy_async(gb.at(step), sb.at(i % stages));
+            t.copy_async(gb.at(step.clone()), sb.at(i % stages));
+            if let Some((gm, sm, _)) = &metadata {
+                t.copy_async(gm.at(step), sm.at(i % stages));
+            }
             t.commit_group();
         };
         t.unroll_for("s", 0, stages - 1, |t, s| fetch(t, &s));
@@ -68,6 +77,9 @@ impl Mainloop {
             let load = |t: &mut KernelBuilder, p: &Expr| {
                 t.copy(part_of(&sa, p, &ki % stages), ra.at(p % 2));
                 t.copy(part_of(&sb, p, &ki % stages), rb.at(p % 2));
+                if let Some((_, sm, rm)) = &metadata {
+                    t.copy(part_of(sm, p, &ki % stages), rm.at(p % 2));
+                }
             };
             let product = |t: &mut KernelBuilder, p: Expr| {
                 let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
@@ -75,6 +87,10 @@ impl Mainloop {
                     t.cast_to(a, ra);
                     t.cast_to(b, rb);
                     return t.gemm(&rc, a, b);
+                }
+                if let Some((_, _, rm)) = &metadata {
+                    let rm = t.part(rm.at(&p % 2));
+                    return t.gemm_sparse(&rc, ra, rb, rm, None);
                 }
                 let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
                 a.divide(t, &ra);

@@ -30,6 +30,9 @@ parameters! {
         precision: Precision as OWN = Precision::Tf32,
         /// The type of c: f16, bf16, f32, f64 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
         out: Option<DType> as STORED_OR_SAME = None,
+        /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
+        /// each in its group of four.
+        sparse: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
@@ -167,6 +170,7 @@ impl GemmConfig {
             products: self.products(),
             widened: self.widen,
             residual: split == 1 && self.epilogue.parts().any(Part::reads_matrix),
+            sparse: self.sparse,
             results,
             split,
         }
@@ -182,6 +186,14 @@ impl GemmConfig {
         if self.batch.has_groups() {
             let wanted = "must be none, packed, strided or pointers: only gemm_hopper has groups";
             return Err(ConfigError::value("batch", self.batch, wanted));
+        }
+        if self.sparse && product_needs(self.dtype, self.sum(), true).is_none() {
+            let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
+            return Err(ConfigError::value("dtype", self.dtype, wanted));
+        }
+        if self.sparse && self.a != Major::K {
+            let wanted = "a sparse a has its groups of elements along k: must be k";
+            return Err(ConfigError::value("a", "m", wanted));
         }
         within("split", self.split, [1, 64], 1)?;
         if self.split > 1 && self.batch != Batch::None {
@@ -227,7 +239,7 @@ impl GemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let exists = |()| match product_needs(self.multiplied(), self.sum(), false) {
+        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.sparse) {
             Some(needs) if !arch.has(needs) => {
                 let lacks = format!("needs {}, which {arch} does not have", needs - arch.spec().features);
                 Err(ConfigError::value("dtype", self.dtype, lacks))
@@ -236,6 +248,11 @@ impl GemmConfig {
         };
         let checked = self.validate().and_then(exists).and_then(|()| self.tiles().check_for(arch));
         checked.err().map(|e| e.to_string())
+    }
+
+    /// Rows and columns of which metadata have whole tiles: those of a block's tile (see [`compress`](crate::sparse::compress)).
+    pub fn metadata_tile(&self) -> [usize; 2] {
+        [self.bm, self.bk].map(|extent| usize::try_from(extent).unwrap_or(1))
     }
 
     /// The programs that compute C, to be launched in this order; tensors of the same name are the same. `partial` is no operand of the

@@ -1,6 +1,6 @@
 //! The programs of a product by `mma.sync`.
 
-use tilewright_machine::DType;
+use tilewright_machine::{DType, Sparsity};
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x, block_y, block_z, steps, tile};
 use tilewright_tile::{Expr, Program};
 
@@ -10,7 +10,7 @@ use crate::config::ConfigError;
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Adds, Finish, Parts, Tile};
 use crate::tiles::Path;
-use crate::warp_specialized::{Batch, Problem};
+use crate::warp_specialized::{Batch, Major, Problem};
 
 /// The default of m, n and k.
 const EXTENT: i64 = 1024;
@@ -31,8 +31,13 @@ impl GemmConfig {
         let (kk, stages) = (t.constant("KK", self.kk), t.constant("STAGES", self.stages));
         let split = (self.split > 1).then(|| t.constant("SPLIT", self.split));
         let products = problem.products.as_ref();
-        let a = problem.matrix(&mut t, "a", self.dtype, [m, &k], self.a, products);
+        let columns = if self.sparse { kept(&k.ceil_div(Sparsity::GROUP)) } else { k.clone() };
+        let a = problem.matrix(&mut t, "a", self.dtype, [m, &columns], self.a, products);
         let b = problem.matrix(&mut t, "b", self.dtype, [n, &k], self.b, products);
+        let meta = self.sparse.then(|| {
+            let whole = [m.ceil_div(&bm) * &bm, half(&(k.ceil_div(&bk) * &bk))];
+            problem.matrix(&mut t, "meta", Sparsity::META, whole.each_ref(), Major::K, products)
+        });
         let results = match &split {
             None => {
                 let chain = Chain::new(&self.epilogue, &[]);
@@ -56,12 +61,14 @@ impl GemmConfig {
             product: product.clone(),
         };
         let from = |row: &Expr| product.iter().chain([row, &0.into()]).cloned().collect::<Vec<Expr>>();
-        let rows = |rows| {
+        let rows = |rows, [part, step]: [&Expr; 2]| {
             let (down, across) = (first, first + 1);
-            [tile(down, rows), tile(across, &kk), steps(across, &parts, &kk), steps(across, &tiles, &bk)]
+            [tile(down, rows), tile(across, part), steps(across, &parts, part), steps(across, &tiles, step)]
         };
-        let ga = t.global_view("ga", a.from(from(&on.row)), rows(&bm));
-        let gb = t.global_view("gb", b.from(from(&on.col)), rows(&bn));
+        let of_a = if self.sparse { [half(&kk), half(&bk)] } else { [kk.clone(), bk.clone()] };
+        let ga = t.global_view("ga", a.from(from(&on.row)), rows(&bm, of_a.each_ref()));
+        let gb = t.global_view("gb", b.from(from(&on.col)), rows(&bn, [&kk, &bk]));
+        let gm = meta.map(|meta| t.global_view("gm", meta.from(from(&on.row)), rows(&bm, of_a.each_ref())));
         let gc = match &results {
             Results::C(finish) => finish.view(&mut t, &on),
             Results::Parts(partial) => {
@@ -84,6 +91,7 @@ impl GemmConfig {
             in_halves: self.products() > 1,
             wide: self.widen.then(|| self.multiplied()),
             tile: [bm.clone(), bn.clone()],
+            of_a: of_a[0].clone(),
             kk,
             parts,
             stages,
@@ -91,7 +99,7 @@ impl GemmConfig {
             start,
             count,
         };
-        let rc = mainloop.write(&mut t, [ga, gb]);
+        let rc = mainloop.write(&mut t, [ga, gb], gm);
         match results {
             Results::Parts(_) => store(&mut t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
             Results::C(finish) => {
@@ -122,6 +130,16 @@ impl GemmConfig {
         };
         parts.add(t, &Problem::one(m, n), Chain::new(&self.epilogue, &[]), self.result())
     }
+}
+
+/// Elements that are there of so many groups.
+fn kept(groups: &Expr) -> Expr {
+    groups * Sparsity::KEPT
+}
+
+/// Columns that are there of whole groups of a sparse factor.
+fn half(columns: &Expr) -> Expr {
+    columns / (Sparsity::GROUP / Sparsity::KEPT)
 }
 
 /// The tensor that the product's kernel writes.

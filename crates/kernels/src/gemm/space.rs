@@ -50,7 +50,8 @@ impl GemmConfig {
 
 impl Tunable for GemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
-    const MEANING: &'static [&'static str] = &["dtype", "precision", "out", "a", "b", "batch", "epilogue"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "sparse", "precision", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("results", &["staged", "direct"]),
@@ -70,10 +71,11 @@ impl Tunable for GemmConfig {
         if wide.multiplied() == self.dtype { vec![self] } else { vec![self, wide] }
     }
 
-    /// As many bytes in a stage whatever the factors' type.
+    /// As many bytes of a in a stage whatever the factors' type.
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        let each = if self.sparse { 2 } else { 1 };
         let bits = |dtype: DType| i64::from(dtype.bits());
-        let scaled = |columns: i64| columns * bits(DType::F16) / bits(self.dtype);
+        let scaled = |columns: i64| each * columns * bits(DType::F16) / bits(self.dtype);
         Self {
             bk: if given("bk") { self.bk } else { scaled(self.bk) },
             kk: if given("kk") { self.kk } else { scaled(self.kk) },
@@ -96,7 +98,7 @@ impl Tunable for GemmConfig {
 
     fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
-        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).times(count);
+        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).sparse(self.sparse).times(count);
         estimate::tiles(&self.tiles(), arch, work)
     }
 }

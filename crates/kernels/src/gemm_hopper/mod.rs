@@ -15,6 +15,7 @@ mod pack;
 mod precision;
 mod reference;
 mod space;
+mod sparse;
 mod split_sum;
 mod square;
 mod sums_a;
@@ -37,8 +38,8 @@ pub(crate) use tile::{Adds, Finish, Tile};
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
-    BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma, aligned, bytes,
-    refused, tiling, within,
+    BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Mainloop, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma,
+    aligned, bytes, refused, tiling, within,
 };
 
 parameters! {
@@ -62,6 +63,9 @@ parameters! {
         conj_a: bool as FLAG = false,
         /// Multiplies by the conjugate of b.
         conj_b: bool as FLAG = false,
+        /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
+        /// each in its group of four.
+        sparse: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
@@ -243,7 +247,7 @@ impl HopperGemmConfig {
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
-        let stage = parts * aligned(of_a * self.bk, a)
+        let stage = parts * aligned(of_a * self.columns_of_a(self.bk), a)
             + parts * self.dual.matrices() * aligned(of_b * self.bk, b)
             + BARRIERS;
         let reduction = match self.cluster {
@@ -298,8 +302,8 @@ impl HopperGemmConfig {
             true => waiting + chunk + rounded(chunk) - SPARE_REGISTERS,
             false => 0,
         };
-        let beside = waiting.max(chunks).max(applied).max(waiting + partial + self.registers_of_a());
-        self.dual.sums() * sums + beside
+        let multiplying = waiting + partial + self.registers_of_a() + self.registers_of_metadata();
+        self.dual.sums() * sums + waiting.max(chunks).max(applied).max(multiplying)
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -321,6 +325,7 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        self.check_sparse()?;
         self.check_precision(!custom.is_empty())?;
         self.check_dual()?;
         self.check_sums_a()?;
@@ -332,7 +337,7 @@ impl HopperGemmConfig {
         }
         let tiling = self.tiling();
         tiling.check_tile()?;
-        within("bk", self.bk, [16, 256], 32 / self.multiplied_bytes())?;
+        within("bk", self.bk, [16, 256], self.columns_of_step())?;
         if !(0..self.stages).contains(&self.in_flight) {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
             return Err(ConfigError::value("in_flight", self.in_flight, wanted));
@@ -472,6 +477,9 @@ impl HopperGemmConfig {
         name: &'static str,
         nesting: Option<&Nesting>,
     ) -> Result<Program, ConfigError> {
+        if self.sparse {
+            return self.kernel(name, self.sparse_mainloop(), &self.applied(custom), nesting).program();
+        }
         let mainloop = TmaWgmma {
             tiling: self.tiling(),
             dtypes: self.multiplied(),
@@ -488,7 +496,17 @@ impl HopperGemmConfig {
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,
         };
-        let kernel = GemmKernel {
+        self.kernel(name, mainloop, &self.applied(custom), nesting).program()
+    }
+
+    fn kernel<'a, M: Mainloop>(
+        &self,
+        name: &'static str,
+        mainloop: M,
+        chain: &'a Chain<'a>,
+        nesting: Option<&'a Nesting>,
+    ) -> GemmKernel<'a, M> {
+        GemmKernel {
             name,
             tiling: self.tiling(),
             batch: self.batch,
@@ -497,9 +515,8 @@ impl HopperGemmConfig {
             stream_k: self.exchanged_at_once(),
             result: self.result(),
             mainloop,
-            chain: &self.applied(custom),
-        };
-        kernel.program()
+            chain,
+        }
     }
 
     /// Checks the types, and what goes with them.

@@ -246,6 +246,7 @@ impl Tunable for HopperGemmConfig {
     const MEANING: &'static [&'static str] = &[
         "dtype",
         "dtype_b",
+        "sparse",
         "out",
         "a",
         "b",

@@ -8,6 +8,7 @@ mod operands;
 mod promoted;
 mod rules;
 mod scheduler;
+mod sparse;
 mod store;
 mod stream_k;
 mod tiling;
@@ -25,6 +26,7 @@ pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
 pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
+pub(crate) use sparse::SparseWgmma;
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
 

@@ -338,7 +338,8 @@ impl Parser<'_> {
         if !self.eat(",") {
             return Ok((None, false));
         }
-        if self.at(")") || self.at_word(word) {
+        // Another word in its place is told what may stand there.
+        if self.at(")") || self.at_word(word) || matches!(self.ahead(1).tok, Tok::Punct("=")) {
             self.pos = before;
             return Ok((None, false));
         }
