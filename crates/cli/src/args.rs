@@ -11,6 +11,7 @@ use tilewright::synth::Options as SynthOptions;
 ///
 /// A tile program (*.tile) says what is computed on which tile and where each tile lives. Tilewright works out layouts,
 /// instructions, addresses and synchronisation, runs the kernel on a GPU or on a simulated one, and emits PTX.
+/// A task program (*.task) says what is computed, in order, and mappings say where; it is verified and run by its interpreter.
 ///
 /// Begin with: tilewright run examples/gemm_shared.tile
 ///
@@ -44,6 +45,8 @@ pub enum Command {
     Candidates(CandidatesArgs),
     /// Make a program's kernel wrong in many ways, and see which of them the simulator finds
     Mutate(MutateArgs),
+    /// Print the trees of instances of a task program's mappings
+    Tasks(TasksArgs),
     /// Evaluate an expression over layouts
     Layout(LayoutArgs),
     /// List the operators that come with Tilewright, or print the program of one
@@ -65,7 +68,7 @@ pub enum Command {
 /// `tilewright check`
 #[derive(Args)]
 pub struct CheckArgs {
-    /// The tile programs
+    /// The tile programs, or task programs (*.task)
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
     /// A value for a size or a tile constant, e.g. -p m=512 -p BM=64
@@ -77,6 +80,19 @@ pub struct CheckArgs {
     /// Print one JSON object instead of messages and a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// `tilewright tasks`
+#[derive(Args)]
+pub struct TasksArgs {
+    /// The task program (*.task)
+    pub file: PathBuf,
+    /// The mapping of this name alone
+    #[arg(long, value_name = "NAME")]
+    pub mapping: Option<String>,
+    /// A value for a constant, e.g. -p D=64
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
+    pub params: Vec<String>,
 }
 
 /// `tilewright explain`
@@ -114,6 +130,9 @@ pub struct ProgramArgs {
     /// Of a file with several kernels the one of this name; without, `run` and `compile` take all of them
     #[arg(long, value_name = "NAME")]
     pub kernel: Option<String>,
+    /// Of a task program (*.task) the mapping of this name; without, the first
+    #[arg(long, value_name = "NAME")]
+    pub mapping: Option<String>,
     /// A value for a size, a tile constant or a scalar parameter, e.g. -p m=512 -p BM=64 -p alpha=0.5
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,

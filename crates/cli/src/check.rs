@@ -15,6 +15,7 @@ use tilewright::tile::{Diagnostic, Diagnostics, Misread, Origin, Sources};
 use crate::args::CheckArgs;
 use crate::load::{Loaded, Unloaded, load_file};
 use crate::messages::{Failure, note, print, render, render_one};
+use crate::tasks;
 
 /// The version of the JSON: what tools may rely on changes only with it.
 const VERSION: u32 = 1;
@@ -27,13 +28,20 @@ struct Item {
     sources: Sources,
     /// Findings; without, the parser or the verifier refuses the text.
     found: Option<Checked>,
+    /// The lines for a right task program.
+    tasks: Option<String>,
     errors: Vec<Diagnostic>,
 }
 
 impl Item {
     fn misread(file: String, misread: Misread) -> Item {
         let Misread { diagnostics, sources } = misread;
-        Item { file, kernel: None, sources, found: None, errors: diagnostics.0 }
+        Item { file, kernel: None, sources, found: None, tasks: None, errors: diagnostics.0 }
+    }
+
+    fn of_tasks(file: String, loaded: &tasks::Loaded) -> Item {
+        let tasks = Some(tasks::summary(loaded));
+        Item { file, kernel: None, sources: loaded.sources.clone(), found: None, tasks, errors: Vec::new() }
     }
 
     fn of(loaded: Loaded) -> Item {
@@ -52,6 +60,7 @@ impl Item {
             file: loaded.path,
             sources: loaded.sources,
             found,
+            tasks: None,
             errors: errors.map_or_else(Vec::new, |errors| errors.0),
         }
     }
@@ -64,7 +73,7 @@ impl Item {
         let level = if denied { Level::ERROR } else { Level::WARNING };
         let warnings = self.warnings().iter();
         let mut text: String = warnings.map(|w| render_one(&self.sources, w, level.clone()) + "\n").collect();
-        let Some(found) = &self.found else { return text };
+        let Some(found) = &self.found else { return text + self.tasks.as_deref().unwrap_or_default() };
         if !self.errors.is_empty() {
             let _ = writeln!(text, "{}", render(&self.sources, &Diagnostics(self.errors.clone())));
         }
@@ -170,6 +179,15 @@ pub fn as_json(sources: &Sources, d: &Diagnostic, severity: &str) -> Value {
 pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     let mut items = Vec::new();
     for file in &args.files {
+        if tasks::is_task(file) {
+            let name = file.display().to_string();
+            items.push(match tasks::load(file, &args.params) {
+                Ok(loaded) => Item::of_tasks(name, &loaded),
+                Err(Unloaded::Misread(misread)) => Item::misread(name, misread),
+                Err(Unloaded::Failed(failure)) => return Err(failure),
+            });
+            continue;
+        }
         match load_file(file, None, &args.params) {
             Ok(kernels) => items.extend(kernels.into_iter().map(Item::of)),
             Err(Unloaded::Misread(misread)) => items.push(Item::misread(file.display().to_string(), misread)),
@@ -186,7 +204,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
     } else {
         for item in &items {
             print(&item.text(args.deny_warnings))?;
-            if item.found.is_none() {
+            if item.found.is_none() && item.tasks.is_none() {
                 note(render(&item.sources, &Diagnostics(item.errors.clone())));
             }
         }

@@ -15,6 +15,7 @@ use tilewright::tile::{
 
 use crate::args::{ProgramArgs, Without};
 use crate::messages::Failure;
+use crate::tasks::is_task;
 
 /// A file longer than this is not a tile program.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -322,6 +323,11 @@ pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
     if args.budget == 0 {
         return Err(Failure::usage("`--budget 0`: the search must look at 1 candidate at least"));
     }
+    if let Some(name) = args.mapping.as_ref().filter(|_| !is_task(&args.file)) {
+        return Err(Failure::usage(format!(
+            "`--mapping {name}` is for task programs (*.task), and this is a tile program"
+        )));
+    }
     let mut all = load_file(&args.file, args.kernel.as_deref(), &args.params)?;
     for loaded in &mut all {
         loaded.candidate = args.candidate;
@@ -338,6 +344,12 @@ pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
 
 /// The kernels of a file, or the one of a name, with values for names.
 pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result<Vec<Loaded>, Unloaded> {
+    if is_task(file) {
+        let message =
+            format!("`{}` is a task program, and tasks are not compiled to kernels yet", file.display());
+        let help = "`tilewright check`, `run`, `tasks` and `fmt` take task programs";
+        return Err(Failure::usage_with(message, help).into());
+    }
     let (path, source) = read(file, "a tile program")?;
     let (all, core, sources) = parsed(&path, &source)?;
     let mut asked: Vec<&Program> = all.iter().collect();

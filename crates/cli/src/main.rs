@@ -31,6 +31,7 @@ mod records;
 mod run;
 mod seeds;
 mod target;
+mod tasks;
 mod tune;
 mod tune_file;
 mod usage;
@@ -66,6 +67,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Fmt(args) => fmt::fmt(&args),
         Command::Candidates(args) => candidates::list(&args),
         Command::Mutate(args) => mutate::mutate(&args),
+        Command::Tasks(args) => tasks::tasks(&args),
         Command::Layout(args) => layout::layout(&args),
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Tune(args) => tune::tune(&args),

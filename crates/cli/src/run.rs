@@ -30,6 +30,7 @@ use crate::places::Places;
 use crate::profile::profile;
 use crate::seeds;
 use crate::target::{Target, target};
+use crate::tasks;
 use crate::tune_file::take_record;
 
 /// A compiled kernel of the file.
@@ -44,6 +45,9 @@ pub struct Compiled {
 
 /// Compiles, runs and checks the kernels of a file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    if tasks::is_task(&args.program.file) {
+        return tasks::run(args);
+    }
     let mut all = load_all(&args.program)?;
     let inputs = data::inputs(&args.input)?;
     // A size of all kernels is that of an array of any of them.

@@ -67,7 +67,7 @@ fn context(error: &clap::Error, kind: ContextKind) -> Option<String> {
 
 /// True for a path of a program.
 fn is_program(word: &str) -> bool {
-    [".tile", ".core"].iter().any(|ending| word.ends_with(ending))
+    [".tile", ".task", ".core"].iter().any(|ending| word.ends_with(ending))
 }
 
 impl Given {

@@ -50,18 +50,20 @@ impl<'a> Page<'a> {
         }
         let (_, programs) = text.split_once("\n## Wrong\n").ok_or("it has no section `## Wrong`")?;
         let (wrong, right) = programs.split_once("\n## Right\n").ok_or("it has no section `## Right`")?;
-        let language = if code == Code::Invariant { "core" } else { "tile" };
         let blocks = [blocks(wrong), blocks(right)].concat();
         let [(first, wrong), ("console", console), (second, right)] = blocks[..] else {
             return Err(
                 "its sections hold other blocks than a program and a command, and a program".to_string()
             );
         };
+        let command = console.strip_prefix("$ tilewright ").ok_or("the command is not `$ tilewright …`")?;
+        let (command, printed) = command.split_once('\n').ok_or("the command has no end")?;
+        // The language is that of the file: `tile`, `task` or `core`.
+        let file = command.split(' ').nth(1).unwrap_or_default();
+        let language = file.rsplit('.').next().unwrap_or_default();
         if (first, second) != (language, language) {
             return Err(format!("its programs are not marked `{language}`"));
         }
-        let command = console.strip_prefix("$ tilewright ").ok_or("the command is not `$ tilewright …`")?;
-        let (command, printed) = command.split_once('\n').ok_or("the command has no end")?;
         Ok(Page { wrong, command, printed, right })
     }
 

@@ -28,7 +28,7 @@ use crate::resolve::{Target, resolve};
 use crate::verify::entry_extents;
 use memory::{Access, Memory, View};
 
-/// How a program is interpreted.
+/// Options of an interpretation.
 #[derive(Clone, Debug, Default)]
 pub struct Interpretation {
     /// Values of constants of the text, by name; the others keep their defaults.
@@ -45,7 +45,7 @@ pub struct Interpretation {
 ///
 /// # Errors
 ///
-/// What the program does that has no meaning, at its place; arguments that do not fit.
+/// A step of the program that has no meaning, at its place; arguments that do not fit.
 pub fn interpret(
     program: &Program,
     mapping: &Mapping,
@@ -99,6 +99,7 @@ pub fn interpret(
                 for extent in shape {
                     sizes.push(values.value(program, extent, formal.span)?);
                 }
+                holds(&formal.name, &sizes, formal.span)?;
                 let expected = sizes.iter().product::<i64>();
                 if elements.len() as i64 != expected {
                     let message = format!(
@@ -124,6 +125,21 @@ pub fn interpret(
 
 /// The deepest nesting of launches.
 const MAX_DEPTH: usize = 64;
+/// The most iterations of a `prange`, which 32 bits tell apart.
+const MAX_PARALLEL: u64 = 1 << 24;
+/// The most elements of a tensor.
+const MAX_ELEMENTS: i64 = 1 << 31;
+
+/// Refuses tensors that are too large to hold.
+fn holds(name: &str, shape: &[i64], span: Origin) -> Result<(), Diagnostic> {
+    let count = shape.iter().try_fold(1i64, |count, extent| count.checked_mul(*extent));
+    if count.is_some_and(|count| (0..MAX_ELEMENTS).contains(&count)) {
+        return Ok(());
+    }
+    let message =
+        format!("`{name}` has more than {MAX_ELEMENTS} elements, the most that the interpreter holds");
+    Err(Diagnostic::new(Code::TooLarge, span, message))
+}
 
 /// An argument.
 #[derive(Clone, Debug)]
@@ -423,6 +439,7 @@ impl<'a> Run<'a> {
                         }
                         shape.push(value);
                     }
+                    holds(&tensor.name, &shape, stmt.span)?;
                     frame.tensors[id.index()] = Some(self.memory.object(tensor.dtype, &shape, None));
                 }
                 StmtKind::Launch(id) => self.launch_statement(frame, *id)?,
@@ -447,20 +464,22 @@ impl<'a> Run<'a> {
         (kind, counters, ranges): (LoopKind, &[SymbolId], &[(i64, i64)]),
         (span, body): (Origin, &'a [Stmt]),
     ) -> Result<(), Diagnostics> {
-        let count = ranges.iter().try_fold(1u64, |count, (lo, hi)| count.checked_mul((hi - lo) as u64));
-        let count = count.filter(|count| *count <= u64::from(u32::MAX)).ok_or_else(|| {
-            Diagnostic::new(Code::TooLarge, span, "the loop has more iterations than the interpreter runs")
-        })?;
         let parallel = kind == LoopKind::Prange;
-        let order =
-            if parallel && self.seed != 0 { permuted(count, self.seed) } else { (0..count).collect() };
+        let most = if parallel { MAX_PARALLEL } else { i64::MAX as u64 };
+        let count = ranges.iter().try_fold(1u64, |count, (lo, hi)| count.checked_mul(hi.abs_diff(*lo)));
+        let count = count.filter(|count| *count <= most).ok_or_else(|| {
+            let message = format!("the interpreter runs loops of up to {most} iterations");
+            Diagnostic::new(Code::TooLarge, span, message)
+        })?;
+        let order = if parallel && self.seed != 0 { permuted(count, self.seed) } else { Vec::new() };
         if parallel {
             self.memory.begin_parallel(span, counters, ranges);
         }
-        for number in order {
+        for step in 0..count {
+            let number = order.get(step as usize).copied().unwrap_or(step);
             let mut rest = number;
             for (counter, (lo, hi)) in counters.iter().zip(ranges).rev() {
-                let extent = (hi - lo) as u64;
+                let extent = hi.abs_diff(*lo);
                 frame.values.set(*counter, lo + (rest % extent) as i64);
                 rest /= extent;
             }

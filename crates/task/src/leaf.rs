@@ -28,7 +28,7 @@ const THREADS: i64 = 32;
 ///
 /// # Errors
 ///
-/// What the tile verifier finds.
+/// Mistakes that the tile verifier finds.
 pub fn kernel(
     task: &Task,
     variant: &Variant,

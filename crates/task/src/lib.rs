@@ -4,6 +4,7 @@
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
 pub mod cut;
+pub mod dsl;
 pub mod environment;
 pub mod graph;
 pub mod instantiate;
@@ -17,6 +18,7 @@ pub mod piece;
 mod printer;
 pub mod program;
 pub mod resolve;
+mod tree;
 mod verify;
 
 pub use environment::Environment;
@@ -24,4 +26,5 @@ pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
 pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};
+pub use tree::tree;
 pub use verify::{entry_extents, verify};

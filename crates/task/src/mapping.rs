@@ -188,10 +188,10 @@ pub enum Rasterization {
     },
 }
 
-/// What a search may choose, with its values.
+/// A choice of a search, with its values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dimension {
-    /// What is chosen.
+    /// The choice.
     pub choice: Choice,
     /// The values, in the order of the text.
     pub values: Vec<Value>,
@@ -199,7 +199,7 @@ pub struct Dimension {
     pub span: Origin,
 }
 
-/// What a [`Dimension`] chooses.
+/// The thing that a [`Dimension`] chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice {
     /// A tunable.

@@ -52,7 +52,7 @@ impl Mode {
     }
 }
 
-/// How `blocks` cuts one mode.
+/// A way in which `blocks` cuts one mode.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cut {
     /// Blocks of this many coordinates; the last may reach beyond the tensor.

@@ -286,18 +286,10 @@ impl Program {
         }
         if let Some(memories) = &instance.memories {
             let memories: Vec<String> = memories.iter().map(Placement::to_string).collect();
-            text += &format!(" ({})", memories.join(", "));
+            text += &format!("({})", memories.join(", "));
         }
         if !instance.tunables.is_empty() {
-            let setting = |setting: &crate::mapping::Setting| {
-                let value = match &setting.value {
-                    SettingValue::Integer(value) => self.expr(value),
-                    SettingValue::Processor(processor) => processor.to_string(),
-                };
-                format!("{} = {value}", self.symbol(setting.tunable).name)
-            };
-            let settings: Vec<String> = instance.tunables.iter().map(setting).collect();
-            text += &format!(" {{ {} }}", settings.join(", "));
+            text += &format!(" {{ {} }}", self.settings(instance));
         }
         for attribute in &instance.attributes {
             text += &format!(" {}", self.attribute(inner, &attribute.kind));
@@ -316,6 +308,18 @@ impl Program {
         text
     }
 
+    /// The tunables of a row with their values.
+    pub(crate) fn settings(&self, instance: &Instance) -> String {
+        let setting = |setting: &crate::mapping::Setting| {
+            let value = match &setting.value {
+                SettingValue::Integer(value) => self.expr(value),
+                SettingValue::Processor(processor) => processor.to_string(),
+            };
+            format!("{} = {value}", self.symbol(setting.tunable).name)
+        };
+        instance.tunables.iter().map(setting).collect::<Vec<_>>().join(", ")
+    }
+
     fn label<'a>(&self, inner: &'a Inner, launch: LaunchId) -> &'a str {
         inner.launch(launch).label.as_deref().unwrap_or("?")
     }
@@ -326,7 +330,7 @@ impl Program {
     }
 
     /// An attribute of a row, as it is written.
-    fn attribute(&self, inner: &Inner, attribute: &AttributeKind) -> String {
+    pub(crate) fn attribute(&self, inner: &Inner, attribute: &AttributeKind) -> String {
         match attribute {
             AttributeKind::Warpspecialize { warpgroups: None, .. } => "warpspecialize".to_string(),
             AttributeKind::Warpspecialize { warpgroups: Some(warpgroups), store } => {

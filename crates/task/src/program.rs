@@ -143,7 +143,7 @@ pub struct Formal {
 pub enum FormalKind {
     /// A tensor.
     Tensor {
-        /// What the task does with it.
+        /// The uses that the task makes of it.
         privilege: Privilege,
         /// Element type.
         dtype: DType,
@@ -156,7 +156,7 @@ pub enum FormalKind {
     Integer(SymbolId),
 }
 
-/// What a task may do with a tensor.
+/// The uses that a task may make of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Privilege {
     /// It reads it.
@@ -211,7 +211,7 @@ pub enum Body {
     /// Partitions and launches.
     Inner(Inner),
     /// Statements of the tile language.
-    Leaf(Leaf),
+    Leaf(Box<Leaf>),
 }
 
 /// The body of an inner variant. Its tables are in the order of the text.

@@ -6,7 +6,7 @@ use tilewright_tile::{Code, Diagnostic};
 use crate::mapping::{InstanceId, Mapping};
 use crate::program::{Body, LaunchId, Program, TaskId, VariantId};
 
-/// What a launch goes to.
+/// The end of a launch.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     /// An instance.

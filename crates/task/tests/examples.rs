@@ -4,10 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use tilewright_machine::DType;
 use tilewright_task::{Interpretation, Program, interpret, parse, verify};
 use tilewright_tile::Argument;
 use tilewright_tile::interpret::round;
-use tilewright_machine::DType;
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks")
@@ -27,7 +27,8 @@ fn programs_verify_print_and_parse_back() {
             panic!("{}: {errors}", path.display());
         }
         let printed = program.to_string();
-        let again = parse(&printed).unwrap_or_else(|errors| panic!("{}: {errors}\n{printed}", path.display()));
+        let again =
+            parse(&printed).unwrap_or_else(|errors| panic!("{}: {errors}\n{printed}", path.display()));
         assert_eq!(again, program, "{printed}");
         assert_eq!(again.to_string(), printed);
     }
@@ -54,7 +55,13 @@ fn fractions(count: usize, seed: u64) -> Vec<f64> {
 }
 
 /// The results of a mapping's entry, whose outputs come first.
-fn run(program: &Program, mapping: &str, sizes: &[(&str, i64)], seed: u64, args: Vec<Argument>) -> Vec<Argument> {
+fn run(
+    program: &Program,
+    mapping: &str,
+    sizes: &[(&str, i64)],
+    seed: u64,
+    args: Vec<Argument>,
+) -> Vec<Argument> {
     let mapping = program.mappings.iter().find(|row| row.name == mapping).unwrap();
     let names = |names: &[(&str, i64)]| names.iter().map(|(n, v)| (n.to_string(), *v)).collect();
     let constant = |name: &&(&str, i64)| name.0.chars().all(char::is_uppercase);
@@ -66,7 +73,8 @@ fn run(program: &Program, mapping: &str, sizes: &[(&str, i64)], seed: u64, args:
         seed,
     };
     let mut args = args;
-    interpret(program, mapping, &how, &mut args).unwrap_or_else(|errors| panic!("{}: {errors}", mapping.name));
+    interpret(program, mapping, &how, &mut args)
+        .unwrap_or_else(|errors| panic!("{}: {errors}", mapping.name));
     args
 }
 
@@ -90,14 +98,19 @@ fn halves(values: Vec<f64>) -> Vec<f64> {
 #[test]
 fn gemm_is_a_product_by_every_mapping_and_in_every_order() {
     let program = example("gemm.task");
-    let [m, n, k] = [130, 260, 100];
-    let (a, b) = (integers(m * k, 1), integers(n * k, 2));
-    let expected = halves(product([m, n, k], &a, &b));
-    let sizes = [("m", m as i64), ("n", n as i64), ("k", k as i64)];
-    for mapping in ["h200", "ampere", "deferred"] {
-        for seed in [0, 7] {
-            let args =
-                [vec![f64::NAN; m * n], a.clone(), b.clone()].map(Argument::Tensor).to_vec();
+    // With `levels`, each thread of a block launches leaves of its own: one block has them all.
+    let cases = [
+        ("h200", [130, 260, 70]),
+        ("ampere", [130, 140, 70]),
+        ("deferred", [20, 260, 70]),
+        ("levels", [70, 40, 70]),
+    ];
+    for (mapping, [m, n, k]) in cases {
+        let (a, b) = (integers(m * k, 1), integers(n * k, 2));
+        let expected = halves(product([m, n, k], &a, &b));
+        let sizes = [("m", m as i64), ("n", n as i64), ("k", k as i64)];
+        for seed in if mapping == "h200" { vec![0, 7] } else { vec![3] } {
+            let args = [vec![f64::NAN; m * n], a.clone(), b.clone()].map(Argument::Tensor).to_vec();
             let results = run(&program, mapping, &sizes, seed, args);
             assert!(tensor(&results[0]) == expected, "{mapping}, seed {seed}");
         }
@@ -109,9 +122,8 @@ fn batches_are_products_of_their_own() {
     let program = example("gemm_batched.task");
     let [l, m, n, k] = [3, 33, 20, 70];
     let (a, b) = (integers(l * m * k, 3), integers(l * n * k, 4));
-    let expected: Vec<f64> = (0..l)
-        .flat_map(|i| halves(product([m, n, k], &a[i * m * k..], &b[i * n * k..])))
-        .collect();
+    let expected: Vec<f64> =
+        (0..l).flat_map(|i| halves(product([m, n, k], &a[i * m * k..], &b[i * n * k..]))).collect();
     let sizes = [("l", l as i64), ("m", m as i64), ("n", n as i64), ("k", k as i64)];
     let args = [vec![0.0; l * m * n], a, b].map(Argument::Tensor).to_vec();
     assert!(tensor(&run(&program, "h200", &sizes, 3, args)[0]) == expected);
@@ -138,8 +150,7 @@ fn sums_of_rows_come_beside_the_product() {
     let sums: Vec<f64> = a.chunks(k).map(|row| row.iter().sum()).collect();
     let sizes = [("m", m as i64), ("n", n as i64), ("k", k as i64)];
     for seed in [0, 5] {
-        let args =
-            [vec![0.0; m * n], vec![0.0; m], a.clone(), b.clone()].map(Argument::Tensor).to_vec();
+        let args = [vec![0.0; m * n], vec![0.0; m], a.clone(), b.clone()].map(Argument::Tensor).to_vec();
         let results = run(&program, "h200", &sizes, seed, args);
         assert!(tensor(&results[0]) == expected && tensor(&results[1]) == sums, "seed {seed}");
     }

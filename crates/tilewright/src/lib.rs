@@ -72,6 +72,7 @@
 //! | [`layout`], [`layout_calc`] | layouts and their algebra; the calculator and pictures |
 //! | [`machine`] | element types, architectures, instruction rows |
 //! | [`tile`] | the language: program, text form, [Rust DSL](tile::dsl), verifier, interpreter |
+//! | [`task`], [`tasks`] | sequential programs and mappings above the language; runs of them by their interpreter |
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
@@ -88,6 +89,7 @@ pub mod input;
 pub mod mutate;
 pub mod printed;
 pub mod sequence;
+pub mod tasks;
 
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;
@@ -99,6 +101,7 @@ pub use tilewright_runtime as runtime;
 pub use tilewright_sim as sim;
 pub use tilewright_simt as simt;
 pub use tilewright_synth as synth;
+pub use tilewright_task as task;
 pub use tilewright_tile as tile;
 pub use tilewright_tune as tune;
 

@@ -17,7 +17,7 @@
 //!   or `at LINE:COLUMN, …`, the places of all statements that the message is about.
 //! - `// says: TEXT` — the report (layouts, instructions, reasons) must contain the text.
 //!
-//! Files `*.core` hold core programs: `files/core.rs` says what they ask for.
+//! Files `*.core` hold core programs: `files/core.rs` says what they ask for. Files `*.task` hold task programs that are wrong (`files/tasks.rs`).
 //!
 //! The examples run too, with the cases of `tests/examples.txt`. `TILEWRIGHT_BLESS=1` rewrites expectations. With
 //! `TILEWRIGHT_PTX_DIR` every PTX is written there, and where `ptxas` is found (`TILEWRIGHT_PTXAS`, else the path) the
@@ -42,6 +42,8 @@ use tilewright::tile::{
 
 #[path = "files/core.rs"]
 mod core_files;
+#[path = "files/tasks.rs"]
+mod task_files;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -618,6 +620,9 @@ fn main() {
     let mut trials = Vec::new();
     let root = root();
     let stem = |path: &Path| path.file_stem().map_or(String::new(), |s| s.to_string_lossy().into_owned());
+    for path in found(&root.join("tests/error"), "task") {
+        trials.push(Trial::test(format!("error::{}", stem(&path)), move || task_files::error_test(&path)));
+    }
     for path in [found(&root.join("tests"), "tile"), found(&root.join("docs/tutorial"), "tile")].concat() {
         // Mistakes as users make them, which ask for no message in particular (tests/mistakes/README.md).
         if path.starts_with(root.join("tests/mistakes")) {

@@ -88,7 +88,7 @@ impl Element {
     }
 }
 
-/// What is done with elements.
+/// A use of elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
     Read,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tilewright_machine::{Arch, Memory, Processor};
-use tilewright_tile::{Code, Diagnostic, Expr, Span, SymbolId, nearest};
+use tilewright_tile::{Code, Diagnostic, Diagnostics, Expr, Span, SymbolId, nearest};
 
 use super::{Reader, Res};
 use crate::mapping::{
@@ -40,7 +40,7 @@ impl Reader<'_> {
     /// `name for arch { rows }`; the word is passed.
     pub(super) fn mapping(&mut self) -> Res<()> {
         const EXAMPLE: &str =
-            "e.g. `mapping h200 for sm_90a { entry gemm.host on host (global, global, global) }`";
+            "e.g. `mapping h200 for sm_90a { entry gemm.host on host(global, global, global) }`";
         let from = self.cursor.position();
         let (name, span) = match self.cursor.name("the mapping's name") {
             Ok(read) => read,
@@ -207,6 +207,10 @@ impl Reader<'_> {
                 .into());
         };
         self.cursor.expect(".", "and a variant of the task")?;
+        if self.broken.contains(&TaskId(id as u32)) {
+            // What is wrong is told where the task is declared.
+            return Err(Diagnostics(Vec::new()));
+        }
         let (variant, span) = self.cursor.word("a variant")?;
         let task = &self.tasks[id];
         let Some(variant) = task.variant_named(variant) else {

@@ -446,7 +446,7 @@ impl Reader<'_> {
             return Err(self.cursor.unexpected("`{` and the variant's statements").into());
         }
         let body = match leaf {
-            true => Body::Leaf(self.leaf(id, name)?),
+            true => Body::Leaf(Box::new(self.leaf(id, name)?)),
             false => Body::Inner(self.inner(id)?),
         };
         self.cursor.end_of_statement()?;

@@ -42,11 +42,11 @@ pub(super) fn check(
     }
     if let Some(entry) = entry {
         check.entry(mapping.instance(entry));
-        let mut reached = BTreeSet::new();
+        let mut reached: BTreeSet<(InstanceId, Processor)> = BTreeSet::new();
         let level = mapping.instance(entry).processor.unwrap_or(Processor::Host);
         check.tree(entry, level, &mut reached, &mut Vec::new());
         if check.errors.is_empty() {
-            check.reached(&reached);
+            check.reached(&reached.into_iter().map(|(id, _)| id).collect());
         }
     }
 }
@@ -325,7 +325,7 @@ impl Checker<'_> {
         &mut self,
         id: InstanceId,
         level: Processor,
-        reached: &mut BTreeSet<InstanceId>,
+        reached: &mut BTreeSet<(InstanceId, Processor)>,
         around: &mut Vec<InstanceId>,
     ) {
         let instance = self.mapping.instance(id);
@@ -336,7 +336,10 @@ impl Checker<'_> {
             errors_help(self.errors, error, "name another instance with `->`".to_string());
             return;
         }
-        let first = reached.insert(id);
+        let first = !reached.iter().any(|(known, _)| *known == id);
+        if !reached.insert((id, level)) {
+            return;
+        }
         around.push(id);
         let inner = self.program.task(instance.task).variant(instance.variant).inner();
         for launch in (0..inner.map_or(0, |inner| inner.launches.len() as u32)).map(LaunchId) {

@@ -36,7 +36,7 @@ const MAX_ERRORS: usize = 50;
 /// let program = tilewright_task::parse(
 ///     "size n = 100
 ///      task clear(x: read f32[N]) { leaf zero { fill(x, 0.0) } }
-///      mapping sm for sm_80 { entry clear.zero on block (register) }",
+///      mapping sm for sm_80 { entry clear.zero on block(register) }",
 /// )?;
 /// let errors = tilewright_task::verify(&program, &Default::default()).unwrap_err();
 /// assert_eq!(errors.0[0].code, tilewright_tile::Code::Privilege);

@@ -37,14 +37,17 @@ pub(super) fn inner(
     for launch in &inner.launches {
         let callee = program.task(launch.task);
         let text = program.launch(task, inner, launch);
+        // Arguments that are not always there may exclude each other: those the interpreter judges.
         let mut tensors: Vec<(usize, Privilege, &Piece, Origin)> = Vec::new();
         for (i, (formal, argument)) in callee.formals.iter().zip(&launch.arguments).enumerate() {
-            let (FormalKind::Tensor { privilege: wants, .. }, ArgumentKind::Tensor { piece, .. }) =
+            let (FormalKind::Tensor { privilege: wants, .. }, ArgumentKind::Tensor { piece, when }) =
                 (&formal.kind, &argument.kind)
             else {
                 continue;
             };
-            tensors.push((i, *wants, piece, argument.span));
+            if when.is_none() {
+                tensors.push((i, *wants, piece, argument.span));
+            }
             let tensor = inner.tensor(inner.tensor_of(piece));
             let Some(number) = tensor.formal else { continue };
             let FormalKind::Tensor { privilege: has, dtype, shape } = &task.formals[number].kind else {

@@ -16,6 +16,8 @@ use crate::program::{
 };
 use crate::resolve::{Target, resolve};
 
+/// Loops in each other of which the first and the last iteration are followed.
+const MAX_NEST: usize = 6;
 /// The most variants with shapes that are followed.
 const MAX_VISITS: usize = 4096;
 
@@ -71,6 +73,8 @@ struct Frame<'a> {
     values: Environment,
     processors: Processors,
     shapes: Vec<Option<Vec<i64>>>,
+    /// The loops around.
+    depth: usize,
 }
 
 impl<'a> Walk<'a> {
@@ -118,7 +122,7 @@ impl<'a> Walk<'a> {
                     _ => None,
                 };
                 let shapes = inner.tensors.iter().map(|tensor| shape(tensor.formal)).collect();
-                let mut frame = Frame { inner, caller, values, processors, shapes };
+                let mut frame = Frame { inner, caller, values, processors, shapes, depth: 0 };
                 self.body(&mut frame, &inner.statements);
             }
             // A launch of an inner variant goes to an instance.
@@ -235,15 +239,19 @@ impl<'a> Walk<'a> {
                         continue;
                     }
                     let before = self.errors.len();
-                    for last in [false, true] {
+                    // Both ends of every loop of a deep nest would be too many.
+                    let ends: &[bool] = if frame.depth < MAX_NEST { &[false, true] } else { &[false] };
+                    frame.depth += 1;
+                    for last in ends {
                         for (counter, lo, hi) in &ranges {
-                            frame.values.set(*counter, if last { hi - 1 } else { *lo });
+                            frame.values.set(*counter, if *last { hi - 1 } else { *lo });
                         }
                         self.body(frame, body);
                         if self.errors.len() > before {
                             return;
                         }
                     }
+                    frame.depth -= 1;
                     if let Some(error) = parallel::check(
                         self.program,
                         frame.inner,

@@ -1,0 +1,228 @@
+//! Task programs (`*.task`): `tilewright tasks`, and what `check` and `run` do with them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use comfy_table::{Table, presets};
+use tilewright::machine::{DType, Elements, Number};
+use tilewright::task::program::{FormalKind, SymbolKind};
+use tilewright::task::{Mapping, Program, parse_file, tree, verify};
+use tilewright::tasks::{Output, TaskOptions, run as interpret};
+use tilewright::tile::{Diagnostics, Misread, Sources};
+
+use crate::args::{RunArgs, TasksArgs};
+use crate::load::{Unloaded, read};
+use crate::messages::{Failure, error, print};
+
+/// True for the path of a task program.
+pub fn is_task(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension == "task")
+}
+
+/// A task program with the values that the command line gives.
+pub struct Loaded {
+    /// The texts, for messages.
+    pub sources: Sources,
+    /// The program.
+    pub program: Program,
+    /// The values.
+    pub options: TaskOptions,
+}
+
+/// Reads and verifies a task program.
+///
+/// # Errors
+///
+/// A file that cannot be read, a text that is wrong, values for names that it does not have.
+pub fn load(file: &Path, params: &[String]) -> Result<Loaded, Unloaded> {
+    let (path, text) = read(file, "a task program")?;
+    let sources = Sources::new(&path, &text);
+    let misread = |diagnostics: Diagnostics| Misread { diagnostics, sources: sources.clone() };
+    let program = parse_file(&sources).map_err(misread)?;
+    let options = values(&program, params)?;
+    verify(&program, &options.constants).map_err(misread)?;
+    Ok(Loaded { sources, program, options })
+}
+
+/// Sorts given values by what they are for.
+fn values(program: &Program, params: &[String]) -> Result<TaskOptions, Failure> {
+    let mut options = TaskOptions::default();
+    let scalars: BTreeMap<&str, DType> = program
+        .tasks
+        .iter()
+        .flat_map(|task| &task.formals)
+        .filter_map(|formal| match formal.kind {
+            FormalKind::Float(_) => Some((formal.name.as_str(), DType::F32)),
+            FormalKind::Integer(_) => Some((formal.name.as_str(), DType::I32)),
+            FormalKind::Tensor { .. } => None,
+        })
+        .collect();
+    for given in params {
+        let Some((name, value)) = given.split_once('=') else {
+            return Err(Failure::usage(format!("`-p {given}` is not NAME=VALUE, e.g. `-p m=512`")));
+        };
+        let (name, value) = (name.trim(), value.trim());
+        let kind = program.symbols.iter().find(|symbol| symbol.name == name).map(|symbol| &symbol.kind);
+        let integer = || -> Result<i64, Failure> {
+            value.parse().map_err(|_| Failure::usage(format!("`-p {given}`: `{value}` is no integer")))
+        };
+        match kind {
+            Some(SymbolKind::Size(_)) => {
+                options.sizes.insert(name.to_string(), integer()?);
+            }
+            Some(SymbolKind::Constant(_)) => {
+                options.constants.insert(name.to_string(), integer()?);
+            }
+            _ => match scalars.get(name) {
+                Some(DType::I32) => {
+                    options.scalars.insert(name.to_string(), Number::Integer(integer()?.into()));
+                }
+                Some(_) => {
+                    let number = value.parse::<f64>().ok().filter(|x| x.is_finite());
+                    let number = number
+                        .ok_or_else(|| Failure::usage(format!("`-p {given}`: `{value}` is no number")))?;
+                    options.scalars.insert(name.to_string(), Number::Float(f64::from(number as f32)));
+                }
+                None => {
+                    let names = |of: &dyn Fn(&SymbolKind) -> bool| {
+                        let names = program.symbols.iter().filter(|symbol| of(&symbol.kind));
+                        let names: Vec<&str> = names.map(|symbol| symbol.name.as_str()).collect();
+                        if names.is_empty() { "none".to_string() } else { names.join(", ") }
+                    };
+                    return Err(Failure::usage(format!(
+                        "`-p {given}`: the program has no `{name}`; its sizes are {}, its constants {}",
+                        names(&|kind| matches!(kind, SymbolKind::Size(_))),
+                        names(&|kind| matches!(kind, SymbolKind::Constant(_))),
+                    )));
+                }
+            },
+        }
+    }
+    Ok(options)
+}
+
+/// The mapping of a name; without a name the first.
+fn mapping<'a>(loaded: &'a Loaded, name: Option<&str>) -> Result<&'a Mapping, Failure> {
+    let mappings = &loaded.program.mappings;
+    let names: Vec<&str> = mappings.iter().map(|mapping| mapping.name.as_str()).collect();
+    match name {
+        None => mappings.first().ok_or_else(|| {
+            Failure::program_with(
+                "the file has tasks and no mapping, without which nothing says which variants run",
+                "add one: `mapping NAME for sm_90a { entry task.variant on host(global) }`",
+            )
+        }),
+        Some(name) => mappings.iter().find(|mapping| mapping.name == name).ok_or_else(|| {
+            let known = if names.is_empty() { "none".to_string() } else { names.join(", ") };
+            Failure::usage(format!("`--mapping {name}`: the file's mappings are {known}"))
+        }),
+    }
+}
+
+/// The lines of `tilewright check` for a right task program.
+pub fn summary(loaded: &Loaded) -> String {
+    let program = &loaded.program;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for mapping in &program.mappings {
+        let entry = mapping.entry().map(|entry| program.instance_name(mapping.instance(entry)));
+        table.add_row([
+            format!("{} for {}", mapping.name, mapping.arch),
+            format!("{} instances, from {}", mapping.instances.len(), entry.unwrap_or_default()),
+        ]);
+    }
+    format!("{table}\n")
+}
+
+/// `tilewright tasks`: the trees of instances.
+///
+/// # Errors
+///
+/// Those of [`load`], and a mapping that the file does not have.
+pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
+    let loaded = load(&args.file, &args.params)?;
+    let all: Vec<&Mapping> = match &args.mapping {
+        Some(_) => vec![mapping(&loaded, args.mapping.as_deref())?],
+        None => {
+            mapping(&loaded, None)?;
+            loaded.program.mappings.iter().collect()
+        }
+    };
+    let mut texts = Vec::new();
+    for mapping in all {
+        let text = tree(&loaded.program, mapping);
+        texts.push(text.map_err(|error| Failure::refused(&loaded.sources, &error.into()))?);
+    }
+    print(&texts.join("\n"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `tilewright run` of a task program: the task interpreter runs it, in two orders of its parallel iterations.
+///
+/// # Errors
+///
+/// Those of [`load`], options that are for kernels, and what the program does that has no meaning.
+pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
+    let given = [
+        ("--device", args.device != "auto"),
+        ("--input", !args.input.is_empty()),
+        ("--output", !args.output.is_empty()),
+        ("--tolerance", args.tolerance.is_some()),
+        ("--repeat", args.repeat != 0),
+        ("--sim-seed", args.sim_seed != 0),
+        ("--seeds", args.seeds.is_some()),
+        ("--profile", args.profile),
+        ("--trace", args.trace.is_some()),
+        ("--machine", args.machine),
+        ("--json", args.json),
+        ("--arch", args.program.arch.is_some()),
+        ("--kernel", args.program.kernel.is_some()),
+    ];
+    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
+        let message = format!("`{option}` is for kernels, and tasks are run by the task interpreter");
+        return Err(Failure::usage_with(message, "tasks are not compiled to kernels yet"));
+    }
+    let loaded = load(&args.program.file, &args.program.params)?;
+    let mapping = mapping(&loaded, args.program.mapping.as_deref())?;
+    let options = TaskOptions { seed: args.seed, ..loaded.options.clone() };
+    let outputs = interpret(&loaded.program, mapping, &options)
+        .map_err(|errors| Failure::refused(&loaded.sources, &errors))?;
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    for output in &outputs {
+        table.add_row(row(output));
+    }
+    let entry = mapping.entry().map(|entry| loaded.program.instance_name(mapping.instance(entry)));
+    let differ: usize = outputs.iter().map(|output| output.differ).sum();
+    let verdict = match differ {
+        0 => "the same bits in two orders of the parallel iterations".to_string(),
+        _ => error("results depend on the order of the parallel iterations"),
+    };
+    print(&format!(
+        "{} by the mapping {}, run by the task interpreter (tasks are not compiled to kernels yet)\n{table}\n{verdict}\n",
+        entry.unwrap_or_default(),
+        mapping.name
+    ))?;
+    Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The row of an output: its type, and the least and the greatest of its elements.
+fn row(output: &Output) -> [String; 3] {
+    let shape: Vec<String> = output.shape.iter().map(i64::to_string).collect();
+    let range = match &output.elements {
+        Elements::Floats(values) => {
+            let numbers = || values.iter().copied().filter(|x| !x.is_nan());
+            let (least, most) = (numbers().reduce(f64::min), numbers().reduce(f64::max));
+            let nans = values.len() - numbers().count();
+            let range =
+                least.zip(most).map_or(String::new(), |(least, most)| format!("{least:.6} to {most:.6}"));
+            if nans == 0 { range } else { format!("{range}, {nans} elements are not numbers") }
+        }
+        Elements::Integers(values) => {
+            let range = values.iter().min().zip(values.iter().max());
+            range.map_or(String::new(), |(least, most)| format!("{least} to {most}"))
+        }
+    };
+    [output.name.clone(), format!("{}[{}]", output.dtype, shape.join(", ")), range]
+}

@@ -1,0 +1,43 @@
+//! The programs of docs/tasks.md and of the pages of codes verify, or are refused by the code of their page.
+
+use std::fs;
+use std::path::Path;
+
+use tilewright_task::{parse, verify};
+
+fn docs() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
+}
+
+/// The blocks of a text that are marked `task`.
+fn blocks(text: &str) -> Vec<&str> {
+    text.split("```task\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+#[test]
+fn programs_of_the_page_are_right() {
+    let page = fs::read_to_string(docs().join("tasks.md")).unwrap();
+    let programs = blocks(&page);
+    assert!(programs.len() >= 3);
+    for text in programs {
+        let program = parse(text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        verify(&program, &Default::default()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+    }
+}
+
+#[test]
+fn programs_of_codes_are_wrong_and_right() {
+    let mut pages = 0;
+    for file in fs::read_dir(docs().join("codes")).unwrap() {
+        let path = file.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let [wrong, right] = blocks(&text)[..] else { continue };
+        pages += 1;
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let checked = |text: &str| parse(text).and_then(|program| verify(&program, &Default::default()));
+        let errors = checked(wrong).unwrap_err();
+        assert!(errors.0.len() == 1 && errors.0[0].code.name() == name, "{name}: {errors}");
+        assert_eq!(checked(right), Ok(()), "{name}");
+    }
+    assert_eq!(pages, 11);
+}

@@ -1,0 +1,108 @@
+//! Runs of task programs by the task interpreter, on random inputs.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tilewright_machine::{DType, Elements, Number};
+use tilewright_task::program::{FormalKind, Privilege, SymbolKind};
+use tilewright_task::{Environment, Interpretation, Mapping, Program, entry_extents, interpret};
+use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics};
+
+/// Values for the names of a task program.
+#[derive(Clone, Debug, Default)]
+pub struct TaskOptions {
+    /// Values of constants; the others keep their defaults.
+    pub constants: Constants,
+    /// Values of sizes; the others keep their defaults.
+    pub sizes: BTreeMap<String, i64>,
+    /// Values of the entry's numbers; the others keep their defaults.
+    pub scalars: BTreeMap<String, Number>,
+    /// Seed of the random inputs, and of the second order of parallel iterations.
+    pub seed: u64,
+}
+
+/// A tensor that a run has written.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// The formal's name.
+    pub name: String,
+    /// Element type.
+    pub dtype: DType,
+    /// Its shape.
+    pub shape: Vec<i64>,
+    /// The elements.
+    pub elements: Elements,
+    /// Elements that differ when parallel iterations run in another order. Of an output that the entry adds to, the order of additions
+    /// decides how sums are rounded.
+    pub differ: usize,
+}
+
+/// Runs the entry of a mapping by the task interpreter twice: with parallel iterations in the order of the text, and in another.
+///
+/// # Errors
+///
+/// A step of the program that has no meaning; a number of the entry without a value.
+pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Vec<Output>, Diagnostics> {
+    let Some(entry) = mapping.entry() else {
+        let message = format!("the mapping `{}` has no instance", mapping.name);
+        return Err(Diagnostic::new(Code::Unmapped, mapping.span, message).into());
+    };
+    let task = program.task(mapping.instance(entry).task);
+    let mut values = Environment::of(program, &options.constants)?;
+    for (symbol, value) in entry_extents(program, task, &options.sizes)? {
+        values.set(symbol, value);
+    }
+    let mut rng = ChaCha8Rng::seed_from_u64(options.seed);
+    let (mut args, mut outputs) = (Vec::new(), Vec::new());
+    for (i, formal) in task.formals.iter().enumerate() {
+        let number = |default: Option<Number>| {
+            let given = options.scalars.get(&formal.name).copied().or(default);
+            given.map(Argument::Scalar).ok_or_else(|| {
+                let message = format!("`{}` of the entry has no value", formal.name);
+                Diagnostic::new(Code::BadLaunch, formal.span, message)
+                    .help(format!("give it one: `-p {}=1`, or a default: `{0}: … = 1`", formal.name))
+            })
+        };
+        args.push(match &formal.kind {
+            FormalKind::Float(default) => number(default.map(Number::Float))?,
+            FormalKind::Integer(symbol) => number(match program.symbol(*symbol).kind {
+                SymbolKind::Scalar(Some(default)) => Some(Number::Integer(default.into())),
+                _ => None,
+            })?,
+            FormalKind::Tensor { privilege, dtype, shape } => {
+                let mut extents = Vec::new();
+                for extent in shape {
+                    extents.push(values.value(program, extent, formal.span)?);
+                }
+                let count = extents.iter().product::<i64>().max(0);
+                let draw = |rng: &mut ChaCha8Rng| match dtype.range() {
+                    None if *dtype == DType::Bool => f64::from(rng.random_range(0..2)),
+                    None => rng.random_range(-1.0..1.0),
+                    Some((low, high)) => {
+                        rng.random_range(low.max(-1_000_000) as i64..=high.min(1_000_000) as i64) as f64
+                    }
+                };
+                let elements = Elements::rounded(*dtype, (0..count).map(|_| draw(&mut rng)));
+                if privilege.writes() {
+                    outputs.push((i, *privilege, formal.name.clone(), *dtype, extents));
+                }
+                Argument::tensor(elements)
+            }
+        });
+    }
+    let ran = |seed: u64| -> Result<Vec<Argument>, Diagnostics> {
+        let how = Interpretation { constants: options.constants.clone(), sizes: options.sizes.clone(), seed };
+        let mut args = args.clone();
+        interpret(program, mapping, &how, &mut args)?;
+        Ok(args)
+    };
+    let (first, second) = (ran(0)?, ran(options.seed.wrapping_add(1).max(1))?);
+    let output = |(i, privilege, name, dtype, shape): (usize, Privilege, String, DType, Vec<i64>)| {
+        let (elements, other) = first[i].elements().zip(second[i].elements())?;
+        let adds = privilege == Privilege::Add;
+        let differ = (0..elements.len()).filter(|at| !adds && !elements.same_bits(&other, *at)).count();
+        Some(Output { name, dtype, shape, elements, differ })
+    };
+    Ok(outputs.into_iter().filter_map(output).collect())
+}

@@ -1,0 +1,68 @@
+//! Task programs that are wrong: `tests/error/*.task`. Their first line is `// error: CODE at LINE:COLUMN: MESSAGE`, of the parser or the
+//! verifier; with a line `// interpret: NAME=VALUE …` of the task interpreter, which runs the first mapping with these values.
+
+use std::fs;
+use std::path::Path;
+
+use libtest_mimic::Failed;
+use tilewright::machine::Number;
+use tilewright::task::program::SymbolKind;
+use tilewright::task::{Program, parse_file, verify};
+use tilewright::tasks::{TaskOptions, run};
+use tilewright::tile::{Diagnostics, Sources};
+
+use super::{bless, describe, from_root, header};
+
+/// Values of a line `m=17 D=16 scale=0.5`.
+fn values(program: &Program, line: &str) -> Result<TaskOptions, Failed> {
+    let mut options = TaskOptions::default();
+    for word in line.split_whitespace() {
+        let (name, value) = word.split_once('=').ok_or(format!("`{word}` is not NAME=VALUE"))?;
+        let kind = program.symbols.iter().find(|symbol| symbol.name == name).map(|symbol| &symbol.kind);
+        match kind {
+            Some(SymbolKind::Size(_)) => options.sizes.insert(name.to_string(), value.parse()?),
+            Some(SymbolKind::Constant(_)) => options.constants.insert(name.to_string(), value.parse()?),
+            _ => options.scalars.insert(name.to_string(), Number::Float(value.parse()?)).map(|_| 0),
+        };
+    }
+    Ok(options)
+}
+
+/// Mistakes of a file.
+fn mistakes(sources: &Sources, interpreted: Option<&str>) -> Result<Diagnostics, Failed> {
+    let program = match parse_file(sources) {
+        Ok(program) => program,
+        Err(errors) => return Ok(errors),
+    };
+    if let Err(errors) = verify(&program, &Default::default()) {
+        return Ok(errors);
+    }
+    let Some(line) = interpreted else { return Err("the program verifies".into()) };
+    let mapping = program.mappings.first().ok_or("the file has no mapping")?;
+    match run(&program, mapping, &values(&program, line)?) {
+        Ok(_) => Err("the program runs".into()),
+        Err(errors) => Ok(errors),
+    }
+}
+
+/// The message of a file is that of its first line.
+pub fn error_test(path: &Path) -> Result<(), Failed> {
+    let source = fs::read_to_string(path)?;
+    let sources = Sources::new(from_root(&path.display().to_string()), source.as_str());
+    let errors = mistakes(&sources, header(&source, "interpret").next())?;
+    let actual = describe(&sources, &errors);
+    if errors.any_internal() {
+        return Err(actual.into());
+    }
+    let expected = header(&source, "error").next().unwrap_or("");
+    if actual == expected {
+        return Ok(());
+    }
+    if bless() {
+        let line = format!("// error: {expected}");
+        let rest = source.strip_prefix(&line).map_or_else(|| format!("\n{source}"), str::to_string);
+        fs::write(path, format!("// error: {actual}{rest}"))?;
+        return Ok(());
+    }
+    Err(format!("expected {expected}\n     got {actual}").into())
+}
