@@ -74,7 +74,7 @@ impl Generator {
             let writes = !reads || self.below(2) == 0;
             let id = self.accesses;
             self.accesses += 1;
-            body.push(Stmt::Access { id, class, reads, writes, floor: 0 });
+            body.push(Stmt::Access { id, class, reads, writes, whole: true, floor: 0 });
         }
         body
     }
@@ -422,9 +422,14 @@ fn placement_does_not_depend_on_the_order_of_classes() {
         let reversed = |c: ClassIx| n - 1 - c;
         fn renamed(body: &[Stmt], to: &impl Fn(ClassIx) -> ClassIx) -> Vec<Stmt> {
             let stmt = |stmt: &Stmt| match stmt {
-                Stmt::Access { id, class, reads, writes, floor } => {
-                    Stmt::Access { id: *id, class: to(*class), reads: *reads, writes: *writes, floor: *floor }
-                }
+                Stmt::Access { id, class, reads, writes, whole, floor } => Stmt::Access {
+                    id: *id,
+                    class: to(*class),
+                    reads: *reads,
+                    writes: *writes,
+                    whole: *whole,
+                    floor: *floor,
+                },
                 Stmt::Loop { id, runs, body } => Stmt::Loop { id: *id, runs: *runs, body: renamed(body, to) },
                 Stmt::In(class) => Stmt::In(to(*class)),
                 Stmt::Out(class) => Stmt::Out(to(*class)),

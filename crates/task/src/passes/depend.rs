@@ -284,7 +284,10 @@ fn parallel_writes(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
                     {
                         continue;
                     }
-                    for at in 0..row.counters.len() {
+                    for (at, counter) in row.counters.iter().enumerate() {
+                        if !apart_by(graph, *counter, 1) {
+                            continue;
+                        }
                         // Either of the two may be in the later iteration.
                         let related = relation(&graph.tree, &around, level, at, Relation::Later);
                         let forth = x.piece.meets(&y.piece, &graph.tree.vars, &related);
@@ -301,6 +304,12 @@ fn parallel_writes(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
         }
     }
     errors
+}
+
+/// True if the counter may have two values so far apart.
+fn apart_by(graph: &Graph, counter: Var, by: i64) -> bool {
+    let row = graph.tree.vars.row(counter);
+    row.least.zip(row.most).is_none_or(|(least, most)| most - least >= by)
 }
 
 /// True if both calls have the object only to add to it: parallel iterations may.
@@ -396,8 +405,9 @@ pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
 /// The least number of rounds of the loop after which the second access meets the first; nothing where it never does.
 fn rounds(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access) -> Option<i64> {
     let meets = |differs: Relation| {
-        let counters = graph.tree.loop_(around[level]).counters.len();
-        (0..counters).any(|at| {
+        let counters = &graph.tree.loop_(around[level]).counters;
+        let by = if let Relation::By(by) = differs { by } else { 1 };
+        counters.iter().enumerate().filter(|(_, counter)| apart_by(graph, **counter, by)).any(|(at, _)| {
             let related = relation(&graph.tree, around, level, at, differs);
             x.piece.meets(&y.piece, &graph.tree.vars, related) != Meeting::Apart
         })

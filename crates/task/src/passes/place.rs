@@ -18,7 +18,7 @@ use tilewright_tile::{Code, Diagnostic, Diagnostics};
 use super::depend::edges;
 use super::join::shared_out;
 use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Spread, Verdict};
-use crate::instantiate::{Argument, CallId, ObjectId};
+use crate::instantiate::{Argument, CallId, LoopId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
 use crate::program::Program;
@@ -79,7 +79,7 @@ fn uses(program: &Program, graph: &Graph, id: ObjectId) -> Result<(Memory, Vec<U
     for node in graph.ordered() {
         for (at, access) in graph.node(node).accesses.iter().enumerate() {
             if access.object == id {
-                found.push((node, at, chain(program, graph, node, access)));
+                found.push((node, at, chain(graph, node, access)));
             }
         }
     }
@@ -101,14 +101,22 @@ fn uses(program: &Program, graph: &Graph, id: ObjectId) -> Result<(Memory, Vec<U
         }
     };
     let own = Link { memory: home, piece: Piece::whole(&object.extents), spread: Spread::new(), by: None };
-    let uses = found.into_iter().map(|(node, access, links)| {
+    let uses = found.into_iter().map(|(node, at, links)| {
         let mut chain: Vec<Link> = Vec::new();
-        for link in links {
+        let access = &graph.node(node).accesses[at];
+        // A statement works on registers, but for what it takes from shared memory.
+        let last = links.last().map_or(home, |link| link.memory);
+        let there = last == Memory::Shared && direct(program, graph, graph.node(node), access);
+        let registers = (!there).then(|| {
+            let (piece, spread) = (access.piece.clone(), access.spread.clone());
+            Link { memory: Memory::Register, piece, spread, by: None }
+        });
+        for link in links.into_iter().chain(registers) {
             if chain.last().unwrap_or(&own).memory != link.memory {
                 chain.push(link);
             }
         }
-        Use { node, access, chain }
+        Use { node, access: at, chain }
     });
     Ok((home, uses.collect()))
 }
@@ -137,8 +145,8 @@ fn disagree(program: &Program, graph: &Graph, id: ObjectId, first: &Link, second
         .help(format!("give it one in the row of its variant: `local({} = {})`", object.name, first.memory))
 }
 
-/// The links of an access: the memories that the calls give it, and the registers that its statement works on.
-fn chain(program: &Program, graph: &Graph, node: NodeId, access: &Access) -> Vec<Link> {
+/// The links of an access: the memories that the calls give it.
+fn chain(graph: &Graph, node: NodeId, access: &Access) -> Vec<Link> {
     let row = graph.node(node);
     let call = graph.tree.call(row.call);
     let mut vars = graph.tree.vars.clone();
@@ -151,12 +159,6 @@ fn chain(program: &Program, graph: &Graph, node: NodeId, access: &Access) -> Vec
                 links.push(Link { memory, piece, spread, by });
             }
         }
-    }
-    let last = links.last().map(|link: &Link| link.memory);
-    let shared = last == Some(Memory::Shared);
-    if last.is_some() && last != Some(Memory::Register) && !(shared && direct(program, graph, row, access)) {
-        let (piece, spread) = (access.piece.clone(), access.spread.clone());
-        links.push(Link { memory: Memory::Register, piece, spread, by: None });
     }
     links
 }
@@ -198,12 +200,22 @@ struct Group {
     piece: Piece,
     /// How processors share it, in registers.
     spread: Spread,
+    /// The loops around all of its uses.
+    around: Vec<LoopId>,
 }
 
 impl Group {
-    fn of(link: &Link) -> Group {
+    fn of(graph: &Graph, node: NodeId, link: &Link) -> Group {
+        let around = graph.tree.around(graph.node(node).body);
         let spread = if link.memory == Memory::Register { link.spread.clone() } else { Spread::new() };
-        Group { memory: link.memory, piece: link.piece.clone(), spread }
+        Group { memory: link.memory, piece: link.piece.clone(), spread, around }
+    }
+
+    /// True if uses of this one may use the place of another: it has every element, and does not depend on counters that they are not in.
+    fn within(&self, outer: &Group, graph: &Graph) -> bool {
+        self.fits(outer)
+            && self.piece.contained(&outer.piece, &graph.tree.vars) == Cover::Yes
+            && problem::dependences(graph, &outer.piece).iter().all(|id| self.around.contains(&LoopId(*id)))
     }
 
     /// True if both may be in one place, as far as memory and spread go.
@@ -226,34 +238,36 @@ fn below(
     // Pieces in one memory: the largest of those that contain each other stands for all. Registers are of threads, so that a spread is part of
     // the place; one that synthesis decides is whichever another use has.
     let mut groups: Vec<Group> = Vec::new();
-    for link in uses.iter().filter_map(|u| u.chain.get(depth)) {
-        let group = Group::of(link);
+    for (u, link) in uses.iter().filter_map(|u| Some((u, u.chain.get(depth)?))) {
+        let group = Group::of(graph, u.node, link);
         match groups.iter_mut().find(|other| other.fits(&group) && other.piece.same(&group.piece)) {
-            Some(other) if other.spread.is_empty() => other.spread = group.spread,
-            Some(_) => {}
+            Some(other) => {
+                other.around.retain(|id| group.around.contains(id));
+                if other.spread.is_empty() {
+                    other.spread = group.spread;
+                }
+            }
             None => groups.push(group),
         }
     }
-    let within = |inner: &Group, outer: &Group| {
-        inner.fits(outer) && inner.piece.contained(&outer.piece, &graph.tree.vars) == Cover::Yes
-    };
     let largest: Vec<usize> = (0..groups.len())
         .filter(|at| {
             let beyond = |other: usize| {
                 other != *at
-                    && within(&groups[*at], &groups[other])
-                    && (other < *at || !within(&groups[other], &groups[*at]))
+                    && groups[*at].within(&groups[other], graph)
+                    && (other < *at || !groups[other].within(&groups[*at], graph))
             };
             !(0..groups.len()).any(beyond)
         })
         .collect();
     let classes: Vec<Group> = largest.iter().map(|at| groups[*at].clone()).collect();
-    let class_of = |link: &Link| {
-        let group = Group::of(link);
+    let class_of = |u: &Use| {
+        let group = Group::of(graph, u.node, u.chain.get(depth)?);
         let same = |class: &Group| class.fits(&group) && class.piece.same(&group.piece);
-        classes.iter().position(same).or_else(|| classes.iter().position(|class| within(&group, class)))
+        let contains = |class: &Group| group.within(class, graph);
+        classes.iter().position(same).or_else(|| classes.iter().position(contains))
     };
-    let class: Vec<Option<usize>> = uses.iter().map(|u| u.chain.get(depth).and_then(class_of)).collect();
+    let class: Vec<Option<usize>> = uses.iter().map(class_of).collect();
     let pieces: Vec<Piece> = classes.iter().map(|class| class.piece.clone()).collect();
     let solved = problem::solve(graph, home, &pieces, uses, &class, around, wanted);
 
@@ -261,7 +275,7 @@ fn below(
         .iter()
         .zip(&solved)
         .map(|(class, found)| {
-            let Group { memory, piece, spread } = class.clone();
+            let Group { memory, piece, spread, .. } = class.clone();
             let object = graph.replica(home).object;
             let of = Some(home);
             replica(graph, Replica { object, piece, memory: Some(memory), spread, of, scope: found.scope })

@@ -28,7 +28,7 @@ pub struct Class {
 /// A statement.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Stmt {
-    /// An access through a class. One that writes writes every element of the piece.
+    /// An access through a class.
     Access {
         /// Its number.
         id: u32,
@@ -38,6 +38,8 @@ pub enum Stmt {
         reads: bool,
         /// It writes.
         writes: bool,
+        /// It touches every element of the class's piece. One that writes a part alone reads, too: the replica has the others.
+        whole: bool,
         /// The innermost loops in which its replica stays at any rate: those beyond so many from the outside.
         floor: usize,
     },
@@ -139,7 +141,9 @@ fn accesses(body: &[Stmt]) -> Vec<(ClassIx, bool, bool)> {
 /// A read through the class that may come before a write of it, and a write for certain.
 fn exposed(stmt: &Stmt, class: ClassIx) -> (bool, bool) {
     match stmt {
-        Stmt::Access { class: of, reads, writes, .. } => (*of == class && *reads, *of == class && *writes),
+        Stmt::Access { class: of, reads, writes, whole, .. } => {
+            (*of == class && *reads, *of == class && *writes && *whole)
+        }
         Stmt::Loop { runs, body, .. } => {
             let (mut exposes, mut written) = (false, false);
             for stmt in body {
@@ -299,8 +303,8 @@ impl<'a> Solver<'a> {
                 }
             }
             match stmt {
-                Stmt::Access { class, reads, writes, .. } => {
-                    if *writes {
+                Stmt::Access { class, reads, writes, whole, .. } => {
+                    if *writes && *whole {
                         self.overwrite(wanted, *class);
                     }
                     if *reads && self.problem.classes[*class].home {

@@ -8,6 +8,7 @@ use crate::graph::{self, Graph, NodeId, ReplicaId};
 use crate::instantiate::LoopId;
 use crate::piece::{Cover, Meeting, Piece, Relation, Var};
 use crate::program::LoopKind;
+use tilewright_machine::Processor;
 
 /// A use of an object: an access of a node, with the memories below the object's own place.
 #[derive(Clone, PartialEq, Debug)]
@@ -120,7 +121,7 @@ pub(super) fn solve(
     };
     // Inside another replica, what is below stays within its scope.
     let floor = around.map_or(0, |_| graph.tree.around(graph.replica(home).scope).len());
-    let body = statements(graph, items, &of_use, whole, floor);
+    let body = statements(graph, items, &Terms { of_use: &of_use, pieces: &pieces, whole, floor });
     let problem = Problem { classes: table, apart, holds, body, wanted };
     let solution = problem.solve();
     (0..classes.len())
@@ -138,7 +139,7 @@ pub(super) fn solve(
 }
 
 /// The loops on whose counters a piece depends.
-fn dependences(graph: &Graph, piece: &Piece) -> Vec<u32> {
+pub(super) fn dependences(graph: &Graph, piece: &Piece) -> Vec<u32> {
     let loops = graph.tree.loops.iter().enumerate();
     let depends = |counters: &[Var]| counters.iter().any(|var| piece.depends(&graph.tree.vars, *var));
     loops.filter(|(_, row)| depends(&row.counters)).map(|(id, _)| id as u32).collect()
@@ -172,42 +173,65 @@ fn seen(items: &[graph::Item], nodes: &BTreeSet<NodeId>) -> Vec<Item> {
 /// A copy of the whole place, as an access.
 const COPY: u32 = u32::MAX;
 
-fn statements(
-    graph: &Graph,
-    items: &[Item],
-    of_use: &BTreeMap<(NodeId, usize), ClassIx>,
+/// What statements need of a problem's terms.
+struct Terms<'a> {
+    /// The class of each use.
+    of_use: &'a BTreeMap<(NodeId, usize), ClassIx>,
+    /// The pieces of the classes.
+    pieces: &'a [Piece],
+    /// The class of the place itself.
     whole: ClassIx,
+    /// The loops, from the outside, that replicas do not leave.
     floor: usize,
-) -> Vec<Stmt> {
+}
+
+fn statements(graph: &Graph, items: &[Item], terms: &Terms<'_>) -> Vec<Stmt> {
     let mut out = Vec::new();
     for item in items {
         match item {
             Item::Loop(id, items) => out.push(Stmt::Loop {
                 id: id.0,
                 runs: graph.tree.runs(*id),
-                body: statements(graph, items, of_use, whole, floor),
+                body: statements(graph, items, terms),
             }),
-            Item::Copy { writes } => {
-                out.push(Stmt::Access { id: COPY, class: whole, reads: !writes, writes: *writes, floor })
-            }
+            Item::Copy { writes } => out.push(Stmt::Access {
+                id: COPY,
+                class: terms.whole,
+                reads: !writes,
+                writes: *writes,
+                whole: true,
+                floor: terms.floor,
+            }),
             Item::Node(id) => {
                 // A statement reads before it writes.
                 let accesses = graph.node(*id).accesses.iter().enumerate();
-                let uses = accesses.filter_map(|(at, access)| Some((access, *of_use.get(&(*id, at))?)));
+                let uses = accesses.filter_map(|(at, access)| Some((access, *terms.of_use.get(&(*id, at))?)));
                 let uses: Vec<_> = uses.collect();
-                let mut add = |class: ClassIx, reads: bool, writes: bool| {
-                    out.push(Stmt::Access { id: id.0, class, reads, writes, floor });
+                let floor = terms.floor.max(outside(graph, graph.node(*id).body));
+                let mut add = |access: &graph::Access, class: ClassIx, reads: bool, writes: bool| {
+                    let whole = access.piece.same(&terms.pieces[class]);
+                    // Who writes a part leaves the others as they were.
+                    let reads = reads || (writes && !whole);
+                    out.push(Stmt::Access { id: id.0, class, reads, writes, whole, floor });
                 };
                 if let [(access, class)] = uses[..] {
-                    add(class, access.reads, access.writes);
+                    add(access, class, access.reads, access.writes);
                 } else {
-                    uses.iter().filter(|(a, _)| a.reads).for_each(|(_, class)| add(*class, true, false));
-                    uses.iter().filter(|(a, _)| a.writes).for_each(|(_, class)| add(*class, false, true));
+                    let reading = uses.iter().filter(|(access, _)| access.reads);
+                    reading.for_each(|(access, class)| add(access, *class, true, false));
+                    let writing = uses.iter().filter(|(access, _)| access.writes);
+                    writing.for_each(|(access, class)| add(access, *class, false, true));
                 }
             }
         }
     }
     out
+}
+
+/// The loops around a body that are above the block, where no replica lives: memories below the global one are of a block.
+fn outside(graph: &Graph, body: Option<LoopId>) -> usize {
+    let above = |id: &LoopId| graph.tree.call(graph.tree.loop_(*id).call).processor < Processor::Block;
+    graph.tree.around(body).iter().take_while(|id| above(id)).count()
 }
 
 /// The positions of the copies of a class: in front of the next statement, behind the last.
@@ -269,7 +293,8 @@ fn scope(
     }
     for node in nodes {
         let mut around = graph.tree.around(graph.node(*node).body);
-        while let Some(last) = around.last() {
+        let floor = outside(graph, graph.node(*node).body);
+        while let Some(last) = around.get(floor..).and_then(|inner| inner.last()) {
             let stays = loop_of(&problem.body, last.0)
                 .is_some_and(|(runs, body)| problem.stays(class, last.0, runs, body));
             if !stays {

@@ -1,0 +1,332 @@
+//! Graphs of random programs under random mappings: what statements read and what parameters hold at the end is the same by reference, after
+//! placement, and in any order that the edges allow.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use tilewright_task::graph::{Access, Graph, Item, NodeId, Op, verify_graph};
+use tilewright_task::instantiate::instantiate;
+use tilewright_task::parse;
+use tilewright_task::passes::depend::depend;
+use tilewright_task::passes::join::join;
+use tilewright_task::passes::place::place;
+use tilewright_task::passes::synchronise::synchronise;
+use tilewright_task::piece::{Affine, Guard, Piece, Term, Var, Vars};
+
+const N: i64 = 10;
+
+struct Author {
+    rng: TestRng,
+    labels: usize,
+    rows: Vec<String>,
+    callees: Vec<String>,
+}
+
+impl Author {
+    fn below(&mut self, n: usize) -> usize {
+        self.rng.random_range(0..n)
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len())]
+    }
+
+    /// Launches and loops of a body.
+    fn body(&mut self, counters: &[String], depth: usize) -> String {
+        let mut text = String::new();
+        for _ in 0..1 + self.below(3) {
+            if depth < 2 && self.below(3) == 0 {
+                let counter = format!("at{}", self.labels + counters.len());
+                let rounds = self.pick(&["1", "2", "3", "ceil_div(N, 4)", "N - 10", "N - 8"]);
+                let inner: Vec<String> = counters.iter().cloned().chain([counter.clone()]).collect();
+                let inner = self.body(&inner, depth + 1);
+                text += &format!("for {counter} in srange({rounds}) {{\n{inner}}}\n");
+                continue;
+            }
+            let (task, label) = (self.pick(&["step", "set"]), format!("l{}", self.labels));
+            self.labels += 1;
+            let grain = self.pick(&["", "4", "4", "2"]);
+            let mut objects = vec!["x", "z", "t", "w"];
+            let first = objects.remove(self.below(4));
+            let second = objects[self.below(3)];
+            let mut piece = |object: &str| {
+                if grain.is_empty() {
+                    return object.to_string();
+                }
+                let colours = ["0", "1", "2"];
+                let colour = match counters.len() {
+                    0 => colours[self.rng.random_range(0..3)].to_string(),
+                    n => match self.rng.random_range(0..3) {
+                        0 => colours[self.rng.random_range(0..3)].to_string(),
+                        _ => counters[self.rng.random_range(0..n)].clone(),
+                    },
+                };
+                format!("{object}{grain}[{colour}]")
+            };
+            let (first, second) = (piece(first), piece(second));
+            text += &format!("{label}: launch {task}({first}, {second})\n");
+            let memories = ["global", "shared", "shared", "register", "none"];
+            let (a, b) = (self.pick(&memories), self.pick(&memories));
+            self.rows.push(format!("r{label} = {task}.all on block ({a}, {b})"));
+            self.callees.push(format!("{label} = r{label}"));
+        }
+        text
+    }
+}
+
+fn program(seed: u64) -> String {
+    let mut bytes = [11u8; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut author = Author { rng, labels: 0, rows: Vec::new(), callees: Vec::new() };
+    let body = author.body(&[], 0) + &author.body(&[], 0);
+    let memories = ["register", "shared"];
+    let (t, w) = (author.pick(&memories), author.pick(&memories));
+    let head = if author.below(2) == 0 { "const N = 10" } else { "size n = 10" };
+    let parts: String = ["x", "z", "t", "w"]
+        .iter()
+        .map(|o| format!("{o}4 = blocks({o}, [4])\n{o}2 = blocks({o}, [2])\n"))
+        .collect();
+    format!(
+        "{head}
+task f(x: read_write f32[N], z: read_write f32[N]) {{
+inner host {{
+for b in prange(1) {{ launch f(x, z) }}
+}}
+inner body {{
+t = tensor(f32, [N])
+w = tensor(f32, [N])
+{parts}launch set(t, x)
+launch set(w, z)
+{body}}}
+}}
+task step(y: read_write f32[P], x: read f32[P]) {{ leaf all {{ y = y + x }} }}
+task set(y: write f32[P], x: read f32[P]) {{ leaf all {{ y = x }} }}
+mapping m for sm_90a {{
+entry f.host on host (global, global)
+f.body on block (global, global) local(t = {t}) local(w = {w}) -> first, {}
+first = set.all on block (none, none)
+{}
+}}
+",
+        author.callees.join(", "),
+        author.rows.join("\n")
+    )
+}
+
+fn value(vars: &Vars, form: &Affine, at: &BTreeMap<Var, i64>) -> i64 {
+    form.terms().iter().fold(form.rest(), |sum, (term, factor)| {
+        let of = |var: &Var| match (at.get(var), &vars.row(*var).definition) {
+            (Some(value), _) => *value,
+            (None, Some((op, a, b))) => op.apply(value(vars, a, at), value(vars, b, at)).unwrap(),
+            // A size.
+            (None, None) => N,
+        };
+        sum + factor
+            * match term {
+                Term::Var(var) => of(var),
+                Term::Digit { of: var, below, extent } => of(var) / below % extent,
+            }
+    })
+}
+
+/// The elements of a piece of a tensor of `N`, through its partitions one by one.
+fn elements(vars: &Vars, piece: &Piece, at: &BTreeMap<Var, i64>) -> Vec<i64> {
+    assert!(piece.guards().iter().all(|guard| matches!(guard, Guard::Zero(_))));
+    let extent = piece.shape()[0].unwrap_or(N);
+    let mut points: Vec<i64> = (0..extent).collect();
+    let mut extents = vec![N];
+    for step in piece.steps() {
+        extents.push(step.partition.shape()[0].unwrap_or(N));
+    }
+    for (step, extent) in piece.steps().iter().zip(extents).rev() {
+        let colours: Vec<i64> = step.colours.iter().map(|c| value(vars, c, at)).collect();
+        // A colour beyond the last names no elements.
+        let coordinate = |point: i64| step.partition.coordinate(&colours, &[point]).ok().map(|at| at[0]);
+        points = points.into_iter().filter_map(coordinate).filter(|c| (0..extent).contains(c)).collect();
+    }
+    points
+}
+
+#[derive(Default)]
+struct Run {
+    /// What places hold, by object and place.
+    stores: BTreeMap<(u32, Option<u32>), BTreeMap<i64, u64>>,
+    /// What each statement read, by node and round.
+    reads: BTreeMap<(u32, Vec<i64>), u64>,
+    copies: usize,
+}
+
+fn hash(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Run {
+    fn node(&mut self, graph: &Graph, id: NodeId, at: &BTreeMap<Var, i64>) {
+        let vars = &graph.tree.vars;
+        let node = graph.node(id);
+        let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0));
+        if let Op::Copy(..) = &node.op {
+            self.copies += 1;
+            let [from, to] = &node.accesses[..] else { panic!("a copy has two sides") };
+            let store = self.stores.entry(key(from)).or_default().clone();
+            for element in elements(vars, &from.piece, at) {
+                let value = store.get(&element).copied().unwrap_or(0);
+                self.stores.entry(key(to)).or_default().insert(element, value);
+            }
+            return;
+        }
+        let rounds: Vec<i64> = at.values().copied().collect();
+        let mut seen = Vec::new();
+        for access in node.accesses.iter().filter(|access| access.reads) {
+            let store = self.stores.entry(key(access)).or_default();
+            let piece = elements(vars, &access.piece, at);
+            seen.extend(piece.iter().map(|element| (*element, store.get(element).copied().unwrap_or(0))));
+        }
+        let seen = hash(&seen);
+        self.reads.insert((id.0, rounds.clone()), seen);
+        for access in node.accesses.iter().filter(|access| access.writes) {
+            for element in elements(vars, &access.piece, at) {
+                let value = hash((id.0, &rounds, element, seen));
+                self.stores.entry(key(access)).or_default().insert(element, value);
+            }
+        }
+    }
+
+    fn items(&mut self, graph: &Graph, items: &[Item], at: &BTreeMap<Var, i64>, rng: &mut Option<TestRng>) {
+        let order = match rng {
+            Some(rng) => allowed(graph, items, rng),
+            None => (0..items.len()).collect(),
+        };
+        for k in order {
+            match &items[k] {
+                Item::Node(id) => self.node(graph, *id, at),
+                Item::Loop(id, body) => {
+                    let row = graph.tree.loop_(*id);
+                    let [counter] = row.counters[..] else { panic!("one counter") };
+                    let (lo, hi) = &row.ranges[0];
+                    for round in value(&graph.tree.vars, lo, at)..value(&graph.tree.vars, hi, at) {
+                        let at = at.iter().map(|(k, v)| (*k, *v)).chain([(counter, round)]).collect();
+                        self.items(graph, body, &at, rng);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A run of the graph; with random numbers, in a random order that the edges allow within each round.
+    fn of(graph: &Graph, mut rng: Option<TestRng>) -> Run {
+        let mut run = Run::default();
+        // What parameters hold at first.
+        for (id, object) in graph.objects.iter().enumerate().filter(|(_, object)| object.param) {
+            let places = graph.replicas.iter().enumerate();
+            let mut homes = places.filter(|(_, r)| r.object.index() == id && r.of.is_none());
+            let home = homes.next().map(|(at, _)| at as u32);
+            let initial = (0..N).map(|element| (element, hash((&object.name, element)))).collect();
+            run.stores.insert((id as u32, home), initial);
+        }
+        run.items(graph, &graph.order, &BTreeMap::new(), &mut rng);
+        run
+    }
+
+    /// What the parameters hold.
+    fn results(&self, graph: &Graph) -> Vec<BTreeMap<i64, u64>> {
+        let params = graph.objects.iter().enumerate().filter(|(_, object)| object.param);
+        params
+            .map(|(id, _)| {
+                let home = graph.replicas.iter().position(|r| r.object.index() == id && r.of.is_none());
+                self.stores.get(&(id as u32, home.map(|at| at as u32))).cloned().unwrap_or_default()
+            })
+            .collect()
+    }
+}
+
+fn inside(item: &Item, out: &mut BTreeSet<NodeId>) {
+    match item {
+        Item::Node(id) => {
+            out.insert(*id);
+        }
+        Item::Loop(_, items) => items.iter().for_each(|item| inside(item, out)),
+    }
+}
+
+/// A random order of a body's items in which nothing goes before what it waits for in the same round.
+fn allowed(graph: &Graph, items: &[Item], rng: &mut TestRng) -> Vec<usize> {
+    let nodes: Vec<BTreeSet<NodeId>> = items
+        .iter()
+        .map(|item| {
+            let mut nodes = BTreeSet::new();
+            inside(item, &mut nodes);
+            nodes
+        })
+        .collect();
+    let waits = |a: usize, b: usize| {
+        graph.edges.iter().any(|edge| {
+            edge.distance.iter().all(|d| *d == 0)
+                && nodes[a].contains(&edge.to)
+                && nodes[b].contains(&edge.from)
+        })
+    };
+    let (mut order, mut left): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..items.len()).collect());
+    while !left.is_empty() {
+        let ready: Vec<usize> =
+            left.iter().copied().filter(|a| left.iter().all(|b| a == b || !waits(*a, *b))).collect();
+        let next = ready[rng.random_range(0..ready.len())];
+        order.push(next);
+        left.retain(|k| *k != next);
+    }
+    order
+}
+
+#[test]
+fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
+    let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 4000 } else { 150 };
+    let (mut copies, mut ran) = (0, 0);
+    for seed in 0..cases {
+        let text = program(seed);
+        let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        let tree = match instantiate(&program, &program.mappings[0]) {
+            Ok(tree) => tree,
+            // A colour beyond the last, where all is known.
+            Err(errors) => {
+                assert!(
+                    errors.0.iter().all(|e| e.code.to_string() == "partition-bounds"),
+                    "{errors}\n{text}"
+                );
+                continue;
+            }
+        };
+        let mut graph =
+            depend(&program, tree).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        ran += 1;
+        let by_reference = Run::of(&graph, None);
+        let mut bytes = [13u8; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let check = |graph: &Graph, rng: Option<TestRng>| {
+            assert_eq!(verify_graph(graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+            let run = Run::of(graph, rng);
+            assert_eq!(run.results(graph), by_reference.results_of(), "seed {seed}: {text}{}", graph.text());
+            assert_eq!(run.reads, by_reference.reads, "seed {seed}: {text}{}", graph.text());
+            run.copies
+        };
+        check(&graph, Some(rng.clone()));
+        join(&program, &mut graph).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        place(&program, &mut graph).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        synchronise(&program, &mut graph).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        copies += check(&graph, None);
+        check(&graph, Some(rng));
+    }
+    assert!(copies > cases as usize && 2 * ran > cases, "{copies} copies in {ran} programs of {cases}");
+}
+
+impl Run {
+    /// What the parameters hold after a run without places: they are the first objects.
+    fn results_of(&self) -> Vec<BTreeMap<i64, u64>> {
+        (0..2).map(|id| self.stores.get(&(id, None)).cloned().unwrap_or_default()).collect()
+    }
+}
