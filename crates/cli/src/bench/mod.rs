@@ -212,8 +212,8 @@ impl<'a> Bench<'a> {
         missing: &mut Vec<Missing>,
     ) -> Result<(), RuntimeError> {
         let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::SM_80);
-        let target = Target { device: self.device.name(), arch };
         let store = crate::tune::store(None).ok();
+        let target = Target::new(self.device.name(), arch);
         let target = Some((&target, store.as_ref()));
         let made = choose(&self.args.operator, self.args.dtype.name(), &self.params, shape, target)
             .and_then(|choice| Ok((Ours::new(&choice.programs, shape, arch)?, choice.label)));
