@@ -68,7 +68,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// What a step along k waits for.
+/// A resource that a step along k waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resource {
     /// Products of the tensor cores.
