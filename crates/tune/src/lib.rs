@@ -21,6 +21,7 @@ mod choose;
 mod correction;
 mod error;
 mod explore;
+mod fit;
 mod gpu;
 mod measurer;
 mod problem;
@@ -35,6 +36,10 @@ mod why;
 
 pub use choose::{Choice, Contender, MakeMeasurer, Neighbour, Origin, Tuned, Why, choose, explain, tune};
 pub use error::TuneError;
+pub use fit::{
+    EXPERIMENTS, Experiment, Fit, Fitted, Residual, Timed, experiments, fit, read_timings, timed,
+    timings_text,
+};
 pub use gpu::GpuMeasurer;
 pub use measurer::{Load, Measurer};
 pub use problem::{Candidate, Problem, Target};
