@@ -259,7 +259,8 @@ mod tests {
         let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
         let of = |sizes, text| place(&tuning, sizes, text);
         let here = [4096, 4096, 4096];
-        let measured = [("bn=128", 0.2), ("bn=128 rasterization=grouped(4)", 0.21), ("bm=64 bn=64 warpgroups=1", -0.1)];
+        let measured =
+            [("bn=128", 0.2), ("bn=128 rasterization=grouped(4)", 0.21), ("bm=64 bn=64 warpgroups=1", -0.1)];
         let samples = measured.map(|(text, log)| (of(here, text), log)).to_vec();
         let mut correction = Correction::new(&tuning, samples.clone());
         for (place, log) in &samples {

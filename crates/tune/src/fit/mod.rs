@@ -158,12 +158,22 @@ pub fn fit(timed: &[Timed], arch: Arch, begin: &Model) -> Result<Fit, TuneError>
         .iter()
         .map(|number| if number.unit == Quantity::Factor { OF_FACTOR } else { OF_NUMBER })
         .collect();
-    let solved = solve::least_squares(&spread, FARTHEST, residuals)?;
+    let free = solve::least_squares(&spread, FARTHEST, residuals)?;
+    let observed: Vec<bool> = free
+        .deviations
+        .iter()
+        .zip(&spread)
+        .map(|(deviation, spread)| *deviation < OBSERVED * spread)
+        .collect();
+    // Again without those that the times do not decide: what the others made up for them they no longer do.
+    let held = spread.iter().zip(&observed).map(|(spread, observed)| if *observed { *spread } else { 0.0 });
+    let solved = solve::least_squares(&held.collect::<Vec<_>>(), FARTHEST, residuals)?;
     let mut model = begin.clone().for_device(&first.device);
     let mut numbers = Vec::new();
     for (place, number) in Numbers::ALL.iter().enumerate() {
-        let (before, deviation) = (number.of(begin.numbers()), solved.deviations[place]);
-        let observed = deviation < OBSERVED * spread[place];
+        let observed = observed[place];
+        let deviation = if observed { solved.deviations[place] } else { free.deviations[place] };
+        let before = number.of(begin.numbers());
         let after = if observed { rounded(before * solved.values[place].exp()) } else { before };
         let source = if observed {
             format!("fitted to {} timings, ±{:.0} %", timed.len(), 100.0 * deviation)

@@ -23,7 +23,8 @@ pub(super) struct Solved {
     pub deviations: Vec<f64>,
 }
 
-/// Unknowns that begin at 0 with these standard deviations, and stay within `farthest` of it, for which the residuals are least.
+/// Unknowns that begin at 0 with these standard deviations, and stay within `farthest` of it, for which the residuals are least. One whose
+/// standard deviation is 0 stays at 0.
 pub(super) fn least_squares(
     spread: &[f64],
     farthest: f64,
@@ -32,7 +33,8 @@ pub(super) fn least_squares(
     let count = spread.len();
     let cost = |x: &[f64], r: &[f64]| -> f64 {
         let data: f64 = r.iter().map(|r| huber(*r)).sum();
-        data + x.iter().zip(spread).map(|(x, s)| (x / s).powi(2)).sum::<f64>()
+        let prior = x.iter().zip(spread).filter(|(_, s)| **s > 0.0).map(|(x, s)| (x / s).powi(2));
+        data + prior.sum::<f64>()
     };
     let mut x = vec![0.0; count];
     let mut r = residuals(&x)?;
@@ -81,6 +83,10 @@ fn equations(
 ) -> Result<(Vec<Vec<f64>>, Vec<f64>), TuneError> {
     let mut columns = Vec::with_capacity(x.len());
     for i in 0..x.len() {
+        if spread[i] == 0.0 {
+            columns.push(vec![0.0; r.len()]);
+            continue;
+        }
         let mut moved = x.to_vec();
         moved[i] += STEP;
         let there = residuals(&moved)?;
@@ -96,9 +102,11 @@ fn equations(
             normal[i][j] = weighted(&columns[i], &columns[j]);
             normal[j][i] = normal[i][j];
         }
-        normal[i][i] += spread[i].powi(-2);
+        // One that is held has an equation of its own, which says that it does not move.
+        normal[i][i] += if spread[i] > 0.0 { spread[i].powi(-2) } else { 1.0 };
     }
-    let gradient = (0..x.len()).map(|i| weighted(&columns[i], r) + x[i] / spread[i].powi(2)).collect();
+    let prior = |i: usize| if spread[i] > 0.0 { x[i] / spread[i].powi(2) } else { 0.0 };
+    let gradient = (0..x.len()).map(|i| weighted(&columns[i], r) + prior(i)).collect();
     Ok((normal, gradient))
 }
 
@@ -152,6 +160,9 @@ mod tests {
 
     #[test]
     fn bounds_hold() {
+        let residuals = |x: &[f64]| Ok(vec![x[0] + x[1] - 7.0]);
+        let Solved { values, .. } = least_squares(&[100.0, 0.0], 9.0, residuals).unwrap();
+        assert!((values[0] - 7.0).abs() < 0.01 && values[1] == 0.0, "{values:?}");
         let Solved { values, .. } = least_squares(&[100.0], 1.0, |x| Ok(vec![x[0] - 7.0])).unwrap();
         assert_eq!(values, [1.0]);
     }
