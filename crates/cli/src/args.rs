@@ -499,9 +499,15 @@ pub struct KernelsArgs {
     /// Choose for a device of this name, which need not be here, e.g. 'NVIDIA H200'
     #[arg(long, value_name = "NAME", requires = "problem")]
     pub device_name: Option<String>,
-    /// The folder of records instead of the user's
+    /// The folder of records and models instead of the user's
     #[arg(long, value_name = "DIR", requires = "problem")]
     pub cache: Option<PathBuf>,
+    /// Print the estimate of the choice by its parts, beside those of the best configurations of other families, instead of the program
+    #[arg(long, requires = "problem", conflicts_with_all = ["emit", "config_only", "step"])]
+    pub why: bool,
+    /// A model of a kernel's time, as `tilewright calibrate --model` writes it, instead of the device's in the cache or the built-in one
+    #[arg(long, value_name = "FILE", requires = "problem")]
+    pub model: Option<PathBuf>,
 }
 
 /// State of the L2 cache when a timed run begins.
@@ -546,9 +552,15 @@ pub struct TuneArgs {
     /// Seconds for each problem
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     pub budget: f64,
-    /// Configurations of the space that are measured
-    #[arg(long, value_name = "N", default_value_t = 12, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
-    pub top: usize,
+    /// Configurations of the space that are measured first: 8 of an operator, 12 of a file, which are all that are
+    #[arg(long, value_name = "N", value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    pub top: Option<usize>,
+    /// Configurations that are measured at most
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    pub measurements: usize,
+    /// A model of a kernel's time, as `tilewright calibrate --model` writes it, instead of the device's in the cache or the built-in one
+    #[arg(long, value_name = "FILE")]
+    pub model: Option<PathBuf>,
     /// Seconds that the GPU rests before each turn
     #[arg(long, value_name = "SECONDS", default_value_t = 0.03)]
     pub rest: f64,
@@ -643,8 +655,24 @@ pub struct CalibrateArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Measure each figure once, over fewer rounds
-    #[arg(long)]
+    #[arg(long, conflicts_with = "model")]
     pub quick: bool,
+    /// Fit the model of a kernel's time, by which `tune` and `kernels --for` rank configurations, to timings of products on the GPU; written to
+    /// the cache, where both find it
+    #[arg(long, conflicts_with = "force")]
+    pub model: bool,
+    /// Fit to the timings of this file, one JSON object a line, and measure nothing
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub timings: Option<PathBuf>,
+    /// Write the timings to this file
+    #[arg(long, value_name = "FILE", requires = "model", conflicts_with = "timings")]
+    pub write_timings: Option<PathBuf>,
+    /// The model where the fit begins, instead of the built-in one
+    #[arg(long, value_name = "FILE", requires = "model")]
+    pub from: Option<PathBuf>,
+    /// The folder of models instead of the user's
+    #[arg(long, value_name = "DIR", requires = "model")]
+    pub cache: Option<PathBuf>,
     /// Write the PTX of every microbenchmark to this folder instead of measuring
     #[arg(long, value_name = "DIR", hide = true)]
     pub ptx_dir: Option<PathBuf>,

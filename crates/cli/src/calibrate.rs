@@ -2,14 +2,25 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use tilewright::compiler::arch_named;
+use tilewright::kernels::model::Model;
 use tilewright::lab::calibrate::{self, Config};
+use tilewright::lab::measure::L2;
 use tilewright::machine::Arch;
 use tilewright::runtime::{self, DeviceKind};
+use tilewright::tune::{
+    GpuMeasurer, Measurer, Problem, Progress, Target, Timed, TuneError, fit, read_model, read_timings, timed,
+    timings_text,
+};
 
 use crate::args::CalibrateArgs;
 use crate::messages::{Failure, bar, cannot_write, error, print, progress};
+use crate::tune::{failure, shown, store};
+
+/// The rest of the GPU before each turn of a product.
+const REST: Duration = Duration::from_millis(30);
 
 /// Instructions of threads that the simulator does in a second.
 const SIMULATED_A_SECOND: u64 = 20_000_000;
@@ -19,6 +30,9 @@ const LONG: u64 = 60;
 /// Measures a table and prints it. What could not be measured is told on standard error, and is no failure unless it is
 /// everything.
 pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
+    if args.model {
+        return calibrate_model(args);
+    }
     if let Some(dir) = &args.ptx_dir {
         return write_ptx(dir, args.arch.as_deref(), calibrate::ptx);
     }
@@ -47,6 +61,56 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
         None => print(&found.text())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Fits the model of a kernel's time to a GPU, or to timings that one had, and writes it.
+fn calibrate_model(args: &CalibrateArgs) -> Result<ExitCode, Failure> {
+    let begin = match &args.from {
+        Some(path) => read_model(path).map_err(failure)?,
+        None => Model::built_in().clone(),
+    };
+    let timings = match &args.timings {
+        Some(path) => read_timings(path).map_err(failure)?,
+        None => products(args)?,
+    };
+    if let Some(path) = &args.write_timings {
+        std::fs::write(path, timings_text(&timings)).map_err(|e| cannot_write(path, e))?;
+    }
+    let found = fit(&timings, Arch::SM_90A, &begin).map_err(failure)?;
+    let path = match &args.output {
+        Some(path) => {
+            std::fs::write(path, found.model.to_string()).map_err(|e| cannot_write(path, e))?;
+            path.clone()
+        }
+        None => store(args.cache.as_deref())?.put_model(&found.model).map_err(failure)?,
+    };
+    print(&format!("{found}\nthe model of {} is in {}\n", found.model.device(), path.display()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Times the products of the list on the GPU. What is refused is told on standard error.
+fn products(args: &CalibrateArgs) -> Result<Vec<Timed>, Failure> {
+    let without = "`--timings FILE` fits a model to timings that a GPU had";
+    let device = crate::device::open_gpu(&args.device, "calibrate --model", without)?;
+    let arch = device.arch().unwrap_or(Arch::SM_90A);
+    let Some(gpu) = device.cuda().filter(|_| arch == Arch::SM_90A) else {
+        let message =
+            format!("the model is of products by TMA and wgmma, which {} does not have", device.name());
+        return Err(Failure::no_device(message, without));
+    };
+    let target = Target::new(device.name(), arch);
+    let bar = crate::tune::bar();
+    let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
+        Ok(Box::new(GpuMeasurer::new(gpu, problem, L2::Written, REST)?))
+    };
+    let watch = &mut |progress: Progress| shown(&bar, progress);
+    let found = timed(&target, &mut measurer, watch);
+    bar.finish_and_clear();
+    let (timings, refused) = found.map_err(failure)?;
+    for reason in refused {
+        anstream::eprintln!("note: {reason}");
+    }
+    Ok(timings)
 }
 
 /// Writes the PTX of kernels, one file each.

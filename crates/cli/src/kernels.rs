@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, SizeKind, operator};
 use tilewright::tile::Module;
-use tilewright::tune::choose;
+use tilewright::tune::{choose, explain};
 
 use crate::args::KernelsArgs;
 use crate::messages::{Failure, print};
-use crate::tune::{failure, problem, store, target};
+use crate::tune::{failure, modelled, problem, store, target};
 
 /// Lists the operators, or prints the programs of one.
 pub fn kernels(args: &KernelsArgs) -> Result<ExitCode, Failure> {
@@ -129,6 +129,7 @@ fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failu
         (None, Err(_)) => None,
         (_, store) => Some(store?),
     };
+    let target = modelled(target, args.model.as_deref(), store.as_ref())?;
     let choice = choose(&problem, &target, store.as_ref()).map_err(failure)?;
     for reason in &choice.refused {
         anstream::eprintln!("note: {reason}");
@@ -142,7 +143,10 @@ fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failu
         let sizes: Vec<String> = launch.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
         anstream::eprintln!("sizes of `{}`: {}", problem.operator().name, sizes.join(" "));
     }
-    if args.config_only {
+    if args.why {
+        let why = explain(&problem, &target, store.as_ref(), &choice).map_err(failure)?;
+        print(&why.to_string())?;
+    } else if args.config_only {
         print(&format!("{}\n", choice.candidate))?;
     } else {
         anstream::eprintln!("configuration: {}", choice.candidate);

@@ -18,7 +18,7 @@ use tilewright::machine::Arch;
 use tilewright::runtime::CudaDevice;
 use tilewright::tune::{
     Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target, TuneError,
-    Tuned, arch_of_shipped, rank, refresh_hashes, tune as tune_problem,
+    Tuned, arch_of_shipped, rank, read_model, refresh_hashes, tune as tune_problem,
 };
 
 use crate::args::{L2Args, Shard, TuneArgs};
@@ -50,11 +50,13 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         print("0 problems: the list has fewer than there are shards\n")?;
         return Ok(ExitCode::SUCCESS);
     }
+    let top = args.top.unwrap_or(Settings::default().top);
     let session = Session {
         args,
         problems: &problems,
         settings: Settings {
-            top: args.top,
+            top,
+            measurements: args.measurements.max(top),
             budget: seconds("--budget", args.budget)?,
             refine: !args.no_refine,
             ..Settings::default()
@@ -155,7 +157,9 @@ impl Session<'_> {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(problem) = self.problems.get(number) else { break };
             let least = problem.operator().least_architecture();
-            let target = Target { device: device.name(), arch: self.arch.or(device.arch()).unwrap_or(least) };
+            let target = Target::new(device.name(), self.arch.or(device.arch()).unwrap_or(least));
+            let store = store(self.args.cache.as_deref()).ok();
+            let target = modelled(target, self.args.model.as_deref(), store.as_ref())?;
             let found = match device.cuda().filter(|_| !self.args.estimate) {
                 None => ranked(problem, &target, &settings),
                 Some(gpu) => measured(self.args, problem, gpu, &target, &settings, self.rest),
@@ -392,13 +396,14 @@ fn table(report: &Report) -> String {
     let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
     let _ = writeln!(
         text,
-        "space: {} configurations ({} more refused by rules); {} compiled, {} refused by the compiler, {} by the assembler, {} measured",
+        "space: {} configurations ({} more refused by rules); {} compiled, {} refused by the compiler, {} by the assembler, {} measured (at most {})",
         report.space,
         report.refused_by_rules,
         report.entries.len(),
         report.refused(RejectedBy::Compiler),
         report.refused(RejectedBy::Assembler),
         report.measured().count(),
+        report.measurements,
     );
     if let Some(conditions) = &report.conditions {
         let lost = report.estimate_loses().unwrap_or_default();
@@ -420,12 +425,32 @@ fn table(report: &Report) -> String {
     text
 }
 
+/// The target with the model of a file, else with that of the device in the store, where there is one.
+pub fn modelled(target: Target, file: Option<&Path>, store: Option<&Store>) -> Result<Target, Failure> {
+    let Some(file) = file else {
+        let own = store.map(|store| store.model(&target.device)).transpose().map_err(failure)?;
+        return Ok(match own.flatten() {
+            Some(model) => target.with_model(model),
+            None => target,
+        });
+    };
+    let model = read_model(file).map_err(failure)?;
+    if model.device() != target.device {
+        anstream::eprintln!(
+            "note: the model is that of {}, and the device is {}",
+            model.device(),
+            target.device
+        );
+    }
+    Ok(target.with_model(model))
+}
+
 /// Device and architecture of a choice: of the device that is named, else of the one that is opened.
 pub fn target(problem: &Problem, device: &str, name: Option<&str>) -> Result<Target, Failure> {
     let since = problem.operator().least_architecture();
     if let Some(name) = name {
-        return Ok(Target { device: name.to_string(), arch: arch_of_shipped(name).unwrap_or(since) });
+        return Ok(Target::new(name, arch_of_shipped(name).unwrap_or(since)));
     }
     let device = crate::device::open(device)?;
-    Ok(Target { device: device.name(), arch: device.arch().unwrap_or(since) })
+    Ok(Target::new(device.name(), device.arch().unwrap_or(since)))
 }

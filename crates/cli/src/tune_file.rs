@@ -34,6 +34,9 @@ fn problem(all: &[Loaded]) -> Result<ProgramProblem, Failure> {
     ProgramProblem::new(&module_of(all), &sizes, &pinned).map_err(failure)
 }
 
+/// Assignments of a file's constants that are measured, where nothing else is asked.
+const TOP: usize = 12;
+
 /// Tunes the constants of a file.
 pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
     if args.shapes.is_some() || args.records.is_some() {
@@ -46,9 +49,12 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
         Some(name) => arch_named(name).map_err(Failure::usage)?,
         None => target_of(&all, device.as_ref())?.arch,
     };
-    let target = TuneTarget { device: device.name(), arch };
-    let settings =
-        Settings { top: args.top, budget: seconds("--budget", args.budget)?, ..Settings::default() };
+    let target = TuneTarget::new(device.name(), arch);
+    let settings = Settings {
+        top: args.top.unwrap_or(TOP),
+        budget: seconds("--budget", args.budget)?,
+        ..Settings::default()
+    };
     let bar = bar();
     let watch = &mut |p| shown(&bar, p);
     let Some(gpu) = device.cuda().filter(|_| !args.estimate) else {
@@ -162,7 +168,7 @@ pub fn take_record(all: &mut [Loaded], target: &Target, defaults: bool) -> Resul
     }
     // With a value for each constant of the space there is nothing to look for; without a home there are no records.
     let (Ok(problem), Ok(store)) = (problem(all), store(None)) else { return Ok(()) };
-    let tuned = TuneTarget { device, arch: target.arch };
+    let tuned = TuneTarget::new(device, target.arch);
     let Some(record) = program_record(&problem, &tuned, &store) else { return Ok(()) };
     for loaded in all.iter_mut() {
         for (name, value) in &record.constants {

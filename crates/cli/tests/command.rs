@@ -956,6 +956,82 @@ fn kernels_are_chosen_for_a_problem() {
     assert_eq!(tilewright(&args, None).out, whole.out);
 }
 
+/// The parts of the choice's estimate and of its rivals', of a product without a record and of one with.
+#[test]
+fn kernels_say_why_they_are_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().display().to_string();
+    let common = ["--device-name", "NVIDIA H200", "--cache", &cache, "--why", "--for"];
+    let sizes = ["m=3000,n=2000,k=4096", "m=4096,n=4096,k=4096", "m=2048,n=2048,k=2041"];
+    let mut text = String::new();
+    for sizes in sizes {
+        let run = tilewright(&[&["kernels", "gemm_hopper"], &common[..], &[sizes]].concat(), None);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        text.push_str(&format!("## --for {sizes}\n{}\n", run.out));
+    }
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/why.txt");
+    if std::env::var_os("TILEWRIGHT_BLESS").is_some_and(|v| v == "1") {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, expected, "TILEWRIGHT_BLESS=1 writes {} anew", path.display());
+    refused(&["kernels", "gemm", "--why"], None, 2, &["--for"]);
+}
+
+/// A model is fitted to timings, found in the cache by the next choice, and given by name.
+#[test]
+fn calibrate_fits_a_model_that_choices_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| folder.path().join(name).display().to_string();
+    let (timings, cache, own) = (of("timings.jsonl"), of("cache"), of("own.txt"));
+    // A device on which every launch takes 10 µs.
+    let lines: Vec<String> = [(256, 64), (256, 128), (256, 256), (512, 64), (512, 128), (512, 512)]
+        .into_iter()
+        .map(|(mn, k)| {
+            format!(
+                r#"{{"device":"NVIDIA Test","operator":"gemm_hopper","sizes":{{"m":{mn},"n":{mn},"k":{k}}},"configuration":"bm=64 bn=64 stages=4 warpgroups=1","microseconds":{}}}"#,
+                12.0 + f64::from(k) / 256.0
+            )
+        })
+        .collect();
+    std::fs::write(&timings, lines.join("\n")).unwrap();
+    let run = tilewright(&["calibrate", "--model", "--timings", &timings, "--cache", &cache], None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    for text in ["group", "gemm_hopper", "launch", "do not decide them: ", "the model of NVIDIA Test is in "]
+    {
+        assert!(run.out.contains(text), "{text} is not in\n{}", run.out);
+    }
+    let path = run.out.trim_end().rsplit(' ').next().unwrap();
+    let model = std::fs::read_to_string(path).unwrap();
+    assert!(model.starts_with("device: NVIDIA Test\n") && model.contains("fitted to 6 timings"), "{model}");
+    let why = |more: &[&str]| {
+        let args = ["kernels", "gemm_hopper", "--for", "m=256,n=256,k=256", "--why", "--device-name"];
+        tilewright(&[&args[..], &["NVIDIA Test"], more].concat(), None)
+    };
+    assert!(why(&["--cache", &cache]).out.contains("by the model of NVIDIA Test"));
+    let empty = of("empty");
+    assert!(why(&["--cache", &empty]).out.contains("by the model of NVIDIA H200"));
+    // A model that is given, of another device, is taken with a note; one that is wrong is refused with its line.
+    std::fs::write(&own, "device: mine\nlaunch 100 us guessed\n").unwrap();
+    let given = why(&["--cache", &empty, "--model", &own]);
+    assert!(given.out.contains("100.00") && given.err.contains("the model is that of mine"), "{}", given.out);
+    std::fs::write(&own, "device: mine\nlaunch 100 ms guessed\n").unwrap();
+    let wrong = ["own.txt: line 2: `launch` is in us, not in `ms`"];
+    refused(&["calibrate", "--model", "--timings", &timings, "--from", &own], None, 1, &wrong);
+    refused(
+        &["tune", "gemm", "-p", "m=64", "-p", "n=64", "-p", "k=64", "--device", "sim", "--model", &own],
+        None,
+        1,
+        &wrong,
+    );
+    refused(&["calibrate", "--timings", &timings], None, 2, &["--model"]);
+    refused(&["calibrate", "--model", "--device", "sim"], None, 1, &["measures times", "--timings FILE"]);
+    std::fs::write(&timings, "{}\n").unwrap();
+    refused(&["calibrate", "--model", "--timings", &timings], None, 1, &["line 1: it is no timing"]);
+    std::fs::write(&timings, "").unwrap();
+    refused(&["calibrate", "--model", "--timings", &timings], None, 1, &["there are none"]);
+}
+
 #[test]
 fn tune_says_what_is_wrong_with_the_command_line() {
     let sizes = ["-p", "m=64", "-p", "n=64", "-p", "k=64"];

@@ -165,7 +165,7 @@ fn spread(args: &Args) -> Result<Vec<Case>, Box<dyn Error>> {
     let pinned = args.pinned.iter().map(|word| pair(word)).collect::<Result<Vec<_>, _>>()?;
     let given: Vec<(&str, &str)> =
         pinned.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let points = (tuning.space)(args.arch, &BTreeMap::from(sizes.clone()), &given)?.points;
+    let points = (tuning.space)(args.arch.into(), &BTreeMap::from(sizes.clone()), &given)?.points;
     let count = args.count.min(points.len());
     let case = |i: usize| Case {
         operator: operator.name.to_string(),

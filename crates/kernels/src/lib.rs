@@ -29,7 +29,9 @@ pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod interned;
+pub mod model;
 mod operators;
+mod parts;
 pub mod sparse;
 pub mod text;
 mod tiles;
@@ -39,5 +41,6 @@ mod warp_specialized;
 
 pub use config::{ConfigError, Parameter};
 pub use operators::{MakePrograms, OPERATORS, Operator, operator};
+pub use parts::{Estimate, Part, Resource, Steps};
 pub use tiles::Path;
-pub use tuning::{ForProblem, Launch, Point, Reject, SameProblem, SizeKind, Space, Tuning};
+pub use tuning::{Chip, ForProblem, Launch, OnChip, Point, Reject, SameProblem, SizeKind, Space, Tuning};

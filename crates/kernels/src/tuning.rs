@@ -7,6 +7,8 @@ use std::hash::Hash;
 use tilewright_machine::Arch;
 
 use crate::config::{Config, ConfigError, apply, configured, differences};
+use crate::model::Model;
+use crate::parts::Estimate;
 
 /// The kind of a size: problems whose sizes differ a little share a choice, and this says what a little is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,22 @@ pub struct Point {
     pub suits: bool,
 }
 
+/// The processor for which times are estimated.
+#[derive(Clone, Copy, Debug)]
+pub struct Chip<'a> {
+    /// The architecture.
+    pub arch: Arch,
+    /// The model of a kernel's time.
+    pub model: &'a Model,
+}
+
+impl From<Arch> for Chip<'static> {
+    /// Any processor of the architecture, with the built-in model.
+    fn from(arch: Arch) -> Self {
+        Chip { arch, model: Model::built_in() }
+    }
+}
+
 /// A tuning space for a problem.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Space {
@@ -87,9 +105,11 @@ pub struct Tuning {
     /// Parameters that are varied around a good configuration, in this order, with the values worth trying.
     pub secondary: &'static [(&'static str, &'static [&'static str])],
     /// The configurations worth trying where the given parameters are pinned.
-    pub space: ForProblem<Space>,
+    pub space: OnChip<Space>,
     /// One configuration: the given parameters that differ from the defaults, with its estimate.
-    pub point: ForProblem<Point>,
+    pub point: OnChip<Point>,
+    /// The estimate of a configuration with its parts.
+    pub estimate: OnChip<Estimate>,
     /// The reason why a configuration cannot run on an architecture, if it cannot: whatever the sizes, as far as the operator's rules know.
     pub reject: Reject,
     /// The launch of a configuration: the sizes of its programs where they are not those of the problem alone.
@@ -100,6 +120,9 @@ pub struct Tuning {
 
 /// Something for a problem on an architecture, from its sizes and from parameters, both by name.
 pub type ForProblem<T> = fn(Arch, &BTreeMap<String, i64>, &[(&str, &str)]) -> Result<T, ConfigError>;
+
+/// Something that rests on estimates, for a problem on a processor, from its sizes and from parameters, both by name.
+pub type OnChip<T> = for<'a> fn(Chip<'a>, &BTreeMap<String, i64>, &[(&str, &str)]) -> Result<T, ConfigError>;
 
 /// The reason why parameters do not go together on an architecture, if they do not.
 pub type Reject = fn(Arch, &[(&str, &str)]) -> Option<String>;
@@ -126,7 +149,11 @@ pub(crate) trait Tunable: Config + Clone + Eq + Hash {
     /// The reason why the point cannot run, if it cannot.
     fn reject(&self, arch: Arch) -> Option<String>;
     /// The estimated time in microseconds.
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64;
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64;
+    /// The same with its parts, where the estimate has some.
+    fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        Estimate::whole(self.estimate(chip, sizes))
+    }
     /// The launch for a problem, if more than its sizes decides about it.
     fn launch(&self, _: Arch, _: &[i64]) -> Result<Option<Launch>, ConfigError> {
         Ok(None)
@@ -140,14 +167,15 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
         family: C::FAMILY,
         secondary: C::SECONDARY,
         space: space::<C>,
-        point: |arch, sizes, given| {
+        point: |chip, sizes, given| {
             let (config, sizes) = (configured::<C>(given)?, values::<C>(sizes)?);
             Ok(Point {
                 parameters: differences(&config),
-                estimate: config.estimate(arch, &sizes),
+                estimate: config.estimate(chip, &sizes),
                 suits: config.suits(&sizes),
             })
         },
+        estimate: |chip, sizes, given| Ok(configured::<C>(given)?.explained(chip, &values::<C>(sizes)?)),
         reject: |arch, given| match configured::<C>(given) {
             Ok(config) => config.reject(arch),
             Err(error) => Some(error.to_string()),
@@ -172,7 +200,7 @@ fn values<C: Tunable>(sizes: &BTreeMap<String, i64>) -> Result<Vec<i64>, ConfigE
 }
 
 fn space<C: Tunable>(
-    arch: Arch,
+    chip: Chip<'_>,
     sizes: &BTreeMap<String, i64>,
     pinned: &[(&str, &str)],
 ) -> Result<Space, ConfigError> {
@@ -190,11 +218,11 @@ fn space<C: Tunable>(
         if !seen.insert(point.clone()) {
             continue;
         }
-        if !point.suits(&sizes) || point.reject(arch).is_some() {
+        if !point.suits(&sizes) || point.reject(chip.arch).is_some() {
             space.refused += 1;
             continue;
         }
-        let estimate = point.estimate(arch, &sizes);
+        let estimate = point.estimate(chip, &sizes);
         space.points.push(Point { parameters: differences(&point), estimate, suits: true });
     }
     // Of equals the one that is nearest to the defaults.

@@ -10,7 +10,7 @@ use crate::config::{Codec, ConfigError, number, optional, optional_text, paramet
 use crate::estimate;
 use crate::gemm::{part_of, store};
 use crate::tiles::{Path, Tiles};
-use crate::tuning::{MNK, SizeKind, Tunable, three};
+use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
 
 parameters! {
     /// The tiling of a matrix product with 4-bit weights. The default, 16 × 128 × 128 in four stages with groups of 128, is for few rows,
@@ -240,8 +240,8 @@ impl Tunable for W4A16Config {
         W4A16Config::reject(self, arch)
     }
 
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        estimate::tiles(&self.tiles(), arch, estimate::Work::of(DType::F16, DType::F32, three(sizes)))
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        estimate::tiles(&self.tiles(), chip.arch, estimate::Work::of(DType::F16, DType::F32, three(sizes)))
     }
 }
 

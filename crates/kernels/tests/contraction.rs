@@ -301,7 +301,7 @@ fn factors_are_permuted_to_products_of_matrices() {
     // Boxes of short rows cost more than a copy of each factor.
     let tuning = operator("contraction").unwrap().tuning.unwrap();
     let sizes = ["a", "b", "c", "d", "e", "f"].map(|letter| (letter.to_string(), 72)).into();
-    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", "eafb,fdec->dcba")]).unwrap();
+    let space = (tuning.space)(Arch::SM_90A.into(), &sizes, &[("einsum", "eafb,fdec->dcba")]).unwrap();
     let chosen = &space.points[0].parameters;
     assert!(chosen.iter().any(|(name, value)| *name == "permute" && value == "ab"), "{chosen:?}");
 }
@@ -475,13 +475,13 @@ fn first(
     let tuning = operator("contraction").unwrap().tuning.unwrap();
     let all = einsum(text).letters().into_iter().map(|letter| letter.to_string());
     let sizes: BTreeMap<String, i64> = all.zip(extents.iter().copied()).collect();
-    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", text)]).unwrap();
+    let space = (tuning.space)(Arch::SM_90A.into(), &sizes, &[("einsum", text)]).unwrap();
     assert!(space.points.is_sorted_by(|a, b| a.estimate <= b.estimate), "{text}");
     let point = space.points.first().unwrap_or_else(|| panic!("{text}: {} refused", space.refused)).clone();
     let given: Vec<(&str, &str)> =
         point.parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!((tuning.reject)(Arch::SM_90A, &given), None, "{given:?}");
-    assert_eq!((tuning.point)(Arch::SM_90A, &sizes, &given).unwrap(), point);
+    assert_eq!((tuning.point)(Arch::SM_90A.into(), &sizes, &given).unwrap(), point);
     let launch = (tuning.launch)(Arch::SM_90A, &sizes, &given).unwrap().sizes;
     let value =
         |name: &str| point.parameters.iter().find(|(other, _)| *other == name).map(|(_, v)| v.clone());
@@ -534,6 +534,6 @@ fn products_of_matrices_are_problems_of_gemm_hopper() {
     let four = [("a", 2), ("b", 3), ("c", 4), ("d", 5), ("e", 6), ("f", 7)];
     assert_eq!(same("abcd,bfde->acfe", &four, &[]), None);
     let missing = BTreeMap::from([("m".to_string(), 4)]);
-    let wrong = (tuning.space)(Arch::SM_90A, &missing, &[]).unwrap_err().to_string();
+    let wrong = (tuning.space)(Arch::SM_90A.into(), &missing, &[]).unwrap_err().to_string();
     assert!(wrong.contains("has no size"), "{wrong}");
 }

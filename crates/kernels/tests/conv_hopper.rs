@@ -336,7 +336,7 @@ fn a_tile_is_chosen_for_a_layer() {
             .into()
     };
     let best = |sizes, given: &[(&str, &str)]| {
-        let space = (tuning.space)(Arch::SM_90A, &sizes, given).unwrap();
+        let space = (tuning.space)(Arch::SM_90A.into(), &sizes, given).unwrap();
         assert!(!space.points.is_empty());
         space.points[0].parameters.clone()
     };

@@ -203,7 +203,7 @@ fn ptxas_needs_no_spills_for_eight_bit_factors() {
     let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
     let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
     for given in [&[("dtype", "i8")][..], &[("dtype", "e4m3"), ("epilogue", "row_scale+col_scale")]] {
-        let space = (tuning.space)(Arch::SM_90A, &sizes, given).unwrap();
+        let space = (tuning.space)(Arch::SM_90A.into(), &sizes, given).unwrap();
         let has =
             |p: &Point, field: &str, value: &str| p.parameters.iter().any(|(n, v)| *n == field && v == value);
         let wide: Vec<&Point> = space.points.iter().filter(|p| has(p, "bk", "128")).collect();

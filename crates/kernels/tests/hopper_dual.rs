@@ -117,7 +117,8 @@ fn the_first_choices_fit_two_sums() {
         ("gelu_mul", [1000, 3001, 1000]),
     ] {
         let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, size)| (name.to_string(), size)).into();
-        let space = |given: &[(&str, &str)]| (tuning.space)(Arch::SM_90A, &sizes, given).unwrap().points;
+        let space =
+            |given: &[(&str, &str)]| (tuning.space)(Arch::SM_90A.into(), &sizes, given).unwrap().points;
         let first = space(&[("dual", dual)]).remove(0);
         let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
         // More work than one product, and less than two.

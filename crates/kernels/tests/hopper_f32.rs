@@ -239,7 +239,7 @@ fn the_choice_without_a_record_knows_what_products_cost() {
     let tuning = hopper.tuning.unwrap();
     let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
     let first = |given: &[(&str, &str)]| {
-        let first = (tuning.space)(Arch::SM_90A, &sizes, given).unwrap().points.remove(0);
+        let first = (tuning.space)(Arch::SM_90A.into(), &sizes, given).unwrap().points.remove(0);
         let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
         assert!((hopper.programs)(&given).is_ok(), "{given:?}");
         first.estimate

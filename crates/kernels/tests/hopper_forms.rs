@@ -164,7 +164,8 @@ fn the_first_choices_for_sizes_that_tma_cannot_take_need_no_spills() {
     ];
     for (epilogue, [m, n, k]) in all {
         let sizes = [("m", m), ("n", n), ("k", k)].map(|(name, size)| (name.to_string(), size)).into();
-        let first = (tuning.space)(Arch::SM_90A, &sizes, &[("epilogue", epilogue)]).unwrap().points.remove(0);
+        let first =
+            (tuning.space)(Arch::SM_90A.into(), &sizes, &[("epilogue", epilogue)]).unwrap().points.remove(0);
         let given: Vec<(&str, &str)> = first.parameters.iter().map(|(name, v)| (*name, v.as_str())).collect();
         assert_eq!(given.contains(&("pack", "ab")), k > 1000 && k % 2 == 1, "{given:?}");
         let programs = (hopper.programs)(&given).unwrap();

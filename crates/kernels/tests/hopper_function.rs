@@ -188,7 +188,7 @@ fn functions_need_no_spills_and_are_in_the_tuning_space() {
     let tuning = operator("gemm_hopper").unwrap().tuning.unwrap();
     let sizes = [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
     let given = [("function", "x * mask"), ("tensors", "mask: f16[m, n]")];
-    let points = (tuning.space)(Arch::SM_90A, &sizes, &given).unwrap().points;
+    let points = (tuning.space)(Arch::SM_90A.into(), &sizes, &given).unwrap().points;
     let first = &points[0].parameters;
     assert!(
         points.len() > 100 && first.iter().any(|(name, value)| *name == "function" && value == "x * mask")

@@ -1,8 +1,12 @@
 //! Choosing a configuration, with or without measuring.
 
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tilewright_kernels::Estimate;
+
+use crate::correction::{Correction, Place};
 use crate::error::TuneError;
 use crate::measurer::Measurer;
 use crate::problem::{Candidate, Problem, Target};
@@ -54,9 +58,17 @@ const TRIES: usize = 8;
 const UNPROVEN: f64 = 0.05;
 /// Sizes that are multiples of this power of two are aligned: rows of 16-bit elements at multiples of 16 bytes.
 const ALIGNED: u32 = 3;
+/// Times of records, the nearest ones, from which corrections follow.
+const NEIGHBOURS: usize = 64;
+/// Times that a contender names.
+const NAMED: usize = 4;
+/// Points of the space, the best by estimate, that are corrected.
+const CORRECTED: usize = 200;
+/// Configurations of other families beside the choice.
+const RIVALS: usize = 2;
 
-/// Chooses without measuring: by a record of the shape class, else by estimate: the configurations of records for other sizes, whose estimates are
-/// corrected by what was measured, and the cost model's first. Without a store only shipped records are looked at.
+/// Chooses without measuring: by a record of the shape class, else by estimate: the configurations of records for other sizes and the cost model's
+/// first, corrected by what was measured at other sizes. Without a store only shipped records are looked at.
 ///
 /// # Errors
 ///
@@ -73,7 +85,7 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
                 let why = format!(
                     "measured on {} at {}: {:.1} µs{}",
                     record.device,
-                    sizes(&record),
+                    text_of(&record.sizes),
                     record.microseconds,
                     if record.remeasured { "" } else { ", before the program changed" }
                 );
@@ -83,29 +95,14 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
             Some(Found::Nothing) | None => {}
         }
     }
-    let space = (problem.tuning().space)(target.arch, problem.sizes(), &problem.pinned().given())?;
-    let refused_by_rules = space.refused;
-    let known = known(problem, target, store);
-    let nearest = known.iter().min_by(|a, b| a.distance.total_cmp(&b.distance));
-    // What nobody measured must be that much faster by estimate than what was.
-    let unproven = nearest.map_or(1.0, |k| k.ratio * (1.0 + UNPROVEN));
-    let estimated = space.points.into_iter().take(TRIES).enumerate().map(|(rank, point)| {
-        let why = format!("the cost model's choice {}", rank + 1);
-        (point.estimate * unproven, Candidate::from(point.parameters), Origin::Estimate, why)
-    });
-    let proven = known.iter().map(|k| {
-        let why = format!("measured at {}", sizes(&k.record));
-        (k.predicted, k.candidate.clone(), Origin::Nearby, why)
-    });
-    let mut all: Vec<(f64, Candidate, Origin, String)> = proven.chain(estimated).collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (all, refused_by_rules) = contenders(problem, target, store)?;
     let mut first = None;
-    for (time, candidate, from, how) in all.into_iter().take(TRIES) {
+    for Contender { candidate, from, how, expected, .. } in all.into_iter().take(TRIES) {
         match compiled(problem, target, &candidate) {
             Ok(_) => {
                 let (class, device) = (problem.class(), &target.device);
                 let why = format!(
-                    "no record of {class} for {device}; {how}, estimated at {time:.1} µs here and not measured"
+                    "no record of {class} for {device}; {how}, estimated at {expected:.1} µs here and not measured"
                 );
                 return Ok(Choice { candidate, from, why, refused });
             }
@@ -124,49 +121,218 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
     }
 }
 
-/// A record for other sizes, and what it says of the problem.
-struct Known {
-    record: Record,
-    candidate: Candidate,
-    /// The time that was measured, as a multiple of the estimate.
-    ratio: f64,
-    /// The estimate for the problem, times the ratio.
-    predicted: f64,
-    /// The sum of the binary logarithms of the sizes' quotients.
-    distance: f64,
+/// A time that a record has, of its configuration or of one that lost.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Neighbour {
+    /// The sizes that were measured.
+    pub sizes: BTreeMap<String, i64>,
+    /// The configuration.
+    pub configuration: String,
+    /// Its time in microseconds.
+    pub microseconds: f64,
+    /// The time as a multiple of the estimate there.
+    pub ratio: f64,
+    /// The part of the error of its estimate that the two share, from 0 to 1.
+    pub likeness: f64,
 }
 
-/// The records of this operator, device and these pins that hold for other sizes, with rows that are aligned as well as the problem's, and whose
-/// configuration is in proportion to the problem.
-fn known(problem: &Problem, target: &Target, store: Option<&Store>) -> Vec<Known> {
-    let own = store.map(|s| s.all(problem.operator().name)).unwrap_or_default();
-    let shipped = all_shipped().values().filter(|r| own.iter().all(|o| o.key() != r.key())).cloned();
-    let one = |(record, any_compiler): (Record, bool)| {
-        let other = record.problem().ok()?;
-        let candidate = record.holds(&other, target, any_compiler).ok()?;
-        if other.operator().name != problem.operator().name || other.pinned() != problem.pinned() {
-            return None;
-        }
-        let aligned = |p: &Problem| -> Vec<u32> {
-            p.sizes().values().map(|size| size.trailing_zeros().min(ALIGNED)).collect()
+/// A configuration that is compared with others for a problem.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Contender {
+    /// The configuration.
+    pub candidate: Candidate,
+    /// Its source.
+    pub from: Origin,
+    /// The same as text.
+    pub how: String,
+    /// Its estimate, with the parts.
+    pub estimate: Estimate,
+    /// The factor by which records correct the estimate.
+    pub correction: f64,
+    /// The expected time in microseconds: the estimate, corrected, and longer where nobody measured the configuration.
+    pub expected: f64,
+    /// The times from which the correction follows, the most alike first.
+    pub neighbours: Vec<Neighbour>,
+}
+
+/// The times of records that say something of a problem's estimates.
+pub(crate) struct Known<'a> {
+    problem: &'a Problem,
+    target: &'a Target,
+    times: Vec<(Place, Neighbour)>,
+    correction: Correction<'a>,
+}
+
+impl<'a> Known<'a> {
+    /// The nearest times of these records that hold for other sizes, of the same operator, device and pins, with rows that are aligned as well as the
+    /// problem's.
+    pub(crate) fn of(
+        problem: &'a Problem,
+        target: &'a Target,
+        records: impl IntoIterator<Item = (Record, bool)>,
+    ) -> Self {
+        let here: Vec<f64> = problem.sizes().values().map(|size| (*size as f64).log2()).collect();
+        let aligned = |p: &Problem| -> Vec<(String, u32)> {
+            let of = |(name, size): (&String, &i64)| (name.clone(), size.trailing_zeros().min(ALIGNED));
+            p.sizes().iter().map(of).collect()
         };
-        if aligned(&other) != aligned(problem) {
-            return None;
+        let own = aligned(problem);
+        let mut times = Vec::new();
+        for (record, any_compiler) in records {
+            let Ok(other) = record.problem() else { continue };
+            let same = other.operator().name == problem.operator().name && other.pinned() == problem.pinned();
+            if !same || aligned(&other) != own {
+                continue;
+            }
+            let Ok(winner) = record.holds(&other, target, any_compiler) else { continue };
+            let lost = record.runners_up.iter();
+            let lost = lost.filter_map(|r| Some((Candidate::parse(&r.configuration).ok()?, r.microseconds)));
+            for (candidate, microseconds) in [(winner, record.microseconds)].into_iter().chain(lost) {
+                let estimate = (other.tuning().estimate)(target.chip(), other.sizes(), &candidate.given());
+                let Some(estimate) = estimate.ok().filter(|e| e.microseconds.is_finite()) else { continue };
+                let neighbour = Neighbour {
+                    sizes: record.sizes.clone(),
+                    configuration: candidate.to_string(),
+                    microseconds,
+                    ratio: microseconds / estimate.microseconds,
+                    likeness: 0.0,
+                };
+                times.push((Place::new(candidate, other.sizes(), &estimate), neighbour));
+            }
         }
-        let point = |p: &Problem| (p.tuning().point)(target.arch, p.sizes(), &candidate.given()).ok();
-        let here = point(problem).filter(|point| point.suits)?;
-        let ratio = record.microseconds / point(&other)?.estimate;
-        let predicted = ratio * here.estimate;
-        let pairs = other.sizes().values().zip(problem.sizes().values());
-        let distance = pairs.map(|(a, b)| (*a as f64 / *b as f64).log2().abs()).sum();
-        Some(Known { record, candidate, ratio, predicted, distance })
-    };
-    let own: Vec<(Record, bool)> = own.iter().map(|r| (r.clone(), false)).collect();
-    own.into_iter().chain(shipped.map(|r| (r, true))).filter_map(one).collect()
+        times.sort_by(|a, b| a.0.distance(&here).total_cmp(&b.0.distance(&here)));
+        times.truncate(NEIGHBOURS);
+        let samples = times.iter().map(|(place, time)| (place.clone(), time.ratio.ln())).collect();
+        Known { problem, target, times, correction: Correction::new(problem.tuning(), samples) }
+    }
+
+    /// The factor by which the estimate of a configuration is corrected.
+    pub(crate) fn factor(&self, place: &Place) -> f64 {
+        self.correction.at(place).log.exp()
+    }
+
+    /// A configuration at the problem's sizes, with its estimate.
+    pub(crate) fn place(&self, candidate: &Candidate) -> Result<(Place, Estimate), TuneError> {
+        let (tuning, sizes) = (self.problem.tuning(), self.problem.sizes());
+        let estimate = (tuning.estimate)(self.target.chip(), sizes, &candidate.given())?;
+        Ok((Place::new(candidate.clone(), sizes, &estimate), estimate))
+    }
+
+    /// A configuration with its estimate, the corrected one, and the times that correct it.
+    fn contender(&self, candidate: Candidate, from: Origin, how: String) -> Result<Contender, TuneError> {
+        let (place, estimate) = self.place(&candidate)?;
+        let correction = self.factor(&place);
+        let measured = self.times.iter().any(|(place, _)| *place.candidate() == candidate);
+        let unproven = if measured || self.times.is_empty() { 1.0 } else { 1.0 + UNPROVEN };
+        let nearest = self.correction.nearest(&place);
+        let neighbours = nearest.into_iter().take(NAMED).map(|(i, likeness)| {
+            let (_, neighbour) = &self.times[i];
+            Neighbour { likeness, ..neighbour.clone() }
+        });
+        let neighbours = neighbours.collect();
+        let expected = estimate.microseconds * correction * unproven;
+        Ok(Contender { candidate, from, how, estimate, correction, expected, neighbours })
+    }
 }
 
-fn sizes(record: &Record) -> String {
-    record.sizes.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+/// The records that hold for a device: those of the user's store, and those that come with the kernels.
+pub(crate) fn records(problem: &Problem, store: Option<&Store>) -> Vec<(Record, bool)> {
+    let own = store.map(|s| s.all(problem.operator().name)).unwrap_or_default();
+    let shipped: Vec<(Record, bool)> = all_shipped()
+        .values()
+        .filter(|record| own.iter().all(|other| other.key() != record.key()))
+        .map(|record| (record.clone(), true))
+        .collect();
+    own.into_iter().map(|record| (record, false)).chain(shipped).collect()
+}
+
+/// The configurations that records of other sizes have and the best of the space, by expected time; and how many the rules refused.
+fn contenders(
+    problem: &Problem,
+    target: &Target,
+    store: Option<&Store>,
+) -> Result<(Vec<Contender>, usize), TuneError> {
+    let space = (problem.tuning().space)(target.chip(), problem.sizes(), &problem.pinned().given())?;
+    let known = Known::of(problem, target, records(problem, store));
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    for (place, time) in &known.times {
+        let candidate = place.candidate();
+        let refused = (problem.tuning().reject)(target.arch, &candidate.given()).is_some();
+        let point = (problem.tuning().point)(target.chip(), problem.sizes(), &candidate.given());
+        if !refused && point.is_ok_and(|point| point.suits) && seen.insert(candidate.clone()) {
+            let how = format!("measured at {}", text_of(&time.sizes));
+            all.push(known.contender(candidate.clone(), Origin::Nearby, how)?);
+        }
+    }
+    let mut estimated = Vec::new();
+    for (rank, point) in space.points.into_iter().take(CORRECTED).enumerate() {
+        let candidate = Candidate::from(point.parameters);
+        if !seen.contains(&candidate) {
+            let how = format!("the cost model's choice {}", rank + 1);
+            let (place, estimate) = known.place(&candidate)?;
+            estimated.push((estimate.microseconds * known.factor(&place), candidate, how));
+        }
+    }
+    estimated.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (_, candidate, how) in estimated.into_iter().take(TRIES) {
+        all.push(known.contender(candidate, Origin::Estimate, how)?);
+    }
+    all.sort_by(|a, b| a.expected.total_cmp(&b.expected));
+    Ok((all, space.refused))
+}
+
+/// A choice and its rivals.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Why {
+    /// The problem.
+    pub problem: String,
+    /// The device whose model the estimates are of.
+    pub model: String,
+    /// The time in microseconds that a record of the problem's class has for the choice.
+    pub measured: Option<f64>,
+    /// The choice, and the best of other families behind it.
+    pub contenders: Vec<Contender>,
+}
+
+/// The estimate of a choice and of the best configurations of other families, with their parts.
+///
+/// # Errors
+///
+/// [`TuneError::Config`] from the operator.
+pub fn explain(
+    problem: &Problem,
+    target: &Target,
+    store: Option<&Store>,
+    choice: &Choice,
+) -> Result<Why, TuneError> {
+    let family = |candidate: &Candidate| -> Vec<(String, String)> {
+        let of = |(name, _): &&(String, String)| problem.tuning().family.contains(&name.as_str());
+        candidate.0.iter().filter(of).cloned().collect()
+    };
+    let (all, _) = contenders(problem, target, store)?;
+    let known = Known::of(problem, target, records(problem, store));
+    let chosen = known.contender(choice.candidate.clone(), choice.from, choice.why.clone())?;
+    let mut families = vec![family(&chosen.candidate)];
+    let mut shown = vec![chosen];
+    for contender in all {
+        let own = family(&contender.candidate);
+        if shown.len() <= RIVALS && !families.contains(&own) {
+            families.push(own);
+            shown.push(contender);
+        }
+    }
+    let found = [store.map(|s| s.find(problem, target)), Some(shipped(problem, target))];
+    let measured = found.into_iter().flatten().find_map(|found| match found {
+        Found::Record(record, candidate) if candidate == choice.candidate => Some(record.microseconds),
+        _ => None,
+    });
+    let model = target.model.device().to_string();
+    Ok(Why { problem: problem.to_string(), model, measured, contenders: shown })
+}
+
+/// Sizes as text.
+pub(crate) fn text_of(sizes: &BTreeMap<String, i64>) -> String {
+    sizes.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
 fn refusal(place: &str, reason: &dyn fmt::Display) -> String {
@@ -229,3 +395,7 @@ pub fn tune(
     store.put(&record)?;
     Ok(Tuned { record, report: Some(report), refused })
 }
+
+#[cfg(test)]
+#[path = "choose_tests.rs"]
+mod tests;

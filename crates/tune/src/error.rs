@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use tilewright_kernels::ConfigError;
+use tilewright_kernels::model::ModelError;
 use tilewright_runtime::RuntimeError;
 
 /// Reasons why nothing was chosen or tuned.
@@ -90,6 +91,20 @@ pub enum TuneError {
         other: String,
         /// The difference.
         difference: String,
+    },
+    /// Timings to which no model can be fitted.
+    #[error("no model can be fitted to the timings: {reason}")]
+    Timings {
+        /// The reason.
+        reason: String,
+    },
+    /// The text of a model is wrong.
+    #[error("{}: {error}", path.display())]
+    Model {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: ModelError,
     },
     /// A record could not be read or written.
     #[error("cannot {action} {}: {error}", path.display())]

@@ -8,7 +8,7 @@
 //!
 //! let sizes = [("m", 512), ("n", 512), ("k", 512)].map(|(name, size)| (name.to_string(), size));
 //! let problem = Problem::new("gemm", &sizes.into(), &[("dtype", "bf16")])?;
-//! let target = Target { device: "a device that nobody tuned for".to_string(), arch: Arch::SM_80 };
+//! let target = Target::new("a device that nobody tuned for", Arch::SM_80);
 //! let choice = choose(&problem, &target, None)?;
 //! assert_eq!(choice.from, Origin::Estimate);
 //! println!("tilewright kernels gemm, with -p for each of: {}", choice.candidate);
@@ -18,7 +18,10 @@
 //! `docs/tuning.md` tells it to users.
 
 mod choose;
+mod correction;
 mod error;
+mod explore;
+mod fit;
 mod gpu;
 mod measurer;
 mod problem;
@@ -26,10 +29,17 @@ mod program;
 mod record;
 mod report;
 mod search;
+#[cfg(test)]
+mod simulated;
 mod store;
+mod why;
 
-pub use choose::{Choice, MakeMeasurer, Origin, Tuned, choose, tune};
+pub use choose::{Choice, Contender, MakeMeasurer, Neighbour, Origin, Tuned, Why, choose, explain, tune};
 pub use error::TuneError;
+pub use fit::{
+    EXPERIMENTS, Experiment, Fit, Fitted, Residual, Timed, experiments, fit, read_timings, timed,
+    timings_text,
+};
 pub use gpu::GpuMeasurer;
 pub use measurer::{Load, Measurer};
 pub use problem::{Candidate, Problem, Target};
@@ -41,6 +51,6 @@ pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale
 pub use report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 pub use search::{Progress, ProgressFn, Settings, rank, search};
 pub use store::{
-    CACHE_VARIABLE, Found, Lock, Merged, SHIPPED, Store, arch_of_shipped, merge, read_lines, refresh_hashes,
-    shipped, write_lines,
+    CACHE_VARIABLE, Found, Lock, Merged, SHIPPED, Store, arch_of_shipped, merge, read_lines, read_model,
+    refresh_hashes, shipped, write_lines,
 };

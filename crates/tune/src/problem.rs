@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use tilewright_compiler::MAX_EXTENT;
-use tilewright_kernels::{ConfigError, Operator, SizeKind, Tuning, operator};
+use tilewright_kernels::model::Model;
+use tilewright_kernels::{Chip, ConfigError, Operator, SizeKind, Tuning, operator};
 use tilewright_machine::Arch;
 use tilewright_tile::Program;
 
@@ -95,12 +97,32 @@ pub(crate) fn sha256(text: &str) -> String {
 }
 
 /// Device and architecture that kernels are chosen for: records of one device say nothing of another.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Target {
     /// The device's name, e.g. `NVIDIA H200`.
     pub device: String,
     /// The architecture that kernels are compiled for.
     pub arch: Arch,
+    /// The model by which times are estimated.
+    pub model: Arc<Model>,
+}
+
+impl Target {
+    /// A device with the built-in model.
+    pub fn new(device: impl Into<String>, arch: Arch) -> Self {
+        Target { device: device.into(), arch, model: Arc::new(Model::built_in().clone()) }
+    }
+
+    /// The same with another model.
+    #[must_use]
+    pub fn with_model(self, model: Model) -> Self {
+        Target { model: Arc::new(model), ..self }
+    }
+
+    /// The processor for which times are estimated.
+    pub fn chip(&self) -> Chip<'_> {
+        Chip { arch: self.arch, model: &self.model }
+    }
 }
 
 /// An operator with fixed sizes, and parameters that a choice must keep.
@@ -148,7 +170,7 @@ impl Problem {
         }
         // Says which names and values there are not; whether they go together shows in the space.
         let arch = operator.least_architecture();
-        (tuning.point)(arch, sizes, pinned)?;
+        (tuning.point)(arch.into(), sizes, pinned)?;
         if let Some(same) = (tuning.same)(arch, sizes, pinned)? {
             let pinned: Vec<(&str, &str)> =
                 same.pinned.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
@@ -202,7 +224,7 @@ impl Problem {
     /// Key of a record, as text: operator, pinned parameters, shape class, device and architecture. Programs and the compiler's
     /// version are in the record, so that one that no longer holds can be refused with a reason.
     pub fn key(&self, target: &Target) -> String {
-        let Target { device, arch } = target;
+        let Target { device, arch, .. } = target;
         format!("{} | {} | {} | {device} | {arch}", self.operator.name, self.pinned, self.class())
     }
 }

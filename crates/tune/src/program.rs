@@ -119,7 +119,7 @@ impl ProgramProblem {
 
     /// The key of a record, as text.
     pub fn key(&self, target: &Target) -> String {
-        let Target { device, arch } = target;
+        let Target { device, arch, .. } = target;
         format!(
             "{} | {} | {} | {} | {device} | {arch}",
             self.hash(),
@@ -455,7 +455,7 @@ kernel k(x: f32[n], y: f32[n]) grid(ceil_div(n, T)) threads(32 * W) {
     }
 
     fn target() -> Target {
-        Target { device: "a device".to_string(), arch: Arch::SM_80 }
+        Target::new("a device", Arch::SM_80)
     }
 
     /// Takes the times of candidates from a table.

@@ -234,7 +234,7 @@ impl Record {
             .arch
             .parse()
             .map_err(|error: tilewright_machine::UnknownArch| Stale::Corrupt(error.to_string()))?;
-        Ok(Target { device: self.device.clone(), arch })
+        Ok(Target::new(self.device.clone(), arch))
     }
 
     /// Brings the hash of the programs up to date, which are then no longer the ones that were measured; returns whether it changed.

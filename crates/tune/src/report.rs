@@ -81,8 +81,10 @@ impl Entry {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// The same candidate led for several rounds, and no parameter gained anything.
+    /// The same candidate led for several rounds, and nothing was expected to be faster.
     Stable,
+    /// As many candidates were measured as may be.
+    Measurements,
     /// All rounds were played.
     Rounds,
     /// The budget was spent.
@@ -95,6 +97,7 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Stop::Stable => "nothing gained any more",
+            Stop::Measurements => "as many were measured as may be",
             Stop::Rounds => "all rounds were played",
             Stop::Budget => "the budget was spent",
             Stop::Unmeasured => "nothing was measured",
@@ -123,6 +126,8 @@ pub struct Report {
     pub space: usize,
     /// Points that they refuse, or that are out of proportion to the problem.
     pub refused_by_rules: usize,
+    /// Candidates that may be measured.
+    pub measurements: usize,
     /// Reason for its end.
     pub stop: Stop,
     /// The candidate with whose result that of the fastest was compared.
@@ -226,6 +231,7 @@ impl Report {
             "refused_by_compiler": self.refused(RejectedBy::Compiler),
             "refused_by_assembler": self.refused(RejectedBy::Assembler),
             "measured": self.measured().count(),
+            "measurements": self.measurements,
             "finalists": self.finalists,
             "stop": self.stop,
             "checked_against": self.checked_against,

@@ -1,15 +1,16 @@
-//! The search: the space ranked by estimate, the best few of several families compiled and measured in turns, then one parameter after
-//! another varied around the fastest, and a last contest of those that came furthest.
+//! The search: the space ranked by estimate, the best few of several families compiled and measured in turns, then those that may be faster
+//! by what was measured, a few at a time, and a last contest of those that came furthest.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_kernels::{Launch, Point};
+use tilewright_kernels::Launch;
 use tilewright_runtime::Timing;
 
 use crate::error::TuneError;
+use crate::explore::Explorer;
 use crate::measurer::{Load, Measurer};
 use crate::problem::{Candidate, Problem, Target};
 use crate::report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
@@ -17,15 +18,17 @@ use crate::report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 /// Limits of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Settings {
-    /// Configurations of the space that are compiled and measured.
+    /// Configurations of the space that are compiled and measured first.
     pub top: usize,
+    /// Configurations that are measured at most.
+    pub measurements: usize,
     /// Time for the whole search. What is being compiled or timed when it is over is finished, and a last contest of a few rounds.
     pub budget: Duration,
     /// A configuration drops out of a contest when its best time is slower than the leader's median by this part.
     pub drop: f64,
     /// Turns of a contest: at least and at most.
     pub rounds: [usize; 2],
-    /// True if parameters are varied around the fastest.
+    /// True if the search goes on after the first contest.
     pub refine: bool,
     /// The number of the device among those of the machine: processes that measure on the same one take turns.
     pub ordinal: u32,
@@ -34,7 +37,8 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Settings {
-            top: 12,
+            top: 8,
+            measurements: 20,
             budget: Duration::from_secs(60),
             drop: 0.03,
             rounds: [3, 9],
@@ -56,17 +60,13 @@ pub struct Progress {
 /// Progress callback.
 pub type ProgressFn<'a> = dyn FnMut(Progress) + 'a;
 
-/// A second candidate of one family counts as slower by this part, a third by twice as much, and so on.
-const FAMILY_PENALTY: f64 = 0.03;
 /// Before the least number of rounds is played, a candidate that is slower by this many times the usual part drops out.
 const EARLY: f64 = 4.0;
-/// Improvements over the base by less are noise.
-const GAIN: f64 = 0.003;
 /// The leader is stable when it led for this many rounds.
 const STABLE_ROUNDS: usize = 3;
-/// Leaders of the first contest around which the search goes on, and number of those that meet in the last.
-const BASES: usize = 2;
-/// The part of the budget in which the first contest and the search around its best must end.
+/// The fastest of all contests that meet in the last.
+const FINALISTS: usize = 3;
+/// The part of the budget in which the first contest and the search after it must end.
 const SHARES: [f64; 2] = [0.5, 0.85];
 
 /// Ranks the configurations for a problem by estimate and compiles the best of several families; nothing is measured.
@@ -103,19 +103,11 @@ pub fn search(
     let mut stop = search.contest("first contest", &entrants, settings.rounds[1], SHARES[0])?;
     let mut ranked = search.ranked(&entrants);
     if settings.refine && search.spent() < SHARES[1] {
-        let bases: Vec<usize> = ranked.iter().copied().take(BASES).collect();
-        let mut ends = Vec::new();
-        for base in bases {
-            let (end, why) = search.refine(base)?;
-            ends.push(end);
-            stop = why;
-        }
+        stop = search.refine()?;
         // Those that were measured in different contests, and the estimate's first, meet in one.
-        let mut last = ends;
-        last.extend(ranked.iter().copied().take(BASES));
-        last.extend(entrants.iter().copied().take(1));
-        let mut seen = HashSet::new();
-        last.retain(|id| seen.insert(*id));
+        let all: Vec<usize> = (0..search.entries.len()).collect();
+        let mut last: Vec<usize> = search.ranked(&all).into_iter().take(FINALISTS).collect();
+        last.extend(entrants.first().copied().filter(|first| !last.contains(first)));
         search.contest("last contest", &last, settings.rounds[1], 1.0)?;
         ranked = search.ranked(&last);
     }
@@ -132,6 +124,7 @@ struct Search<'a, 'w> {
     started: Instant,
     entries: Vec<Entry>,
     known: HashMap<Candidate, usize>,
+    explorer: Option<Explorer<'a>>,
     space: usize,
     refused: usize,
     default: Option<usize>,
@@ -160,6 +153,7 @@ impl<'a, 'w> Search<'a, 'w> {
             started,
             entries,
             known,
+            explorer: None,
             space: 0,
             refused: 0,
             default: None,
@@ -182,21 +176,18 @@ impl<'a, 'w> Search<'a, 'w> {
     fn first(&mut self) -> Result<Vec<usize>, TuneError> {
         let (problem, target) = (self.problem, self.target);
         self.say("ranking configurations by estimate");
-        let space = (problem.tuning().space)(target.arch, problem.sizes(), &problem.pinned().given())?;
+        let space = (problem.tuning().space)(target.chip(), problem.sizes(), &problem.pinned().given())?;
         (self.space, self.refused) = (space.points.len(), space.refused);
-        let picks = diverse(&space.points, problem.tuning().family, self.settings.top.max(1));
-        let mut wanted: Vec<Entry> = picks
-            .into_iter()
-            .map(|rank| {
-                let Point { parameters, estimate, .. } = space.points[rank].clone();
-                Entry::new(parameters.into(), estimate, Some(rank), Source::Space)
-            })
-            .collect();
+        let explorer = Explorer::new(problem, target, self.settings, space.points)?;
+        let mut wanted = explorer.first();
+        self.explorer = Some(explorer);
         let pinned = problem.pinned().given();
-        let default = if (problem.tuning().reject)(target.arch, &pinned).is_none() {
-            let point = (problem.tuning().point)(target.arch, problem.sizes(), &pinned)?;
+        let room = self.measurer.is_none() || self.settings.measurements > 1;
+        let default = if room && (problem.tuning().reject)(target.arch, &pinned).is_none() {
+            let point = (problem.tuning().point)(target.chip(), problem.sizes(), &pinned)?;
             let candidate = Candidate::from(point.parameters);
             if !wanted.iter().any(|other| other.candidate == candidate) {
+                wanted.truncate(self.settings.measurements.max(2) - 1);
                 wanted.push(Entry::new(candidate.clone(), point.estimate, None, Source::Default));
             }
             Some(candidate)
@@ -347,55 +338,29 @@ impl<'a, 'w> Search<'a, 'w> {
         ranked.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Varies one parameter after another, taking what is faster, until no parameter gains anything.
-    fn refine(&mut self, base: usize) -> Result<(usize, Stop), TuneError> {
-        let mut best = base;
-        loop {
-            let before = best;
-            for (name, values) in self.problem.tuning().secondary {
-                if self.problem.pinned().value(name).is_some() {
-                    continue;
-                }
-                if self.spent() >= SHARES[1] {
-                    return Ok((best, Stop::Budget));
-                }
-                let neighbours = self.neighbours(best, name, values)?;
-                let mut entrants = vec![best];
-                entrants.extend(self.add(neighbours)?);
-                entrants.dedup();
-                if entrants.len() < 2 {
-                    continue;
-                }
-                let most = self.settings.rounds[0] + 2;
-                self.contest(&format!("varying {name}"), &entrants, most, SHARES[1])?;
-                let leader = self.ranked(&entrants)[0];
-                let time = |id: usize| self.entries[id].median().unwrap_or(f64::INFINITY);
-                if leader != best && time(leader) < time(best) * (1.0 - GAIN) {
-                    best = leader;
-                }
+    /// Measures what may be faster than the fastest, a few candidates beside it at a time, until nothing may or the limit is reached.
+    fn refine(&mut self) -> Result<Stop, TuneError> {
+        for number in 1.. {
+            if self.spent() >= SHARES[1] {
+                return Ok(Stop::Budget);
             }
-            if best == before {
-                return Ok((best, Stop::Stable));
+            let all: Vec<usize> = (0..self.entries.len()).collect();
+            let Some(best) = self.ranked(&all).first().copied() else { break };
+            let Some(explorer) = &self.explorer else { break };
+            let wanted = explorer.next(&self.entries)?;
+            if wanted.is_empty() {
+                break;
             }
-        }
-    }
-
-    /// The candidates that differ from one in this parameter only, as far as the operator accepts them.
-    fn neighbours(&self, of: usize, name: &str, values: &[&str]) -> Result<Vec<Entry>, TuneError> {
-        let (problem, target, own) = (self.problem, self.target, &self.entries[of].candidate);
-        let mut found = Vec::new();
-        for value in values {
-            let changed = own.with(name, value);
-            if (problem.tuning().reject)(target.arch, &changed.given()).is_some() {
+            let able = self.add(wanted)?;
+            if able.is_empty() {
                 continue;
             }
-            let point = (problem.tuning().point)(target.arch, problem.sizes(), &changed.given())?;
-            let candidate = Candidate::from(point.parameters);
-            if candidate != *own {
-                found.push(Entry::new(candidate, point.estimate, None, Source::Refined));
-            }
+            let entrants: Vec<usize> = [best].into_iter().chain(able).collect();
+            let most = self.settings.rounds[0] + 2;
+            self.contest(&format!("contest {}", number + 1), &entrants, most, SHARES[1])?;
         }
-        Ok(found)
+        let measured = self.entries.iter().filter(|entry| entry.median().is_some()).count();
+        Ok(if measured < self.settings.measurements { Stop::Stable } else { Stop::Measurements })
     }
 
     /// Compares the result of the fastest with that of the default, or of another if the default is the fastest or cannot run; returns which.
@@ -441,6 +406,7 @@ impl<'a, 'w> Search<'a, 'w> {
             conditions: self.measurer.as_ref().map(|measurer| measurer.conditions()),
             space: self.space,
             refused_by_rules: self.refused,
+            measurements: self.settings.measurements,
             stop,
             checked_against,
             seconds: Seconds {
@@ -476,32 +442,6 @@ pub(crate) fn compiled(problem: &Problem, target: &Target, candidate: &Candidate
         compile(program, &Options::new(target.arch).for_sizes(program, &sizes)).map_err(|d| d.to_string())
     };
     Ok((programs.iter().map(one).collect::<Result<_, String>>()?, launch))
-}
-
-/// Picks points, which are ordered by estimate: the first, and then always the one with the least estimate, where those of a family from
-/// which some were picked count as slower. Returns their places.
-fn diverse(points: &[Point], family: &[&str], count: usize) -> Vec<usize> {
-    let family_of = |point: &Point| -> Vec<(&'static str, String)> {
-        point.parameters.iter().filter(|(name, _)| family.contains(name)).cloned().collect()
-    };
-    let mut families: HashMap<Vec<(&str, String)>, Vec<usize>> = HashMap::new();
-    for (rank, point) in points.iter().enumerate() {
-        families.entry(family_of(point)).or_default().push(rank);
-    }
-    let mut families: Vec<(Vec<usize>, usize)> = families.into_values().map(|ranks| (ranks, 0)).collect();
-    families.sort();
-    let mut picked = Vec::new();
-    while picked.len() < count.min(points.len()) {
-        let score = |(ranks, taken): &(Vec<usize>, usize)| {
-            let penalty = 1.0 + FAMILY_PENALTY * *taken as f64;
-            ranks.get(*taken).map(|rank| points[*rank].estimate * penalty)
-        };
-        let scored = families.iter_mut().filter_map(|f| Some((score(f)?, f)));
-        let Some((_, (ranks, taken))) = scored.min_by(|a, b| a.0.total_cmp(&b.0)) else { break };
-        picked.push(ranks[*taken]);
-        *taken += 1;
-    }
-    picked
 }
 
 impl Entry {

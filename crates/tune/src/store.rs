@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 
 use etcetera::BaseStrategy;
 use fs4::FileExt;
+use tilewright_kernels::model::Model;
 use tilewright_machine::Arch;
 
 use crate::error::TuneError;
@@ -92,6 +93,36 @@ impl Store {
         }
     }
 
+    /// The file of a device's model.
+    pub fn model_file(&self, device: &str) -> PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        self.folder.join("models").join(format!("{}.txt", device.chars().map(plain).collect::<String>()))
+    }
+
+    /// The model of a device, where one was fitted.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`] for a file that cannot be read; [`TuneError::Model`] for one that is no model.
+    pub fn model(&self, device: &str) -> Result<Option<Model>, TuneError> {
+        let path = self.model_file(device);
+        match read_model(&path) {
+            Err(TuneError::Store { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
+            model => model.map(Some),
+        }
+    }
+
+    /// Writes the model of a device in the place of the one before.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`].
+    pub fn put_model(&self, model: &Model) -> Result<PathBuf, TuneError> {
+        let path = self.model_file(model.device());
+        replace(&path, &model.to_string())?;
+        Ok(path)
+    }
+
     /// Every record of an operator that can be read, whatever it is for.
     pub fn all(&self, operator: &str) -> Vec<Record> {
         let Ok(folder) = std::fs::read_dir(self.folder.join("tuning")) else { return Vec::new() };
@@ -147,6 +178,16 @@ impl Store {
         records.push(record.clone());
         write_lines(path, &records)
     }
+}
+
+/// The model of a file.
+///
+/// # Errors
+///
+/// [`TuneError::Store`]; [`TuneError::Model`] for a text that is no model.
+pub fn read_model(path: &Path) -> Result<Model, TuneError> {
+    let text = std::fs::read_to_string(path).map_err(TuneError::store("read", path))?;
+    text.parse().map_err(|error| TuneError::Model { path: path.to_path_buf(), error })
 }
 
 /// The records of a file, one a line.

@@ -17,7 +17,9 @@ fn parameters_are_varied_around_the_fastest() {
     };
     let mut measurer = Fake::new(time);
     let mut said = Vec::new();
-    let report = search(&problem, &gpu(), &quick(), &mut measurer, &mut |p| said.push(p.doing)).unwrap();
+    // The estimate knows of none of them: with so many measurements each has its turn.
+    let settings = Settings { measurements: 60, ..quick() };
+    let report = search(&problem, &gpu(), &settings, &mut measurer, &mut |p| said.push(p.doing)).unwrap();
     let winner = report.winner().unwrap();
     assert_eq!(winner.candidate.value("rasterization"), Some("hilbert(3)"), "{}", winner.candidate);
     assert!(winner.candidate.to_string().contains("evict_last"), "{}", winner.candidate);
@@ -32,10 +34,23 @@ fn parameters_are_varied_around_the_fastest() {
     assert!(report.estimate_loses().unwrap() > 0.1);
     // The default's result is what the winner's is compared with.
     assert_eq!((measurer.compared.len(), report.checked_against.as_deref()), (1, Some("")));
-    assert!(said.iter().any(|s| s.contains("varying rasterization")), "{said:?}");
+    assert!(said.iter().any(|s| s.starts_with("contest 2, round 1")), "{said:?}");
     let json = report.json();
     assert_eq!(json["measured"], times.len());
     assert_eq!(json["entries"][0]["configuration"], winner.candidate.to_string());
+}
+
+/// No more candidates than asked for are measured, and the report says that this ended the search.
+#[test]
+fn measurements_are_limited() {
+    let problem = problem("gemm", [1024, 1024, 1024], &[]);
+    for measurements in [1, 7] {
+        let settings = Settings { measurements, ..quick() };
+        let mut measurer = Fake::new(columns_96);
+        let report = search(&problem, &gpu(), &settings, &mut measurer, &mut |_| {}).unwrap();
+        assert_eq!((report.measured().count(), report.stop), (measurements, Stop::Measurements));
+        assert_eq!(report.json()["measurements"], measurements);
+    }
 }
 
 #[test]

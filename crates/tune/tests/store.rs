@@ -291,6 +291,6 @@ fn a_folder_that_cannot_be_made_is_an_error() {
     let store = Store::new(file.path());
     let error = store.lock("a", || ()).unwrap_err().to_string();
     assert!(error.starts_with("cannot make the folder"), "{error}");
-    let no_target = Target { device: "none".to_string(), arch: Arch::SM_80 };
+    let no_target = Target::new("none", Arch::SM_80);
     assert!(matches!(store.find(&problem("gemm", SIZES, &[]), &no_target), Found::Refused { .. }));
 }

@@ -21,6 +21,7 @@ use tilewright::tune::Target;
 use crate::args::{BenchArgs, BenchWhat, GemmBenchArgs, PeerName};
 use crate::device::open_gpu;
 use crate::messages::{Failure, bar, cannot_write, error, print};
+use crate::tune::modelled;
 use data::{Elements, Factor, Reference, tolerance};
 use ours::{Operand, Ours, choose};
 use shapes::Shape;
@@ -212,9 +213,15 @@ impl<'a> Bench<'a> {
         missing: &mut Vec<Missing>,
     ) -> Result<(), RuntimeError> {
         let arch = self.device.arch().unwrap_or(tilewright::machine::Arch::SM_80);
-        let target = Target { device: self.device.name(), arch };
         let store = crate::tune::store(None).ok();
-        let target = Some((&target, store.as_ref()));
+        let target = modelled(Target::new(self.device.name(), arch), None, store.as_ref());
+        let target = match &target {
+            Ok(target) => Some((target, store.as_ref())),
+            Err(failure) => {
+                missing.push(Missing { shape: *shape, reason: failure.text.clone() });
+                return Ok(());
+            }
+        };
         let made = choose(&self.args.operator, self.args.dtype.name(), &self.params, shape, target)
             .and_then(|choice| Ok((Ours::new(&choice.programs, shape, arch)?, choice.label)));
         let (ours, label) = match made {

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(ours.operands, [lies(true), lies(false), lies(true)]);
         assert_eq!(ours.kernels[0].1["n"], 512);
         assert_eq!(choose("gemm", "f16", &[], &SHAPE, None).unwrap().label, "defaults");
-        let target = Target { device: "NVIDIA H200".to_string(), arch: Arch::SM_90A };
+        let target = Target::new("NVIDIA H200", Arch::SM_90A);
         let large = Shape { m: 4096, n: 4096, k: 4096, batches: 1 };
         let chosen = choose("gemm_hopper", "f16", &[], &large, Some((&target, None))).unwrap();
         assert!(chosen.label.contains("overlap_epilogue=true"), "{}", chosen.label);

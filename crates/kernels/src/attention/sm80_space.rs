@@ -4,7 +4,7 @@ use tilewright_machine::{Arch, Rate, timing};
 
 use super::space::{SIZES, keys_of};
 use super::{AttentionSm80Config, Mask};
-use crate::tuning::{SizeKind, Tunable};
+use crate::tuning::{Chip, SizeKind, Tunable};
 
 /// Operations of `mma.sync` of a multiprocessor in a cycle on 16-bit factors, and cycles of a score beside them: with heads of 64 and of 128 elements these
 /// give what is measured on an H200 (docs/kernels.md).
@@ -86,8 +86,8 @@ impl Tunable for AttentionSm80Config {
         self.reject(arch)
     }
 
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        self.estimate(arch, sizes)
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.estimate(chip.arch, sizes)
     }
 }
 
@@ -101,7 +101,7 @@ mod tests {
         let tuning = operator("attention_sm80").unwrap().tuning.unwrap();
         let sizes = [("b", b), ("hq", hq), ("hk", hq), ("sq", s), ("sk", s)];
         let sizes = sizes.map(|(name, size)| (name.to_string(), size)).into();
-        let points = (tuning.space)(arch, &sizes, given).unwrap().points;
+        let points = (tuning.space)(arch.into(), &sizes, given).unwrap().points;
         for point in &points {
             let all: Vec<_> = point.parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
             assert_eq!((tuning.reject)(arch, &all), None, "{all:?}");

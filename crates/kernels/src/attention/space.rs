@@ -3,7 +3,7 @@
 use tilewright_machine::Arch;
 
 use super::{AttentionConfig, Mask};
-use crate::tuning::{SizeKind, Tunable};
+use crate::tuning::{Chip, SizeKind, Tunable};
 
 /// Multiprocessors of an H200.
 const MULTIPROCESSORS: f64 = 132.0;
@@ -121,7 +121,7 @@ impl Tunable for AttentionConfig {
         self.reject(arch)
     }
 
-    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
+    fn estimate(&self, _: Chip<'_>, sizes: &[i64]) -> f64 {
         self.estimate(sizes)
     }
 }

@@ -4,7 +4,7 @@ use tilewright_machine::Arch;
 
 use super::AttentionBackwardConfig;
 use crate::attention::{Mask, SIZES};
-use crate::tuning::{SizeKind, Tunable};
+use crate::tuning::{Chip, SizeKind, Tunable};
 
 /// Operations in a microsecond, of heads of up to 64 elements and of longer ones: an H200 at 16384 places, in millions.
 const RATES: [f64; 2] = [549.0, 606.0];
@@ -106,7 +106,7 @@ impl Tunable for AttentionBackwardConfig {
         self.reject(arch)
     }
 
-    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
+    fn estimate(&self, _: Chip<'_>, sizes: &[i64]) -> f64 {
         self.estimate(sizes)
     }
 }

@@ -6,7 +6,7 @@ use tilewright_machine::{Arch, Rate, timing};
 
 use super::{AttentionDecodeConfig, DecodeLengths, DecodeSchedule, QueryTokens};
 use crate::config::ConfigError;
-use crate::tuning::{Launch, SizeKind, Tunable};
+use crate::tuning::{Chip, Launch, SizeKind, Tunable};
 
 /// Sequences that an estimate takes one by one at most.
 const MOST_SEQUENCES: i64 = 65_535;
@@ -73,9 +73,9 @@ impl Tunable for AttentionDecodeConfig {
         self.reject(arch)
     }
 
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
-        let launch = timing(arch).rate(Rate::LaunchUs);
-        self.of_sizes(arch, sizes).map_or(f64::INFINITY, |(_, estimate)| launch + estimate)
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        let launch = timing(chip.arch).rate(Rate::LaunchUs);
+        self.of_sizes(chip.arch, sizes).map_or(f64::INFINITY, |(_, estimate)| launch + estimate)
     }
 
     fn launch(&self, arch: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
@@ -114,7 +114,7 @@ mod tests {
 
     fn space(arch: Arch, [b, heads, sk]: [i64; 3], given: &[(&str, &str)]) -> Space {
         let sizes = [("b", b), ("heads", heads), ("sk", sk)].map(|(name, size)| (name.to_string(), size));
-        (tuning().space)(arch, &sizes.into(), given).unwrap()
+        (tuning().space)(arch.into(), &sizes.into(), given).unwrap()
     }
 
     #[test]

@@ -13,7 +13,9 @@ use super::plan::Plan;
 use super::tile::TileExtents;
 use crate::config::{Config, ConfigError, apply, configured, differences};
 use crate::gemm_hopper::{Form, HopperGemmConfig, Pack, PerStep, Schedule};
-use crate::tuning::{Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
+use crate::model::{Model, Numbers};
+use crate::parts::Estimate;
+use crate::tuning::{Chip, Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
 use crate::warp_specialized::bytes;
 
 /// Every letter, in the order of the alphabet.
@@ -50,10 +52,6 @@ const SPARE_REGISTERS: i64 = 24;
 const COPIED_COLUMNS: i64 = 128;
 const STORED_COLUMNS: i64 = 8;
 
-/// Elements a cycle that a warpgroup loads where tensor copies cannot, and cycles in which a multiprocessor's port takes the row of a box.
-const LOADED: f64 = 2.3;
-const PORT: f64 = 2.0;
-
 /// Cycles in which threads store an element of a result of several modes, at least: `cadg,bfge->fedcba` of 57 million elements, which has too many modes for
 /// tensor copies, took more than three times as long as torch.einsum, which writes them twice and reads them once.
 const STORED: f64 = 1.4;
@@ -64,10 +62,6 @@ const OWN: [&str; 3] = ["einsum", "permute", "tile"];
 /// The permutation of the result behind a product of nested modes, whose rows of c are as long as the factors let them be.
 const RESULT_ALONE: Permute = Permute { a: false, b: false, c: true };
 
-/// Bytes a microsecond that a kernel reads and writes where it permutes a tensor, and microseconds of its launch.
-const PERMUTED: f64 = 2.2e6;
-const PERMUTING: f64 = 2.0;
-
 /// The tuning of contractions.
 pub(crate) const TUNING: Tuning = Tuning {
     sizes: LETTERS,
@@ -75,10 +69,14 @@ pub(crate) const TUNING: Tuning = Tuning {
     family: &["permute", "tile", "swap", "bm", "bn", "bk", "warpgroups"],
     secondary: HopperGemmConfig::SECONDARY,
     space,
-    point: |_, sizes, given| {
+    point: |chip, sizes, given| {
         let config = configured::<ContractionConfig>(given)?;
-        let problem = Problem::new(&config, sizes)?;
-        Ok(Point { parameters: differences(&config), estimate: problem.estimate(&config), suits: true })
+        let estimate = Problem::new(&config, sizes)?.estimate(chip.model, &config).microseconds;
+        Ok(Point { parameters: differences(&config), estimate, suits: true })
+    },
+    estimate: |chip, sizes, given| {
+        let config = configured::<ContractionConfig>(given)?;
+        Ok(Problem::new(&config, sizes)?.estimate(chip.model, &config))
     },
     reject: |arch, given| match configured::<ContractionConfig>(given) {
         Ok(config) => config.reject(arch),
@@ -126,7 +124,7 @@ impl Problem {
     }
 
     /// Microseconds of the kernels that permute.
-    fn permuting(&self, config: &ContractionConfig) -> f64 {
+    fn permuting(&self, model: &Numbers, config: &ContractionConfig) -> f64 {
         let (Permute { a, b, c }, product) = (config.permute, &config.product);
         let tensors = [
             (a, [Group::M, Group::K], product.dtype),
@@ -135,23 +133,23 @@ impl Problem {
         ];
         let each = |(_, [rows, columns], dtype): (bool, [Group; 2], DType)| {
             let elements = [rows, columns, Group::L].map(|group| self.extent(group) as f64);
-            PERMUTING + 2.0 * elements.iter().product::<f64>() * bytes(dtype) as f64 / PERMUTED
+            model.permuting + 2.0 * elements.iter().product::<f64>() * bytes(dtype) as f64 / model.permuted
         };
         tensors.into_iter().filter(|(permuted, ..)| *permuted).map(each).sum()
     }
 
-    /// The estimated time in microseconds.
-    fn estimate(&self, config: &ContractionConfig) -> f64 {
-        self.permuting(config) + self.estimate_product(config)
+    /// The estimated time.
+    fn estimate(&self, model: &Model, config: &ContractionConfig) -> Estimate {
+        self.estimate_product(model, config).after(self.permuting(model.numbers(), config))
     }
 
-    fn estimate_product(&self, config: &ContractionConfig) -> f64 {
+    fn estimate_product(&self, model: &Model, config: &ContractionConfig) -> Estimate {
         let l = self.extent(Group::L);
         if let Some(product) = config.as_matrices(&self.plan) {
             let [m, n, k] = [Group::M, Group::N, Group::K].map(|group| self.extent(group));
-            return product.estimate_with(PerStep::default(), [m, n, k, l]);
+            return product.estimated(model, PerStep::default(), [m, n, k, l]);
         }
-        let Ok(tiles) = config.tiles(&self.plan) else { return f64::INFINITY };
+        let Ok(tiles) = config.tiles(&self.plan) else { return Estimate::whole(f64::INFINITY) };
         let padded = |group: Group, tiles: &[i64]| -> i64 {
             let extents = &self.extents[group as usize];
             let of = |(extent, tile): (&i64, &i64)| (extent + tile - 1) / tile * tile;
@@ -165,20 +163,22 @@ impl Problem {
         let loads = [(Operand::A, m, Group::M), (Operand::B, n, Group::N)].map(|(operand, rows, group)| {
             let elements = (rows.iter().product::<i64>() * k.iter().product::<i64>()) as f64;
             if !self.by_tensor_copies(operand, size) {
-                return elements / LOADED;
+                return elements / model.numbers().through_registers;
             }
             let along = self.plan.contiguous(operand).map_or(group, |(group, _)| group);
             let row = if along == Group::K { k[0] } else { rows[0] };
-            PORT * elements / row.min(ROWS[0]) as f64
+            model.numbers().port * elements / row.min(ROWS[0]) as f64
         });
         // Boxes of the result have the rows that its contiguous mode has in a tile.
         let tile_of = |group: Group| if group == Group::M { m[0] } else { n[0] };
         let row = self.plan.contiguous(Operand::C).map_or(1, |(group, _)| tile_of(group));
+        let numbers = model.numbers();
         let store = match self.by_tensor_copies(Operand::C, bytes(product.result())) {
-            true => PORT / row.clamp(1, ROWS[0]) as f64,
+            true => numbers.port / row.clamp(1, ROWS[0]) as f64,
             false => STORED,
         };
-        product.estimate_with(PerStep { turn: loads[0] + loads[1], store, ..PerStep::default() }, sizes)
+        let store = Some(store).filter(|store| store * numbers.drained > 1.0);
+        product.estimated(model, PerStep { turn: loads[0] + loads[1], store, ..PerStep::default() }, sizes)
     }
 
     /// The configurations of a point of `gemm_hopper`'s space.
@@ -252,10 +252,14 @@ impl Problem {
     }
 }
 
-fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> Result<Space, ConfigError> {
+fn space(
+    chip: Chip<'_>,
+    sizes: &BTreeMap<String, i64>,
+    pinned: &[(&str, &str)],
+) -> Result<Space, ConfigError> {
     let base = configured::<ContractionConfig>(pinned)?;
     let given = |field: &str| pinned.iter().any(|(name, _)| *name == field);
-    let mut space = of_order(arch, sizes, pinned, &base)?;
+    let mut space = of_order(chip, sizes, pinned, &base)?;
     let as_given = base.permute.is_none() && !given("permute");
     if as_given && base.as_matrices(&base.plan()?).is_none() {
         let mut matrices: Vec<Permute> = Vec::new();
@@ -270,7 +274,7 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
             if permuted.as_matrices(&plan).is_some() {
                 matrices.push(permute);
             }
-            let more = of_order(arch, sizes, pinned, &permuted)?;
+            let more = of_order(chip, sizes, pinned, &permuted)?;
             space.points.extend(more.points);
             space.refused += more.refused;
         }
@@ -284,7 +288,7 @@ fn space(arch: Arch, sizes: &BTreeMap<String, i64>, pinned: &[(&str, &str)]) -> 
 
 /// The points for factors in the order that the configuration says.
 fn of_order(
-    arch: Arch,
+    chip: Chip<'_>,
     sizes: &BTreeMap<String, i64>,
     pinned: &[(&str, &str)],
     base: &ContractionConfig,
@@ -306,11 +310,11 @@ fn of_order(
             if !seen.insert((config.product, config.tile.clone())) {
                 continue;
             }
-            if !problem.suits(&config.product) || config.reject(arch).is_some() {
+            if !problem.suits(&config.product) || config.reject(chip.arch).is_some() {
                 space.refused += 1;
                 continue;
             }
-            let estimate = problem.estimate(&config);
+            let estimate = problem.estimate(chip.model, &config).microseconds;
             space.points.push(Point { parameters: differences(&config), estimate, suits: true });
         }
     }

@@ -5,7 +5,9 @@ use tilewright_machine::Arch;
 use super::geometry::packed_taps;
 use super::{ConvSizes, HopperConvConfig, Pass, PerMode};
 use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
-use crate::tuning::{SizeKind, Tunable};
+use crate::model::{Model, Numbers};
+use crate::parts::Estimate;
+use crate::tuning::{Chip, SizeKind, Tunable};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -28,13 +30,6 @@ const ALIGNED: i64 = 8;
 
 /// Channels from which on steps of a tap each are long enough.
 const MANY: i64 = 32;
-
-/// By what lines of boxes that taps shift take longer than those of matrices (fitted to layers of two and three modes on an H100).
-const SHIFTED: f64 = 1.37;
-
-/// Bytes a microsecond that packing reads and writes, and microseconds of its launch and of that which copies a filter's gradient back.
-const PACKED: f64 = 3.0e6;
-const PACKING: f64 = 2.5;
 
 fn divide(a: i64, b: i64) -> i64 {
     (a + b - 1) / b
@@ -124,12 +119,12 @@ impl HopperConvConfig {
     }
 
     /// Microseconds in which images are copied to rows of windows.
-    fn packing_time(&self, sizes: &ConvSizes) -> f64 {
+    fn packing_time(&self, model: &Numbers, sizes: &ConvSizes) -> f64 {
         let Some(pack) = self.pack else { return 0.0 };
         let pixels = sizes.nb * sizes.image.iter().product::<i64>();
         let read_and_written = pixels * (sizes.c + divide(sizes.c, pack) * pack) * bytes(self.dtype);
         let launches = if self.pass == Pass::Wgrad { 2.0 } else { 1.0 };
-        launches * PACKING + read_and_written as f64 / PACKED
+        launches * model.conv_packing + read_and_written as f64 / model.conv_packed
     }
 
     /// The deepest ring that there is room for.
@@ -139,8 +134,8 @@ impl HopperConvConfig {
         (1..=MOST_STAGES).rev().find(fits).unwrap_or(1)
     }
 
-    /// The estimated time in microseconds on an H200: that of the product with as many tiles, which has rows of what tiles cover beside the images.
-    pub fn estimate(&self, sizes: &ConvSizes) -> f64 {
+    /// The estimated time on the device of a model: that of the product with as many tiles, which has rows of what tiles cover beside the images.
+    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
         let strides: i64 = self.shape().iter().map(|one| one.stride).product();
         let kout = sizes.kout / self.groups;
         let (taps, c) = self.depth(sizes.c / self.groups);
@@ -171,8 +166,10 @@ impl HopperConvConfig {
             ..HopperGemmConfig::default()
         };
         // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
-        let steps = PerStep { line: if taps > 1 { SHIFTED } else { 1.0 }, ..PerStep::default() };
-        product.estimate_with(steps, [m, n, k, self.groups]) + self.packing_time(sizes)
+        let shifted = model.numbers().conv_shifted;
+        let steps = PerStep { line: if taps > 1 { shifted } else { 1.0 }, ..PerStep::default() };
+        let estimate = product.estimated(model, steps, [m, n, k, self.groups]);
+        estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }
 
@@ -277,7 +274,11 @@ impl Tunable for HopperConvConfig {
         self.reject(arch)
     }
 
-    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
-        HopperConvConfig::estimate(self, &self.sizes(sizes))
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.explained(chip, sizes).microseconds
+    }
+
+    fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        self.estimated(chip.model, &self.sizes(sizes))
     }
 }

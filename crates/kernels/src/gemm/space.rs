@@ -4,7 +4,7 @@ use tilewright_machine::{Arch, DType};
 
 use super::GemmConfig;
 use crate::estimate::{self, Work};
-use crate::tuning::{MNKL, SizeKind, Tunable, three};
+use crate::tuning::{Chip, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::Batch;
 
 /// Parts of k worth trying, and the stages that they have.
@@ -96,9 +96,9 @@ impl Tunable for GemmConfig {
         GemmConfig::reject(self, arch)
     }
 
-    fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
         let work = Work::of(self.multiplied(), self.sum(), three(sizes)).sparse(self.sparse).times(count);
-        estimate::tiles(&self.tiles(), arch, work)
+        estimate::tiles(&self.tiles(), chip.arch, work)
     }
 }

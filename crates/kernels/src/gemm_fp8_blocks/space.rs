@@ -5,7 +5,9 @@ use tilewright_machine::Arch;
 use super::{BLOCK, Fp8BlocksConfig};
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Cluster, HopperGemmConfig, PerStep};
-use crate::tuning::{MNK, SizeKind, Tunable, three};
+use crate::model::Model;
+use crate::parts::Estimate;
+use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -16,9 +18,6 @@ const COLUMNS: [i64; 9] = [16, 32, 48, 64, 96, 128, 160, 192, 256];
 
 /// Deeper rings hide no more.
 const MOST_STAGES: i64 = 12;
-
-/// Cycles of a warpgroup from its last product of a part until it can add, and from there to its next product, beside the additions.
-const TURN: f64 = 150.0;
 
 impl Fp8BlocksConfig {
     /// The configurations worth trying for a problem, in no order of merit: every one compiles, as far as the rules of
@@ -78,6 +77,11 @@ impl Fp8BlocksConfig {
     /// The estimated time in microseconds on an H200: that of the product alone, longer where warpgroups that promote leave the tensor
     /// cores without work.
     pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
+        self.estimated(Model::built_in(), [m, n, k]).microseconds
+    }
+
+    /// The estimated time on the device of a model.
+    pub(crate) fn estimated(&self, model: &Model, [m, n, k]: [i64; 3]) -> Estimate {
         let product = HopperGemmConfig {
             dtype: self.a,
             out: Some(self.out),
@@ -101,8 +105,9 @@ impl Fp8BlocksConfig {
         // What the tensor cores need for a step, and what a warpgroup does in one if it has them to itself.
         let busy = bm / 64.0 * (BLOCK / 32) as f64 * (part / 2.0).max(16.0) * parts;
         let scales = if self.swap { part / 2.0 } else { 4.0 };
-        let alone = busy / groups + parts * (TURN + scales + bm * part / (128.0 * groups));
-        product.estimate_with(PerStep { turn: alone, ..PerStep::default() }, [m, n, k, 1])
+        let alone =
+            busy / groups + parts * (model.numbers().fp8_turn + scales + bm * part / (128.0 * groups));
+        product.estimated(model, PerStep { turn: alone, ..PerStep::default() }, [m, n, k, 1])
     }
 }
 
@@ -139,9 +144,12 @@ impl Tunable for Fp8BlocksConfig {
         Fp8BlocksConfig::reject(self, arch)
     }
 
-    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
-        let [m, n, k] = three(sizes);
-        Fp8BlocksConfig::estimate(self, m, n, k)
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.explained(chip, sizes).microseconds
+    }
+
+    fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        self.estimated(chip.model, three(sizes))
     }
 }
 

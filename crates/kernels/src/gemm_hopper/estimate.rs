@@ -1,106 +1,25 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
-//! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers were fitted to some 1200 timings on an H200.
+//! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers are those of a [`Model`].
 
 use super::{Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule, Triangle};
+use crate::model::{Model, Numbers};
+use crate::parts::{Estimate, Part, Resource, Steps};
 use crate::warp_specialized::bytes;
 
-/// The clock under load, in cycles a microsecond. An H200 stays well below its highest clock.
-const CLOCK: f64 = 1580.0;
-
-/// Microseconds of a launch that does nothing, as events around it see it.
-const LAUNCH: f64 = 3.3;
-
-/// Bytes a cycle that device memory delivers at best.
-const READ: f64 = 2610.0;
-
-/// Bytes a cycle that device memory takes of rows that are multiples of 32 bytes, and of others: those write parts of sectors.
-const WRITE: [f64; 2] = [2050.0, 1330.0];
-
-/// Cycles until device memory is at speed, with an L2 cache full of what others wrote.
-const WARM_UP: f64 = 6500.0;
-
-/// Cycles from the request of a stage to its product, by what blocks of a cluster wait longer where two share a factor, and where more do.
-const LATENCY: f64 = 1300.0;
-const SHARED_LATENCY: [f64; 2] = [1.4, 1.75];
-
-/// Bytes a cycle of sums that a block reads of others of its cluster.
-const MET: f64 = 15.0;
-
-/// Cycles until the form for short sums writes, and bytes a cycle that it writes then.
-const OUTER_WARM_UP: f64 = 1500.0;
-const OUTER_WRITE: f64 = 1590.0;
-
-/// Bytes of a line of the L2 cache, and cycles in which a multiprocessor's port takes one. A row of a box that lies across two lines takes two.
+/// Bytes of a line of the L2 cache. A row of a box that lies across two lines takes two.
 const LINE: f64 = 128.0;
-const PORT: f64 = 2.0;
 
 /// Bytes of the rows of boxes: the spans of swizzles, and those of none.
 const SPANS: [f64; 4] = [128.0, 64.0, 32.0, 16.0];
 
-/// Accesses a cycle of the warpgroup that loads where TMA cannot: through registers, of which it has few, one element each; and of `cp.async`,
-/// which takes 4 bytes or 8.
-const THROUGH_REGISTERS: f64 = 2.3;
-const ASYNCHRONOUS: f64 = 5.0;
-
-/// Elements a cycle that math warps store where TMA cannot.
-const STORED: f64 = 8.0;
-
-/// Bytes a microsecond that packing reads and writes, and the microseconds of its launch, during which that of the product goes on.
-const PACKED: f64 = 3.0e6;
-const PACKING: f64 = 1.2;
-
-/// Microseconds of the launch that adds the parts of sums, and for each part: a thread adds them one after the other.
-const ADDING: f64 = 2.0;
-const EACH_PART: f64 = 0.07;
-
-/// Microseconds for which the launch of clusters takes longer.
-const CLUSTERS: f64 = 1.1;
-
-/// Cycles for which boxes of tiles that lie beside the tensors wholly would be written as zeros.
-const BESIDE: f64 = 1200.0;
-
-/// Cycles that reads of lines that are not kept save, for they need no room, which in an L2 cache full of written lines has to be made; bytes from
-/// which on they save as much, and beyond which they cost so many.
-const UNKEPT: f64 = 1500.0;
-const UNKEPT_FROM: f64 = 25e6;
-const UNKEPT_TO: f64 = 300e6;
-const UNKEPT_COST: f64 = 3000.0;
-
-/// Bytes a cycle of sums that a block leaves for another one, and that it adds of others; and the cycles that a flag takes from one block to
-/// another.
-const LEFT: f64 = 50.0;
-const ADDED: f64 = 30.0;
-const FLAG: f64 = 3500.0;
-
-/// Cycles that a block waits for each of the others whose sums it adds.
-const OTHER: f64 = 150.0;
-/// Cycles until a warpgroup has its sums of a step, and elements that one of them adds to others a cycle (not fitted: issue rates).
-const PROMOTION: f64 = 60.0;
-const PROMOTED: f64 = 128.0;
-
-/// Cycles in which shared memory takes as many bytes as a line, which others of the cluster may have asked for.
-const ARRIVING: f64 = 1.6;
-
-/// Lines of the L2 cache that a row of 128 bytes counts as that begins within one: it takes two, of which its neighbours in the matrix need the other parts.
-const ASTRIDE: f64 = 1.75;
-
-/// Bytes of factors that the L2 cache holds for blocks at different places of k.
-const KEPT: f64 = 40e6;
-
-/// The part by which steps are slower whose neighbours read other places of k: the L2 cache holds less of what they share.
-const SCATTERED: f64 = 1.2;
-
 /// Bytes of which TMA wants strides to be multiples.
 pub(super) const STRIDE: i64 = 16;
 
-/// Bytes of rows of factors that are a step or two, which no later step hides; by what memory is slower then if those are no multiples of
-/// the 32 bytes of a sector, and by what if a step is longer than 64 bytes (fitted to products of 4096² and 8192² with k of 8 to 40).
+/// Bytes of rows of factors that are a step or two, which no later step hides.
 const SHORT: i64 = 96;
-const BESIDE_SECTORS: f64 = 1.2;
-const LONG_STEPS: f64 = 1.12;
 
-/// Elements of a step of the form for short sums, beyond which its time grows, and by how much.
-const DEEP: (i64, f64) = (16, 1.35);
+/// Elements of a step of the form for short sums, beyond which its time grows.
+const DEEP: i64 = 16;
 
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {
@@ -114,16 +33,13 @@ pub(crate) struct PerStep {
     pub turn: f64,
     /// By what a line of the L2 cache takes longer where all multiprocessors load.
     pub line: f64,
-    /// Cycles in which an element of the result leaves.
-    pub store: f64,
+    /// Cycles in which an element of the result leaves, of one whose rows in boxes are short.
+    pub store: Option<f64>,
 }
-
-/// Cycles in which an element of the result leaves with others of its row.
-const STORE: f64 = 1.0 / 32.0;
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0, store: STORE }
+        PerStep { turn: 0.0, line: 1.0, store: None }
     }
 }
 
@@ -154,30 +70,31 @@ fn rounds(things: i64, each: i64) -> f64 {
 }
 
 /// Cycles for which threads load these elements of lines with a stride; none where TMA does.
-fn accesses(line: i64, elements: f64, size: f64) -> f64 {
+fn accesses(model: &Numbers, line: i64, elements: f64, size: f64) -> f64 {
     let bytes = elements * size;
     match line * size as i64 % STRIDE {
         0 => 0.0,
-        rest if rest % 8 == 0 => bytes / 8.0 / ASYNCHRONOUS,
-        rest if rest % 4 == 0 => bytes / 4.0 / ASYNCHRONOUS,
-        rest => bytes / (if rest % 2 == 0 { 2.0 } else { 1.0 }) / THROUGH_REGISTERS,
+        rest if rest % 8 == 0 => bytes / 8.0 / model.asynchronous,
+        rest if rest % 4 == 0 => bytes / 4.0 / model.asynchronous,
+        rest => bytes / (if rest % 2 == 0 { 2.0 } else { 1.0 }) / model.through_registers,
     }
 }
 
 impl HopperGemmConfig {
     /// The estimated time of `m` × `n` × `k` in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors.
     pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
-        self.estimate_with(PerStep::default(), [m, n, k, 1])
+        self.estimated(Model::built_in(), PerStep::default(), [m, n, k, 1]).microseconds
     }
 
-    /// The same for `l` products, with what their steps have of their own.
-    pub(crate) fn estimate_with(&self, own: PerStep, [m, n, k, l]: [i64; 4]) -> f64 {
+    /// The estimated time of `l` products on the device of a model, with what their steps have of their own.
+    pub(crate) fn estimated(&self, model: &Model, own: PerStep, [m, n, k, l]: [i64; 4]) -> Estimate {
+        let model = model.numbers();
         match self.form {
             Form::Wgmma => {}
-            Form::Gemv => return self.estimate_gemv([m, n, k]),
-            Form::Outer => return self.estimate_outer([m, n, k]),
+            Form::Gemv => return self.estimate_gemv(model, [m, n, k]),
+            Form::Outer => return self.estimate_outer(model, [m, n, k]),
         }
-        let packing = self.packing_time(l, [m, n, k]);
+        let packing = self.packing_time(model, l, [m, n, k]);
         let [m, n, k] = self.real([m, n, k]);
         let size = self.multiplied_bytes() as f64;
         let (rows, cols) = self.sides((m, n));
@@ -205,7 +122,7 @@ impl HopperGemmConfig {
         let shared = products * (16.0 + bn / 4.0);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, pitch: i64| {
-            let across = if aligned(pitch) { 1.0 } else { ASTRIDE };
+            let across = if aligned(pitch) { 1.0 } else { model.astride };
             let (boxes, inner) = if major == Major::K { (rows, bk) } else { (bk, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
             let row = inner * size;
@@ -223,47 +140,64 @@ impl HopperGemmConfig {
         let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
         // Blocks of a cluster share what TMA loads.
         let (all_a, all_b) = self.sides((bm, bn));
-        let loading = accesses(pitch_a, all_a * bk, size) + matrices * accesses(pitch_b, all_b * bk, size);
+        let loads = |pitch, elements| accesses(model, pitch, elements, size);
+        let loading = loads(pitch_a, all_a * bk) + matrices * loads(pitch_b, all_b * bk);
         let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
-        let port = PORT
+        let port = model.port
             * crowded
             * parts
             * (lines(major_a, of_a, pitch_a) + matrices * lines(major_b, of_b, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         // What blocks of a cluster share arrives at each of them.
-        let arriving = ARRIVING * parts * (all_a + matrices * all_b) * bk * size / LINE;
+        let arriving = model.arriving * parts * (all_a + matrices * all_b) * bk * size / LINE;
         let busy = together(multiply, port.max(arriving), sharpness);
         // A warpgroup adds its sums while another multiplies.
+        let promotion = model.promotion + bm * bn / model.promoted;
         let promoting = match (self.promotes(), self.warpgroups) {
             (false, _) => 0.0,
-            (true, 1) => PROMOTION + bm * bn / PROMOTED,
-            (true, _) => (PROMOTION + bm * bn / PROMOTED - multiply / 2.0).max(0.0),
+            (true, 1) => promotion,
+            (true, _) => (promotion - multiply / 2.0).max(0.0),
         };
         let busy = busy + promoting;
         let longer = match down * across {
             1 => 1.0,
-            2 => SHARED_LATENCY[0],
-            _ => SHARED_LATENCY[1],
+            2 => model.latency_of_two,
+            _ => model.latency_of_more,
         };
-        let waiting = together(shared, LATENCY * longer / self.stages as f64, 6.0);
-        let few_stages = if self.stages < 4 { 1.02 } else { 1.0 };
-        let narrow = if self.bn < 256 { 1.01 } else { 1.0 };
+        let latency = model.latency * longer / self.stages as f64;
+        let waiting = together(shared, latency, 6.0);
+        let few_stages = if self.stages < 4 { model.few_stages } else { 1.0 };
+        let narrow = if self.bn < 256 { model.narrow } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
-        let in_step = if down * across > 1 { 1.012 } else { 1.0 };
-        let step =
-            together(together(busy, waiting, 8.0), own.turn, 8.0) / 0.98 * few_stages * narrow * in_step;
+        let in_step = if down * across > 1 { model.in_step } else { 1.0 };
+        let step = together(together(busy, waiting, 8.0), own.turn, 8.0) / model.tensor_cores
+            * few_stages
+            * narrow
+            * in_step;
         let step = step.max(loading);
+        let wanted = Resource::ALL.map(|resource| match resource {
+            Resource::TensorCores => multiply,
+            Resource::SharedMemory => shared,
+            Resource::Port => port,
+            Resource::Arrival => arriving,
+            Resource::Latency => latency,
+            Resource::Promotion => promoting,
+            Resource::Threads => own.turn,
+            Resource::Loads => loading,
+        });
 
         // A tile, and what is not hidden behind others.
         let stores = if self.squares() { 2.0 } else { 1.0 };
-        let drain = 600.0 + stores * chunks * (200.0 + sums * bm * columns * own.store);
-        let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / STORED };
+        let store = own.store.unwrap_or(1.0 / model.drained);
+        let drain = model.drain + stores * chunks * (model.drain_chunk + sums * bm * columns * store);
+        let by_threads = if n * bytes(self.stored()) % STRIDE == 0 { 0.0 } else { bm * bn / model.stored };
         // Results that leave during the next tile's steps take longer than these, if their rows are short.
-        let beyond = if own.store > STORE { (bm * bn * own.store - steps * step).max(0.0) } else { 0.0 };
-        let leaving = if self.overlap_epilogue { 200.0 + 60.0 * chunks + beyond } else { drain } + by_threads;
+        let beyond = own.store.map_or(0.0, |store| (bm * bn * store - steps * step).max(0.0));
+        let hidden = model.overlapped + model.overlapped_chunk * chunks + beyond;
+        let leaving = if self.overlap_epilogue { hidden } else { drain } + by_threads;
         // Every block reads what all of its cluster have summed.
-        let meeting = if deep > 1 { 1000.0 + bm * bn * 4.0 * deep as f64 / MET } else { 0.0 };
+        let meeting = if deep > 1 { model.meeting + bm * bn * 4.0 * deep as f64 / model.met } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
         let all = |rows: i64, cols: i64, bytes: i64| {
@@ -272,49 +206,82 @@ impl HopperGemmConfig {
         let element = parts as i64 * self.multiplied_bytes();
         let (a, b) = (all(m, k, element), matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
-        let cycles = match self.schedule {
-            Schedule::DataParallel => 1300.0 + waves * tile + last,
+        let prologue = model.prologue;
+        // The cycles of all, of the steps, of the epilogue, of what clusters exchange and of what stream-K leaves.
+        let (cycles, tiles_of_each, [stepping, ending, exchanging, leaving_sums]) = match self.schedule {
+            Schedule::DataParallel => (
+                prologue + waves * tile + last,
+                waves,
+                [waves * steps * step, waves * leaving + last, waves * meeting, 0.0],
+            ),
             Schedule::StreamK => {
                 let Shares { whole, each, others } = shares(tiles, resident, steps);
-                let left = 4.0 * bm * bn / LEFT;
-                let added = if others > 0.0 { FLAG + others * (OTHER + 4.0 * bm * bn / ADDED) } else { 0.0 };
+                let left = 4.0 * bm * bn / model.left;
+                let each_other = model.other + 4.0 * bm * bn / model.added;
+                let added = if others > 0.0 { model.flag + others * each_other } else { 0.0 };
                 // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
-                let missing = (1.0 - KEPT / (a + b)).max(0.0) * active * parts * (all_a + matrices * all_b);
-                let scattered = (step * SCATTERED).max(missing * bk * size / READ);
-                1300.0 + whole * tile + last + each * scattered + left + added + drain
+                let missing =
+                    (1.0 - model.kept / (a + b)).max(0.0) * active * parts * (all_a + matrices * all_b);
+                let scattered = (step * model.scattered).max(missing * bk * size / model.read);
+                let cycles = prologue + whole * tile + last + each * scattered + left + added + drain;
+                let stepping = whole * steps * step + each * scattered;
+                let ending = whole * leaving + last + drain;
+                (cycles, whole + each / steps, [stepping, ending, whole * meeting, left + added])
             }
         };
 
         // Device memory: what is in flight limits how fast it comes.
         let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
         let in_flight = active * self.stages as f64 * parts * (all_a + matrices * all_b) * bk * size;
-        let write = if n * bytes(self.result()) % 32 == 0 { WRITE[0] } else { WRITE[1] };
-        let mut memory = (a + b) / READ.min(in_flight / 1500.0) + c / write + WARM_UP;
+        let write = if n * bytes(self.result()) % 32 == 0 { model.write } else { model.write_parts };
+        let read = model.read.min(in_flight / model.memory_latency);
+        let mut memory = (a + b) / read + c / write + model.warm_up;
         let shares_the_smaller = match self.cluster {
             Cluster::AlongM(_) => b < a,
             Cluster::AlongN(_) => a < b,
             Cluster::None | Cluster::AlongMn(..) | Cluster::AlongK(_) => false,
         };
         if shares_the_smaller {
-            memory *= 1.1;
+            memory *= model.shared_smaller;
         }
         if self.hint_b.is_some() {
-            memory += if b < UNKEPT_TO { -UNKEPT * (b / UNKEPT_FROM).min(1.0) } else { UNKEPT_COST };
+            let saved = model.unkept * (b / model.unkept_from).min(1.0);
+            memory += if b < model.unkept_to { -saved } else { model.unkept_cost };
         }
-        let clusters = if blocks > 1 { CLUSTERS } else { 0.0 };
-        let adding = self.adding(all(m, n, 4));
+        let clusters = if blocks > 1 { model.clusters } else { 0.0 };
+        let adding = self.adding(model, all(m, n, 4));
         let row = k * self.multiplied_bytes();
         if row <= SHORT {
-            memory *= if row % 32 == 0 { 1.0 } else { BESIDE_SECTORS };
-            memory *= if self.bk * self.multiplied_bytes() > 64 { LONG_STEPS } else { 1.0 };
+            memory *= if row % 32 == 0 { 1.0 } else { model.beside_sectors };
+            memory *= if self.bk * self.multiplied_bytes() > 64 { model.long_steps } else { 1.0 };
         }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
-        let beside = BESIDE * (1.0 - (rows as f64 / covered) * cols as f64);
-        LAUNCH + (together(cycles, memory, 6.0) + beside) / CLOCK + clusters + adding + packing
+        let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
+        let both = together(cycles, memory, 6.0);
+        let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
+        let of_blocks = [
+            (Part::Prologue, prologue),
+            (Part::Steps, stepping),
+            (Part::Epilogue, ending),
+            (Part::Meeting, exchanging),
+            (Part::StreamK, leaving_sums),
+            (Part::Memory, both - cycles),
+            (Part::Beside, beside),
+        ];
+        let mut estimate = Estimate::of(total, &of_blocks.map(|(part, cycles)| (part, cycles / model.clock)));
+        let others = [
+            (Part::Launch, model.launch),
+            (Part::Clusters, clusters),
+            (Part::Ahead, packing),
+            (Part::SplitSums, adding),
+        ];
+        others.into_iter().for_each(|(part, time)| estimate.parts[part as usize] = time);
+        let steps = Steps { waves: tiles_of_each, steps, cycles: step, wanted };
+        Estimate { steps: Some(steps), ..estimate }
     }
 
     /// Microseconds of the kernel ahead, which reads factors and writes their copies.
-    fn packing_time(&self, l: i64, sizes: [i64; 3]) -> f64 {
+    fn packing_time(&self, model: &Numbers, l: i64, sizes: [i64; 3]) -> f64 {
         let [m, n, k] = self.real(sizes).map(|size| size as f64);
         // A matrix that is real stands for one of half as many rows.
         let read_of_b = if self.complex { n / 2.0 } else { n };
@@ -323,34 +290,57 @@ impl HopperGemmConfig {
             |(rows, read): (f64, f64)| l as f64 * k * (read * bytes(self.dtype) as f64 + rows * written);
         let copies = [(m, m), (n, read_of_b)].into_iter().zip(self.packs());
         let copied: f64 = copies.filter(|(_, packed)| *packed).map(|(factor, _)| copy(factor)).sum();
-        if copied > 0.0 { PACKING + copied / PACKED } else { 0.0 }
+        if copied > 0.0 { model.packing + copied / model.packed } else { 0.0 }
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.
-    fn adding(&self, bytes: f64) -> f64 {
+    fn adding(&self, model: &Numbers, bytes: f64) -> f64 {
+        if self.split == 1 {
+            return 0.0;
+        }
         let parts = self.split as f64;
-        if self.split > 1 { ADDING + EACH_PART * parts + 2.0 * bytes * parts / 3500.0 / CLOCK } else { 0.0 }
+        model.adding + model.each_part * parts + 2.0 * bytes * parts / model.added_parts / model.clock
     }
 
     /// The estimated time of the form for short sums.
-    fn estimate_outer(&self, [m, n, k]: [i64; 3]) -> f64 {
+    fn estimate_outer(&self, model: &Numbers, [m, n, k]: [i64; 3]) -> Estimate {
         let wide = n * bytes(self.result()) % STRIDE == 0;
         let (rows, cols, depth) = (m as f64, n as f64, k as f64);
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
-        let write = if n * bytes(self.result()) % 32 == 0 { OUTER_WRITE } else { WRITE[1] };
-        let memory = read / READ + rows * cols * bytes(self.result()) as f64 / write + OUTER_WARM_UP;
-        let deep = if self.bk > DEEP.0 { DEEP.1 } else { 1.0 };
-        LAUNCH + deep * together(self.outer_cycles([m, n, k], wide), memory, 6.0) / CLOCK
+        let write = if n * bytes(self.result()) % 32 == 0 { model.outer_write } else { model.write_parts };
+        let memory =
+            read / model.read + rows * cols * bytes(self.result()) as f64 / write + model.outer_warm_up;
+        let deep = if self.bk > DEEP { model.outer_deep } else { 1.0 };
+        let cycles = self.outer_cycles(model, [m, n, k], wide);
+        let both = together(cycles, memory, 6.0);
+        let of = |cycles: f64| deep * cycles / model.clock;
+        let parts = [
+            (Part::Launch, model.launch),
+            (Part::Prologue, of(model.outer_latency)),
+            (Part::Steps, of(cycles - model.outer_latency)),
+            (Part::Memory, of(both - cycles)),
+        ];
+        Estimate::of(model.launch + deep * both / model.clock, &parts)
     }
 
     /// The estimated time of the form for few columns or rows.
-    fn estimate_gemv(&self, [m, n, k]: [i64; 3]) -> f64 {
-        let (busy, in_flight) = self.gemv_cycles([m, n, k]);
+    fn estimate_gemv(&self, model: &Numbers, [m, n, k]: [i64; 3]) -> Estimate {
+        let (cycles, in_flight) = self.gemv_cycles(model, [m, n, k]);
         let (rows, cols, depth) = (m as f64, n as f64, k as f64);
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
         let write = rows * cols * bytes(self.result()) as f64;
-        let memory = read / READ.min(in_flight / 1500.0) + write / WRITE[1] + WARM_UP;
-        LAUNCH + together(busy, memory, 6.0) / CLOCK + self.adding(rows * cols * 4.0)
+        let fastest = model.read.min(in_flight / model.memory_latency);
+        let memory = read / fastest + write / model.write_parts + model.warm_up;
+        let (both, adding) = (together(cycles, memory, 6.0), self.adding(model, rows * cols * 4.0));
+        let of = |cycles: f64| cycles / model.clock;
+        let parts = [
+            (Part::Launch, model.launch),
+            (Part::Prologue, of(model.gemv_prologue)),
+            (Part::Steps, of(cycles - model.gemv_prologue)),
+            (Part::Memory, of(both - cycles)),
+            (Part::SplitSums, adding),
+        ];
+        Estimate::of(model.launch + both / model.clock + adding, &parts)
     }
 
     /// Elements of a contiguous line of a and of b.
@@ -442,8 +432,8 @@ mod tests {
     #[test]
     fn the_largest_sizes_have_an_estimate() {
         let most = i64::from(i32::MAX);
-        let all =
-            HopperGemmConfig { split: 2, ..OVERLAPPED(256) }.estimate_with(PerStep::default(), [most; 4]);
+        let all = HopperGemmConfig { split: 2, ..OVERLAPPED(256) };
+        let all = all.estimated(Model::built_in(), PerStep::default(), [most; 4]).microseconds;
         assert!(all.is_finite() && all > OVERLAPPED(256).estimate(most, most, most), "{all}");
     }
 

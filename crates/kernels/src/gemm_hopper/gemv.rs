@@ -9,6 +9,7 @@ use super::tile::{Finish, Tile};
 use super::{Form, HopperGemmConfig, Major};
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
+use crate::model::Numbers;
 use crate::warp_specialized::{Problem, bytes, within};
 
 /// The most rows of the factor of few.
@@ -35,10 +36,6 @@ const TILES: [(i64, i64, i64); 9] = [
 
 /// Parts of k worth trying.
 const SPLITS: [i64; 6] = [1, 2, 4, 8, 16, 32];
-
-/// Instructions of an element of the long factor, and of one of a vector; cycles of a warp's access of 2 bytes a thread or more.
-const CONVERTED: f64 = 2.5;
-const ACCESS: f64 = 2.0;
 
 /// Registers of a thread beside its sums and its elements.
 const OTHERS: i64 = 40;
@@ -74,7 +71,7 @@ impl HopperGemmConfig {
     }
 
     /// The estimated cycles: those of the instructions, or of the accesses; and the bytes in flight.
-    pub(super) fn gemv_cycles(&self, [m, n, k]: [i64; 3]) -> (f64, f64) {
+    pub(super) fn gemv_cycles(&self, model: &Numbers, [m, n, k]: [i64; 3]) -> (f64, f64) {
         let (rows, few) = self.sides((m, n));
         let (long, vector) = {
             let [a, b] = self.lines([m, n, k]);
@@ -91,15 +88,16 @@ impl HopperGemmConfig {
         let elements = up(rows, self.bm) * up(few, self.bn) * up(k, self.bk) * (self.bm * self.bk) as f64;
         // Rows that a warp has share the elements of a vector.
         let again = (4.0 * self.warpgroups as f64 / self.bm as f64).min(1.0) * self.bn as f64;
-        let compute = elements * (CONVERTED + self.bn as f64 + CONVERTED * again) / (128.0 * active);
+        let converted = model.gemv_converted;
+        let compute = elements * (converted + self.bn as f64 + converted * again) / (128.0 * active);
         let width = |line: i64| {
             let bytes = (line * size as i64) | 16;
             (1_i64 << bytes.trailing_zeros()) as f64
         };
         let accesses = elements * size * (1.0 / width(long) + again / width(vector)) / 32.0;
-        let busy = compute.max(ACCESS * accesses / active);
+        let busy = compute.max(model.gemv_access * accesses / active);
         (
-            1500.0 + busy * (blocks / at_once).ceil() / (blocks / at_once),
+            model.gemv_prologue + busy * (blocks / at_once).ceil() / (blocks / at_once),
             at_once * (self.bm * self.bk) as f64 * size,
         )
     }

@@ -9,6 +9,7 @@ use super::tile::{Finish, Tile};
 use super::{Form, HopperGemmConfig};
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
+use crate::model::Numbers;
 use crate::warp_specialized::{Problem, bytes, within};
 
 /// Rows and columns of the tile, and warpgroups, worth trying.
@@ -19,9 +20,6 @@ const DEPTHS: [i64; 3] = [16, 32, 64];
 
 /// Sums of a thread, at most.
 const SUMS: i64 = 64;
-
-/// Cycles of a block from its launch to its first store.
-const LATENCY: f64 = 2500.0;
 
 impl HopperGemmConfig {
     /// The points of this form's space.
@@ -41,7 +39,7 @@ impl HopperGemmConfig {
     }
 
     /// The estimated cycles of all blocks but for memory. The flag: TMA could store C.
-    pub(super) fn outer_cycles(&self, [m, n, _]: [i64; 3], wide: bool) -> f64 {
+    pub(super) fn outer_cycles(&self, model: &Numbers, [m, n, _]: [i64; 3], wide: bool) -> f64 {
         let up = |size: i64, of: i64| ((size + of - 1) / of) as f64;
         let (blocks, threads) = (up(m, self.bm) * up(n, self.bn), 128 * self.warpgroups);
         let elements = self.bm * self.bn;
@@ -50,7 +48,8 @@ impl HopperGemmConfig {
         // To shared memory, from there, and to C: 64 bytes a cycle, or a warp's elements in two.
         let busy = elements as f64 * if wide { 3.0 * bytes(self.result()) as f64 / 64.0 } else { 5.0 / 32.0 };
         let sms = self.sm_count as f64;
-        (blocks / sms).ceil() * busy.max(LATENCY / resident) + LATENCY
+        let latency = model.outer_latency;
+        (blocks / sms).ceil() * busy.max(latency / resident) + latency
     }
 
     /// Checks the tile.

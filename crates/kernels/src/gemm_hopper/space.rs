@@ -6,7 +6,8 @@ use super::estimate::{PerStep, STRIDE, shares};
 use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
-use crate::tuning::{Launch, MNKL, SizeKind, Tunable, three};
+use crate::parts::Estimate;
+use crate::tuning::{Chip, Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -348,8 +349,12 @@ impl Tunable for HopperGemmConfig {
         Ok(Some(Launch::of(&sizes.map(|(name, size)| (name.to_string(), size)).collect())))
     }
 
-    fn estimate(&self, _: Arch, sizes: &[i64]) -> f64 {
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.explained(chip, sizes).microseconds
+    }
+
+    fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
         let [m, n, k] = three(sizes);
-        self.estimate_with(PerStep::default(), [m, n, k, sizes.get(3).copied().unwrap_or(1)])
+        self.estimated(chip.model, PerStep::default(), [m, n, k, sizes.get(3).copied().unwrap_or(1)])
     }
 }

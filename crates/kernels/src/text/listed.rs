@@ -3,6 +3,7 @@
 use super::operator::TextOperator;
 use super::space;
 use crate::operators::Operator;
+use crate::parts::Estimate;
 use crate::tuning::{Launch, Point, Tuning};
 
 /// An operator of the table, as a type: tools take functions.
@@ -23,15 +24,20 @@ pub(crate) const fn listed<T: Written>() -> Operator {
             meaning: &["dtype"],
             family: &["form", "bm", "threads"],
             secondary: &[("threads", &["64", "128", "256", "512", "1024"])],
-            space: |arch, sizes, pinned| T::OPERATOR.points(arch, sizes, pinned),
-            point: |arch, sizes, given| {
+            space: |chip, sizes, pinned| T::OPERATOR.points(chip.arch, sizes, pinned),
+            point: |chip, sizes, given| {
                 let setting = T::OPERATOR.setting(given)?;
                 let values = T::OPERATOR.values(sizes)?;
                 Ok(Point {
                     parameters: T::OPERATOR.differences(&setting)?,
-                    estimate: space::estimate(T::OPERATOR, &setting, arch, &values),
+                    estimate: space::estimate(T::OPERATOR, &setting, chip.arch, &values),
                     suits: T::OPERATOR.holds(&setting, &values),
                 })
+            },
+            estimate: |chip, sizes, given| {
+                let setting = T::OPERATOR.setting(given)?;
+                let values = T::OPERATOR.values(sizes)?;
+                Ok(Estimate::whole(space::estimate(T::OPERATOR, &setting, chip.arch, &values)))
             },
             reject: |_, given| {
                 let checked = T::OPERATOR.setting(given).and_then(|setting| T::OPERATOR.check(&setting));

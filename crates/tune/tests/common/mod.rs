@@ -66,7 +66,7 @@ pub fn problem(operator: &str, [m, n, k]: [i64; 3], pinned: &[(&str, &str)]) -> 
 }
 
 pub fn gpu() -> Target {
-    Target { device: "NVIDIA Fake".to_string(), arch: Arch::SM_90A }
+    Target::new("NVIDIA Fake", Arch::SM_90A)
 }
 
 pub fn quick() -> Settings {
