@@ -236,7 +236,7 @@ const DEPTH: usize = 64;
 ///
 /// # Errors
 ///
-/// What the mapping lacks or contradicts: `unmapped`, `ambiguous`, `tunable`, `level`, `memory`; partitions and pieces that do not fit at these
+/// Gaps and contradictions of the mapping: `unmapped`, `ambiguous`, `tunable`, `level`, `memory`; partitions and pieces that do not fit at these
 /// values: `partition-bounds`.
 pub fn instantiate(program: &Program, mapping: &Mapping) -> Result<Tree, Diagnostics> {
     let mut build = Build {

@@ -9,9 +9,7 @@ use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
 use tilewright_task::passes::discipline::{discipline, vectorise};
-use tilewright_task::passes::join::join;
-use tilewright_task::passes::place::place;
-use tilewright_task::passes::synchronise::synchronise;
+use tilewright_task::passes::graph;
 use tilewright_task::piece::{Affine, Piece, Vars};
 
 #[test]
@@ -27,13 +25,8 @@ fn dependences_of_the_examples() {
 #[test]
 fn places_of_the_examples() {
     common::mappings(|name, program, mapping| {
-        let tree = instantiate(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        let mut graph = depend(program, tree).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        join(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        place(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        synchronise(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        let graph = graph(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         common::snapshot(&format!("{name}.places"), &(graph.text() + "\n" + &graph.copies_text(program)));
-        assert_eq!(verify_graph(&graph), [""; 0], "{name}\n{}", graph.text());
     });
 }
 
@@ -142,15 +135,7 @@ mapping levels for sm_90a {
 
 fn joined(text: &str) -> Result<tilewright_task::graph::Graph, tilewright_tile::Diagnostics> {
     let program = parse(text)?;
-    let tree = instantiate(&program, &program.mappings[0])?;
-    let mut graph = depend(&program, tree)?;
-    join(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    place(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    synchronise(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    Ok(graph)
+    graph(&program, &program.mappings[0])
 }
 
 #[test]

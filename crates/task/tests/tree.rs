@@ -38,7 +38,10 @@ fn what_a_mapping_lacks_is_named() {
         let message = message(mapping);
         assert!(message.contains(text), "{message}");
     };
-    says("entry f.parts on host (global)\nf.all on block (register)", "tunable: `f.parts` has no value for `W`");
+    says(
+        "entry f.parts on host (global)\nf.all on block (register)",
+        "tunable: `f.parts` has no value for `W`",
+    );
     says(
         "entry f.parts on block (global) { W = 16 }\nf.all on host (global)",
         "level: `host` under `block` in the tree of instances",
