@@ -214,3 +214,29 @@ fn threads_wait_for_each_other_only_where_they_must() {
     common::snapshot("two.otherwise", &two("local(t = register)", "runs", "strided", "twice"));
     common::snapshot("two.placed", &two("local(t = register)", "runs", "runs", "placed"));
 }
+
+#[test]
+fn iterations_that_meet_are_named() {
+    // Sums of rows are written by the blocks of every column, unless all but the first leave them out.
+    let program = "size m = 8, n = 8
+task f(y: write f32[M], x: read f32[M, N]) {
+    inner host {
+        yp = blocks(y, [4])
+        xp = blocks(x, [4, 4])
+        for i, j in prange(ceil_div(M, 4), ceil_div(N, 4)) { launch f(yp[i]GUARD, xp[i, j]) } }
+    leaf all { y = reduce(x, sum, 1) }
+}
+mapping m for sm_80 {
+    entry f.host on host (global, global)
+    f.all on block (register, register)
+}
+";
+    let errors = joined(&program.replace("GUARD", "")).unwrap_err();
+    let message = "parallel-writes: iterations (i, j) = (0, 0) and (0, 1) of `prange` touch element [0] of `y`, and one of them writes it";
+    let said: Vec<String> =
+        errors.0.iter().map(|error| format!("{}: {}", error.code, error.message)).collect();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("parallel-writes: iterations (i, j) = ("), "{} {message}", said[0]);
+    let graph = joined(&program.replace("GUARD", " when j == 0")).unwrap_or_else(|errors| panic!("{errors}"));
+    common::snapshot("guarded.joined", &graph.text());
+}

@@ -295,7 +295,7 @@ fn parallel_writes(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
                         let found = if forth != Meeting::Apart { forth } else { back };
                         if found != Meeting::Apart {
                             said.insert((*id, x.object));
-                            errors.push(parallel_write(program, graph, *id, x.object, &found));
+                            errors.push(parallel_write(program, graph, *id, at, x.object, &found));
                             break;
                         }
                     }
@@ -328,6 +328,7 @@ fn parallel_write(
     program: &Program,
     graph: &Graph,
     id: LoopId,
+    differs: usize,
     object: ObjectId,
     found: &Meeting,
 ) -> Diagnostic {
@@ -338,16 +339,19 @@ fn parallel_write(
     let counters = counters.join(", ");
     let message = match found {
         Meeting::At(Witness { first, second, element }) => {
-            let values = |side: &[(Var, i64)]| {
-                let value = |var: &Var| {
-                    side.iter().find(|(v, _)| v == var).map_or("_".to_string(), |v| v.1.to_string())
+            // Counters that the pieces do not name are free, but for the one that differs.
+            let values = |side: &[(Var, i64)], later: i64| {
+                let value = |(at, var): (usize, &Var)| {
+                    let named = side.iter().find(|(v, _)| v == var).map(|(_, value)| *value);
+                    let free = vars.row(*var).least.unwrap_or(0) + if at == differs { later } else { 0 };
+                    named.unwrap_or(free).to_string()
                 };
-                row.counters.iter().map(value).collect::<Vec<_>>().join(", ")
+                row.counters.iter().enumerate().map(value).collect::<Vec<_>>().join(", ")
             };
             format!(
                 "iterations ({counters}) = ({}) and ({}) of `prange` touch element {element:?} of `{name}`, and one of them writes it",
-                values(first),
-                values(second)
+                values(first, 0),
+                values(second, 1)
             )
         }
         _ => format!(
