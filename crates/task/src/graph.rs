@@ -97,6 +97,8 @@ pub struct Node {
     pub op: Op,
     /// The level of the processors that do it.
     pub at: Processor,
+    /// The warps of the block that do it.
+    pub role: Role,
     /// The innermost loop around it.
     pub body: Option<LoopId>,
     /// The tensors that it touches.
@@ -105,6 +107,17 @@ pub struct Node {
     pub call: CallId,
     /// Its place.
     pub span: Origin,
+}
+
+/// A role of a block's warps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Role {
+    /// It brings tiles from global to shared memory.
+    Load,
+    /// It computes, and copies what nobody else does.
+    Compute,
+    /// It takes tiles from shared to global memory.
+    Store,
 }
 
 /// The operation of a [`Node`].

@@ -4,6 +4,7 @@ pub mod depend;
 pub mod discipline;
 pub mod join;
 pub mod place;
+pub mod roles;
 pub mod synchronise;
 
 use tilewright_tile::{Diagnostic, Diagnostics, Origin};
@@ -13,7 +14,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, and synchronised. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -56,6 +57,8 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     graph = verified("join", graph)?;
     place::place(program, &mut graph)?;
     graph = verified("place", graph)?;
+    roles::roles(mapping, &mut graph);
+    graph = verified("roles", graph)?;
     synchronise::synchronise(program, &mut graph)?;
     verified("synchronise", graph)
 }

@@ -10,7 +10,9 @@ use std::collections::BTreeSet;
 use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
-use crate::graph::{Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Verdict, Why};
+use crate::graph::{
+    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Role, Verdict, Why,
+};
 use crate::instantiate::{self, Argument, CallId, LoopId, ObjectId, Tree};
 use crate::partition::Extent;
 use crate::piece::{Affine, Meeting, Piece, Relation, Var, Witness};
@@ -131,6 +133,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
         graph.nodes.push(Node {
             op: Op::Statement { number, text },
             at: call.processor,
+            role: Role::Compute,
             body: call.body,
             accesses,
             call: id,

@@ -17,7 +17,9 @@ use tilewright_tile::{Code, Diagnostic, Diagnostics};
 
 use super::depend::edges;
 use super::join::shared_out;
-use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Spread, Verdict};
+use crate::graph::{
+    Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Role, Spread, Verdict,
+};
 use crate::instantiate::{Argument, CallId, LoopId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
@@ -392,6 +394,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
         graph.nodes.push(Node {
             op: Op::Copy(from, to),
             at: row_of_call.processor,
+            role: Role::Compute,
             body,
             accesses: vec![access(from, true), access(to, false)],
             call,
