@@ -223,7 +223,7 @@ fn program(seed: u64) -> String {
         );
         let memories =
             w.list(tensors.len(), |w| w.one(&["none", "global", "shared", "register"]).to_string());
-        let memories = if tensors.is_empty() || w.is() { String::new() } else { format!(" ({memories})") };
+        let memories = if tensors.is_empty() || w.is() { String::new() } else { format!("({memories})") };
         let entry = if number == 0 { "entry " } else { "" };
         let attribute = w.one(&[
             "",
@@ -239,7 +239,7 @@ fn program(seed: u64) -> String {
         ]);
         let late = if labels > 0 { " late(l0)" } else { "" };
         rows += &format!(
-            "{entry}i{number} = {}.a on {}{memories} {{ U = D, P = warp }}{attribute}{late}\n{}.b on block\n",
+            "{entry}row{number} = {}.a on {}{memories} {{ U = D, P = warp }}{attribute}{late}\n{}.b on block\n",
             task.name,
             w.one(&["host", "block", "thread"]),
             task.name
@@ -249,7 +249,7 @@ fn program(seed: u64) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
     fn what_is_printed_reads_back(seed in any::<u64>()) {
