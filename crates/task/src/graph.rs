@@ -70,7 +70,7 @@ pub enum Item {
     Loop(LoopId, Vec<Item>),
 }
 
-/// How processors share a piece: a level each, outermost first, with the partition whose colours are its processors. Empty: synthesis decides.
+/// The way in which processors share a piece: a level each, outermost first, with the partition whose colours are its processors. Empty: synthesis decides.
 pub type Spread = Vec<(Processor, Partition)>;
 
 /// A place of an object, or of a piece of it.
@@ -82,7 +82,7 @@ pub struct Replica {
     pub piece: Piece,
     /// The memory; nothing where nobody gives it one.
     pub memory: Option<Memory>,
-    /// How processors below the block share it.
+    /// The way in which processors below the block share it.
     pub spread: Spread,
     /// The place that it is a copy of; nothing of the object's own.
     pub of: Option<ReplicaId>,
@@ -93,10 +93,12 @@ pub struct Replica {
 /// A node.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Node {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// The level of the processors that do it.
     pub at: Processor,
+    /// The warps of the block that do it.
+    pub role: Role,
     /// The innermost loop around it.
     pub body: Option<LoopId>,
     /// The tensors that it touches.
@@ -105,6 +107,17 @@ pub struct Node {
     pub call: CallId,
     /// Its place.
     pub span: Origin,
+}
+
+/// A role of a block's warps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Role {
+    /// It brings tiles from global to shared memory.
+    Load,
+    /// It computes, and copies what nobody else does.
+    Compute,
+    /// It takes tiles from shared to global memory.
+    Store,
 }
 
 /// The operation of a [`Node`].
@@ -136,7 +149,7 @@ pub struct Access {
     pub writes: bool,
     /// The place that it uses. Before placement there is none.
     pub replica: Option<ReplicaId>,
-    /// How processors share the piece: after joining, the partitions of the loops over processors.
+    /// The way in which processors share the piece: after joining, the partitions of the loops over processors.
     pub spread: Spread,
 }
 
@@ -193,11 +206,11 @@ pub struct Candidate {
     pub formal: usize,
     /// The direction.
     pub direction: Direction,
-    /// What became of it.
+    /// The verdict on it.
     pub verdict: Verdict,
 }
 
-/// What became of a [`Candidate`].
+/// The verdict on a [`Candidate`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum Verdict {
     /// Not yet decided: placement has not run.

@@ -236,7 +236,7 @@ const DEPTH: usize = 64;
 ///
 /// # Errors
 ///
-/// What the mapping lacks or contradicts: `unmapped`, `ambiguous`, `tunable`, `level`, `memory`; partitions and pieces that do not fit at these
+/// Gaps and contradictions of the mapping: `unmapped`, `ambiguous`, `tunable`, `level`, `memory`; partitions and pieces that do not fit at these
 /// values: `partition-bounds`.
 pub fn instantiate(program: &Program, mapping: &Mapping) -> Result<Tree, Diagnostics> {
     let mut build = Build {
@@ -306,7 +306,8 @@ impl Build<'_> {
                     let shape = self.forms(shape, &symbols, declared.span)?;
                     let extents: Vec<Extent> = shape.iter().map(Affine::value).collect();
                     let piece = Piece::whole(&extents);
-                    let placement = row.memories.as_ref().map_or(Placement::None, |m| m[at]);
+                    let placement =
+                        row.memories.as_ref().and_then(|m| m.get(at)).copied().unwrap_or(Placement::None);
                     at += 1;
                     self.objects.push(Object {
                         name: declared.name.clone(),

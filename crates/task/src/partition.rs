@@ -247,7 +247,7 @@ impl Partition {
                     return Err(PartitionError::NotPositive { mode, extent: *block });
                 }
                 Cut::Block(block) => {
-                    let count = extent.map(|extent| (extent + block - 1) / block);
+                    let count = extent.map(|extent| (extent - 1).div_euclid(*block) + 1);
                     colours.push(Mode::leaf(count, along.scale(*block)));
                     points.push(Mode::leaf(Some(*block), along));
                 }
@@ -420,7 +420,9 @@ impl Partition {
                 // One leaf that has the whole mode, or none at all.
                 None => matches!(moving[..], [] | [(None, 1)]),
                 Some(extent) => {
-                    let end = moving.iter().try_fold(0, |end, (n, stride)| Some(end + ((*n)? - 1) * stride));
+                    let end = moving.iter().try_fold(0i64, |end, (n, stride)| {
+                        end.checked_add(((*n)? - 1).checked_mul(*stride)?)
+                    });
                     end.is_some_and(|end| end < extent)
                 }
             }
@@ -441,17 +443,21 @@ impl Partition {
         let mut extents: Vec<i64> = leaves.iter().map(|(extent, _)| extent.unwrap_or(1)).collect();
         for mode in 0..self.tensor.len() {
             let along = |(_, stride): &(Extent, Coord)| stride.component(mode);
-            let span: i64 = leaves.iter().zip(&extents).map(|(leaf, n)| (n - 1) * along(leaf).abs()).sum();
+            let span: i64 = leaves.iter().zip(&extents).fold(0, |span, (leaf, n)| {
+                span.saturating_add((n - 1).saturating_mul(along(leaf).saturating_abs()))
+            });
             for (leaf, extent) in leaves.iter().zip(&mut extents) {
                 if leaf.0.is_none() && along(leaf) != 0 {
                     *extent = span / along(leaf).abs() + 2;
                 }
             }
-            let span: i64 = leaves.iter().zip(&extents).map(|(leaf, n)| (n - 1) * along(leaf).abs()).sum();
+            let span: i64 = leaves.iter().zip(&extents).fold(0, |span, (leaf, n)| {
+                span.saturating_add((n - 1).saturating_mul(along(leaf).saturating_abs()))
+            });
             for (number, leaf) in numbers.iter_mut().zip(&leaves) {
-                *number += place * along(leaf);
+                *number = number.saturating_add(place.saturating_mul(along(leaf)));
             }
-            place = place.saturating_mul(2 * span + 1);
+            place = place.saturating_mul(span.saturating_mul(2).saturating_add(1));
         }
         let leaves: Vec<(i64, i64)> = extents.into_iter().zip(numbers).collect();
         Layout::from_leaves(&leaves).is_ok_and(|layout| layout.is_injective())

@@ -9,9 +9,7 @@ use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
 use tilewright_task::passes::discipline::{discipline, vectorise};
-use tilewright_task::passes::join::join;
-use tilewright_task::passes::place::place;
-use tilewright_task::passes::synchronise::synchronise;
+use tilewright_task::passes::graph;
 use tilewright_task::piece::{Affine, Piece, Vars};
 
 #[test]
@@ -27,13 +25,8 @@ fn dependences_of_the_examples() {
 #[test]
 fn places_of_the_examples() {
     common::mappings(|name, program, mapping| {
-        let tree = instantiate(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        let mut graph = depend(program, tree).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        join(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        place(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        synchronise(program, &mut graph).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+        let graph = graph(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
         common::snapshot(&format!("{name}.places"), &(graph.text() + "\n" + &graph.copies_text(program)));
-        assert_eq!(verify_graph(&graph), [""; 0], "{name}\n{}", graph.text());
     });
 }
 
@@ -142,15 +135,7 @@ mapping levels for sm_90a {
 
 fn joined(text: &str) -> Result<tilewright_task::graph::Graph, tilewright_tile::Diagnostics> {
     let program = parse(text)?;
-    let tree = instantiate(&program, &program.mappings[0])?;
-    let mut graph = depend(&program, tree)?;
-    join(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    place(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    synchronise(&program, &mut graph)?;
-    assert_eq!(verify_graph(&graph), [""; 0], "{}", graph.text());
-    Ok(graph)
+    graph(&program, &program.mappings[0])
 }
 
 #[test]
@@ -228,4 +213,30 @@ fn threads_wait_for_each_other_only_where_they_must() {
     // Registers of others cannot be read.
     common::snapshot("two.otherwise", &two("local(t = register)", "runs", "strided", "twice"));
     common::snapshot("two.placed", &two("local(t = register)", "runs", "runs", "placed"));
+}
+
+#[test]
+fn iterations_that_meet_are_named() {
+    // Sums of rows are written by the blocks of every column, unless all but the first leave them out.
+    let program = "size m = 8, n = 8
+task f(y: write f32[M], x: read f32[M, N]) {
+    inner host {
+        yp = blocks(y, [4])
+        xp = blocks(x, [4, 4])
+        for i, j in prange(ceil_div(M, 4), ceil_div(N, 4)) { launch f(yp[i]GUARD, xp[i, j]) } }
+    leaf all { y = reduce(x, sum, 1) }
+}
+mapping m for sm_80 {
+    entry f.host on host (global, global)
+    f.all on block (register, register)
+}
+";
+    let errors = joined(&program.replace("GUARD", "")).unwrap_err();
+    let message = "parallel-writes: iterations (i, j) = (0, 0) and (0, 1) of `prange` touch element [0] of `y`, and one of them writes it";
+    let said: Vec<String> =
+        errors.0.iter().map(|error| format!("{}: {}", error.code, error.message)).collect();
+    assert_eq!(said.len(), 1);
+    assert!(said[0].starts_with("parallel-writes: iterations (i, j) = ("), "{} {message}", said[0]);
+    let graph = joined(&program.replace("GUARD", " when j == 0")).unwrap_or_else(|errors| panic!("{errors}"));
+    common::snapshot("guarded.joined", &graph.text());
 }

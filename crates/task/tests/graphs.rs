@@ -152,9 +152,9 @@ fn elements(vars: &Vars, piece: &Piece, at: &BTreeMap<Var, i64>) -> Vec<i64> {
 
 #[derive(Default)]
 struct Run {
-    /// What places hold, by object and place.
+    /// Contents of places, by object and place.
     stores: BTreeMap<(u32, Option<u32>), BTreeMap<i64, u64>>,
-    /// What each statement read, by node and round.
+    /// A digest of what each statement read, by node and round.
     reads: BTreeMap<(u32, Vec<i64>), u64>,
     copies: usize,
 }
@@ -233,7 +233,7 @@ impl Run {
         run
     }
 
-    /// What the parameters hold.
+    /// The parameters' contents.
     fn results(&self, graph: &Graph) -> Vec<BTreeMap<i64, u64>> {
         let params = graph.objects.iter().enumerate().filter(|(_, object)| object.param);
         params
@@ -325,7 +325,7 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
 }
 
 impl Run {
-    /// What the parameters hold after a run without places: they are the first objects.
+    /// The parameters' contents after a run without places: they are the first objects.
     fn results_of(&self) -> Vec<BTreeMap<i64, u64>> {
         (0..2).map(|id| self.stores.get(&(id, None)).cloned().unwrap_or_default()).collect()
     }

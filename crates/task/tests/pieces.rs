@@ -374,7 +374,7 @@ fn symbolic_colours_and_sizes_are_decided_by_structure() {
     assert_eq!(tile.meets(&before, &vars, by(2)), Meeting::Apart);
     assert_eq!(tile.contained(&panel, &vars), Cover::Yes);
     assert_eq!(panel.contained(&a, &vars), Cover::Yes);
-    assert_eq!(rows.is_complete() && rows.is_disjoint(), true);
+    assert!(rows.is_complete() && rows.is_disjoint());
     // A guard that excludes the others makes writes of one part apart: yp[i] when j == 0.
     let j = vars.fresh("j", Some(0), None);
     let y = Piece::whole(&[m]);

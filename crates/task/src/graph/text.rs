@@ -1,7 +1,7 @@
 //! The event graph as text, in the form of the paper's figures: `e3: [(4, warp)] = copy(…), {e1[:]}`. An event of an earlier round has its
 //! distance behind an `@`.
 
-use super::{Access, Candidate, Direction, Edge, Graph, Index, Item, NodeId, Op, ReplicaId, Verdict};
+use super::{Access, Candidate, Direction, Edge, Graph, Index, Item, NodeId, Op, ReplicaId, Role, Verdict};
 use crate::instantiate::text::piece_text;
 use crate::program::Program;
 
@@ -41,7 +41,14 @@ impl Graph {
     fn node_text(&self, id: NodeId) -> String {
         let node = self.node(id);
         match &node.op {
-            Op::Copy(from, to) => format!("copy({}, {})", self.place_text(*from), self.place_text(*to)),
+            Op::Copy(from, to) => {
+                let role = match node.role {
+                    Role::Load => " by the role that loads",
+                    Role::Compute => "",
+                    Role::Store => " by the role that stores",
+                };
+                format!("copy({}, {}){role}", self.place_text(*from), self.place_text(*to))
+            }
             Op::Statement { text, .. } => {
                 let uses: Vec<String> = node.accesses.iter().map(|access| self.access_text(access)).collect();
                 format!("{text} on {} [{}]", node.at, uses.join("; "))

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Graph, Index, NodeId, Op};
+use super::{Graph, Index, NodeId, Op, Role};
 
 /// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one round by the
 /// order of the program, or to a later round; an event is of each processor's own up to some level and of all below it; a place that is
-/// read has been written.
+/// read has been written; roles that load or store only copy.
 pub fn verify_graph(graph: &Graph) -> Vec<String> {
     let mut broken = Vec::new();
     let order = graph.ordered();
@@ -59,6 +59,9 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
         for replica in node.accesses.iter().filter(|access| access.writes).filter_map(|access| access.replica)
         {
             written[replica.index()] = true;
+        }
+        if node.role != Role::Compute && !matches!(node.op, Op::Copy(..)) {
+            broken.push(format!("node {} computes in a role that copies", id.0));
         }
         if let Op::Copy(from, to) = &node.op
             && graph.replica(*from).object != graph.replica(*to).object

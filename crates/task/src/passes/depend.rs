@@ -10,7 +10,9 @@ use std::collections::BTreeSet;
 use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
-use crate::graph::{Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Verdict, Why};
+use crate::graph::{
+    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Role, Verdict, Why,
+};
 use crate::instantiate::{self, Argument, CallId, LoopId, ObjectId, Tree};
 use crate::partition::Extent;
 use crate::piece::{Affine, Meeting, Piece, Relation, Var, Witness};
@@ -131,6 +133,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
         graph.nodes.push(Node {
             op: Op::Statement { number, text },
             at: call.processor,
+            role: Role::Compute,
             body: call.body,
             accesses,
             call: id,
@@ -295,7 +298,7 @@ fn parallel_writes(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
                         let found = if forth != Meeting::Apart { forth } else { back };
                         if found != Meeting::Apart {
                             said.insert((*id, x.object));
-                            errors.push(parallel_write(program, graph, *id, x.object, &found));
+                            errors.push(parallel_write(program, graph, *id, at, x.object, &found));
                             break;
                         }
                     }
@@ -328,6 +331,7 @@ fn parallel_write(
     program: &Program,
     graph: &Graph,
     id: LoopId,
+    differs: usize,
     object: ObjectId,
     found: &Meeting,
 ) -> Diagnostic {
@@ -338,16 +342,19 @@ fn parallel_write(
     let counters = counters.join(", ");
     let message = match found {
         Meeting::At(Witness { first, second, element }) => {
-            let values = |side: &[(Var, i64)]| {
-                let value = |var: &Var| {
-                    side.iter().find(|(v, _)| v == var).map_or("_".to_string(), |v| v.1.to_string())
+            // Counters that the pieces do not name are free, but for the one that differs.
+            let values = |side: &[(Var, i64)], later: i64| {
+                let value = |(at, var): (usize, &Var)| {
+                    let named = side.iter().find(|(v, _)| v == var).map(|(_, value)| *value);
+                    let free = vars.row(*var).least.unwrap_or(0) + if at == differs { later } else { 0 };
+                    named.unwrap_or(free).to_string()
                 };
-                row.counters.iter().map(value).collect::<Vec<_>>().join(", ")
+                row.counters.iter().enumerate().map(value).collect::<Vec<_>>().join(", ")
             };
             format!(
                 "iterations ({counters}) = ({}) and ({}) of `prange` touch element {element:?} of `{name}`, and one of them writes it",
-                values(first),
-                values(second)
+                values(first, 0),
+                values(second, 1)
             )
         }
         _ => format!(

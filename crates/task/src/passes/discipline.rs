@@ -59,9 +59,9 @@ pub enum Operation {
     Asynchronous {
         /// The event.
         event: EventId,
-        /// What is done.
+        /// The action.
         text: String,
-        /// What it waits for.
+        /// The events that it waits for.
         waits: Vec<Wait>,
     },
     /// A loop.
@@ -76,7 +76,7 @@ pub enum Operation {
         head: String,
         /// The counters.
         counters: Vec<String>,
-        /// What it waits for.
+        /// The events that it waits for.
         waits: Vec<Wait>,
         /// Its iteration.
         body: Vec<Operation>,

@@ -13,7 +13,7 @@ use tilewright_tile::{Code, Diagnostic, Diagnostics, Expr, TensorId};
 use super::depend::edges;
 use crate::graph::{Access, Graph, Item, Node, NodeId, Op, Spread};
 use crate::instantiate::LoopId;
-use crate::partition::{Mode, Partition};
+use crate::partition::{Extent, Mode, Partition};
 use crate::piece::{Affine, Piece, Step, Var, Vars};
 use crate::program::{Leaf, LeafFormal, LoopKind, Program};
 
@@ -173,9 +173,12 @@ fn at_level(access: &Access, level: Processor) -> Option<&Partition> {
     access.spread.first().filter(|(of, _)| *of == level).map(|(_, partition)| partition)
 }
 
+/// Counts of modes along one mode of a tensor: the (extent, stride) pairs of the leaves of each.
+type Along = Vec<Vec<(Extent, i64)>>;
+
 /// The coordinates along one mode that colours and points count: the part of a partition that two operands share.
-fn along(partition: &Partition, mode: usize) -> (Vec<Vec<(Option<i64>, i64)>>, Vec<Vec<(Option<i64>, i64)>>) {
-    let of = |modes: &[Mode]| -> Vec<Vec<(Option<i64>, i64)>> {
+fn along(partition: &Partition, mode: usize) -> (Along, Along) {
+    let of = |modes: &[Mode]| -> Along {
         modes
             .iter()
             .map(|m| {

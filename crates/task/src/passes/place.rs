@@ -17,7 +17,9 @@ use tilewright_tile::{Code, Diagnostic, Diagnostics};
 
 use super::depend::edges;
 use super::join::shared_out;
-use crate::graph::{Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Spread, Verdict};
+use crate::graph::{
+    Access, Direction, Graph, Item, Node, NodeId, Op, Replica, ReplicaId, Role, Spread, Verdict,
+};
 use crate::instantiate::{Argument, CallId, LoopId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
@@ -29,7 +31,7 @@ use problem::{Anchor, Use};
 struct Link {
     memory: Memory,
     piece: Piece,
-    /// How processors share the piece.
+    /// The way in which processors share the piece.
     spread: Spread,
     /// The call and formal that says so; nothing of a statement that works on registers.
     by: Option<(CallId, usize)>,
@@ -57,7 +59,7 @@ pub fn place(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
     Ok(())
 }
 
-/// What placement finds, before it is put into the graph.
+/// Copies and replicas that placement finds, before it is put into the graph.
 struct Placed {
     copies: Vec<CopyAt>,
     /// The replica to which a call's formal changes.
@@ -198,7 +200,7 @@ fn replica(graph: &mut Graph, replica: Replica) -> ReplicaId {
 struct Group {
     memory: Memory,
     piece: Piece,
-    /// How processors share it, in registers.
+    /// The way in which processors share it, in registers.
     spread: Spread,
     /// The loops around all of its uses.
     around: Vec<LoopId>,
@@ -313,7 +315,7 @@ fn below(
     }
 }
 
-/// What became of each candidate: whether its link is a change of place, and where the copy for it is, if there is one.
+/// The verdict on each candidate: whether its link is a change of place, and where the copy for it is, if there is one.
 fn verdicts(graph: &mut Graph, placed: &Placed) {
     let mut candidates = std::mem::take(&mut graph.candidates);
     for candidate in &mut candidates {
@@ -392,6 +394,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
         graph.nodes.push(Node {
             op: Op::Copy(from, to),
             at: row_of_call.processor,
+            role: Role::Compute,
             body,
             accesses: vec![access(from, true), access(to, false)],
             call,

@@ -160,7 +160,7 @@ fn exposed(stmt: &Stmt, class: ClassIx) -> (bool, bool) {
 /// A statement's place: the positions that lead to it.
 type Path = Vec<usize>;
 
-/// What is read of the buffer later, before it is overwritten.
+/// Elements of the buffer that are read later, before they are overwritten.
 #[derive(Clone, PartialEq)]
 struct Wanted {
     /// The elements that are, as far as atoms tell.

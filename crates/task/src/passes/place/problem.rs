@@ -127,8 +127,7 @@ pub(super) fn solve(
     (0..classes.len())
         .map(|class| {
             let mut found = Found { ins: Vec::new(), outs: Vec::new(), scope: None, items: Vec::new() };
-            let mut anchors = Vec::new();
-            positions(&solution, class, &mut found, &mut anchors);
+            positions(&solution, class, &mut found);
             let nodes: BTreeSet<NodeId> =
                 of_use.iter().filter(|(_, of)| **of == class).map(|((node, _), _)| *node).collect();
             found.items = replica_items(&solution, class, &nodes);
@@ -173,7 +172,7 @@ fn seen(items: &[graph::Item], nodes: &BTreeSet<NodeId>) -> Vec<Item> {
 /// A copy of the whole place, as an access.
 const COPY: u32 = u32::MAX;
 
-/// What statements need of a problem's terms.
+/// The terms of a problem that statements need.
 struct Terms<'a> {
     /// The class of each use.
     of_use: &'a BTreeMap<(NodeId, usize), ClassIx>,
@@ -235,7 +234,7 @@ fn outside(graph: &Graph, body: Option<LoopId>) -> usize {
 }
 
 /// The positions of the copies of a class: in front of the next statement, behind the last.
-fn positions(body: &[Stmt], class: ClassIx, found: &mut Found, open: &mut Vec<Anchor>) {
+fn positions(body: &[Stmt], class: ClassIx, found: &mut Found) {
     let anchor = |stmt: &Stmt| match stmt {
         Stmt::Access { id, .. } if *id != COPY => Some(Anchor::Node(NodeId(*id))),
         Stmt::Loop { id, .. } => Some(Anchor::Loop(LoopId(*id))),
@@ -245,7 +244,7 @@ fn positions(body: &[Stmt], class: ClassIx, found: &mut Found, open: &mut Vec<An
         match stmt {
             Stmt::In(of) if *of == class => found.ins.extend(body[at..].iter().find_map(anchor)),
             Stmt::Out(of) if *of == class => found.outs.extend(body[..at].iter().rev().find_map(anchor)),
-            Stmt::Loop { body, .. } => positions(body, class, found, open),
+            Stmt::Loop { body, .. } => positions(body, class, found),
             _ => {}
         }
     }
@@ -258,11 +257,11 @@ fn replica_items(body: &[Stmt], class: ClassIx, nodes: &BTreeSet<NodeId>) -> Vec
         match stmt {
             Stmt::In(of) if *of == class => out.push(Item::Copy { writes: true }),
             Stmt::Out(of) if *of == class => out.push(Item::Copy { writes: false }),
-            Stmt::Access { id, .. } if nodes.contains(&NodeId(*id)) => {
-                // One node may use several classes: it is one item.
-                if out.last() != Some(&Item::Node(NodeId(*id))) {
-                    out.push(Item::Node(NodeId(*id)));
-                }
+            // One node may use several classes: it is one item.
+            Stmt::Access { id, .. }
+                if nodes.contains(&NodeId(*id)) && out.last() != Some(&Item::Node(NodeId(*id))) =>
+            {
+                out.push(Item::Node(NodeId(*id)));
             }
             Stmt::Loop { id, body, .. } => {
                 let inner = replica_items(body, class, nodes);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::Processor;
+use tilewright_machine::{Memory, Processor};
 
 use crate::graph::{Access, Edge, Graph, Index, Spread, Why};
 use crate::piece::{Affine, Piece, Vars};
@@ -21,10 +21,14 @@ pub fn event(graph: &Graph, edge: &Edge) -> Vec<Index> {
             let conflict = first.replica == second.replica
                 && first.object == second.object
                 && (first.writes || second.writes);
-            if !conflict || (first.spread.is_empty() && second.spread.is_empty()) {
+            if !conflict {
                 continue;
             }
-            let between = between(graph, first, second, edge.why);
+            let (first, second) = (spread_of(graph, first), spread_of(graph, second));
+            if first.spread.is_empty() && second.spread.is_empty() {
+                continue;
+            }
+            let between = between(graph, &first, &second, edge.why);
             index = Some(match index {
                 None => between,
                 Some(index) => both(&index, &between),
@@ -32,6 +36,20 @@ pub fn event(graph: &Graph, edge: &Edge) -> Vec<Index> {
         }
     }
     index.unwrap_or_default()
+}
+
+/// The access with the spread of its place, where synthesis decides its own: registers are used as they are held.
+fn spread_of(graph: &Graph, access: &Access) -> Access {
+    let mut access = access.clone();
+    let place = access.replica.map(|replica| graph.replica(replica));
+    if let Some(place) = place
+        && access.spread.is_empty()
+        && place.memory == Some(Memory::Register)
+        && place.piece.same(&access.piece)
+    {
+        access.spread = place.spread.clone();
+    }
+    access
 }
 
 /// The levels of a spread, outermost first.
