@@ -408,7 +408,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(GemmConfig { out: Some(DType::F64), ..default }, "out", "sums of f16 are f32");
     says(GemmConfig { out: Some(DType::I32), ..default }, "out", "f32, f16, bf16");
     says(GemmConfig { precision: Precision::Tf32x3, ..default }, "precision", "dtype=f16");
-    says(GemmConfig { batch: Batch::Grouped, ..default }, "batch", "packed or strided");
+    says(GemmConfig { batch: Batch::Grouped, ..default }, "batch", "packed, strided or pointers");
     says(GemmConfig { batch: Batch::Packed, split: 2, ..default }, "split", "one product");
     says(GemmConfig { split: 65, ..default }, "split", "64");
     let bytes = GemmConfig { kk: 32, bk: 64, ..default };

@@ -297,11 +297,12 @@ impl Checker<'_> {
                 Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {
                     let several = FunctionParamKind::TensorMaps(*map);
                     let several = function.params.iter().any(|param| param.kind == several);
-                    let of_map = |one: &Operand| match one {
-                        Operand::Value(value) => self.maps.get(value) == Some(map),
-                        Operand::Imm(_) => false,
+                    let right = match one {
+                        None => !several,
+                        Some(Operand::Value(value)) => several && self.maps.get(value) == Some(map),
+                        Some(Operand::Imm(_)) => false,
                     };
-                    if several != one.as_ref().is_some_and(of_map) {
+                    if !right {
                         return Err(format!("{} without a tensor map, or with another", row.name));
                     }
                     one.iter().try_for_each(|one| self.operand(*one, RegType::B64))?;

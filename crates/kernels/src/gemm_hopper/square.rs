@@ -22,7 +22,7 @@ impl HopperGemmConfig {
         } else if self.squares() {
             "a is both factors of a symmetric c: must be none"
         } else if self.batch.has_groups() {
-            "rows of a belong to groups: batch must be none, packed or strided"
+            "rows of a belong to groups: batch must be none, packed, strided or pointers"
         } else if self.split > 1 || self.schedule != Schedule::DataParallel {
             "tiles differ in their steps along k: split must be 1, and schedule data_parallel"
         } else if matches!(self.cluster, Cluster::AlongK(_)) {
@@ -53,7 +53,7 @@ impl HopperGemmConfig {
         } else if self.swap {
             "a square c is no smaller the other way round: swap must be false".to_string()
         } else if self.batch.has_groups() {
-            "batch must be none, packed or strided".to_string()
+            "batch must be none, packed, strided or pointers".to_string()
         } else if self.schedule != Schedule::DataParallel {
             "schedule must be data_parallel".to_string()
         } else if self.split > 1 && !self.squares() {
