@@ -124,7 +124,7 @@ impl ContractionConfig {
         if self.permute.is_none() {
             return Ok(given);
         }
-        let mut plan = given.einsum.permuted(self.permute).plan().map_err(wrong)?;
+        let mut plan = given.einsum.permuted(self.permute.tensors()).plan().map_err(wrong)?;
         plan.exchanged = given.exchanged;
         let modes = self.permutations()?.into_iter().flat_map(|(_, permutation)| permutation.modes);
         plan.permuted = modes.collect();
@@ -146,10 +146,9 @@ impl ContractionConfig {
     /// The permutations of tensors, with the tensors: those of factors from the given order, that of the result to it.
     fn permutations(&self) -> Result<Vec<(Operand, Permutation)>, ConfigError> {
         let given = self.given()?;
-        let permuted = given.permuted(self.permute);
-        let Permute { a, b, c } = self.permute;
-        let tensors = [(a, Operand::A), (b, Operand::B), (c, Operand::C)];
-        let chosen = tensors.into_iter().filter(|(chosen, _)| *chosen).map(|(_, operand)| {
+        let permuted = given.permuted(self.permute.tensors());
+        let tensors = self.permute.tensors().into_iter().zip(Operand::ALL);
+        let chosen = tensors.filter(|(chosen, _)| *chosen).map(|(_, operand)| {
             let orders = [given.indices(operand), permuted.indices(operand)];
             let [from, to] = if operand == Operand::C { [orders[1], orders[0]] } else { orders };
             let same = || {

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::permute::Permute;
-
 /// The group of an index of a contraction (the CuTe paper, section 1.3): which of the tensors have it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Group {
@@ -242,15 +240,15 @@ impl Einsum {
     /// batches, then summed indices and those of the result, the latter as the result has them, or, if it is permuted too, the factor that is not. A
     /// factor stays contiguous along the same index where that is the last of its group; else it is along k. The result has rows ahead of columns.
     #[must_use]
-    pub(super) fn permuted(&self, permute: Permute) -> Einsum {
+    pub(super) fn permuted(&self, [of_a, of_b, of_c]: [bool; 3]) -> Einsum {
         let of = |operand: Operand, group: Group| -> Vec<char> {
             let in_group = |letter: &&char| self.group(**letter) == Some(group);
             self.indices(operand).iter().filter(in_group).copied().collect()
         };
         // The order of the summed indices is that of a factor that stays as it is.
-        let summed = of(if permute.a && !permute.b { Operand::B } else { Operand::A }, Group::K);
+        let summed = of(if of_a && !of_b { Operand::B } else { Operand::A }, Group::K);
         // Those of the result are in the order of a tensor that stays as it is, if one that has them does.
-        let kept = [(!permute.c, Operand::C), (!permute.a, Operand::A), (!permute.b, Operand::B)];
+        let kept = [(!of_c, Operand::C), (!of_a, Operand::A), (!of_b, Operand::B)];
         let ordered = |group: Group| {
             let leads = kept.iter().find(|(kept, operand)| *kept && group.of()[*operand as usize]);
             of(leads.map_or(Operand::C, |(_, operand)| *operand), group)
@@ -266,9 +264,9 @@ impl Einsum {
         let [a, b, c] = self.operands.clone();
         Einsum {
             operands: [
-                if permute.a { factor(Operand::A, Group::M) } else { a },
-                if permute.b { factor(Operand::B, Group::N) } else { b },
-                if permute.c { [Group::L, Group::M, Group::N].map(ordered).concat() } else { c },
+                if of_a { factor(Operand::A, Group::M) } else { a },
+                if of_b { factor(Operand::B, Group::N) } else { b },
+                if of_c { [Group::L, Group::M, Group::N].map(ordered).concat() } else { c },
             ],
         }
     }

@@ -53,6 +53,11 @@ impl Permute {
         self == Permute::default()
     }
 
+    /// Returns whether a is permuted, whether b is, and whether c is.
+    pub(super) fn tensors(self) -> [bool; 3] {
+        [self.a, self.b, self.c]
+    }
+
     /// Returns whether it permutes every tensor that the other does.
     pub(super) fn covers(self, other: Permute) -> bool {
         (self.a || !other.a) && (self.b || !other.b) && (self.c || !other.c)
