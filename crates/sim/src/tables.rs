@@ -99,9 +99,8 @@ impl MmaTable {
         let (m, n, k) = (row.m, row.n, row.k);
         let left = m * row.a_columns();
         let meta = row.sparsity.as_ref().map(|sparsity| &sparsity.meta_tv);
-        if !(fits(&row.a_tv, left) && fits(&row.b_tv, n * k) && fits(&row.c_tv, m * n))
-            || !meta.is_none_or(|tv| fits(tv, left))
-        {
+        let factors = fits(&row.a_tv, left) && fits(&row.b_tv, n * k);
+        if !(factors && fits(&row.c_tv, m * n) && meta.is_none_or(|tv| fits(tv, left))) {
             return Err("its layouts do not fit its tile");
         }
         let meta = meta.map(lanes);

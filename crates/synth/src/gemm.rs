@@ -33,6 +33,9 @@ pub struct GemmLayouts {
     pub meta: Option<TvLayout>,
 }
 
+/// The layouts of a left factor and of its metadata.
+type LeftLayouts = (TvLayout, Option<TvLayout>);
+
 /// The values of one matrix-product call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GemmCall {
@@ -296,7 +299,7 @@ pub fn arrangements(
     let (mut all, mut layouts) = (Vec::new(), Vec::new());
     for k_vector in runs(64) {
         let Some([along_left, along_right]) = k_tilers(row, k, k_vector) else { continue };
-        let mut left: Vec<((i64, i64, i64), (TvLayout, Option<TvLayout>))> = Vec::new();
+        let mut left: Vec<((i64, i64, i64), LeftLayouts)> = Vec::new();
         for (n_vector, grid, along_n, c) in &accumulators {
             let tiled = arranged(*grid, k_vector, *n_vector);
             let (a, meta) = match left.iter().position(|(other, _)| other == grid) {

@@ -1,5 +1,7 @@
 //! Matrix products of tiles.
 
+use std::cmp::Ordering;
+
 use tilewright_machine::DType;
 
 use super::bound::{self, Accumulation, Element};
@@ -24,7 +26,7 @@ pub(super) fn dense(a: &[Element], meta: &[Element], m: usize) -> Result<Vec<Ele
             let at = [row, row + m];
             let places = at.map(|i| places[i].value);
             // What nothing has written is no number, and no place.
-            if !(places[0] < places[1]) {
+            if places[0].partial_cmp(&places[1]) != Some(Ordering::Less) {
                 return Err(Disorder { row, group, places });
             }
             for (i, place) in at.into_iter().zip(places) {
