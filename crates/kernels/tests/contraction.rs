@@ -349,7 +349,7 @@ fn results_are_permuted_from_products() {
     let tuning = operator("contraction").unwrap().tuning.unwrap();
     let sizes = [("a", 24), ("b", 16), ("c", 24), ("d", 16), ("e", 24), ("f", 16), ("g", 24)];
     let sizes = sizes.map(|(letter, size)| (letter.to_string(), size)).into();
-    let space = (tuning.space)(Arch::SM_90A, &sizes, &[("einsum", "cadg,bfge->fedcba")]).unwrap();
+    let space = (tuning.space)(Arch::SM_90A.into(), &sizes, &[("einsum", "cadg,bfge->fedcba")]).unwrap();
     let chosen = &space.points[0].parameters;
     assert!(chosen.iter().any(|(name, value)| *name == "permute" && value.contains('c')), "{chosen:?}");
 }

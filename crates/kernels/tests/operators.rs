@@ -201,11 +201,11 @@ fn gemm_has_every_type() {
 
 #[test]
 fn factors_of_4_bits_are_cast_where_tensor_cores_have_8() {
-    let chosen = |arch| {
+    let chosen = |arch: Arch| {
         let sizes =
             [("m", 4096), ("n", 4096), ("k", 4096)].map(|(name, size)| (name.to_string(), size)).into();
         let tuning = operator("gemm").unwrap().tuning.unwrap();
-        let space = (tuning.space)(arch, &sizes, &[("dtype", "i4")]).unwrap();
+        let space = (tuning.space)(arch.into(), &sizes, &[("dtype", "i4")]).unwrap();
         space.points[0].parameters.iter().any(|(name, value)| *name == "widen" && value == "true")
     };
     assert_eq!(Arch::ALL.map(chosen), [false, false, true]);

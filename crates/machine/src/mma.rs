@@ -107,15 +107,13 @@ impl Sparsity {
         Sparsity { meta_tv, lanes }
     }
 
-    /// The metadata of products of a warp, of `k` columns and of factors of `bits` bits. 16 bits: a lane has four groups of two rows, 8 apart.
-    /// 8 bits: a lane has eight groups of a row.
-    fn new(k: i64, bits: u32) -> Sparsity {
-        let (lanes, layout) = match (bits, k) {
+    /// The metadata of products of a warp, of factors of `bits` bits and rows of B of 64 bytes. 16 bits: a lane has four groups of two rows, 8
+    /// apart. 8 bits: a lane has eight groups of a row.
+    fn new(bits: u32) -> Sparsity {
+        let (lanes, layout) = match bits {
             // (T32,V16) -> (M16,K/2)
-            (16, 32) => (2, "((2,2,8),(8,2)):((128,0,1),(16,8))"),
-            (16, _) => (1, "((4,8),(8,2)):((0,1),(16,8))"),
-            (_, 64) => (4, "((2,2,8),16):((8,256,1),16)"),
-            _ => (2, "((2,2,8),16):((8,0,1),16)"),
+            16 => (2, "((2,2,8),(8,2)):((128,0,1),(16,8))"),
+            _ => (4, "((2,2,8),16):((8,256,1),16)"),
         };
         let meta_tv = layout.parse().expect("the layouts of rows are literals that a test parses");
         Sparsity { meta_tv, lanes }
@@ -187,7 +185,7 @@ fn sparse(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DTyp
     let dense = mma(name, mnemonic, k, ab, c);
     let left = mma(name, mnemonic, dense.k * Sparsity::KEPT / Sparsity::GROUP, ab, c);
     let needs = if ab.is_float() && ab.bits() == 8 { Feature::Fp8Products.into() } else { Features::NONE };
-    let sparsity = Some(Sparsity::new(k, ab.bits()));
+    let sparsity = Some(Sparsity::new(ab.bits()));
     MmaRow { a_tv: left.a_tv, sparsity, needs, ptx_version: "8.5", ..dense }
 }
 
@@ -290,27 +288,6 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
             F32,
         ),
         sparse(
-            "mma.sp.m16n8k16.f32.f16",
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
-            16,
-            F16,
-            F32,
-        ),
-        sparse(
-            "mma.sp.m16n8k16.f16.f16",
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16",
-            16,
-            F16,
-            F16,
-        ),
-        sparse(
-            "mma.sp.m16n8k16.f32.bf16",
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32",
-            16,
-            BF16,
-            F32,
-        ),
-        sparse(
             "mma.sp.m16n8k64.s32.s8",
             "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.s8.s8.s32",
             64,
@@ -318,23 +295,9 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
             I32,
         ),
         sparse(
-            "mma.sp.m16n8k32.s32.s8",
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
-            32,
-            I8,
-            I32,
-        ),
-        sparse(
             "mma.sp.m16n8k64.s32.u8",
             "mma.sp::ordered_metadata.sync.aligned.m16n8k64.row.col.s32.u8.u8.s32",
             64,
-            U8,
-            I32,
-        ),
-        sparse(
-            "mma.sp.m16n8k32.s32.u8",
-            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32",
-            32,
             U8,
             I32,
         ),
@@ -428,7 +391,7 @@ mod tests {
         assert_eq!(of("mma.m16n8k128.s32.b1"), (2, 1, 4));
         assert_eq!(of("mma.m16n8k32.f32.e4m3"), (4, 2, 4));
         assert_eq!(of("mma.sp.m16n8k32.f32.f16"), (4, 4, 4));
-        assert_eq!(of("mma.sp.m16n8k16.f16.f16"), (2, 2, 2));
+        assert_eq!(of("mma.sp.m16n8k32.f16.f16"), (4, 4, 2));
         assert_eq!(of("mma.sp.m16n8k64.s32.s8"), (4, 4, 4));
         assert_eq!(of("mma.m8n8k4.f64.f64"), (2, 2, 4));
         assert_eq!(of("mma.m16n8k16.f64.f64"), (16, 8, 8));
@@ -505,12 +468,10 @@ mod tests {
             ("mma.sp.m16n8k32.f32.f16", 0, [(0, 0), (8, 0)]),
             ("mma.sp.m16n8k32.f32.f16", 1, [(0, 4), (8, 4)]),
             ("mma.sp.m16n8k32.f32.f16", 29, [(7, 4), (15, 4)]),
-            ("mma.sp.m16n8k16.f32.bf16", 4, [(1, 0), (9, 0)]),
             ("mma.sp.m16n8k64.s32.s8", 0, [(0, 0), (0, 4)]),
             ("mma.sp.m16n8k64.s32.s8", 1, [(8, 0), (8, 4)]),
             ("mma.sp.m16n8k64.f32.e4m3", 6, [(1, 8), (1, 12)]),
             ("mma.sp.m16n8k64.f32.e5m2", 7, [(9, 8), (9, 12)]),
-            ("mma.sp.m16n8k32.s32.u8", 5, [(9, 0), (9, 4)]),
         ] {
             assert_eq!([half(name, lane, 0), half(name, lane, 1)], wanted, "{name} lane {lane}");
         }
