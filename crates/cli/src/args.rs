@@ -90,9 +90,23 @@ pub struct TasksArgs {
     /// The mapping of this name alone
     #[arg(long, value_name = "NAME")]
     pub mapping: Option<String>,
+    /// What is printed of each mapping
+    #[arg(long, value_enum, default_value_t = TasksEmit::Tree)]
+    pub emit: TasksEmit,
     /// A value for a constant, e.g. -p D=64
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
+}
+
+/// What `tilewright tasks` prints.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TasksEmit {
+    /// The launches with their instances, memories and tunables
+    Tree,
+    /// The graph of statements and copies: replicas with their memories, and the events that each waits for
+    Events,
+    /// The copies between each task and its caller, with what became of each
+    Copies,
 }
 
 /// `tilewright explain`

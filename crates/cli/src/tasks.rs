@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use comfy_table::{Table, presets};
 use tilewright::machine::{DType, Elements, Number};
 use tilewright::task::program::{FormalKind, SymbolKind};
-use tilewright::task::{Mapping, Program, parse_file, tree, verify};
+use tilewright::task::{Mapping, Program, parse_file, passes, tree, verify};
 use tilewright::tasks::{Output, TaskOptions, run as interpret};
 use tilewright::tile::{Diagnostics, Misread, Sources};
 
-use crate::args::{RunArgs, TasksArgs};
+use crate::args::{RunArgs, TasksArgs, TasksEmit};
 use crate::load::{Unloaded, read};
 use crate::messages::{Failure, error, print};
 
@@ -135,11 +135,11 @@ pub fn summary(loaded: &Loaded) -> String {
     format!("{table}\n")
 }
 
-/// `tilewright tasks`: the trees of instances.
+/// `tilewright tasks`: the trees of instances, or the event graphs that are made of them.
 ///
 /// # Errors
 ///
-/// Those of [`load`], and a mapping that the file does not have.
+/// Those of [`load`], a mapping that the file does not have, and what a graph refuses.
 pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
     let loaded = load(&args.file, &args.params)?;
     let all: Vec<&Mapping> = match &args.mapping {
@@ -151,8 +151,15 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
     };
     let mut texts = Vec::new();
     for mapping in all {
-        let text = tree(&loaded.program, mapping);
-        texts.push(text.map_err(|error| Failure::refused(&loaded.sources, &error.into()))?);
+        let (program, named) = (&loaded.program, format!("{} for {}\n", mapping.name, mapping.arch));
+        let text = match args.emit {
+            TasksEmit::Tree => tree(program, mapping).map_err(Diagnostics::from),
+            TasksEmit::Events => passes::graph(program, mapping).map(|graph| named + &graph.text()),
+            TasksEmit::Copies => {
+                passes::graph(program, mapping).map(|graph| named + &graph.copies_text(program))
+            }
+        };
+        texts.push(text.map_err(|errors| Failure::refused(&loaded.sources, &errors))?);
     }
     print(&texts.join("\n"))?;
     Ok(ExitCode::SUCCESS)

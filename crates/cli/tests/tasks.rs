@@ -30,6 +30,23 @@ fn the_tree_of_a_mapping_is_printed() {
 }
 
 #[test]
+fn the_graph_of_a_mapping_is_printed() {
+    let file = "examples/tasks/gemm.task";
+    let of = |emit| tilewright(&["tasks", file, "--mapping", "h200", "--emit", emit], None);
+    for (emit, text) in [("events", "prange i"), ("copies", "by reference")] {
+        let printed = of(emit);
+        assert_eq!(printed.code, Some(0), "{}", printed.err);
+        assert!(
+            printed.out.starts_with("h200 for sm_90a\n") && printed.out.contains(text),
+            "{}",
+            printed.out
+        );
+    }
+    let unknown = of("cubin");
+    assert!(unknown.code == Some(2) && unknown.err.contains("tree, events, copies"), "{}", unknown.err);
+}
+
+#[test]
 fn task_programs_are_checked_and_formatted() {
     let files = ["gemm", "gemm_batched", "gemm_dual", "gemm_sum", "attention", "attention_causal", "mlp"];
     let files: Vec<String> = files.iter().map(|name| format!("examples/tasks/{name}.task")).collect();

@@ -160,6 +160,17 @@ fn ptxas_needs_no_spills() {
 }
 
 #[test]
+fn the_estimate_knows_what_a_sparse_factor_leaves_out() {
+    let dense = HopperGemmConfig { cluster: Cluster::AlongM(2), ..HopperGemmConfig::default() };
+    let sparse = HopperGemmConfig { sparse: true, bk: 2 * dense.bk, ..dense };
+    // Tensor cores bound both; where m is small the bytes of b do, which are the same.
+    let ratio = |[m, n, k]: [i64; 3]| sparse.estimate(m, n, k) / dense.estimate(m, n, k);
+    let (large, small) = (ratio([8192; 3]), ratio([128, 57344, 8192]));
+    assert!((0.5..0.75).contains(&large), "{large}");
+    assert!((0.85..1.05).contains(&small), "{small}");
+}
+
+#[test]
 fn what_a_sparse_factor_does_not_go_with_is_refused() {
     let refused = |name: &str, given: &[(&str, &str)]| {
         let all: Vec<_> = [("sparse", "true")].iter().chain(given).copied().collect();

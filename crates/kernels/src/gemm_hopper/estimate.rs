@@ -117,13 +117,15 @@ impl HopperGemmConfig {
         let (matrices, sums) = (self.dual.matrices() as f64, self.dual.sums() as f64);
         let parts = self.parts() as f64;
         // A step: products of 64 rows and 32 bytes of k each read their factors from shared memory.
-        let products = self.terms().len() as f64 * bm / 64.0 * bk * size / 32.0;
+        // With a sparse A they take as long for twice the columns of B.
+        let kept = self.columns_of_a(self.bk) as f64 / bk;
+        let products = self.terms().len() as f64 * bm / 64.0 * bk * kept * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
-        let shared = products * (16.0 + bn / 4.0);
+        let shared = products * (16.0 + bn / 4.0 / kept);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
-        let lines = |major: Major, rows: f64, pitch: i64| {
+        let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
             let across = if aligned(pitch) { 1.0 } else { model.astride };
-            let (boxes, inner) = if major == Major::K { (rows, bk) } else { (bk, rows) };
+            let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
             let row = inner * size;
             let span = SPANS.into_iter().find(|span| row % span == 0.0).unwrap_or(SPANS[SPANS.len() - 1]);
@@ -141,16 +143,17 @@ impl HopperGemmConfig {
         // Blocks of a cluster share what TMA loads.
         let (all_a, all_b) = self.sides((bm, bn));
         let loads = |pitch, elements| accesses(model, pitch, elements, size);
-        let loading = loads(pitch_a, all_a * bk) + matrices * loads(pitch_b, all_b * bk);
+        let loading = loads(pitch_a, all_a * bk * kept) + matrices * loads(pitch_b, all_b * bk);
         let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
         let port = model.port
             * crowded
             * parts
-            * (lines(major_a, of_a, pitch_a) + matrices * lines(major_b, of_b, pitch_b));
+            * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         // What blocks of a cluster share arrives at each of them.
-        let arriving = model.arriving * parts * (all_a + matrices * all_b) * bk * size / LINE;
+        let loaded = parts * (all_a * kept + matrices * all_b);
+        let arriving = model.arriving * loaded * bk * size / LINE;
         let busy = together(multiply, port.max(arriving), sharpness);
         // A warpgroup adds its sums while another multiplies.
         let promotion = model.promotion + bm * bn / model.promoted;
@@ -204,7 +207,9 @@ impl HopperGemmConfig {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
         let element = parts as i64 * self.multiplied_bytes();
-        let (a, b) = (all(m, k, element), matrices * all(n, k, element));
+        // The places of what a sparse A keeps are two bits each.
+        let places = if self.sparse { all(m, k, 1) / 8.0 } else { 0.0 };
+        let (a, b) = (all(m, k, element) * kept + places, matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
         let prologue = model.prologue;
         // The cycles of all, of the steps, of the epilogue, of what clusters exchange and of what stream-K leaves.
@@ -220,8 +225,7 @@ impl HopperGemmConfig {
                 let each_other = model.other + 4.0 * bm * bn / model.added;
                 let added = if others > 0.0 { model.flag + others * each_other } else { 0.0 };
                 // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
-                let missing =
-                    (1.0 - model.kept / (a + b)).max(0.0) * active * parts * (all_a + matrices * all_b);
+                let missing = (1.0 - model.kept / (a + b)).max(0.0) * active * loaded;
                 let scattered = (step * model.scattered).max(missing * bk * size / model.read);
                 let cycles = prologue + whole * tile + last + each * scattered + left + added + drain;
                 let stepping = whole * steps * step + each * scattered;
@@ -232,7 +236,7 @@ impl HopperGemmConfig {
 
         // Device memory: what is in flight limits how fast it comes.
         let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
-        let in_flight = active * self.stages as f64 * parts * (all_a + matrices * all_b) * bk * size;
+        let in_flight = active * self.stages as f64 * loaded * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { model.write } else { model.write_parts };
         let read = model.read.min(in_flight / model.memory_latency);
         let mut memory = (a + b) / read + c / write + model.warm_up;
@@ -345,7 +349,8 @@ impl HopperGemmConfig {
 
     /// Elements of a contiguous line of a and of b.
     pub(super) fn lines(&self, [m, n, k]: [i64; 3]) -> [i64; 2] {
-        [(self.a, m), (self.b, n)].map(|(major, rows)| if major == Major::K { k } else { rows })
+        let factors = [(self.a, m, self.columns_of_a(k)), (self.b, n, k)];
+        factors.map(|(major, rows, columns)| if major == Major::K { columns } else { rows })
     }
 
     /// The factors that TMA cannot read where they lie.

@@ -13,9 +13,9 @@ impl HopperGemmConfig {
         SparseWgmma::metadata_tile(&self.tiling()).map(|extent| usize::try_from(extent).unwrap_or(1))
     }
 
-    /// The columns of A that are there of so many.
+    /// The columns of A that are there of so many: two of every four, the last of which may be cut.
     pub(super) fn columns_of_a(&self, columns: i64) -> i64 {
-        if self.sparse { columns / 2 } else { columns }
+        if self.sparse { (columns + 3) / 4 * 2 } else { columns }
     }
 
     /// Columns of which a stage has a multiple.
