@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Contractions beside torch.einsum: one interleaved run of 30, each with the configuration that is chosen without a record.
+"""Contractions beside torch.einsum: one interleaved run of 34, each with the configuration that is chosen without a record.
 
     python3 bench/contraction.py --condition rested
     python3 bench/contraction.py --only tccg             # one family
@@ -8,6 +8,7 @@
 Needs what bench/gemm.py needs. torch.einsum permutes and folds its operands into products of cuBLAS; both sides begin with the same row-major tensors and
 end with the same row-major result, which is compared. The contractions of TCCG (Springer and Bientinesi, "Design of a High-Performance GEMM-like
 Tensor-Tensor Multiplication") are column-major there: their indices stand here in the opposite order. Sizes are multiples of 8.
+Results of the family `interleaved`, as of `cadg,bfge->fedcba`, are no matrix in any order of the factors (`permute=c`).
 """
 
 import argparse
@@ -33,6 +34,10 @@ CASES = [
     ("tccg", "ecba,fde->fdcba", dict(a=48, b=32, c=32, d=48, e=48, f=32)),
     ("tccg", "badg,cfge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
     ("tccg", "cadg,bfge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "cbdg,afge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "caeg,bfgd->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "ikm,jlm->ijkl", dict(i=64, j=64, k=64, l=64, m=512)),
+    ("interleaved", "mik,mjl->ijkl", dict(i=64, j=64, k=64, l=64, m=512)),
     ("attention", "bhqd,bhkd->bhqk", dict(b=4, h=16, q=2048, k=2048, d=128)),
     ("attention", "bhqk,bhkd->bhqd", dict(b=4, h=16, q=2048, k=2048, d=128)),
     ("attention", "bqhd,bkhd->bhqk", dict(b=4, h=16, q=2048, k=2048, d=128)),
