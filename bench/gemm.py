@@ -150,10 +150,11 @@ def chosen(args, operator, words, shapes):
 
     def one(shape):
         sizes = ",".join(f"{'l' if name == 'batch' else name}={value}" for name, value in sizes_of(shape).items())
-        key = " ".join([operator, *words, sizes])
+        device = ["--device-name", args.device_name] if args.device_name else []
+        key = " ".join([operator, *words, sizes, *device])
         if key not in known:
             flags = [word for given in words for word in ("-p", given)]
-            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only"])
+            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only", *device])
             lines = [line for line in said.splitlines() if not line.startswith("#")]
             known[key] = " ".join(word for line in lines for word in line.split() if "=" in word or word == "+")
         return known[key]
@@ -390,6 +391,7 @@ def arguments():
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations for every shape, e.g. 'bn=192 stages=4'")
     parser.add_argument("--plan", help="a file with lines `m,n,k  param=value …`: configurations by shape")
     parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")
+    parser.add_argument("--device-name", metavar="NAME", help="the GPU that --chosen chooses for, where it is not this machine's: 'NVIDIA H200'")
     parser.add_argument("--vary", nargs="+", metavar="WORD", help="each configuration with each of these words in place of its own; cluster2d has its own")
     parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
     parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm; or none")
