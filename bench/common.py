@@ -29,6 +29,11 @@ TYPES = {
     "i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64", "u32": "uint32",
 }  # fmt: skip
 
+# Bits of the types that torch does not have: their elements are packed, element i of a tensor at bit i · bits, low bits first.
+BITS = {"u1": 1, "u2": 2, "i4": 4, "u4": 4}
+# Bytes of a tensor map (CUDA driver API, `CUtensorMap`).
+MAP_BYTES = 128
+
 
 def torch_type(name):
     """The torch type of a Tilewright type's name."""
@@ -321,11 +326,12 @@ class Kernel:
         local = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES
         self.local_bytes = int(ok(cu.cuFuncGetAttribute(local, self.function)))
         self.registers = int(ok(cu.cuFuncGetAttribute(cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, self.function)))
-        bound = [tensors[param["name"]] for param in launch["params"] if param["kind"] == "tensor"]
-        self.keep, order = [], iter(bound)
+        self.keep, self.keep_tensors = [], list(tensors.values())
         for param in launch["params"]:
             if param["kind"] == "tensor":
-                self.keep.append(ctypes.c_uint64(next(order).data_ptr()))
+                self.keep.append(ctypes.c_uint64(tensors[param["name"]].data_ptr()))
+            elif param["kind"] == "tensors":
+                self.keep.append(self.table(addresses(tensor.data_ptr() for tensor in tensors[param["name"]])))
             elif param["kind"] == "size":
                 self.keep.append(ctypes.c_uint32(param["value"]))
             elif param["kind"] == "integer":
@@ -336,9 +342,12 @@ class Kernel:
                 number = ctypes.c_double if param.get("dtype") == "f64" else ctypes.c_float
                 self.keep.append(number(scalars[param["name"]]))
             else:
-                of = launch["params"][param["of"]]["name"]
-                self.keep.append(self.tensor_map(param, tensors[of]))
-        self.keep_tensors = bound
+                of = tensors[launch["params"][param["of"]]["name"]]
+                if param["kind"] == "maps":
+                    maps = [self.tensor_map(param, tensor) for tensor in of]
+                    self.keep.append(self.table(b"".join(ctypes.string_at(int(each.getPtr()), MAP_BYTES) for each in maps)))
+                else:
+                    self.keep.append(self.tensor_map(param, of))
         pointers = [ctypes.addressof(k) if isinstance(k, ctypes._SimpleCData) else int(k.getPtr()) for k in self.keep]
         self.arguments = (ctypes.c_void_p * len(pointers))(*pointers)
         self.address = ctypes.addressof(self.arguments)
@@ -362,6 +371,13 @@ class Kernel:
             self.config.attrs, self.config.numAttrs = attributes, len(attributes)
         self.launch = cu.cuLaunchKernelEx
 
+    def table(self, data):
+        """The address of bytes in the GPU's memory, which the kernel keeps: a multiple of 64, as torch allocates."""
+        import torch
+
+        self.keep_tensors.append(torch.frombuffer(bytearray(data), dtype=torch.uint8).to("cuda"))
+        return ctypes.c_uint64(self.keep_tensors[-1].data_ptr())
+
     @staticmethod
     def tensor_map(param, tensor):
         from cuda.bindings import driver as cu
@@ -384,7 +400,8 @@ class Plan:
     """Kernels that run one after another, bound by name to a problem's tensors; what the problem does not know is a workspace.
 
     `tensors` are values by name (or functions that make them); the plan keeps those that a kernel wants in another order or type in
-    `made`, which plans of one problem share. A workspace of floats begins as NaN, one of integers as zeros.
+    `made`, which plans of one problem share. A workspace of floats begins as NaN, one of integers as zeros. An array of tensors is bound to a
+    sequence of tensors, which may lie apart, and a result or a workspace that is an array to the parts of one tensor.
     """
 
     def __init__(self, launches, modules, tensors, scalars, made):
@@ -398,18 +415,14 @@ class Plan:
                 raise RuntimeError(said)
             bound = {}
             for param in launch["params"]:
-                if param["kind"] != "tensor":
+                if param["kind"] not in ("tensor", "tensors"):
                     continue
-                name, shape, strides, dtype = param["name"], param["shape"], param["strides"], torch_type(param["dtype"])
+                name = param["name"]
                 known = next((alias for alias in aliases(name) if alias in tensors), None)
-                if known is None:
-                    key, fill = name, (lambda t: poison(t) if t.is_floating_point() else t.zero_())
-                    store = workspaces
-                else:
-                    key, fill = (known, tuple(shape), tuple(strides), dtype), (lambda t, n=known: as_asked(t, tensors[n], n))
-                    store = made
+                store = workspaces if known is None else made
+                key = name if known is None else (known, json.dumps([param[of] for of in ("kind", "shape", "strides", "dtype")]))
                 if key not in store:
-                    store[key] = fill(torch.empty_strided(shape, strides, device="cuda", dtype=dtype))
+                    store[key] = workspace_of(param) if known is None else given_to(param, tensors[known], known)
                     if known is None:
                         self.workspace += store[key].numel() * store[key].element_size()
                 bound[name] = store[key]
@@ -449,6 +462,72 @@ def scalar_of(name, scalars):
         if ours in scalars:
             return float(scalars[ours])
     raise RuntimeError(f"the kernel's scalar `{name}` has no value here (there are: {', '.join(scalars) or 'none'})")
+
+
+class Shaped:
+    """A tensor that a function makes for the shape that a kernel asks for."""
+
+    def __init__(self, make):
+        self.make = make
+
+
+def empty_for(param):
+    """Memory for a parameter: bytes for types that are packed, and one tensor of which an array's tensors are parts, at multiples of 128 bytes."""
+    import torch
+
+    shape, strides = param["shape"], param["strides"]
+    if param["dtype"] in BITS:
+        row_major = [math.prod(shape[at + 1 :]) for at in range(len(shape))]
+        if param["kind"] != "tensor" or any(extent > 1 and stride != dense for extent, stride, dense in zip(shape, strides, row_major)):
+            raise RuntimeError(f"`{param['name']}` is no row-major tensor, which those of {param['dtype']} are here")
+        return torch.zeros(-(-math.prod(shape) * BITS[param["dtype"]] // 8), device="cuda", dtype=torch.uint8)
+    dtype = torch_type(param["dtype"])
+    if param["kind"] == "tensors":
+        whole = 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides))
+        shape, strides = [param["tensors"], *shape], [whole + -whole % (128 // dtype.itemsize), *strides]
+    return torch.empty_strided(shape, strides, device="cuda", dtype=dtype)
+
+
+def workspace_of(param):
+    """Memory that the kernels of a configuration share."""
+    empty = empty_for(param)
+    return poison(empty) if empty.is_floating_point() else empty.zero_()
+
+
+def given_to(param, given, name):
+    """What a parameter is bound to, of what the problem has: a tensor, or the tensors of an array."""
+    if given is None:
+        return empty_for(param)
+    if param["kind"] == "tensors":
+        each = list(given)
+        if len(each) != param["tensors"]:
+            raise RuntimeError(f"`{name}` has {len(each)} tensors here and {param['tensors']} for the kernel")
+        return [given_to(param | {"kind": "tensor"}, tensor, name) for tensor in each]
+    if isinstance(given, Shaped):
+        given = given.make(param["shape"])
+    if param["dtype"] not in BITS:
+        return as_asked(empty_for(param), given, name)
+    if list(given.shape) != param["shape"]:
+        raise RuntimeError(f"`{name}` is {list(given.shape)} here and {param['shape']} for the kernel")
+    return empty_for(param).copy_(packed(given, BITS[param["dtype"]]))
+
+
+def packed(values, bits):
+    """The low bits of integers of a byte each, side by side: element i at bit i · bits, low bits first."""
+    import torch
+
+    each = 8 // bits
+    flat = values.to(torch.int8).flatten().view(torch.uint8) & (1 << bits) - 1
+    columns = torch.nn.functional.pad(flat, (0, -flat.numel() % each)).reshape(-1, each).unbind(1)
+    whole = columns[0].clone()
+    for at, column in enumerate(columns[1:], 1):
+        whole |= column << at * bits
+    return whole
+
+
+def addresses(pointers):
+    """The table that an array of tensors is passed as: 64-bit words, low bytes first."""
+    return b"".join(pointer.to_bytes(8, "little") for pointer in pointers)
 
 
 def as_asked(empty, given, name):

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Contractions beside torch.einsum: one interleaved run of 30, each with the configuration that is chosen without a record.
+"""Contractions beside torch.einsum: one interleaved run of 34, each with the configuration that is chosen without a record.
 
     python3 bench/contraction.py --condition rested
     python3 bench/contraction.py --only tccg             # one family
+    python3 bench/contraction.py --only interleaved --words permute=c
     python3 bench/contraction.py --check                 # no GPU: compiles only
 
 Needs what bench/gemm.py needs. torch.einsum permutes and folds its operands into products of cuBLAS; both sides begin with the same row-major tensors and
 end with the same row-major result, which is compared. The contractions of TCCG (Springer and Bientinesi, "Design of a High-Performance GEMM-like
 Tensor-Tensor Multiplication") are column-major there: their indices stand here in the opposite order. Sizes are multiples of 8.
+Results of the family `interleaved`, as of `cadg,bfge->fedcba`, are no matrix in any order of the factors (`permute=c`).
 """
 
 import argparse
@@ -33,6 +35,10 @@ CASES = [
     ("tccg", "ecba,fde->fdcba", dict(a=48, b=32, c=32, d=48, e=48, f=32)),
     ("tccg", "badg,cfge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
     ("tccg", "cadg,bfge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "cbdg,afge->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "caeg,bfgd->fedcba", dict(a=24, b=16, c=24, d=16, e=24, f=16, g=24)),
+    ("interleaved", "ikm,jlm->ijkl", dict(i=512, j=512, k=8, l=8, m=512)),
+    ("interleaved", "abk,cdk->cadb", dict(a=256, b=16, c=256, d=16, k=512)),
     ("attention", "bhqd,bhkd->bhqk", dict(b=4, h=16, q=2048, k=2048, d=128)),
     ("attention", "bhqk,bhkd->bhqd", dict(b=4, h=16, q=2048, k=2048, d=128)),
     ("attention", "bqhd,bkhd->bhqk", dict(b=4, h=16, q=2048, k=2048, d=128)),
@@ -60,7 +66,8 @@ def job_of(case, args):
     """What to compile: the configuration that is chosen for these sizes, and the program's sizes."""
     _, einsum, sizes = case
     given = ",".join(f"{letter}={size}" for letter, size in sizes.items())
-    command = [args.bin, "kernels", "contraction", "-p", f"einsum={einsum}", "-p", f"dtype={args.dtype}", "--for", given]
+    words = [f"einsum={einsum}", f"dtype={args.dtype}", *args.words.split()]
+    command = [args.bin, "kernels", "contraction", *(w for word in words for w in ("-p", word)), "--for", given]
     done = subprocess.run([*command, "--device-name", "NVIDIA H200", "--config-only"], capture_output=True, text=True)
     said = re.search(r"^sizes of `(\w+)`: (.*)$", done.stderr, re.M)
     if done.returncode or not said:
@@ -119,6 +126,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=sorted({family for family, *_ in CASES}), help="one family of contractions")
     parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"])
+    parser.add_argument("--words", default="", help="parameters that the choice keeps, e.g. 'permute=c'")
     return common.parsed(parser, repeat=3)
 
 

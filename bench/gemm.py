@@ -4,6 +4,8 @@
     python3 bench/gemm.py --set issue --dtype f16 --plan plan.txt --condition all --json rows.jsonl
     python3 bench/gemm.py --shapes 4096,4096,4096 --config "bn=192 stages=4" "overlap_epilogue=true"
     python3 bench/gemm.py --set f32 --chosen --common precision=bf16x9
+    python3 bench/gemm.py --set sparse --dtype e4m3 --chosen
+    python3 bench/gemm.py --set cluster2d --chosen --rounds 7
     python3 bench/gemm.py --set issue --plan plan.txt --emit-launches launches      # no GPU: compiles only
     python3 bench/gemm.py --set issue --plan plan.txt --launches launches           # compiles nothing
 
@@ -66,6 +68,11 @@ UNALIGNED = [
 ]  # fmt: skip
 SINGLE = [*SQUARES[:2], (128, 4096, 4096), (1024, 4096, 14336), (4096, 1024, 8192), (333, 1001, 777)]
 BLOCKS = [(m, n, k) for m in (128, 1024, 4096, 8192) for n, k in DEEPSEEK]
+SPARSE = [*SQUARES[:2], *((m, n, k) for m in (1024, 4096) for n, k in MODEL[:5])]
+LARGE = [
+    *SQUARES, (1024, 57344, 8192), (1024, 8192, 28672), (4096, 28672, 4096), (4096, 4096, 14336), (4096, 8192, 8192), (4096, 10240, 8192),
+    (4096, 8192, 28672), (8192, 4096, 4096), (8192, 10240, 8192),
+]  # fmt: skip
 # Shapes, the kind of product, our operator and the words that it always has.
 SETS = {
     "issue": (list(dict.fromkeys([*SQUARES, *((m, n, k) for m in (16, 128, 1024, 4096) for n, k in MODEL)])), "plain", "gemm_hopper", []),
@@ -81,6 +88,26 @@ SETS = {
     "f32": (SINGLE, "f32", "gemm_hopper", ["dtype=f32", "precision=tf32x3"]),
     "complex": ([(size,) * 3 for size in (1024, 2048, 4096)], "complex", "gemm_hopper", ["dtype=f32", "precision=tf32x3", "complex=true"]),
     "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
+    "f64": ([(size,) * 3 for size in (1024, 2048, 4096)], "f64", "gemm", ["dtype=f64", "bm=64", "bn=64", "kk=8", "stages=2"]),
+    "sparse": (SPARSE, "sparse", "gemm_hopper", ["sparse=true"]),
+    "pointers": ([(16, 2048, 2048, 2048), (64, 512, 512, 1024), (8, 4096, 4096, 1024)], "pointers", "gemm_hopper", ["batch=pointers"]),
+    "int4": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:2])], "int4", "gemm", []),
+    "cluster2d": (LARGE, "plain", "gemm_hopper", []),
+}  # fmt: skip
+# The factors' types of a kind of product, the first where `--dtype` does not say; kinds that are not here have one.
+DTYPES = {
+    "plain": ["f16", "bf16", "f32"], "sparse": ["f16", "bf16", "e4m3", "i8"], "pointers": ["f16", "bf16"], "int4": ["i4", "u4", "u1"],
+}  # fmt: skip
+# Words of a type: tiles for the types whose rows the operator's own are too short for.
+WORDS = {"i4": ["bk=128", "kk=64"], "u4": ["bk=128", "kk=64"], "u1": ["bk=512", "kk=256"]}
+# Sets that the driver compiles from PTX of an older architecture.
+ARCHS = {"sm_80": "sm_80", "int4": "sm_80"}
+# Words that stand for each other in the configurations of a set: the fastest with one of the first are compared with each of the others.
+CONTESTS = {"cluster2d": (["cluster=m2", "cluster=n2"], ["cluster=none", "cluster=m2n2", "cluster=m2n4"])}
+# Remarks on the figures of a kind of product.
+REMARKS = {
+    "sparse": "TFLOP/s are those of the dense matrix: half of the operations are done",
+    "int4": "the ratio is to a product of the same numbers in 8 bits: the same sums, but other instructions, and factors of twice the bytes (of u1, of eight times)",
 }  # fmt: skip
 
 
@@ -103,6 +130,14 @@ def planned(file):
     return plan
 
 
+def varied(config, words):
+    """A configuration with each of the words in place of its own for that parameter, in its first kernel; itself if there are no words."""
+    first, plus, rest = config.partition(" + ")
+    names = {word.partition("=")[0] for word in words}
+    others = [word for word in first.split() if word.partition("=")[0] not in names]
+    return [" ".join([*others, word]) + plus + rest for word in words] or [config]
+
+
 def sizes_of(shape):
     """Sizes by name."""
     return dict(zip(("batch", "m", "n", "k")[-len(shape) :], shape))
@@ -115,10 +150,11 @@ def chosen(args, operator, words, shapes):
 
     def one(shape):
         sizes = ",".join(f"{'l' if name == 'batch' else name}={value}" for name, value in sizes_of(shape).items())
-        key = " ".join([operator, *words, sizes])
+        device = ["--device-name", args.device_name] if args.device_name else []
+        key = " ".join([operator, *words, sizes, *device])
         if key not in known:
             flags = [word for given in words for word in ("-p", given)]
-            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only"])
+            said = common.asked([args.bin, "kernels", operator, *flags, "--for", sizes, "--config-only", *device])
             lines = [line for line in said.splitlines() if not line.startswith("#")]
             known[key] = " ".join(word for line in lines for word in line.split() if "=" in word or word == "+")
         return known[key]
@@ -144,12 +180,13 @@ def chosen(args, operator, words, shapes):
 def work(args):
     """What to do: for each shape its jobs, one a configuration; and how many shapes have none although there should be one."""
     shapes, _, operator, words = SETS[args.set]
+    types = DTYPES.get(SETS[args.set][1], [])
+    if args.dtype in types and args.dtype != "f16":
+        words = [f"dtype={args.dtype}", *WORDS.get(args.dtype, []), *words]
     # Of two words for a parameter the user's.
     words = list({word.partition("=")[0]: word for word in [*words, *args.common.split()]}.values())
     operator = args.operator or operator
-    if SETS[args.set][1] == "plain" and args.dtype != "f16":
-        words = [f"dtype={args.dtype}", *words]
-    arch = args.arch or ("sm_80" if args.set == "sm_80" else common.DEVICE)
+    arch = args.arch or ARCHS.get(args.set, common.DEVICE)
     plan = planned(args.plan) if args.plan else {}
     if args.seed is not None:
         shapes = log_uniform(60, args.seed)
@@ -166,7 +203,7 @@ def work(args):
             if args.plan:
                 print(f"{'x'.join(map(str, shape))}: not in the plan", flush=True)
             continue
-        configs = list(dict.fromkeys(configs))
+        configs = list(dict.fromkeys(each for config in configs for each in varied(config, args.vary)))
         jobs = [{"operator": operator, "words": words, "config": c, "sizes": sizes_of(shape)} for c in configs]
         found.append((shape, [job | ({"arch": arch} if arch != common.DEVICE else {}) for job in jobs]))
     return found, len(shapes) - len(recorded) if args.chosen else 0
@@ -201,12 +238,13 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
     import torch
 
     kind = SETS[args.set][1]
-    dtype = common.torch_type(args.dtype)
+    dtype = args.dtype if args.dtype in common.BITS else common.torch_type(args.dtype)
     results = [p["dtype"] for each in launches for launch in each for p in launch["params"] if p["name"] == "c"]
     out = common.torch_type(results[0]) if results else None
     wanted = args.peers.split(",")
-    problem = peers.problem(kind, shape, dtype, out, wanted)
     label, made, ours = "x".join(map(str, shape)), {}, []
+    clock.watch(f"{label}, its inputs")
+    problem = peers.problem(kind, shape, dtype, out, wanted)
     for job, each in zip(jobs, launches):
         try:
             plan = common.Plan(each, modules, problem["tensors"], problem["scalars"], made)
@@ -244,11 +282,11 @@ def measure(args, shape, jobs, launches, modules, clock, emit):
         turns = [*((name, prepare, run, about) for name, prepare, run, about, _ in others), *entries.values()]
         rounds = common.race(clock, turns, condition, args) if turns else {}
         theirs = {name: {"ms": statistics.median(rounds[name]), "rounds": rounds[name], "error": error} for name, _, _, _, error in others}
-        library = {name: theirs[name]["ms"] for name in theirs if name in peers.LIBRARY}
+        library = {name: theirs[name]["ms"] for name in theirs if name in problem["base"]}
         base = min(library, key=library.get) if library else None
         for i, (job, plan, error, notes, each) in enumerate(ours):
             row = {
-                "set": args.set, "shape": shape, "dtype": args.dtype if kind == "plain" else kind, "condition": condition,
+                "set": args.set, "shape": shape, "dtype": args.dtype if kind in DTYPES else kind, "condition": condition,
                 "operator": job["operator"], "config": job["config"], "error": error, "notes": notes, "peers": theirs, "base": base,
                 "registers": [kernel.registers for kernel in plan.kernels], "workspace_bytes": plan.workspace,
                 "shared_bytes": [launch["shared_bytes"] for launch in each], "device": torch.cuda.get_device_name(),
@@ -314,6 +352,22 @@ def conclude(rows, conditions):
             print(f"{condition}, {what}: {common.summary(best)}", flush=True)
 
 
+def contest(rows, conditions, base, others):
+    """Means by condition, for each of the other words: the least time of configurations with one of the base's words, over that with it."""
+    for condition in conditions:
+        times = {}
+        for row in rows:
+            for word in row["config"].split() if row["condition"] == condition and "ms" in row else []:
+                times.setdefault(word, {}).setdefault(tuple(row["shape"]), []).append(row["ms"])
+        for word in others:
+            ratios = {}
+            for shape, own in times.get(word, {}).items():
+                least = [ms for of in base for ms in times.get(of, {}).get(shape, [])]
+                ratios |= {shape: min(least) / min(own)} if least else {}
+            if ratios:
+                print(f"{condition}, {word} beside the fastest of {', '.join(base)}: {common.summary(ratios)}", flush=True)
+
+
 def estimate(args, jobs):
     """About how many seconds a shape takes."""
     entries = len(args.peers.split(",")) + min(len(jobs), args.best or len(jobs))
@@ -332,15 +386,23 @@ def arguments():
     parser.add_argument("--part", default="1/1", metavar="I/N", help="every N-th shape, from the I-th")
     parser.add_argument("--operator", help="another operator than the set's")
     parser.add_argument("--common", default="", metavar="WORDS", help="parameters that every configuration has")
-    parser.add_argument("--dtype", default="f16", choices=["f16", "bf16", "f32"], help="of plain products")
-    parser.add_argument("--arch", help="the architecture that kernels are compiled for: sm_90a, or for the set sm_80 that one, as PTX for the driver")
+    parser.add_argument("--dtype", help="of factors: " + "; ".join(f"{kind}: {', '.join(types)}" for kind, types in DTYPES.items()))
+    parser.add_argument("--arch", help="the architecture that kernels are compiled for: sm_90a, or for the sets sm_80 and int4 sm_80, as PTX for the driver")
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations for every shape, e.g. 'bn=192 stages=4'")
     parser.add_argument("--plan", help="a file with lines `m,n,k  param=value …`: configurations by shape")
     parser.add_argument("--chosen", action="store_true", help="the configurations of the operator's records")
+    parser.add_argument("--device-name", metavar="NAME", help="the GPU that --chosen chooses for, where it is not this machine's: 'NVIDIA H200'")
+    parser.add_argument("--vary", nargs="+", metavar="WORD", help="each configuration with each of these words in place of its own; cluster2d has its own")
     parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
     parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, triton, deepgemm; or none")
     parser.add_argument("--limit-seconds", type=float, help="stop in good order before so many seconds")
-    return common.parsed(parser, repeat=10)
+    args = common.parsed(parser, repeat=10)
+    types = DTYPES.get(SETS[args.set][1], ["f16"])
+    args.dtype = args.dtype or types[0]
+    if args.dtype not in types:
+        parser.error(f"--dtype: `{args.dtype}` is none of the set's, {', '.join(types)}")
+    args.vary = args.vary or [word for words in CONTESTS.get(args.set, []) for word in words]
+    return args
 
 
 def main():
@@ -378,6 +440,8 @@ def main():
     clock = common.Clock(args.patience)
     begun = time.monotonic()
     modules = common.modules_of([launch for _, _, each in ready for launches in each for launch in launches])
+    if SETS[args.set][1] in REMARKS:
+        print(REMARKS[SETS[args.set][1]])
     print(f"{len(modules)} kernels loaded in {time.monotonic() - begun:.1f} s; about {sum(estimate(args, j) for _, j, _ in ready):.0f} s to go", flush=True)
     rows, pace = [], 1.0
     file = open(args.json, "a") if args.json else None
@@ -406,6 +470,8 @@ def main():
         pace = 0.7 * pace + 0.3 * (time.monotonic() - now) / estimate(args, jobs)
         print(f"  {at + 1} of {len(ready)}, {time.monotonic() - start:.0f} s", flush=True)
     conclude(rows, args.conditions)
+    if args.set in CONTESTS:
+        contest(rows, args.conditions, *CONTESTS[args.set])
     raise SystemExit(1 if failed else 0)
 
 

@@ -1,16 +1,18 @@
-"""The inputs of a product, what it should give, and who else computes it: cuBLAS and cuBLASLt through torch, plain Triton, DeepGEMM.
+"""The inputs of a product, what it should give, and who else computes it: cuBLAS and cuBLASLt through torch, cuSPARSELt, plain Triton, DeepGEMM.
 
 A *problem* is a dict: `tensors` and `scalars` that kernels bind by name, the `exact` result, `tolerance`, `missing` (who is left out, and why) and `peers`, a
-list of (name, prepare, run, result): `prepare` is called once before a timing, `run` is what is timed, `result` gives the tensor. Those whose
-name is in LIBRARY are cuBLAS.
+list of (name, prepare, run, result): `prepare` is called once before a timing, `run` is what is timed, `result` gives the tensor. The ratio is
+to the fastest of those that `base` names: LIBRARY, which is cuBLAS, if it is not there.
 """
 
+import ctypes
 import statistics
 
+import common
 import torch
 
 LIBRARY = ["torch", "cublaslt", "cublaslt fast"]
-TOLERANCE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.int32: 1e-12}
+TOLERANCE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.float64: 1e-13, torch.int32: 1e-12}
 
 
 def product(a, b):
@@ -79,9 +81,12 @@ def plain(shape, dtype, out, wanted, missing):
 
 
 def single(kind, shape, wanted):
-    """C = A · Bᵀ in f32 beside torch's with `allow_tf32` (kind tf32) or without it (f32), or of complex64 beside torch's; complex numbers as pairs of f32."""
+    """C = A · Bᵀ in f32 beside torch's with `allow_tf32` (kind tf32) or without it (f32), of f64, or of complex64 beside torch's; complex numbers as pairs of f32.
+
+    Of f64 torch's own product stands for the exact one.
+    """
     m, n, k = shape
-    dtype = torch.complex64 if kind == "complex" else torch.float32
+    dtype = {"complex": torch.complex64, "f64": torch.float64}.get(kind, torch.float32)
     a, b = (torch.randn(rows, k, device="cuda", dtype=dtype) for rows in (m, n))
     theirs = torch.empty(m, n, device="cuda", dtype=dtype)
     wide = torch.complex128 if kind == "complex" else torch.float64
@@ -193,6 +198,154 @@ def int8(shape, out, wanted, missing):
     return {"tensors": {"a": a, "b": b, **ones}, "exact": a.double() @ b.double().T, "peers": peers}
 
 
+def pointers(shape, dtype, wanted, missing):
+    """C = A · Bᵀ of matrices that were allocated one by one, beside torch.bmm of copies that lie in one tensor, and cuBLAS' product of arrays of pointers."""
+    batch, m, n, k = shape
+    a, b = ([torch.randn(rows, k, device="cuda", dtype=dtype) for _ in range(batch)] for rows in (m, n))
+    whole_a, whole_b = torch.stack(a), torch.stack(b)
+    theirs = torch.empty(batch, m, n, device="cuda", dtype=dtype)
+
+    def run():
+        torch.bmm(whole_a, whole_b.mT, out=theirs)
+
+    names = [(name, library) for name, library in (("torch", "cublas"), ("cublaslt", "cublaslt")) if name in wanted]
+    found = [(name, by_library(library), run, lambda: theirs) for name, library in names]
+    if "torch" in wanted:
+        found += attempt(missing, POINTERS, lambda: by_pointers(a, b))
+    return {"tensors": {"a": a, "b": b}, "exact": product(whole_a, whole_b), "peers": found, "base": [*LIBRARY, POINTERS]}
+
+
+# cuBLAS' product of arrays of pointers.
+POINTERS = "cublas pointers"
+
+
+def by_pointers(a, b):
+    """`cublasGemmBatchedEx` of the library that torch has loaded: matrices are column-major there, so that it computes B · Aᵀ."""
+    types = {torch.float16: 2, torch.bfloat16: 14}  # CUDA_R_16F, CUDA_R_16BF
+    transposed, plainly, in_f32, default = 1, 0, 68, -1  # CUBLAS_OP_T, CUBLAS_OP_N, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT
+    multiply = ctypes.CDLL(f"libcublas.so.{torch.version.cuda.split('.')[0]}").cublasGemmBatchedEx
+    (m, k), n, kind = a[0].shape, b[0].shape[0], types[a[0].dtype]
+    c = torch.empty(len(a), m, n, device="cuda", dtype=a[0].dtype)
+    tables = [torch.tensor([each.data_ptr() for each in matrices], device="cuda", dtype=torch.int64) for matrices in (b, a, c)]
+    one, none = ctypes.c_float(1), ctypes.c_float(0)
+    at = [ctypes.c_void_p(table.data_ptr()) for table in tables]
+
+    def run():
+        error = multiply(
+            ctypes.c_void_p(torch.cuda.current_blas_handle()), transposed, plainly, n, m, k, ctypes.byref(one), at[0], kind, k, at[1], kind, k,
+            ctypes.byref(none), at[2], kind, n, len(tables[0]), in_f32, default)  # fmt: skip
+        if error:
+            raise RuntimeError(f"cublasGemmBatchedEx: status {error}")
+
+    run()
+    torch.cuda.synchronize()
+    return [(POINTERS, nothing, run, lambda: c)]
+
+
+def values(rows, cols, dtype):
+    """A matrix at random."""
+    if dtype == torch.int8:
+        return torch.randint(-128, 128, (rows, cols), device="cuda", dtype=dtype)
+    return torch.randn(rows, cols, device="cuda").to(dtype)
+
+
+def two_of_four(rows, cols, dtype):
+    """A matrix that has two elements of every four along a row: those elements, their places from 0 to 3, and the dense matrix."""
+    pairs = torch.tensor([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)], device="cuda", dtype=torch.int8)
+    places = pairs[torch.randint(len(pairs), (rows, cols // 4), device="cuda")]
+    kept = values(rows, cols // 2, dtype)
+    # Elements of 8 bits by their bytes: not everything is there for floats of 8 bits.
+    held = kept.view(torch.uint8) if kept.element_size() == 1 else kept
+    dense = torch.zeros(rows, cols // 4, 4, device="cuda", dtype=held.dtype).scatter_(2, places.long(), held.view(rows, cols // 4, 2))
+    return kept, places.flatten(1), dense.view(rows, cols).view(dtype)
+
+
+def whole_tiles(places, shape):
+    """Places of a matrix's elements, and beyond it up to whole tiles of a kernel those of the first two."""
+    grown = torch.tensor([0, 1], device=places.device, dtype=places.dtype).repeat(shape[0], shape[1] // 2)
+    grown[: places.shape[0], : places.shape[1]] = places
+    return grown
+
+
+def sparse(shape, dtype, out, wanted, missing):
+    """C = A · Bᵀ of an A with two elements of every four along k, beside torch's product of such matrices by cuSPARSELt, by CUTLASS where that is not to be
+    had, and cuBLAS' of the dense matrix."""
+    m, n, k = shape
+    kept, places, a = two_of_four(m, k, dtype)
+    b, peers = values(n, k, dtype), []
+    out = out or {torch.int8: torch.int32, torch.float8_e4m3fn: torch.bfloat16}.get(dtype, dtype)
+    if "torch" in wanted:
+        ways = [("cusparselt, searched", lambda: by_cusparselt(a, b, out, True)), ("cusparselt", lambda: by_cusparselt(a, b, out, False))]
+        for name, make in [*ways, ("cutlass", lambda: by_cutlass(a, b, out))]:
+            # One stands for all: the first that runs.
+            peers = peers or attempt(missing, name, make)
+    peers += dense_products(a, b, out, wanted)
+    tensors = {"a": kept, "b": b, "meta": common.Shaped(lambda shape: whole_tiles(places, shape))}
+    tolerance = 1e-2 if dtype == torch.float8_e4m3fn else None
+    return {"tensors": tensors, "exact": product(a, b), "peers": peers, "base": SPARSE, "tolerance": tolerance}
+
+
+# Products of sparse matrices.
+SPARSE = ["cusparselt", "cutlass"]
+
+
+def ran(name, multiply):
+    """A peer that has run once, so that what it lacks is known."""
+    kept = {}
+
+    def run():
+        kept["c"] = multiply()
+
+    run()
+    torch.cuda.synchronize()
+    return [(name, nothing, run, lambda: kept["c"])]
+
+
+def by_cusparselt(a, b, out, search):
+    """cuSPARSELt's product, as `to_sparse_semi_structured` calls it, by the algorithm that its search takes for the fastest, or by the first."""
+    if not torch.backends.cusparselt.is_available():
+        raise RuntimeError("torch was built without it, or the library is not there")
+    compressed, given = torch._cslt_compress(a), {} if out == a.dtype else {"out_dtype": out}
+    chosen = {"alg_id": torch._cslt_sparse_mm_search(compressed, b.T, **given)} if search else {}
+    return ran("cusparselt", lambda: torch._cslt_sparse_mm(compressed, b.T, **given, **chosen))
+
+
+def by_cutlass(a, b, out):
+    """torch's product by kernels of CUTLASS."""
+    from torch.sparse import SparseSemiStructuredTensorCUTLASS
+
+    compressed, given = SparseSemiStructuredTensorCUTLASS.from_dense(a), {} if out == a.dtype else {"out_dtype": out}
+    return ran("cutlass", lambda: torch._sparse_semi_structured_mm(compressed.packed, compressed.meta, b.T, **given))
+
+
+def dense_products(a, b, out, wanted):
+    """cuBLAS' products of dense matrices of 16 or 8 bits."""
+    kept, libraries = {}, [(name, library) for name, library in (("torch", "cublas"), ("cublaslt", "cublaslt")) if name in wanted]
+    one = torch.ones((), device="cuda")
+
+    def run():
+        if a.dtype == torch.int8:
+            kept["c"] = torch._int_mm(a, b.T)
+        elif a.dtype == torch.float8_e4m3fn:
+            kept["c"] = torch._scaled_mm(a, b.T, scale_a=one, scale_b=one, out_dtype=out, use_fast_accum=True)
+        else:
+            kept["c"] = a @ b.T
+
+    # Of 8 bits there is cuBLASLt alone.
+    libraries = [both for both in libraries if a.element_size() > 1 or both[0] == "cublaslt"]
+    return [(f"dense {name}", by_library(library), run, lambda: kept["c"]) for name, library in libraries]
+
+
+def few_bits(shape, name, wanted):
+    """C = A · Bᵀ of i4, u4 or u1, in i32, beside cuBLAS' product of the same numbers in 8 bits."""
+    m, n, k = shape
+    least, end = {"i4": (-8, 8), "u4": (0, 16), "u1": (0, 2)}[name]
+    a, b = (torch.randint(least, end, (rows, k), device="cuda", dtype=torch.int8) for rows in (m, n))
+    theirs = torch.empty(m, n, device="cuda", dtype=torch.int32)
+    found = [("int8", nothing, lambda: torch._int_mm(a, b.T, out=theirs), lambda: theirs)] if "cublaslt" in wanted else []
+    return {"tensors": {"a": a, "b": b}, "exact": a.double() @ b.double().T, "peers": found, "base": ["int8"]}
+
+
 def triton_products(a, b, out):
     """(name, function, result) of plain Triton, by pointers and by descriptors."""
     import triton_gemm
@@ -236,13 +389,19 @@ def fastest_of(name, candidates):
 
 
 def problem(kind, shape, dtype, out, wanted):
-    """The problem of a set: its kind, a shape, the factors' type for plain products, the result's type of our kernel."""
+    """The problem of a set: its kind, a shape, the factors' type (its name, where torch has no such type), the result's type of our kernel."""
     torch.manual_seed(0)
     missing = []
     if kind == "plain":
         made = plain(shape, dtype, out, wanted, missing)
-    elif kind in ("tf32", "f32", "complex"):
+    elif kind in ("tf32", "f32", "f64", "complex"):
         made = single(kind, shape, wanted)
+    elif kind == "sparse":
+        made = sparse(shape, dtype, out, wanted, missing)
+    elif kind == "pointers":
+        made = pointers(shape, dtype, wanted, missing)
+    elif kind == "int4":
+        made = few_bits(shape, dtype, wanted)
     elif kind == "int8":
         made = int8(shape, out, wanted, missing)
     else:
@@ -257,4 +416,5 @@ def problem(kind, shape, dtype, out, wanted):
     made.setdefault("scalars", {"alpha": 1.0, "scale": 1.0})
     made["scalars"].setdefault("beta", 0.0)
     made.setdefault("tolerance", None)
+    made.setdefault("base", LIBRARY)
     return made

@@ -2,13 +2,17 @@
 
 import argparse
 import contextlib
+import ctypes
 import io
 import pathlib
 import tempfile
+import types
 import unittest
+import unittest.mock
 import xml.etree.ElementTree
 
 import common
+import contraction
 import gemm
 import grouped
 import litmus
@@ -119,6 +123,129 @@ class Gemm(unittest.TestCase):
     def test_a_summary_names_the_least(self):
         text = common.summary({(4096, 4096, 4096): 1.21, (16, 64, 64): 1.0})
         self.assertEqual(text, "geometric mean 1.100 over 2, 1.210 over the 1 with m >= 1024; least 1.000 at 16x64x64")
+
+
+    def test_types_of_a_set_have_their_words(self):
+        def jobs(*words):
+            with unittest.mock.patch("sys.argv", ["gemm.py", *words]):
+                todo, missing = gemm.work(gemm.arguments())
+            self.assertEqual(missing, 0)
+            return [job for _, each in todo for job in each]
+
+        for name in ("u1", "i4"):
+            job = jobs("--set", "int4", "--dtype", name, "--shapes", "128,256,512")[0]
+            self.assertEqual((job["operator"], job["arch"]), ("gemm", "sm_80"))
+            self.assertEqual(job["words"], [f"dtype={name}", *gemm.WORDS[name]])
+        self.assertEqual(jobs("--set", "int4")[0]["words"][0], "dtype=i4")
+        self.assertEqual(jobs("--set", "sparse")[0]["words"], ["sparse=true"])
+        self.assertEqual(len(jobs("--set", "sparse", "--dtype", "e4m3")), 12)
+        self.assertEqual(jobs("--set", "pointers", "--dtype", "bf16")[1]["sizes"], {"batch": 64, "m": 512, "n": 512, "k": 1024})
+        self.assertEqual(jobs("--set", "fp8-rows")[0]["words"], ["dtype=e4m3", "epilogue=row_scale+col_scale"])
+        with contextlib.redirect_stderr(io.StringIO()) as said, self.assertRaises(SystemExit):
+            jobs("--set", "int4", "--dtype", "f16")
+        self.assertIn("`f16` is none of the set's, i4, u4, u1", said.getvalue())
+
+    def test_clusters_are_varied_and_nothing_else(self):
+        self.assertEqual(gemm.varied("bn=192 cluster=n2 stages=3", ["cluster=m2", "cluster=m2n2"]), ["bn=192 stages=3 cluster=m2", "bn=192 stages=3 cluster=m2n2"])
+        self.assertEqual(gemm.varied("split=4 + add_partials parts=4", ["cluster=n2"]), ["split=4 cluster=n2 + add_partials parts=4"])
+        self.assertEqual(gemm.varied("", ["cluster=none"]), ["cluster=none"])
+        self.assertEqual(gemm.varied("bn=192", []), ["bn=192"])
+        self.assertEqual(len(set(gemm.SETS["cluster2d"][0])), 12)
+
+    def test_a_contest_is_with_the_fastest_of_the_base_at_each_shape(self):
+        times = [("cluster=m2", 2.0, 3.0), ("bn=192 cluster=n2", 4.0, 1.0), ("cluster=m2n2", 1.0, 2.0), ("cluster=none", 4.0, 4.0)]
+        rows = [rows_like(1 / ms, [size] * 3, config) for config, *each in times for size, ms in zip((4096, 8192), each)]
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            gemm.contest(rows, ["rested"], *gemm.CONTESTS["cluster2d"])
+        lines = said.getvalue().splitlines()
+        self.assertEqual(len(lines), 2)
+        self.assertIn("cluster=none beside the fastest of cluster=m2, cluster=n2: geometric mean 0.354", lines[0])
+        self.assertIn("cluster=m2n2 beside the fastest of cluster=m2, cluster=n2: geometric mean 1.000 over 2; least 0.500 at 8192x8192x8192", lines[1])
+
+
+class Arrays(unittest.TestCase):
+    """Kernels with arrays of tensors, with stand-ins for torch and the driver."""
+
+    def test_tables_hold_addresses_and_maps_in_order(self):
+        launch = {
+            "kernel": "k", "shared_bytes": 0, "grid": [1, 1, 1], "threads": 128, "cluster": 1,
+            "params": [
+                {"kind": "tensors", "name": "a"}, {"kind": "tensor", "name": "bias"},
+                {"kind": "maps", "name": "a_map", "of": 0, **MAP}, {"kind": "map", "name": "bias_map", "of": 1, **MAP},
+            ],
+        }  # fmt: skip
+        places = [0x7F0000000100, 0x7F0000000040, 0x7F00FFFFFF80]
+        with stand_ins():
+            kernel = common.Kernel(launch, None, {"a": [Tensor(at) for at in places], "bias": Tensor(0x500)}, {})
+        words = [ctypes.c_uint64.from_address(argument).value for argument in kernel.arguments]
+        self.assertEqual(list((ctypes.c_uint64 * 3).from_address(words[0])), places)
+        self.assertEqual(words[1], 0x500)
+        maps = ctypes.string_at(words[2], 3 * common.MAP_BYTES)
+        self.assertEqual([int.from_bytes(maps[at : at + 8], "little") for at in range(0, len(maps), common.MAP_BYTES)], places)
+        # A single map is the parameter itself.
+        self.assertEqual(words[3], 0x500)
+
+    def test_an_array_has_as_many_tensors_as_its_mode(self):
+        param = {"kind": "tensors", "name": "a", "dtype": "f16", "tensors": 3, "shape": [2, 4], "strides": [4, 1]}
+        with self.assertRaisesRegex(RuntimeError, "`a` has 2 tensors here and 3 for the kernel"):
+            common.given_to(param, [None, None], "a")
+
+    def test_packed_tensors_are_row_major_and_of_the_kernels_shape(self):
+        param = {"kind": "tensor", "name": "meta", "dtype": "u2", "shape": [4, 8], "strides": [1, 4]}
+        with stand_ins(), self.assertRaisesRegex(RuntimeError, "`meta` is no row-major tensor, which those of u2 are here"):
+            common.empty_for(param)
+        with self.assertRaisesRegex(RuntimeError, r"`meta` is \[4, 6\] here and \[4, 8\] for the kernel"):
+            common.given_to(param, common.Shaped(lambda shape: types.SimpleNamespace(shape=(4, shape[1] - 2))), "meta")
+
+
+# What a tensor map is made of, besides its tensor.
+MAP = {"type": 6, "extents": [8, 8], "strides": [16], "box": [8, 8], "steps": [1, 1], "swizzle": 0, "promotion": 2}
+
+
+class Tensor:
+    """Stands in for a tensor: an address, or bytes that are kept."""
+
+    def __init__(self, at, data=None):
+        self.at, self.data = at, data
+
+    def data_ptr(self):
+        return self.at
+
+    def to(self, _):
+        return self
+
+
+class Map:
+    """Stands in for the driver's tensor map: 128 bytes that begin with the tensor's address."""
+
+    def __init__(self, at):
+        self.data = ctypes.create_string_buffer(at.to_bytes(8, "little"), common.MAP_BYTES)
+
+    def getPtr(self):
+        return ctypes.addressof(self.data)
+
+
+def stand_ins():
+    """Modules in place of torch and of the driver's bindings."""
+    driver, torch = unittest.mock.MagicMock(), unittest.mock.MagicMock()
+    driver.cuFuncSetAttribute.return_value = (0,)
+    driver.cuFuncGetAttribute.return_value = driver.cuModuleGetFunction.return_value = (0, 0)
+    driver.cuTensorMapEncodeTiled.side_effect = lambda _type, _rank, at, *_rest: (0, Map(at))
+    torch.frombuffer = lambda data, dtype: Tensor(ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)), data)
+    bindings = types.SimpleNamespace(driver=driver)
+    return unittest.mock.patch.dict("sys.modules", {"torch": torch, "cuda": types.SimpleNamespace(bindings=bindings), "cuda.bindings": bindings})
+
+
+class Contraction(unittest.TestCase):
+    def test_every_case_has_sizes_of_its_indices(self):
+        self.assertEqual(len(contraction.CASES), 34)
+        for _, einsum, sizes in contraction.CASES:
+            self.assertEqual(set(einsum) - set(",->"), set(sizes), einsum)
+
+    def test_interleaved_results_are_no_matrix(self):
+        for einsum in [einsum for family, einsum, _ in contraction.CASES if family == "interleaved"] + ["cadg,bfge->fedcba"]:
+            a, _, c = einsum.replace("->", ",").split(",")
+            self.assertGreater(len([1 for x, y in zip(c, c[1:]) if (x in a) != (y in a)]), 1, einsum)
 
 
 class Grouped(unittest.TestCase):
