@@ -90,7 +90,7 @@ pub struct TasksArgs {
     /// The mapping of this name alone
     #[arg(long, value_name = "NAME")]
     pub mapping: Option<String>,
-    /// What is printed of each mapping
+    /// Printed form of each mapping
     #[arg(long, value_enum, default_value_t = TasksEmit::Tree)]
     pub emit: TasksEmit,
     /// A value for a constant, e.g. -p D=64
@@ -98,7 +98,7 @@ pub struct TasksArgs {
     pub params: Vec<String>,
 }
 
-/// What `tilewright tasks` prints.
+/// Printed form of `tilewright tasks`.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TasksEmit {
     /// The launches with their instances, memories and tunables

@@ -725,7 +725,7 @@ fn kernels_says_what_there_is() {
         &["kernels", "gemm", "-p", "tile=4"],
         None,
         2,
-        &["no parameter `tile`", "bm, bn, bk, kk, stages"],
+        &["no parameter `tile`", "bm, bn, bk, kk, widen, stages"],
     );
     refused(&["kernels", "gemm", "-p", "bm"], None, 2, &["NAME=VALUE"]);
     refused(&["kernels", "gemm", "-p", "bm=64", "-p", "bm=32"], None, 2, &["given twice"]);
