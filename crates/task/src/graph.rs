@@ -88,6 +88,26 @@ pub struct Replica {
     pub of: Option<ReplicaId>,
     /// The innermost loop in whose rounds it lives.
     pub scope: Option<LoopId>,
+    /// The buffers that rounds of a loop take in turn; without, there is one.
+    pub stages: Option<Stages>,
+}
+
+/// Buffers that the rounds of a loop take in turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stages {
+    /// The loop.
+    pub head: LoopId,
+    /// The number of buffers.
+    pub depth: i64,
+}
+
+/// A move of a node to later rounds of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// The loop.
+    pub head: LoopId,
+    /// The number of rounds: in each, the node does the work of so many rounds before.
+    pub rounds: i64,
 }
 
 /// A node.
@@ -101,6 +121,8 @@ pub struct Node {
     pub role: Role,
     /// The innermost loop around it.
     pub body: Option<LoopId>,
+    /// The moves to later rounds of loops around it.
+    pub late: Vec<Late>,
     /// The tensors that it touches.
     pub accesses: Vec<Access>,
     /// The call that it belongs to.
@@ -149,6 +171,8 @@ pub struct Access {
     pub writes: bool,
     /// The place that it uses. Before placement there is none.
     pub replica: Option<ReplicaId>,
+    /// The number of rounds before the node's own whose stage it uses, where the place has stages that rounds take in turn.
+    pub behind: i64,
     /// The way in which processors share the piece: after joining, the partitions of the loops over processors.
     pub spread: Spread,
 }
@@ -225,6 +249,13 @@ pub enum Verdict {
     Outside(LoopId),
     /// Made, between these memories.
     Kept(Memory, Memory),
+}
+
+impl Node {
+    /// The rounds by which it is late in the loop.
+    pub fn late_in(&self, head: LoopId) -> i64 {
+        self.late.iter().filter(|late| late.head == head).map(|late| late.rounds).sum()
+    }
 }
 
 impl Graph {

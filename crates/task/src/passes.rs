@@ -4,6 +4,7 @@ pub mod depend;
 pub mod discipline;
 pub mod join;
 pub mod place;
+pub mod retime;
 pub mod roles;
 pub mod synchronise;
 
@@ -14,7 +15,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, and synchronised. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -59,6 +60,8 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     graph = verified("place", graph)?;
     roles::roles(mapping, &mut graph);
     graph = verified("roles", graph)?;
+    retime::retime(program, mapping, &mut graph)?;
+    graph = verified("retime", graph)?;
     synchronise::synchronise(program, &mut graph)?;
     verified("synchronise", graph)
 }

@@ -1,5 +1,5 @@
 //! Graphs of random programs under random mappings: what statements read and what parameters hold at the end is the same by reference, after
-//! placement, and in any order that the edges allow.
+//! placement, after retiming, and in any order that the edges allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -12,6 +12,7 @@ use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
 use tilewright_task::passes::join::join;
 use tilewright_task::passes::place::place;
+use tilewright_task::passes::retime::retime;
 use tilewright_task::passes::synchronise::synchronise;
 use tilewright_task::piece::{Affine, Guard, Piece, Term, Var, Vars};
 
@@ -20,6 +21,8 @@ const N: i64 = 10;
 struct Author {
     rng: TestRng,
     labels: usize,
+    /// The labels of launches in loops.
+    looped: Vec<String>,
     rows: Vec<String>,
     callees: Vec<String>,
 }
@@ -47,6 +50,9 @@ impl Author {
             }
             let (task, label) = (self.pick(&["step", "set"]), format!("l{}", self.labels));
             self.labels += 1;
+            if !counters.is_empty() {
+                self.looped.push(label.clone());
+            }
             let grain = self.pick(&["", "4", "4", "2"]);
             let mut objects = vec!["x", "z", "t", "w"];
             let first = objects.remove(self.below(4));
@@ -76,14 +82,21 @@ impl Author {
     }
 }
 
-fn program(seed: u64) -> String {
+/// A program; with `late`, a mapping that has some launches in loops late.
+fn program(seed: u64, late: bool) -> String {
     let mut bytes = [11u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut author = Author { rng, labels: 0, rows: Vec::new(), callees: Vec::new() };
+    let mut author = Author { rng, labels: 0, looped: Vec::new(), rows: Vec::new(), callees: Vec::new() };
     let body = author.body(&[], 0) + &author.body(&[], 0);
     let memories = ["register", "shared"];
     let (t, w) = (author.pick(&memories), author.pick(&memories));
+    let mut moved = BTreeSet::new();
+    while late && !author.looped.is_empty() && (moved.is_empty() || author.below(3) == 0) {
+        let at = author.below(author.looped.len());
+        moved.insert(author.looped[at].clone());
+    }
+    let moved: String = moved.iter().map(|label| format!(" late({label})")).collect();
     let head = if author.below(2) == 0 { "const N = 10" } else { "size n = 10" };
     let parts: String = ["x", "z", "t", "w"]
         .iter()
@@ -106,7 +119,7 @@ task step(y: read_write f32[P], x: read f32[P]) {{ leaf all {{ y = y + x }} }}
 task set(y: write f32[P], x: read f32[P]) {{ leaf all {{ y = x }} }}
 mapping m for sm_90a {{
 entry f.host on host (global, global)
-f.body on block (global, global) local(t = {t}) local(w = {w}) -> first, {}
+f.body on block (global, global) local(t = {t}) local(w = {w}){moved} -> first, {}
 first = set.all on block (none, none)
 {}
 }}
@@ -152,8 +165,10 @@ fn elements(vars: &Vars, piece: &Piece, at: &BTreeMap<Var, i64>) -> Vec<i64> {
 
 #[derive(Default)]
 struct Run {
-    /// Contents of places, by object and place.
-    stores: BTreeMap<(u32, Option<u32>), BTreeMap<i64, u64>>,
+    /// Contents of places, by object, place and stage.
+    stores: BTreeMap<(u32, Option<u32>, i64), BTreeMap<i64, u64>>,
+    /// The rounds so far, by the loop that takes stages in turn.
+    rounds: BTreeMap<u32, i64>,
     /// A digest of what each statement read, by node and round.
     reads: BTreeMap<(u32, Vec<i64>), u64>,
     copies: usize,
@@ -169,7 +184,12 @@ impl Run {
     fn node(&mut self, graph: &Graph, id: NodeId, at: &BTreeMap<Var, i64>) {
         let vars = &graph.tree.vars;
         let node = graph.node(id);
-        let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0));
+        let stages: Vec<i64> = node.accesses.iter().map(|access| self.stage(graph, id, access, at)).collect();
+        let stage = |access: &Access| {
+            let of = node.accesses.iter().position(|other| std::ptr::eq(other, access));
+            stages[of.unwrap()]
+        };
+        let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0), stage(access));
         if let Op::Copy(..) = &node.op {
             self.copies += 1;
             let [from, to] = &node.accesses[..] else { panic!("a copy has two sides") };
@@ -197,23 +217,65 @@ impl Run {
         }
     }
 
+    /// The stage that an access uses. A loop's first round takes the stage behind the one that the last round of an earlier run took.
+    fn stage(&self, graph: &Graph, id: NodeId, access: &Access, at: &BTreeMap<Var, i64>) -> i64 {
+        let Some(stages) = access.replica.and_then(|replica| graph.replica(replica).stages) else { return 0 };
+        let so_far = self.rounds.get(&stages.head.0).copied().unwrap_or(0);
+        let inside = graph.tree.around(graph.node(id).body).contains(&stages.head);
+        let row = graph.tree.loop_(stages.head);
+        let version = match inside {
+            true => {
+                so_far + at[&row.counters[0]] - value(&graph.tree.vars, &row.ranges[0].0, at) - access.behind
+            }
+            false => so_far - 1,
+        };
+        version.rem_euclid(stages.depth)
+    }
+
     fn items(&mut self, graph: &Graph, items: &[Item], at: &BTreeMap<Var, i64>, rng: &mut Option<TestRng>) {
         let order = match rng {
             Some(rng) => allowed(graph, items, rng),
             None => (0..items.len()).collect(),
         };
         for k in order {
-            match &items[k] {
-                Item::Node(id) => self.node(graph, *id, at),
-                Item::Loop(id, body) => {
-                    let row = graph.tree.loop_(*id);
-                    let [counter] = row.counters[..] else { panic!("one counter") };
-                    let (lo, hi) = &row.ranges[0];
-                    for round in value(&graph.tree.vars, lo, at)..value(&graph.tree.vars, hi, at) {
-                        let at = at.iter().map(|(k, v)| (*k, *v)).chain([(counter, round)]).collect();
-                        self.items(graph, body, &at, rng);
+            self.item(graph, &items[k], at, rng);
+        }
+    }
+
+    fn item(&mut self, graph: &Graph, item: &Item, at: &BTreeMap<Var, i64>, rng: &mut Option<TestRng>) {
+        match item {
+            Item::Node(id) => self.node(graph, *id, at),
+            Item::Loop(id, body) => {
+                let row = graph.tree.loop_(*id);
+                let [counter] = row.counters[..] else { panic!("one counter") };
+                let (lo, hi) = &row.ranges[0];
+                let (lo, hi) = (value(&graph.tree.vars, lo, at), value(&graph.tree.vars, hi, at));
+                if hi <= lo {
+                    return;
+                }
+                let late = |item: &Item| {
+                    let mut nodes = BTreeSet::new();
+                    inside(item, &mut nodes);
+                    let late: BTreeSet<i64> =
+                        nodes.iter().map(|node| graph.node(*node).late_in(*id)).collect();
+                    assert!(late.len() < 2, "an item is late as a whole");
+                    late.first().copied().unwrap_or(0)
+                };
+                let late: Vec<i64> = body.iter().map(late).collect();
+                for time in lo..hi + late.iter().max().copied().unwrap_or(0) {
+                    let order = match rng {
+                        Some(rng) => allowed(graph, body, rng),
+                        None => (0..body.len()).collect(),
+                    };
+                    for k in order {
+                        let round = time - late[k];
+                        if (lo..hi).contains(&round) {
+                            let at = at.iter().map(|(k, v)| (*k, *v)).chain([(counter, round)]).collect();
+                            self.item(graph, &body[k], &at, rng);
+                        }
                     }
                 }
+                *self.rounds.entry(id.0).or_default() += hi - lo;
             }
         }
     }
@@ -226,8 +288,9 @@ impl Run {
             let places = graph.replicas.iter().enumerate();
             let mut homes = places.filter(|(_, r)| r.object.index() == id && r.of.is_none());
             let home = homes.next().map(|(at, _)| at as u32);
-            let initial = (0..N).map(|element| (element, hash((&object.name, element)))).collect();
-            run.stores.insert((id as u32, home), initial);
+            let initial: BTreeMap<i64, u64> =
+                (0..N).map(|element| (element, hash((&object.name, element)))).collect();
+            run.stores.insert((id as u32, home, 0), initial);
         }
         run.items(graph, &graph.order, &BTreeMap::new(), &mut rng);
         run
@@ -239,7 +302,7 @@ impl Run {
         params
             .map(|(id, _)| {
                 let home = graph.replicas.iter().position(|r| r.object.index() == id && r.of.is_none());
-                self.stores.get(&(id as u32, home.map(|at| at as u32))).cloned().unwrap_or_default()
+                self.stores.get(&(id as u32, home.map(|at| at as u32), 0)).cloned().unwrap_or_default()
             })
             .collect()
     }
@@ -287,7 +350,7 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
     let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 4000 } else { 150 };
     let (mut copies, mut ran) = (0, 0);
     for seed in 0..cases {
-        let text = program(seed);
+        let text = program(seed, false);
         let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
         let tree = match instantiate(&program, &program.mappings[0]) {
             Ok(tree) => tree,
@@ -324,9 +387,48 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
     assert!(copies > cases as usize && 2 * ran > cases, "{copies} copies in {ran} programs of {cases}");
 }
 
+#[test]
+fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
+    let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 20000 } else { 300 };
+    let (mut moved, mut refused, mut staged) = (0, 0, 0u64);
+    for seed in 0..cases {
+        let text = program(seed, true);
+        if !text.contains("late(") {
+            continue;
+        }
+        let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        let Ok(tree) = instantiate(&program, &program.mappings[0]) else { continue };
+        let mut graph = depend(&program, tree).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let by_reference = Run::of(&graph, None);
+        join(&program, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        place(&program, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        if let Err(errors) = retime(&program, &program.mappings[0], &mut graph) {
+            assert!(errors.0.iter().all(|error| error.code.to_string() == "late"), "{errors}\n{text}");
+            refused += 1;
+            continue;
+        }
+        moved += 1;
+        staged += u64::from(graph.replicas.iter().any(|place| place.stages.is_some()));
+        assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        for order in 0..3 {
+            let mut bytes = [17u8; 32];
+            bytes[..8].copy_from_slice(&(3 * seed + order).to_le_bytes());
+            let rng = (order > 0).then(|| TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+            let run = Run::of(&graph, rng);
+            assert_eq!(run.reads, by_reference.reads, "seed {seed}: {text}{}", graph.text());
+            assert_eq!(run.results(&graph), by_reference.results_of(), "seed {seed}: {text}{}", graph.text());
+        }
+    }
+    println!("{moved} moved, {staged} with stages, {refused} refused");
+    assert!(
+        moved > cases / 20 && refused > cases / 20 && staged > 0,
+        "{moved} {staged} {refused} of {cases}"
+    );
+}
+
 impl Run {
     /// The parameters' contents after a run without places: they are the first objects.
     fn results_of(&self) -> Vec<BTreeMap<i64, u64>> {
-        (0..2).map(|id| self.stores.get(&(id, None)).cloned().unwrap_or_default()).collect()
+        (0..2).map(|id| self.stores.get(&(id, None, 0)).cloned().unwrap_or_default()).collect()
     }
 }

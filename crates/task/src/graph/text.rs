@@ -1,8 +1,12 @@
 //! The event graph as text, in the form of the paper's figures: `e3: [(4, warp)] = copy(…), {e1[:]}`. An event of an earlier round has its
-//! distance behind an `@`.
+//! distance behind an `@`, as has a stage of an earlier round.
 
-use super::{Access, Candidate, Direction, Edge, Graph, Index, Item, NodeId, Op, ReplicaId, Role, Verdict};
+use super::{
+    Access, Candidate, Direction, Edge, Graph, Index, Item, Node, NodeId, Op, ReplicaId, Role, Verdict,
+};
+use crate::instantiate::LoopId;
 use crate::instantiate::text::piece_text;
+use crate::piece::Affine;
 use crate::program::Program;
 
 impl Graph {
@@ -16,7 +20,10 @@ impl Graph {
             let of = replica.of.map_or(String::new(), |of| format!(" of p{}", of.0));
             let spread: String =
                 replica.spread.iter().map(|(level, partition)| format!("\n  {level}: {partition}")).collect();
-            out += &format!("p{id}: {}{piece} in {memory}{of}{spread}\n", object.name);
+            let stages = replica.stages.map_or(String::new(), |stages| {
+                format!(", {} stages in {}", stages.depth, self.counters_text(stages.head))
+            });
+            out += &format!("p{id}: {}{piece} in {memory}{of}{stages}{spread}\n", object.name);
         }
         self.items(&self.order, 0, &mut out);
         out
@@ -38,8 +45,24 @@ impl Graph {
         }
     }
 
+    /// The counters of a loop, as `i, j`.
+    pub(crate) fn counters_text(&self, id: LoopId) -> String {
+        let counters = &self.tree.loop_(id).counters;
+        let counters: Vec<String> =
+            counters.iter().map(|var| self.tree.vars.text(&Affine::var(*var))).collect();
+        counters.join(", ")
+    }
+
     fn node_text(&self, id: NodeId) -> String {
         let node = self.node(id);
+        let late = node
+            .late
+            .iter()
+            .map(|late| format!(" late by {} in {}", late.rounds, self.counters_text(late.head)));
+        self.op_text(node) + &late.collect::<String>()
+    }
+
+    fn op_text(&self, node: &Node) -> String {
         match &node.op {
             Op::Copy(from, to) => {
                 let role = match node.role {
@@ -68,6 +91,7 @@ impl Graph {
         };
         let piece = piece_text(&access.piece, &self.tree.vars);
         let place = access.replica.map_or(String::new(), |replica| format!(":p{}", replica.0));
+        let place = if access.behind == 0 { place } else { format!("{place}@{}", access.behind) };
         format!("{word} {}{piece}{place}", self.object(access.object).name)
     }
 

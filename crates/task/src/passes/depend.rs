@@ -11,7 +11,7 @@ use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
 use crate::graph::{
-    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Role, Verdict, Why,
+    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, ReplicaId, Role, Verdict, Why,
 };
 use crate::instantiate::{self, Argument, CallId, LoopId, ObjectId, Tree};
 use crate::partition::Extent;
@@ -122,6 +122,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
                     reads,
                     writes,
                     replica: None,
+                    behind: 0,
                     spread: Vec::new(),
                 }),
             }
@@ -135,6 +136,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             at: call.processor,
             role: Role::Compute,
             body: call.body,
+            late: Vec::new(),
             accesses,
             call: id,
             span: stmt.span.or(call.span),
@@ -246,14 +248,14 @@ fn relation(
 }
 
 /// The loops around both nodes, outermost first.
-fn common(graph: &Graph, a: NodeId, b: NodeId) -> Vec<LoopId> {
+pub(super) fn common(graph: &Graph, a: NodeId, b: NodeId) -> Vec<LoopId> {
     let around = |id: NodeId| graph.tree.around(graph.node(id).body);
     let (a, b) = (around(a), around(b));
     a.into_iter().zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
 }
 
 /// True if each round of the loop has the object anew.
-fn anew(graph: &Graph, object: ObjectId, id: LoopId) -> bool {
+pub(super) fn anew(graph: &Graph, object: ObjectId, id: LoopId) -> bool {
     graph.tree.around(graph.object(object).body).contains(&id)
 }
 
@@ -371,8 +373,13 @@ fn parallel_write(
 
 /// The edges, without those that others imply.
 pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
+    reduced(graph, dependences(graph).into_iter().map(|(edge, _)| edge).collect())
+}
+
+/// All edges, each with the place through which it is.
+pub(super) fn dependences(graph: &Graph) -> BTreeSet<(Edge, Option<ReplicaId>)> {
     let order = graph.ordered();
-    let mut all: BTreeSet<Edge> = BTreeSet::new();
+    let mut all: BTreeSet<(Edge, Option<ReplicaId>)> = BTreeSet::new();
     for (i, a) in order.iter().enumerate() {
         for (j, b) in order.iter().enumerate() {
             for (x, y) in conflicts(graph.node(*a), graph.node(*b)) {
@@ -391,7 +398,7 @@ pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
                     let related = relation(&graph.tree, &around, around.len(), 0, Relation::Same);
                     if x.piece.meets(&y.piece, &graph.tree.vars, related) != Meeting::Apart {
                         let event = Vec::new();
-                        all.insert(Edge { from: *a, to: *b, distance: Vec::new(), why, event });
+                        all.insert((Edge { from: *a, to: *b, distance: Vec::new(), why, event }, x.replica));
                     }
                 }
                 for (level, id) in around.iter().enumerate() {
@@ -400,13 +407,14 @@ pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
                     if let Some(rounds) = carried.then(|| rounds(graph, &around, level, &x, &y)).flatten() {
                         let mut distance = vec![0; level];
                         distance.push(rounds);
-                        all.insert(Edge { from: *a, to: *b, distance, why, event: Vec::new() });
+                        let event = Vec::new();
+                        all.insert((Edge { from: *a, to: *b, distance, why, event }, x.replica));
                     }
                 }
             }
         }
     }
-    reduced(all)
+    all
 }
 
 /// The least number of rounds of the loop after which the second access meets the first; nothing where it never does.
@@ -429,8 +437,18 @@ fn rounds(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access
     Some((1..=ROUNDS).find(|by| meets(Relation::By(*by))).unwrap_or(1))
 }
 
-/// The edges without those that two others of the same rounds imply. Of several reasons for one edge the first is kept.
-fn reduced(all: BTreeSet<Edge>) -> Vec<Edge> {
+/// True if a node runs in the first and the last rounds of the loops that it shares with one end of the edge and not with the other: only
+/// then the other end waits for all that this one does, or this one for all that the other does.
+fn beside(graph: &Graph, edge: &Edge, via: NodeId) -> bool {
+    let shared = common(graph, edge.from, edge.to).len();
+    [edge.from, edge.to].into_iter().all(|end| {
+        let loops = common(graph, end, via);
+        loops.iter().skip(shared).all(|head| graph.node(end).late_in(*head) == graph.node(via).late_in(*head))
+    })
+}
+
+/// The edges without those that two others imply whose rounds are as many. Of several reasons for one edge the first is kept.
+pub(super) fn reduced(graph: &Graph, all: BTreeSet<Edge>) -> Vec<Edge> {
     let mut first: Vec<Edge> = Vec::new();
     for edge in all {
         match first.last() {
@@ -446,9 +464,17 @@ fn reduced(all: BTreeSet<Edge>) -> Vec<Edge> {
         nodes.iter().any(|via| {
             let now: &[i64] = &[];
             let leads = |a: &[i64], b: &[i64]| {
-                has.contains(&(edge.from, *via, a)) && has.contains(&(*via, edge.to, b))
+                has.contains(&(edge.from, *via, a))
+                    && has.contains(&(*via, edge.to, b))
+                    && beside(graph, edge, *via)
             };
-            leads(now, &edge.distance) || (!edge.distance.is_empty() && leads(&edge.distance, now))
+            let split = |(outer, rounds): (&[i64], i64)| {
+                let part = |rounds: i64| [outer, &[rounds]].concat();
+                (1..rounds).any(|first| leads(&part(first), &part(rounds - first)))
+            };
+            leads(now, &edge.distance)
+                || (!edge.distance.is_empty() && leads(&edge.distance, now))
+                || edge.distance.split_last().is_some_and(|(last, outer)| split((outer, *last)))
         })
     };
     first.iter().filter(|edge| !implied(edge)).cloned().collect()

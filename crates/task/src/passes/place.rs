@@ -186,7 +186,15 @@ fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Place
     let piece = Piece::whole(&object.extents);
     let home = replica(
         graph,
-        Replica { object: id, piece, memory: Some(memory), spread: Vec::new(), of: None, scope: body },
+        Replica {
+            object: id,
+            piece,
+            memory: Some(memory),
+            spread: Vec::new(),
+            of: None,
+            scope: body,
+            stages: None,
+        },
     );
     let written = uses.iter().any(|u| graph.node(u.node).accesses[u.access].writes);
     let wanted = param && written;
@@ -284,7 +292,8 @@ fn below(
             let Group { memory, piece, spread, .. } = class.clone();
             let object = graph.replica(home).object;
             let of = Some(home);
-            replica(graph, Replica { object, piece, memory: Some(memory), spread, of, scope: found.scope })
+            let (memory, scope) = (Some(memory), found.scope);
+            replica(graph, Replica { object, piece, memory, spread, of, scope, stages: None })
         })
         .collect();
     for (found, id) in solved.iter().zip(&ids) {
@@ -392,6 +401,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             reads,
             writes: !reads,
             replica: Some(replica),
+            behind: 0,
             spread: spread.clone(),
         };
         let row_of_call = graph.tree.call(call);
@@ -400,6 +410,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             at: row_of_call.processor,
             role: Role::Compute,
             body,
+            late: Vec::new(),
             accesses: vec![access(from, true), access(to, false)],
             call,
             span: row_of_call.span,
