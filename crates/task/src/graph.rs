@@ -40,6 +40,8 @@ pub struct Graph {
     pub order: Vec<Item>,
     /// The edges, by their ends.
     pub edges: Vec<Edge>,
+    /// The rings of shared memory. Before their pass there are none.
+    pub rings: Vec<Ring>,
     /// The copies that a compiler would make at every call, with what became of each.
     pub candidates: Vec<Candidate>,
 }
@@ -99,6 +101,21 @@ pub struct Stages {
     pub head: LoopId,
     /// The number of buffers.
     pub depth: i64,
+}
+
+/// A ring: places whose stages one side fills in turn and the other empties. Both sides go through the same rounds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ring {
+    /// The places; each stage has one buffer of each.
+    pub places: Vec<ReplicaId>,
+    /// The loop whose rounds take stages in turn; nothing where it is filled once.
+    pub head: Option<LoopId>,
+    /// The number of stages.
+    pub depth: i64,
+    /// The role that fills stages.
+    pub from: Role,
+    /// The role that empties them.
+    pub to: Role,
 }
 
 /// A move of a node to later rounds of a loop.
@@ -186,6 +203,8 @@ pub enum Why {
     Anti,
     /// The second overwrites what the first writes.
     Output,
+    /// The second fills the stage of a ring that the first empties.
+    Reuse,
 }
 
 /// An index of an event array, for one level of processors below the block.

@@ -5,6 +5,7 @@ pub mod discipline;
 pub mod join;
 pub mod place;
 pub mod retime;
+pub mod rings;
 pub mod roles;
 pub mod synchronise;
 
@@ -15,7 +16,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, and synchronised. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -62,6 +63,8 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     graph = verified("roles", graph)?;
     retime::retime(program, mapping, &mut graph)?;
     graph = verified("retime", graph)?;
+    rings::rings(program, mapping, &mut graph)?;
+    graph = verified("rings", graph)?;
     synchronise::synchronise(program, &mut graph)?;
     verified("synchronise", graph)
 }

@@ -25,6 +25,14 @@ impl Graph {
             });
             out += &format!("p{id}: {}{piece} in {memory}{of}{stages}{spread}\n", object.name);
         }
+        for ring in &self.rings {
+            let places: Vec<String> = ring.places.iter().map(|id| self.place_text(*id)).collect();
+            let (from, to) = (role_text(ring.from), role_text(ring.to));
+            let stages = ring
+                .head
+                .map_or("once".to_string(), |head| format!("{} in {}", ring.depth, self.counters_text(head)));
+            out += &format!("ring {stages}: {} from who {from} to who {to}\n", places.join(", "));
+        }
         self.items(&self.order, 0, &mut out);
         out
     }
@@ -66,9 +74,8 @@ impl Graph {
         match &node.op {
             Op::Copy(from, to) => {
                 let role = match node.role {
-                    Role::Load => " by the role that loads",
-                    Role::Compute => "",
-                    Role::Store => " by the role that stores",
+                    Role::Compute => String::new(),
+                    role => format!(" by the role that {}", role_text(role)),
                 };
                 format!("copy({}, {}){role}", self.place_text(*from), self.place_text(*to))
             }
@@ -127,6 +134,14 @@ impl Graph {
             out += &format!("{}.{variant} {word} {}: {verdict}\n", task.name, task.formals[*formal].name);
         }
         out
+    }
+}
+
+fn role_text(role: Role) -> &'static str {
+    match role {
+        Role::Load => "loads",
+        Role::Compute => "computes",
+        Role::Store => "stores",
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use tilewright_machine::Memory;
+
 use super::{Graph, Index, NodeId, Op, ReplicaId, Role};
 
 /// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one round by the
 /// order of the program, or to a later round; an event is of each processor's own up to some level and of all below it; a place that is
-/// read has been written; a node is late in loops around it; a use is of a stage that there is; roles that load or store only copy.
+/// read has been written; a node is late in loops around it; a use is of a stage that there is; one side
+/// of a ring writes its places, in shared memory, and the other reads them; roles that load or store only copy.
 pub fn verify_graph(graph: &Graph) -> Vec<String> {
     let mut broken = Vec::new();
     let order = graph.ordered();
@@ -39,6 +42,18 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
         }
         if edge.event.windows(2).any(|pair| pair == [Index::All, Index::Own]) {
             broken.push(format!("{ends} waits for each processor's own below one that waits for all"));
+        }
+    }
+    for (at, ring) in graph.rings.iter().enumerate() {
+        for place in &ring.places {
+            let strange = graph.nodes.iter().any(|node| {
+                node.accesses.iter().filter(|access| access.replica == Some(*place)).any(|access| {
+                    (access.writes && node.role != ring.from) || (access.reads && node.role != ring.to)
+                })
+            });
+            if strange || ring.depth < 1 || graph.replica(*place).memory != Some(Memory::Shared) {
+                broken.push(format!("place {} is none of ring {at}", place.0));
+            }
         }
     }
     let mut written = vec![false; graph.replicas.len()];

@@ -41,6 +41,7 @@ pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
         nodes: Vec::new(),
         order: Vec::new(),
         edges: Vec::new(),
+        rings: Vec::new(),
         candidates: Vec::new(),
         tree,
     };

@@ -12,6 +12,7 @@ use tilewright_tile::{Code, Diagnostic, Diagnostics, Origin};
 
 use super::depend::{anew, common, dependences, reduced};
 use super::join::implicit;
+use super::rings::sides;
 use crate::graph::{Edge, Graph, Item, Late, NodeId, Op, ReplicaId, Stages, Why};
 use crate::instantiate::{CallId, LoopId};
 use crate::mapping::{AttributeKind, Mapping};
@@ -47,7 +48,7 @@ pub fn retime(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result
     }
     let heads: BTreeSet<LoopId> = moves.iter().map(|late| late.head).collect();
     for head in &heads {
-        reuse(graph, *head, &mut all);
+        reuse(mapping, graph, *head, &mut all);
     }
     let retimed = Retiming { program, graph, moves: &moves, places: &places }.edges(&all)?;
     for (replica, stages) in &retimed.stages {
@@ -136,12 +137,7 @@ fn head_of(
             "a launch in a loop can be late".to_string(),
         ));
     };
-    let row = graph.tree.loop_(head);
-    let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
-    let persistent = instance.is_some_and(|instance| {
-        instance.attributes.iter().any(|attribute| matches!(attribute.kind, AttributeKind::Persistent(_)))
-    });
-    if row.kind == LoopKind::Prange && !persistent {
+    if graph.tree.loop_(head).kind == LoopKind::Prange && !persistent(mapping, graph, head) {
         return Err((
             format!(
                 "`late({label})`: the iterations of `{}` are blocks of their own, so that none comes later",
@@ -151,6 +147,17 @@ fn head_of(
         ));
     }
     Ok(head)
+}
+
+/// True of a `prange` whose iterations blocks take one after another.
+pub(super) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
+    let row = graph.tree.loop_(head);
+    let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
+    row.kind == LoopKind::Prange
+        && instance.is_some_and(|instance| {
+            let mut attributes = instance.attributes.iter();
+            attributes.any(|attribute| matches!(attribute.kind, AttributeKind::Persistent(_)))
+        })
 }
 
 /// True if the node belongs to the call.
@@ -205,7 +212,7 @@ fn mark(graph: &mut Graph, late: &Move) {
 }
 
 /// True if each round of the loop has contents of its own in the place.
-fn by_round(graph: &Graph, id: ReplicaId, head: LoopId) -> bool {
+pub(super) fn by_round(graph: &Graph, id: ReplicaId, head: LoopId) -> bool {
     let row = graph.replica(id);
     let counters = &graph.tree.loop_(head).counters;
     anew(graph, row.object, head)
@@ -214,8 +221,8 @@ fn by_round(graph: &Graph, id: ReplicaId, head: LoopId) -> bool {
 }
 
 /// Adds the edges that there are because the rounds of a loop have one buffer for what is each one's own: as long as nothing moves, the order of
-/// rounds implies them.
-fn reuse(graph: &Graph, head: LoopId, all: &mut BTreeSet<Dependence>) {
+/// rounds implies them. A ring has stages, and edges of its own.
+fn reuse(mapping: &Mapping, graph: &Graph, head: LoopId, all: &mut BTreeSet<Dependence>) {
     let uses =
         |node: NodeId| graph.node(node).accesses.iter().filter_map(|access| Some((access, access.replica?)));
     let inside: Vec<NodeId> = graph
@@ -229,7 +236,8 @@ fn reuse(graph: &Graph, head: LoopId, all: &mut BTreeSet<Dependence>) {
             for (before, replica) in uses(*from) {
                 let on_chip =
                     matches!(graph.replica(replica).memory, Some(Memory::Shared | Memory::Register));
-                if !on_chip || !by_round(graph, replica, head) {
+                let ring = sides(mapping, graph, replica).is_some_and(|ring| ring.head == Some(head));
+                if !on_chip || ring || !by_round(graph, replica, head) {
                     continue;
                 }
                 let why = if before.reads { Why::Anti } else { Why::Output };
