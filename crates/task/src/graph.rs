@@ -118,6 +118,26 @@ pub struct Ring {
     pub to: Role,
 }
 
+/// A kind of asynchronous nodes: those of one kind in one role finish in the order in which they are issued.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Group {
+    /// Products of warpgroups.
+    Products,
+    /// Copies from global to shared memory.
+    CopiesIn,
+    /// Copies from shared to global memory.
+    CopiesOut,
+}
+
+/// A wait until no more than so many nodes of a kind have not finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The kind.
+    pub group: Group,
+    /// The number.
+    pub left: i64,
+}
+
 /// A move of a node to later rounds of a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Late {
@@ -140,6 +160,8 @@ pub struct Node {
     pub body: Option<LoopId>,
     /// The moves to later rounds of loops around it.
     pub late: Vec<Late>,
+    /// The waits for asynchronous nodes of its role, before it. Before scheduling there are none.
+    pub waits: Vec<Wait>,
     /// The tensors that it touches.
     pub accesses: Vec<Access>,
     /// The call that it belongs to.

@@ -6,7 +6,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use tilewright_task::graph::{Access, Graph, Item, NodeId, Op, verify_graph};
+use tilewright_machine::Memory;
+use tilewright_task::graph::{Access, Graph, Group, Item, NodeId, Op, verify_graph};
 use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
@@ -14,6 +15,7 @@ use tilewright_task::passes::join::join;
 use tilewright_task::passes::place::place;
 use tilewright_task::passes::retime::retime;
 use tilewright_task::passes::rings::rings;
+use tilewright_task::passes::schedule::schedule;
 use tilewright_task::passes::synchronise::synchronise;
 use tilewright_task::piece::{Affine, Guard, Piece, Term, Var, Vars};
 
@@ -174,6 +176,22 @@ struct Run {
     /// A digest of what each statement read, by node and round.
     reads: BTreeMap<(u32, Vec<i64>), u64>,
     copies: usize,
+    /// Copies that have been issued and not waited for, if that is asked for.
+    flight: Option<Vec<Flight>>,
+    /// All of the loops around runs in this round.
+    steady: bool,
+    /// Copies in flight that nodes were let run beside.
+    beside: usize,
+}
+
+/// An element of a place in a stage.
+type Element = ((u32, Option<u32>, i64), i64);
+
+/// A copy that goes on.
+struct Flight {
+    group: Group,
+    reads: BTreeSet<Element>,
+    writes: BTreeSet<Element>,
 }
 
 fn hash(value: impl Hash) -> u64 {
@@ -192,6 +210,42 @@ impl Run {
             stages[of.unwrap()]
         };
         let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0), stage(access));
+        if let Some(mut flight) = self.flight.take() {
+            for wait in &node.waits {
+                let left = if self.steady { wait.left } else { 0 };
+                let issued = flight.iter().filter(|copy| copy.group == wait.group).count();
+                let mut finished = issued.saturating_sub(left as usize);
+                flight.retain(|copy| {
+                    let finishes = copy.group == wait.group && finished > 0;
+                    finished -= usize::from(finishes);
+                    !finishes
+                });
+            }
+            let of = |writes: bool| {
+                let mut out: BTreeSet<Element> = BTreeSet::new();
+                for access in node.accesses.iter().filter(|a| if writes { a.writes } else { a.reads }) {
+                    out.extend(elements(vars, &access.piece, at).into_iter().map(|e| (key(access), e)));
+                }
+                out
+            };
+            let (reads, writes) = (of(false), of(true));
+            for copy in &flight {
+                let apart = copy.writes.is_disjoint(&reads)
+                    && copy.writes.is_disjoint(&writes)
+                    && copy.reads.is_disjoint(&writes);
+                assert!(apart, "node {} does not wait for a copy\n{}", id.0, graph.text());
+            }
+            self.beside += flight.len();
+            if let Op::Copy(from, to) = node.op {
+                let group = match (graph.replica(from).memory, graph.replica(to).memory) {
+                    (Some(Memory::Global), Some(Memory::Shared)) => Some(Group::CopiesIn),
+                    (Some(Memory::Shared), Some(Memory::Global)) => Some(Group::CopiesOut),
+                    _ => None,
+                };
+                flight.extend(group.map(|group| Flight { group, reads, writes }));
+            }
+            self.flight = Some(flight);
+        }
         if let Op::Copy(..) = &node.op {
             self.copies += 1;
             let [from, to] = &node.accesses[..] else { panic!("a copy has two sides") };
@@ -264,11 +318,13 @@ impl Run {
                     late.first().copied().unwrap_or(0)
                 };
                 let late: Vec<i64> = body.iter().map(late).collect();
+                let outside = self.steady;
                 for time in lo..hi + late.iter().max().copied().unwrap_or(0) {
                     let order = match rng {
                         Some(rng) => allowed(graph, body, rng),
                         None => (0..body.len()).collect(),
                     };
+                    self.steady = outside && late.iter().all(|late| (lo..hi).contains(&(time - late)));
                     for k in order {
                         let round = time - late[k];
                         if (lo..hi).contains(&round) {
@@ -277,6 +333,7 @@ impl Run {
                         }
                     }
                 }
+                self.steady = outside;
                 *self.rounds.entry(id.0).or_default() += hi - lo;
             }
         }
@@ -284,7 +341,16 @@ impl Run {
 
     /// A run of the graph; with random numbers, in a random order that the edges allow within each round.
     fn of(graph: &Graph, mut rng: Option<TestRng>) -> Run {
-        let mut run = Run::default();
+        Run { steady: true, ..Run::default() }.through(graph, &mut rng)
+    }
+
+    /// A run in the order of the graph with copies that go on until something waits for them.
+    fn asynchronous(graph: &Graph) -> Run {
+        Run { steady: true, flight: Some(Vec::new()), ..Run::default() }.through(graph, &mut None)
+    }
+
+    fn through(self, graph: &Graph, rng: &mut Option<TestRng>) -> Run {
+        let mut run = self;
         // What parameters hold at first.
         for (id, object) in graph.objects.iter().enumerate().filter(|(_, object)| object.param) {
             let places = graph.replicas.iter().enumerate();
@@ -294,7 +360,7 @@ impl Run {
                 (0..N).map(|element| (element, hash((&object.name, element)))).collect();
             run.stores.insert((id as u32, home, 0), initial);
         }
-        run.items(graph, &graph.order, &BTreeMap::new(), &mut rng);
+        run.items(graph, &graph.order, &BTreeMap::new(), rng);
         run
     }
 
@@ -392,6 +458,7 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
 #[test]
 fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
     let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 20000 } else { 300 };
+    let mut beside = 0;
     let (mut moved, mut refused, mut late_stages, mut staged) = (0, 0, 0, 0);
     for seed in 0..cases {
         let text = program(seed, true);
@@ -414,6 +481,9 @@ fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
         rings(&program, &program.mappings[0], &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         staged += u64::from(graph.replicas.iter().any(|place| place.stages.is_some()));
         assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        schedule(&program, &mut graph);
+        assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        beside += Run::asynchronous(&graph).beside;
         for order in 0..3 {
             let mut bytes = [17u8; 32];
             bytes[..8].copy_from_slice(&(3 * seed + order).to_le_bytes());
@@ -423,8 +493,11 @@ fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
             assert_eq!(run.results(&graph), by_reference.results_of(), "seed {seed}: {text}{}", graph.text());
         }
     }
-    let seen = [moved, refused, late_stages, staged];
-    assert!(moved.min(refused).min(staged) > cases / 20 && late_stages > 0, "{seen:?} of {cases}");
+    let seen = [moved, refused, late_stages, staged, beside as u64];
+    assert!(
+        moved.min(refused).min(staged) > cases / 20 && late_stages > 0 && beside > 100,
+        "{seen:?} of {cases}"
+    );
 }
 
 impl Run {

@@ -2,7 +2,8 @@
 //! distance behind an `@`, as has a stage of an earlier round.
 
 use super::{
-    Access, Candidate, Direction, Edge, Graph, Index, Item, Node, NodeId, Op, ReplicaId, Role, Verdict,
+    Access, Candidate, Direction, Edge, Graph, Group, Index, Item, Node, NodeId, Op, ReplicaId, Role,
+    Verdict, Wait,
 };
 use crate::instantiate::LoopId;
 use crate::instantiate::text::piece_text;
@@ -42,6 +43,14 @@ impl Graph {
         for item in items {
             match item {
                 Item::Node(id) => {
+                    for Wait { group, left } in &self.node(*id).waits {
+                        let group = match group {
+                            Group::Products => "products",
+                            Group::CopiesIn => "copies in",
+                            Group::CopiesOut => "copies out",
+                        };
+                        *out += &format!("{indent}wait until {left} {group} are left\n");
+                    }
                     *out +=
                         &format!("{indent}e{} = {}, {{{}}}\n", id.0, self.node_text(*id), self.waits(*id));
                 }

@@ -138,6 +138,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             role: Role::Compute,
             body: call.body,
             late: Vec::new(),
+            waits: Vec::new(),
             accesses,
             call: id,
             span: stmt.span.or(call.span),

@@ -411,6 +411,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             role: Role::Compute,
             body,
             late: Vec::new(),
+            waits: Vec::new(),
             accesses: vec![access(from, true), access(to, false)],
             call,
             span: row_of_call.span,

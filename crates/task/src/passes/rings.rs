@@ -126,7 +126,7 @@ pub(super) fn sides(mapping: &Mapping, graph: &Graph, id: ReplicaId) -> Option<S
 }
 
 /// True of copies that go on while their threads do something else: from global to shared memory (PTX ISA 9.7.9.25, `cp.async`), and back by bulk copies.
-fn asynchronous(graph: &Graph, id: NodeId) -> bool {
+pub(super) fn asynchronous(graph: &Graph, id: NodeId) -> bool {
     let Op::Copy(from, to) = graph.node(id).op else { return false };
     let feature = match (graph.replica(from).memory, graph.replica(to).memory) {
         (Some(Memory::Global), Some(Memory::Shared)) => Feature::CpAsync,
