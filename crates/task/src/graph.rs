@@ -7,6 +7,8 @@
 mod text;
 mod verify;
 
+use std::collections::BTreeMap;
+
 use tilewright_machine::{DType, Memory, Processor};
 use tilewright_tile::Origin;
 
@@ -42,6 +44,8 @@ pub struct Graph {
     pub edges: Vec<Edge>,
     /// The rings of shared memory. Before their pass there are none.
     pub rings: Vec<Ring>,
+    /// The waits at the end of each round of a loop.
+    pub ends: BTreeMap<LoopId, Vec<Wait>>,
     /// The copies that a compiler would make at every call, with what became of each.
     pub candidates: Vec<Candidate>,
 }

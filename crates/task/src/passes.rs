@@ -66,7 +66,7 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     graph = verified("retime", graph)?;
     rings::rings(program, mapping, &mut graph)?;
     graph = verified("rings", graph)?;
-    schedule::schedule(program, &mut graph);
+    schedule::schedule(program, mapping, &mut graph)?;
     graph = verified("schedule", graph)?;
     synchronise::synchronise(program, &mut graph)?;
     verified("synchronise", graph)

@@ -481,7 +481,8 @@ fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
         rings(&program, &program.mappings[0], &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         staged += u64::from(graph.replicas.iter().any(|place| place.stages.is_some()));
         assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
-        schedule(&program, &mut graph);
+        schedule(&program, &program.mappings[0], &mut graph)
+            .unwrap_or_else(|errors| panic!("{errors}\n{text}"));
         assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
         beside += Run::asynchronous(&graph).beside;
         for order in 0..3 {

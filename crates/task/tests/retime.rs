@@ -29,6 +29,18 @@ fn what_the_round_waits_for_cannot_be_late() {
     });
 }
 
+#[test]
+fn products_in_flight_leave_a_stage_free() {
+    common::mappings(|name, program, _| {
+        if name == "gemm.h200" {
+            let text = program
+                .to_string()
+                .replace("pipeline(4) in_flight(1) shared", "pipeline(2) in_flight(2) shared");
+            common::snapshot("in_flight.stages", &outcome(&text, "h200"));
+        }
+    });
+}
+
 /// Sums of pieces: LAST is what stands last in a round, ROWS what the row of the block says.
 const SUMS: &str = "size n = 1024
 task f(y: write f32[P], x: read f32[N]) {

@@ -43,20 +43,16 @@ impl Graph {
         for item in items {
             match item {
                 Item::Node(id) => {
-                    for Wait { group, left } in &self.node(*id).waits {
-                        let group = match group {
-                            Group::Products => "products",
-                            Group::CopiesIn => "copies in",
-                            Group::CopiesOut => "copies out",
-                        };
-                        *out += &format!("{indent}wait until {left} {group} are left\n");
-                    }
+                    let waits = self.node(*id).waits.iter();
+                    waits.for_each(|wait| *out += &format!("{indent}{}\n", wait_text(wait)));
                     *out +=
                         &format!("{indent}e{} = {}, {{{}}}\n", id.0, self.node_text(*id), self.waits(*id));
                 }
                 Item::Loop(id, items) => {
                     *out += &format!("{indent}{}\n", self.tree.loop_text(*id));
                     self.items(items, depth + 1, out);
+                    let waits = self.ends.get(id).into_iter().flatten();
+                    waits.for_each(|wait| *out += &format!("{indent}  {}\n", wait_text(wait)));
                 }
             }
         }
@@ -144,6 +140,15 @@ impl Graph {
         }
         out
     }
+}
+
+fn wait_text(wait: &Wait) -> String {
+    let group = match wait.group {
+        Group::Products => "products",
+        Group::CopiesIn => "copies in",
+        Group::CopiesOut => "copies out",
+    };
+    format!("wait until {} {group} are left", wait.left)
 }
 
 fn role_text(role: Role) -> &'static str {

@@ -5,7 +5,7 @@
 //! ([`Piece::meets`](crate::piece::Piece::meets)), asked for the same round and for a later round of each loop around both. The same
 //! question, for different iterations of a `prange`, decides if it may be parallel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
@@ -42,6 +42,7 @@ pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
         order: Vec::new(),
         edges: Vec::new(),
         rings: Vec::new(),
+        ends: BTreeMap::new(),
         candidates: Vec::new(),
         tree,
     };
@@ -439,14 +440,18 @@ fn rounds(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access
     Some((1..=ROUNDS).find(|by| meets(Relation::By(*by))).unwrap_or(1))
 }
 
-/// True if a node runs in the first and the last rounds of the loops that it shares with one end of the edge and not with the other: only
-/// then the other end waits for all that this one does, or this one for all that the other does.
+/// True if a node runs whenever both ends of the edge do, in a loop that it shares with one of them in the same rounds: only then the second
+/// end waits by way of it for the first. A loop of its own may run no round.
 fn beside(graph: &Graph, edge: &Edge, via: NodeId) -> bool {
     let shared = common(graph, edge.from, edge.to).len();
-    [edge.from, edge.to].into_iter().all(|end| {
-        let loops = common(graph, end, via);
-        loops.iter().skip(shared).all(|head| graph.node(end).late_in(*head) == graph.node(via).late_in(*head))
-    })
+    let with = [edge.from, edge.to].map(|end| (end, common(graph, end, via)));
+    let in_step = with.iter().all(|(end, loops)| {
+        let mut apart = loops.iter().skip(shared);
+        apart.all(|head| graph.node(*end).late_in(*head) == graph.node(via).late_in(*head))
+    });
+    let around = graph.tree.around(graph.node(via).body);
+    let mut own = around.into_iter().filter(|head| with.iter().all(|(_, loops)| !loops.contains(head)));
+    in_step && own.all(|head| graph.tree.runs(head))
 }
 
 /// The edges without those that two others imply whose rounds are as many. Of several reasons for one edge the first is kept.

@@ -1,25 +1,31 @@
 //! Order of a round, and waits for what is asynchronous. Needs: rings. Keeps: every edge, and the order of rounds.
 //!
-//! What is asynchronous is issued as early as edges within a round allow, what the longest way to the end of the round hangs on first; all else
+//! Asynchronous nodes are issued as early as edges within a round allow, those on the longest way to the end of the round first; all else
 //! stays in the order of the program. Copies and products of one kind finish in the order in which they were issued, so that a wait says
 //! how many may be left: the fewest that any path of the role has issued since the one that is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{Feature, Memory, Processor};
-use tilewright_tile::StmtKind;
+use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, StmtKind};
 
 use super::depend::common;
 use super::rings::asynchronous;
+use crate::environment::Environment;
 use crate::graph::{Edge, Graph, Group, Item, NodeId, Op, Role, Wait};
 use crate::instantiate::LoopId;
+use crate::mapping::{AttributeKind, Mapping};
 use crate::program::Program;
 
 /// Puts rounds into order, and finds the waits before each node.
 ///
 /// The waits are those of rounds in which all of a loop runs. In the first and the last rounds of a loop in which something is late, some
 /// of what they count has not been issued: there, nothing may be left.
-pub fn schedule(program: &Program, graph: &mut Graph) {
+///
+/// # Errors
+///
+/// `bad-value`: more products in flight than a ring has stages for.
+pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<(), Diagnostics> {
     let groups: BTreeMap<NodeId, Group> = (0..graph.nodes.len() as u32)
         .filter_map(|id| Some((NodeId(id), group(program, graph, NodeId(id))?)))
         .collect();
@@ -29,7 +35,15 @@ pub fn schedule(program: &Program, graph: &mut Graph) {
     list(None, &graph.order, &mut lists);
     let rounds = Rounds { graph, groups: &groups, lists: &lists };
     let waits: Vec<Vec<Wait>> = (0..graph.nodes.len() as u32).map(|id| rounds.waits(NodeId(id))).collect();
+    let ends = (0..graph.tree.loops.len() as u32).map(LoopId).filter_map(|head| {
+        let end = rounds.end(program, mapping, head, &waits).transpose()?;
+        Some(end.map(|wait| (head, vec![wait])))
+    });
+    let ends =
+        ends.collect::<Result<BTreeMap<_, _>, Diagnostic>>().map_err(|error| Diagnostics(vec![error]))?;
+    graph.ends = ends;
     graph.nodes.iter_mut().zip(waits).for_each(|(node, waits)| node.waits = waits);
+    Ok(())
 }
 
 /// The kind of an asynchronous node: copies, and products of whole warpgroups with a right factor in shared memory (PTX ISA 9.7.15, `wgmma`).
@@ -174,6 +188,66 @@ impl Rounds<'_> {
                 (!self.holds(id, group, left)).then_some(Wait { group, left })
             })
             .collect()
+    }
+
+    /// The wait at the end of each round of a loop: until so many products are left as the mapping has in flight, or none where nothing up
+    /// to the next of them waits for one that holds a stage.
+    fn end(
+        &self,
+        program: &Program,
+        mapping: &Mapping,
+        head: LoopId,
+        waits: &[Vec<Wait>],
+    ) -> Result<Option<Wait>, Diagnostic> {
+        let graph = self.graph;
+        let Some(items) = self.lists.get(&Some(head)) else { return Ok(None) };
+        let products: Vec<NodeId> =
+            items.iter().filter_map(|item| self.issue(item, Group::Products, Role::Compute)).collect();
+        // The fewest stages of a ring that a product reads.
+        let stages = |id: &NodeId| {
+            let places = graph.node(*id).accesses.iter().filter_map(|access| access.replica);
+            places
+                .flat_map(|place| graph.rings.iter().filter(move |ring| ring.places.contains(&place)))
+                .filter(|ring| ring.head == Some(head))
+                .map(|ring| ring.depth)
+                .min()
+        };
+        let Some(fewest) = products.iter().filter_map(stages).min() else { return Ok(None) };
+        let row = graph.tree.loop_(head);
+        let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
+        let attributes = instance.map(|instance| &instance.attributes);
+        let said = attributes.into_iter().flatten().find_map(|attribute| match &attribute.kind {
+            AttributeKind::InFlight(groups) => Some((groups, attribute.span)),
+            _ => None,
+        });
+        if let Some((groups, span)) = said {
+            let left = Environment::of(program, &Constants::default())?.value(program, groups, span)?;
+            let held = (left + products.len() as i64 - 1) / products.len() as i64;
+            if held >= fewest {
+                let message = format!(
+                    "`in_flight({left})`: products of {held} rounds hold {held} stages, and a ring has {fewest}"
+                );
+                return Err(Diagnostic::new(Code::BadValue, span, message)
+                    .related(row.span, "the loop")
+                    .help("have fewer in flight, or more stages by `pipeline`"));
+            }
+            return Ok(Some(Wait { group: Group::Products, left }));
+        }
+        let open = products.iter().filter(|id| stages(id).is_some()).any(|id| {
+            let at = self.index(Some(head), *id);
+            // With a stage more, the round behind this one may be the one that waits.
+            let next = if fewest > 1 { &items[..at] } else { &[] };
+            let behind = items[at + 1..].iter().chain(next);
+            let mut issued = 0;
+            !behind.into_iter().any(|item| {
+                let Flat::Node(other) = item else { return false };
+                let mut waits = waits[other.index()].iter().filter(|wait| wait.group == Group::Products);
+                let waited = waits.any(|wait| wait.left <= issued);
+                issued += i64::from(self.issue(item, Group::Products, Role::Compute).is_some());
+                waited
+            })
+        });
+        Ok(open.then_some(Wait { group: Group::Products, left: 0 }))
     }
 
     /// The most issues of a kind that may be left when the node begins; nothing where it needs none.
