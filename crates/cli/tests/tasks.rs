@@ -42,7 +42,7 @@ fn the_graph_of_a_mapping_is_printed() {
             printed.out
         );
     }
-    let unknown = of("cubin");
+    let unknown = of("svg");
     assert!(unknown.code == Some(2) && unknown.err.contains("tree, events, copies"), "{}", unknown.err);
 }
 

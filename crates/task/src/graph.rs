@@ -1,11 +1,13 @@
 //! The event graph: what statements and copies wait for. A node is a statement of a leaf, or a copy between two places of one object; an
-//! edge says which node another waits for, how many rounds of which loop later.
+//! edge says which node another waits for, how many iterations of which loop later.
 //!
 //! This is the intermediate representation of the paper (4.1) with distances on the edges, which its loops do not have. Events exist in the
 //! compiler alone.
 
 mod text;
 mod verify;
+
+use std::collections::BTreeMap;
 
 use tilewright_machine::{DType, Memory, Processor};
 use tilewright_tile::Origin;
@@ -40,6 +42,10 @@ pub struct Graph {
     pub order: Vec<Item>,
     /// The edges, by their ends.
     pub edges: Vec<Edge>,
+    /// The rings of shared memory. Before their pass there are none.
+    pub rings: Vec<Ring>,
+    /// The waits at the end of each iteration of a loop.
+    pub ends: BTreeMap<LoopId, Vec<Wait>>,
     /// The copies that a compiler would make at every call, with what became of each.
     pub candidates: Vec<Candidate>,
 }
@@ -86,8 +92,63 @@ pub struct Replica {
     pub spread: Spread,
     /// The place that it is a copy of; nothing of the object's own.
     pub of: Option<ReplicaId>,
-    /// The innermost loop in whose rounds it lives.
+    /// The innermost loop in whose iterations it lives.
     pub scope: Option<LoopId>,
+    /// The buffers that iterations of a loop take in turn; without, there is one.
+    pub stages: Option<Stages>,
+}
+
+/// Buffers that the iterations of a loop take in turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stages {
+    /// The loop.
+    pub head: LoopId,
+    /// The number of buffers.
+    pub depth: i64,
+}
+
+/// A ring: places whose stages one side fills in turn and the other empties. Both sides go through the same iterations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ring {
+    /// The places; each stage has one buffer of each.
+    pub places: Vec<ReplicaId>,
+    /// The loop whose iterations take stages in turn; nothing where it is filled once.
+    pub head: Option<LoopId>,
+    /// The number of stages.
+    pub depth: i64,
+    /// The role that fills stages.
+    pub from: Role,
+    /// The role that empties them.
+    pub to: Role,
+}
+
+/// A kind of asynchronous nodes: those of one kind in one role finish in the order in which they are issued.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Group {
+    /// Products of warpgroups.
+    Products,
+    /// Copies from global to shared memory.
+    CopiesIn,
+    /// Copies from shared to global memory.
+    CopiesOut,
+}
+
+/// A wait until no more than so many nodes of a kind have not finished.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The kind.
+    pub group: Group,
+    /// The number.
+    pub left: i64,
+}
+
+/// A move of a node to later iterations of a loop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Late {
+    /// The loop.
+    pub head: LoopId,
+    /// The number of iterations: in each, the node does the work of so many iterations before.
+    pub iterations: i64,
 }
 
 /// A node.
@@ -101,6 +162,10 @@ pub struct Node {
     pub role: Role,
     /// The innermost loop around it.
     pub body: Option<LoopId>,
+    /// The moves to later iterations of loops around it.
+    pub late: Vec<Late>,
+    /// The waits for asynchronous nodes of its role, before it. Before scheduling there are none.
+    pub waits: Vec<Wait>,
     /// The tensors that it touches.
     pub accesses: Vec<Access>,
     /// The call that it belongs to.
@@ -149,6 +214,8 @@ pub struct Access {
     pub writes: bool,
     /// The place that it uses. Before placement there is none.
     pub replica: Option<ReplicaId>,
+    /// The number of iterations before the node's own whose stage it uses, where the place has stages that iterations take in turn.
+    pub behind: i64,
     /// The way in which processors share the piece: after joining, the partitions of the loops over processors.
     pub spread: Spread,
 }
@@ -162,6 +229,8 @@ pub enum Why {
     Anti,
     /// The second overwrites what the first writes.
     Output,
+    /// The second fills the stage of a ring that the first empties.
+    Reuse,
 }
 
 /// An index of an event array, for one level of processors below the block.
@@ -180,7 +249,7 @@ pub struct Edge {
     pub from: NodeId,
     /// The node that waits.
     pub to: NodeId,
-    /// Rounds between them, one entry a loop around both, the outermost first, up to the loop that carries it. Empty within one round.
+    /// Iterations between them, one entry a loop around both, the outermost first, up to the loop that carries it. Empty within one iteration.
     pub distance: Vec<i64>,
     /// The reason.
     pub why: Why,
@@ -225,6 +294,13 @@ pub enum Verdict {
     Outside(LoopId),
     /// Made, between these memories.
     Kept(Memory, Memory),
+}
+
+impl Node {
+    /// The iterations by which it is late in the loop.
+    pub fn late_in(&self, head: LoopId) -> i64 {
+        self.late.iter().filter(|late| late.head == head).map(|late| late.iterations).sum()
+    }
 }
 
 impl Graph {

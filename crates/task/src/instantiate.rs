@@ -496,7 +496,7 @@ impl Build<'_> {
             let lo = self.here(frame, &range.lo, row.span)?;
             let hi = self.here(frame, &range.hi, row.span)?;
             let least = self.vars.range(&lo).0;
-            // The counter of a loop without rounds has no values, of which everything would hold: it is taken for unbounded.
+            // The counter of a loop without iterations has no values, of which everything would hold: it is taken for unbounded.
             let most = self.vars.range(&hi).1.map(|hi| hi - 1);
             let most = most.filter(|most| least.is_none_or(|least| least <= *most));
             // A variant under itself has the same names for its counters: they get numbers.

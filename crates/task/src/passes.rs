@@ -4,7 +4,10 @@ pub mod depend;
 pub mod discipline;
 pub mod join;
 pub mod place;
+pub mod retime;
+pub mod rings;
 pub mod roles;
+pub mod schedule;
 pub mod synchronise;
 
 use tilewright_tile::{Diagnostic, Diagnostics, Origin};
@@ -14,7 +17,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, scheduled, and synchronised. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -59,6 +62,12 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     graph = verified("place", graph)?;
     roles::roles(mapping, &mut graph);
     graph = verified("roles", graph)?;
+    retime::retime(program, mapping, &mut graph)?;
+    graph = verified("retime", graph)?;
+    rings::rings(program, mapping, &mut graph)?;
+    graph = verified("rings", graph)?;
+    schedule::schedule(program, mapping, &mut graph)?;
+    graph = verified("schedule", graph)?;
     synchronise::synchronise(program, &mut graph)?;
     verified("synchronise", graph)
 }

@@ -240,3 +240,42 @@ mapping m for sm_80 {
     let graph = joined(&program.replace("GUARD", " when j == 0")).unwrap_or_else(|errors| panic!("{errors}"));
     common::snapshot("guarded.joined", &graph.text());
 }
+
+/// A product with a sparse left factor, shared out over two warpgroups: CUT is how its metadata are cut.
+const SPARSE: &str = "size m = 128, n = 128, k = 128
+task f(c: write f32[M, N], a: read f16[M, H], e: read u2[M, H], b: read f16[N, K]) {
+    inner host { tunable U, V
+        cp = blocks(c, [U, V])
+        ap = blocks(a, [U, H])
+        ep = blocks(e, [U, H])
+        bp = blocks(b, [V, K])
+        for x, y in prange(ceil_div(M, U), ceil_div(N, V)) { launch f(cp[x, y], ap[x, 0], ep[x, 0], bp[y, 0]) } }
+    inner tile {
+        cp = blocks(c, [M / 2, N])
+        ap = blocks(a, [M / 2, H])
+        ep = blocks(e, CUT)
+        for w in prange(2) { launch f(cp[w, 0], ap[w, 0], ep[AT], b) } }
+    leaf product {
+        fill(c, 0.0)
+        gemm(c, a, b, e) }
+}
+mapping m for sm_90a {
+    entry f.host on host (global, global, global, global) { U = 128, V = 128 } -> f.tile
+    f.tile on block (register, shared, shared, shared) -> f.product
+    f.product on warpgroup (register, shared, shared, shared)
+}
+";
+
+#[test]
+fn metadata_of_a_sparse_factor_are_cut_as_it_is_and_come_to_registers() {
+    let cut = |modes: &str, at: &str| joined(&SPARSE.replace("CUT", modes).replace("AT", at));
+    let graph = cut("[M / 2, H]", "w, 0").unwrap_or_else(|errors| panic!("{errors}"));
+    common::snapshot("sparse.joined", &graph.text());
+    for (modes, at, message) in [
+        ("[M, 32]", "0, w", "mode 1 of the factor `meta`, along which is summed, is cut"),
+        ("[M, H]", "0, 0", "mode 0 of the sum and mode 0 of the factor `meta` are cut differently"),
+    ] {
+        let errors = cut(modes, at).unwrap_err();
+        assert!(errors.0.iter().any(|error| error.message.ends_with(message)), "{errors}");
+    }
+}

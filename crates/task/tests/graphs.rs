@@ -1,17 +1,21 @@
 //! Graphs of random programs under random mappings: what statements read and what parameters hold at the end is the same by reference, after
-//! placement, and in any order that the edges allow.
+//! placement, after retiming, and in any order that the edges allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use tilewright_task::graph::{Access, Graph, Item, NodeId, Op, verify_graph};
+use tilewright_machine::Memory;
+use tilewright_task::graph::{Access, Graph, Group, Item, NodeId, Op, verify_graph};
 use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
 use tilewright_task::passes::join::join;
 use tilewright_task::passes::place::place;
+use tilewright_task::passes::retime::retime;
+use tilewright_task::passes::rings::rings;
+use tilewright_task::passes::schedule::schedule;
 use tilewright_task::passes::synchronise::synchronise;
 use tilewright_task::piece::{Affine, Guard, Piece, Term, Var, Vars};
 
@@ -20,6 +24,8 @@ const N: i64 = 10;
 struct Author {
     rng: TestRng,
     labels: usize,
+    /// The labels of launches in loops.
+    looped: Vec<String>,
     rows: Vec<String>,
     callees: Vec<String>,
 }
@@ -39,14 +45,17 @@ impl Author {
         for _ in 0..1 + self.below(3) {
             if depth < 2 && self.below(3) == 0 {
                 let counter = format!("at{}", self.labels + counters.len());
-                let rounds = self.pick(&["1", "2", "3", "ceil_div(N, 4)", "N - 10", "N - 8"]);
+                let iterations = self.pick(&["1", "2", "3", "ceil_div(N, 4)", "N - 10", "N - 8"]);
                 let inner: Vec<String> = counters.iter().cloned().chain([counter.clone()]).collect();
                 let inner = self.body(&inner, depth + 1);
-                text += &format!("for {counter} in srange({rounds}) {{\n{inner}}}\n");
+                text += &format!("for {counter} in srange({iterations}) {{\n{inner}}}\n");
                 continue;
             }
             let (task, label) = (self.pick(&["step", "set"]), format!("l{}", self.labels));
             self.labels += 1;
+            if !counters.is_empty() {
+                self.looped.push(label.clone());
+            }
             let grain = self.pick(&["", "4", "4", "2"]);
             let mut objects = vec!["x", "z", "t", "w"];
             let first = objects.remove(self.below(4));
@@ -76,14 +85,22 @@ impl Author {
     }
 }
 
-fn program(seed: u64) -> String {
+/// A program; with `late`, a mapping that has some launches in loops late.
+fn program(seed: u64, late: bool) -> String {
     let mut bytes = [11u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
-    let mut author = Author { rng, labels: 0, rows: Vec::new(), callees: Vec::new() };
+    let mut author = Author { rng, labels: 0, looped: Vec::new(), rows: Vec::new(), callees: Vec::new() };
     let body = author.body(&[], 0) + &author.body(&[], 0);
     let memories = ["register", "shared"];
     let (t, w) = (author.pick(&memories), author.pick(&memories));
+    let mut moved = BTreeSet::new();
+    while late && !author.looped.is_empty() && (moved.is_empty() || author.below(3) == 0) {
+        let at = author.below(author.looped.len());
+        moved.insert(author.looped[at].clone());
+    }
+    let moved: String = moved.iter().map(|label| format!(" late({label})")).collect();
+    let moved = if late { format!("{moved} pipeline(2)") } else { moved };
     let head = if author.below(2) == 0 { "const N = 10" } else { "size n = 10" };
     let parts: String = ["x", "z", "t", "w"]
         .iter()
@@ -106,7 +123,7 @@ task step(y: read_write f32[P], x: read f32[P]) {{ leaf all {{ y = y + x }} }}
 task set(y: write f32[P], x: read f32[P]) {{ leaf all {{ y = x }} }}
 mapping m for sm_90a {{
 entry f.host on host (global, global)
-f.body on block (global, global) local(t = {t}) local(w = {w}) -> first, {}
+f.body on block (global, global) local(t = {t}) local(w = {w}){moved} -> first, {}
 first = set.all on block (none, none)
 {}
 }}
@@ -152,11 +169,29 @@ fn elements(vars: &Vars, piece: &Piece, at: &BTreeMap<Var, i64>) -> Vec<i64> {
 
 #[derive(Default)]
 struct Run {
-    /// Contents of places, by object and place.
-    stores: BTreeMap<(u32, Option<u32>), BTreeMap<i64, u64>>,
-    /// A digest of what each statement read, by node and round.
+    /// Contents of places, by object, place and stage.
+    stores: BTreeMap<(u32, Option<u32>, i64), BTreeMap<i64, u64>>,
+    /// The iterations so far, by the loop that takes stages in turn.
+    iterations: BTreeMap<u32, i64>,
+    /// A digest of what each statement read, by node and iteration.
     reads: BTreeMap<(u32, Vec<i64>), u64>,
     copies: usize,
+    /// Copies that have been issued and not waited for, if that is asked for.
+    flight: Option<Vec<Flight>>,
+    /// All of the loops around runs in this iteration.
+    steady: bool,
+    /// Copies in flight that nodes were let run beside.
+    beside: usize,
+}
+
+/// An element of a place in a stage.
+type Element = ((u32, Option<u32>, i64), i64);
+
+/// A copy that goes on.
+struct Flight {
+    group: Group,
+    reads: BTreeSet<Element>,
+    writes: BTreeSet<Element>,
 }
 
 fn hash(value: impl Hash) -> u64 {
@@ -169,7 +204,48 @@ impl Run {
     fn node(&mut self, graph: &Graph, id: NodeId, at: &BTreeMap<Var, i64>) {
         let vars = &graph.tree.vars;
         let node = graph.node(id);
-        let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0));
+        let stages: Vec<i64> = node.accesses.iter().map(|access| self.stage(graph, id, access, at)).collect();
+        let stage = |access: &Access| {
+            let of = node.accesses.iter().position(|other| std::ptr::eq(other, access));
+            stages[of.unwrap()]
+        };
+        let key = |access: &Access| (access.object.0, access.replica.map(|replica| replica.0), stage(access));
+        if let Some(mut flight) = self.flight.take() {
+            for wait in &node.waits {
+                let left = if self.steady { wait.left } else { 0 };
+                let issued = flight.iter().filter(|copy| copy.group == wait.group).count();
+                let mut finished = issued.saturating_sub(left as usize);
+                flight.retain(|copy| {
+                    let finishes = copy.group == wait.group && finished > 0;
+                    finished -= usize::from(finishes);
+                    !finishes
+                });
+            }
+            let of = |writes: bool| {
+                let mut out: BTreeSet<Element> = BTreeSet::new();
+                for access in node.accesses.iter().filter(|a| if writes { a.writes } else { a.reads }) {
+                    out.extend(elements(vars, &access.piece, at).into_iter().map(|e| (key(access), e)));
+                }
+                out
+            };
+            let (reads, writes) = (of(false), of(true));
+            for copy in &flight {
+                let apart = copy.writes.is_disjoint(&reads)
+                    && copy.writes.is_disjoint(&writes)
+                    && copy.reads.is_disjoint(&writes);
+                assert!(apart, "node {} does not wait for a copy\n{}", id.0, graph.text());
+            }
+            self.beside += flight.len();
+            if let Op::Copy(from, to) = node.op {
+                let group = match (graph.replica(from).memory, graph.replica(to).memory) {
+                    (Some(Memory::Global), Some(Memory::Shared)) => Some(Group::CopiesIn),
+                    (Some(Memory::Shared), Some(Memory::Global)) => Some(Group::CopiesOut),
+                    _ => None,
+                };
+                flight.extend(group.map(|group| Flight { group, reads, writes }));
+            }
+            self.flight = Some(flight);
+        }
         if let Op::Copy(..) = &node.op {
             self.copies += 1;
             let [from, to] = &node.accesses[..] else { panic!("a copy has two sides") };
@@ -180,7 +256,7 @@ impl Run {
             }
             return;
         }
-        let rounds: Vec<i64> = at.values().copied().collect();
+        let iterations: Vec<i64> = at.values().copied().collect();
         let mut seen = Vec::new();
         for access in node.accesses.iter().filter(|access| access.reads) {
             let store = self.stores.entry(key(access)).or_default();
@@ -188,13 +264,28 @@ impl Run {
             seen.extend(piece.iter().map(|element| (*element, store.get(element).copied().unwrap_or(0))));
         }
         let seen = hash(&seen);
-        self.reads.insert((id.0, rounds.clone()), seen);
+        self.reads.insert((id.0, iterations.clone()), seen);
         for access in node.accesses.iter().filter(|access| access.writes) {
             for element in elements(vars, &access.piece, at) {
-                let value = hash((id.0, &rounds, element, seen));
+                let value = hash((id.0, &iterations, element, seen));
                 self.stores.entry(key(access)).or_default().insert(element, value);
             }
         }
+    }
+
+    /// The stage that an access uses. A loop's first iteration takes the stage behind the one that the last iteration of an earlier run took.
+    fn stage(&self, graph: &Graph, id: NodeId, access: &Access, at: &BTreeMap<Var, i64>) -> i64 {
+        let Some(stages) = access.replica.and_then(|replica| graph.replica(replica).stages) else { return 0 };
+        let so_far = self.iterations.get(&stages.head.0).copied().unwrap_or(0);
+        let inside = graph.tree.around(graph.node(id).body).contains(&stages.head);
+        let row = graph.tree.loop_(stages.head);
+        let version = match inside {
+            true => {
+                so_far + at[&row.counters[0]] - value(&graph.tree.vars, &row.ranges[0].0, at) - access.behind
+            }
+            false => so_far - 1,
+        };
+        version.rem_euclid(stages.depth)
     }
 
     fn items(&mut self, graph: &Graph, items: &[Item], at: &BTreeMap<Var, i64>, rng: &mut Option<TestRng>) {
@@ -203,33 +294,73 @@ impl Run {
             None => (0..items.len()).collect(),
         };
         for k in order {
-            match &items[k] {
-                Item::Node(id) => self.node(graph, *id, at),
-                Item::Loop(id, body) => {
-                    let row = graph.tree.loop_(*id);
-                    let [counter] = row.counters[..] else { panic!("one counter") };
-                    let (lo, hi) = &row.ranges[0];
-                    for round in value(&graph.tree.vars, lo, at)..value(&graph.tree.vars, hi, at) {
-                        let at = at.iter().map(|(k, v)| (*k, *v)).chain([(counter, round)]).collect();
-                        self.items(graph, body, &at, rng);
+            self.item(graph, &items[k], at, rng);
+        }
+    }
+
+    fn item(&mut self, graph: &Graph, item: &Item, at: &BTreeMap<Var, i64>, rng: &mut Option<TestRng>) {
+        match item {
+            Item::Node(id) => self.node(graph, *id, at),
+            Item::Loop(id, body) => {
+                let row = graph.tree.loop_(*id);
+                let [counter] = row.counters[..] else { panic!("one counter") };
+                let (lo, hi) = &row.ranges[0];
+                let (lo, hi) = (value(&graph.tree.vars, lo, at), value(&graph.tree.vars, hi, at));
+                if hi <= lo {
+                    return;
+                }
+                let late = |item: &Item| {
+                    let mut nodes = BTreeSet::new();
+                    inside(item, &mut nodes);
+                    let late: BTreeSet<i64> =
+                        nodes.iter().map(|node| graph.node(*node).late_in(*id)).collect();
+                    assert!(late.len() < 2, "an item is late as a whole");
+                    late.first().copied().unwrap_or(0)
+                };
+                let late: Vec<i64> = body.iter().map(late).collect();
+                let outside = self.steady;
+                for time in lo..hi + late.iter().max().copied().unwrap_or(0) {
+                    let order = match rng {
+                        Some(rng) => allowed(graph, body, rng),
+                        None => (0..body.len()).collect(),
+                    };
+                    self.steady = outside && late.iter().all(|late| (lo..hi).contains(&(time - late)));
+                    for k in order {
+                        let iteration = time - late[k];
+                        if (lo..hi).contains(&iteration) {
+                            let at = at.iter().map(|(k, v)| (*k, *v)).chain([(counter, iteration)]).collect();
+                            self.item(graph, &body[k], &at, rng);
+                        }
                     }
                 }
+                self.steady = outside;
+                *self.iterations.entry(id.0).or_default() += hi - lo;
             }
         }
     }
 
-    /// A run of the graph; with random numbers, in a random order that the edges allow within each round.
+    /// A run of the graph; with random numbers, in a random order that the edges allow within each iteration.
     fn of(graph: &Graph, mut rng: Option<TestRng>) -> Run {
-        let mut run = Run::default();
+        Run { steady: true, ..Run::default() }.through(graph, &mut rng)
+    }
+
+    /// A run in the order of the graph with copies that go on until something waits for them.
+    fn asynchronous(graph: &Graph) -> Run {
+        Run { steady: true, flight: Some(Vec::new()), ..Run::default() }.through(graph, &mut None)
+    }
+
+    fn through(self, graph: &Graph, rng: &mut Option<TestRng>) -> Run {
+        let mut run = self;
         // What parameters hold at first.
         for (id, object) in graph.objects.iter().enumerate().filter(|(_, object)| object.param) {
             let places = graph.replicas.iter().enumerate();
             let mut homes = places.filter(|(_, r)| r.object.index() == id && r.of.is_none());
             let home = homes.next().map(|(at, _)| at as u32);
-            let initial = (0..N).map(|element| (element, hash((&object.name, element)))).collect();
-            run.stores.insert((id as u32, home), initial);
+            let initial: BTreeMap<i64, u64> =
+                (0..N).map(|element| (element, hash((&object.name, element)))).collect();
+            run.stores.insert((id as u32, home, 0), initial);
         }
-        run.items(graph, &graph.order, &BTreeMap::new(), &mut rng);
+        run.items(graph, &graph.order, &BTreeMap::new(), rng);
         run
     }
 
@@ -239,7 +370,7 @@ impl Run {
         params
             .map(|(id, _)| {
                 let home = graph.replicas.iter().position(|r| r.object.index() == id && r.of.is_none());
-                self.stores.get(&(id as u32, home.map(|at| at as u32))).cloned().unwrap_or_default()
+                self.stores.get(&(id as u32, home.map(|at| at as u32), 0)).cloned().unwrap_or_default()
             })
             .collect()
     }
@@ -254,7 +385,7 @@ fn inside(item: &Item, out: &mut BTreeSet<NodeId>) {
     }
 }
 
-/// A random order of a body's items in which nothing goes before what it waits for in the same round.
+/// A random order of a body's items in which nothing goes before what it waits for in the same iteration.
 fn allowed(graph: &Graph, items: &[Item], rng: &mut TestRng) -> Vec<usize> {
     let nodes: Vec<BTreeSet<NodeId>> = items
         .iter()
@@ -287,7 +418,7 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
     let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 4000 } else { 150 };
     let (mut copies, mut ran) = (0, 0);
     for seed in 0..cases {
-        let text = program(seed);
+        let text = program(seed, false);
         let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
         let tree = match instantiate(&program, &program.mappings[0]) {
             Ok(tree) => tree,
@@ -324,9 +455,55 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
     assert!(copies > cases as usize && 2 * ran > cases, "{copies} copies in {ran} programs of {cases}");
 }
 
+#[test]
+fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
+    let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 20000 } else { 300 };
+    let mut beside = 0;
+    let (mut moved, mut refused, mut late_stages, mut staged) = (0, 0, 0, 0);
+    for seed in 0..cases {
+        let text = program(seed, true);
+        if !text.contains("late(") {
+            continue;
+        }
+        let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        let Ok(tree) = instantiate(&program, &program.mappings[0]) else { continue };
+        let mut graph = depend(&program, tree).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let by_reference = Run::of(&graph, None);
+        join(&program, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        place(&program, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        if let Err(errors) = retime(&program, &program.mappings[0], &mut graph) {
+            assert!(errors.0.iter().all(|error| error.code.to_string() == "late"), "{errors}\n{text}");
+            refused += 1;
+            continue;
+        }
+        moved += 1;
+        late_stages += u64::from(graph.replicas.iter().any(|place| place.stages.is_some()));
+        rings(&program, &program.mappings[0], &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        staged += u64::from(graph.replicas.iter().any(|place| place.stages.is_some()));
+        assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        schedule(&program, &program.mappings[0], &mut graph)
+            .unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        beside += Run::asynchronous(&graph).beside;
+        for order in 0..3 {
+            let mut bytes = [17u8; 32];
+            bytes[..8].copy_from_slice(&(3 * seed + order).to_le_bytes());
+            let rng = (order > 0).then(|| TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+            let run = Run::of(&graph, rng);
+            assert_eq!(run.reads, by_reference.reads, "seed {seed}: {text}{}", graph.text());
+            assert_eq!(run.results(&graph), by_reference.results_of(), "seed {seed}: {text}{}", graph.text());
+        }
+    }
+    let seen = [moved, refused, late_stages, staged, beside as u64];
+    assert!(
+        moved.min(refused).min(staged) > cases / 20 && late_stages > 0 && beside > 100,
+        "{seen:?} of {cases}"
+    );
+}
+
 impl Run {
     /// The parameters' contents after a run without places: they are the first objects.
     fn results_of(&self) -> Vec<BTreeMap<i64, u64>> {
-        (0..2).map(|id| self.stores.get(&(id, None)).cloned().unwrap_or_default()).collect()
+        (0..2).map(|id| self.stores.get(&(id, None, 0)).cloned().unwrap_or_default()).collect()
     }
 }

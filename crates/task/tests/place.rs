@@ -10,13 +10,13 @@ use tilewright_task::passes::place::equations::{Class, ClassIx, Problem, Stmt};
 const ELEMENTS: usize = 4;
 const WHOLE: u64 = 0b1111;
 
-/// The rounds of a loop, which placement knows of or not.
-type Rounds = BTreeMap<u32, usize>;
+/// The iterations of a loop, which placement knows of or not.
+type Iterations = BTreeMap<u32, usize>;
 
 struct Generator {
     rng: TestRng,
     classes: Vec<Class>,
-    rounds: Rounds,
+    iterations: Iterations,
     accesses: u32,
     loops: u32,
 }
@@ -39,9 +39,10 @@ impl Generator {
             if around.len() < 2 && self.below(5) < 2 {
                 let id = self.loops;
                 self.loops += 1;
-                let (runs, rounds) = [(true, 1), (true, 2), (true, 3), (false, 0), (false, 1), (false, 2)]
-                    [self.below(6) as usize];
-                self.rounds.insert(id, rounds);
+                let (runs, iterations) =
+                    [(true, 1), (true, 2), (true, 3), (false, 0), (false, 1), (false, 2)]
+                        [self.below(6) as usize];
+                self.iterations.insert(id, iterations);
                 let inner: Vec<u32> = around.iter().copied().chain([id]).collect();
                 let inner = self.body(&inner, known);
                 body.push(Stmt::Loop { id, runs, body: inner });
@@ -80,12 +81,12 @@ impl Generator {
     }
 }
 
-fn problem(seed: u64) -> (Problem, Rounds) {
+fn problem(seed: u64) -> (Problem, Iterations) {
     let mut bytes = [3u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut generator =
-        Generator { rng, classes: Vec::new(), rounds: BTreeMap::new(), accesses: 0, loops: 0 };
+        Generator { rng, classes: Vec::new(), iterations: BTreeMap::new(), accesses: 0, loops: 0 };
     let mut known = BTreeMap::new();
     let body = generator.body(&[], &mut known);
     // Pieces that depend on one counter alike are the same, in whatever memory: each has every element of the other.
@@ -99,7 +100,7 @@ fn problem(seed: u64) -> (Problem, Rounds) {
             }
         }
     }
-    (Problem { classes, apart: Vec::new(), holds, body, wanted: true }, generator.rounds)
+    (Problem { classes, apart: Vec::new(), holds, body, wanted: true }, generator.iterations)
 }
 
 fn piece(class: &Class, counters: &BTreeMap<u32, usize>) -> Vec<usize> {
@@ -109,7 +110,7 @@ fn piece(class: &Class, counters: &BTreeMap<u32, usize>) -> Vec<usize> {
     }
 }
 
-/// A value: who wrote it, in which round, with what in sight.
+/// A value: who wrote it, in which iteration, with what in sight.
 type Value = (u32, Vec<(u32, usize)>, usize, Vec<u64>);
 
 /// A run: what each access read, what the buffer holds at the end, and how many copies there were.
@@ -133,17 +134,17 @@ impl Run {
         &mut self,
         problem: &Problem,
         body: &[Stmt],
-        rounds: &Rounds,
+        iterations: &Iterations,
         at: &BTreeMap<u32, usize>,
         by_reference: bool,
     ) {
         for stmt in body {
             match stmt {
                 Stmt::Loop { id, body, .. } => {
-                    for round in 0..rounds[id] {
+                    for iteration in 0..iterations[id] {
                         let mut at = at.clone();
-                        at.insert(*id, round);
-                        self.go(problem, body, rounds, &at, by_reference);
+                        at.insert(*id, iteration);
+                        self.go(problem, body, iterations, &at, by_reference);
                     }
                 }
                 Stmt::In(class) => {
@@ -193,10 +194,10 @@ impl Run {
         }
     }
 
-    fn of(problem: &Problem, body: &[Stmt], rounds: &Rounds, by_reference: bool) -> Run {
+    fn of(problem: &Problem, body: &[Stmt], iterations: &Iterations, by_reference: bool) -> Run {
         let initial = (0..ELEMENTS).map(|e| Some((u32::MAX, Vec::new(), e, Vec::new()))).collect();
         let mut run = Run { home: initial, ..Run::default() };
-        run.go(problem, body, rounds, &BTreeMap::new(), by_reference);
+        run.go(problem, body, iterations, &BTreeMap::new(), by_reference);
         run
     }
 
@@ -378,15 +379,15 @@ fn cases() -> u64 {
 fn placement_is_sound_and_no_worse_than_the_rules_in_any_order() {
     let (mut ours, mut best, mut all) = (0, 0, 0);
     for seed in 0..cases() {
-        let (problem, rounds) = problem(seed);
+        let (problem, iterations) = problem(seed);
         let placed = problem.solve();
-        let means = Run::of(&problem, &problem.body, &rounds, true);
+        let means = Run::of(&problem, &problem.body, &iterations, true);
         assert!(
-            Run::of(&problem, &placed, &rounds, false).same(&means),
+            Run::of(&problem, &placed, &iterations, false).same(&means),
             "seed {seed}: {problem:?}\n{placed:?}"
         );
         // Copies are counted where every loop runs: before one that does not, one that was hoisted is too many.
-        let once: Rounds = rounds.iter().map(|(id, n)| (*id, (*n).max(1))).collect();
+        let once: Iterations = iterations.iter().map(|(id, n)| (*id, (*n).max(1))).collect();
         let means = Run::of(&problem, &problem.body, &once, true);
         let run = Run::of(&problem, &placed, &once, false);
         assert!(run.same(&means), "seed {seed}: {problem:?}\n{placed:?}");

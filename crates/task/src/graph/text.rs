@@ -1,8 +1,13 @@
-//! The event graph as text, in the form of the paper's figures: `e3: [(4, warp)] = copy(…), {e1[:]}`. An event of an earlier round has its
-//! distance behind an `@`.
+//! The event graph as text, in the form of the paper's figures: `e3: [(4, warp)] = copy(…), {e1[:]}`. An event of an earlier iteration has its
+//! distance behind an `@`, as has a stage of an earlier iteration.
 
-use super::{Access, Candidate, Direction, Edge, Graph, Index, Item, NodeId, Op, ReplicaId, Role, Verdict};
+use super::{
+    Access, Candidate, Direction, Edge, Graph, Group, Index, Item, Node, NodeId, Op, ReplicaId, Role,
+    Verdict, Wait,
+};
+use crate::instantiate::LoopId;
 use crate::instantiate::text::piece_text;
+use crate::piece::Affine;
 use crate::program::Program;
 
 impl Graph {
@@ -16,7 +21,18 @@ impl Graph {
             let of = replica.of.map_or(String::new(), |of| format!(" of p{}", of.0));
             let spread: String =
                 replica.spread.iter().map(|(level, partition)| format!("\n  {level}: {partition}")).collect();
-            out += &format!("p{id}: {}{piece} in {memory}{of}{spread}\n", object.name);
+            let stages = replica.stages.map_or(String::new(), |stages| {
+                format!(", {} stages in {}", stages.depth, self.counters_text(stages.head))
+            });
+            out += &format!("p{id}: {}{piece} in {memory}{of}{stages}{spread}\n", object.name);
+        }
+        for ring in &self.rings {
+            let places: Vec<String> = ring.places.iter().map(|id| self.place_text(*id)).collect();
+            let (from, to) = (role_text(ring.from), role_text(ring.to));
+            let stages = ring
+                .head
+                .map_or("once".to_string(), |head| format!("{} in {}", ring.depth, self.counters_text(head)));
+            out += &format!("ring {stages}: {} from who {from} to who {to}\n", places.join(", "));
         }
         self.items(&self.order, 0, &mut out);
         out
@@ -27,25 +43,44 @@ impl Graph {
         for item in items {
             match item {
                 Item::Node(id) => {
+                    let waits = self.node(*id).waits.iter();
+                    waits.for_each(|wait| *out += &format!("{indent}{}\n", wait_text(wait)));
                     *out +=
                         &format!("{indent}e{} = {}, {{{}}}\n", id.0, self.node_text(*id), self.waits(*id));
                 }
                 Item::Loop(id, items) => {
                     *out += &format!("{indent}{}\n", self.tree.loop_text(*id));
                     self.items(items, depth + 1, out);
+                    let waits = self.ends.get(id).into_iter().flatten();
+                    waits.for_each(|wait| *out += &format!("{indent}  {}\n", wait_text(wait)));
                 }
             }
         }
     }
 
+    /// The counters of a loop, as `i, j`.
+    pub(crate) fn counters_text(&self, id: LoopId) -> String {
+        let counters = &self.tree.loop_(id).counters;
+        let counters: Vec<String> =
+            counters.iter().map(|var| self.tree.vars.text(&Affine::var(*var))).collect();
+        counters.join(", ")
+    }
+
     fn node_text(&self, id: NodeId) -> String {
         let node = self.node(id);
+        let late = node
+            .late
+            .iter()
+            .map(|late| format!(" late by {} in {}", late.iterations, self.counters_text(late.head)));
+        self.op_text(node) + &late.collect::<String>()
+    }
+
+    fn op_text(&self, node: &Node) -> String {
         match &node.op {
             Op::Copy(from, to) => {
                 let role = match node.role {
-                    Role::Load => " by the role that loads",
-                    Role::Compute => "",
-                    Role::Store => " by the role that stores",
+                    Role::Compute => String::new(),
+                    role => format!(" by the role that {}", role_text(role)),
                 };
                 format!("copy({}, {}){role}", self.place_text(*from), self.place_text(*to))
             }
@@ -68,6 +103,7 @@ impl Graph {
         };
         let piece = piece_text(&access.piece, &self.tree.vars);
         let place = access.replica.map_or(String::new(), |replica| format!(":p{}", replica.0));
+        let place = if access.behind == 0 { place } else { format!("{place}@{}", access.behind) };
         format!("{word} {}{piece}{place}", self.object(access.object).name)
     }
 
@@ -103,6 +139,23 @@ impl Graph {
             out += &format!("{}.{variant} {word} {}: {verdict}\n", task.name, task.formals[*formal].name);
         }
         out
+    }
+}
+
+fn wait_text(wait: &Wait) -> String {
+    let group = match wait.group {
+        Group::Products => "products",
+        Group::CopiesIn => "copies in",
+        Group::CopiesOut => "copies out",
+    };
+    format!("wait until {} {group} are left", wait.left)
+}
+
+fn role_text(role: Role) -> &'static str {
+    match role {
+        Role::Load => "loads",
+        Role::Compute => "computes",
+        Role::Store => "stores",
     }
 }
 

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Graph, Index, NodeId, Op, Role};
+use tilewright_machine::Memory;
 
-/// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one round by the
-/// order of the program, or to a later round; an event is of each processor's own up to some level and of all below it; a place that is
-/// read has been written; roles that load or store only copy.
+use super::{Graph, Index, NodeId, Op, ReplicaId, Role};
+
+/// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one iteration by the
+/// order of the program, or to a later iteration; an event is of each processor's own up to some level and of all below it; a place that is
+/// read has been written; a node is late in loops around it; a use is of a stage that there is; one side
+/// of a ring writes its places, in shared memory, and the other reads them; roles that load or store only copy.
 pub fn verify_graph(graph: &Graph) -> Vec<String> {
     let mut broken = Vec::new();
     let order = graph.ordered();
@@ -30,15 +33,27 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
             broken.push(format!("{ends} has {} distances in {common} loops", edge.distance.len()));
         }
         match edge.distance.iter().find(|distance| **distance != 0) {
-            Some(first) if *first < 0 => broken.push(format!("{ends} leads to an earlier round")),
+            Some(first) if *first < 0 => broken.push(format!("{ends} leads to an earlier iteration")),
             Some(_) => {}
             None if place[&edge.from] >= place[&edge.to] => {
-                broken.push(format!("{ends} leads backwards within a round"));
+                broken.push(format!("{ends} leads backwards within an iteration"));
             }
             None => {}
         }
         if edge.event.windows(2).any(|pair| pair == [Index::All, Index::Own]) {
             broken.push(format!("{ends} waits for each processor's own below one that waits for all"));
+        }
+    }
+    for (at, ring) in graph.rings.iter().enumerate() {
+        for place in &ring.places {
+            let strange = graph.nodes.iter().any(|node| {
+                node.accesses.iter().filter(|access| access.replica == Some(*place)).any(|access| {
+                    (access.writes && node.role != ring.from) || (access.reads && node.role != ring.to)
+                })
+            });
+            if strange || ring.depth < 1 || graph.replica(*place).memory != Some(Memory::Shared) {
+                broken.push(format!("place {} is none of ring {at}", place.0));
+            }
         }
     }
     let mut written = vec![false; graph.replicas.len()];
@@ -52,6 +67,7 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
             if let Some(replica) = access.replica
                 && !written[replica.index()]
                 && !node.accesses.iter().any(|other| other.writes && other.replica == Some(replica))
+                && !before(graph, id, replica)
             {
                 broken.push(format!("node {} reads place {}, which nobody has written", id.0, replica.0));
             }
@@ -59,6 +75,16 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
         for replica in node.accesses.iter().filter(|access| access.writes).filter_map(|access| access.replica)
         {
             written[replica.index()] = true;
+        }
+        let around = graph.tree.around(node.body);
+        if node.late.iter().any(|late| late.iterations < 1 || !around.contains(&late.head)) {
+            broken.push(format!("node {} is late in a loop that is not around it", id.0));
+        }
+        for access in node.accesses.iter().filter(|access| access.behind != 0) {
+            let stages = access.replica.and_then(|replica| graph.replica(replica).stages);
+            if stages.is_none_or(|stages| !(0..stages.depth).contains(&access.behind)) {
+                broken.push(format!("node {} uses a stage that there is not", id.0));
+            }
         }
         if node.role != Role::Compute && !matches!(node.op, Op::Copy(..)) {
             broken.push(format!("node {} computes in a role that copies", id.0));
@@ -70,6 +96,17 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
         }
     }
     broken
+}
+
+/// True if a node that is late reads what an earlier iteration has written, in an iteration of that loop in which it comes later.
+fn before(graph: &Graph, id: NodeId, replica: ReplicaId) -> bool {
+    graph.node(id).late.iter().any(|late| {
+        graph.nodes.iter().any(|other| {
+            graph.tree.around(other.body).contains(&late.head)
+                && other.late_in(late.head) < late.iterations
+                && other.accesses.iter().any(|access| access.writes && access.replica == Some(replica))
+        })
+    })
 }
 
 fn loops(

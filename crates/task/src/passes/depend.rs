@@ -1,24 +1,24 @@
 //! Dependence analysis: nodes of the statements of leaves, and an edge between two that touch a common element of which one writes it.
 //! Needs: an instantiated tree. Keeps: the order of the program, as the order of the nodes.
 //!
-//! Two statements depend on each other unless their pieces are apart in the rounds in question; that question is one linear system
-//! ([`Piece::meets`](crate::piece::Piece::meets)), asked for the same round and for a later round of each loop around both. The same
+//! Two statements depend on each other unless their pieces are apart in the iterations in question; that question is one linear system
+//! ([`Piece::meets`](crate::piece::Piece::meets)), asked for the same iteration and for a later iteration of each loop around both. The same
 //! question, for different iterations of a `prange`, decides if it may be parallel.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
 use crate::graph::{
-    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, Role, Verdict, Why,
+    Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, ReplicaId, Role, Verdict, Why,
 };
 use crate::instantiate::{self, Argument, CallId, LoopId, ObjectId, Tree};
 use crate::partition::Extent;
 use crate::piece::{Affine, Meeting, Piece, Relation, Var, Witness};
 use crate::program::{Leaf, LeafFormal, LoopKind, Program};
 
-/// Rounds of a loop that are asked for one by one for the distance of a dependence; what is further apart waits for the round before.
+/// Iterations of a loop that are asked for one by one for the distance of a dependence; what is further apart waits for the iteration before.
 const ROUNDS: i64 = 4;
 
 /// The event graph of a tree.
@@ -41,6 +41,8 @@ pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
         nodes: Vec::new(),
         order: Vec::new(),
         edges: Vec::new(),
+        rings: Vec::new(),
+        ends: BTreeMap::new(),
         candidates: Vec::new(),
         tree,
     };
@@ -122,6 +124,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
                     reads,
                     writes,
                     replica: None,
+                    behind: 0,
                     spread: Vec::new(),
                 }),
             }
@@ -135,6 +138,8 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             at: call.processor,
             role: Role::Compute,
             body: call.body,
+            late: Vec::new(),
+            waits: Vec::new(),
             accesses,
             call: id,
             span: stmt.span.or(call.span),
@@ -239,21 +244,21 @@ fn relation(
         } else if free.contains(&var) {
             Relation::Any
         } else {
-            // Counters outside, and integers that every round has alike.
+            // Counters outside, and integers that every iteration has alike.
             Relation::Same
         }
     }
 }
 
 /// The loops around both nodes, outermost first.
-fn common(graph: &Graph, a: NodeId, b: NodeId) -> Vec<LoopId> {
+pub(super) fn common(graph: &Graph, a: NodeId, b: NodeId) -> Vec<LoopId> {
     let around = |id: NodeId| graph.tree.around(graph.node(id).body);
     let (a, b) = (around(a), around(b));
     a.into_iter().zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a).collect()
 }
 
-/// True if each round of the loop has the object anew.
-fn anew(graph: &Graph, object: ObjectId, id: LoopId) -> bool {
+/// True if each iteration of the loop has the object anew.
+pub(super) fn anew(graph: &Graph, object: ObjectId, id: LoopId) -> bool {
     graph.tree.around(graph.object(object).body).contains(&id)
 }
 
@@ -371,8 +376,13 @@ fn parallel_write(
 
 /// The edges, without those that others imply.
 pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
+    reduced(graph, dependences(graph).into_iter().map(|(edge, _)| edge).collect())
+}
+
+/// All edges, each with the place through which it is.
+pub(super) fn dependences(graph: &Graph) -> BTreeSet<(Edge, Option<ReplicaId>)> {
     let order = graph.ordered();
-    let mut all: BTreeSet<Edge> = BTreeSet::new();
+    let mut all: BTreeSet<(Edge, Option<ReplicaId>)> = BTreeSet::new();
     for (i, a) in order.iter().enumerate() {
         for (j, b) in order.iter().enumerate() {
             for (x, y) in conflicts(graph.node(*a), graph.node(*b)) {
@@ -391,26 +401,29 @@ pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
                     let related = relation(&graph.tree, &around, around.len(), 0, Relation::Same);
                     if x.piece.meets(&y.piece, &graph.tree.vars, related) != Meeting::Apart {
                         let event = Vec::new();
-                        all.insert(Edge { from: *a, to: *b, distance: Vec::new(), why, event });
+                        all.insert((Edge { from: *a, to: *b, distance: Vec::new(), why, event }, x.replica));
                     }
                 }
                 for (level, id) in around.iter().enumerate() {
                     let row = graph.tree.loop_(*id);
                     let carried = row.kind == LoopKind::Srange && !anew(graph, x.object, *id);
-                    if let Some(rounds) = carried.then(|| rounds(graph, &around, level, &x, &y)).flatten() {
+                    if let Some(iterations) =
+                        carried.then(|| iterations(graph, &around, level, &x, &y)).flatten()
+                    {
                         let mut distance = vec![0; level];
-                        distance.push(rounds);
-                        all.insert(Edge { from: *a, to: *b, distance, why, event: Vec::new() });
+                        distance.push(iterations);
+                        let event = Vec::new();
+                        all.insert((Edge { from: *a, to: *b, distance, why, event }, x.replica));
                     }
                 }
             }
         }
     }
-    reduced(all)
+    all
 }
 
-/// The least number of rounds of the loop after which the second access meets the first; nothing where it never does.
-fn rounds(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access) -> Option<i64> {
+/// The least number of iterations of the loop after which the second access meets the first; nothing where it never does.
+fn iterations(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access) -> Option<i64> {
     let meets = |differs: Relation| {
         let counters = &graph.tree.loop_(around[level]).counters;
         let by = if let Relation::By(by) = differs { by } else { 1 };
@@ -422,15 +435,29 @@ fn rounds(graph: &Graph, around: &[LoopId], level: usize, x: &Access, y: &Access
     if !meets(Relation::Later) {
         return None;
     }
-    // A loop of several counters has no number of rounds between two of its values.
+    // A loop of several counters has no number of iterations between two of its values.
     if graph.tree.loop_(around[level]).counters.len() > 1 {
         return Some(1);
     }
     Some((1..=ROUNDS).find(|by| meets(Relation::By(*by))).unwrap_or(1))
 }
 
-/// The edges without those that two others of the same rounds imply. Of several reasons for one edge the first is kept.
-fn reduced(all: BTreeSet<Edge>) -> Vec<Edge> {
+/// True if a node runs whenever both ends of the edge do, in a loop that it shares with one of them in the same iterations: only then the second
+/// end waits by way of it for the first. A loop of its own may run no iteration.
+fn beside(graph: &Graph, edge: &Edge, via: NodeId) -> bool {
+    let shared = common(graph, edge.from, edge.to).len();
+    let with = [edge.from, edge.to].map(|end| (end, common(graph, end, via)));
+    let in_step = with.iter().all(|(end, loops)| {
+        let mut apart = loops.iter().skip(shared);
+        apart.all(|head| graph.node(*end).late_in(*head) == graph.node(via).late_in(*head))
+    });
+    let around = graph.tree.around(graph.node(via).body);
+    let mut own = around.into_iter().filter(|head| with.iter().all(|(_, loops)| !loops.contains(head)));
+    in_step && own.all(|head| graph.tree.runs(head))
+}
+
+/// The edges without those that two others imply whose iterations are as many. Of several reasons for one edge the first is kept.
+pub(super) fn reduced(graph: &Graph, all: BTreeSet<Edge>) -> Vec<Edge> {
     let mut first: Vec<Edge> = Vec::new();
     for edge in all {
         match first.last() {
@@ -442,13 +469,21 @@ fn reduced(all: BTreeSet<Edge>) -> Vec<Edge> {
         first.iter().map(|edge| (edge.from, edge.to, &edge.distance[..])).collect();
     let nodes: BTreeSet<NodeId> = first.iter().flat_map(|edge| [edge.from, edge.to]).collect();
     let implied = |edge: &Edge| {
-        // Both parts are shorter than the edge, in rounds and then in the order of the program: none is implied by way of itself.
+        // Both parts are shorter than the edge, in iterations and then in the order of the program: none is implied by way of itself.
         nodes.iter().any(|via| {
             let now: &[i64] = &[];
             let leads = |a: &[i64], b: &[i64]| {
-                has.contains(&(edge.from, *via, a)) && has.contains(&(*via, edge.to, b))
+                has.contains(&(edge.from, *via, a))
+                    && has.contains(&(*via, edge.to, b))
+                    && beside(graph, edge, *via)
             };
-            leads(now, &edge.distance) || (!edge.distance.is_empty() && leads(&edge.distance, now))
+            let split = |(outer, iterations): (&[i64], i64)| {
+                let part = |iterations: i64| [outer, &[iterations]].concat();
+                (1..iterations).any(|first| leads(&part(first), &part(iterations - first)))
+            };
+            leads(now, &edge.distance)
+                || (!edge.distance.is_empty() && leads(&edge.distance, now))
+                || edge.distance.split_last().is_some_and(|(last, outer)| split((outer, *last)))
         })
     };
     first.iter().filter(|edge| !implied(edge)).cloned().collect()

@@ -34,7 +34,7 @@ pub fn join(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
 }
 
 /// True of a loop that the hardware runs.
-fn implicit(graph: &Graph, id: LoopId) -> bool {
+pub(super) fn implicit(graph: &Graph, id: LoopId) -> bool {
     let row = graph.tree.loop_(id);
     row.kind == LoopKind::Prange && row.processor > Processor::Block
 }
@@ -213,8 +213,11 @@ fn separable(program: &Program, graph: &Graph, node: &Node, level: Processor) ->
     let of = |tensor: TensorId| access_of(leaf, node, tensor).and_then(|access| at_level(access, level));
     match &stmt.kind {
         StmtKind::Fill { .. } => Ok(()),
-        StmtKind::Gemm { c, a, b, .. } => {
-            for (factor, letter) in [(*a, "a"), (*b, "b")] {
+        StmtKind::Gemm { c, a, b, meta, .. } => {
+            // The metadata of a sparse factor are cut as the factor is.
+            let left = [Some((*a, "a", 0)), meta.map(|meta| (meta, "meta", 0))];
+            let factors = || left.into_iter().flatten().chain([(*b, "b", 1)]);
+            for (factor, letter, _) in factors() {
                 if of(factor).is_some_and(|partition| cuts(partition, 1)) {
                     return refused(format!(
                         "mode 1 of the factor `{letter}`, along which is summed, is cut"
@@ -222,7 +225,7 @@ fn separable(program: &Program, graph: &Graph, node: &Node, level: Processor) ->
                 }
             }
             // Rows of c and a are cut alike, and columns of c and rows of b.
-            for (factor, letter, mode) in [(*a, "a", 0), (*b, "b", 1)] {
+            for (factor, letter, mode) in factors() {
                 let alike = match (of(*c), of(factor)) {
                     (Some(sum), Some(factor)) => along(sum, mode) == along(factor, 0),
                     (Some(sum), None) => !cuts(sum, mode),

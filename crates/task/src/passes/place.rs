@@ -23,7 +23,7 @@ use crate::graph::{
 use crate::instantiate::{Argument, CallId, LoopId, ObjectId};
 use crate::mapping::Placement;
 use crate::piece::{Cover, Piece};
-use crate::program::Program;
+use crate::program::{LeafFormal, Program};
 use problem::{Anchor, Use};
 
 /// A link of a chain of memories: from here down the piece is in this memory.
@@ -165,14 +165,18 @@ fn chain(graph: &Graph, node: NodeId, access: &Access) -> Vec<Link> {
     links
 }
 
-/// True if the statement takes the operand from shared memory: factors of a product that whole warpgroups do (PTX ISA 9.7.15, `wgmma`).
+/// True if the statement takes the operand from shared memory: factors of a product that whole warpgroups do (PTX ISA 9.7.15, `wgmma`). The
+/// metadata of a sparse factor are in registers (`sp-meta` of `wgmma.mma_async.sp`).
 fn direct(program: &Program, graph: &Graph, node: &Node, access: &Access) -> bool {
     let call = graph.tree.call(node.call);
-    let leaf = program.task(call.task).variant(call.variant).leaf();
+    let Some(leaf) = program.task(call.task).variant(call.variant).leaf() else { return false };
     let Op::Statement { number, .. } = &node.op else { return false };
-    let stmt = leaf.and_then(|leaf| leaf.fragment.body.get(*number));
-    let product = stmt.is_some_and(|stmt| matches!(stmt.kind, StmtKind::Gemm { .. }));
-    product && !access.writes && node.at <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
+    let Some(StmtKind::Gemm { meta, .. }) = leaf.fragment.body.get(*number).map(|stmt| &stmt.kind) else {
+        return false;
+    };
+    let formal = access.formal.and_then(|formal| leaf.formals.get(formal));
+    let metadata = meta.is_some_and(|meta| formal == Some(&LeafFormal::Tensor(meta)));
+    !metadata && !access.writes && node.at <= Processor::Warpgroup && graph.tree.arch.has(Feature::Wgmma)
 }
 
 fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Placed) -> Result<(), Diagnostic> {
@@ -182,7 +186,15 @@ fn object(program: &Program, graph: &mut Graph, id: ObjectId, placed: &mut Place
     let piece = Piece::whole(&object.extents);
     let home = replica(
         graph,
-        Replica { object: id, piece, memory: Some(memory), spread: Vec::new(), of: None, scope: body },
+        Replica {
+            object: id,
+            piece,
+            memory: Some(memory),
+            spread: Vec::new(),
+            of: None,
+            scope: body,
+            stages: None,
+        },
     );
     let written = uses.iter().any(|u| graph.node(u.node).accesses[u.access].writes);
     let wanted = param && written;
@@ -280,7 +292,8 @@ fn below(
             let Group { memory, piece, spread, .. } = class.clone();
             let object = graph.replica(home).object;
             let of = Some(home);
-            replica(graph, Replica { object, piece, memory: Some(memory), spread, of, scope: found.scope })
+            let (memory, scope) = (Some(memory), found.scope);
+            replica(graph, Replica { object, piece, memory, spread, of, scope, stages: None })
         })
         .collect();
     for (found, id) in solved.iter().zip(&ids) {
@@ -388,6 +401,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             reads,
             writes: !reads,
             replica: Some(replica),
+            behind: 0,
             spread: spread.clone(),
         };
         let row_of_call = graph.tree.call(call);
@@ -396,6 +410,8 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             at: row_of_call.processor,
             role: Role::Compute,
             body,
+            late: Vec::new(),
+            waits: Vec::new(),
             accesses: vec![access(from, true), access(to, false)],
             call,
             span: row_of_call.span,

@@ -107,7 +107,7 @@ impl Problem {
         solver.build(&self.body, &mut Vec::new())
     }
 
-    /// True if the replica of a class stays through a loop: its piece is the same in all rounds, nobody else touches it in a way that would
+    /// True if the replica of a class stays through a loop: its piece is the same in all iterations, nobody else touches it in a way that would
     /// show, and what is copied out behind the loop has been there.
     pub fn stays(&self, class: ClassIx, id: u32, runs: bool, body: &[Stmt]) -> bool {
         if self.depends(class, id) {
@@ -208,7 +208,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Clears what a round of a loop makes another piece.
+    /// Clears what an iteration of a loop makes another piece.
     fn strip(&self, valid: &mut [bool], id: u32) {
         for (class, valid) in valid.iter_mut().enumerate() {
             *valid &= !self.problem.depends(class, id);
@@ -276,7 +276,7 @@ impl<'a> Solver<'a> {
         }
     }
 
-    /// Takes what is wanted across the edge of a round: the piece of a class that depends on the counter is another one there.
+    /// Takes what is wanted across the edge of an iteration: the piece of a class that depends on the counter is another one there.
     fn edge(&self, wanted: &mut Wanted, id: u32) {
         let some = wanted.atoms != 0;
         for (class, wanted) in wanted.classes.iter_mut().enumerate() {

@@ -144,7 +144,7 @@ pub(super) fn dependences(graph: &Graph, piece: &Piece) -> Vec<u32> {
     loops.filter(|(_, row)| depends(&row.counters)).map(|(id, _)| id as u32).collect()
 }
 
-/// Iterations of a `prange` are apart as it is; two rounds of another loop may be compared.
+/// Iterations of a `prange` are apart as it is; two iterations of another loop may be compared.
 fn relation(graph: &Graph, var: Var) -> Relation {
     let serial =
         |row: &&crate::instantiate::Loop| row.kind == LoopKind::Srange && row.counters.contains(&var);
