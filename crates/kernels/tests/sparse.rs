@@ -161,7 +161,7 @@ fn ptxas_needs_no_spills() {
 
 #[test]
 fn the_estimate_knows_what_a_sparse_factor_leaves_out() {
-    let dense = HopperGemmConfig { cluster: Cluster::AlongM(2), ..HopperGemmConfig::default() };
+    let dense = HopperGemmConfig::default();
     let sparse = HopperGemmConfig { sparse: true, bk: 2 * dense.bk, ..dense };
     // Tensor cores bound both; where m is small the bytes of b do, which are the same.
     let ratio = |[m, n, k]: [i64; 3]| sparse.estimate(m, n, k) / dense.estimate(m, n, k);
