@@ -98,6 +98,21 @@ fn the_examples_verify_and_round_trip() {
     }
 }
 
+#[test]
+fn quotients_of_literals_among_elements_stay_those_of_integers() {
+    for value in [
+        "int(83) / 0",
+        "n + int(83) % 0 * 2",
+        "max(n, int(7) / 0)",
+        "ceil_div(83, 0)",
+        "(int(83) / 0 + 5) * n",
+    ] {
+        round_trip(&format!(
+            "size n = 4\nkernel k(x: f32[4]) grid(1) threads(32) {{ gx = global_view(x, (4) : (e0))\nr = register_tensor(f32, [4])\ncopy(gx, r)\nr = r + float({value}) }}"
+        ));
+    }
+}
+
 fn first_error(source: &str) -> (Code, String) {
     let error = parse(source).expect_err("a mistake").0.remove(0);
     assert!(

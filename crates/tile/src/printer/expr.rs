@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::int::{COMPARISON, CONDITION, CONJUNCTION, FACTOR, PRODUCT, SUM, int, list};
+use super::int::{COMPARISON, CONDITION, CONJUNCTION, FACTOR, PRODUCT, SUM, int, int_of_elements, list};
 use super::names::Names;
 use crate::expr::{Expr, IntOp};
 use crate::program::{BinaryOp, Combination, ElemExpr, Literal, Notation, PACKED, UnaryOp, ViewLeaf};
@@ -70,7 +70,7 @@ pub(super) fn elementwise(
                 BinaryOp::PRODUCT => PRODUCT,
                 _ => FACTOR,
             };
-            int(out, program, value, level)
+            int_of_elements(out, program, value, level)
         }
         ElemExpr::Index(axis) => write!(out, "index({axis})"),
         ElemExpr::Operand(number) => out.write_str(&operand_name(*number)),

@@ -27,6 +27,28 @@ pub(crate) fn write_expr(out: &mut dyn Write, program: &dyn Names, expr: &Expr) 
 }
 
 pub(super) fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8) -> fmt::Result {
+    write(out, program, expr, place, Place::Integers)
+}
+
+/// An integer expression among elements, where literals alone are numbers of any type: a quotient of two, which is none of integers if it is by
+/// 0, says that it is of integers.
+pub(super) fn int_of_elements(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    expr: &Expr,
+    place: u8,
+) -> fmt::Result {
+    write(out, program, expr, place, Place::Elements)
+}
+
+/// The expressions around an integer.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Integers,
+    Elements,
+}
+
+fn write(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: u8, around: Place) -> fmt::Result {
     match expr {
         // The literal without its sign would not fit.
         Expr::Int(i64::MIN) => write!(out, "(-{} - 1)", i64::MAX),
@@ -58,18 +80,23 @@ pub(super) fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: 
                 IntOp::Ge => (">=", COMPARISON),
                 IntOp::And => ("and", CONJUNCTION),
                 IntOp::Or => ("or", CONDITION),
-                IntOp::CeilDiv => return call(out, program, "ceil_div", a, b),
-                IntOp::Min => return call(out, program, "min", a, b),
-                IntOp::Max => return call(out, program, "max", a, b),
+                // Its operands are read as integers wherever it stands.
+                IntOp::CeilDiv => return call(out, program, "ceil_div", (a, b), Place::Integers),
+                IntOp::Min => return call(out, program, "min", (a, b), around),
+                IntOp::Max => return call(out, program, "max", (a, b), around),
             };
             let brackets = place > level;
             if brackets {
                 out.write_str("(")?;
             }
-            // A comparison does not follow another without parentheses.
-            int(out, program, a, if level == COMPARISON { SUM } else { level })?;
+            if let (Place::Elements, Expr::Int(first), Expr::Int(_)) = (around, &**a, &**b) {
+                write!(out, "int({first})")?;
+            } else {
+                // A comparison does not follow another without parentheses.
+                write(out, program, a, if level == COMPARISON { SUM } else { level }, around)?;
+            }
             write!(out, " {sign} ")?;
-            int(out, program, b, level + 1)?;
+            write(out, program, b, level + 1, around)?;
             if brackets {
                 out.write_str(")")?;
             }
@@ -78,11 +105,17 @@ pub(super) fn int(out: &mut dyn Write, program: &dyn Names, expr: &Expr, place: 
     }
 }
 
-fn call(out: &mut dyn Write, program: &dyn Names, name: &str, a: &Expr, b: &Expr) -> fmt::Result {
+fn call(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    name: &str,
+    (a, b): (&Expr, &Expr),
+    around: Place,
+) -> fmt::Result {
     write!(out, "{name}(")?;
-    int(out, program, a, SUM)?;
+    write(out, program, a, SUM, around)?;
     out.write_str(", ")?;
-    int(out, program, b, SUM)?;
+    write(out, program, b, SUM, around)?;
     out.write_str(")")
 }
 
