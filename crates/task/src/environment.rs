@@ -2,7 +2,7 @@
 
 use tilewright_tile::{Axis, Code, Constants, Diagnostic, Expr, Origin, Scope, SymbolId, nearest};
 
-use crate::program::{Program, SymbolKind};
+use crate::program::{Formal, Program, SymbolKind, Task};
 
 /// The values of the symbols of a program, as far as they are known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,4 +71,62 @@ impl Environment {
             Diagnostic::new(Code::BadValue, span, message)
         })
     }
+
+    /// Binds the extents that the shape of a formal names to those of an argument of as many modes.
+    ///
+    /// # Errors
+    ///
+    /// An extent that the argument has otherwise.
+    pub fn bind_extents(
+        &mut self,
+        program: &Program,
+        (task, formal): (&Task, &Formal),
+        (shape, given): (&[Expr], &[i64]),
+        at: Origin,
+    ) -> Result<(), Diagnostic> {
+        for (extent, given) in shape.iter().zip(given) {
+            if let Expr::Symbol(symbol) = extent
+                && self.0[symbol.0 as usize].is_none()
+            {
+                self.set(*symbol, *given);
+                continue;
+            }
+            let expected = self.value(program, extent, formal.span)?;
+            if expected != *given {
+                let text = program.expr(extent);
+                let shown =
+                    if text == expected.to_string() { text } else { format!("`{text}` = {expected}") };
+                let message = format!(
+                    "`{}` has the extent {shown} in `{}`, and the argument has {given}",
+                    formal.name, task.name
+                );
+                let error = Diagnostic::new(Code::ShapeMismatch, at, message);
+                return Err(error.related(formal.span, "declared here"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Checks that an argument has as many modes as its formal.
+///
+/// # Errors
+///
+/// Another number of modes.
+pub fn check_rank(
+    (task, formal): (&Task, &Formal),
+    (shape, given): (&[Expr], &[i64]),
+    at: Origin,
+) -> Result<(), Diagnostic> {
+    if given.len() == shape.len() {
+        return Ok(());
+    }
+    let message = format!(
+        "`{}` has {} modes in `{}`, and the argument has {}",
+        formal.name,
+        shape.len(),
+        task.name,
+        given.len()
+    );
+    Err(Diagnostic::new(Code::WrongRank, at, message).related(formal.span, "declared here"))
 }

@@ -12,9 +12,10 @@ use std::collections::BTreeMap;
 use tilewright_machine::{DType, Memory, Processor};
 use tilewright_tile::Origin;
 
-use crate::instantiate::{CallId, LoopId, ObjectId, Tree, id};
+use crate::instantiate::{CallId, LoopId, ObjectId, Tree};
 use crate::partition::{Extent, Partition};
 use crate::piece::Piece;
+use crate::program::id;
 
 pub use verify::verify_graph;
 

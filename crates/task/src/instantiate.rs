@@ -17,25 +17,9 @@ use crate::partition::{Cut, Extent, Instruction, Partition};
 use crate::piece::{Affine, Guard, Piece, Var, Vars};
 use crate::program::{
     self, ArgumentKind, Body, FloatArg, FormalKind, Inner, LaunchId, LoopKind, PartitionKind, Privilege,
-    ProcessorArg, Program, StmtKind, SymbolId, SymbolKind, TaskId, VariantId,
+    ProcessorArg, Program, StmtKind, SymbolId, SymbolKind, TaskId, VariantId, id,
 };
 use crate::resolve::{Target, resolve};
-
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-        pub struct $name(pub u32);
-
-        impl $name {
-            /// As an index of its table.
-            pub fn index(self) -> usize {
-                self.0 as usize
-            }
-        }
-    };
-}
-pub(crate) use id;
 
 id! {
     /// An object: an index into [`Tree::objects`].

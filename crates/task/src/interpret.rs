@@ -13,10 +13,10 @@ mod memory;
 use std::collections::{BTreeMap, HashMap};
 
 use tilewright_machine::Elements;
-use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics, Expr, Origin, SymbolId};
+use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics, Origin, SymbolId};
 
 use crate::cut::{self, Processors};
-use crate::environment::Environment;
+use crate::environment::{Environment, check_rank};
 use crate::leaf::{self, LeafKernel};
 use crate::mapping::{InstanceId, Mapping, SettingValue};
 use crate::partition::PartitionError;
@@ -282,17 +282,7 @@ impl<'a> Run<'a> {
         for (i, _, dtype, shape) in task.tensors() {
             let Value::Tensor(view) = &args[i] else { continue };
             let formal = &task.formals[i];
-            if view.shape.len() != shape.len() {
-                let message = format!(
-                    "`{}` has {} modes in `{}`, and the argument has {}",
-                    formal.name,
-                    shape.len(),
-                    task.name,
-                    view.shape.len()
-                );
-                let error = Diagnostic::new(Code::WrongRank, at, message);
-                return Err(error.related(formal.span, "declared here").into());
-            }
+            check_rank((task, formal), (shape, &view.shape), at)?;
             let given = self.memory.dtype(view.object);
             if given != dtype {
                 let message = format!(
@@ -302,26 +292,7 @@ impl<'a> Run<'a> {
                 let error = Diagnostic::new(Code::TypeMismatch, at, message);
                 return Err(error.related(formal.span, "declared here").into());
             }
-            for (extent, given) in shape.iter().zip(&view.shape) {
-                if let Expr::Symbol(symbol) = extent
-                    && values.0[symbol.0 as usize].is_none()
-                {
-                    values.set(*symbol, *given);
-                    continue;
-                }
-                let expected = values.value(self.program, extent, formal.span)?;
-                if expected != *given {
-                    let text = self.program.expr(extent);
-                    let shown =
-                        if text == expected.to_string() { text } else { format!("`{text}` = {expected}") };
-                    let message = format!(
-                        "`{}` has the extent {shown} in `{}`, and the argument has {given}",
-                        formal.name, task.name
-                    );
-                    let error = Diagnostic::new(Code::ShapeMismatch, at, message);
-                    return Err(error.related(formal.span, "declared here").into());
-                }
-            }
+            values.bind_extents(self.program, (task, formal), (shape, &view.shape), at)?;
         }
         Ok(())
     }

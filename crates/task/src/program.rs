@@ -14,6 +14,7 @@ pub use tilewright_tile::{Expr, Origin, SymbolId};
 
 use crate::mapping::Mapping;
 
+/// Makes the type of an index into a table.
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -28,6 +29,8 @@ macro_rules! id {
         }
     };
 }
+pub(crate) use id;
+
 id! {
     /// A task: an index into [`Program::tasks`].
     TaskId

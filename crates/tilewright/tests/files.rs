@@ -205,12 +205,22 @@ fn error_test(path: &Path) -> Result<(), Failed> {
         }
     };
     let Err(diagnostics) = result else { return Err("the program compiles".into()) };
-    let actual = describe(&sources, &diagnostics);
+    expect_error(path, &source, &sources, &diagnostics)
+}
+
+/// Compares mistakes with the first line of a file, `// error: …`.
+fn expect_error(
+    path: &Path,
+    source: &str,
+    sources: &Sources,
+    diagnostics: &Diagnostics,
+) -> Result<(), Failed> {
+    let actual = describe(sources, diagnostics);
     // No program makes the compiler itself fail.
     if diagnostics.any_internal() {
         return Err(actual.into());
     }
-    let expected = header(&source, "error").next().unwrap_or("");
+    let expected = header(source, "error").next().unwrap_or("");
     if actual == expected {
         return Ok(());
     }

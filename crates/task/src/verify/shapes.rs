@@ -3,11 +3,11 @@
 
 use std::collections::HashSet;
 
-use tilewright_tile::{Diagnostic, Expr, Origin, SymbolId};
+use tilewright_tile::{Diagnostic, Origin, SymbolId};
 
 use super::parallel;
 use crate::cut::{self, Processors};
-use crate::environment::Environment;
+use crate::environment::{Environment, check_rank};
 use crate::leaf;
 use crate::mapping::{InstanceId, Mapping, SettingValue};
 use crate::partition::PartitionError;
@@ -138,7 +138,6 @@ impl<'a> Walk<'a> {
         values: &mut Environment,
         at: Origin,
     ) -> Result<(), Diagnostic> {
-        use tilewright_tile::Code;
         let task = self.program.task(task);
         for (formal, arg) in task.formals.iter().zip(args) {
             if let (FormalKind::Integer(symbol), Arg::Integer(Some(value))) = (&formal.kind, arg) {
@@ -148,37 +147,8 @@ impl<'a> Walk<'a> {
         for (i, _, _, shape) in task.tensors() {
             let Arg::Shape(given) = &args[i] else { continue };
             let formal = &task.formals[i];
-            if given.len() != shape.len() {
-                let message = format!(
-                    "`{}` has {} modes in `{}`, and the argument has {}",
-                    formal.name,
-                    shape.len(),
-                    task.name,
-                    given.len()
-                );
-                let error = Diagnostic::new(Code::WrongRank, at, message);
-                return Err(error.related(formal.span, "declared here"));
-            }
-            for (extent, given) in shape.iter().zip(given) {
-                if let Expr::Symbol(symbol) = extent
-                    && values.0[symbol.0 as usize].is_none()
-                {
-                    values.set(*symbol, *given);
-                    continue;
-                }
-                let expected = values.value(self.program, extent, formal.span)?;
-                if expected != *given {
-                    let text = self.program.expr(extent);
-                    let shown =
-                        if text == expected.to_string() { text } else { format!("`{text}` = {expected}") };
-                    let message = format!(
-                        "`{}` has the extent {shown} in `{}`, and the argument has {given}",
-                        formal.name, task.name
-                    );
-                    let error = Diagnostic::new(Code::ShapeMismatch, at, message);
-                    return Err(error.related(formal.span, "declared here"));
-                }
-            }
+            check_rank((task, formal), (shape, given), at)?;
+            values.bind_extents(self.program, (task, formal), (shape, given), at)?;
         }
         Ok(())
     }

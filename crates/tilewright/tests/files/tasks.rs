@@ -11,7 +11,7 @@ use tilewright::task::{Program, parse_file, verify};
 use tilewright::tasks::{TaskOptions, run};
 use tilewright::tile::{Diagnostics, Sources};
 
-use super::{bless, describe, from_root, header};
+use super::{expect_error, from_root, header};
 
 /// Values of a line `m=17 D=16 scale=0.5`.
 fn values(program: &Program, line: &str) -> Result<TaskOptions, Failed> {
@@ -50,19 +50,5 @@ pub fn error_test(path: &Path) -> Result<(), Failed> {
     let source = fs::read_to_string(path)?;
     let sources = Sources::new(from_root(&path.display().to_string()), source.as_str());
     let errors = mistakes(&sources, header(&source, "interpret").next())?;
-    let actual = describe(&sources, &errors);
-    if errors.any_internal() {
-        return Err(actual.into());
-    }
-    let expected = header(&source, "error").next().unwrap_or("");
-    if actual == expected {
-        return Ok(());
-    }
-    if bless() {
-        let line = format!("// error: {expected}");
-        let rest = source.strip_prefix(&line).map_or_else(|| format!("\n{source}"), str::to_string);
-        fs::write(path, format!("// error: {actual}{rest}"))?;
-        return Ok(());
-    }
-    Err(format!("expected {expected}\n     got {actual}").into())
+    expect_error(path, &source, &sources, &errors)
 }
