@@ -18,6 +18,7 @@ pub mod piece;
 mod printer;
 pub mod program;
 pub mod resolve;
+pub mod space;
 mod tree;
 mod verify;
 

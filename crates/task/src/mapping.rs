@@ -208,6 +208,33 @@ pub enum Choice {
     Pipeline,
     /// The launch of `late`.
     Late,
+    /// The groups of `in_flight`.
+    InFlight,
+    /// The warps of `warps`.
+    Warps,
+    /// The warpgroups of `warpspecialize`.
+    Warpgroups,
+    /// The rows of a group of tiles, of `persistent`.
+    Rows,
+}
+
+impl Choice {
+    /// The choices that are attributes.
+    pub const ATTRIBUTES: [Choice; 6] =
+        [Choice::Pipeline, Choice::Late, Choice::InFlight, Choice::Warps, Choice::Warpgroups, Choice::Rows];
+
+    /// The word of the attribute; nothing of a tunable, which has a name.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Choice::Tunable(_) => None,
+            Choice::Pipeline => Some("pipeline"),
+            Choice::Late => Some("late"),
+            Choice::InFlight => Some("in_flight"),
+            Choice::Warps => Some("warps"),
+            Choice::Warpgroups => Some("warpspecialize"),
+            Choice::Rows => Some("persistent"),
+        }
+    }
 }
 
 /// Values of a [`Dimension`].

@@ -383,8 +383,7 @@ impl Program {
     fn dimension(&self, inner: &Inner, dimension: &Dimension) -> String {
         let choice = match dimension.choice {
             Choice::Tunable(symbol) => self.symbol(symbol).name.as_str(),
-            Choice::Pipeline => "pipeline",
-            Choice::Late => "late",
+            choice => choice.word().unwrap_or_default(),
         };
         let value = |value: &Value| match *value {
             Value::Launch(None) => "none".to_string(),

@@ -442,11 +442,10 @@ impl Reader<'_> {
                 return Ok(dimensions);
             }
             let start = self.cursor.span();
-            let (name, span) = self.cursor.word("a tunable, `pipeline` or `late`")?;
-            let choice = match name {
-                "pipeline" => Choice::Pipeline,
-                "late" => Choice::Late,
-                _ => {
+            let (name, span) = self.cursor.word("a tunable, or an attribute such as `pipeline`")?;
+            let choice = match Choice::ATTRIBUTES.into_iter().find(|choice| choice.word() == Some(name)) {
+                Some(choice) => choice,
+                None => {
                     let symbols = self.cursor.symbols();
                     let found: Vec<SymbolId> =
                         inner.tunables().filter(|id| symbols[id.0 as usize].name == name).collect();
@@ -459,7 +458,7 @@ impl Reader<'_> {
                 values.push(match choice {
                     Choice::Late if self.cursor.eat_word("none") => Value::Launch(None),
                     Choice::Late => Value::Launch(Some(self.labelled(inner)?)),
-                    Choice::Tunable(_) | Choice::Pipeline => {
+                    _ => {
                         let first = self.cursor.integer()?;
                         let last = if self.cursor.eat("..") { self.cursor.integer()? } else { first };
                         let step = if self.cursor.eat_word("step") { self.cursor.integer()? } else { 1 };

@@ -7,10 +7,14 @@ use tilewright_tile::{Code, Diagnostic, Expr, Origin};
 
 use crate::environment::Environment;
 use crate::mapping::{
-    Attribute, AttributeKind, Instance, InstanceId, Mapping, Placement, Rasterization, SettingValue,
+    Attribute, AttributeKind, Dimension, Instance, InstanceId, Mapping, Placement, Rasterization,
+    SettingValue, Value,
 };
 use crate::program::{Inner, LaunchId, LoopKind, Program, StmtKind, SymbolKind};
 use crate::resolve::{Target, resolve};
+
+/// The most values of a choice of a `space`.
+const MOST_VALUES: i64 = 256;
 
 /// Checks a mapping.
 pub(super) fn check(
@@ -296,7 +300,36 @@ impl Checker<'_> {
                     }
                 }
             }
-            AttributeKind::Layout { .. } | AttributeKind::Space(_) => {}
+            AttributeKind::Space(dimensions) => dimensions.iter().for_each(|dimension| self.space(dimension)),
+            AttributeKind::Layout { .. } => {}
+        }
+    }
+
+    /// The ranges of a dimension have values, and not too many.
+    fn space(&mut self, dimension: &Dimension) {
+        let mut count = 0_i64;
+        for value in &dimension.values {
+            let Value::Integers { first, last, step } = *value else { continue };
+            let wrong = match (first > last, step < 1) {
+                (true, _) => Some((
+                    format!("`{first}..{last}` has no values"),
+                    format!("the lower end stands first: `{last}..{first}`"),
+                )),
+                (_, true) => Some((format!("a step of {step}"), "a step is 1 at least".to_string())),
+                _ => None,
+            };
+            if let Some((message, help)) = wrong {
+                self.errors.push(Diagnostic::new(Code::BadValue, dimension.span, message).help(help));
+                return;
+            }
+            count = count.saturating_add(last.saturating_sub(first) / step + 1);
+        }
+        if count > MOST_VALUES {
+            let message = format!("{count} values of one choice: there are {MOST_VALUES} at most");
+            let error = Diagnostic::new(Code::BadValue, dimension.span, message);
+            self.errors.push(
+                error.help("a search tries all of them: name those that differ, e.g. `64 | 128 | 256`"),
+            );
         }
     }
 
