@@ -209,6 +209,8 @@ pub struct Access {
     pub piece: Piece,
     /// The formal of the node's call through which it is used; nothing of a leaf's own tensor.
     pub formal: Option<usize>,
+    /// The leaf's own tensor, of its fragment; nothing of a formal, and in copies.
+    pub own: Option<tilewright_tile::TensorId>,
     /// It is read.
     pub reads: bool,
     /// It is written.
@@ -295,6 +297,26 @@ pub enum Verdict {
     Outside(LoopId),
     /// Made, between these memories.
     Kept(Memory, Memory),
+}
+
+impl Role {
+    /// The name of its warps in a kernel.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Load => "load",
+            Role::Compute => "compute",
+            Role::Store => "store",
+        }
+    }
+
+    /// The verb of what it does.
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Role::Load => "loads",
+            Role::Compute => "computes",
+            Role::Store => "stores",
+        }
+    }
 }
 
 impl Node {

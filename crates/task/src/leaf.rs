@@ -1,14 +1,16 @@
 //! Leaves as kernels: the statements of a leaf between copies of its formals, which the tile verifier checks and the tile interpreter
 //! runs. So one piece of code defines what a statement means, in a leaf and in a tile program.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
+use tilewright_tile::statement::ShapeOp;
 use tilewright_tile::{
     Constants, CopyAttrs, Diagnostic, Diagnostics, Expr, Origin, Param, ParamId, ParamKind, StmtKind, Tensor,
     TensorId, TensorKind, TensorRef, Unnamed, Verified, ViewLeaf, ViewMode,
 };
 
 use crate::environment::Environment;
+use crate::passes::depend::operands;
 use crate::program::{FormalKind, Leaf, LeafFormal, Privilege, Program, Task, Variant};
 
 /// A leaf as a kernel of one block.
@@ -108,6 +110,23 @@ pub fn kernel(
     body.extend(behind);
     program.body = body;
     Ok(LeafKernel { verified: tilewright_tile::verify(&program, values)?, params })
+}
+
+/// Tensors of a leaf that are a formal transposed, which the leaf reads alone: views of it, each with the formal's register tensor.
+pub(crate) fn transposed(leaf: &Leaf) -> BTreeMap<TensorId, TensorId> {
+    let mut used = Vec::new();
+    leaf.fragment.body.iter().for_each(|stmt| operands(stmt, true, &mut used));
+    let written = |tensor: TensorId| used.iter().filter(|(of, _, writes)| *of == tensor && *writes).count();
+    let formal = |tensor: TensorId| leaf.formals.contains(&LeafFormal::Tensor(tensor));
+    let view = |stmt: &tilewright_tile::Stmt| match &stmt.kind {
+        StmtKind::Shape { dst, src, op: ShapeOp::Transpose(_) }
+            if !formal(*dst) && formal(*src) && (written(*src), written(*dst)) == (0, 1) =>
+        {
+            Some((*dst, *src))
+        }
+        _ => None,
+    };
+    leaf.fragment.body.iter().filter_map(view).collect()
 }
 
 impl Leaf {

@@ -5,6 +5,7 @@
 
 pub mod cut;
 pub mod dsl;
+mod emit;
 pub mod environment;
 pub mod graph;
 pub mod instantiate;
@@ -22,6 +23,7 @@ pub mod space;
 mod tree;
 mod verify;
 
+pub use emit::emit;
 pub use environment::Environment;
 pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};

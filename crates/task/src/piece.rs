@@ -241,6 +241,22 @@ impl Piece {
         &self.shape
     }
 
+    /// True if it may have points beyond the edge of a piece on the way to it: other points than those beyond the object's edge do not exist there.
+    pub fn reaches_beyond(&self, vars: &Vars) -> bool {
+        self.limits.iter().any(|limit| {
+            limit.extents.iter().enumerate().any(|(d, extent)| {
+                // An extent that is known at run time only is the object's own.
+                let Some(extent) = extent else { return false };
+                let leaves = limit.place.leaves();
+                let moving = leaves.iter().map(|(n, stride)| (*n, stride.component(d))).filter(|leaf| leaf.1 != 0);
+                let reach = moving.map(|(n, stride)| Some((n? - 1).checked_mul(stride)?.max(0)));
+                let reach = reach.sum::<Option<i64>>();
+                let most = vars.range(&limit.place.offset[d]).1.zip(reach).and_then(|(a, b)| a.checked_add(b));
+                most.is_none_or(|most| most >= *extent)
+            })
+        })
+    }
+
     /// The number of its points, where all extents are known.
     pub fn size(&self) -> Option<i64> {
         self.shape.iter().try_fold(1i64, |size, extent| size.checked_mul((*extent)?))

@@ -142,6 +142,8 @@ codes! {
         Memory = "memory",
         /// A launch cannot be moved to a later iteration.
         Late = "late",
+        /// A program and a mapping for which there is no tile program.
+        NotEmitted = "not-emitted",
         /// A core program that was given as text violates an invariant of core programs.
         Invariant = "invariant",
         /// The compiler itself is wrong, not the program.

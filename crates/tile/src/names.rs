@@ -113,7 +113,7 @@ pub(crate) fn basis(name: &str) -> Option<u32> {
 }
 
 /// True if the word means something in the language already.
-pub(crate) fn is_reserved(name: &str) -> bool {
+pub fn is_reserved(name: &str) -> bool {
     word(name).is_some_and(|word| word != Word::Function) || basis(name).is_some()
 }
 

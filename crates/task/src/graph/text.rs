@@ -28,7 +28,7 @@ impl Graph {
         }
         for ring in &self.rings {
             let places: Vec<String> = ring.places.iter().map(|id| self.place_text(*id)).collect();
-            let (from, to) = (role_text(ring.from), role_text(ring.to));
+            let (from, to) = (ring.from.verb(), ring.to.verb());
             let stages = ring
                 .head
                 .map_or("once".to_string(), |head| format!("{} in {}", ring.depth, self.counters_text(head)));
@@ -80,7 +80,7 @@ impl Graph {
             Op::Copy(from, to) => {
                 let role = match node.role {
                     Role::Compute => String::new(),
-                    role => format!(" by the role that {}", role_text(role)),
+                    role => format!(" by the role that {}", role.verb()),
                 };
                 format!("copy({}, {}){role}", self.place_text(*from), self.place_text(*to))
             }
@@ -149,14 +149,6 @@ fn wait_text(wait: &Wait) -> String {
         Group::CopiesOut => "copies out",
     };
     format!("wait until {} {group} are left", wait.left)
-}
-
-fn role_text(role: Role) -> &'static str {
-    match role {
-        Role::Load => "loads",
-        Role::Compute => "computes",
-        Role::Store => "stores",
-    }
 }
 
 fn distance_text(edge: &Edge) -> String {

@@ -7,13 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_tile::statement::{Operand, ShapeOp, StmtKind};
+use tilewright_tile::statement::{Operand, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Diagnostics, Stmt, TensorId, TensorKind, named_statement_text};
 
 use crate::graph::{
     Access, Candidate, Direction, Edge, Graph, Item, Node, NodeId, Object, Op, ReplicaId, Role, Verdict, Why,
 };
 use crate::instantiate::{self, Argument, CallId, LoopId, ObjectId, Tree};
+use crate::leaf::transposed;
 use crate::partition::Extent;
 use crate::piece::{Affine, Meeting, Piece, Relation, Var, Witness};
 use crate::program::{Leaf, LeafFormal, LoopKind, Program};
@@ -83,18 +84,11 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             bound[tensor.0 as usize] = Some((given.object, given.piece.clone(), Some(formal)));
         }
     }
-    // A transpose of what the leaf reads alone is a view: its name stands for the formal.
-    let written = |tensor: TensorId| {
-        let mut used = Vec::new();
-        leaf.fragment.body.iter().for_each(|stmt| operands(stmt, true, &mut used));
-        used.iter().filter(|(of, _, writes)| *of == tensor && *writes).count()
-    };
+    let views = transposed(leaf);
     let mut out = Vec::new();
     for (number, stmt) in leaf.fragment.body.iter().enumerate() {
-        if let StmtKind::Shape { dst, src, op: ShapeOp::Transpose(_) } = &stmt.kind
-            && bound[dst.0 as usize].is_none()
-            && bound[src.0 as usize].is_some()
-            && (written(*src), written(*dst)) == (0, 1)
+        if let StmtKind::Shape { dst, src, .. } = &stmt.kind
+            && views.get(dst) == Some(src)
         {
             bound[dst.0 as usize] = bound[src.0 as usize].clone();
             continue;
@@ -121,6 +115,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
                     object,
                     piece,
                     formal,
+                    own: formal.is_none().then_some(tensor),
                     reads,
                     writes,
                     replica: None,
@@ -183,7 +178,7 @@ fn own(
 
 /// The tensors that a statement uses: (tensor, read, written). It reads before it writes; what a statement in a body writes may stay as it was,
 /// so that it counts as read, too. Definitions use nothing.
-fn operands(stmt: &Stmt, inside: bool, out: &mut Vec<(TensorId, bool, bool)>) {
+pub(crate) fn operands(stmt: &Stmt, inside: bool, out: &mut Vec<(TensorId, bool, bool)>) {
     for operand in stmt.kind.operands() {
         let (used, tensor) = match operand {
             Operand::Tensor(used, tensor) => (used, *tensor),
@@ -380,7 +375,7 @@ pub(crate) fn edges(graph: &Graph) -> Vec<Edge> {
 }
 
 /// All edges, each with the place through which it is.
-pub(super) fn dependences(graph: &Graph) -> BTreeSet<(Edge, Option<ReplicaId>)> {
+pub(crate) fn dependences(graph: &Graph) -> BTreeSet<(Edge, Option<ReplicaId>)> {
     let order = graph.ordered();
     let mut all: BTreeSet<(Edge, Option<ReplicaId>)> = BTreeSet::new();
     for (i, a) in order.iter().enumerate() {

@@ -398,6 +398,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             object: row.object,
             piece: row.piece.clone(),
             formal: None,
+            own: None,
             reads,
             writes: !reads,
             replica: Some(replica),

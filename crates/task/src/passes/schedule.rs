@@ -48,7 +48,7 @@ pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Resu
 }
 
 /// The kind of an asynchronous node: copies, and products of whole warpgroups with a right factor in shared memory (PTX ISA 9.7.15, `wgmma`).
-fn group(program: &Program, graph: &Graph, id: NodeId) -> Option<Group> {
+pub(crate) fn group(program: &Program, graph: &Graph, id: NodeId) -> Option<Group> {
     let node = graph.node(id);
     match &node.op {
         Op::Copy(_, to) if asynchronous(graph, id) => Some(match graph.replica(*to).memory {

@@ -1,0 +1,196 @@
+//! Emission: the graph of a mapping becomes a tile program, which can be printed, edited and compiled like one that is written by hand. Needs: a
+//! graph after all passes. Keeps: what each node computes, of which values, and the order of the nodes of a role.
+//!
+//! | in the graph | in the tile program |
+//! | --- | --- |
+//! | the outermost `prange` of blocks | a grid; with `persistent` a loop over `tiles` |
+//! | a parameter and its pieces | a `global_view` whose steps are modes ([`views`]) |
+//! | a place in shared memory or in registers | a `shared_tensor`, a `register_tensor` |
+//! | a role | a `warpgroup` with the loops in which it has nodes ([`roles`]) |
+//! | a ring between roles | a `pipeline`, filled in `produce` and read in `consume` |
+//! | a copy, a statement of a leaf | the statement of the tile language ([`copies`], [`leaf`]) |
+//! | waits and events | `wait_gemm`, `wait_group`, `syncthreads` ([`order`]) |
+//!
+//! What has no tile program is refused, with the place and a remedy (`not-emitted`).
+
+mod copies;
+mod header;
+mod leaf;
+mod names;
+mod numbers;
+mod order;
+mod roles;
+mod views;
+
+use std::collections::BTreeMap;
+
+use tilewright_tile::{
+    self as tile, Code, Diagnostic, Diagnostics, Expr, Origin, ParamId, Stmt, StmtIds, StmtKind, SymbolId,
+    TensorId, TensorKind, Unnamed, ViewMode,
+};
+
+use crate::graph::{Graph, Group, NodeId, ReplicaId, Role};
+use crate::mapping::Mapping;
+use crate::passes::schedule;
+use crate::piece::{Var, Vars};
+use crate::program::Program;
+use names::Names;
+use order::Order;
+use views::SharedPlace;
+
+type Res<T> = Result<T, Diagnostic>;
+
+/// The tile program of a graph.
+///
+/// ```
+/// let program = tilewright_task::parse(
+///     "size n = 4096
+///      task double(y: write f32[N], x: read f32[N]) {
+///          inner host {
+///              yp = blocks(y, [1024])
+///              xp = blocks(x, [1024])
+///              for i in prange(ceil_div(N, 1024)) { launch double(yp[i], xp[i]) }
+///          }
+///          leaf all { y = x + x }
+///      }
+///      mapping a100 for sm_80 {
+///          entry double.host on host (global, global)
+///          double.all on block (register, register)
+///      }",
+/// )?;
+/// let mapping = &program.mappings[0];
+/// let graph = tilewright_task::passes::graph(&program, mapping)?;
+/// let kernel = tilewright_task::emit(&program, mapping, &graph)?;
+/// let text = "size n = 4096
+///
+/// kernel double(y: f32[n], x: f32[n])
+///     grid(ceil_div(n, 1024)) threads(128)
+/// {
+///     gx = global_view(x[:], (1024, ceil_div(n, 1024)) : (e0, 1024 * e0))
+///     gy = global_view(y[:], (1024, ceil_div(n, 1024)) : (e0, 1024 * e0))
+///     x1 = register_tensor(f32, [1024])
+///     copy(gx[:, block.x], x1)
+///     y1 = x1 + x1
+///     copy(y1, gy[:, block.x])
+/// }
+/// ";
+/// assert_eq!(kernel.to_string(), text);
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+///
+/// # Errors
+///
+/// `not-emitted`: a pattern that has no tile program.
+pub fn emit(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<tile::Program, Diagnostics> {
+    let emitted = Emit::new(program, mapping, graph).and_then(Emit::kernel);
+    emitted.map_err(|error| Diagnostics(vec![error]))
+}
+
+/// The refusal of a pattern.
+fn refused(span: Origin, message: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::NotEmitted, span, message)
+}
+
+/// A tile program under construction.
+struct Emit<'a> {
+    program: &'a Program,
+    mapping: &'a Mapping,
+    graph: &'a Graph,
+    /// The integers of the graph, and those that views add.
+    vars: Vars,
+    out: tile::Program,
+    names: Names,
+    /// The kinds of asynchronous nodes.
+    groups: BTreeMap<NodeId, Group>,
+    /// The expressions of integers: of sizes and scalars all the time, of counters in their loops.
+    bound: BTreeMap<Var, Expr>,
+    /// The parameters, by formals of the entry.
+    params: Vec<ParamId>,
+    shared: BTreeMap<ReplicaId, SharedPlace>,
+    /// The views that there are.
+    views: Vec<(ParamId, Vec<ViewMode>, TensorId)>,
+    /// Definitions in front of the roles: views, shared tensors, pipelines.
+    definitions: [Vec<Stmt>; 3],
+    /// The pipelines, by rings.
+    pipelines: BTreeMap<usize, tile::PipelineId>,
+    role: Role,
+    order: Order,
+    /// The register tensors of the role.
+    registers: BTreeMap<ReplicaId, TensorId>,
+    /// Places that are other places' registers: moved, and not changed since.
+    moved: BTreeMap<ReplicaId, TensorId>,
+    /// The counters of the tile before, in a loop over tiles.
+    late: BTreeMap<Var, Expr>,
+}
+
+impl<'a> Emit<'a> {
+    fn new(program: &'a Program, mapping: &'a Mapping, graph: &'a Graph) -> Res<Self> {
+        let out = tile::Program {
+            name: String::new(),
+            symbols: Vec::new(),
+            params: Vec::new(),
+            grid: vec![Expr::Int(1)],
+            grid_span: mapping.span,
+            threads: Expr::Int(0),
+            threads_span: mapping.span,
+            resident: Expr::Int(1),
+            cluster: vec![Expr::Int(1)],
+            cluster_span: mapping.span,
+            tensors: Vec::new(),
+            pipelines: Vec::new(),
+            barriers: Vec::new(),
+            statements: StmtIds::default(),
+            body: Vec::new(),
+            space: Vec::new(),
+            sources: program.sources.clone(),
+        };
+        let groups = (0..graph.nodes.len() as u32)
+            .map(NodeId)
+            .filter_map(|id| Some((id, schedule::group(program, graph, id)?)))
+            .collect();
+        Ok(Emit {
+            program,
+            mapping,
+            graph,
+            vars: graph.tree.vars.clone(),
+            out,
+            names: Names::default(),
+            groups,
+            bound: BTreeMap::new(),
+            params: Vec::new(),
+            shared: BTreeMap::new(),
+            views: Vec::new(),
+            definitions: Default::default(),
+            pipelines: BTreeMap::new(),
+            role: Role::Compute,
+            order: Order::default(),
+            registers: BTreeMap::new(),
+            moved: BTreeMap::new(),
+            late: BTreeMap::new(),
+        })
+    }
+
+    /// A statement.
+    fn stmt(&mut self, kind: StmtKind, span: Origin) -> Stmt {
+        self.out.statement(kind, span)
+    }
+
+    /// A new tensor.
+    fn tensor(
+        &mut self,
+        name: String,
+        dtype: tilewright_machine::DType,
+        kind: TensorKind,
+        span: Origin,
+    ) -> TensorId {
+        self.out.tensors.push(tile::Tensor { name, dtype, kind, span, unnamed: Unnamed::default() });
+        TensorId(self.out.tensors.len() as u32 - 1)
+    }
+
+    /// A new symbol of a body.
+    fn symbol(&mut self, name: &str, kind: tile::SymbolKind, span: Origin) -> SymbolId {
+        let name = self.names.local(name);
+        self.out.symbols.push(tile::Symbol { name, kind, span });
+        SymbolId(self.out.symbols.len() as u32 - 1)
+    }
+}
