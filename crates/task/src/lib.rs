@@ -3,6 +3,7 @@
 //! A task program says what is computed, in order, with no copies, barriers or roles. A mapping says where: which variant, on which
 //! processor, in which memory. The system is that of *Task-Based Tensor Computations on Modern GPUs* (Cypress, PLDI 2025).
 
+pub mod critical;
 pub mod cut;
 pub mod dsl;
 pub mod environment;

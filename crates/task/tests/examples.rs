@@ -240,7 +240,7 @@ fn an_mlp_is_two_products_with_a_function_between() {
     let gelu = |x: f64| if x.abs() > 5.5 { x.max(0.0) } else { 0.5 * x * (1.0 + erf(x / 2f64.sqrt())) };
     let hidden: Vec<f64> = product([m, f, d], &x, &w1).into_iter().map(gelu).collect();
     let expected = product([m, d, f], &halves(hidden), &w2);
-    let sizes = [("m", m as i64), ("d", d as i64), ("f", f as i64)];
+    let sizes = [("m", m as i64), ("D", d as i64), ("f", f as i64)];
     let args = [vec![0.0; m * d], x, w1, w2].map(Argument::Tensor).to_vec();
     close(tensor(&run(&program, "h200", &sizes, 2, args)[0]), &expected, 3e-3);
 }

@@ -55,7 +55,7 @@ fn flatten(
                     out.push(Item::Loop(id, items));
                     continue;
                 }
-                for node in nodes(&items) {
+                for node in items.iter().flat_map(Item::nodes) {
                     if let Err(error) = node_joined(program, graph, id, node) {
                         errors.push(error);
                     }
@@ -69,17 +69,6 @@ fn flatten(
                 }
                 out.extend(items);
             }
-        }
-    }
-    out
-}
-
-fn nodes(items: &[Item]) -> Vec<NodeId> {
-    let mut out = Vec::new();
-    for item in items {
-        match item {
-            Item::Node(id) => out.push(*id),
-            Item::Loop(_, items) => out.extend(nodes(items)),
         }
     }
     out
