@@ -17,6 +17,7 @@ use crate::partition::{Extent, Partition};
 use crate::piece::Piece;
 use crate::program::id;
 
+pub(crate) use text::distance_text;
 pub use verify::verify_graph;
 
 id! {
@@ -246,6 +247,17 @@ pub enum Role {
     Compute,
     /// It takes tiles from shared to global memory.
     Store,
+}
+
+impl Role {
+    /// The verb of those who are of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Load => "loads",
+            Role::Compute => "computes",
+            Role::Store => "stores",
+        }
+    }
 }
 
 /// The operation of a [`Node`].

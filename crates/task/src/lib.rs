@@ -5,6 +5,7 @@
 
 pub mod critical;
 pub mod cut;
+pub mod draw;
 pub mod dsl;
 pub mod environment;
 pub mod graph;
@@ -22,6 +23,8 @@ pub mod resolve;
 mod tree;
 mod verify;
 
+use tilewright_tile::{Constants, Diagnostics};
+
 pub use environment::Environment;
 pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
@@ -29,3 +32,15 @@ pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};
 pub use tree::tree;
 pub use verify::{entry_extents, verify};
+
+/// Verifies a program, and makes the event graph of each of its mappings: everything that can be said about it before kernels are made.
+///
+/// # Errors
+///
+/// Those of [`verify`]; of a program that it finds right, those of [`passes::graph`].
+pub fn check(program: &Program, constants: &Constants) -> Result<(), Diagnostics> {
+    verify(program, constants)?;
+    let refused = program.mappings.iter().filter_map(|mapping| passes::graph(program, mapping).err());
+    let errors: Vec<_> = refused.flat_map(|errors| errors.0).collect();
+    if errors.is_empty() { Ok(()) } else { Err(Diagnostics(errors)) }
+}

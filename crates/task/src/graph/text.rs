@@ -5,6 +5,7 @@ use super::{
     Access, Candidate, Direction, Edge, Fragments, Graph, Group, Index, Item, Node, NodeId, Op, ReplicaId,
     Role, SharedMemory, Verdict, Wait,
 };
+use crate::critical::Circuit;
 use crate::instantiate::LoopId;
 use crate::instantiate::text::piece_text;
 use crate::piece::Affine;
@@ -28,7 +29,7 @@ impl Graph {
         }
         for ring in &self.rings {
             let places: Vec<String> = ring.places.iter().map(|id| self.place_text(*id)).collect();
-            let (from, to) = (role_text(ring.from), role_text(ring.to));
+            let (from, to) = (ring.from.name(), ring.to.name());
             let stages = ring
                 .head
                 .map_or("once".to_string(), |head| format!("{} in {}", ring.depth, self.counters_text(head)));
@@ -66,7 +67,8 @@ impl Graph {
         counters.join(", ")
     }
 
-    fn node_text(&self, id: NodeId) -> String {
+    /// A node, without its event.
+    pub(crate) fn node_text(&self, id: NodeId) -> String {
         let node = self.node(id);
         let late = node
             .late
@@ -80,7 +82,7 @@ impl Graph {
             Op::Copy(from, to) => {
                 let role = match node.role {
                     Role::Compute => String::new(),
-                    role => format!(" by the role that {}", role_text(role)),
+                    role => format!(" by the role that {}", role.name()),
                 };
                 format!("copy({}, {}){role}", self.place_text(*from), self.place_text(*to))
             }
@@ -161,6 +163,18 @@ impl Graph {
         lines
     }
 
+    /// A circuit that decides how long an iteration takes.
+    pub fn circuit_text(&self, circuit: &Circuit) -> String {
+        let nodes: Vec<String> = circuit.nodes.iter().map(|id| format!("e{}", id.0)).collect();
+        let body = circuit.body.map_or("the kernel".to_string(), |id| self.tree.loop_text(id));
+        let cycles = match circuit.iterations {
+            1 => circuit.cycles.to_string(),
+            iterations => format!("{} / {iterations}", circuit.cycles),
+        };
+        let what = if circuit.repeats { "an iteration takes" } else { "the longest way through it takes" };
+        format!("{body}: {what} about {cycles} cycles by {}", nodes.join(" → "))
+    }
+
     /// The candidates as text, what `--emit copies` prints.
     pub fn copies_text(&self, program: &Program) -> String {
         let mut out = String::new();
@@ -192,15 +206,8 @@ fn wait_text(wait: &Wait) -> String {
     format!("wait until {} {group} are left", wait.left)
 }
 
-fn role_text(role: Role) -> &'static str {
-    match role {
-        Role::Load => "loads",
-        Role::Compute => "computes",
-        Role::Store => "stores",
-    }
-}
-
-fn distance_text(edge: &Edge) -> String {
+/// The distance of an edge to a later iteration, as `@(0, 4)`.
+pub(crate) fn distance_text(edge: &Edge) -> String {
     if edge.distance.is_empty() {
         return String::new();
     }
