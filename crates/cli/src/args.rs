@@ -107,6 +107,10 @@ pub enum TasksEmit {
     Events,
     /// The copies between each task and its caller, with what became of each
     Copies,
+    /// The shared memory of each kernel, with the places in it, and the registers of the threads that compute
+    Memory,
+    /// The graph as a picture: a lane for each role, rings with their stages, and the circuits that decide how long iterations take
+    Svg,
 }
 
 /// `tilewright explain`

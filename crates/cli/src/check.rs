@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tilewright::compiler;
 use tilewright::compiler::check::{Checked, Fit};
 use tilewright::machine::Arch;
+use tilewright::task::check as check_tasks;
 use tilewright::tile::{Diagnostic, Diagnostics, Misread, Origin, Sources};
 
 use crate::args::CheckArgs;
@@ -40,8 +41,11 @@ impl Item {
     }
 
     fn of_tasks(file: String, loaded: &tasks::Loaded) -> Item {
-        let tasks = Some(tasks::summary(loaded));
-        Item { file, kernel: None, sources: loaded.sources.clone(), found: None, tasks, errors: Vec::new() }
+        let (tasks, errors) = match check_tasks(&loaded.program, &loaded.options.constants) {
+            Ok(()) => (Some(tasks::summary(loaded)), Vec::new()),
+            Err(errors) => (None, errors.0),
+        };
+        Item { file, kernel: None, sources: loaded.sources.clone(), found: None, tasks, errors }
     }
 
     fn of(loaded: Loaded) -> Item {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use comfy_table::{Table, presets};
 use tilewright::machine::{DType, Elements, Number};
 use tilewright::task::program::{FormalKind, SymbolKind};
-use tilewright::task::{Mapping, Program, parse_file, passes, tree, verify};
+use tilewright::task::{Mapping, Program, draw::svg, parse_file, passes, tree, verify};
 use tilewright::tasks::{Output, TaskOptions, run as interpret};
 use tilewright::tile::{Diagnostics, Misread, Sources};
 
@@ -158,7 +158,13 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
             TasksEmit::Copies => {
                 passes::graph(program, mapping).map(|graph| named + &graph.copies_text(program))
             }
+            TasksEmit::Memory => passes::graph(program, mapping).map(|graph| named + &graph.memory_text()),
+            TasksEmit::Svg => passes::graph(program, mapping).map(|graph| svg(program, mapping, &graph)),
         };
+        if args.emit == TasksEmit::Svg && loaded.program.mappings.len() > 1 && args.mapping.is_none() {
+            let message = "a picture is of one mapping, and the file has several";
+            return Err(Failure::usage_with(message, "name it: `--mapping NAME`"));
+        }
         texts.push(text.map_err(|errors| Failure::refused(&loaded.sources, &errors))?);
     }
     print(&texts.join("\n"))?;

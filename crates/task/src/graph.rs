@@ -17,6 +17,7 @@ use crate::partition::{Extent, Partition};
 use crate::piece::Piece;
 use crate::program::id;
 
+pub(crate) use text::distance_text;
 pub use verify::verify_graph;
 
 id! {
@@ -47,6 +48,10 @@ pub struct Graph {
     pub rings: Vec<Ring>,
     /// The waits at the end of each iteration of a loop.
     pub ends: BTreeMap<LoopId, Vec<Wait>>,
+    /// The shared memory of each kernel. Before its pass there is none.
+    pub shared: Vec<SharedMemory>,
+    /// The registers of each kernel whose threads the mapping says. Before their pass there are none.
+    pub fragments: Vec<Fragments>,
     /// The copies that a compiler would make at every call, with what became of each.
     pub candidates: Vec<Candidate>,
 }
@@ -75,6 +80,16 @@ pub enum Item {
     Node(NodeId),
     /// A loop.
     Loop(LoopId, Vec<Item>),
+}
+
+impl Item {
+    /// The nodes in it, in the order of the program.
+    pub fn nodes(&self) -> Vec<NodeId> {
+        match self {
+            Item::Node(id) => vec![*id],
+            Item::Loop(_, items) => items.iter().flat_map(Item::nodes).collect(),
+        }
+    }
 }
 
 /// The way in which processors share a piece: a level each, outermost first, with the partition whose colours are its processors. Empty: synthesis decides.
@@ -117,10 +132,53 @@ pub struct Ring {
     pub head: Option<LoopId>,
     /// The number of stages.
     pub depth: i64,
+    /// The fewest stages that the mapping allows.
+    pub least: i64,
     /// The role that fills stages.
     pub from: Role,
     /// The role that empties them.
     pub to: Role,
+}
+
+/// The shared memory of a block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedMemory {
+    /// The kernel's outermost loop; nothing of one without.
+    pub kernel: Option<LoopId>,
+    /// The bytes that there may be.
+    pub bound: i64,
+    /// The bytes of all places, with the barriers of rings between roles. What exchanges between threads need is beyond them.
+    pub bytes: i64,
+    /// The bytes of the barriers.
+    pub barriers: i64,
+    /// The places.
+    pub places: Vec<SharedPlace>,
+    /// Pairs of places that are never needed together and use the same memory, the one that is needed first before the other.
+    pub overlays: Vec<(ReplicaId, ReplicaId)>,
+}
+
+/// The registers of the threads of a block that compute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fragments {
+    /// The kernel's outermost loop; nothing of one without.
+    pub kernel: Option<LoopId>,
+    /// The threads.
+    pub threads: i64,
+    /// The registers of a thread that fragments take at least, where they take most.
+    pub registers: i64,
+    /// The registers of a thread.
+    pub bound: i64,
+}
+
+/// A place in shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedPlace {
+    /// The place.
+    pub place: ReplicaId,
+    /// The bytes of a stage.
+    pub bytes: i64,
+    /// The number of stages.
+    pub stages: i64,
 }
 
 /// A kind of asynchronous nodes: those of one kind in one role finish in the order in which they are issued.
@@ -132,6 +190,11 @@ pub enum Group {
     CopiesIn,
     /// Copies from shared to global memory.
     CopiesOut,
+}
+
+impl Group {
+    /// Every kind.
+    pub const ALL: [Group; 3] = [Group::Products, Group::CopiesIn, Group::CopiesOut];
 }
 
 /// A wait until no more than so many nodes of a kind have not finished.
@@ -234,6 +297,8 @@ pub enum Why {
     Output,
     /// The second fills the stage of a ring that the first empties.
     Reuse,
+    /// The second writes what lies in the memory of what the first uses.
+    SamePlace,
 }
 
 /// An index of an event array, for one level of processors below the block.
@@ -344,16 +409,6 @@ impl Graph {
 
     /// The nodes in the order of the program.
     pub fn ordered(&self) -> Vec<NodeId> {
-        fn go(items: &[Item], out: &mut Vec<NodeId>) {
-            for item in items {
-                match item {
-                    Item::Node(id) => out.push(*id),
-                    Item::Loop(_, items) => go(items, out),
-                }
-            }
-        }
-        let mut out = Vec::new();
-        go(&self.order, &mut out);
-        out
+        self.order.iter().flat_map(Item::nodes).collect()
     }
 }

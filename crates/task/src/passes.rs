@@ -2,8 +2,10 @@
 
 pub mod depend;
 pub mod discipline;
+pub mod fit;
 pub mod join;
 pub mod place;
+pub mod registers;
 pub mod retime;
 pub mod rings;
 pub mod roles;
@@ -17,7 +19,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, scheduled, and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, fitted into shared memory and registers, scheduled, and synchronised. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -54,6 +56,18 @@ use crate::program::Program;
 ///
 /// Those of the passes.
 pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics> {
+    let mut graph = with_rings(program, mapping)?;
+    fit::fit(program, mapping, &mut graph)?;
+    graph = verified("fit", graph)?;
+    registers::registers(program, mapping, &mut graph)?;
+    schedule::schedule(program, mapping, &mut graph)?;
+    graph = verified("schedule", graph)?;
+    synchronise::synchronise(program, &mut graph)?;
+    verified("synchronise", graph)
+}
+
+/// The event graph as far as its rings.
+fn with_rings(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics> {
     let tree = instantiate(program, mapping)?;
     let mut graph = verified("depend", depend::depend(program, tree)?)?;
     join::join(program, &mut graph)?;
@@ -65,11 +79,7 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     retime::retime(program, mapping, &mut graph)?;
     graph = verified("retime", graph)?;
     rings::rings(program, mapping, &mut graph)?;
-    graph = verified("rings", graph)?;
-    schedule::schedule(program, mapping, &mut graph)?;
-    graph = verified("schedule", graph)?;
-    synchronise::synchronise(program, &mut graph)?;
-    verified("synchronise", graph)
+    verified("rings", graph)
 }
 
 /// The graph, if its invariants hold.

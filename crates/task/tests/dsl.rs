@@ -73,7 +73,7 @@ fn a_product_is_built_as_it_is_written() {
         let global = [Memory::Global; 4];
         let host = m.row(dual, "host").entry().on(Processor::Host).memories(global);
         host.set("U", 128).set("V", 256).persistent(12, true);
-        m.row(dual, "block").on(Processor::Block).memories(global).set("W", 64).warpspecialize(2).pipeline(3);
+        m.row(dual, "block").on(Processor::Block).memories(global).set("W", 64).warpspecialize(2).pipeline(2);
         let shared = [Memory::Register, Memory::Shared, Memory::Shared];
         m.row(gemm_add, "product").on(Processor::Block).memories(shared);
         m.row(store, "round").on(Processor::Block).memories([Memory::Shared, Memory::Register]);

@@ -26,7 +26,8 @@ fn dependences_of_the_examples() {
 fn places_of_the_examples() {
     common::mappings(|name, program, mapping| {
         let graph = graph(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        common::snapshot(&format!("{name}.places"), &(graph.text() + "\n" + &graph.copies_text(program)));
+        let texts = [graph.text(), graph.copies_text(program), graph.memory_text()];
+        common::snapshot(&format!("{name}.places"), &texts.join("\n"));
     });
 }
 
@@ -246,9 +247,9 @@ const SPARSE: &str = "size m = 128, n = 128, k = 128
 task f(c: write f32[M, N], a: read f16[M, H], e: read u2[M, H], b: read f16[N, K]) {
     inner host { tunable U, V
         cp = blocks(c, [U, V])
-        ap = blocks(a, [U, H])
-        ep = blocks(e, [U, H])
-        bp = blocks(b, [V, K])
+        ap = blocks(a, [U, 64])
+        ep = blocks(e, [U, 64])
+        bp = blocks(b, [V, 128])
         for x, y in prange(ceil_div(M, U), ceil_div(N, V)) { launch f(cp[x, y], ap[x, 0], ep[x, 0], bp[y, 0]) } }
     inner tile {
         cp = blocks(c, [M / 2, N])

@@ -6,11 +6,12 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use tilewright_machine::Memory;
-use tilewright_task::graph::{Access, Graph, Group, Item, NodeId, Op, verify_graph};
+use tilewright_machine::{Feature, Memory};
+use tilewright_task::graph::{Access, Graph, Group, Item, NodeId, Op, ReplicaId, verify_graph};
 use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 use tilewright_task::passes::depend::depend;
+use tilewright_task::passes::fit::fit;
 use tilewright_task::passes::join::join;
 use tilewright_task::passes::place::place;
 use tilewright_task::passes::retime::retime;
@@ -85,8 +86,19 @@ impl Author {
     }
 }
 
-/// A program; with `late`, a mapping that has some launches in loops late.
-fn program(seed: u64, late: bool) -> String {
+/// A mapping: the architecture, if it has some launches in loops late, and the bytes of shared memory that it allows.
+#[derive(Clone, Copy)]
+struct Wanted {
+    arch: &'static str,
+    late: bool,
+    shared: Option<i64>,
+}
+
+const BY_REFERENCE: Wanted = Wanted { arch: "sm_90a", late: false, shared: None };
+const LATE: Wanted = Wanted { late: true, ..BY_REFERENCE };
+
+/// A program with a mapping.
+fn program(seed: u64, Wanted { arch, late, shared }: Wanted) -> String {
     let mut bytes = [11u8; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -101,7 +113,8 @@ fn program(seed: u64, late: bool) -> String {
     }
     let moved: String = moved.iter().map(|label| format!(" late({label})")).collect();
     let moved = if late { format!("{moved} pipeline(2)") } else { moved };
-    let head = if author.below(2) == 0 { "const N = 10" } else { "size n = 10" };
+    let bound = shared.map_or(String::new(), |bytes| format!(" pipeline(1..2) shared <= {bytes}"));
+    let head = if author.below(2) == 0 || shared.is_some() { "const N = 10" } else { "size n = 10" };
     let parts: String = ["x", "z", "t", "w"]
         .iter()
         .map(|o| format!("{o}4 = blocks({o}, [4])\n{o}2 = blocks({o}, [2])\n"))
@@ -121,9 +134,9 @@ launch set(w, z)
 }}
 task step(y: read_write f32[P], x: read f32[P]) {{ leaf all {{ y = y + x }} }}
 task set(y: write f32[P], x: read f32[P]) {{ leaf all {{ y = x }} }}
-mapping m for sm_90a {{
+mapping m for {arch} {{
 entry f.host on host (global, global)
-f.body on block (global, global) local(t = {t}) local(w = {w}){moved} -> first, {}
+f.body on block (global, global) local(t = {t}) local(w = {w}){moved}{bound} -> first, {}
 first = set.all on block (none, none)
 {}
 }}
@@ -234,17 +247,29 @@ impl Run {
                     && copy.writes.is_disjoint(&writes)
                     && copy.reads.is_disjoint(&writes);
                 assert!(apart, "node {} does not wait for a copy\n{}", id.0, graph.text());
+                let places = copy.reads.union(&copy.writes).filter_map(|((_, place, _), _)| *place);
+                let writes = writes.iter().filter_map(|((_, place, _), _)| *place);
+                let same = places.flat_map(|a| others(graph, a)).any(|a| writes.clone().any(|b| a == b));
+                assert!(!same, "node {} does not wait for a copy in the same memory\n{}", id.0, graph.text());
             }
             self.beside += flight.len();
             if let Op::Copy(from, to) = node.op {
                 let group = match (graph.replica(from).memory, graph.replica(to).memory) {
                     (Some(Memory::Global), Some(Memory::Shared)) => Some(Group::CopiesIn),
-                    (Some(Memory::Shared), Some(Memory::Global)) => Some(Group::CopiesOut),
+                    (Some(Memory::Shared), Some(Memory::Global)) => {
+                        graph.tree.arch.has(Feature::Tma).then_some(Group::CopiesOut)
+                    }
                     _ => None,
                 };
                 flight.extend(group.map(|group| Flight { group, reads, writes }));
             }
             self.flight = Some(flight);
+        }
+        // What is written is gone from where it was.
+        for access in node.accesses.iter().filter(|access| access.writes) {
+            for gone in access.replica.into_iter().flat_map(|place| others(graph, place.0)) {
+                self.stores.retain(|(_, place, _), _| *place != Some(gone));
+            }
         }
         if let Op::Copy(..) = &node.op {
             self.copies += 1;
@@ -385,6 +410,17 @@ fn inside(item: &Item, out: &mut BTreeSet<NodeId>) {
     }
 }
 
+/// The places that lie in the memory of one.
+fn others(graph: &Graph, place: u32) -> Vec<u32> {
+    let overlays = graph.shared.iter().flat_map(|memory| &memory.overlays);
+    let other = |(a, b): &(ReplicaId, ReplicaId)| match (a.0 == place, b.0 == place) {
+        (true, _) => Some(b.0),
+        (_, true) => Some(a.0),
+        _ => None,
+    };
+    overlays.filter_map(other).collect()
+}
+
 /// A random order of a body's items in which nothing goes before what it waits for in the same iteration.
 fn allowed(graph: &Graph, items: &[Item], rng: &mut TestRng) -> Vec<usize> {
     let nodes: Vec<BTreeSet<NodeId>> = items
@@ -418,7 +454,7 @@ fn random_programs_mean_the_same_by_reference_placed_and_reordered() {
     let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 4000 } else { 150 };
     let (mut copies, mut ran) = (0, 0);
     for seed in 0..cases {
-        let text = program(seed, false);
+        let text = program(seed, BY_REFERENCE);
         let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
         let tree = match instantiate(&program, &program.mappings[0]) {
             Ok(tree) => tree,
@@ -461,7 +497,7 @@ fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
     let mut beside = 0;
     let (mut moved, mut refused, mut late_stages, mut staged) = (0, 0, 0, 0);
     for seed in 0..cases {
-        let text = program(seed, true);
+        let text = program(seed, LATE);
         if !text.contains("late(") {
             continue;
         }
@@ -499,6 +535,47 @@ fn what_is_late_means_the_same_in_any_order_that_the_edges_allow() {
         moved.min(refused).min(staged) > cases / 20 && late_stages > 0 && beside > 100,
         "{seen:?} of {cases}"
     );
+}
+
+#[test]
+fn places_in_one_memory_are_never_needed_together() {
+    let cases = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 6000 } else { 80 };
+    let (mut overlaid, mut shrunk, mut refused) = (0, 0, 0);
+    for seed in 0..cases {
+        let bytes = 128 * (2 + seed as i64 % 4);
+        let text = program(seed, Wanted { arch: "sm_80", late: false, shared: Some(bytes) });
+        let program = parse(&text).unwrap_or_else(|errors| panic!("seed {seed}: {errors}\n{text}"));
+        let mapping = &program.mappings[0];
+        let Ok(tree) = instantiate(&program, mapping) else { continue };
+        let mut graph = depend(&program, tree).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let by_reference = Run::of(&graph, None);
+        place(&program, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        rings(&program, mapping, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        let depths = |graph: &Graph| graph.rings.iter().map(|ring| ring.depth).collect::<Vec<_>>();
+        let before = depths(&graph);
+        if let Err(errors) = fit(&program, mapping, &mut graph) {
+            let code = |error: &tilewright_tile::Diagnostic| error.code.to_string();
+            assert!(errors.0.iter().all(|e| code(e) == "shared-memory-exceeded"), "{errors}\n{text}");
+            refused += 1;
+            continue;
+        }
+        assert!(graph.shared.iter().all(|memory| memory.bytes <= bytes), "{text}");
+        overlaid += u64::from(graph.shared.iter().any(|memory| !memory.overlays.is_empty()));
+        shrunk += u64::from(depths(&graph) != before);
+        schedule(&program, mapping, &mut graph).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        assert_eq!(verify_graph(&graph), [""; 0], "seed {seed}: {text}{}", graph.text());
+        Run::asynchronous(&graph);
+        for order in 0..3 {
+            let mut bytes = [19u8; 32];
+            bytes[..8].copy_from_slice(&(3 * seed + order).to_le_bytes());
+            let rng = (order > 0).then(|| TestRng::from_seed(RngAlgorithm::ChaCha, &bytes));
+            let run = Run::of(&graph, rng);
+            assert_eq!(run.reads, by_reference.reads, "seed {seed}: {text}{}", graph.text());
+            assert_eq!(run.results(&graph), by_reference.results_of(), "seed {seed}: {text}{}", graph.text());
+        }
+    }
+    let seen = [overlaid, shrunk, refused];
+    assert!(overlaid.min(shrunk).min(refused) > cases / 50, "{seen:?} of {cases}");
 }
 
 impl Run {

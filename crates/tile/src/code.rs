@@ -140,6 +140,10 @@ codes! {
         Level = "level",
         /// A memory in which an instance cannot hold a tensor.
         Memory = "memory",
+        /// A tensor without a memory of its own, which two uses want in different places.
+        None = "none",
+        /// A statement that cannot be shared out over processors as a mapping has it.
+        NotSeparable = "not-separable",
         /// A launch cannot be moved to a later iteration.
         Late = "late",
         /// A program and a mapping for which there is no tile program.

@@ -68,10 +68,10 @@ type Res<T> = Result<T, Diagnostic>;
 /// {
 ///     gx = global_view(x[:], (1024, ceil_div(n, 1024)) : (e0, 1024 * e0))
 ///     gy = global_view(y[:], (1024, ceil_div(n, 1024)) : (e0, 1024 * e0))
-///     x1 = register_tensor(f32, [1024])
-///     copy(gx[:, block.x], x1)
-///     y1 = x1 + x1
-///     copy(y1, gy[:, block.x])
+///     rx = register_tensor(f32, [1024])
+///     copy(gx[:, block.x], rx)
+///     ry = rx + rx
+///     copy(ry, gy[:, block.x])
 /// }
 /// ";
 /// assert_eq!(kernel.to_string(), text);

@@ -2,9 +2,10 @@
 //! distance behind an `@`, as has a stage of an earlier iteration.
 
 use super::{
-    Access, Candidate, Direction, Edge, Graph, Group, Index, Item, Node, NodeId, Op, ReplicaId, Role,
-    Verdict, Wait,
+    Access, Candidate, Direction, Edge, Fragments, Graph, Group, Index, Item, Node, NodeId, Op, ReplicaId,
+    Role, SharedMemory, Verdict, Wait,
 };
+use crate::critical::Circuit;
 use crate::instantiate::LoopId;
 use crate::instantiate::text::piece_text;
 use crate::piece::Affine;
@@ -66,7 +67,8 @@ impl Graph {
         counters.join(", ")
     }
 
-    fn node_text(&self, id: NodeId) -> String {
+    /// A node, without its event.
+    pub(crate) fn node_text(&self, id: NodeId) -> String {
         let node = self.node(id);
         let late = node
             .late
@@ -120,6 +122,59 @@ impl Graph {
         waits.collect::<Vec<_>>().join(", ")
     }
 
+    /// The shared memory of each kernel as text, what `--emit memory` prints.
+    pub fn memory_text(&self) -> String {
+        let mut out = String::new();
+        let kernel = |id: Option<LoopId>| id.map_or("the kernel".to_string(), |id| self.tree.loop_text(id));
+        for memory in &self.shared {
+            let kernel = kernel(memory.kernel);
+            out += &format!("{kernel}: {} of {} bytes of shared memory\n", memory.bytes, memory.bound);
+            self.places_text(memory).iter().for_each(|line| out += &format!("  {line}\n"));
+        }
+        for Fragments { kernel: id, threads, registers, bound } in &self.fragments {
+            let kernel = kernel(*id);
+            out += &format!(
+                "{kernel}: {registers} of {bound} registers of each of the {threads} threads that compute\n"
+            );
+        }
+        out
+    }
+
+    /// The lines of the places of a kernel in shared memory.
+    pub(crate) fn places_text(&self, memory: &SharedMemory) -> Vec<String> {
+        let mut lines = Vec::new();
+        for row in &memory.places {
+            let place = self.replica(row.place);
+            let piece = piece_text(&place.piece, &self.tree.vars);
+            let name = &self.object(place.object).name;
+            let stages = match row.stages {
+                1 => String::new(),
+                stages => format!(", {stages} stages of {}", row.bytes),
+            };
+            lines.push(format!("`{name}{piece}` takes {} bytes{stages}", row.bytes * row.stages));
+        }
+        if memory.barriers > 0 {
+            lines.push(format!("barriers of rings take {} bytes", memory.barriers));
+        }
+        for (first, second) in &memory.overlays {
+            let [first, second] = [first, second].map(|id| &self.object(self.replica(*id).object).name);
+            lines.push(format!("`{second}` lies where `{first}` was"));
+        }
+        lines
+    }
+
+    /// A circuit that decides how long an iteration takes.
+    pub fn circuit_text(&self, circuit: &Circuit) -> String {
+        let nodes: Vec<String> = circuit.nodes.iter().map(|id| format!("e{}", id.0)).collect();
+        let body = circuit.body.map_or("the kernel".to_string(), |id| self.tree.loop_text(id));
+        let cycles = match circuit.iterations {
+            1 => circuit.cycles.to_string(),
+            iterations => format!("{} / {iterations}", circuit.cycles),
+        };
+        let what = if circuit.repeats { "an iteration takes" } else { "the longest way through it takes" };
+        format!("{body}: {what} about {cycles} cycles by {}", nodes.join(" → "))
+    }
+
     /// The candidates as text, what `--emit copies` prints.
     pub fn copies_text(&self, program: &Program) -> String {
         let mut out = String::new();
@@ -151,7 +206,8 @@ fn wait_text(wait: &Wait) -> String {
     format!("wait until {} {group} are left", wait.left)
 }
 
-fn distance_text(edge: &Edge) -> String {
+/// The distance of an edge to a later iteration, as `@(0, 4)`.
+pub(crate) fn distance_text(edge: &Edge) -> String {
     if edge.distance.is_empty() {
         return String::new();
     }

@@ -21,7 +21,7 @@ use crate::program::{Leaf, LeafFormal, LoopKind, Program};
 ///
 /// # Errors
 ///
-/// `level`: a statement that cannot be shared out in that way, with the mode that is cut.
+/// `not-separable`: a statement that cannot be shared out in that way, with the mode that is cut.
 pub fn join(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
     let mut errors = Vec::new();
     let order = std::mem::take(&mut graph.order);
@@ -55,7 +55,7 @@ fn flatten(
                     out.push(Item::Loop(id, items));
                     continue;
                 }
-                for node in nodes(&items) {
+                for node in items.iter().flat_map(Item::nodes) {
                     if let Err(error) = node_joined(program, graph, id, node) {
                         errors.push(error);
                     }
@@ -69,17 +69,6 @@ fn flatten(
                 }
                 out.extend(items);
             }
-        }
-    }
-    out
-}
-
-fn nodes(items: &[Item]) -> Vec<NodeId> {
-    let mut out = Vec::new();
-    for item in items {
-        match item {
-            Item::Node(id) => out.push(*id),
-            Item::Loop(_, items) => out.extend(nodes(items)),
         }
     }
     out
@@ -118,7 +107,7 @@ fn cut(
     let span = graph.node(node).span;
     let refused = |why: &str| {
         let message = format!("`{name}` cannot be shared out over the level `{level}`: {why}");
-        Diagnostic::new(Code::Level, span, message)
+        Diagnostic::new(Code::NotSeparable, span, message)
             .help("an iteration on a processor takes the piece of one partition whose colour is the counter")
     };
     let last = last_step(&access.piece, counters).cloned();
@@ -206,7 +195,7 @@ fn separable(program: &Program, graph: &Graph, node: &Node, level: Processor) ->
     };
     let refused = |why: String| {
         let message = format!("`{text}` at the level `{level}`: {why}");
-        Err(Diagnostic::new(Code::Level, node.span, message)
+        Err(Diagnostic::new(Code::NotSeparable, node.span, message)
             .related(call.span, "launched here")
             .help("make it a leaf of the level above, or cut other modes"))
     };

@@ -41,7 +41,7 @@ struct Link {
 ///
 /// # Errors
 ///
-/// `memory`: a tensor of a body whose uses want it in different memories, with no memory of its own.
+/// `none`: a tensor of a body whose uses want it in different memories, with no memory of its own.
 pub fn place(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
     let mut errors = Vec::new();
     let mut placed = Placed { copies: Vec::new(), links: BTreeMap::new() };
@@ -141,7 +141,7 @@ fn disagree(program: &Program, graph: &Graph, id: ObjectId, first: &Link, second
         "`{}` has no memory of its own, and two uses disagree: {first_text}, {second_text}",
         object.name
     );
-    Diagnostic::new(Code::Memory, object.span, message)
+    Diagnostic::new(Code::None, object.span, message)
         .related(a, first_text)
         .related(b, second_text)
         .help(format!("give it one in the row of its variant: `local({} = {})`", object.name, first.memory))

@@ -150,7 +150,7 @@ fn head_of(
 }
 
 /// True of a `prange` whose iterations blocks take one after another.
-pub(super) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
+pub(crate) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
     let row = graph.tree.loop_(head);
     let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
     row.kind == LoopKind::Prange
@@ -447,16 +447,6 @@ fn name(program: &Program, graph: &Graph, id: NodeId) -> String {
     }
 }
 
-/// The nodes of an item.
-fn nodes(item: &Item, out: &mut BTreeSet<NodeId>) {
-    match item {
-        Item::Node(id) => {
-            out.insert(*id);
-        }
-        Item::Loop(_, items) => items.iter().for_each(|item| nodes(item, out)),
-    }
-}
-
 /// Puts the items of the bodies of these loops into an order that edges within an iteration allow, and else that of before.
 fn sort(items: &mut [Item], heads: &BTreeSet<LoopId>, edges: &BTreeSet<Edge>) -> Result<(), Diagnostic> {
     for item in items.iter_mut() {
@@ -465,16 +455,11 @@ fn sort(items: &mut [Item], heads: &BTreeSet<LoopId>, edges: &BTreeSet<Edge>) ->
         if !heads.contains(id) {
             continue;
         }
-        let of: Vec<BTreeSet<NodeId>> = body
+        let at: BTreeMap<NodeId, usize> = body
             .iter()
-            .map(|item| {
-                let mut out = BTreeSet::new();
-                nodes(item, &mut out);
-                out
-            })
+            .enumerate()
+            .flat_map(|(at, item)| item.nodes().into_iter().map(move |id| (id, at)))
             .collect();
-        let at: BTreeMap<NodeId, usize> =
-            of.iter().enumerate().flat_map(|(at, nodes)| nodes.iter().map(move |id| (*id, at))).collect();
         let waits: BTreeSet<(usize, usize)> = edges
             .iter()
             .filter(|edge| edge.distance.iter().all(|iterations| *iterations == 0))

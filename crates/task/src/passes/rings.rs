@@ -23,11 +23,21 @@ use crate::program::{LoopKind, Program};
 pub(super) struct Sides {
     /// The loop whose iterations take stages in turn; nothing where the place is filled once.
     pub(super) head: Option<LoopId>,
-    writer: NodeId,
+    pub(super) writer: NodeId,
     /// The readers, in the order of the program.
-    readers: Vec<NodeId>,
+    pub(super) readers: Vec<NodeId>,
     from: Role,
     to: Role,
+}
+
+impl Sides {
+    /// The fewest stages that a ring of the place can have: one, and one more for each iteration by which a reader is late.
+    pub(super) fn needed(&self, graph: &Graph) -> i64 {
+        let Some(head) = self.head else { return 1 };
+        let late = |node: NodeId| graph.node(node).late_in(head);
+        let most = self.readers.iter().map(|reader| late(*reader) - late(self.writer)).max();
+        1 + most.unwrap_or(0)
+    }
 }
 
 /// Finds the rings, and adds the edges from those who read a stage to who fills it again.
@@ -40,15 +50,14 @@ pub fn rings(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<
     let mut found: Vec<(ReplicaId, Sides)> = Vec::new();
     for id in (0..graph.replicas.len() as u32).map(ReplicaId) {
         let Some(sides) = sides(mapping, graph, id) else { continue };
-        let depth = match sides.head {
+        let (least, depth) = match sides.head {
             Some(head) => {
-                let stages =
+                let (least, most) =
                     stages(program, mapping, graph, head).map_err(|error| Diagnostics(vec![error]))?;
-                let late = |node: NodeId| graph.node(node).late_in(head);
-                let most = sides.readers.iter().map(|reader| late(*reader) - late(sides.writer)).max();
-                stages.max(1 + most.unwrap_or(0))
+                let needed = sides.needed(graph);
+                (least.max(needed), most.max(needed))
             }
-            None => 1,
+            None => (1, 1),
         };
         // Tiles that are first read together are waited for together.
         let first = sides.readers[0];
@@ -60,8 +69,9 @@ pub fn rings(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<
             Some((_, ring)) => {
                 ring.places.push(id);
                 ring.depth = ring.depth.max(depth);
+                ring.least = ring.least.max(least);
             }
-            None => rings.push((first, Ring { places: vec![id], head, depth, from, to })),
+            None => rings.push((first, Ring { places: vec![id], head, depth, least, from, to })),
         }
         found.push((id, sides));
     }
@@ -136,21 +146,27 @@ pub(super) fn asynchronous(graph: &Graph, id: NodeId) -> bool {
     graph.tree.arch.has(feature)
 }
 
-/// The stages that a mapping gives what a loop brings: 1 without.
-fn stages(program: &Program, mapping: &Mapping, graph: &Graph, head: LoopId) -> Result<i64, Diagnostic> {
+/// The fewest and the most stages that a mapping gives what a loop brings: 1 without.
+fn stages(
+    program: &Program,
+    mapping: &Mapping,
+    graph: &Graph,
+    head: LoopId,
+) -> Result<(i64, i64), Diagnostic> {
     let row = graph.tree.loop_(head);
     let attributes = graph.tree.call(row.call).instance.map(|id| &mapping.instance(id).attributes);
     let mut all = None;
     for attribute in attributes.into_iter().flatten() {
         match &attribute.kind {
-            AttributeKind::Pipeline { head: Some(named), most, .. } if *named == row.head => {
-                all = Some((most, attribute.span));
+            AttributeKind::Pipeline { head: Some(named), least, most } if *named == row.head => {
+                all = Some((least, most, attribute.span));
                 break;
             }
-            AttributeKind::Pipeline { head: None, most, .. } => all = Some((most, attribute.span)),
+            AttributeKind::Pipeline { head: None, least, most } => all = Some((least, most, attribute.span)),
             _ => {}
         }
     }
-    let Some((most, span)) = all else { return Ok(1) };
-    Environment::of(program, &Constants::default())?.value(program, most, span)
+    let Some((least, most, span)) = all else { return Ok((1, 1)) };
+    let values = Environment::of(program, &Constants::default())?;
+    Ok((values.value(program, least, span)?, values.value(program, most, span)?))
 }

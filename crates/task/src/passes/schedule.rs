@@ -68,7 +68,8 @@ pub(crate) fn group(program: &Program, graph: &Graph, id: NodeId) -> Option<Grou
     }
 }
 
-fn statement<'a>(program: &'a Program, graph: &Graph, id: NodeId) -> Option<&'a StmtKind> {
+/// The statement of a node; nothing of a copy.
+pub(crate) fn statement<'a>(program: &'a Program, graph: &Graph, id: NodeId) -> Option<&'a StmtKind> {
     let node = graph.node(id);
     let Op::Statement { number, .. } = node.op else { return None };
     let call = graph.tree.call(node.call);
@@ -81,13 +82,6 @@ fn within(edge: &Edge) -> bool {
     edge.distance.iter().all(|iterations| *iterations == 0)
 }
 
-fn nodes(item: &Item, out: &mut Vec<NodeId>) {
-    match item {
-        Item::Node(id) => out.push(*id),
-        Item::Loop(_, items) => items.iter().for_each(|item| nodes(item, out)),
-    }
-}
-
 /// The items of a body in their new order, and those of the loops in it.
 fn arranged(
     program: &Program,
@@ -97,9 +91,7 @@ fn arranged(
 ) -> Vec<Item> {
     let mut at: BTreeMap<NodeId, usize> = BTreeMap::new();
     for (index, item) in items.iter().enumerate() {
-        let mut inside = Vec::new();
-        nodes(item, &mut inside);
-        at.extend(inside.into_iter().map(|id| (id, index)));
+        at.extend(item.nodes().into_iter().map(|id| (id, index)));
     }
     let edges: BTreeSet<(usize, usize)> = graph
         .edges
@@ -182,7 +174,7 @@ struct Iterations<'a> {
 impl Iterations<'_> {
     /// The waits before a node, without those that hold already.
     fn waits(&self, id: NodeId) -> Vec<Wait> {
-        [Group::Products, Group::CopiesIn, Group::CopiesOut]
+        Group::ALL
             .into_iter()
             .filter_map(|group| {
                 let left = self.needed(id, group)?;

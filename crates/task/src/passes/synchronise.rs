@@ -9,6 +9,7 @@ use tilewright_machine::Memory;
 use tilewright_tile::{Code, Diagnostic, Diagnostics};
 
 use crate::graph::{Access, Graph, NodeId};
+use crate::mapping::Placement;
 use crate::program::Program;
 
 pub use spread::event;
@@ -17,7 +18,7 @@ pub use spread::event;
 ///
 /// # Errors
 ///
-/// `memory`: uses of a tensor in registers that share it out differently.
+/// Uses of a tensor in registers that share it out differently: `none` of one to which the mapping gives no memory, `memory` of another.
 pub fn synchronise(program: &Program, graph: &mut Graph) -> Result<(), Diagnostics> {
     let mut errors = Vec::new();
     spreads(program, graph, &mut errors);
@@ -60,8 +61,12 @@ fn spreads(program: &Program, graph: &mut Graph, errors: &mut Vec<Diagnostic>) {
                             said(*before),
                             said(node)
                         );
+                        // A tensor whose memory is given is in another place than it can be used in.
+                        let given = graph.tree.objects.get(place.object.index());
+                        let given = given.is_some_and(|row| row.placement != Placement::None);
+                        let code = if given { Code::Memory } else { Code::None };
                         errors.push(
-                            Diagnostic::new(Code::Memory, graph.node(node).span, message)
+                            Diagnostic::new(code, graph.node(node).span, message)
                                 .related(graph.node(*before).span, said(*before))
                                 .help(format!(
                                     "partition alike, or give `{}` the memory `shared`",
