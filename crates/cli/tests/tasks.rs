@@ -48,7 +48,8 @@ fn the_graph_of_a_mapping_is_printed() {
 
 #[test]
 fn task_programs_are_checked_and_formatted() {
-    let files = ["gemm", "gemm_batched", "gemm_dual", "gemm_sum", "attention", "attention_causal", "mlp"];
+    let files =
+        ["gemm", "gemm_batched", "gemm_dual", "gemm_sum", "attention", "attention_causal", "gated", "mlp"];
     let files: Vec<String> = files.iter().map(|name| format!("examples/tasks/{name}.task")).collect();
     for command in [&["check"][..], &["fmt", "--check"]] {
         let words: Vec<&str> = command.iter().copied().chain(files.iter().map(String::as_str)).collect();

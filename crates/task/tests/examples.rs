@@ -244,3 +244,15 @@ fn an_mlp_is_two_products_with_a_function_between() {
     let args = [vec![0.0; m * d], x, w1, w2].map(Argument::Tensor).to_vec();
     close(tensor(&run(&program, "h200", &sizes, 2, args)[0]), &expected, 3e-3);
 }
+
+#[test]
+fn a_gated_product_is_two_products_and_their_combination() {
+    let program = example("gated.task");
+    let [m, n, k] = [133, 72, 70];
+    let [a, w1, w2] = [(m * k, 19), (n * k, 20), (n * k, 21)].map(|(n, seed)| fractions(n, seed));
+    let [gate, up] = [&w1, &w2].map(|w| product([m, n, k], &a, w));
+    let expected: Vec<f64> = gate.iter().zip(&up).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+    let sizes = [("m", m as i64), ("n", n as i64), ("k", k as i64)];
+    let args = [vec![0.0; m * n], a, w1, w2].map(Argument::Tensor).to_vec();
+    close(tensor(&run(&program, "h200", &sizes, 3, args)[0]), &expected, 2e-2);
+}

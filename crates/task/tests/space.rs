@@ -81,7 +81,9 @@ gemm.late.warpspecialize: 2 3 (2)
 
 #[test]
 fn every_value_of_every_axis_is_a_mapping_that_reads_back() {
-    for name in ["gemm", "gemm_batched", "gemm_dual", "gemm_sum", "attention", "attention_causal", "mlp"] {
+    for name in
+        ["gemm", "gemm_batched", "gemm_dual", "gemm_sum", "attention", "attention_causal", "gated", "mlp"]
+    {
         let program = example(name);
         for mapping in &program.mappings {
             for axis in axes(&program, mapping, &Constants::new()).unwrap() {

@@ -1,9 +1,7 @@
 //! Copies between places as statements.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{
-    AsyncCopyAttrs, CopyAttrs, Diagnostic, Origin, Stmt, StmtKind, TensorKind, TensorRef,
-};
+use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Diagnostic, Origin, Stmt, StmtKind, TensorKind, TensorRef};
 
 use super::{Emit, Res, refused};
 use crate::graph::{Access, Group, NodeId, Op, ReplicaId, Role};

@@ -109,9 +109,11 @@ fn uneven(graph: &Graph, nodes: &[NodeId], id: LoopId) -> bool {
         [(lo, hi)] => hi.plus(lo, -1).value(),
         _ => None,
     };
-    nodes.iter().flat_map(|node| &graph.node(*node).accesses).filter_map(|access| staged(access.replica?)).any(
-        |stages| rounds.is_none_or(|rounds| rounds % stages.depth != 0),
-    )
+    nodes
+        .iter()
+        .flat_map(|node| &graph.node(*node).accesses)
+        .filter_map(|access| staged(access.replica?))
+        .any(|stages| rounds.is_none_or(|rounds| rounds % stages.depth != 0))
 }
 
 /// The pairs of nodes of a role that may touch one element of memory, of which one writes it. In shared memory, whose places later iterations
@@ -119,9 +121,10 @@ fn uneven(graph: &Graph, nodes: &[NodeId], id: LoopId) -> bool {
 fn pairs(graph: &Graph, role: Role) -> BTreeSet<(NodeId, NodeId)> {
     let memory = |replica: Option<ReplicaId>| replica.and_then(|replica| graph.replica(replica).memory);
     let handed = |replica: Option<ReplicaId>| {
-        graph.rings.iter().any(|ring| {
-            replica.is_some_and(|replica| ring.places.contains(&replica)) && ring.from != ring.to
-        })
+        graph
+            .rings
+            .iter()
+            .any(|ring| replica.is_some_and(|replica| ring.places.contains(&replica)) && ring.from != ring.to)
     };
     let ours = |edge: &Edge| graph.node(edge.from).role == role && graph.node(edge.to).role == role;
     let mut pairs = BTreeSet::new();

@@ -31,7 +31,9 @@ impl Emit<'_> {
         self.moved.clear();
         let sizes = self.bound.clone();
         let items = match blocks {
-            Blocks::One(items) | Blocks::Grid(_, items) | Blocks::Tiles(_, items, _) => self.items_of(role, items),
+            Blocks::One(items) | Blocks::Grid(_, items) | Blocks::Tiles(_, items, _) => {
+                self.items_of(role, items)
+            }
         };
         let around = match blocks {
             Blocks::One(_) => items,
@@ -54,7 +56,9 @@ impl Emit<'_> {
         };
         // What leaves in bulk has been read before its memory goes.
         let stores = |id: &NodeId| self.groups.get(id) == Some(&Group::CopiesOut);
-        if role == Role::Compute && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id)) {
+        if role == Role::Compute
+            && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id))
+        {
             out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
         }
         self.define(&mut out, None);
@@ -139,7 +143,8 @@ impl Emit<'_> {
         let outer = self.bound.clone();
         let mut heads = Vec::new();
         for (var, (lo, hi)) in row.counters.iter().zip(&row.ranges) {
-            let bounds = [self.expr(lo, row.span)?, self.expr(&hi.plus(&Affine::constant(late), 1), row.span)?];
+            let bounds =
+                [self.expr(lo, row.span)?, self.expr(&hi.plus(&Affine::constant(late), 1), row.span)?];
             if unroll && bounds.iter().any(|bound| bound.as_int().is_none()) {
                 let message = "a loop that is known at run time only picks parts of a tensor in registers";
                 return Err(refused(row.span, message)
@@ -196,7 +201,8 @@ impl Emit<'_> {
         while first < items.len() {
             let last = (first..items.len()).take_while(|at| late[*at] == late[first]).last().unwrap_or(first);
             let crosses = spans.iter().find(|span| {
-                let (inside, outside) = (span.first <= last && span.last >= first, span.first < first || span.last > last);
+                let (inside, outside) =
+                    (span.first <= last && span.last >= first, span.first < first || span.last > last);
                 inside && outside
             });
             if let (Some(span), Some(head)) = (crosses.filter(|_| most > 0), head) {
@@ -210,7 +216,9 @@ impl Emit<'_> {
             let range = first..last + 1;
             match head.filter(|_| most > 0) {
                 None => out.extend(self.range(&items, range, &spans, head)?),
-                Some(head) => out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?),
+                Some(head) => {
+                    out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?)
+                }
             }
             first = last + 1;
         }
@@ -271,7 +279,8 @@ impl Emit<'_> {
                 _ => {}
             }
         }
-        let mut out = vec![self.stmt(StmtKind::If { condition: condition.clone(), otherwise: false, body }, row.span)];
+        let mut out =
+            vec![self.stmt(StmtKind::If { condition: condition.clone(), otherwise: false, body }, row.span)];
         if !missing.is_empty() {
             let kind = StmtKind::If { condition: condition.negated(), otherwise: true, body: missing };
             out.push(self.stmt(kind, row.span));
@@ -332,7 +341,8 @@ impl Emit<'_> {
         spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last), span.ring));
         loop {
             let cross = spans.iter().enumerate().find_map(|(at, outer)| {
-                let inner = spans[at + 1..].iter().find(|inner| inner.first <= outer.last && inner.last > outer.last);
+                let inner =
+                    spans[at + 1..].iter().find(|inner| inner.first <= outer.last && inner.last > outer.last);
                 inner.map(|inner| (at, inner.last))
             });
             match cross {
@@ -463,8 +473,12 @@ impl Emit<'_> {
 
     /// Defines a register tensor in the innermost stage that has all of its uses.
     fn define_in(&mut self, body: &mut Vec<Stmt>, tensor: TensorId, carried: bool) {
-        let uses: Vec<usize> =
-            body.iter().enumerate().filter(|(_, stmt)| self.names_tensor(stmt, tensor)).map(|(at, _)| at).collect();
+        let uses: Vec<usize> = body
+            .iter()
+            .enumerate()
+            .filter(|(_, stmt)| self.names_tensor(stmt, tensor))
+            .map(|(at, _)| at)
+            .collect();
         let Some(first) = uses.first().copied() else { return };
         if let ([_], StmtKind::Stage { body: inner, .. } | StmtKind::If { body: inner, .. }) =
             (&uses[..], &mut body[first].kind)
@@ -496,7 +510,9 @@ impl Emit<'_> {
 /// Puts statements at the end of a body: into the stage that its last statement is.
 fn within_last_stage(body: &mut Vec<Stmt>, statements: Vec<Stmt>) {
     match body.last_mut().map(|stmt| &mut stmt.kind) {
-        Some(StmtKind::Stage { body: inner, side: Side::Consume, .. }) => within_last_stage(inner, statements),
+        Some(StmtKind::Stage { body: inner, side: Side::Consume, .. }) => {
+            within_last_stage(inner, statements)
+        }
         _ => body.extend(statements),
     }
 }

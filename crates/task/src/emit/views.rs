@@ -39,14 +39,18 @@ impl Emit<'_> {
             tilewright_tile::ParamKind::Scalar { .. } => Vec::new(),
         };
         let modes = along(&place, shape.len()).ok_or_else(|| {
-            refused(span, "a piece whose points walk several modes of its tensor at once is no part of a view")
-                .help("cut it by `blocks`")
+            refused(
+                span,
+                "a piece whose points walk several modes of its tensor at once is no part of a view",
+            )
+            .help("cut it by `blocks`")
         })?;
         let mut absent = self.condition(piece.guards(), span)?;
         let mut view: Vec<ViewMode> = Vec::new();
         let mut index: Vec<Option<Expr>> = Vec::new();
         for (dim, (points, extent)) in modes.iter().zip(&shape).enumerate() {
-            let leaf = |extent: Expr, scale: i64| ViewLeaf { extent, dim: dim as u32, scale: Expr::Int(scale) };
+            let leaf =
+                |extent: Expr, scale: i64| ViewLeaf { extent, dim: dim as u32, scale: Expr::Int(scale) };
             for mode in points {
                 let mut leaves = Vec::new();
                 for (extent, stride) in mode.leaves() {
@@ -138,8 +142,11 @@ impl Emit<'_> {
         let Some(stages) = self.graph.replica(replica).stages else { return Ok(Expr::Int(0)) };
         let row = self.graph.tree.loop_(stages.head);
         let ([counter], [(lo, _)]) = (&row.counters[..], &row.ranges[..]) else {
-            return Err(refused(span, "stages that the iterations of a loop of several counters take in turn")
-                .help("give the loop one counter, or `pipeline(1)`"));
+            return Err(refused(
+                span,
+                "stages that the iterations of a loop of several counters take in turn",
+            )
+            .help("give the loop one counter, or `pipeline(1)`"));
         };
         let round = self.expr(&Affine::var(*counter).plus(lo, -1), span)?;
         Ok(Expr::binary(IntOp::Rem, round, Expr::Int(stages.depth)))
@@ -198,17 +205,23 @@ impl Emit<'_> {
             })?
         };
         if part.guards().len() + piece.guards().len() > row.piece.guards().len() {
-            return Err(refused(span, format!("`{name}` is absent in some iterations, and it is no parameter"))
-                .help("`when` may leave out pieces of parameters"));
+            return Err(refused(
+                span,
+                format!("`{name}` is absent in some iterations, and it is no parameter"),
+            )
+            .help("`when` may leave out pieces of parameters"));
         }
         let place = self.place_of(&part, span)?;
         let modes = along(&place, whole.len());
         let blocks: Option<Vec<Block>> = modes.and_then(|modes| {
             let modes = modes.into_iter().zip(&place.offset);
-            modes.map(|(points, offset)| Some(Block { extent: consecutive(&points)?, offset: offset.clone() })).collect()
+            modes
+                .map(|(points, offset)| Some(Block { extent: consecutive(&points)?, offset: offset.clone() }))
+                .collect()
         });
         blocks.ok_or_else(|| {
-            refused(span, format!("a part of `{name}` that has no whole blocks along its modes")).help("cut it by `blocks`")
+            refused(span, format!("a part of `{name}` that has no whole blocks along its modes"))
+                .help("cut it by `blocks`")
         })
     }
 
@@ -231,7 +244,8 @@ impl Emit<'_> {
                 continue;
             }
             let object = self.graph.object(row.object).clone();
-            let between = self.graph.rings.iter().any(|ring| ring.places.contains(&id) && ring.from != ring.to);
+            let between =
+                self.graph.rings.iter().any(|ring| ring.places.contains(&id) && ring.from != ring.to);
             let uses: Vec<(Piece, Origin)> = self
                 .graph
                 .nodes
@@ -246,7 +260,10 @@ impl Emit<'_> {
             let mut shape = Vec::new();
             for extent in row.piece.shape() {
                 shape.push(extent.ok_or_else(|| {
-                    let message = format!("`{}` in shared memory has an extent that is known at run time only", object.name);
+                    let message = format!(
+                        "`{}` in shared memory has an extent that is known at run time only",
+                        object.name
+                    );
                     refused(object.span, message).help("cut it by `blocks` into pieces of known extents")
                 })?);
             }
@@ -260,14 +277,18 @@ impl Emit<'_> {
                     }
                     let divides = shape[at] % block.extent == 0 && common(&block.offset) % block.extent == 0;
                     if !divides || steps[at].is_some_and(|step| step != block.extent) {
-                        let message = format!("`{}` in shared memory is used by parts of several extents", object.name);
+                        let message =
+                            format!("`{}` in shared memory is used by parts of several extents", object.name);
                         return Err(refused(*span, message).help("cut it alike in all its uses"));
                     }
                     steps[at] = Some(block.extent);
                 }
             }
             if let Some(at) = (0..shape.len()).find(|at| whole[*at] && steps[*at].is_some()) {
-                let message = format!("`{}` in shared memory is used as a whole and by parts along mode {at}", object.name);
+                let message = format!(
+                    "`{}` in shared memory is used as a whole and by parts along mode {at}",
+                    object.name
+                );
                 return Err(refused(object.span, message).help("cut it alike in all its uses"));
             }
             let mut extents: Vec<Expr> = Vec::new();
