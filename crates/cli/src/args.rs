@@ -107,6 +107,8 @@ pub enum TasksEmit {
     Events,
     /// The copies between each task and its caller, with what became of each
     Copies,
+    /// The tile program
+    Tile,
 }
 
 /// `tilewright explain`

@@ -22,7 +22,7 @@ pub mod resolve;
 mod tree;
 mod verify;
 
-pub use emit::emit;
+pub use emit::{emit, lower};
 pub use environment::Environment;
 pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
