@@ -111,6 +111,8 @@ pub enum TasksEmit {
     Memory,
     /// The graph as a picture: a lane for each role, rings with their stages, and the circuits that decide how long iterations take
     Svg,
+    /// The tile program
+    Tile,
 }
 
 /// `tilewright explain`

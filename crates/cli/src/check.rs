@@ -14,7 +14,7 @@ use tilewright::task::check as check_tasks;
 use tilewright::tile::{Diagnostic, Diagnostics, Misread, Origin, Sources};
 
 use crate::args::CheckArgs;
-use crate::load::{Loaded, Unloaded, load_file};
+use crate::load::{Asked, Loaded, Unloaded, load_file};
 use crate::messages::{Failure, note, print, render, render_one};
 use crate::tasks;
 
@@ -192,7 +192,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
             });
             continue;
         }
-        match load_file(file, None, &args.params) {
+        match load_file(file, &Asked::default(), &args.params) {
             Ok(kernels) => items.extend(kernels.into_iter().map(Item::of)),
             Err(Unloaded::Misread(misread)) => items.push(Item::misread(file.display().to_string(), misread)),
             Err(Unloaded::Failed(failure)) => return Err(failure),

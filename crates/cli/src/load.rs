@@ -15,7 +15,7 @@ use tilewright::tile::{
 
 use crate::args::{ProgramArgs, Without};
 use crate::messages::Failure;
-use crate::tasks::is_task;
+use crate::tasks::{is_task, lowered};
 
 /// A file longer than this is not a tile program.
 const SIZE_LIMIT: u64 = 1 << 20;
@@ -30,6 +30,8 @@ pub struct Loaded {
     pub program: Program,
     /// The core program that the text is.
     pub core: Option<core::Program>,
+    /// The name and the architecture of the mapping that made the program of tasks.
+    pub mapping: Option<(String, Arch)>,
     /// Values for tile constants.
     pub constants: Constants,
     /// The value of every size.
@@ -328,7 +330,8 @@ pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
             "`--mapping {name}` is for task programs (*.task), and this is a tile program"
         )));
     }
-    let mut all = load_file(&args.file, args.kernel.as_deref(), &args.params)?;
+    let asked = Asked { kernel: args.kernel.as_deref(), mapping: args.mapping.as_deref() };
+    let mut all = load_file(&args.file, &asked, &args.params)?;
     for loaded in &mut all {
         loaded.candidate = args.candidate;
         loaded.search = Budget { solutions: args.budget, seed: args.search_seed, steps: args.steps };
@@ -342,16 +345,27 @@ pub fn load_all(args: &ProgramArgs) -> Result<Vec<Loaded>, Failure> {
     Ok(all)
 }
 
-/// The kernels of a file, or the one of a name, with values for names.
-pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result<Vec<Loaded>, Unloaded> {
-    if is_task(file) {
-        let message =
-            format!("`{}` is a task program, and tasks are not compiled to kernels yet", file.display());
-        let help = "`tilewright check`, `run`, `tasks` and `fmt` take task programs";
-        return Err(Failure::usage_with(message, help).into());
-    }
-    let (path, source) = read(file, "a tile program")?;
-    let (all, core, sources) = parsed(&path, &source)?;
+/// The kernel and the mapping of a file that are asked for, by name.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    /// The kernel; without, all of them.
+    pub kernel: Option<&'a str>,
+    /// The mapping of a task program; without, the first.
+    pub mapping: Option<&'a str>,
+}
+
+/// The kernels of a file, or the one of a name, with values for names. Of a task program the kernel that a mapping makes of it.
+pub fn load_file(file: &Path, asked: &Asked<'_>, params: &[String]) -> Result<Vec<Loaded>, Unloaded> {
+    let (path, all, core, sources, mapping, params) = if is_task(file) {
+        let lowered = lowered(file, asked.mapping, params)?;
+        let path = file.display().to_string();
+        (path, vec![lowered.program], None, lowered.sources, Some(lowered.mapping), lowered.params)
+    } else {
+        let (path, source) = read(file, "a tile program")?;
+        let (all, core, sources) = parsed(&path, &source)?;
+        (path, all, core, sources, None, params.to_vec())
+    };
+    let kernel = asked.kernel;
     let mut asked: Vec<&Program> = all.iter().collect();
     if let Some(name) = kernel {
         asked.retain(|program| program.name == name);
@@ -363,12 +377,13 @@ pub fn load_file(file: &Path, kernel: Option<&str>, params: &[String]) -> Result
     }
     let defaults = Options::new(Arch::SM_80);
     let one = |program: &Program| {
-        let Values { constants, sizes, scalars } = values(params, program, &all)?;
+        let Values { constants, sizes, scalars } = values(&params, program, &all)?;
         Ok(Loaded {
             path: path.clone(),
             sources: sources.clone(),
             program: program.clone(),
             core: core.clone(),
+            mapping: mapping.clone(),
             constants,
             sizes,
             scalars,

@@ -45,9 +45,6 @@ pub struct Compiled {
 
 /// Compiles, runs and checks the kernels of a file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    if tasks::is_task(&args.program.file) {
-        return tasks::run(args);
-    }
     let mut all = load_all(&args.program)?;
     let inputs = data::inputs(&args.input)?;
     // A size of all kernels is that of an array of any of them.
@@ -83,7 +80,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     if device.kind() == DeviceKind::Sim {
         announce(&parts, &sizes, args.force);
     }
-    match kernels.as_slice() {
+    let ran = match kernels.as_slice() {
         [one] => run_one(args, one, &target, (device.as_ref(), &simulator), &of(one)),
         several => {
             let mut options = CheckOptions { inputs: inputs.clone(), ..of(&several[0]) };
@@ -93,7 +90,20 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
             }
             run_several(args, several, &target, (device.as_ref(), &simulator), &options)
         }
+    }?;
+    // The same inputs by the interpreter of tasks, which defines what they mean.
+    if all_of_tasks(&kernels) && args.input.is_empty() {
+        let agreement = tasks::agreement(args)?;
+        if !args.json {
+            print(&agreement)?;
+        }
     }
+    Ok(ran)
+}
+
+/// True if a mapping made the kernels of tasks.
+fn all_of_tasks(kernels: &[Compiled]) -> bool {
+    kernels.iter().all(|part| part.loaded.mapping.is_some())
 }
 
 fn compiled(args: &RunArgs, loaded: Loaded, target: &Target) -> Result<Compiled, Failure> {

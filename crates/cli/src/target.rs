@@ -29,7 +29,8 @@ impl Target {
     }
 }
 
-/// The architecture of `--arch`; else that of the device, where it is a GPU; else the least that has all that the program uses.
+/// The architecture of `--arch`; else that of the device, where it is a GPU; else that of a task program's mapping, or the least that has all that the
+/// program uses.
 pub fn target(args: &ProgramArgs, kernels: &[Loaded], device: &dyn Device) -> Result<Target, Failure> {
     newest(kernels, |loaded| choose(args, loaded, device.arch().map(|arch| (arch, device.name()))))
 }
@@ -73,6 +74,9 @@ fn choose(args: &ProgramArgs, loaded: &Loaded, gpu: Option<(Arch, String)>) -> R
 fn choose_for(loaded: &Loaded, gpu: Option<(Arch, String)>) -> Result<Target, Failure> {
     if let Some((arch, name)) = gpu {
         return Ok(Target { arch, why: Some(format!("that of {name}")), device: Some(name) });
+    }
+    if let Some((name, arch)) = &loaded.mapping {
+        return Ok(Target { arch: *arch, why: Some(format!("that of the mapping `{name}`")), device: None });
     }
     let verified = verify(&loaded.program, &loaded.constants)
         .map_err(|d| Failure::refused(&loaded.sources, &loaded.with_given(d)))?;

@@ -1,15 +1,16 @@
-//! Task programs (`*.task`): `tilewright tasks`, and what `check` and `run` do with them.
+//! Task programs (`*.task`): `tilewright tasks`, what `check` and `run` do with them, and the kernel that a mapping makes of them for all that takes
+//! kernels.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
-use tilewright::machine::{DType, Elements, Number};
+use tilewright::machine::{Arch, DType, Elements, Number};
 use tilewright::task::program::{FormalKind, SymbolKind};
-use tilewright::task::{Mapping, Program, draw::svg, parse_file, passes, tree, verify};
-use tilewright::tasks::{Output, TaskOptions, run as interpret};
-use tilewright::tile::{Diagnostics, Misread, Sources};
+use tilewright::task::{Mapping, Program, draw::svg, lower, parse_file, passes, tree, verify};
+use tilewright::tasks::{Output, TaskOptions, agree};
+use tilewright::tile::{Diagnostics, Misread, Program as TileProgram, Sources};
 
 use crate::args::{RunArgs, TasksArgs, TasksEmit};
 use crate::load::{Unloaded, read};
@@ -43,6 +44,38 @@ pub fn load(file: &Path, params: &[String]) -> Result<Loaded, Unloaded> {
     let options = values(&program, params)?;
     verify(&program, &options.constants).map_err(misread)?;
     Ok(Loaded { sources, program, options })
+}
+
+/// The kernel that a mapping makes of a task program.
+pub struct Lowered {
+    /// The texts, for messages.
+    pub sources: Sources,
+    /// The tile program.
+    pub program: TileProgram,
+    /// The mapping's name and architecture.
+    pub mapping: (String, Arch),
+    /// The given values that are not of constants: the tile program has the sizes and the scalars.
+    pub params: Vec<String>,
+}
+
+/// Reads a task program, and lowers it by the mapping of a name, or by the first.
+///
+/// # Errors
+///
+/// Those of [`load`], a mapping that the file does not have, and what has no tile program.
+pub fn lowered(file: &Path, name: Option<&str>, params: &[String]) -> Result<Lowered, Unloaded> {
+    let loaded = load(file, params)?;
+    let mapping = mapping(&loaded, name)?;
+    let named = (mapping.name.clone(), mapping.arch);
+    let tasks = loaded.program.with_constants(&loaded.options.constants);
+    let misread = |diagnostics: Diagnostics| Misread { diagnostics, sources: loaded.sources.clone() };
+    let program = lower(&tasks, mapping).map_err(misread)?.program().clone();
+    let constant = |given: &&String| {
+        let name = given.split_once('=').map_or("", |(name, _)| name.trim());
+        loaded.options.constants.contains_key(name)
+    };
+    let params = params.iter().filter(|given| !constant(given)).cloned().collect();
+    Ok(Lowered { sources: loaded.sources.clone(), program, mapping: named, params })
 }
 
 /// Sorts given values by what they are for.
@@ -160,6 +193,10 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
             }
             TasksEmit::Memory => passes::graph(program, mapping).map(|graph| named + &graph.memory_text()),
             TasksEmit::Svg => passes::graph(program, mapping).map(|graph| svg(program, mapping, &graph)),
+            TasksEmit::Tile => {
+                let program = program.with_constants(&loaded.options.constants);
+                lower(&program, mapping).map(|kernel| format!("// {named}{}", kernel.program()))
+            }
         };
         if args.emit == TasksEmit::Svg && loaded.program.mappings.len() > 1 && args.mapping.is_none() {
             let message = "a picture is of one mapping, and the file has several";
@@ -171,53 +208,40 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `tilewright run` of a task program: the task interpreter runs it, in two orders of its parallel iterations.
+/// What `tilewright run` says of a task program beside its kernel: the task interpreter, in two orders of the parallel iterations, and the interpreter of
+/// the tile program, on the same inputs.
 ///
 /// # Errors
 ///
-/// Those of [`load`], options that are for kernels, and what the program does that has no meaning.
-pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
-    let given = [
-        ("--device", args.device != "auto"),
-        ("--input", !args.input.is_empty()),
-        ("--output", !args.output.is_empty()),
-        ("--tolerance", args.tolerance.is_some()),
-        ("--repeat", args.repeat != 0),
-        ("--sim-seed", args.sim_seed != 0),
-        ("--seeds", args.seeds.is_some()),
-        ("--profile", args.profile),
-        ("--trace", args.trace.is_some()),
-        ("--machine", args.machine),
-        ("--json", args.json),
-        ("--arch", args.program.arch.is_some()),
-        ("--kernel", args.program.kernel.is_some()),
-    ];
-    if let Some((option, _)) = given.iter().find(|(_, given)| *given) {
-        let message = format!("`{option}` is for kernels, and tasks are run by the task interpreter");
-        return Err(Failure::usage_with(message, "tasks are not compiled to kernels yet"));
-    }
+/// Those of [`load`], what the program does that has no meaning, and results that differ.
+pub fn agreement(args: &RunArgs) -> Result<String, Failure> {
     let loaded = load(&args.program.file, &args.program.params)?;
     let mapping = mapping(&loaded, args.program.mapping.as_deref())?;
+    let refused = |errors: Diagnostics| Failure::refused(&loaded.sources, &errors);
+    let kernel =
+        lower(&loaded.program.with_constants(&loaded.options.constants), mapping).map_err(refused)?;
     let options = TaskOptions { seed: args.seed, ..loaded.options.clone() };
-    let outputs = interpret(&loaded.program, mapping, &options)
-        .map_err(|errors| Failure::refused(&loaded.sources, &errors))?;
+    let outputs = agree(&loaded.program, mapping, &kernel, &options).map_err(refused)?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for output in &outputs {
         table.add_row(row(output));
     }
     let entry = mapping.entry().map(|entry| loaded.program.instance_name(mapping.instance(entry)));
-    let differ: usize = outputs.iter().map(|output| output.differ).sum();
-    let verdict = match differ {
-        0 => "the same bits in two orders of the parallel iterations".to_string(),
-        _ => error("results depend on the order of the parallel iterations"),
-    };
-    print(&format!(
-        "{} by the mapping {}, run by the task interpreter (tasks are not compiled to kernels yet)\n{table}\n{verdict}\n",
-        entry.unwrap_or_default(),
-        mapping.name
-    ))?;
-    Ok(if differ == 0 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    let text = format!("{} by the mapping {}\n{table}\n", entry.unwrap_or_default(), mapping.name);
+    if outputs.iter().any(|output| output.differ != 0) {
+        return Err(Failure::program(
+            text + &error("results depend on the order of the parallel iterations"),
+        ));
+    }
+    if outputs.iter().any(|output| output.apart != Some(0)) {
+        return Err(Failure::program(
+            text + &error("the tile program has other results than the task interpreter"),
+        ));
+    }
+    Ok(
+        text + "the same bits by the task interpreter, in two orders of the parallel iterations, and by that of the tile program\n"
+    )
 }
 
 /// The row of an output: its type, and the least and the greatest of its elements.

@@ -16,7 +16,7 @@ use tilewright::tune::{
 };
 
 use crate::args::{L2Args, TuneArgs};
-use crate::load::{Loaded, load_file, module_of};
+use crate::load::{Asked, Loaded, load_file, module_of};
 use crate::messages::{Failure, note, print};
 use crate::target::{Target, target_of};
 use crate::tune::{bar, failure, seconds, shown, store, write};
@@ -42,7 +42,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
     if args.shapes.is_some() || args.records.is_some() {
         return Err(Failure::usage("--shapes and --records are for operators; a file takes its sizes by -p"));
     }
-    let all = load_file(file, None, &args.params)?;
+    let all = load_file(file, &Asked::default(), &args.params)?;
     let problem = problem(&all)?;
     let device = crate::device::open(&args.device)?;
     let arch = match &args.arch {

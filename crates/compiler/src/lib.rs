@@ -1,7 +1,7 @@
 //! From a tile program to a kernel: the visible list of passes.
 //!
 //! ```text
-//! verify → check the architecture → unroll → (core program:) multi-buffer → assign async layouts → desugar → pad → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
+//! (task program: lower →) verify → check the architecture → unroll → (core program:) multi-buffer → assign async layouts → desugar → pad → (of each role: prepare → synthesise) → plan the block → lower → clean up → verify → print PTX
 //! ```
 //!
 //! Each pass is one function of another crate; here is their order, and the clock around each.
@@ -20,6 +20,7 @@ use tilewright_machine::{Arch, Timing, UnknownArch};
 use tilewright_simt::record;
 use tilewright_synth::block::BlockPlan;
 use tilewright_synth::{Ablation, Agreed, AsyncLayouts, Budget, Multiples, Options as SynthOptions, Words};
+use tilewright_task::{Mapping, Program as Tasks};
 use tilewright_tile::core::{self, Changed};
 use tilewright_tile::{
     Code, Constants, Diagnostic, Diagnostics, Origin, Program, StmtId, TensorId, Verified,
@@ -168,6 +169,42 @@ impl Clock {
 /// Errors of the verifier, of synthesis or of lowering.
 pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {
     compiled(program, options).map_err(|errors| program.sources.place_all(errors))
+}
+
+/// Compiles a task program under one of its mappings: lowered to a tile program, and that compiled for the options' architecture. Needs: a verified
+/// program. The options' constants are those of the task program.
+///
+/// ```
+/// use tilewright_compiler::{Options, compile_tasks};
+/// use tilewright_machine::Arch;
+/// let tasks = tilewright_task::parse(
+///     "size n = 4096
+///      task double(y: write f32[N], x: read f32[N]) {
+///          inner host {
+///              yp = blocks(y, [1024])
+///              xp = blocks(x, [1024])
+///              for i in prange(ceil_div(N, 1024)) { launch double(yp[i], xp[i]) }
+///          }
+///          leaf all { y = x + x }
+///      }
+///      mapping a100 for sm_80 {
+///          entry double.host on host (global, global)
+///          double.all on block (register, register)
+///      }",
+/// )?;
+/// let kernel = compile_tasks(&tasks, &tasks.mappings[0], &Options::new(Arch::SM_80))?;
+/// assert!(kernel.ptx.contains(".entry double"));
+/// # Ok::<(), tilewright_tile::Diagnostics>(())
+/// ```
+///
+/// # Errors
+///
+/// Those of lowering ([`tilewright_task::lower`]) and of [`compile`].
+pub fn compile_tasks(tasks: &Tasks, mapping: &Mapping, options: &Options) -> Result<Kernel, Diagnostics> {
+    let tasks = tasks.with_constants(&options.constants);
+    let lowered =
+        tilewright_task::lower(&tasks, mapping).map_err(|errors| tasks.sources.place_all(errors))?;
+    compile(lowered.program(), &Options { constants: Constants::new(), ..options.clone() })
 }
 
 fn compiled(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {

@@ -27,7 +27,7 @@ mod verify;
 
 use tilewright_tile::{Constants, Diagnostics};
 
-pub use emit::emit;
+pub use emit::{emit, lower};
 pub use environment::Environment;
 pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};

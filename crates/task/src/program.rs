@@ -473,6 +473,18 @@ pub enum LeafFormal {
 }
 
 impl Program {
+    /// The same program with other values of constants, by name; those that are not named keep their defaults.
+    pub fn with_constants(&self, values: &tilewright_tile::Constants) -> Program {
+        let mut program = self.clone();
+        for symbol in &mut program.symbols {
+            if let (SymbolKind::Constant(default), Some(value)) = (&mut symbol.kind, values.get(&symbol.name))
+            {
+                *default = Expr::Int(*value);
+            }
+        }
+        program
+    }
+
     /// The symbol's row.
     pub fn symbol(&self, id: SymbolId) -> &Symbol {
         &self.symbols[id.0 as usize]

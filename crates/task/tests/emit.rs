@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use tilewright_task::{Program, emit, parse, passes};
-use tilewright_tile::{Expr, ParamId, Program as Tile, StmtKind, SymbolId, SymbolKind, TensorKind};
+use tilewright_machine::Elements;
+use tilewright_task::{Interpretation, Mapping, Program, emit, interpret, lower, parse, passes};
+use tilewright_tile::{
+    Argument, Expr, ParamId, ParamKind, Program as Tile, StmtKind, SymbolId, SymbolKind, TensorKind,
+};
 
 /// The kernel of a mapping.
 fn emitted(program: &Program, mapping: &str) -> Tile {
@@ -79,4 +82,65 @@ fn gemm_on_hopper_is_the_program_that_is_written_by_hand() {
     let by_hand = tilewright_tile::parse(&by_hand).unwrap();
     let (emitted, by_hand) = (nameless(&emitted(&program, "h200")), nameless(&by_hand));
     assert!(emitted == by_hand, "emitted:\n{emitted}\nby hand:\n{by_hand}");
+}
+
+/// Numbers between −1 and 1 of the entry's types, and its scalars' defaults.
+fn arguments(kernel: &Tile, sizes: &BTreeMap<String, i64>, seed: u64) -> Vec<Argument> {
+    let mut state = seed;
+    let mut next = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((state >> 33) % 2001) as f64 / 1000.0 - 1.0
+    };
+    let size = |id: SymbolId| {
+        let row = kernel.symbol(id);
+        let SymbolKind::Size(default) = row.kind else { return None };
+        Some(Expr::Int(sizes.get(&row.name).copied().unwrap_or(default)))
+    };
+    let argument = |param: &tilewright_tile::Param| match &param.kind {
+        ParamKind::Scalar { default } => Argument::Scalar(*default),
+        ParamKind::Tensor { shape, .. } => {
+            let extents = shape.iter().map(|extent| extent.substitute(&size).as_int().unwrap());
+            let count = extents.product::<i64>();
+            Argument::tensor(Elements::rounded(param.dtype, (0..count).map(|_| next())))
+        }
+    };
+    kernel.params.iter().map(argument).collect()
+}
+
+/// Asserts that the task interpreter and that of the emitted program have the same bits.
+fn agrees(name: &str, program: &Program, mapping: &Mapping, sizes: &[(&str, i64)], seed: u64) {
+    let sizes: BTreeMap<String, i64> = sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+    let kernel = lower(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+    let args = arguments(kernel.program(), &sizes, seed);
+    let (mut expected, mut found) = (args.clone(), args);
+    let how = Interpretation { sizes: sizes.clone(), seed, ..Interpretation::default() };
+    interpret(program, mapping, &how, &mut expected).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+    if let Err(error) = tilewright_tile::interpret(&kernel, &sizes, &mut found) {
+        panic!("{name}: {error}\n{}", kernel.program());
+    }
+    for ((expected, found), param) in expected.iter().zip(&found).zip(&kernel.program().params) {
+        let (Some(expected), Some(found)) = (expected.elements(), found.elements()) else { continue };
+        let differ = (0..expected.len()).find(|at| !expected.same_bits(&found, *at));
+        assert_eq!(differ, None, "{name}: `{}` at {sizes:?}, seed {seed}", param.name);
+    }
+}
+
+#[test]
+fn examples_compute_what_their_tasks_do() {
+    let sizes: [(&str, &[(&str, i64)]); 7] = [
+        ("gemm", &[("m", 130), ("n", 260), ("k", 200)]),
+        ("gemm_batched", &[("l", 2), ("m", 33), ("n", 20), ("k", 70)]),
+        ("gemm_dual", &[("m", 40), ("n", 270), ("k", 65)]),
+        ("gemm_sum", &[("m", 140), ("n", 300), ("k", 70)]),
+        ("attention", &[("l", 2), ("s", 200), ("t", 150)]),
+        ("attention_causal", &[("l", 2), ("s", 130), ("t", 200)]),
+        ("mlp", &[("m", 140), ("f", 100)]),
+    ];
+    common::mappings(|name, program, mapping| {
+        let file = name.split('.').next().unwrap();
+        let (_, sizes) = sizes.iter().find(|(of, _)| *of == file).unwrap();
+        // A smaller head: the bits are compared element by element.
+        let program = program.with_constants(&[("D".to_string(), 16)].into_iter().collect());
+        agrees(name, &program, mapping, sizes, 1);
+    });
 }

@@ -1,4 +1,4 @@
-//! Runs of task programs by the task interpreter, on random inputs.
+//! Runs of task programs by the task interpreter, on random inputs, beside the interpreter of the tile program that a mapping makes of them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_machine::{DType, Elements, Number};
 use tilewright_task::program::{FormalKind, Privilege, SymbolKind};
 use tilewright_task::{Environment, Interpretation, Mapping, Program, entry_extents, interpret};
-use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics};
+use tilewright_tile::interpret as interpret_tile;
+use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics, Verified};
 
 /// Values for the names of a task program.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +37,15 @@ pub struct Output {
     /// Elements that differ when parallel iterations run in another order. Of an output that the entry adds to, the order of additions
     /// decides how sums are rounded.
     pub differ: usize,
+    /// Elements that the tile program has otherwise: none of a right compiler. Nothing where it did not run.
+    pub apart: Option<usize>,
+}
+
+/// Inputs of the entry of a mapping.
+struct Inputs {
+    args: Vec<Argument>,
+    /// The tensors that are written, by their formals.
+    outputs: Vec<(usize, Privilege, Output)>,
 }
 
 /// Runs the entry of a mapping by the task interpreter twice: with parallel iterations in the order of the text, and in another.
@@ -44,6 +54,41 @@ pub struct Output {
 ///
 /// A step of the program that has no meaning; a number of the entry without a value.
 pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Vec<Output>, Diagnostics> {
+    let Inputs { args, outputs } = inputs(program, mapping, options)?;
+    ran(program, mapping, options, &args, outputs)
+        .map(|found| found.into_iter().map(|(_, output)| output).collect())
+}
+
+/// [`run`], and the tile program of the mapping by its interpreter on the same inputs: the results have the same bits.
+///
+/// # Errors
+///
+/// Those of [`run`], and what the interpreter of tile programs refuses.
+pub fn agree(
+    program: &Program,
+    mapping: &Mapping,
+    kernel: &Verified,
+    options: &TaskOptions,
+) -> Result<Vec<Output>, Diagnostics> {
+    let Inputs { args, outputs } = inputs(program, mapping, options)?;
+    let found = ran(program, mapping, options, &args, outputs)?;
+    let mut args = args;
+    let sizes = kernel.program().sizes().map(|(_, row, default)| {
+        (row.name.clone(), options.sizes.get(&row.name).copied().unwrap_or(default))
+    });
+    interpret_tile(kernel, &sizes.collect(), &mut args)
+        .map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
+    let compared = |(i, mut output): (usize, Output)| {
+        let elements = args[i].elements();
+        output.apart = elements.map(|elements| {
+            (0..elements.len()).filter(|at| !elements.same_bits(&output.elements, *at)).count()
+        });
+        output
+    };
+    Ok(found.into_iter().map(compared).collect())
+}
+
+fn inputs(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Inputs, Diagnostics> {
     let Some(entry) = mapping.entry() else {
         let message = format!("the mapping `{}` has no instance", mapping.name);
         return Err(Diagnostic::new(Code::Unmapped, mapping.span, message).into());
@@ -85,24 +130,37 @@ pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Resul
                 };
                 let elements = Elements::rounded(*dtype, (0..count).map(|_| draw(&mut rng)));
                 if privilege.writes() {
-                    outputs.push((i, *privilege, formal.name.clone(), *dtype, extents));
+                    let (name, dtype, elements) = (formal.name.clone(), *dtype, elements.clone());
+                    let output = Output { name, dtype, shape: extents, elements, differ: 0, apart: None };
+                    outputs.push((i, *privilege, output));
                 }
                 Argument::tensor(elements)
             }
         });
     }
+    Ok(Inputs { args, outputs })
+}
+
+/// Runs in two orders: the outputs with the numbers of their formals.
+fn ran(
+    program: &Program,
+    mapping: &Mapping,
+    options: &TaskOptions,
+    args: &[Argument],
+    outputs: Vec<(usize, Privilege, Output)>,
+) -> Result<Vec<(usize, Output)>, Diagnostics> {
     let ran = |seed: u64| -> Result<Vec<Argument>, Diagnostics> {
         let how = Interpretation { constants: options.constants.clone(), sizes: options.sizes.clone(), seed };
-        let mut args = args.clone();
+        let mut args = args.to_vec();
         interpret(program, mapping, &how, &mut args)?;
         Ok(args)
     };
     let (first, second) = (ran(0)?, ran(options.seed.wrapping_add(1).max(1))?);
-    let output = |(i, privilege, name, dtype, shape): (usize, Privilege, String, DType, Vec<i64>)| {
+    let output = |(i, privilege, output): (usize, Privilege, Output)| {
         let (elements, other) = first[i].elements().zip(second[i].elements())?;
         let adds = privilege == Privilege::Add;
         let differ = (0..elements.len()).filter(|at| !adds && !elements.same_bits(&other, *at)).count();
-        Some(Output { name, dtype, shape, elements, differ })
+        Some((i, Output { elements, differ, ..output }))
     };
     Ok(outputs.into_iter().filter_map(output).collect())
 }

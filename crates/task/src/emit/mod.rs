@@ -25,13 +25,13 @@ mod views;
 use std::collections::BTreeMap;
 
 use tilewright_tile::{
-    self as tile, Code, Diagnostic, Diagnostics, Expr, Origin, ParamId, Stmt, StmtIds, StmtKind, SymbolId,
-    TensorId, TensorKind, Unnamed, ViewMode,
+    self as tile, Code, Constants, Diagnostic, Diagnostics, Expr, Origin, ParamId, Stmt, StmtIds, StmtKind,
+    SymbolId, TensorId, TensorKind, Unnamed, ViewMode,
 };
 
 use crate::graph::{Graph, Group, NodeId, ReplicaId, Role};
 use crate::mapping::Mapping;
-use crate::passes::schedule;
+use crate::passes::{graph, schedule};
 use crate::piece::{Var, Vars};
 use crate::program::Program;
 use names::Names;
@@ -84,6 +84,21 @@ type Res<T> = Result<T, Diagnostic>;
 pub fn emit(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<tile::Program, Diagnostics> {
     let emitted = Emit::new(program, mapping, graph).and_then(Emit::kernel);
     emitted.map_err(|error| Diagnostics(vec![error]))
+}
+
+/// The verified tile program of a program under a mapping: the graph by all passes, emitted. Needs: a verified program.
+///
+/// # Errors
+///
+/// Those of the passes and of [`emit`], and those of the tile verifier, which say that they are about the tile program.
+pub fn lower(program: &Program, mapping: &Mapping) -> Result<tile::Verified, Diagnostics> {
+    let graph = graph(program, mapping)?;
+    let emitted = emit(program, mapping, &graph)?;
+    tile::verify(&emitted, &Constants::default()).map_err(|errors| {
+        let note =
+            format!("in the tile program of the mapping `{}` (`tilewright tasks --emit tile`)", mapping.name);
+        Diagnostics(errors.0.into_iter().map(|error| error.note(note.clone())).collect())
+    })
 }
 
 /// The refusal of a pattern.
