@@ -548,9 +548,12 @@ pub enum L2Args {
 /// tilewright tune gemm_hopper -p m=4096 -p n=4096 -p k=4096 -p dtype=bf16
 #[derive(Args)]
 pub struct TuneArgs {
-    /// The operator, or a file `*.tile` with a `space` of values for its constants
+    /// The operator, a file `*.tile` with a `space` of values for its constants, or a task program `*.task`, whose mapping is varied
     #[arg(required_unless_present = "refresh_hashes")]
     pub operator: Option<String>,
+    /// The mapping of a task program that the search begins from, instead of the first
+    #[arg(long, value_name = "NAME")]
+    pub mapping: Option<String>,
     /// A size of the problem, or a parameter to keep, e.g. -p m=4096 -p dtype=bf16
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,

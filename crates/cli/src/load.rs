@@ -8,6 +8,7 @@ use std::sync::Arc;
 use tilewright::compiler::{self, Dump, Kernel, LineInfo, MAX_EXTENT, Options, multiple_of};
 use tilewright::machine::{Arch, DType, Number, Timing};
 use tilewright::synth::{Ablation, Budget};
+use tilewright::task::{Mapping, Program as Tasks};
 use tilewright::tile::{
     Constants, Diagnostics, Misread, Module, Param, ParamKind, Program, Sources, core, decoded, nearest,
     parse_module, read_beside,
@@ -30,8 +31,8 @@ pub struct Loaded {
     pub program: Program,
     /// The core program that the text is.
     pub core: Option<core::Program>,
-    /// The name and the architecture of the mapping that made the program of tasks.
-    pub mapping: Option<(String, Arch)>,
+    /// The task program, with its constants, and the mapping that the program is made by.
+    pub mapping: Option<(Tasks, Mapping)>,
     /// Values for tile constants.
     pub constants: Constants,
     /// The value of every size.

@@ -3,6 +3,7 @@
 use tilewright::compiler::arch_named;
 use tilewright::machine::Arch;
 use tilewright::runtime::{self, Device};
+use tilewright::task::Mapping;
 use tilewright::tile::{Need, least_architecture, verify};
 
 use crate::args::ProgramArgs;
@@ -75,7 +76,7 @@ fn choose_for(loaded: &Loaded, gpu: Option<(Arch, String)>) -> Result<Target, Fa
     if let Some((arch, name)) = gpu {
         return Ok(Target { arch, why: Some(format!("that of {name}")), device: Some(name) });
     }
-    if let Some((name, arch)) = &loaded.mapping {
+    if let Some((_, Mapping { name, arch, .. })) = &loaded.mapping {
         return Ok(Target { arch: *arch, why: Some(format!("that of the mapping `{name}`")), device: None });
     }
     let verified = verify(&loaded.program, &loaded.constants)

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
-use tilewright::machine::{Arch, DType, Elements, Number};
+use tilewright::machine::{DType, Elements, Number};
 use tilewright::task::program::{FormalKind, SymbolKind};
 use tilewright::task::{Mapping, Program, draw::svg, lower, parse_file, passes, tree, verify};
 use tilewright::tasks::{Output, TaskOptions, agree};
@@ -52,8 +52,8 @@ pub struct Lowered {
     pub sources: Sources,
     /// The tile program.
     pub program: TileProgram,
-    /// The mapping's name and architecture.
-    pub mapping: (String, Arch),
+    /// The task program with its constants, and the mapping.
+    pub mapping: (Program, Mapping),
     /// The given values that are not of constants: the tile program has the sizes and the scalars.
     pub params: Vec<String>,
 }
@@ -66,16 +66,16 @@ pub struct Lowered {
 pub fn lowered(file: &Path, name: Option<&str>, params: &[String]) -> Result<Lowered, Unloaded> {
     let loaded = load(file, params)?;
     let mapping = mapping(&loaded, name)?;
-    let named = (mapping.name.clone(), mapping.arch);
     let tasks = loaded.program.with_constants(&loaded.options.constants);
     let misread = |diagnostics: Diagnostics| Misread { diagnostics, sources: loaded.sources.clone() };
     let program = lower(&tasks, mapping).map_err(misread)?.program().clone();
+    let mapping = mapping.clone();
     let constant = |given: &&String| {
         let name = given.split_once('=').map_or("", |(name, _)| name.trim());
         loaded.options.constants.contains_key(name)
     };
     let params = params.iter().filter(|given| !constant(given)).cloned().collect();
-    Ok(Lowered { sources: loaded.sources.clone(), program, mapping: named, params })
+    Ok(Lowered { sources: loaded.sources, program, mapping: (tasks, mapping), params })
 }
 
 /// Sorts given values by what they are for.

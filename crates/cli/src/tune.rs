@@ -23,6 +23,7 @@ use tilewright::tune::{
 
 use crate::args::{L2Args, Shard, TuneArgs};
 use crate::messages::{Failure, error, print};
+use crate::tasks::is_task;
 use crate::tune_file::tune_file;
 
 /// Entries of a table.
@@ -38,7 +39,12 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
     let Some(name) = &args.operator else {
         return Err(Failure::usage("which operator? `tilewright kernels` lists them"));
     };
-    if name.ends_with(".tile") {
+    let tasks = is_task(Path::new(name));
+    if let Some(mapping) = args.mapping.as_deref().filter(|_| !tasks) {
+        let message = format!("`--mapping {mapping}` is for task programs (*.task), and this is `{name}`");
+        return Err(Failure::usage(message));
+    }
+    if tasks || name.ends_with(".tile") {
         return tune_file(args, Path::new(name));
     }
     let all = problems(name, &args.params, args.shapes.as_deref())?;

@@ -11,8 +11,8 @@ use tilewright::compiler::arch_named;
 use tilewright::lab::measure::L2;
 use tilewright::tile::Constants;
 use tilewright::tune::{
-    GpuMeasurer, ProgramProblem, ProgramReport, Settings, Target as TuneTarget, constants_text,
-    program_record, rank_program, tune_program,
+    GpuMeasurer, ProgramProblem, ProgramReport, Settings, Target as TuneTarget, program_record, rank_program,
+    tune_program,
 };
 
 use crate::args::{L2Args, TuneArgs};
@@ -26,6 +26,9 @@ const SHOWN: usize = 16;
 
 /// The problem of kernels with the values that they were given.
 fn problem(all: &[Loaded]) -> Result<ProgramProblem, Failure> {
+    if let [Loaded { mapping: Some((tasks, mapping)), sizes, .. }] = all {
+        return ProgramProblem::of_mapping(tasks, mapping, sizes).map_err(failure);
+    }
     let (mut sizes, mut pinned) = (BTreeMap::new(), Constants::new());
     for loaded in all {
         sizes.extend(loaded.sizes.clone());
@@ -42,7 +45,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
     if args.shapes.is_some() || args.records.is_some() {
         return Err(Failure::usage("--shapes and --records are for operators; a file takes its sizes by -p"));
     }
-    let all = load_file(file, &Asked::default(), &args.params)?;
+    let all = load_file(file, &Asked { kernel: None, mapping: args.mapping.as_deref() }, &args.params)?;
     let problem = problem(&all)?;
     let device = crate::device::open(&args.device)?;
     let arch = match &args.arch {
@@ -65,7 +68,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
             "{problem} on {} for {arch}: ranked by estimate, nothing is measured and nothing is recorded\n",
             target.device
         );
-        text.push_str(&table(&report));
+        text.push_str(&table(&problem, &report));
         print(&text)?;
         return save(args, &problem, "estimate", json!(report));
     };
@@ -74,12 +77,12 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
         && let Some(record) = program_record(&problem, &target, &store)
     {
         bar.finish_and_clear();
-        let values = constants_text(&record.constants);
         print(&format!(
-            "{problem} on {}\n  {}\n  {:.1} µs (cache)\n",
+            "{problem} on {}\n  {}\n  {:.1} µs (cache)\n{}",
             target.device,
-            or_defaults(&values),
-            record.microseconds
+            or_defaults(&problem.shown(&record.constants)),
+            record.microseconds,
+            rows(&problem, &record.constants)
         ))?;
         return save(args, &problem, "cache", json!(record));
     }
@@ -92,7 +95,7 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
     let tuned = tune_program(&problem, &target, &store, &settings, &mut measurer, watch);
     bar.finish_and_clear();
     let (record, report) = tuned.map_err(failure)?;
-    let values = constants_text(&record.constants);
+    let values = problem.shown(&record.constants);
     let against = record
         .defaults_microseconds
         .map_or(String::new(), |us| format!("; the file's own values {us:.1} µs"));
@@ -102,9 +105,15 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
         or_defaults(&values),
         record.microseconds
     );
-    text.push_str(&table(&report));
+    text.push_str(&table(&problem, &report));
+    text.push_str(&rows(&problem, &record.constants));
     print(&text)?;
     save(args, &problem, "measured", json!({ "record": record, "report": report }))
+}
+
+/// The mapping that was found, to be put into the file.
+fn rows(problem: &ProgramProblem, values: &Constants) -> String {
+    problem.mapping_text(values).map_or(String::new(), |text| format!("\n{text}"))
 }
 
 fn or_defaults(values: &str) -> &str {
@@ -125,10 +134,10 @@ fn save(
 }
 
 /// The candidates in order, and how many were refused, with the first reasons.
-fn table(report: &ProgramReport) -> String {
+fn table(problem: &ProgramProblem, report: &ProgramReport) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["µs", "estimate", "constants"]);
+    table.set_header(["µs", "estimate", "values"]);
     for column in 0..2 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -139,7 +148,7 @@ fn table(report: &ProgramReport) -> String {
         table.add_row([
             candidate.median().map_or("–".to_string(), |time| format!("{time:.2}")),
             candidate.estimate.map_or("–".to_string(), |time| format!("{time:.1}")),
-            or_defaults(&constants_text(&candidate.constants)).to_string(),
+            or_defaults(&problem.shown(&candidate.constants)).to_string(),
         ]);
     }
     let mut text: String = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
@@ -147,7 +156,7 @@ fn table(report: &ProgramReport) -> String {
     for candidate in &report.candidates {
         if let Some(refused) = &candidate.refused {
             let entry =
-                reasons.entry(&refused.reason).or_insert_with(|| (0, constants_text(&candidate.constants)));
+                reasons.entry(&refused.reason).or_insert_with(|| (0, problem.shown(&candidate.constants)));
             entry.0 += 1;
         }
     }
@@ -163,7 +172,7 @@ fn table(report: &ProgramReport) -> String {
 /// Gives the constants that `tilewright tune` found for these kernels on this GPU, and says so.
 pub fn take_record(all: &mut [Loaded], target: &Target, defaults: bool) -> Result<(), Failure> {
     let Some(device) = target.device.clone().filter(|_| !defaults) else { return Ok(()) };
-    if all.iter().all(|loaded| loaded.program.space.is_empty()) {
+    if all.iter().all(|loaded| loaded.program.space.is_empty() && loaded.mapping.is_none()) {
         return Ok(());
     }
     // With a value for each constant of the space there is nothing to look for; without a home there are no records.
@@ -171,15 +180,21 @@ pub fn take_record(all: &mut [Loaded], target: &Target, defaults: bool) -> Resul
     let tuned = TuneTarget::new(device, target.arch);
     let Some(record) = program_record(&problem, &tuned, &store) else { return Ok(()) };
     for loaded in all.iter_mut() {
+        let lowered = problem.lowered(&record.constants);
+        if let Some(program) = lowered.map_err(|errors| Failure::refused(&loaded.sources, &errors))? {
+            loaded.program = program;
+            continue;
+        }
         for (name, value) in &record.constants {
             if loaded.program.constants().any(|(_, symbol, _)| symbol.name == *name) {
                 loaded.constants.insert(name.clone(), *value);
             }
         }
     }
-    let values = constants_text(&record.constants);
+    let values = problem.shown(&record.constants);
     note(format!(
-        "constants: {}, measured on {} at {:.1} µs (`--defaults` keeps the file's own)",
+        "{}: {}, measured on {} at {:.1} µs (`--defaults` keeps the file's own)",
+        if all.iter().any(|loaded| loaded.mapping.is_some()) { "mapping" } else { "constants" },
         or_defaults(&values),
         record.device,
         record.microseconds

@@ -259,12 +259,13 @@ impl Program {
         f.write_str("}\n")
     }
 
-    fn mapping_text(&self, f: &mut fmt::Formatter<'_>, mapping: &Mapping) -> fmt::Result {
-        writeln!(f, "mapping {} for {} {{", mapping.name, mapping.arch)?;
+    /// A mapping, as it is written.
+    pub fn mapping(&self, mapping: &Mapping) -> String {
+        let mut text = format!("mapping {} for {} {{\n", mapping.name, mapping.arch);
         for instance in &mapping.instances {
-            writeln!(f, "    {}", self.instance(mapping, instance))?;
+            text += &format!("    {}\n", self.instance(mapping, instance));
         }
-        f.write_str("}\n")
+        text + "}\n"
     }
 
     /// A row of a mapping, as it is written.
@@ -422,7 +423,7 @@ impl Display for Program {
         }
         for mapping in &self.mappings {
             f.write_str("\n")?;
-            self.mapping_text(f, mapping)?;
+            f.write_str(&self.mapping(mapping))?;
         }
         Ok(())
     }

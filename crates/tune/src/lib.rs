@@ -23,6 +23,7 @@ mod error;
 mod explore;
 mod fit;
 mod gpu;
+mod mapping;
 mod measurer;
 mod problem;
 mod program;
