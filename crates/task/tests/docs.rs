@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tilewright_task::{parse, verify};
+use tilewright_task::{check, parse};
 
 fn docs() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -21,7 +21,7 @@ fn programs_of_the_page_are_right() {
     assert!(programs.len() >= 3);
     for text in programs {
         let program = parse(text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-        verify(&program, &Default::default()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        check(&program, &Default::default()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     }
 }
 
@@ -34,10 +34,10 @@ fn programs_of_codes_are_wrong_and_right() {
         let [wrong, right] = blocks(&text)[..] else { continue };
         pages += 1;
         let name = path.file_stem().unwrap().to_str().unwrap();
-        let checked = |text: &str| parse(text).and_then(|program| verify(&program, &Default::default()));
+        let checked = |text: &str| parse(text).and_then(|program| check(&program, &Default::default()));
         let errors = checked(wrong).unwrap_err();
         assert!(errors.0.len() == 1 && errors.0[0].code.name() == name, "{name}: {errors}");
         assert_eq!(checked(right), Ok(()), "{name}");
     }
-    assert_eq!(pages, 11);
+    assert_eq!(pages, 13);
 }
