@@ -7,8 +7,10 @@ use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
 use tilewright::machine::{DType, Elements, Number};
+use tilewright::task::draw::svg;
+use tilewright::task::instantiate::instantiate;
 use tilewright::task::program::{FormalKind, SymbolKind};
-use tilewright::task::{Mapping, Program, draw::svg, lower, parse_file, passes, tree, verify};
+use tilewright::task::{Mapping, Program, lower, parse_file, passes, verify};
 use tilewright::tasks::{Output, TaskOptions, agree};
 use tilewright::tile::{Diagnostics, Misread, Program as TileProgram, Sources};
 
@@ -186,7 +188,7 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
     for mapping in all {
         let (program, named) = (&loaded.program, format!("{} for {}\n", mapping.name, mapping.arch));
         let text = match args.emit {
-            TasksEmit::Tree => tree(program, mapping).map_err(Diagnostics::from),
+            TasksEmit::Tree => instantiate(program, mapping).map(|tree| tree.text(program, mapping)),
             TasksEmit::Events => passes::graph(program, mapping).map(|graph| named + &graph.text()),
             TasksEmit::Copies => {
                 passes::graph(program, mapping).map(|graph| named + &graph.copies_text(program))

@@ -10,9 +10,9 @@ fn the_tree_of_a_mapping_is_printed() {
     assert_eq!(printed.code, Some(0), "{}", printed.err);
     let lines = [
         "levels for sm_90a",
-        "gemm.host on host(c: global, a: global, b: global) { U = 128, V = 256 } persistent(grouped(12, serpentine))",
-        "launch clear(acc): clear.zero on block(x: none), by default",
-        "launch gemm_add(cp[i], ap[i], bp[i]): lane = gemm_add.product on thread(c: register, a: shared, b: shared)",
+        "gemm.host on host(c = c: global, a = a: global, b = b: global) { U = 128, V = 256 } persistent(grouped(12, serpentine))",
+        "clear.zero on block(x = acc: none), by default",
+        "lane = gemm_add.product on thread(c = acc[w, 0][i, 0][i2, 0]: register, a = a[i, 0][0, kk][w, 0][i, 0][i2, 0]: shared, b = b[j, 0][0, kk][i, 0][i2, 0]: shared)",
     ];
     for line in lines {
         assert!(
@@ -33,7 +33,8 @@ fn the_tree_of_a_mapping_is_printed() {
 fn the_graph_of_a_mapping_is_printed() {
     let file = "examples/tasks/gemm.task";
     let of = |emit| tilewright(&["tasks", file, "--mapping", "h200", "--emit", emit], None);
-    for (emit, text) in [("events", "prange i"), ("copies", "by reference")] {
+    for (emit, text) in [("events", "prange i"), ("copies", "by reference"), ("memory", "4 stages of 16384")]
+    {
         let printed = of(emit);
         assert_eq!(printed.code, Some(0), "{}", printed.err);
         assert!(
@@ -42,7 +43,11 @@ fn the_graph_of_a_mapping_is_printed() {
             printed.out
         );
     }
-    let unknown = of("svg");
+    let picture = of("svg");
+    assert!(picture.code == Some(0) && picture.out.starts_with("<svg "), "{}", picture.err);
+    let all = tilewright(&["tasks", file, "--emit", "svg"], None);
+    assert!(all.code == Some(2) && all.err.contains("--mapping NAME"), "{}", all.err);
+    let unknown = of("ptx");
     assert!(unknown.code == Some(2) && unknown.err.contains("tree, events, copies"), "{}", unknown.err);
 }
 

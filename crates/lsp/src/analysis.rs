@@ -1,4 +1,5 @@
-//! Findings of the compiler about a document: parsed, verified, linted and compiled for every architecture, as `tilewright check` does.
+//! Findings of the compiler about a document: parsed, verified, linted and compiled for every architecture, as `tilewright check` does. Of a task program
+//! (`*.task`), the graphs of its mappings are made.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +10,7 @@ use tilewright_compiler::check::{Checked, Fit, check};
 use tilewright_machine::Arch;
 use tilewright_synth::Explanation;
 use tilewright_tile::{
-    Diagnostic, Diagnostics, Misread, Origin, Program, Sources, core, parse_library, parse_module,
+    Constants, Diagnostic, Diagnostics, Misread, Origin, Program, Sources, core, parse_library, parse_module,
     read_beside,
 };
 
@@ -97,6 +98,13 @@ impl Analysis {
     /// The same, where a panic is the caller's.
     pub fn unguarded(job: &Job) -> Analysis {
         let mut analysis = Analysis { version: job.version, text: job.text.clone(), ..Analysis::default() };
+        if job.path.ends_with(".task") {
+            analysis.sources = Sources::new(job.path.clone(), job.text.clone());
+            let checked = tilewright_task::parse_file(&analysis.sources)
+                .and_then(|program| tilewright_task::check(&program, &Constants::default()));
+            analysis.report(checked.err().into_iter().flat_map(|errors| errors.0), DiagnosticSeverity::ERROR);
+            return analysis;
+        }
         match read(job) {
             Ok((kernels, sources)) => {
                 analysis.sources = sources;

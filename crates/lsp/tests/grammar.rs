@@ -73,13 +73,37 @@ fn the_grammar_has_every_word_of_the_language() {
     }
 }
 
+/// The words in quotes of the grammar of tasks, the longest first.
+fn words_of_tasks() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tasks.md");
+    let page = fs::read_to_string(path).unwrap();
+    let rules = page.split("```ebnf\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let without_comments: String =
+        rules.split("(*").map(|part| part.split_once("*)").map_or(part, |(_, rest)| rest)).collect();
+    let quoted = without_comments.split('"').skip(1).step_by(2);
+    let is_word = |text: &&str| text.len() > 1 && text.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    let mut words: Vec<&str> = quoted.filter(is_word).collect();
+    words.sort_by_key(|text| (std::cmp::Reverse(text.len()), *text));
+    words.dedup();
+    format!("\\b(?:{})\\b", words.join("|"))
+}
+
+#[test]
+fn the_grammar_of_tasks_has_every_word_of_the_page() {
+    let grammar: Value = serde_json::from_str(&read("syntaxes/task.tmLanguage.json")).unwrap();
+    let words = &grammar["repository"]["words"]["patterns"][0];
+    assert_eq!(words["match"], words_of_tasks());
+}
+
 #[test]
 fn the_extension_names_files_that_are_there_and_the_architectures_that_there_are() {
     let package: Value = serde_json::from_str(&read("package.json")).unwrap();
     let contributes = &package["contributes"];
-    for file in
-        [&package["main"], &contributes["languages"][0]["configuration"], &contributes["grammars"][0]["path"]]
-    {
+    let of = |list: &str, member: &str| -> Vec<&Value> {
+        contributes[list].as_array().unwrap().iter().map(|row| &row[member]).collect()
+    };
+    let files = [vec![&package["main"]], of("languages", "configuration"), of("grammars", "path")];
+    for file in files.concat() {
         let file = file.as_str().unwrap();
         assert!(folder().join(file).is_file(), "{file}");
     }

@@ -2,6 +2,7 @@
 //! for whom; those of a later iteration are dashed. Rings are blue, with their stages; the circuits that decide how long an iteration
 //! takes are red.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -25,11 +26,29 @@ pub fn svg(program: &Program, mapping: &Mapping, graph: &Graph) -> String {
     roles.sort();
     roles.dedup();
     let circuits = Estimate::of(program, mapping, graph).circuits(&graph.edges);
-    let mut picture =
-        Picture { graph, roles, rows: 0, places: BTreeMap::new(), back: String::new(), front: String::new() };
+    let mut picture = Picture {
+        graph,
+        roles,
+        rows: 0,
+        places: BTreeMap::new(),
+        critical: circuits.iter().flat_map(|circuit| circuit.nodes.iter().copied()).collect(),
+        back: String::new(),
+        front: String::new(),
+    };
     picture.items(&graph.order, 0);
     picture.edges(&circuits);
     picture.finish(&circuits)
+}
+
+/// The box of a node.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The lane, from the left.
+    lane: usize,
+    left: usize,
+    right: usize,
+    /// Its middle, from the top.
+    middle: usize,
 }
 
 struct Picture<'a> {
@@ -38,8 +57,10 @@ struct Picture<'a> {
     roles: Vec<Role>,
     /// The rows so far.
     rows: usize,
-    /// The left edge and the row of each node's box.
-    places: BTreeMap<NodeId, (usize, usize)>,
+    /// The box of each node.
+    places: BTreeMap<NodeId, Place>,
+    /// The nodes of critical circuits.
+    critical: BTreeSet<NodeId>,
     back: String,
     front: String,
 }
@@ -55,6 +76,22 @@ fn short(text: &str) -> String {
         return text.to_string();
     }
     text.chars().take(CHARACTERS - 1).chain(['…']).collect()
+}
+
+/// The lines of a text of words.
+fn wrapped(text: &str, characters: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + word.chars().count() < characters => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("    {word}")),
+            None => lines.push(word.to_string()),
+        }
+    }
+    lines
 }
 
 // Writing to a string does not fail: its results are dropped.
@@ -93,17 +130,19 @@ impl Picture<'_> {
         let (x, y) = (SIDE + LANE * lane + 8 * depth, TOP + ROW * self.rows + 4);
         let text = format!("e{} = {}", id.0, self.graph.node_text(id));
         let width = LANE - 24 - 16 * depth.min(8);
-        let _ = write!(
+        let class = if self.critical.contains(&id) { "node critical" } else { "node" };
+        let _ = writeln!(
             self.front,
-            "<g><title>{}</title><rect class=\"node\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{}\" rx=\"3\"/>\
-             <text x=\"{}\" y=\"{}\">{}</text></g>\n",
+            "<g><title>{}</title><rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{}\" rx=\"3\"/>\
+             <text x=\"{}\" y=\"{}\">{}</text></g>",
             escaped(&text),
             ROW - 8,
             x + 6,
             y + 14,
             escaped(&short(&text))
         );
-        self.places.insert(id, (x, self.rows));
+        let middle = TOP + ROW * self.rows + ROW / 2;
+        self.places.insert(id, Place { lane, left: x, right: x + width, middle });
         self.rows += 1;
     }
 
@@ -118,16 +157,12 @@ impl Picture<'_> {
             .collect();
         let ring = |edge: &Edge| {
             graph.rings.iter().find(|ring| {
-                let uses = |id: NodeId, writes: bool| {
-                    let mut of =
-                        graph.node(id).accesses.iter().filter(|a| if writes { a.writes } else { a.reads });
-                    of.any(|access| access.replica.is_some_and(|place| ring.places.contains(&place)))
-                };
-                match edge.why {
-                    Why::True => uses(edge.from, true) && uses(edge.to, false),
-                    Why::Reuse => uses(edge.from, false) && uses(edge.to, true),
+                let (from, to) = (graph.node(edge.from), graph.node(edge.to));
+                ring.places.iter().any(|place| match edge.why {
+                    Why::True => from.writes(*place) && to.reads(*place),
+                    Why::Reuse => from.reads(*place) && to.writes(*place),
                     _ => false,
-                }
+                })
             })
         };
         for edge in &graph.edges {
@@ -141,32 +176,33 @@ impl Picture<'_> {
             let (Some(from), Some(to)) = (self.places.get(&edge.from), self.places.get(&edge.to)) else {
                 continue;
             };
-            let middle = |row: usize| TOP + ROW * row + ROW / 2;
-            let (y1, y2) = (middle(from.1), middle(to.1));
-            // Arrows forward bend to the left of the boxes of their lane, those to later iterations to the right.
-            let bend = 10 + 3 * from.1.abs_diff(to.1).min(8);
-            let (x1, x2) = (from.0, to.0);
-            let path = if later.is_empty() {
-                format!(
-                    "M{x1} {y1} C{} {y1} {} {y2} {x2} {y2}",
-                    x1.saturating_sub(bend),
-                    x2.saturating_sub(bend)
-                )
-            } else {
-                let (x1, x2) = (x1 + LANE - 40, x2 + LANE - 40);
-                format!("M{x1} {y1} C{} {y1} {} {y2} {x2} {y2}", x1 + bend, x2 + bend)
+            let bend = 10 + from.middle.abs_diff(to.middle).min(8 * ROW) / 9;
+            let (y1, y2) = (from.middle, to.middle);
+            // From one lane to another an arrow goes straight. In a lane those within an iteration bend to the left, those to later ones to the right.
+            let (x1, x2, path) = match (from.lane.cmp(&to.lane), later.is_empty()) {
+                (Ordering::Less, _) => (from.right, to.left, format!("L{} {y2}", to.left)),
+                (Ordering::Greater, _) => (from.left, to.right, format!("L{} {y2}", to.right)),
+                (Ordering::Equal, true) => {
+                    let (a, b) = (from.left.saturating_sub(bend), to.left.saturating_sub(bend));
+                    (from.left, to.left, format!("C{a} {y1} {b} {y2} {} {y2}", to.left))
+                }
+                (Ordering::Equal, false) => {
+                    let (a, b) = (from.right + bend, to.right + bend);
+                    (from.right, to.right + 2 * bend, format!("C{a} {y1} {b} {y2} {} {y2}", to.right))
+                }
             };
+            let path = format!("M{x1} {y1} {path}");
             let title =
                 format!("e{} waits for e{}{}", edge.to.0, edge.from.0, crate::graph::distance_text(edge));
-            let _ = write!(
+            let _ = writeln!(
                 self.front,
-                "<path class=\"{class}{later}\" d=\"{path}\" marker-end=\"url(#tip)\"><title>{title}</title></path>\n"
+                "<path class=\"{class}{later}\" d=\"{path}\" marker-end=\"url(#tip)\"><title>{title}</title></path>"
             );
             if let (Some(ring), Why::Reuse) = (of_ring, edge.why) {
-                let x = x1.max(x2) + LANE - 40 + bend / 2;
-                let _ = write!(
+                let x = usize::midpoint(x1, x2);
+                let _ = writeln!(
                     self.front,
-                    "<text class=\"depth\" x=\"{x}\" y=\"{}\">{}</text>\n",
+                    "<text class=\"depth\" x=\"{x}\" y=\"{}\">{}</text>",
                     usize::midpoint(y1, y2) + 4,
                     ring.depth
                 );
@@ -178,29 +214,32 @@ impl Picture<'_> {
         let graph = self.graph;
         let width = self.width();
         let bottom = TOP + ROW * self.rows + 20;
-        let height = bottom + 18 * circuits.len() + 10;
+        let characters = (width - SIDE) / 7;
+        let legend: Vec<String> =
+            circuits.iter().flat_map(|circuit| wrapped(&graph.circuit_text(circuit), characters)).collect();
+        let height = bottom + 18 * legend.len() + 10;
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
              <style>\n\
-             text {{ font: 11px monospace; fill: #222; }}\n\
+             text {{ font: 11px monospace; fill: #222; white-space: pre; }}\n\
              .head {{ fill: #666; }} .lane {{ font-weight: bold; }} .depth {{ fill: #1f5fbf; font-weight: bold; }}\n\
-             .loop {{ fill: #00000008; stroke: #bbb; }} .node {{ fill: #fff; stroke: #888; }}\n\
+             .loop {{ fill: #00000008; stroke: #bbb; }} .node {{ fill: #fff; stroke: #888; }} .node.critical {{ stroke: #c22; }}\n\
              path {{ fill: none; stroke: #bbb; }} path.ring {{ stroke: #1f5fbf; }} path.critical {{ stroke: #c22; stroke-width: 2; }}\n\
              path.later {{ stroke-dasharray: 5 3; }}\n\
              </style>\n\
-             <defs><marker id=\"tip\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
+             <defs><marker id=\"tip\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"6\" markerHeight=\"6\" markerUnits=\"userSpaceOnUse\" orient=\"auto\">\
              <path d=\"M0 0 L6 3 L0 6 z\" style=\"fill: #888; stroke: none\"/></marker></defs>\n\
              <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
         );
         for (lane, role) in self.roles.iter().enumerate() {
             let x = SIDE + LANE * lane;
-            let _ = write!(out, "<text class=\"lane\" x=\"{x}\" y=\"24\">who {}</text>\n", role.verb());
+            let _ = writeln!(out, "<text class=\"lane\" x=\"{x}\" y=\"24\">who {}</text>", role.verb());
         }
         out += &self.back;
         out += &self.front;
-        for (at, circuit) in circuits.iter().enumerate() {
-            let text = escaped(&graph.circuit_text(circuit));
-            let _ = write!(out, "<text x=\"{}\" y=\"{}\">{text}</text>\n", SIDE / 2, bottom + 18 * at);
+        for (at, line) in legend.iter().enumerate() {
+            let text = escaped(line);
+            let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{text}</text>", SIDE / 2, bottom + 18 * at);
         }
         out + "</svg>\n"
     }

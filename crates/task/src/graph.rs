@@ -13,6 +13,7 @@ use tilewright_machine::{DType, Memory, Processor};
 use tilewright_tile::Origin;
 
 use crate::instantiate::{CallId, LoopId, ObjectId, Tree};
+use crate::mapping::{Attribute, Mapping};
 use crate::partition::{Extent, Partition};
 use crate::piece::Piece;
 use crate::program::id;
@@ -385,6 +386,16 @@ impl Role {
 }
 
 impl Node {
+    /// True if it reads the place.
+    pub fn reads(&self, place: ReplicaId) -> bool {
+        self.accesses.iter().any(|access| access.reads && access.replica == Some(place))
+    }
+
+    /// True if it writes the place.
+    pub fn writes(&self, place: ReplicaId) -> bool {
+        self.accesses.iter().any(|access| access.writes && access.replica == Some(place))
+    }
+
     /// The iterations by which it is late in the loop.
     pub fn late_in(&self, head: LoopId) -> i64 {
         self.late.iter().filter(|late| late.head == head).map(|late| late.iterations).sum()
@@ -405,6 +416,12 @@ impl Graph {
     /// The replica's row.
     pub fn replica(&self, id: ReplicaId) -> &Replica {
         &self.replicas[id.index()]
+    }
+
+    /// The attributes of the row whose body a loop is in.
+    pub fn attributes<'a>(&self, mapping: &'a Mapping, head: LoopId) -> &'a [Attribute] {
+        let instance = self.tree.call(self.tree.loop_(head).call).instance;
+        instance.map_or(&[], |id| &mapping.instance(id).attributes)
     }
 
     /// The nodes in the order of the program.

@@ -215,13 +215,15 @@ impl Tree {
 
 /// Calls inside calls; a mapping that leads to more has a circle.
 const DEPTH: usize = 64;
+/// Calls in all.
+const CALLS: usize = 4096;
 
 /// Instantiates a program under one of its mappings. Needs: a verified program. Keeps: the order of its launches.
 ///
 /// # Errors
 ///
 /// Gaps and contradictions of the mapping: `unmapped`, `ambiguous`, `tunable`, `level`, `memory`; partitions and pieces that do not fit at these
-/// values: `partition-bounds`.
+/// values: `partition-bounds`; a tree of too many launches: `too-large`.
 pub fn instantiate(program: &Program, mapping: &Mapping) -> Result<Tree, Diagnostics> {
     let mut build = Build {
         program,
@@ -349,6 +351,11 @@ impl Build<'_> {
         }
         let id = CallId(self.calls.len() as u32);
         let body = call.body;
+        if self.calls.len() == CALLS {
+            let message = format!("the entry leads to more than {CALLS} launches");
+            return Err(Diagnostic::new(Code::TooLarge, call.span, message)
+                .help("repeat launches by a loop: one in it counts once"));
+        }
         self.calls.push(call);
         let Body::Inner(inner) = &variant.body else { return Ok(Item::Leaf(id)) };
         if depth > DEPTH {

@@ -22,7 +22,6 @@ mod printer;
 pub mod program;
 pub mod resolve;
 pub mod space;
-mod tree;
 mod verify;
 
 use tilewright_tile::{Constants, Diagnostics};
@@ -33,7 +32,6 @@ pub use interpret::{Interpretation, interpret};
 pub use mapping::{InstanceId, Mapping};
 pub use parser::{parse, parse_file};
 pub use program::{Program, TaskId, VariantId};
-pub use tree::tree;
 pub use verify::{entry_extents, verify};
 
 /// Verifies a program, and makes the event graph of each of its mappings: everything that can be said about it before kernels are made.

@@ -57,7 +57,7 @@ use crate::program::Program;
 /// Those of the passes.
 pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics> {
     let mut graph = with_rings(program, mapping)?;
-    fit::fit(program, mapping, &mut graph)?;
+    fit::fit(program, mapping, &mut graph, with_rings)?;
     graph = verified("fit", graph)?;
     registers::registers(program, mapping, &mut graph)?;
     schedule::schedule(program, mapping, &mut graph)?;
@@ -67,7 +67,11 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
 }
 
 /// The event graph as far as its rings.
-fn with_rings(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics> {
+///
+/// # Errors
+///
+/// Those of the passes.
+pub fn with_rings(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics> {
     let tree = instantiate(program, mapping)?;
     let mut graph = verified("depend", depend::depend(program, tree)?)?;
     join::join(program, &mut graph)?;

@@ -118,9 +118,7 @@ impl Program {
 
     /// The name by which a row of a mapping goes.
     pub fn instance_name(&self, instance: &Instance) -> String {
-        let task = self.task(instance.task);
-        let own = format!("{}.{}", task.name, task.variant(instance.variant).name);
-        instance.name.clone().unwrap_or(own)
+        instance.name.clone().unwrap_or_else(|| self.task(instance.task).variant_name(instance.variant))
     }
 
     fn declarations(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,7 +279,7 @@ impl Program {
         if let Some(name) = &instance.name {
             text += &format!("{name} = ");
         }
-        text += &format!("{}.{}", task.name, variant.name);
+        text += &self.task(instance.task).variant_name(instance.variant);
         if let Some(processor) = instance.processor {
             text += &format!(" on {processor}");
         }

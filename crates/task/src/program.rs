@@ -507,6 +507,11 @@ impl Program {
 }
 
 impl Task {
+    /// A variant as `task.variant`, which an instance without a name of its own goes by.
+    pub fn variant_name(&self, variant: VariantId) -> String {
+        format!("{}.{}", self.name, self.variant(variant).name)
+    }
+
     /// The variant's row.
     pub fn variant(&self, id: VariantId) -> &Variant {
         &self.variants[id.index()]

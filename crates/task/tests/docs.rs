@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use tilewright_task::{check, parse, verify};
+use tilewright_task::{check, parse};
 
 fn docs() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
@@ -21,7 +21,7 @@ fn programs_of_the_page_are_right() {
     assert!(programs.len() >= 3);
     for text in programs {
         let program = parse(text).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
-        verify(&program, &Default::default()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
+        check(&program, &Default::default()).unwrap_or_else(|errors| panic!("{errors}\n{text}"));
     }
 }
 

@@ -9,7 +9,7 @@ use tilewright_task::parse;
 fn trees_of_the_examples() {
     common::mappings(|name, program, mapping| {
         let tree = instantiate(program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-        common::snapshot(&format!("{name}.tree"), &tree.text(program));
+        common::snapshot(&format!("{name}.tree"), &tree.text(program, mapping));
     });
 }
 
@@ -27,7 +27,7 @@ task f(x: read_write f32[N]) {
 fn message(mapping: &str) -> String {
     let program = parse(&format!("{PROGRAM}mapping m for sm_80 {{\n{mapping}\n}}\n")).unwrap();
     match instantiate(&program, &program.mappings[0]) {
-        Ok(tree) => tree.text(&program),
+        Ok(tree) => tree.text(&program, &program.mappings[0]),
         Err(errors) => errors.0.iter().map(|error| format!("{}: {error}\n", error.code)).collect(),
     }
 }

@@ -14,7 +14,7 @@ async function start() {
     options.arch = settings.get('arch');
   }
   client = new LanguageClient('tilewright', 'Tilewright', server, {
-    documentSelector: [{ language: 'tile' }],
+    documentSelector: [{ language: 'tile' }, { language: 'task' }],
     initializationOptions: options,
   });
   try {

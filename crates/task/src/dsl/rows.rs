@@ -71,8 +71,7 @@ impl<'a> MappingBuilder<'a> {
 
     fn name(&self, instance: &Instance) -> String {
         let task = &self.builder.tasks[instance.task.index()];
-        let own = || format!("{}.{}", task.name, task.variant(instance.variant).name);
-        instance.name.clone().unwrap_or_else(own)
+        instance.name.clone().unwrap_or_else(|| task.variant_name(instance.variant))
     }
 
     /// The body of a row's variant; an empty one of a leaf.

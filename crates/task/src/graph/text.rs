@@ -190,8 +190,8 @@ impl Graph {
                 Verdict::Outside(id) => format!("once, outside of {}", self.tree.loop_text(*id)),
                 Verdict::Kept(from, to) => format!("kept: {from} -> {to}"),
             };
-            let variant = &task.variant(row.variant).name;
-            out += &format!("{}.{variant} {word} {}: {verdict}\n", task.name, task.formals[*formal].name);
+            let of = program.task(row.task).variant_name(row.variant);
+            out += &format!("{of} {word} {}: {verdict}\n", task.formals[*formal].name);
         }
         out
     }

@@ -9,7 +9,7 @@ use super::{Graph, Index, NodeId, Op, ReplicaId, Role};
 /// The invariants that do not hold, one sentence each: nodes are in the order once, in their loops; edges go forward, in one iteration by the
 /// order of the program, or to a later iteration; an event is of each processor's own up to some level and of all below it; a place that is
 /// read has been written; a node is late in loops around it; a use is of a stage that there is; one side
-/// of a ring writes its places, in shared memory, and the other reads them; roles that load or store only copy.
+/// of a ring writes its places, in shared memory, and the other reads them; shared places are within their bound; roles that load or store only copy.
 pub fn verify_graph(graph: &Graph) -> Vec<String> {
     let mut broken = Vec::new();
     let order = graph.ordered();
@@ -54,6 +54,11 @@ pub fn verify_graph(graph: &Graph) -> Vec<String> {
             if strange || ring.depth < 1 || graph.replica(*place).memory != Some(Memory::Shared) {
                 broken.push(format!("place {} is none of ring {at}", place.0));
             }
+        }
+    }
+    for memory in &graph.shared {
+        if memory.bytes > memory.bound {
+            broken.push(format!("places take {} bytes of {}", memory.bytes, memory.bound));
         }
     }
     let mut written = vec![false; graph.replicas.len()];

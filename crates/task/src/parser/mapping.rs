@@ -555,7 +555,7 @@ impl Reader<'_> {
             let task = &self.tasks[instance.task.index()];
             let name = match &instance.name {
                 Some(name) => name.clone(),
-                None => format!("{}.{}", task.name, task.variant(instance.variant).name),
+                None => task.variant_name(instance.variant),
             };
             if let Some(first) = by_name.insert(name.clone(), id) {
                 let first = mapping.instance(first).span;

@@ -364,10 +364,9 @@ fn parallel_write(
         ),
     };
     let call = graph.tree.call(row.call);
-    let task = program.task(call.task);
     Diagnostic::new(Code::ParallelWrites, row.span, message)
         .related(graph.object(object).span, format!("`{name}`"))
-        .note(format!("in `{}.{}`", task.name, task.variant(call.variant).name))
+        .note(format!("in `{}`", program.task(call.task).variant_name(call.variant)))
         .help("give each iteration its own part, or leave the argument out of all but one with `when`")
 }
 

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use tilewright_machine::Processor;
 
-use crate::instantiate::text::placement;
-use crate::instantiate::{Argument, CallId, Item, LoopId, Tree};
+use crate::instantiate::{Argument, CallId, Item, LoopId, ObjectId, Tree};
 use crate::mapping::Placement;
 use crate::piece::Affine;
 use crate::program::{LoopKind, Program};
@@ -103,6 +102,15 @@ struct State {
     read: Vec<Wait>,
 }
 
+/// The body of a call under construction, with the names of the tensors in it.
+struct Scope {
+    call: CallId,
+    /// The names of its formals.
+    formals: BTreeMap<usize, String>,
+    /// The names of tensors that bodies make, by object.
+    locals: BTreeMap<ObjectId, String>,
+}
+
 struct Build<'a> {
     program: &'a Program,
     tree: &'a Tree,
@@ -121,10 +129,9 @@ pub fn discipline(program: &Program, tree: &Tree) -> Listing {
         for (name, _) in formals.values() {
             build.names.insert(name.clone(), 0);
         }
-        let mut names: BTreeMap<usize, String> =
-            formals.into_iter().map(|(at, (name, _))| (at, name)).collect();
-        let mut states = BTreeMap::new();
-        build.body(*id, items, &mut names, &mut BTreeMap::new(), &mut states, &mut operations);
+        let formals = formals.into_iter().map(|(at, (name, _))| (at, name)).collect();
+        let mut scope = Scope { call: *id, formals, locals: BTreeMap::new() };
+        build.body(&mut scope, items, &mut BTreeMap::new(), &mut operations);
     }
     Listing { events: build.events, operations }
 }
@@ -158,35 +165,29 @@ impl Build<'_> {
     /// The operations of a body. Gives the events of its end: those of the last uses of each tensor.
     fn body(
         &mut self,
-        id: CallId,
+        scope: &mut Scope,
         items: &[Item],
-        formals: &mut BTreeMap<usize, String>,
-        locals: &mut BTreeMap<u32, String>,
         states: &mut BTreeMap<String, State>,
         out: &mut Vec<Operation>,
     ) {
         for item in items {
             match item {
-                Item::Loop(id_of_loop, body) => {
-                    self.loop_(id, *id_of_loop, body, formals, locals, states, out);
-                }
-                Item::Call(callee, body) => self.call(id, *callee, body, formals, locals, states, out),
-                Item::Leaf(callee) => self.call(id, *callee, &[], formals, locals, states, out),
+                Item::Loop(id, body) => self.loop_(scope, *id, body, states, out),
+                Item::Call(callee, body) => self.call(scope, *callee, body, states, out),
+                Item::Leaf(callee) => self.call(scope, *callee, &[], states, out),
             }
         }
     }
 
     fn loop_(
         &mut self,
-        id: CallId,
-        loop_: LoopId,
+        scope: &mut Scope,
+        id: LoopId,
         body: &[Item],
-        formals: &mut BTreeMap<usize, String>,
-        locals: &mut BTreeMap<u32, String>,
         states: &mut BTreeMap<String, State>,
         out: &mut Vec<Operation>,
     ) {
-        let row = self.tree.loop_(loop_);
+        let row = self.tree.loop_(id);
         let parallel = row.kind == LoopKind::Prange;
         let event = self.event();
         let vars = &self.tree.vars;
@@ -197,7 +198,7 @@ impl Build<'_> {
         let extents: Vec<String> = row.ranges.iter().map(|(lo, hi)| vars.text(&hi.plus(lo, -1))).collect();
         let (mut inner, mut operations) = (BTreeMap::new(), Vec::new());
         let known: Vec<String> = states.keys().cloned().collect();
-        self.body(id, body, formals, locals, &mut inner, &mut operations);
+        self.body(scope, body, &mut inner, &mut operations);
         // What the loop waits for: whatever its body's first uses of a tensor would wait for outside.
         let mut waits: Vec<Wait> = Vec::new();
         let mut yields: Vec<Wait> = Vec::new();
@@ -212,7 +213,7 @@ impl Build<'_> {
                 }
             }
             // The end of an iteration is the last use of each tensor that lives outside of it.
-            let lives = formals.values().chain(locals.values()).any(|outer| outer == name);
+            let lives = scope.formals.values().chain(scope.locals.values()).any(|outer| outer == name);
             if lives && writes {
                 add(&mut yields, &state.written);
             }
@@ -250,11 +251,9 @@ impl Build<'_> {
     /// The name of what the caller passes: a formal of its own, or a tensor that its body makes; and the colours of a piece of it.
     fn passed(
         &mut self,
-        caller: CallId,
+        scope: &mut Scope,
         callee: CallId,
         formal: usize,
-        formals: &BTreeMap<usize, String>,
-        locals: &mut BTreeMap<u32, String>,
         out: &mut Vec<Operation>,
     ) -> (String, String) {
         let Some(Argument::Tensor(tensor)) = self.tree.call(callee).arguments.get(formal) else {
@@ -264,20 +263,20 @@ impl Build<'_> {
         let links = &tensor.chain;
         let before = links.len().checked_sub(2).map(|at| &links[at]);
         let (name, steps) = match before {
-            Some(link) if link.call == caller => {
-                let name = formals.get(&link.formal).cloned().unwrap_or_default();
+            Some(link) if link.call == scope.call => {
+                let name = scope.formals.get(&link.formal).cloned().unwrap_or_default();
                 (name, link.piece.steps().len())
             }
             _ => {
                 let object = self.tree.object(tensor.object);
-                let name = match locals.get(&tensor.object.0) {
+                let name = match scope.locals.get(&tensor.object) {
                     Some(name) => name.clone(),
                     None => {
                         let name = self.fresh(&object.name);
                         let shape = object.shape.iter().map(|extent| self.tree.vars.text(extent)).collect();
                         let placement = object.placement;
                         out.push(Operation::Tensor { name: name.clone(), shape, placement });
-                        locals.insert(tensor.object.0, name.clone());
+                        scope.locals.insert(tensor.object, name.clone());
                         name
                     }
                 };
@@ -295,11 +294,9 @@ impl Build<'_> {
 
     fn call(
         &mut self,
-        caller: CallId,
+        scope: &mut Scope,
         callee: CallId,
         body: &[Item],
-        formals: &mut BTreeMap<usize, String>,
-        locals: &mut BTreeMap<u32, String>,
         states: &mut BTreeMap<String, State>,
         out: &mut Vec<Operation>,
     ) {
@@ -312,7 +309,7 @@ impl Build<'_> {
         let mut copied: Vec<Wait> = Vec::new();
         for (formal, (name, shape)) in self.formals(callee) {
             let Some(Argument::Tensor(tensor)) = row.arguments.get(formal) else { continue };
-            let (outer, outer_text) = self.passed(caller, callee, formal, formals, locals, out);
+            let (outer, outer_text) = self.passed(scope, callee, formal, out);
             let fresh = self.fresh(&name);
             let placement = tensor.chain.last().map_or(Placement::None, |link| link.placement);
             out.push(Operation::Tensor { name: fresh.clone(), shape, placement });
@@ -335,15 +332,15 @@ impl Build<'_> {
         if leaf {
             let event = self.event();
             let names: Vec<&str> = inner.values().map(String::as_str).collect();
-            let text =
-                format!("call({}.{}, {})", task.name, task.variant(row.variant).name, names.join(", "));
+            let text = format!("call({}, {})", task.variant_name(row.variant), names.join(", "));
             out.push(Operation::Asynchronous { event, text, waits: copied.clone() });
             let done = Wait { event, index: Vec::new() };
             for (fresh, ..) in &backs {
                 inner_states.insert(fresh.clone(), State { written: vec![done.clone()], read: Vec::new() });
             }
         } else {
-            self.body(callee, body, &mut inner, &mut BTreeMap::new(), &mut inner_states, out);
+            let mut scope = Scope { call: callee, formals: inner, locals: BTreeMap::new() };
+            self.body(&mut scope, body, &mut inner_states, out);
         }
         for (fresh, outer, outer_text) in backs {
             let mut waits = inner_states.get(&fresh).map(|state| state.written.clone()).unwrap_or_default();
@@ -567,7 +564,7 @@ impl Listing {
         for operation in operations {
             *out += &match operation {
                 Operation::Tensor { name, shape, placement: memory } => {
-                    format!("{indent}{name} = tensor([{}], {})\n", shape.join(", "), placement(*memory))
+                    format!("{indent}{name} = tensor([{}], {})\n", shape.join(", "), memory)
                 }
                 Operation::Id { counter, processor } => format!("{indent}{counter} = {processor}_id()\n"),
                 Operation::Asynchronous { event, text, waits } => {

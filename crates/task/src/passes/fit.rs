@@ -31,17 +31,20 @@ use crate::program::{LoopKind, Program};
 const ALIGN: i64 = 128;
 /// Those that asynchronous units touch start at multiples of so many (`synth::ASYNC_ALIGN`).
 const ASYNC_ALIGN: i64 = 1024;
-/// The bytes of the barriers of a stage between roles: one that is full, one that is empty (PTX ISA 9.7.13.15, `mbarrier`).
+/// The bytes of the barriers of a stage between roles: one that is full, one that is empty, each of 8 (PTX ISA, `mbarrier`).
 const BARRIERS: i64 = 16;
 /// The most sets of changes that are looked at; beyond, the cheapest change is taken one at a time.
 const SETS: usize = 1000;
 
-/// Makes the shared places of each kernel fit.
+/// A way to make the graph of another mapping, as far as its rings.
+pub type Anew = fn(&Program, &Mapping) -> Result<Graph, Diagnostics>;
+
+/// Makes the shared places of each kernel fit. Mappings that a message may propose are tried by `anew`.
 ///
 /// # Errors
 ///
 /// `memory`: a place whose extents are not known when the kernel is compiled. `shared-memory-exceeded`: more than there is, whatever is changed.
-pub fn fit(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<(), Diagnostics> {
+pub fn fit(program: &Program, mapping: &Mapping, graph: &mut Graph, anew: Anew) -> Result<(), Diagnostics> {
     let mut errors = Vec::new();
     for kernel in kernels(graph) {
         match solved(program, mapping, graph, &kernel, false) {
@@ -59,7 +62,7 @@ pub fn fit(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<()
                 graph.edges = edges;
                 graph.shared.push(memory);
             }
-            Ok(None) => errors.push(exceeded(program, mapping, graph, &kernel)),
+            Ok(None) => errors.push(exceeded(program, mapping, graph, &kernel, anew)),
             Err(error) => errors.push(error),
         }
     }
@@ -235,14 +238,9 @@ fn row(
 ) -> Result<Row, Diagnostic> {
     let replica = graph.replica(place);
     let object = graph.object(replica.object);
-    let uses = |writes: bool| {
-        let touches = move |id: &NodeId| {
-            let mut of = graph.node(*id).accesses.iter().filter(|access| access.replica == Some(place));
-            of.any(|access| access.writes || !writes)
-        };
-        graph.ordered().into_iter().filter(|id| nodes.contains(id)).filter(touches).collect::<Vec<_>>()
-    };
-    let users = uses(false);
+    let writes = |id: &NodeId| graph.node(*id).writes(place);
+    let mut users = graph.ordered();
+    users.retain(|id| nodes.contains(id) && (graph.node(*id).reads(place) || writes(id)));
     let Some(elements) = replica.piece.size() else {
         let message = format!(
             "`{}` is in shared memory, and its extents are not all known when the kernel is compiled",
@@ -277,7 +275,7 @@ fn row(
         ring,
         stages: replica.stages.map_or(1, |stages| stages.depth),
         alone: users.iter().any(engine),
-        writers: uses(true),
+        writers: users.iter().copied().filter(writes).collect(),
         users,
         body,
     })
@@ -378,15 +376,12 @@ impl Plan<'_> {
     /// The edges of the graph under a change.
     fn edges(&self, change: &Change) -> Vec<Edge> {
         let graph = self.graph;
-        let touches = |id: NodeId, ring: &Ring, writes: bool| {
-            let mut of = graph.node(id).accesses.iter().filter(|a| if writes { a.writes } else { a.reads });
-            of.any(|access| access.replica.is_some_and(|place| ring.places.contains(&place)))
-        };
         let mut edges = graph.edges.clone();
         for edge in edges.iter_mut().filter(|edge| edge.why == Why::Reuse) {
             let of = |(at, _): &&(usize, i64)| {
                 let ring = &graph.rings[*at];
-                touches(edge.to, ring, true) && touches(edge.from, ring, false)
+                let (from, to) = (graph.node(edge.from), graph.node(edge.to));
+                ring.places.iter().any(|place| from.reads(*place) && to.writes(*place))
             };
             if let (Some((at, depth)), Some(last)) = (change.depths.iter().find(of), edge.distance.last_mut())
             {
@@ -506,7 +501,7 @@ fn items<'a>(order: &'a [Item], body: &[LoopId]) -> &'a [Item] {
 }
 
 /// The message about a kernel that does not fit: its table of places, and the nearest mapping that fits.
-fn exceeded(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item]) -> Diagnostic {
+fn exceeded(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item], anew: Anew) -> Diagnostic {
     let whole = plan(program, mapping, graph, kernel, false).and_then(|plan| {
         let nodes: BTreeSet<NodeId> = kernel.iter().flat_map(Item::nodes).collect();
         Ok((bound(program, mapping, graph, &nodes)?.1, plan))
@@ -533,12 +528,19 @@ fn exceeded(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item]
         error = error.note(line);
     }
     error.help(
-        nearest(program, mapping, graph, kernel).unwrap_or_else(|| "make the tiles smaller".to_string()),
+        nearest(program, mapping, graph, kernel, anew)
+            .unwrap_or_else(|| "make the tiles smaller".to_string()),
     )
 }
 
 /// The change of a mapping that is nearest to it and fits: fewer stages, else a tunable halved.
-fn nearest(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item]) -> Option<String> {
+fn nearest(
+    program: &Program,
+    mapping: &Mapping,
+    graph: &Graph,
+    kernel: &[Item],
+    anew: Anew,
+) -> Option<String> {
     if let Ok(Some((plan, change))) = solved(program, mapping, graph, kernel, true) {
         let mut said: Vec<String> = Vec::new();
         for (at, depth) in &change.depths {
@@ -566,7 +568,7 @@ fn nearest(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item])
                 (value, halvings) = (value / 2, halvings + 1);
                 let mut changed = mapping.clone();
                 changed.instances[id.index()].tunables[at].value = SettingValue::Integer(Expr::Int(value));
-                let Some(bytes) = fits(program, &changed) else { continue };
+                let Some(bytes) = fits(program, &changed, anew) else { continue };
                 let name = &program.symbol(setting.tunable).name;
                 let of = program.instance_name(instance);
                 best = Some((
@@ -581,11 +583,11 @@ fn nearest(program: &Program, mapping: &Mapping, graph: &Graph, kernel: &[Item])
 }
 
 /// The bytes of the largest kernel under a mapping that is right and under which all fit.
-fn fits(program: &Program, mapping: &Mapping) -> Option<i64> {
+fn fits(program: &Program, mapping: &Mapping, anew: Anew) -> Option<i64> {
     let mut changed = program.clone();
     changed.mappings = vec![mapping.clone()];
     crate::verify(&changed, &Constants::default()).ok()?;
-    let graph = super::with_rings(program, mapping).ok()?;
+    let graph = anew(program, mapping).ok()?;
     let mut most = 0;
     for kernel in kernels(&graph) {
         let (plan, change) = solved(program, mapping, &graph, &kernel, false).ok()??;

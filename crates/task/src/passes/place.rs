@@ -127,10 +127,7 @@ fn disagree(program: &Program, graph: &Graph, id: ObjectId, first: &Link, second
     let object = graph.object(id);
     let said = |link: &Link| {
         let call = link.by.map(|(call, _)| graph.tree.call(call));
-        let name = call.map(|call| {
-            let task = program.task(call.task);
-            format!("`{}.{}`", task.name, task.variant(call.variant).name)
-        });
+        let name = call.map(|call| format!("`{}`", program.task(call.task).variant_name(call.variant)));
         (
             call.map_or(object.span, |call| call.span),
             format!("{} in {}", name.unwrap_or_default(), link.memory),

@@ -15,9 +15,9 @@ use crate::graph::{Fragments, Graph, Item, NodeId, Op, ReplicaId};
 use crate::mapping::{AttributeKind, Mapping};
 use crate::program::Program;
 
-/// The registers of a role that copies, where the mapping does not say: the fewest that there are (PTX ISA 9.7.19.5, `setmaxnreg`).
+/// The registers of a role that copies, where the mapping does not say: the fewest that a role may ask for (PTX ISA, `setmaxnreg`).
 const COPIES: i64 = 24;
-/// The most registers of a thread whose role asks for them: `setmaxnreg` goes to 256, and a thread has 255, of which the tile language leaves a margin.
+/// The most registers that `registers` of the tile language asks for.
 const MOST: i64 = 240;
 
 /// Counts the fragments of each kernel whose threads a mapping says.
@@ -158,18 +158,13 @@ fn sizes(program: &Program, graph: &Graph, threads: i64) -> BTreeMap<ReplicaId, 
     for id in (0..graph.replicas.len() as u32).map(ReplicaId) {
         let place = graph.replica(id);
         let (Some(Memory::Register), Some(elements)) = (place.memory, place.piece.size()) else { continue };
-        let users = |writes: bool| {
-            let touches = move |node: &NodeId| {
-                let mut of = graph.node(*node).accesses.iter().filter(|access| access.replica == Some(id));
-                of.any(|access| if writes { access.writes } else { access.reads })
-            };
-            (0..graph.nodes.len() as u32).map(NodeId).filter(touches)
-        };
+        let nodes = || (0..graph.nodes.len() as u32).map(NodeId);
+        let writers = || nodes().filter(|node| graph.node(*node).writes(id));
+        let mut readers = nodes().filter(|node| graph.node(*node).reads(id));
         let repeats =
-            users(true).all(|node| matches!(statement(program, graph, node), Some(StmtKind::Shape { .. })));
-        let step_by_step = users(true).all(|node| matches!(graph.node(node).op, Op::Copy(..)))
-            && users(false)
-                .all(|node| matches!(statement(program, graph, node), Some(StmtKind::Gemm { .. })));
+            writers().all(|node| matches!(statement(program, graph, node), Some(StmtKind::Shape { .. })));
+        let step_by_step = writers().all(|node| matches!(graph.node(node).op, Op::Copy(..)))
+            && readers.all(|node| matches!(statement(program, graph, node), Some(StmtKind::Gemm { .. })));
         if repeats || step_by_step {
             continue;
         }

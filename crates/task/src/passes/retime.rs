@@ -151,13 +151,9 @@ fn head_of(
 
 /// True of a `prange` whose iterations blocks take one after another.
 pub(crate) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
-    let row = graph.tree.loop_(head);
-    let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
-    row.kind == LoopKind::Prange
-        && instance.is_some_and(|instance| {
-            let mut attributes = instance.attributes.iter();
-            attributes.any(|attribute| matches!(attribute.kind, AttributeKind::Persistent(_)))
-        })
+    let mut attributes = graph.attributes(mapping, head).iter();
+    graph.tree.loop_(head).kind == LoopKind::Prange
+        && attributes.any(|attribute| matches!(attribute.kind, AttributeKind::Persistent(_)))
 }
 
 /// True if the node belongs to the call.
@@ -179,10 +175,8 @@ fn mark(graph: &mut Graph, late: &Move) {
         // True if what touches a place in this way moves.
         let only_moved = |replica: ReplicaId, reads: bool| {
             let touches = |id: &&NodeId| {
-                let mut accesses = graph.node(**id).accesses.iter();
-                accesses.any(|access| {
-                    access.replica == Some(replica) && if reads { access.reads } else { access.writes }
-                })
+                let node = graph.node(**id);
+                if reads { node.reads(replica) } else { node.writes(replica) }
             };
             let mut users = inside.iter().filter(touches).peekable();
             users.peek().is_some() && users.all(|id| moved.contains(id))
@@ -441,8 +435,7 @@ fn name(program: &Program, graph: &Graph, id: NodeId) -> String {
         Op::Copy(from, _) => format!("a copy of `{}`", graph.object(graph.replica(*from).object).name),
         Op::Statement { .. } => {
             let call = graph.tree.call(node.call);
-            let task = program.task(call.task);
-            format!("`{}.{}`", task.name, task.variant(call.variant).name)
+            format!("`{}`", program.task(call.task).variant_name(call.variant))
         }
     }
 }

@@ -104,14 +104,9 @@ pub(super) fn sides(mapping: &Mapping, graph: &Graph, id: ReplicaId) -> Option<S
     if graph.replica(id).memory != Some(Memory::Shared) {
         return None;
     }
-    let uses = |writes: bool| -> Vec<NodeId> {
-        let touches = |node: &NodeId| {
-            let mut of = graph.node(*node).accesses.iter().filter(|access| access.replica == Some(id));
-            of.any(|access| if writes { access.writes } else { access.reads })
-        };
-        graph.ordered().into_iter().filter(touches).collect()
-    };
-    let (writers, readers) = (uses(true), uses(false));
+    let nodes = graph.ordered();
+    let writers: Vec<NodeId> = nodes.iter().copied().filter(|node| graph.node(*node).writes(id)).collect();
+    let readers: Vec<NodeId> = nodes.into_iter().filter(|node| graph.node(*node).reads(id)).collect();
     let [writer] = writers[..] else { return None };
     let (from, to) = (graph.node(writer).role, graph.node(*readers.first()?).role);
     let one_side = readers.iter().all(|reader| *reader != writer && graph.node(*reader).role == to);
@@ -154,9 +149,8 @@ fn stages(
     head: LoopId,
 ) -> Result<(i64, i64), Diagnostic> {
     let row = graph.tree.loop_(head);
-    let attributes = graph.tree.call(row.call).instance.map(|id| &mapping.instance(id).attributes);
     let mut all = None;
-    for attribute in attributes.into_iter().flatten() {
+    for attribute in graph.attributes(mapping, head) {
         match &attribute.kind {
             AttributeKind::Pipeline { head: Some(named), least, most } if *named == row.head => {
                 all = Some((least, most, attribute.span));

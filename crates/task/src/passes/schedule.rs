@@ -207,9 +207,7 @@ impl Iterations<'_> {
         };
         let Some(fewest) = products.iter().filter_map(stages).min() else { return Ok(None) };
         let row = graph.tree.loop_(head);
-        let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
-        let attributes = instance.map(|instance| &instance.attributes);
-        let said = attributes.into_iter().flatten().find_map(|attribute| match &attribute.kind {
+        let said = graph.attributes(mapping, head).iter().find_map(|attribute| match &attribute.kind {
             AttributeKind::InFlight(groups) => Some((groups, attribute.span)),
             _ => None,
         });

@@ -8,7 +8,8 @@ mod spread;
 use tilewright_machine::Memory;
 use tilewright_tile::{Code, Diagnostic, Diagnostics};
 
-use crate::graph::{Access, Graph, NodeId};
+use crate::graph::{Access, Graph, NodeId, Spread};
+use crate::instantiate::ObjectId;
 use crate::mapping::Placement;
 use crate::program::Program;
 
@@ -48,31 +49,9 @@ fn spreads(program: &Program, graph: &mut Graph, errors: &mut Vec<Diagnostic>) {
                     Some((_, other)) if other.spread == access.spread && other.piece.same(&access.piece) => {}
                     // A use of a part of what another shares out.
                     Some((_, other)) if !other.piece.same(&access.piece) => {}
-                    Some((before, _)) => {
-                        let object = graph.object(place.object);
-                        let said = |node: NodeId| {
-                            let call = graph.tree.call(graph.node(node).call);
-                            let task = program.task(call.task);
-                            format!("`{}.{}`", task.name, task.variant(call.variant).name)
-                        };
-                        let message = format!(
-                            "`{}` is in registers, and two uses share it out differently: {} and {}",
-                            object.name,
-                            said(*before),
-                            said(node)
-                        );
-                        // A tensor whose memory is given is in another place than it can be used in.
-                        let given = graph.tree.objects.get(place.object.index());
-                        let given = given.is_some_and(|row| row.placement != Placement::None);
-                        let code = if given { Code::Memory } else { Code::None };
-                        errors.push(
-                            Diagnostic::new(code, graph.node(node).span, message)
-                                .related(graph.node(*before).span, said(*before))
-                                .help(format!(
-                                    "partition alike, or give `{}` the memory `shared`",
-                                    object.name
-                                )),
-                        );
+                    Some((before, other)) => {
+                        let uses = [(*before, &other.spread), (node, &access.spread)];
+                        errors.push(disagree(program, graph, place.object, uses));
                         break;
                     }
                 }
@@ -82,4 +61,29 @@ fn spreads(program: &Program, graph: &mut Graph, errors: &mut Vec<Diagnostic>) {
             graph.replicas[id].spread = access.spread;
         }
     }
+}
+
+/// The message about two uses of a tensor in registers that share it out differently.
+fn disagree(
+    program: &Program,
+    graph: &Graph,
+    id: ObjectId,
+    [first, second]: [(NodeId, &Spread); 2],
+) -> Diagnostic {
+    let name = &graph.object(id).name;
+    let said = |(node, spread): (NodeId, &Spread)| {
+        let call = graph.tree.call(graph.node(node).call);
+        let levels: Vec<String> = spread.iter().map(|(level, by)| format!("{level} {by}")).collect();
+        let of = program.task(call.task).variant_name(call.variant);
+        format!("`{of}` by {}", levels.join(", "))
+    };
+    let (before, behind) = (said(first), said(second));
+    let message =
+        format!("`{name}` is in registers, and two uses share it out differently: {before}; {behind}");
+    // A tensor whose memory is given is in another place than it can be used in.
+    let given = graph.tree.objects.get(id.index()).is_some_and(|row| row.placement != Placement::None);
+    let code = if given { Code::Memory } else { Code::None };
+    Diagnostic::new(code, graph.node(second.0).span, message)
+        .related(graph.node(first.0).span, before)
+        .help(format!("partition alike, or give `{name}` the memory `shared`"))
 }
