@@ -212,7 +212,8 @@ pub fn agreement(args: &RunArgs) -> Result<String, Failure> {
     let loaded = load(&args.program.file, &args.program.params)?;
     let mapping = mapping(&loaded, args.program.mapping.as_deref())?;
     let refused = |errors: Diagnostics| Failure::refused(&loaded.sources, &errors);
-    let kernel = lower(&loaded.program.with_constants(&loaded.options.constants), mapping).map_err(refused)?;
+    let kernel =
+        lower(&loaded.program.with_constants(&loaded.options.constants), mapping).map_err(refused)?;
     let options = TaskOptions { seed: args.seed, ..loaded.options.clone() };
     let outputs = agree(&loaded.program, mapping, &kernel, &options).map_err(refused)?;
     let mut table = Table::new();
@@ -223,12 +224,18 @@ pub fn agreement(args: &RunArgs) -> Result<String, Failure> {
     let entry = mapping.entry().map(|entry| loaded.program.instance_name(mapping.instance(entry)));
     let text = format!("{} by the mapping {}\n{table}\n", entry.unwrap_or_default(), mapping.name);
     if outputs.iter().any(|output| output.differ != 0) {
-        return Err(Failure::program(text + &error("results depend on the order of the parallel iterations")));
+        return Err(Failure::program(
+            text + &error("results depend on the order of the parallel iterations"),
+        ));
     }
     if outputs.iter().any(|output| output.apart != Some(0)) {
-        return Err(Failure::program(text + &error("the tile program has other results than the task interpreter")));
+        return Err(Failure::program(
+            text + &error("the tile program has other results than the task interpreter"),
+        ));
     }
-    Ok(text + "the same bits by the task interpreter, in two orders of the parallel iterations, and by that of the tile program\n")
+    Ok(
+        text + "the same bits by the task interpreter, in two orders of the parallel iterations, and by that of the tile program\n"
+    )
 }
 
 /// The row of an output: its type, and the least and the greatest of its elements.

@@ -202,7 +202,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
 /// Those of lowering ([`tilewright_task::lower`]) and of [`compile`].
 pub fn compile_tasks(tasks: &Tasks, mapping: &Mapping, options: &Options) -> Result<Kernel, Diagnostics> {
     let tasks = tasks.with_constants(&options.constants);
-    let lowered = tilewright_task::lower(&tasks, mapping).map_err(|errors| tasks.sources.place_all(errors))?;
+    let lowered =
+        tilewright_task::lower(&tasks, mapping).map_err(|errors| tasks.sources.place_all(errors))?;
     compile(lowered.program(), &Options { constants: Constants::new(), ..options.clone() })
 }
 

@@ -248,10 +248,12 @@ impl Piece {
                 // An extent that is known at run time only is the object's own.
                 let Some(extent) = extent else { return false };
                 let leaves = limit.place.leaves();
-                let moving = leaves.iter().map(|(n, stride)| (*n, stride.component(d))).filter(|leaf| leaf.1 != 0);
+                let moving =
+                    leaves.iter().map(|(n, stride)| (*n, stride.component(d))).filter(|leaf| leaf.1 != 0);
                 let reach = moving.map(|(n, stride)| Some((n? - 1).checked_mul(stride)?.max(0)));
                 let reach = reach.sum::<Option<i64>>();
-                let most = vars.range(&limit.place.offset[d]).1.zip(reach).and_then(|(a, b)| a.checked_add(b));
+                let most =
+                    vars.range(&limit.place.offset[d]).1.zip(reach).and_then(|(a, b)| a.checked_add(b));
                 most.is_none_or(|most| most >= *extent)
             })
         })

@@ -477,7 +477,8 @@ impl Program {
     pub fn with_constants(&self, values: &tilewright_tile::Constants) -> Program {
         let mut program = self.clone();
         for symbol in &mut program.symbols {
-            if let (SymbolKind::Constant(default), Some(value)) = (&mut symbol.kind, values.get(&symbol.name)) {
+            if let (SymbolKind::Constant(default), Some(value)) = (&mut symbol.kind, values.get(&symbol.name))
+            {
                 *default = Expr::Int(*value);
             }
         }

@@ -98,7 +98,10 @@ impl Program {
                     OperandMut::Pipeline(_, id) => id.0 = tables.pipelines.of(id.0, *id),
                     OperandMut::Barrier(_, id) => id.0 = tables.barriers.of(id.0, *id),
                     OperandMut::Body(body) => self.number(body, tables),
-                    OperandMut::Constant(_) | OperandMut::Expr(_) | OperandMut::Scalar(_) | OperandMut::Param(..) => {}
+                    OperandMut::Constant(_)
+                    | OperandMut::Expr(_)
+                    | OperandMut::Scalar(_)
+                    | OperandMut::Param(..) => {}
                 }
             }
         }

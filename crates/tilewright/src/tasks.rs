@@ -55,7 +55,8 @@ struct Inputs {
 /// A step of the program that has no meaning; a number of the entry without a value.
 pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Vec<Output>, Diagnostics> {
     let Inputs { args, outputs } = inputs(program, mapping, options)?;
-    ran(program, mapping, options, &args, outputs).map(|found| found.into_iter().map(|(_, output)| output).collect())
+    ran(program, mapping, options, &args, outputs)
+        .map(|found| found.into_iter().map(|(_, output)| output).collect())
 }
 
 /// [`run`], and the tile program of the mapping by its interpreter on the same inputs: the results have the same bits.
@@ -75,7 +76,8 @@ pub fn agree(
     let sizes = kernel.program().sizes().map(|(_, row, default)| {
         (row.name.clone(), options.sizes.get(&row.name).copied().unwrap_or(default))
     });
-    interpret_tile(kernel, &sizes.collect(), &mut args).map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
+    interpret_tile(kernel, &sizes.collect(), &mut args)
+        .map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
     let compared = |(i, mut output): (usize, Output)| {
         let elements = args[i].elements();
         output.apart = elements.map(|elements| {

@@ -157,8 +157,11 @@ impl<'a> Emit<'a> {
         let row = graph.tree.loop_(*id);
         if row.kind == LoopKind::Srange {
             if row.processor < Processor::Block || prange_within(self, items) {
-                return Err(refused(row.span, "a loop of the host around blocks launches a kernel an iteration")
-                    .help("put the loop into a variant on level `block`"));
+                return Err(refused(
+                    row.span,
+                    "a loop of the host around blocks launches a kernel an iteration",
+                )
+                .help("put the loop into a variant on level `block`"));
             }
             return Ok(Blocks::One(&graph.order));
         }
@@ -173,8 +176,9 @@ impl<'a> Emit<'a> {
         if let Some(cluster) =
             self.attributes_of(*id).find(|row| matches!(row.kind, AttributeKind::Cluster { .. }))
         {
-            return Err(refused(cluster.span, "clusters of blocks are not emitted yet")
-                .help("leave `cluster` out"));
+            return Err(
+                refused(cluster.span, "clusters of blocks are not emitted yet").help("leave `cluster` out")
+            );
         }
         Ok(match persistent {
             Some(order) => Blocks::Tiles(*id, items, order),
@@ -347,7 +351,8 @@ impl<'a> Emit<'a> {
             node.accesses.iter().find_map(|x| {
                 let shared = other.accesses.iter().any(|y| x.replica == y.replica && (x.writes || y.writes));
                 let replica = x.replica.filter(|_| shared)?;
-                let ring = graph.rings.iter().any(|ring| ring.places.contains(&replica) && ring.from != ring.to);
+                let ring =
+                    graph.rings.iter().any(|ring| ring.places.contains(&replica) && ring.from != ring.to);
                 (!ring).then_some(replica)
             })
         };

@@ -120,7 +120,8 @@ impl Emit<'_> {
                 && place(*other) > place(id)
         });
         let changed = uses(from).into_iter().any(|other| {
-            let writes = graph.node(other).accesses.iter().any(|access| access.replica == Some(from) && access.writes);
+            let writes =
+                graph.node(other).accesses.iter().any(|access| access.replica == Some(from) && access.writes);
             writes && place(other) > place(id) && place(other) < Some(last)
         });
         (copies && !changed).then_some(to)
@@ -144,9 +145,10 @@ impl Emit<'_> {
     fn shares(&self, context: &Context<'_>) -> Res<Option<[Expr; 2]>> {
         let sum = context.node.accesses.iter().find(|access| access.writes).and_then(|access| access.replica);
         let spread = sum.map(|replica| &self.graph.replica(replica).spread);
-        let level = spread.into_iter().flatten().find(|(level, _)| {
-            *level == tilewright_machine::Processor::Warpgroup
-        });
+        let level = spread
+            .into_iter()
+            .flatten()
+            .find(|(level, _)| *level == tilewright_machine::Processor::Warpgroup);
         let Some((_, partition)) = level else { return Ok(None) };
         let counts: Option<Vec<i64>> = partition.colours().into_iter().collect();
         Ok(match counts.as_deref() {
@@ -226,14 +228,19 @@ impl Emit<'_> {
         let row = self.graph.replica(replica);
         if row.stages.is_some_and(|stages| stages.depth > 1) {
             let object = self.graph.object(row.object);
-            let message = format!("`{}` is in registers, and needs a second buffer for the launch that is late", object.name);
+            let message = format!(
+                "`{}` is in registers, and needs a second buffer for the launch that is late",
+                object.name
+            );
             return Err(refused(span, message).help("give it the memory `shared`, or leave `late` out"));
         }
         let object = self.graph.object(row.object).clone();
         let shape = self.extents(row.piece.shape(), &object.name, object.span)?;
         // A parameter has the name itself.
-        let name = self.names.local(&if object.param { format!("r{}", object.name) } else { object.name.clone() });
-        let tensor = self.tensor(name, object.dtype, TensorKind::Register { shape, pinned: None }, object.span);
+        let name =
+            self.names.local(&if object.param { format!("r{}", object.name) } else { object.name.clone() });
+        let tensor =
+            self.tensor(name, object.dtype, TensorKind::Register { shape, pinned: None }, object.span);
         self.registers.insert(replica, tensor);
         Ok(tensor)
     }
@@ -263,7 +270,8 @@ impl Emit<'_> {
     pub(super) fn extents(&self, shape: &[Extent], name: &str, span: Origin) -> Res<Vec<Expr>> {
         let known = shape.iter().map(|extent| {
             extent.map(Expr::Int).ok_or_else(|| {
-                let message = format!("`{name}` has an extent that is known at run time only, and is used as a whole");
+                let message =
+                    format!("`{name}` has an extent that is known at run time only, and is used as a whole");
                 refused(span, message).help("cut it by `blocks` into pieces of known extents")
             })
         });
@@ -312,10 +320,11 @@ impl Emit<'_> {
                         *param = new;
                         Ok(())
                     }
-                    Scalar::Number(_) | Scalar::Integer(_) => {
-                        Err(refused(context.node.span, "a number that a launch passes to a statement like this")
-                            .help("pass a formal of the entry"))
-                    }
+                    Scalar::Number(_) | Scalar::Integer(_) => Err(refused(
+                        context.node.span,
+                        "a number that a launch passes to a statement like this",
+                    )
+                    .help("pass a formal of the entry")),
                 }),
                 OperandMut::Body(body) => {
                     let mut out = Vec::new();
@@ -375,9 +384,7 @@ impl Emit<'_> {
                     return self.expr(form, span);
                 }
                 match self.program.symbol(outside).kind {
-                    SymbolKind::Constant(_) => {
-                        Expr::Int(self.program_constant(context, outside)?)
-                    }
+                    SymbolKind::Constant(_) => Expr::Int(self.program_constant(context, outside)?),
                     _ => return Err(Diagnostic::internal(span, "an integer without a value")),
                 }
             }

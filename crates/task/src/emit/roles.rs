@@ -31,7 +31,9 @@ impl Emit<'_> {
         self.moved.clear();
         let sizes = self.bound.clone();
         let items = match blocks {
-            Blocks::One(items) | Blocks::Grid(_, items) | Blocks::Tiles(_, items, _) => self.items_of(role, items),
+            Blocks::One(items) | Blocks::Grid(_, items) | Blocks::Tiles(_, items, _) => {
+                self.items_of(role, items)
+            }
         };
         let around = match blocks {
             Blocks::One(_) => items,
@@ -54,7 +56,9 @@ impl Emit<'_> {
         };
         // What leaves in bulk has been read before its memory goes.
         let stores = |id: &NodeId| self.groups.get(id) == Some(&Group::CopiesOut);
-        if role == Role::Compute && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id)) {
+        if role == Role::Compute
+            && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id))
+        {
             out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
         }
         self.define(&mut out, None);
@@ -131,15 +135,22 @@ impl Emit<'_> {
 
     /// The statements of a loop.
     fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+        if let Some(ahead) = self.order.ahead.get(&id).cloned() {
+            return self.multistage(id, items, &ahead);
+        }
         let row = self.graph.tree.loop_(id).clone();
         let unroll = self.needs_unrolling(id, items);
         let mut nodes = Vec::new();
         all(items, &mut nodes);
         let late = nodes.iter().map(|node| self.graph.node(*node).late_in(id)).max().unwrap_or(0);
+        if late == 1 && row.counters.len() == 1 {
+            return self.peeled(id, items);
+        }
         let outer = self.bound.clone();
         let mut heads = Vec::new();
         for (var, (lo, hi)) in row.counters.iter().zip(&row.ranges) {
-            let bounds = [self.expr(lo, row.span)?, self.expr(&hi.plus(&Affine::constant(late), 1), row.span)?];
+            let bounds =
+                [self.expr(lo, row.span)?, self.expr(&hi.plus(&Affine::constant(late), 1), row.span)?];
             if unroll && bounds.iter().any(|bound| bound.as_int().is_none()) {
                 let message = "a loop that is known at run time only picks parts of a tensor in registers";
                 return Err(refused(row.span, message)
@@ -157,6 +168,68 @@ impl Emit<'_> {
             body = vec![self.stmt(StmtKind::For { counter, lo, hi, condition: None, body }, row.span)];
         }
         Ok(body)
+    }
+
+    /// The statements of a loop in which something is late by an iteration: the first one without that, the others with that of the iteration before, and
+    /// then what is left.
+    fn peeled(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+        let row = self.graph.tree.loop_(id).clone();
+        let (var, (lo, hi)) = (row.counters[0], row.ranges[0].clone());
+        let one = Affine::constant(1);
+        let outer = self.bound.clone();
+        let (first, last) = (self.expr(&lo, row.span)?, self.expr(&hi.plus(&one, -1), row.span)?);
+        let of = |emit: &Self, late: bool| -> Vec<Item> {
+            items.iter().filter(|item| (emit.lateness(item, Some(id)) > 0) == late).cloned().collect()
+        };
+        // Groups are fewer there: nothing is left where something is waited for.
+        self.strict = true;
+        self.bound.insert(var, first);
+        let begun = self.part(&of(self, false), id);
+        let begun = begun?;
+        self.strict = false;
+        let name = self.vars.row(var).name.clone().unwrap_or_default();
+        let counter = self.symbol(&name, tile::SymbolKind::Counter, row.span);
+        let bounds = [self.expr(&lo.plus(&one, 1), row.span)?, self.expr(&hi, row.span)?];
+        self.bound.insert(var, Expr::Symbol(counter));
+        self.late =
+            [(var, Expr::binary(IntOp::Sub, Expr::Symbol(counter), Expr::Int(1)))].into_iter().collect();
+        let body = self.body(items, Some(id))?;
+        self.bound.insert(var, last);
+        self.strict = true;
+        let rest = self.part(&of(self, true), id);
+        let rest = rest?;
+        self.strict = false;
+        self.late.clear();
+        self.bound = outer;
+        let [lo, hi] = bounds;
+        let mut out = begun;
+        out.push(self.stmt(StmtKind::For { counter, lo, hi, condition: None, body }, row.span));
+        out.extend(rest);
+        if self.graph.tree.runs(id) {
+            return Ok(out);
+        }
+        let (lo, hi) = &row.ranges[0];
+        let condition = Expr::binary(IntOp::Lt, self.expr(lo, row.span)?, self.expr(hi, row.span)?);
+        Ok(vec![self.stmt(StmtKind::If { condition, otherwise: false, body: out }, row.span)])
+    }
+
+    /// Some of an iteration's items, outside of the loop: their register tensors are their own.
+    fn part(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
+        let items = self.filled_together(items);
+        let spans = self.spans(&items, Some(id));
+        let mut out = self.range(&items, 0..items.len(), &spans, Some(id))?;
+        self.define(&mut out, Some(id));
+        let graph = self.graph;
+        self.registers.retain(|replica, _| graph.replica(*replica).scope != Some(id));
+        Ok(out)
+    }
+
+    /// The iterations by which an item is late in a loop.
+    fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
+        let mut nodes = Vec::new();
+        all(std::slice::from_ref(item), &mut nodes);
+        let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
+        nodes.iter().map(of).max().unwrap_or(0)
     }
 
     /// True if the loop's counter picks parts of register tensors.
@@ -179,24 +252,20 @@ impl Emit<'_> {
     }
 
     /// The statements of an iteration's items.
-    fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
+    pub(super) fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
         let spans = self.spans(&items, head);
         let mut out = Vec::new();
-        let lateness = |item: &Item| {
-            let mut nodes = Vec::new();
-            all(std::slice::from_ref(item), &mut nodes);
-            let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
-            nodes.iter().map(of).max().unwrap_or(0)
-        };
-        let late: Vec<i64> = items.iter().map(lateness).collect();
+        let late: Vec<i64> = items.iter().map(|item| self.lateness(item, head)).collect();
         let most = late.iter().copied().max().unwrap_or(0);
-        let tiles = head.is_some_and(|head| self.graph.tree.loop_(head).kind == LoopKind::Prange);
+        // The iteration before has its counters, and there always is one.
+        let tiles = !self.late.is_empty() && most == 1;
         let mut first = 0;
         while first < items.len() {
             let last = (first..items.len()).take_while(|at| late[*at] == late[first]).last().unwrap_or(first);
             let crosses = spans.iter().find(|span| {
-                let (inside, outside) = (span.first <= last && span.last >= first, span.first < first || span.last > last);
+                let (inside, outside) =
+                    (span.first <= last && span.last >= first, span.first < first || span.last > last);
                 inside && outside
             });
             if let (Some(span), Some(head)) = (crosses.filter(|_| most > 0), head) {
@@ -210,7 +279,9 @@ impl Emit<'_> {
             let range = first..last + 1;
             match head.filter(|_| most > 0) {
                 None => out.extend(self.range(&items, range, &spans, head)?),
-                Some(head) => out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?),
+                Some(head) => {
+                    out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?)
+                }
             }
             first = last + 1;
         }
@@ -271,7 +342,8 @@ impl Emit<'_> {
                 _ => {}
             }
         }
-        let mut out = vec![self.stmt(StmtKind::If { condition: condition.clone(), otherwise: false, body }, row.span)];
+        let mut out =
+            vec![self.stmt(StmtKind::If { condition: condition.clone(), otherwise: false, body }, row.span)];
         if !missing.is_empty() {
             let kind = StmtKind::If { condition: condition.negated(), otherwise: true, body: missing };
             out.push(self.stmt(kind, row.span));
@@ -332,7 +404,8 @@ impl Emit<'_> {
         spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last), span.ring));
         loop {
             let cross = spans.iter().enumerate().find_map(|(at, outer)| {
-                let inner = spans[at + 1..].iter().find(|inner| inner.first <= outer.last && inner.last > outer.last);
+                let inner =
+                    spans[at + 1..].iter().find(|inner| inner.first <= outer.last && inner.last > outer.last);
                 inner.map(|inner| (at, inner.last))
             });
             match cross {
@@ -401,9 +474,13 @@ impl Emit<'_> {
     }
 
     fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
-        let kinds = waits.iter().map(|wait| match wait.group {
-            Group::Products => StmtKind::WaitGemm(Expr::Int(wait.left)),
-            Group::CopiesIn | Group::CopiesOut => StmtKind::Wait(Expr::Int(wait.left)),
+        let strict = self.strict;
+        let kinds = waits.iter().map(|wait| {
+            let left = Expr::Int(if strict { 0 } else { wait.left });
+            match wait.group {
+                Group::Products => StmtKind::WaitGemm(left),
+                Group::CopiesIn | Group::CopiesOut => StmtKind::Wait(left),
+            }
         });
         let kinds: Vec<StmtKind> = kinds.collect();
         kinds.into_iter().map(|kind| self.stmt(kind, Origin::Unknown)).collect()
@@ -463,8 +540,12 @@ impl Emit<'_> {
 
     /// Defines a register tensor in the innermost stage that has all of its uses.
     fn define_in(&mut self, body: &mut Vec<Stmt>, tensor: TensorId, carried: bool) {
-        let uses: Vec<usize> =
-            body.iter().enumerate().filter(|(_, stmt)| self.names_tensor(stmt, tensor)).map(|(at, _)| at).collect();
+        let uses: Vec<usize> = body
+            .iter()
+            .enumerate()
+            .filter(|(_, stmt)| self.names_tensor(stmt, tensor))
+            .map(|(at, _)| at)
+            .collect();
         let Some(first) = uses.first().copied() else { return };
         if let ([_], StmtKind::Stage { body: inner, .. } | StmtKind::If { body: inner, .. }) =
             (&uses[..], &mut body[first].kind)
@@ -496,7 +577,9 @@ impl Emit<'_> {
 /// Puts statements at the end of a body: into the stage that its last statement is.
 fn within_last_stage(body: &mut Vec<Stmt>, statements: Vec<Stmt>) {
     match body.last_mut().map(|stmt| &mut stmt.kind) {
-        Some(StmtKind::Stage { body: inner, side: Side::Consume, .. }) => within_last_stage(inner, statements),
+        Some(StmtKind::Stage { body: inner, side: Side::Consume, .. }) => {
+            within_last_stage(inner, statements)
+        }
         _ => body.extend(statements),
     }
 }

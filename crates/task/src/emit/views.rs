@@ -8,7 +8,7 @@ use tilewright_tile::{
 };
 
 use super::{Emit, Res, refused};
-use crate::graph::ReplicaId;
+use crate::graph::{Node, Op, ReplicaId};
 use crate::partition::Mode;
 use crate::piece::{Affine, Piece, Place};
 
@@ -31,22 +31,34 @@ struct Block {
 }
 
 impl Emit<'_> {
-    /// A piece of a parameter: the view, with an index for each mode that is a step.
-    pub(super) fn global(&mut self, param: ParamId, piece: &Piece, span: Origin) -> Res<TensorRef> {
+    /// A piece of a parameter: the view, with an index for each mode that is a step. A mode of the piece is two where it is told into which steps it is
+    /// cut.
+    pub(super) fn global(
+        &mut self,
+        param: ParamId,
+        piece: &Piece,
+        cuts: &[Option<i64>],
+        span: Origin,
+    ) -> Res<TensorRef> {
         let place = self.place_of(piece, span)?;
         let shape = match &self.out.param(param).kind {
             tilewright_tile::ParamKind::Tensor { shape, .. } => shape.clone(),
             tilewright_tile::ParamKind::Scalar { .. } => Vec::new(),
         };
         let modes = along(&place, shape.len()).ok_or_else(|| {
-            refused(span, "a piece whose points walk several modes of its tensor at once is no part of a view")
-                .help("cut it by `blocks`")
+            refused(
+                span,
+                "a piece whose points walk several modes of its tensor at once is no part of a view",
+            )
+            .help("cut it by `blocks`")
         })?;
         let mut absent = self.condition(piece.guards(), span)?;
         let mut view: Vec<ViewMode> = Vec::new();
         let mut index: Vec<Option<Expr>> = Vec::new();
+        let mut cuts = cuts.iter().copied();
         for (dim, (points, extent)) in modes.iter().zip(&shape).enumerate() {
-            let leaf = |extent: Expr, scale: i64| ViewLeaf { extent, dim: dim as u32, scale: Expr::Int(scale) };
+            let leaf =
+                |extent: Expr, scale: i64| ViewLeaf { extent, dim: dim as u32, scale: Expr::Int(scale) };
             for mode in points {
                 let mut leaves = Vec::new();
                 for (extent, stride) in mode.leaves() {
@@ -56,8 +68,20 @@ impl Emit<'_> {
                     })?;
                     leaves.push(leaf(Expr::Int(extent), stride.component(dim)));
                 }
-                view.push(ViewMode { leaves });
-                index.push(None);
+                match (cuts.next().flatten(), &leaves[..]) {
+                    (Some(step), [whole]) => {
+                        let (all, scale) =
+                            (whole.extent.as_int().unwrap_or(step), whole.scale.as_int().unwrap_or(1));
+                        for (extent, scale) in [(step, scale), (all / step, step * scale)] {
+                            view.push(ViewMode { leaves: vec![leaf(Expr::Int(extent), scale)] });
+                            index.push(None);
+                        }
+                    }
+                    _ => {
+                        view.push(ViewMode { leaves });
+                        index.push(None);
+                    }
+                }
             }
             // The step: the tile's extent where all offsets are multiples of it.
             let offset = &place.offset[dim];
@@ -111,7 +135,8 @@ impl Emit<'_> {
         for (block, step) in blocks.iter().zip(&shared.steps) {
             index.push(None);
             if let Some(step) = step {
-                index.push(Some(self.expr(&divided(&block.offset, *step), span)?));
+                let whole = block.extent != *step;
+                index.push(if whole { None } else { Some(self.expr(&divided(&block.offset, *step), span)?) });
             }
         }
         if shared.staged {
@@ -138,8 +163,11 @@ impl Emit<'_> {
         let Some(stages) = self.graph.replica(replica).stages else { return Ok(Expr::Int(0)) };
         let row = self.graph.tree.loop_(stages.head);
         let ([counter], [(lo, _)]) = (&row.counters[..], &row.ranges[..]) else {
-            return Err(refused(span, "stages that the iterations of a loop of several counters take in turn")
-                .help("give the loop one counter, or `pipeline(1)`"));
+            return Err(refused(
+                span,
+                "stages that the iterations of a loop of several counters take in turn",
+            )
+            .help("give the loop one counter, or `pipeline(1)`"));
         };
         let round = self.expr(&Affine::var(*counter).plus(lo, -1), span)?;
         Ok(Expr::binary(IntOp::Rem, round, Expr::Int(stages.depth)))
@@ -198,17 +226,23 @@ impl Emit<'_> {
             })?
         };
         if part.guards().len() + piece.guards().len() > row.piece.guards().len() {
-            return Err(refused(span, format!("`{name}` is absent in some iterations, and it is no parameter"))
-                .help("`when` may leave out pieces of parameters"));
+            return Err(refused(
+                span,
+                format!("`{name}` is absent in some iterations, and it is no parameter"),
+            )
+            .help("`when` may leave out pieces of parameters"));
         }
         let place = self.place_of(&part, span)?;
         let modes = along(&place, whole.len());
         let blocks: Option<Vec<Block>> = modes.and_then(|modes| {
             let modes = modes.into_iter().zip(&place.offset);
-            modes.map(|(points, offset)| Some(Block { extent: consecutive(&points)?, offset: offset.clone() })).collect()
+            modes
+                .map(|(points, offset)| Some(Block { extent: consecutive(&points)?, offset: offset.clone() }))
+                .collect()
         });
         blocks.ok_or_else(|| {
-            refused(span, format!("a part of `{name}` that has no whole blocks along its modes")).help("cut it by `blocks`")
+            refused(span, format!("a part of `{name}` that has no whole blocks along its modes"))
+                .help("cut it by `blocks`")
         })
     }
 
@@ -223,6 +257,12 @@ impl Emit<'_> {
         })
     }
 
+    /// True of a copy between shared and global memory.
+    fn with_global(&self, node: &Node) -> bool {
+        let Op::Copy(from, to) = node.op else { return false };
+        [from, to].iter().any(|replica| self.graph.replica(*replica).memory == Some(Memory::Global))
+    }
+
     /// Declares the shared tensors: each with the steps that its uses cut it into, and with stages where iterations take them in turn.
     pub(super) fn places(&mut self) -> Res<()> {
         for id in (0..self.graph.replicas.len() as u32).map(ReplicaId) {
@@ -231,14 +271,15 @@ impl Emit<'_> {
                 continue;
             }
             let object = self.graph.object(row.object).clone();
-            let between = self.graph.rings.iter().any(|ring| ring.places.contains(&id) && ring.from != ring.to);
-            let uses: Vec<(Piece, Origin)> = self
+            let between =
+                self.graph.rings.iter().any(|ring| ring.places.contains(&id) && ring.from != ring.to);
+            let uses: Vec<(Piece, bool, Origin)> = self
                 .graph
                 .nodes
                 .iter()
-                .flat_map(|node| node.accesses.iter().map(move |access| (access, node.span)))
+                .flat_map(|node| node.accesses.iter().map(move |access| (access, node)))
                 .filter(|(access, _)| access.replica == Some(id))
-                .map(|(access, span)| (access.piece.clone(), span))
+                .map(|(access, node)| (access.piece.clone(), self.with_global(node), node.span))
                 .collect();
             if uses.is_empty() {
                 continue;
@@ -246,28 +287,36 @@ impl Emit<'_> {
             let mut shape = Vec::new();
             for extent in row.piece.shape() {
                 shape.push(extent.ok_or_else(|| {
-                    let message = format!("`{}` in shared memory has an extent that is known at run time only", object.name);
+                    let message = format!(
+                        "`{}` in shared memory has an extent that is known at run time only",
+                        object.name
+                    );
                     refused(object.span, message).help("cut it by `blocks` into pieces of known extents")
                 })?);
             }
             let mut steps: Vec<Option<i64>> = vec![None; shape.len()];
             let mut whole = vec![false; shape.len()];
-            for (piece, span) in &uses {
+            for (piece, with_global, span) in &uses {
                 for (at, block) in self.within(id, piece, *span)?.into_iter().enumerate() {
                     if block.extent == shape[at] {
-                        whole[at] = true;
+                        // A view can be cut alike.
+                        whole[at] |= !with_global;
                         continue;
                     }
                     let divides = shape[at] % block.extent == 0 && common(&block.offset) % block.extent == 0;
                     if !divides || steps[at].is_some_and(|step| step != block.extent) {
-                        let message = format!("`{}` in shared memory is used by parts of several extents", object.name);
+                        let message =
+                            format!("`{}` in shared memory is used by parts of several extents", object.name);
                         return Err(refused(*span, message).help("cut it alike in all its uses"));
                     }
                     steps[at] = Some(block.extent);
                 }
             }
             if let Some(at) = (0..shape.len()).find(|at| whole[*at] && steps[*at].is_some()) {
-                let message = format!("`{}` in shared memory is used as a whole and by parts along mode {at}", object.name);
+                let message = format!(
+                    "`{}` in shared memory is used as a whole and by parts along mode {at}",
+                    object.name
+                );
                 return Err(refused(object.span, message).help("cut it alike in all its uses"));
             }
             let mut extents: Vec<Expr> = Vec::new();

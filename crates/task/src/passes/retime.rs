@@ -150,7 +150,7 @@ fn head_of(
 }
 
 /// True of a `prange` whose iterations blocks take one after another.
-pub(super) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
+pub(crate) fn persistent(mapping: &Mapping, graph: &Graph, head: LoopId) -> bool {
     let row = graph.tree.loop_(head);
     let instance = graph.tree.call(row.call).instance.map(|id| mapping.instance(id));
     row.kind == LoopKind::Prange
