@@ -33,12 +33,18 @@ fn the_tree_of_a_mapping_is_printed() {
 fn the_graph_of_a_mapping_is_printed() {
     let file = "examples/tasks/gemm.task";
     let of = |emit| tilewright(&["tasks", file, "--mapping", "h200", "--emit", emit], None);
-    for (emit, text) in [("events", "prange i"), ("copies", "by reference"), ("memory", "4 stages of 16384")]
+    for (emit, text) in [
+        ("events", "prange i"),
+        ("copies", "by reference"),
+        ("memory", "4 stages of 16384"),
+        ("tile", "warpgroup compute(2)"),
+    ]
     {
         let printed = of(emit);
         assert_eq!(printed.code, Some(0), "{}", printed.err);
         assert!(
-            printed.out.starts_with("h200 for sm_90a\n") && printed.out.contains(text),
+            printed.out.trim_start_matches("// ").starts_with("h200 for sm_90a\n")
+                && printed.out.contains(text),
             "{}",
             printed.out
         );
@@ -68,19 +74,41 @@ fn task_programs_are_checked_and_formatted() {
 }
 
 #[test]
-fn task_programs_run_by_their_interpreter() {
-    let words = ["run", "examples/tasks/gemm_sum.task", "-p", "m=20", "-p", "n=30", "-p", "k=10"];
+fn task_programs_run_as_kernels_and_by_their_interpreter() {
+    let words =
+        ["run", "examples/tasks/gemm_sum.task", "-p", "m=20", "-p", "n=30", "-p", "k=10", "--device", "sim"];
     let ran = tilewright(&words, None);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    for text in ["gemm_sum.host by the mapping h200, run by the task interpreter", "f16[20, 30]", "f32[20]"] {
-        assert!(ran.out.contains(text), "{}", ran.out);
+    let texts = [
+        "sm_90a, that of the mapping `h200`",
+        "gemm_sum.host by the mapping h200",
+        "f16[20, 30]",
+        "f32[20]",
+        "the same bits by the task interpreter, in two orders of the parallel iterations, and by that of the tile program",
+    ];
+    for text in texts {
+        assert!(ran.out.contains(text), "{text}\nis not in\n{}", ran.out);
     }
-    let device = tilewright(&[&words[..], &["--device", "sim"]].concat(), None);
-    assert!(device.code == Some(2) && device.err.contains("not compiled to kernels yet"), "{}", device.err);
     let unknown = tilewright(&["run", "examples/tasks/gemm_sum.task", "-p", "x=1"], None);
     assert!(unknown.code == Some(2) && unknown.err.contains("its sizes are m, n, k"), "{}", unknown.err);
-    for command in ["compile", "candidates", "view", "mutate"] {
-        let refused = tilewright(&[command, "examples/tasks/gemm.task"], None);
-        assert!(refused.code == Some(2) && refused.err.contains("tasks are not compiled"), "{}", refused.err);
-    }
+}
+
+#[test]
+fn commands_for_kernels_take_task_programs() {
+    let file = "examples/tasks/gemm.task";
+    let compile = ["compile", file, "--mapping", "deferred", "--emit", "tile"];
+    let tile = tilewright(&compile, None);
+    assert!(tile.code == Some(0) && tile.out.contains("drain {"), "{}{}", tile.out, tile.err);
+    let printed = tilewright(&["tasks", file, "--mapping", "deferred", "--emit", "tile"], None);
+    assert_eq!(printed.out, format!("// deferred for sm_90a\n{}", tile.out), "{}", printed.err);
+    let constant =
+        tilewright(&["compile", "examples/tasks/attention.task", "-p", "D=64", "--emit", "tile"], None);
+    assert!(
+        constant.code == Some(0) && constant.out.contains("q: f16[l, s, 64]"),
+        "{}{}",
+        constant.out,
+        constant.err
+    );
+    let unknown = tilewright(&["compile", file, "--mapping", "b200"], None);
+    assert!(unknown.code == Some(2) && unknown.err.contains("h200, ampere"), "{}", unknown.err);
 }

@@ -34,16 +34,16 @@ impl Emit<'_> {
             let shape = self.extents(written.shape(), &object.name, node.span)?;
             let through =
                 self.tensor(name, object.dtype, TensorKind::Register { shape, pinned: None }, node.span);
-            let src = self.reference(from, &read, false, &mut out, node.span)?;
-            let dst = self.reference(to, &written, true, &mut out, node.span)?;
+            let src = self.reference((from, to), &read, false, &mut out, node.span)?;
+            let dst = self.reference((to, from), &written, true, &mut out, node.span)?;
             out.push(self.stmt(StmtKind::Define(through), node.span));
             for (src, dst) in [(src, TensorRef::whole(through)), (TensorRef::whole(through), dst)] {
                 out.push(self.stmt(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, node.span));
             }
             return Ok(out);
         }
-        let src = self.reference(from, &read, false, &mut out, node.span)?;
-        let dst = self.reference(to, &written, true, &mut out, node.span)?;
+        let src = self.reference((from, to), &read, false, &mut out, node.span)?;
+        let dst = self.reference((to, from), &written, true, &mut out, node.span)?;
         match asynchronous {
             None => out.push(self.stmt(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, node.span)),
             Some(group) => {
@@ -58,10 +58,10 @@ impl Emit<'_> {
         Ok(out)
     }
 
-    /// A piece of a place, as a copy names it.
+    /// A piece of a place, as a copy with another place names it.
     fn reference(
         &mut self,
-        replica: ReplicaId,
+        (replica, other): (ReplicaId, ReplicaId),
         piece: &Piece,
         writes: bool,
         before: &mut Vec<Stmt>,
@@ -71,7 +71,12 @@ impl Emit<'_> {
         match row.memory {
             Some(Memory::Global) => {
                 let param = self.param_of(replica, span)?;
-                self.global(param, piece, span)
+                let cuts = self.shared.get(&other).map(|shared| shared.steps.clone()).unwrap_or_default();
+                let shape = self.graph.replica(other).piece.shape();
+                let whole = piece.shape().iter().zip(shape).map(|(extent, all)| extent == all);
+                let cuts: Vec<Option<i64>> =
+                    whole.zip(cuts).map(|(whole, step)| step.filter(|_| whole)).collect();
+                self.global(param, piece, &cuts, span)
             }
             Some(Memory::Shared) => self.in_shared(replica, piece, span),
             Some(Memory::Register) => {

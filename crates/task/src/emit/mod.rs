@@ -9,6 +9,7 @@
 //! | a role | a `warpgroup` with the loops in which it has nodes ([`roles`]) |
 //! | a ring between roles | a `pipeline`, filled in `produce` and read in `consume` |
 //! | a copy, a statement of a leaf | the statement of the tile language ([`copies`], [`leaf`]) |
+//! | copies of a role that computes, into a ring | a loop whose copies run ahead ([`multistage`]) |
 //! | waits and events | `wait_gemm`, `wait_group`, `syncthreads` ([`order`]) |
 //!
 //! What has no tile program is refused, with the place and a remedy (`not-emitted`).
@@ -16,6 +17,7 @@
 mod copies;
 mod header;
 mod leaf;
+mod multistage;
 mod names;
 mod numbers;
 mod order;
@@ -134,8 +136,10 @@ struct Emit<'a> {
     registers: BTreeMap<ReplicaId, TensorId>,
     /// Places that are other places' registers: moved, and not changed since.
     moved: BTreeMap<ReplicaId, TensorId>,
-    /// The counters of the tile before, in a loop over tiles.
+    /// The counters of the iteration before, in a loop in which something is late.
     late: BTreeMap<Var, Expr>,
+    /// Nothing is left in flight where something is waited for.
+    strict: bool,
 }
 
 impl<'a> Emit<'a> {
@@ -182,6 +186,7 @@ impl<'a> Emit<'a> {
             registers: BTreeMap::new(),
             moved: BTreeMap::new(),
             late: BTreeMap::new(),
+            strict: false,
         })
     }
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::Memory;
 
+use super::multistage::{Ahead, ahead};
 use crate::graph::{Edge, Graph, Group, Item, NodeId, ReplicaId, Role, Wait, Why};
 use crate::instantiate::LoopId;
 use crate::passes::depend::dependences;
@@ -22,6 +23,8 @@ pub(super) struct Order {
     pub(super) behind: BTreeSet<LoopId>,
     /// The nodes before which threads meet.
     pub(super) meet: BTreeSet<NodeId>,
+    /// The loops whose copies run ahead: they wait and meet by themselves.
+    pub(super) ahead: BTreeMap<LoopId, Ahead>,
 }
 
 /// The nodes that some threads may not know to be done.
@@ -35,9 +38,11 @@ struct State {
 
 /// Finds the waits and barriers of a role's items.
 pub(super) fn order(graph: &Graph, groups: &BTreeMap<NodeId, Group>, role: Role, items: &[Item]) -> Order {
-    let mut order = Order::default();
+    let mut order = Order { ahead: ahead(graph, groups, role, items), ..Order::default() };
     hoist(graph, groups, items, &mut Vec::new(), &mut order);
-    let pairs = pairs(graph, role);
+    let mut pairs = pairs(graph, role);
+    let copies: BTreeSet<NodeId> = order.ahead.values().flat_map(|ahead| &ahead.copies).copied().collect();
+    pairs.retain(|(a, b)| !copies.contains(a) && !copies.contains(b));
     let peeled = graph.nodes.iter().flat_map(|node| &node.late).map(|late| late.head).collect();
     let mut walk = Walk { graph, groups, pairs: &pairs, peeled, order };
     let mut state = State::default();
@@ -56,7 +61,11 @@ fn hoist(
     for item in items {
         match item {
             Item::Node(id) => {
+                let brought = around.iter().any(|(head, _)| order.ahead.contains_key(head));
                 for wait in &graph.node(*id).waits {
+                    if brought && wait.group == Group::CopiesIn {
+                        continue;
+                    }
                     let idle = around.iter().rposition(|(_, issued)| issued.contains(&wait.group));
                     let list = match around.get(idle.map_or(0, |at| at + 1)) {
                         Some((head, _)) => order.loops.entry(*head).or_default(),
@@ -75,7 +84,10 @@ fn hoist(
                 around.push((*id, issued));
                 hoist(graph, groups, items, around, order);
                 around.pop();
-                if uneven(graph, &nodes, *id) && around.iter().any(|(head, _)| repeats(graph, *head)) {
+                if !order.ahead.contains_key(id)
+                    && uneven(graph, &nodes, *id)
+                    && around.iter().any(|(head, _)| repeats(graph, *head))
+                {
                     order.behind.insert(*id);
                 }
             }
@@ -165,10 +177,16 @@ impl Walk<'_> {
                     let ends = self.graph.ends.get(id).cloned().unwrap_or_default();
                     for _ in 0..2 {
                         let before = state.clone();
+                        if self.order.ahead.contains_key(id) {
+                            state.done.clear();
+                        }
                         self.items(body, state);
                         self.wait(&ends, state);
                         state.flight.extend(before.flight);
                         state.done.extend(before.done);
+                    }
+                    if self.order.ahead.contains_key(id) {
+                        state.done.clear();
                     }
                     if self.order.behind.contains(id) {
                         self.wait(&[Wait { group: Group::CopiesOut, left: 0 }], state);
@@ -179,6 +197,9 @@ impl Walk<'_> {
     }
 
     fn node(&mut self, id: NodeId, state: &mut State) {
+        if self.order.ahead.values().any(|ahead| ahead.copies.contains(&id)) {
+            return;
+        }
         let before = state.clone();
         let waits = self.order.before.get(&id).cloned().unwrap_or_default();
         self.wait(&waits, state);

@@ -135,11 +135,17 @@ impl Emit<'_> {
 
     /// The statements of a loop.
     fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+        if let Some(ahead) = self.order.ahead.get(&id).cloned() {
+            return self.multistage(id, items, &ahead);
+        }
         let row = self.graph.tree.loop_(id).clone();
         let unroll = self.needs_unrolling(id, items);
         let mut nodes = Vec::new();
         all(items, &mut nodes);
         let late = nodes.iter().map(|node| self.graph.node(*node).late_in(id)).max().unwrap_or(0);
+        if late == 1 && row.counters.len() == 1 {
+            return self.peeled(id, items);
+        }
         let outer = self.bound.clone();
         let mut heads = Vec::new();
         for (var, (lo, hi)) in row.counters.iter().zip(&row.ranges) {
@@ -164,6 +170,68 @@ impl Emit<'_> {
         Ok(body)
     }
 
+    /// The statements of a loop in which something is late by an iteration: the first one without that, the others with that of the iteration before, and
+    /// then what is left.
+    fn peeled(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+        let row = self.graph.tree.loop_(id).clone();
+        let (var, (lo, hi)) = (row.counters[0], row.ranges[0].clone());
+        let one = Affine::constant(1);
+        let outer = self.bound.clone();
+        let (first, last) = (self.expr(&lo, row.span)?, self.expr(&hi.plus(&one, -1), row.span)?);
+        let of = |emit: &Self, late: bool| -> Vec<Item> {
+            items.iter().filter(|item| (emit.lateness(item, Some(id)) > 0) == late).cloned().collect()
+        };
+        // Groups are fewer there: nothing is left where something is waited for.
+        self.strict = true;
+        self.bound.insert(var, first);
+        let begun = self.part(&of(self, false), id);
+        let begun = begun?;
+        self.strict = false;
+        let name = self.vars.row(var).name.clone().unwrap_or_default();
+        let counter = self.symbol(&name, tile::SymbolKind::Counter, row.span);
+        let bounds = [self.expr(&lo.plus(&one, 1), row.span)?, self.expr(&hi, row.span)?];
+        self.bound.insert(var, Expr::Symbol(counter));
+        self.late =
+            [(var, Expr::binary(IntOp::Sub, Expr::Symbol(counter), Expr::Int(1)))].into_iter().collect();
+        let body = self.body(items, Some(id))?;
+        self.bound.insert(var, last);
+        self.strict = true;
+        let rest = self.part(&of(self, true), id);
+        let rest = rest?;
+        self.strict = false;
+        self.late.clear();
+        self.bound = outer;
+        let [lo, hi] = bounds;
+        let mut out = begun;
+        out.push(self.stmt(StmtKind::For { counter, lo, hi, condition: None, body }, row.span));
+        out.extend(rest);
+        if self.graph.tree.runs(id) {
+            return Ok(out);
+        }
+        let (lo, hi) = &row.ranges[0];
+        let condition = Expr::binary(IntOp::Lt, self.expr(lo, row.span)?, self.expr(hi, row.span)?);
+        Ok(vec![self.stmt(StmtKind::If { condition, otherwise: false, body: out }, row.span)])
+    }
+
+    /// Some of an iteration's items, outside of the loop: their register tensors are their own.
+    fn part(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
+        let items = self.filled_together(items);
+        let spans = self.spans(&items, Some(id));
+        let mut out = self.range(&items, 0..items.len(), &spans, Some(id))?;
+        self.define(&mut out, Some(id));
+        let graph = self.graph;
+        self.registers.retain(|replica, _| graph.replica(*replica).scope != Some(id));
+        Ok(out)
+    }
+
+    /// The iterations by which an item is late in a loop.
+    fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
+        let mut nodes = Vec::new();
+        all(std::slice::from_ref(item), &mut nodes);
+        let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
+        nodes.iter().map(of).max().unwrap_or(0)
+    }
+
     /// True if the loop's counter picks parts of register tensors.
     fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
         let mut nodes = Vec::new();
@@ -184,19 +252,14 @@ impl Emit<'_> {
     }
 
     /// The statements of an iteration's items.
-    fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
+    pub(super) fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
         let spans = self.spans(&items, head);
         let mut out = Vec::new();
-        let lateness = |item: &Item| {
-            let mut nodes = Vec::new();
-            all(std::slice::from_ref(item), &mut nodes);
-            let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
-            nodes.iter().map(of).max().unwrap_or(0)
-        };
-        let late: Vec<i64> = items.iter().map(lateness).collect();
+        let late: Vec<i64> = items.iter().map(|item| self.lateness(item, head)).collect();
         let most = late.iter().copied().max().unwrap_or(0);
-        let tiles = head.is_some_and(|head| self.graph.tree.loop_(head).kind == LoopKind::Prange);
+        // The iteration before has its counters, and there always is one.
+        let tiles = !self.late.is_empty() && most == 1;
         let mut first = 0;
         while first < items.len() {
             let last = (first..items.len()).take_while(|at| late[*at] == late[first]).last().unwrap_or(first);
@@ -411,9 +474,13 @@ impl Emit<'_> {
     }
 
     fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
-        let kinds = waits.iter().map(|wait| match wait.group {
-            Group::Products => StmtKind::WaitGemm(Expr::Int(wait.left)),
-            Group::CopiesIn | Group::CopiesOut => StmtKind::Wait(Expr::Int(wait.left)),
+        let strict = self.strict;
+        let kinds = waits.iter().map(|wait| {
+            let left = Expr::Int(if strict { 0 } else { wait.left });
+            match wait.group {
+                Group::Products => StmtKind::WaitGemm(left),
+                Group::CopiesIn | Group::CopiesOut => StmtKind::Wait(left),
+            }
         });
         let kinds: Vec<StmtKind> = kinds.collect();
         kinds.into_iter().map(|kind| self.stmt(kind, Origin::Unknown)).collect()

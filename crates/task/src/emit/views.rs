@@ -8,7 +8,7 @@ use tilewright_tile::{
 };
 
 use super::{Emit, Res, refused};
-use crate::graph::ReplicaId;
+use crate::graph::{Node, Op, ReplicaId};
 use crate::partition::Mode;
 use crate::piece::{Affine, Piece, Place};
 
@@ -31,8 +31,15 @@ struct Block {
 }
 
 impl Emit<'_> {
-    /// A piece of a parameter: the view, with an index for each mode that is a step.
-    pub(super) fn global(&mut self, param: ParamId, piece: &Piece, span: Origin) -> Res<TensorRef> {
+    /// A piece of a parameter: the view, with an index for each mode that is a step. A mode of the piece is two where it is told into which steps it is
+    /// cut.
+    pub(super) fn global(
+        &mut self,
+        param: ParamId,
+        piece: &Piece,
+        cuts: &[Option<i64>],
+        span: Origin,
+    ) -> Res<TensorRef> {
         let place = self.place_of(piece, span)?;
         let shape = match &self.out.param(param).kind {
             tilewright_tile::ParamKind::Tensor { shape, .. } => shape.clone(),
@@ -48,6 +55,7 @@ impl Emit<'_> {
         let mut absent = self.condition(piece.guards(), span)?;
         let mut view: Vec<ViewMode> = Vec::new();
         let mut index: Vec<Option<Expr>> = Vec::new();
+        let mut cuts = cuts.iter().copied();
         for (dim, (points, extent)) in modes.iter().zip(&shape).enumerate() {
             let leaf =
                 |extent: Expr, scale: i64| ViewLeaf { extent, dim: dim as u32, scale: Expr::Int(scale) };
@@ -60,8 +68,20 @@ impl Emit<'_> {
                     })?;
                     leaves.push(leaf(Expr::Int(extent), stride.component(dim)));
                 }
-                view.push(ViewMode { leaves });
-                index.push(None);
+                match (cuts.next().flatten(), &leaves[..]) {
+                    (Some(step), [whole]) => {
+                        let (all, scale) =
+                            (whole.extent.as_int().unwrap_or(step), whole.scale.as_int().unwrap_or(1));
+                        for (extent, scale) in [(step, scale), (all / step, step * scale)] {
+                            view.push(ViewMode { leaves: vec![leaf(Expr::Int(extent), scale)] });
+                            index.push(None);
+                        }
+                    }
+                    _ => {
+                        view.push(ViewMode { leaves });
+                        index.push(None);
+                    }
+                }
             }
             // The step: the tile's extent where all offsets are multiples of it.
             let offset = &place.offset[dim];
@@ -115,7 +135,8 @@ impl Emit<'_> {
         for (block, step) in blocks.iter().zip(&shared.steps) {
             index.push(None);
             if let Some(step) = step {
-                index.push(Some(self.expr(&divided(&block.offset, *step), span)?));
+                let whole = block.extent != *step;
+                index.push(if whole { None } else { Some(self.expr(&divided(&block.offset, *step), span)?) });
             }
         }
         if shared.staged {
@@ -236,6 +257,12 @@ impl Emit<'_> {
         })
     }
 
+    /// True of a copy between shared and global memory.
+    fn with_global(&self, node: &Node) -> bool {
+        let Op::Copy(from, to) = node.op else { return false };
+        [from, to].iter().any(|replica| self.graph.replica(*replica).memory == Some(Memory::Global))
+    }
+
     /// Declares the shared tensors: each with the steps that its uses cut it into, and with stages where iterations take them in turn.
     pub(super) fn places(&mut self) -> Res<()> {
         for id in (0..self.graph.replicas.len() as u32).map(ReplicaId) {
@@ -246,13 +273,13 @@ impl Emit<'_> {
             let object = self.graph.object(row.object).clone();
             let between =
                 self.graph.rings.iter().any(|ring| ring.places.contains(&id) && ring.from != ring.to);
-            let uses: Vec<(Piece, Origin)> = self
+            let uses: Vec<(Piece, bool, Origin)> = self
                 .graph
                 .nodes
                 .iter()
-                .flat_map(|node| node.accesses.iter().map(move |access| (access, node.span)))
+                .flat_map(|node| node.accesses.iter().map(move |access| (access, node)))
                 .filter(|(access, _)| access.replica == Some(id))
-                .map(|(access, span)| (access.piece.clone(), span))
+                .map(|(access, node)| (access.piece.clone(), self.with_global(node), node.span))
                 .collect();
             if uses.is_empty() {
                 continue;
@@ -269,10 +296,11 @@ impl Emit<'_> {
             }
             let mut steps: Vec<Option<i64>> = vec![None; shape.len()];
             let mut whole = vec![false; shape.len()];
-            for (piece, span) in &uses {
+            for (piece, with_global, span) in &uses {
                 for (at, block) in self.within(id, piece, *span)?.into_iter().enumerate() {
                     if block.extent == shape[at] {
-                        whole[at] = true;
+                        // A view can be cut alike.
+                        whole[at] |= !with_global;
                         continue;
                     }
                     let divides = shape[at] % block.extent == 0 && common(&block.offset) % block.extent == 0;

@@ -1,8 +1,8 @@
 //! Lints about roles that fill and use the stages of one pipeline.
 
-use super::points::{Site, Sites};
+use super::points::{Counter, Site, Sites};
 use crate::diagnostic::{Code, Diagnostic};
-use crate::expr::Expr;
+use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{PipelineId, Side, Stmt, StmtKind};
 
@@ -31,12 +31,22 @@ fn times(sites: &Sites<'_>, site: &Site<'_>) -> Option<u64> {
     if site.open {
         return None;
     }
-    let all: Vec<Expr> = site.counters.iter().map(|counter| Expr::Symbol(counter.symbol)).collect();
+    // The tile before is no loop of its own.
+    let before: Vec<SymbolId> = sites
+        .all
+        .iter()
+        .filter_map(|site| match &site.stmt.kind {
+            StmtKind::Tiles { previous, .. } => *previous,
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let counters: Vec<Counter<'_>> =
+        site.counters.iter().filter(|counter| !before.contains(&counter.symbol)).cloned().collect();
+    let all: Vec<Expr> = counters.iter().map(|counter| Expr::Symbol(counter.symbol)).collect();
     let sample = sites.samples(&[]).into_iter().next()?;
     let mut count = 0;
-    sites
-        .points(&sample, &site.counters, &all.iter().collect::<Vec<_>>(), &mut |_| count += 1)
-        .then_some(count)
+    sites.points(&sample, &counters, &all.iter().collect::<Vec<_>>(), &mut |_| count += 1).then_some(count)
 }
 
 fn ways<'s, 'a>(sites: &'s Sites<'a>, pipeline: PipelineId) -> Vec<Way<'s, 'a>> {
