@@ -210,7 +210,7 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `tilewright run` says of a task program beside its kernel: the task interpreter, in two orders of the parallel iterations, and the interpreter of
+/// Lines of `tilewright run` on a task program, beside its kernel: the task interpreter, in two orders of the parallel iterations, and the interpreter of
 /// the tile program, on the same inputs.
 ///
 /// # Errors

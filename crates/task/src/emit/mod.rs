@@ -12,7 +12,7 @@
 //! | copies of a role that computes, into a ring | a loop whose copies run ahead ([`multistage`]) |
 //! | waits and events | `wait_gemm`, `wait_group`, `syncthreads` ([`order`]) |
 //!
-//! What has no tile program is refused, with the place and a remedy (`not-emitted`).
+//! A pattern without a tile program is refused, with the place and a remedy (`not-emitted`).
 
 mod copies;
 mod header;

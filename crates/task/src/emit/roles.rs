@@ -120,7 +120,7 @@ impl Emit<'_> {
         Ok(out)
     }
 
-    /// What is left of the last tile: the items that are late.
+    /// The rest of the last tile: the items that are late.
     fn drained(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
         let late = |item: &Item| {
             let mut nodes = Vec::new();
