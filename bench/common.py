@@ -98,6 +98,8 @@ def sequence_of(launch):
 
 def compiled(binary, job):
     """What `--emit launch` says of each kernel of a job: operator, common words, configuration, sizes."""
+    if job["operator"].endswith(".task"):
+        return compiled_task(binary, job)
     launches = []
     for operator, words in kernels_of(job["config"], job["operator"]):
         given = {word.split("=")[0] for word in words}
@@ -115,6 +117,13 @@ def compiled(binary, job):
         for program in programs:
             launches += compiled_program(binary, job, operator, program)
     return launches
+
+
+def compiled_task(binary, job):
+    """What `--emit launch` says of the kernel that a mapping, the job's configuration, makes of a file of tasks at a job's sizes."""
+    values = (w for word in [*job["words"], *(f"{name}={value}" for name, value in job["sizes"].items())] for w in ("-p", word))
+    command = [binary, "compile", job["operator"], "--mapping", job["config"], "--arch", DEVICE, "--emit", "launch", *values]
+    return sequence_of(json.loads(asked(command)))
 
 
 def compiled_program(binary, job, operator, program):
@@ -156,7 +165,7 @@ def key_of(job):
     """A file name for a job's launches: what it is in words, and a hash of all of it."""
     what = json.dumps(job, sort_keys=True)
     sizes = "x".join(str(value) for value in job["sizes"].values())
-    return f"{job['operator']}-{sizes}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.json.gz"
+    return f"{pathlib.Path(job['operator']).name}-{sizes}-{hashlib.sha256(what.encode()).hexdigest()[:12]}.json.gz"
 
 
 def launches_of(jobs, args):
