@@ -98,8 +98,8 @@ def sequence_of(launch):
 
 def compiled(binary, job):
     """What `--emit launch` says of each kernel of a job: operator, common words, configuration, sizes."""
-    if job["operator"].endswith(".task"):
-        return compiled_task(binary, job)
+    if job["operator"].endswith((".task", ".tile")):
+        return compiled_file(binary, job)
     launches = []
     for operator, words in kernels_of(job["config"], job["operator"]):
         given = {word.split("=")[0] for word in words}
@@ -119,10 +119,11 @@ def compiled(binary, job):
     return launches
 
 
-def compiled_task(binary, job):
-    """What `--emit launch` says of the kernel that a mapping, the job's configuration, makes of a file of tasks at a job's sizes."""
+def compiled_file(binary, job):
+    """What `--emit launch` says of a file's kernel at a job's sizes: of a file of tasks that of a mapping, the job's configuration."""
     values = (w for word in [*job["words"], *(f"{name}={value}" for name, value in job["sizes"].items())] for w in ("-p", word))
-    command = [binary, "compile", job["operator"], "--mapping", job["config"], "--arch", DEVICE, "--emit", "launch", *values]
+    mapping = ["--mapping", job["config"]] if job["operator"].endswith(".task") else []
+    command = [binary, "compile", job["operator"], *mapping, "--arch", DEVICE, "--emit", "launch", *values]
     return sequence_of(json.loads(asked(command)))
 
 

@@ -23,8 +23,8 @@ SETS = {
     "dual": (SQUARES, ["gemm_dual.h200"], ["gemm_hopper dual=add bn=256 stages=2", "gemm_hopper dual=add bn=128"]),
     "sum": (SQUARES, ["gemm_sum.h200"], ["gemm_hopper sums_a=true"]),
     "gated": ([(4096, 14336, 4096), (8192, 8192, 8192)], ["gated.h200"], ["gemm_hopper dual=silu_mul bn=128"]),
-    "attention": (HEADS, ["attention.fa2", "attention.fa3"], ["attention d=128 warpgroups=2 bn=128 persistent=true", "attention d=128"]),
-    "causal": (HEADS, ["attention_causal.fa2"], ["attention d=128 mask=causal warpgroups=2 bn=128 persistent=true", "attention d=128 mask=causal"]),
+    "attention": (HEADS, ["attention.fa2", "attention.fa3", "attention.fa3_by_hand"], ["attention d=128 warpgroups=2 bn=128 persistent=true", "attention d=128"]),
+    "causal": (HEADS, ["attention_causal.fa2", "attention_causal.fa2_blocks", "attention_causal.fa3", "attention_causal.fa3_blocks"], ["attention d=128 mask=causal warpgroups=2 bn=128 persistent=true", "attention d=128 mask=causal"]),
     "mlp": ([(16384, 1024)], ["mlp.h200"], []),
 }  # fmt: skip
 
@@ -46,10 +46,14 @@ def work(args):
     found = []
     for name in args.set:
         shapes, mappings, operators = SETS[name]
+        mappings = [*mappings, *args.tiles]
         for shape in shapes:
             jobs = []
             for mapping in mappings:
-                file, of = mapping.split(".")
+                file, of = mapping.rsplit(".", 1)
+                if of == "tile":
+                    jobs.append({"operator": mapping, "words": [], "config": "", "sizes": sizes_of(name, shape, True), "set": name, "label": mapping})
+                    continue
                 jobs.append({"operator": f"examples/tasks/{file}.task", "words": [], "config": of, "sizes": sizes_of(name, shape, True), "set": name, "label": mapping})
             for operator in operators:
                 kind, *words = operator.split()
@@ -166,7 +170,7 @@ def measure(args, shape, jobs, launches, modules, clock, file):
         run()
     for job, each in zip(jobs, launches):
         clock.watch(f"{label} {job['label']}")
-        task = job["operator"].endswith(".task")
+        task = job["operator"].endswith((".task", ".tile"))
         # The tasks' softmax is of powers of 2.
         scale = 128**-0.5 * (1.4426950408889634 if task else 1)
         tensors = problem.tensors
@@ -200,6 +204,7 @@ def measure(args, shape, jobs, launches, modules, clock, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", nargs="+", choices=list(SETS), default=list(SETS), help="some of the sets")
+    parser.add_argument("--tiles", nargs="+", default=[], metavar="FILE.tile", help="tile programs too, such as edited ones of `tilewright tasks --emit tile`")
     args = common.parsed(parser, repeat=3)
     args.dtype = "f16"
     ready, failed = common.ready_of(work(args), args)
