@@ -3,6 +3,7 @@
 pub mod depend;
 pub mod discipline;
 pub mod fit;
+pub(crate) mod groups;
 pub mod join;
 pub mod place;
 pub mod registers;

@@ -30,6 +30,16 @@ fn a_product_is_built_as_it_is_written() {
     let gemm_add = t.task("gemm_add", operands);
     let store = t.task("store", [write("c", F16, ["M", "N"]), read("x", F32, ["M", "N"])]);
     // Bodies in another order than that of the tasks, which is the text's.
+    t.inner(store, "chunks", |s| {
+        let chunk = s.tunable("CHUNK");
+        let [m, n] = ["M", "N"].map(|name| s.extent(name));
+        let [c, x] = ["c", "x"].map(|name| s.formal(name));
+        let (cp, xp) = (s.blocks("cp", c, [&m, &chunk]), s.blocks("xp", x, [&m, &chunk]));
+        s.srange("q", n / &chunk, |s, q| {
+            let at = || [Expr::Int(0), q.clone()];
+            s.launch(store, [cp.at(at()), xp.at(at())]);
+        });
+    });
     t.leaf(store, "round", |k, formals| {
         let [c, x] = formals.tensors();
         k.cast_to(&c, x);
@@ -73,9 +83,13 @@ fn a_product_is_built_as_it_is_written() {
         let global = [Memory::Global; 4];
         let host = m.row(dual, "host").entry().on(Processor::Host).memories(global);
         host.set("U", 128).set("V", 256).persistent(12, true);
-        m.row(dual, "block").on(Processor::Block).memories(global).set("W", 64).warpspecialize(2).pipeline(2);
+        let block = m.row(dual, "block").on(Processor::Block).memories(global).set("W", 64);
+        block.warpspecialize(2).pipeline(2).attribute(AttributeKind::InFlight(1.into()));
         let shared = [Memory::Register, Memory::Shared, Memory::Shared];
         m.row(gemm_add, "product").on(Processor::Block).memories(shared);
+        let chunks = m.row(store, "chunks").on(Processor::Block);
+        let chunks = chunks.memories([Memory::Global, Memory::Register]).set("CHUNK", 64);
+        chunks.pipeline(2).calls("store.round");
         m.row(store, "round").on(Processor::Block).memories([Memory::Shared, Memory::Register]);
     });
     let program = t.finish().unwrap();

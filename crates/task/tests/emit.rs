@@ -127,7 +127,7 @@ fn agrees(name: &str, program: &Program, mapping: &Mapping, sizes: &[(&str, i64)
 
 #[test]
 fn examples_compute_what_their_tasks_do() {
-    let sizes: [(&str, &[(&str, i64)]); 7] = [
+    let sizes: [(&str, &[(&str, i64)]); 8] = [
         ("gemm", &[("m", 70), ("n", 40), ("k", 270)]),
         ("gemm_batched", &[("l", 2), ("m", 33), ("n", 20), ("k", 70)]),
         ("gemm_dual", &[("m", 40), ("n", 270), ("k", 65)]),
@@ -135,6 +135,7 @@ fn examples_compute_what_their_tasks_do() {
         ("attention", &[("l", 2), ("s", 40), ("t", 300)]),
         ("attention_causal", &[("l", 2), ("s", 130), ("t", 160)]),
         ("mlp", &[("m", 40), ("f", 100)]),
+        ("gated", &[("m", 40), ("n", 150), ("k", 270)]),
     ];
     common::mappings(|name, program, mapping| {
         let file = name.split('.').next().unwrap();

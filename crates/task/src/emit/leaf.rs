@@ -80,10 +80,10 @@ impl Emit<'_> {
             }
         };
         let span = context.node.span;
-        let asynchronous = matches!(kind, StmtKind::GemmAsync { .. });
+        let issued = matches!(kind, StmtKind::GemmAsync { .. }) && self.last.get(&id) == Some(&id);
         let mut out = context.before;
         out.push(self.stmt(kind, span));
-        if asynchronous {
+        if issued {
             out.push(self.stmt(StmtKind::CommitGemm, span));
         }
         Ok(out)

@@ -33,7 +33,7 @@ use tilewright_tile::{
 
 use crate::graph::{Graph, Group, NodeId, ReplicaId, Role};
 use crate::mapping::Mapping;
-use crate::passes::{graph, schedule};
+use crate::passes::{graph, groups, schedule};
 use crate::piece::{Var, Vars};
 use crate::program::Program;
 use names::Names;
@@ -119,6 +119,8 @@ struct Emit<'a> {
     names: Names,
     /// The kinds of asynchronous nodes.
     groups: BTreeMap<NodeId, Group>,
+    /// The last product of the group of each product.
+    last: BTreeMap<NodeId, NodeId>,
     /// The expressions of integers: of sizes and scalars all the time, of counters in their loops.
     bound: BTreeMap<Var, Expr>,
     /// The parameters, by formals of the entry.
@@ -163,10 +165,8 @@ impl<'a> Emit<'a> {
             space: Vec::new(),
             sources: program.sources.clone(),
         };
-        let groups = (0..graph.nodes.len() as u32)
-            .map(NodeId)
-            .filter_map(|id| Some((id, schedule::group(program, graph, id)?)))
-            .collect();
+        let groups = schedule::kinds(program, graph);
+        let last = groups::groups(graph, &groups);
         Ok(Emit {
             program,
             mapping,
@@ -175,6 +175,7 @@ impl<'a> Emit<'a> {
             out,
             names: Names::default(),
             groups,
+            last,
             bound: BTreeMap::new(),
             params: Vec::new(),
             shared: BTreeMap::new(),

@@ -130,7 +130,15 @@ impl Emit<'_> {
         let items: Vec<Item> = items.iter().filter(|item| late(item)).cloned().collect();
         let mut out = self.range(&items, 0..items.len(), &self.spans(&items, Some(id)), Some(id))?;
         self.define(&mut out, Some(id));
+        self.forget(id);
         Ok(out)
+    }
+
+    /// Forgets the register tensors that live in an iteration of a loop: other statements for the same nodes have their own.
+    fn forget(&mut self, id: LoopId) {
+        let own: Vec<ReplicaId> =
+            self.registers.keys().copied().filter(|replica| self.life(*replica) == Some(id)).collect();
+        self.registers.retain(|replica, _| !own.contains(replica));
     }
 
     /// The statements of a loop.
@@ -219,8 +227,7 @@ impl Emit<'_> {
         let spans = self.spans(&items, Some(id));
         let mut out = self.range(&items, 0..items.len(), &spans, Some(id))?;
         self.define(&mut out, Some(id));
-        let graph = self.graph;
-        self.registers.retain(|replica, _| graph.replica(*replica).scope != Some(id));
+        self.forget(id);
         Ok(out)
     }
 
@@ -335,6 +342,7 @@ impl Emit<'_> {
         let mut missing = Vec::new();
         for node in nodes.iter().filter(|node| self.graph.node(**node).body == Some(head)) {
             match self.groups.get(node) {
+                Some(Group::Products) if self.last.get(node) != Some(node) => {}
                 Some(Group::Products) => missing.push(self.stmt(StmtKind::CommitGemm, row.span)),
                 Some(Group::CopiesIn | Group::CopiesOut) if self.role == Role::Compute => {
                     missing.push(self.stmt(StmtKind::Commit, row.span));

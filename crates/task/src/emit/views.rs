@@ -196,11 +196,19 @@ impl Emit<'_> {
             }
             let start = self.expr(&block.offset, span)?;
             shape[axis] = Expr::Int(block.extent);
+            let op = ShapeOp::Slice { axis: axis as u32, start, extent: Expr::Int(block.extent) };
+            let known = before.iter().find_map(|stmt| match &stmt.kind {
+                StmtKind::Shape { dst, src, op: of } if (*src, of) == (part, &op) => Some(*dst),
+                _ => None,
+            });
+            if let Some(known) = known {
+                part = known;
+                continue;
+            }
             let row = self.out.tensor(tensor).clone();
             let name = self.names.local(&format!("{}_part", row.name));
             let kind = TensorKind::Register { shape: shape.clone(), pinned: None };
             let dst = self.tensor(name, row.dtype, kind, span);
-            let op = ShapeOp::Slice { axis: axis as u32, start, extent: Expr::Int(block.extent) };
             before.push(self.stmt(StmtKind::Shape { dst, src: part, op }, span));
             part = dst;
         }

@@ -11,8 +11,10 @@ use tilewright_machine::{Feature, Memory};
 use tilewright_tile::{Constants, Diagnostic, Diagnostics};
 
 use super::depend::{common, reduced};
+use super::groups::groups;
 use super::join::implicit;
 use super::retime::{by_round, persistent};
+use super::schedule::kinds;
 use crate::environment::Environment;
 use crate::graph::{Edge, Graph, NodeId, Op, ReplicaId, Ring, Role, Stages, Why};
 use crate::instantiate::LoopId;
@@ -48,6 +50,7 @@ impl Sides {
 pub fn rings(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<(), Diagnostics> {
     let mut rings: Vec<(NodeId, Ring)> = Vec::new();
     let mut found: Vec<(ReplicaId, Sides)> = Vec::new();
+    let last = groups(graph, &kinds(program, graph));
     for id in (0..graph.replicas.len() as u32).map(ReplicaId) {
         let Some(sides) = sides(mapping, graph, id) else { continue };
         let (least, depth) = match sides.head {
@@ -59,8 +62,9 @@ pub fn rings(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<
             }
             None => (1, 1),
         };
-        // Tiles that are first read together are waited for together.
+        // Tiles that are first read together, by one node or by products of one group, are waited for together.
         let first = sides.readers[0];
+        let first = last.get(&first).copied().unwrap_or(first);
         let (head, from, to) = (sides.head, sides.from, sides.to);
         let same = |(reader, ring): &&mut (NodeId, Ring)| {
             *reader == first && (ring.head, ring.from, ring.to) == (head, from, to)

@@ -10,6 +10,7 @@ use tilewright_machine::{Feature, Memory, Processor};
 use tilewright_tile::{Code, Constants, Diagnostic, Diagnostics, StmtKind};
 
 use super::depend::common;
+use super::groups::{chain, groups};
 use super::rings::asynchronous;
 use crate::environment::Environment;
 use crate::graph::{Edge, Graph, Group, Item, NodeId, Op, Role, Wait};
@@ -26,14 +27,13 @@ use crate::program::Program;
 ///
 /// `bad-value`: more products in flight than a ring has stages for.
 pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<(), Diagnostics> {
-    let groups: BTreeMap<NodeId, Group> = (0..graph.nodes.len() as u32)
-        .filter_map(|id| Some((NodeId(id), group(program, graph, NodeId(id))?)))
-        .collect();
+    let kinds = kinds(program, graph);
     let order = std::mem::take(&mut graph.order);
-    graph.order = arranged(program, graph, &groups, order);
+    graph.order = arranged(program, graph, &kinds, order);
     let mut lists = BTreeMap::new();
     list(None, &graph.order, &mut lists);
-    let iterations = Iterations { graph, groups: &groups, lists: &lists };
+    let last = groups(graph, &kinds);
+    let iterations = Iterations { graph, groups: &kinds, last: &last, lists: &lists };
     let waits: Vec<Vec<Wait>> =
         (0..graph.nodes.len() as u32).map(|id| iterations.waits(NodeId(id))).collect();
     let ends = (0..graph.tree.loops.len() as u32).map(LoopId).filter_map(|head| {
@@ -45,6 +45,12 @@ pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Resu
     graph.ends = ends;
     graph.nodes.iter_mut().zip(waits).for_each(|(node, waits)| node.waits = waits);
     Ok(())
+}
+
+/// The kinds of all asynchronous nodes.
+pub(crate) fn kinds(program: &Program, graph: &Graph) -> BTreeMap<NodeId, Group> {
+    let ids = (0..graph.nodes.len() as u32).map(NodeId);
+    ids.filter_map(|id| Some((id, group(program, graph, id)?))).collect()
 }
 
 /// The kind of an asynchronous node: copies, and products of whole warpgroups with a right factor in shared memory (PTX ISA 9.7.15, `wgmma`).
@@ -168,6 +174,8 @@ fn list(body: Option<LoopId>, items: &[Item], lists: &mut BTreeMap<Option<LoopId
 struct Iterations<'a> {
     graph: &'a Graph,
     groups: &'a BTreeMap<NodeId, Group>,
+    /// The last product of the group of each product.
+    last: &'a BTreeMap<NodeId, NodeId>,
     lists: &'a BTreeMap<Option<LoopId>, Vec<Flat>>,
 }
 
@@ -195,7 +203,7 @@ impl Iterations<'_> {
         let graph = self.graph;
         let Some(items) = self.lists.get(&Some(head)) else { return Ok(None) };
         let products: Vec<NodeId> =
-            items.iter().filter_map(|item| self.issue(item, Group::Products, Role::Compute)).collect();
+            items.iter().filter_map(|item| self.of_kind(item, Group::Products, Role::Compute)).collect();
         // The fewest stages of a ring that a product reads.
         let stages = |id: &NodeId| {
             let places = graph.node(*id).accesses.iter().filter_map(|access| access.replica);
@@ -213,7 +221,8 @@ impl Iterations<'_> {
         });
         if let Some((groups, span)) = said {
             let left = Environment::of(program, &Constants::default())?.value(program, groups, span)?;
-            let held = (left + products.len() as i64 - 1) / products.len() as i64;
+            let issued = products.iter().filter(|id| self.last_of(**id) == **id).count() as i64;
+            let held = (left + issued - 1) / issued;
             if held >= fewest {
                 let message = format!(
                     "`in_flight({left})`: products of {held} iterations hold {held} stages, and a ring has {fewest}"
@@ -251,29 +260,30 @@ impl Iterations<'_> {
                 && graph.node(edge.from).role == role
                 // Who loads signals a barrier of the ring: nobody waits for groups.
                 && (group != Group::CopiesIn || role == Role::Compute)
-                && !self.chain(edge)
+                && !chain(graph, self.groups, edge)
         });
         edges.map(|edge| self.since(edge, group)).min()
     }
 
-    /// True of two products that add to one sum: they are in order without a wait (PTX ISA 9.7.15, `wgmma.fence`).
-    fn chain(&self, edge: &Edge) -> bool {
-        let product = |id: NodeId| self.groups.get(&id) == Some(&Group::Products);
-        let sum = |id: NodeId| {
-            let mut accesses = self.graph.node(id).accesses.iter();
-            accesses.find(|access| access.writes).map(|access| access.replica)
-        };
-        product(edge.from) && product(edge.to) && sum(edge.from) == sum(edge.to)
+    /// The node of an item that issues one of the kind in the role: of products, the last of a group.
+    fn issue(&self, item: &Flat, group: Group, role: Role) -> Option<NodeId> {
+        let id = self.of_kind(item, group, role)?;
+        (self.last_of(id) == id).then_some(id)
     }
 
-    /// True if the node of an item issues one of the kind in the role.
-    fn issue(&self, item: &Flat, group: Group, role: Role) -> Option<NodeId> {
+    /// The node of an item, if it is of the kind and the role.
+    fn of_kind(&self, item: &Flat, group: Group, role: Role) -> Option<NodeId> {
         match item {
             Flat::Node(id) if self.groups.get(id) == Some(&group) && self.graph.node(*id).role == role => {
                 Some(*id)
             }
             _ => None,
         }
+    }
+
+    /// The node with which a node is issued: of products, the last of the group.
+    fn last_of(&self, id: NodeId) -> NodeId {
+        self.last.get(&id).copied().unwrap_or(id)
     }
 
     /// The index in a body's list of the item that has the node, or is it.
@@ -291,8 +301,9 @@ impl Iterations<'_> {
 
     /// The fewest issues of a kind between the ends of an edge.
     fn since(&self, edge: &Edge, group: Group) -> i64 {
-        let role = self.graph.node(edge.from).role;
-        let loops = common(self.graph, edge.from, edge.to);
+        let issued = self.last_of(edge.from);
+        let role = self.graph.node(issued).role;
+        let loops = common(self.graph, issued, edge.to);
         let carries = edge.distance.iter().position(|iterations| *iterations != 0);
         let body = match carries {
             Some(at) => Some(loops[at]),
@@ -300,14 +311,14 @@ impl Iterations<'_> {
         };
         let empty = Vec::new();
         let items = self.lists.get(&body).unwrap_or(&empty);
-        let (from, to) = (self.index(body, edge.from), self.index(body, edge.to));
+        let (from, to) = (self.index(body, issued), self.index(body, edge.to));
         let issues = |items: &[Flat]| -> Vec<NodeId> {
             items.iter().filter_map(|item| self.issue(item, group, role)).collect()
         };
         let here = match (carries, body) {
             (Some(at), Some(head)) => {
                 // In earlier iterations there is for certain what is late by no more than the first end.
-                let late = self.graph.node(edge.from).late_in(head);
+                let late = self.graph.node(issued).late_in(head);
                 let certain = |ids: Vec<NodeId>| {
                     ids.into_iter().filter(|id| self.graph.node(*id).late_in(head) <= late).count() as i64
                 };
@@ -317,7 +328,7 @@ impl Iterations<'_> {
             }
             _ => issues(items.get(from + 1..to).unwrap_or_default()).len() as i64,
         };
-        here + self.beside(body, edge.from, group, false) + self.beside(body, edge.to, group, true)
+        here + self.beside(body, issued, group, false) + self.beside(body, edge.to, group, true)
     }
 
     /// The issues of a kind before or behind a node in the loops that are around it inside of a body: in the first and in the last iteration.
