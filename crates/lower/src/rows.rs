@@ -20,7 +20,9 @@ impl Lower<'_> {
     /// The condition that the statement at a place computes, if only the vote behind it takes that: then no register holds it.
     pub(crate) fn decides(&self, body: &[Stmt], at: usize) -> Option<TensorId> {
         let StmtKind::Elementwise { dst, .. } = &body[at].kind else { return None };
-        let StmtKind::IfAny { condition, .. } = &body.get(at + 1)?.kind else { return None };
+        // A tensor that is only defined holds nothing yet.
+        let next = body[at + 1..].iter().find(|stmt| !matches!(stmt.kind, StmtKind::Define(_)))?;
+        let StmtKind::IfAny { condition, .. } = &next.kind else { return None };
         let mut uses = 0;
         self.verified
             .visit(&mut |stmt, _| uses += stmt.kind.tensors().iter().filter(|(_, id)| id == dst).count());

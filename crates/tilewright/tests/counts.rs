@@ -54,3 +54,37 @@ kernel f(x: f32[m, 32], y: f32[32, m]) grid(ceil_div(m, 32)) threads(32) {
     assert!(note.bank_conflicts > 0, "{}", kernel.explanation);
     counted(source, &[("m", 64)], Arch::SM_80, 2, (&[], 1));
 }
+
+#[test]
+fn a_condition_that_only_a_vote_takes_is_held_by_no_register() {
+    let source = |ahead: &str, between: &str| {
+        format!(
+            "size m = 64
+kernel f(x: f32[m, 64], y: f32[m]) grid(ceil_div(m, 64)) threads(128) {{
+    gx = global_view(x[block.x * 64 :, :], (64, 64) : (e0, e1))
+    gy = global_view(y[block.x * 64 :], (64) : (e0))
+    r = register_tensor(f32, [64, 64])
+    copy(gx, r)
+    most = register_tensor(f32, [64])
+    fill(most, 0.0)
+    {ahead}
+    above = r > 1.0
+    {between}
+    if any(above, 1) {{
+        found = reduce(r, max, 1)
+        most = where(found > 1.0, found, most)
+    }}
+    copy(most, gy)
+}}"
+        )
+    };
+    let instructions = |source: &str| {
+        let program = parse(source).unwrap();
+        let kernel = compile(&program, &Options::new(Arch::SM_90A)).unwrap();
+        kernel.ptx.lines().filter(|line| line.trim_start().starts_with("selp")).count()
+    };
+    let define = "found = register_tensor(f32, [64])";
+    let alone = instructions(&source("", ""));
+    assert_eq!(instructions(&source(define, "")), alone);
+    assert_eq!(instructions(&source("", define)), alone, "a tensor is defined between");
+}
