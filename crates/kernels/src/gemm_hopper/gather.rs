@@ -3,17 +3,7 @@
 
 use super::{Form, HopperGemmConfig};
 use crate::config::ConfigError;
-use crate::warp_specialized::{FillMode, Major, Schedule, Triangle, bytes};
-
-/// Threads that copy.
-const THREADS: i64 = 128;
-
-/// Bytes that a thread copies at a time.
-const PIECE: i64 = 16;
-
-/// Registers of a thread that copies, beside those of each row that it copies from: its place, of 64 bits, and whether it is there.
-const BESIDE_ROWS: i64 = 24;
-const OF_ROW: i64 = 4;
+use crate::warp_specialized::{FillMode, Major, Schedule, Triangle, bytes, gathering_registers};
 
 impl HopperGemmConfig {
     /// Checks what rows that lie anywhere go with.
@@ -46,9 +36,7 @@ impl HopperGemmConfig {
     /// Registers of a thread that copies rows that lie anywhere: for the places of those that it copies from.
     pub(crate) fn gathering_registers(&self) -> i64 {
         let (of_a, _) = self.sides((self.bm, self.bn));
-        let pieces = (self.bk * bytes(self.dtype) / PIECE).max(1);
-        let rows = (of_a * pieces + THREADS - 1) / THREADS;
-        (BESIDE_ROWS + OF_ROW * rows + 7) / 8 * 8
+        gathering_registers(of_a, self.bk * bytes(self.dtype))
     }
 
     fn check_loading_registers(&self) -> Result<(), ConfigError> {

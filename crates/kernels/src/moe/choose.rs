@@ -46,6 +46,9 @@ const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
 
+/// Sums of a thread that meet those of other blocks, at most: where there are more, tiles are many enough.
+const MOST_MET: i64 = 64;
+
 /// Clock cycles of a microsecond.
 const CYCLES: f64 = 1750.0;
 
@@ -138,6 +141,7 @@ impl Machine {
             .into_iter()
             .chain(plain)
             .flat_map(move |config| clusters.map(|cluster| HopperGemmConfig { cluster, ..config }))
+            .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
             .map(move |config| {
                 // As many clusters as run at once, in proportion to those of a machine that was measured.
                 let (blocks, most) = (config.cluster.blocks(), Cluster::None.resident());
@@ -173,10 +177,18 @@ impl Machine {
     }
 }
 
+/// Sums of a thread.
+fn sums_of(config: &HopperGemmConfig) -> i64 {
+    config.bm * config.bn * config.dual.sums() / (128 * config.warpgroups)
+}
+
 /// The configuration with registers for what threads do, the widest chunk that fits, and as many stages as fit.
 fn fitted(config: HopperGemmConfig) -> Option<HopperGemmConfig> {
     let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
-    let math_registers = ((512 - load_registers) / config.warpgroups / 8 * 8).min(240);
+    // All threads start with the same number, a multiple of 8.
+    let groups = 1 + config.warpgroups;
+    let math_registers =
+        ((512 / groups / 8 * 8 * groups - load_registers) / config.warpgroups / 8 * 8).min(240);
     let of_chunk = |chunk| HopperGemmConfig { load_registers, math_registers, chunk, stages: 2, ..config };
     let chunked = [None, Some(32), Some(16), Some(8)]
         .map(of_chunk)

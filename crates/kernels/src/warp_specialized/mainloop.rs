@@ -1,7 +1,7 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
 use tilewright_machine::{CacheHint, DType};
-use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor, index, steps, where_};
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, index, steps, where_};
 use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, Literal, Multicast, ReduceOp};
 
 use super::choices::{Batch, Cluster, FillMode, Major, Triangle};
@@ -61,9 +61,9 @@ pub(crate) trait Mainloop {
     fn range(&self, scheduler: &Scheduler, tile: &WorkTile) -> KRange {
         scheduler.k_range(tile)
     }
-    /// The numbers of a tile's rows of A, in registers of the role that loads, where these lie anywhere.
-    fn numbers(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile) -> Option<Tensor> {
-        None
+    /// The numbers of a tile's rows of A, in registers of the role that loads, where these lie anywhere: those of each part of the tile that is copied.
+    fn numbers(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile) -> Vec<Tensor> {
+        Vec::new()
     }
     /// Loads the stage of a step along k.
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr);
@@ -285,18 +285,19 @@ impl Mainloop for TmaWgmma {
         scheduler.within_triangle(self.triangle, tile, range)
     }
 
-    fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Option<Tensor> {
+    fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
         let Some(OperandView::Matrix(table)) = on.views.get(self.table()).filter(|_| self.gathered) else {
-            return None;
+            return Vec::new();
         };
         let (of_a, _) = self.tiling.sides((&on.numbers.bm, &on.numbers.bn));
         let (row, _) = self.tiling.sides((&tile.row, &tile.col));
-        let numbers = t.register_tensor("numbers", DType::I32, [of_a]);
-        let outside = CopyAttrs { outside: Some(Literal::from(-1.0)), ..CopyAttrs::default() };
-        t.copy_with(table.index([None, Some(row.clone())]), numbers, outside);
-        let Some(end) = &tile.end else { return Some(numbers) };
-        // What a tile has behind its group's end is not written, and need not be read.
-        Some(t.define("numbers_here", where_(index(0).lt(end - row), numbers, -1)))
+        vec![numbers(
+            t,
+            "numbers",
+            table.index([None, Some(row.clone())]),
+            of_a,
+            tile.end.as_ref().map(|end| end - row),
+        )]
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
@@ -305,7 +306,7 @@ impl Mainloop for TmaWgmma {
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let (parts_of_a, parts_of_b) = stage.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
-            if let (Some(numbers), OperandView::Matrix(view)) = (&tile.numbers, &views[0]) {
+            if let (Some(numbers), OperandView::Matrix(view)) = (tile.numbers.first(), &views[0]) {
                 t.copy_async_with(
                     view.index([None, None, Some(step.clone())]).indexed(0, numbers),
                     *shared,
@@ -392,6 +393,24 @@ impl Mainloop for TmaWgmma {
                 t.copy(all, view.index(entries));
             });
         }
+    }
+}
+
+/// A part of a table of rows in registers: −1 outside of the table, and behind the rows that are left of a group.
+pub(super) fn numbers(
+    t: &mut KernelBuilder,
+    name: &str,
+    from: Reference,
+    count: &Expr,
+    left: Option<Expr>,
+) -> Tensor {
+    let all = t.register_tensor(name, DType::I32, [count]);
+    let outside = CopyAttrs { outside: Some(Literal::from(-1.0)), ..CopyAttrs::default() };
+    t.copy_with(from, all, outside);
+    match left {
+        // What a tile has behind its group's end is not written, and need not be read.
+        Some(left) => t.define(&format!("{name}_here"), where_(index(0).lt(left), all, -1)),
+        None => all,
     }
 }
 

@@ -271,8 +271,8 @@ pub(crate) struct WorkTile {
     pub group: Option<Expr>,
     /// The row behind the last of its group, where tiles reach beyond.
     pub end: Option<Expr>,
-    /// The numbers of its rows of A, in registers of the role that loads, where these lie anywhere.
-    pub numbers: Option<Tensor>,
+    /// The numbers of its rows of A, in registers of the role that loads, where these lie anywhere: those of each part that is copied.
+    pub numbers: Vec<Tensor>,
     /// 1 of a tile below the diagonal of a C whose lower triangle is computed, 0 on the diagonal.
     pub elsewhere: Option<Expr>,
 }
@@ -551,7 +551,7 @@ impl Scheduler {
                 part_of_k: None,
                 group: None,
                 end: None,
-                numbers: None,
+                numbers: Vec::new(),
                 elsewhere,
             }
         };
@@ -612,8 +612,12 @@ impl Scheduler {
             return KRange { count: self.depth.clone(), first: Some(part * &self.depth) };
         }
         let Some(group) = &tile.group else { return KRange { count: self.depth.clone(), first: None } };
-        // 1 for a group, 0 for a negative number.
-        let counts = (group.min(0) + 1).max(0);
+        // 1 for a group, 0 for a negative number, and where a tile begins behind its group's end.
+        let mut counts = (group.min(0) + 1).max(0);
+        if let Some(end) = &tile.end {
+            let (along_m, _) = self.tiling.sides((&tile.row, &tile.col));
+            counts = counts * (end - along_m).max(0).min(1);
+        }
         if !self.tiling.overlap {
             return KRange { count: counts * &self.depth, first: None };
         }
