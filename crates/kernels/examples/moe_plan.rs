@@ -5,15 +5,18 @@
 use std::error::Error;
 
 use clap::Parser;
-use tilewright_kernels::moe::{MoeLaunch, MoeLayer, MoeRoutingConfig, Scores};
+use tilewright_kernels::moe::{MoeLaunch, MoeLayer, MoeRoutingConfig, MoeWeights, Scores};
 use tilewright_machine::DType;
 
 /// Print the launches of a layer of experts.
 #[derive(Parser)]
 struct Args {
-    /// The type of activations and weights: f16 or bf16
+    /// The type of activations: f16 or bf16
     #[arg(long, default_value = "bf16")]
     dtype: String,
+    /// Weights in e4m3 with scales of blocks
+    #[arg(long)]
+    fp8: bool,
     /// Elements of a token
     #[arg(long, default_value_t = 4096)]
     hidden: i64,
@@ -66,6 +69,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         args.routing.map(|scores| MoeRoutingConfig { experts, k: args.k, scores, ..Default::default() });
     let layer = MoeLayer {
         dtype: dtype.ok_or("--dtype must be f16 or bf16")?,
+        weights: if args.fp8 { MoeWeights::Fp8Blocks } else { MoeWeights::Same },
         hidden: args.hidden,
         intermediate: args.intermediate,
         experts: args.experts,

@@ -1,6 +1,6 @@
 //! The list of operators, by name.
 
-use tilewright_machine::{Arch, Features};
+use tilewright_machine::{Arch, Feature, Features};
 use tilewright_tile::Program;
 
 use crate::attention::{AttentionConfig, AttentionSm80Config};
@@ -12,7 +12,7 @@ use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
-use crate::moe::{MoeCombineConfig, MoeRoutingConfig, MoeSortConfig};
+use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
@@ -153,6 +153,14 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::NONE,
         parameters: parameter_list::<MoeSortConfig>,
         programs: programs::<MoeSortConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_quantise",
+        about: "y[m, n] = v / s in e4m3, with s[n/128, m] = max(|v|) / 448 of 128 columns of a row of v = x[m, n], or silu(x[m, 0, n]) · x[m, 1, n]",
+        needs: Features::of(&[Feature::Fp8Conversion]),
+        parameters: parameter_list::<MoeQuantiseConfig>,
+        programs: programs::<MoeQuantiseConfig>,
         tuning: None,
     },
     Operator {

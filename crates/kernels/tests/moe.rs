@@ -7,7 +7,9 @@ use common::{Launch, Tensors, assemble, close, in_turn, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
-use tilewright_kernels::moe::{self, MoeCombineConfig, MoeRoutingConfig, MoeSortConfig, Places, Scores};
+use tilewright_kernels::moe::{
+    self, MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Places, Scores,
+};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
 
@@ -212,6 +214,39 @@ fn the_results_of_tokens_are_the_sums_of_their_experts() {
     }
 }
 
+fn quantisations() -> Vec<MoeQuantiseConfig> {
+    let default = MoeQuantiseConfig::default();
+    vec![
+        default,
+        MoeQuantiseConfig { gated: true, dependent: true, ..default },
+        MoeQuantiseConfig { gated: true, dtype: DType::F32, bm: 1, blocks: 8, threads: 64, ..default },
+        MoeQuantiseConfig { dtype: DType::F16, bm: 16, blocks: 1, ..default },
+    ]
+}
+
+#[test]
+fn activations_are_rounded_with_a_scale_of_each_block() {
+    for config in quantisations() {
+        for [m, n] in [[1, 1], [7, 130], [33, 256], [2, 1000]] {
+            let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
+            let x = random(&mut rng, config.dtype, m * n * if config.gated { 2 } else { 1 });
+            let (y, s) = moe::quantise(&config, &x, [m as usize, n as usize]);
+            let programs = [config.program().unwrap()];
+            let sizes = [("m", m), ("n", n)];
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1, 2], &tensors([("x", x)]));
+            // A quotient may lie on the other side of a tie; subnormal results are multiples of 2^-9.
+            let of_y: Vec<f64> = y.iter().map(|y| 1.01 * DType::E4M3.epsilon() * y.abs() + 0.00098).collect();
+            let of_s: Vec<f64> = s.iter().map(|s| 1e-5 * s).collect();
+            for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+                let at = format!("{who} at {sizes:?} of {config:?}");
+                close(&format!("s of {at}"), &results["s"], &s, &of_s);
+                close(&format!("y of {at}"), &results["y"], &y, &of_y);
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_spills() {
     let Some(ptxas) = ptxas() else { return };
@@ -219,6 +254,7 @@ fn nothing_spills() {
     let programs = routings().into_iter().map(|config| one(config.program()));
     let programs = programs.chain(sorts().into_iter().map(|config| config.programs().unwrap()));
     let programs = programs.chain(combines().into_iter().map(|config| one(config.program())));
+    let programs = programs.chain(quantisations().into_iter().map(|config| one(config.program())));
     for (i, program) in programs.flatten().enumerate().filter(|(i, _)| in_turn(*i, 3)) {
         let kernel = common::kernel_for(&program, Arch::SM_90A, [4096, 4096, 4096]);
         assert_eq!(assemble(&ptxas, &format!("moe_{i}"), &kernel, Arch::SM_90A), 0, "{program}");
@@ -258,4 +294,9 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(MoeCombineConfig { bn: 100, ..combine }.validate(), "bn", "power of two");
     says(MoeCombineConfig { bn: 8192, ..combine }.validate(), "bn", "at most 64 numbers each of k = 2");
     says(MoeCombineConfig { k: 0, ..combine }.validate(), "k", "from 1 to 8");
+    let quantise = MoeQuantiseConfig::default();
+    says(MoeQuantiseConfig { bm: 64, ..quantise }.validate(), "bm", "at most 32 numbers each");
+    says(MoeQuantiseConfig { blocks: 3, ..quantise }.validate(), "bm", "powers of two");
+    says(MoeQuantiseConfig { dtype: DType::E4M3, ..quantise }.validate(), "dtype", "f16, bf16 or f32");
+    assert!(quantise.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_80 lacks")));
 }

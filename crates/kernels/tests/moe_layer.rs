@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use common::{Launch, Tensors, close, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::moe::{self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeRoutingConfig};
+use tilewright_kernels::moe::{self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeRoutingConfig, MoeWeights};
 use tilewright_kernels::operator;
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, SymbolKind};
@@ -43,34 +43,71 @@ struct Reference<'a> {
     x: &'a [f64],
     w13: &'a [f64],
     w2: &'a [f64],
+    /// The scales of blocks of both, if there are any.
+    s13: &'a [f64],
+    s2: &'a [f64],
 }
 
 impl Reference<'_> {
+    /// A number as it is between launches.
+    fn round(&self, x: f64) -> f64 {
+        self.layer.dtype.decode(self.layer.dtype.encode(x))
+    }
+
+    /// The row of activations that a product has, which may be rounded to 8 bits by blocks.
+    fn rounded(&self, row: &[f64]) -> Vec<f64> {
+        if self.layer.weights == MoeWeights::Same {
+            return row.to_vec();
+        }
+        let block = |block: &[f64]| {
+            let scale = block.iter().map(|x| x.abs()).fold(0.0, f64::max).max(1e-30) / 448.0;
+            block
+                .iter()
+                .map(|x| DType::E4M3.decode(DType::E4M3.encode(x / scale)) * scale)
+                .collect::<Vec<f64>>()
+        };
+        row.chunks(128).flat_map(block).collect()
+    }
+
+    /// The product of a row with row `j` of the matrix of an expert, of `n` rows, and the sum of its magnitudes.
+    fn dot(&self, row: &[f64], (w, s): (&[f64], &[f64]), [expert, j, n]: [usize; 3]) -> [f64; 2] {
+        let k = row.len();
+        let (deep, wide) = (k.div_ceil(128), n.div_ceil(128));
+        let product = |l: usize| {
+            let scale = s.get((expert * wide + j / 128) * deep + l / 128).copied().unwrap_or(1.0);
+            row[l] * w[(expert * n + j) * k + l] * scale
+        };
+        (0..k).map(product).fold([0.0; 2], |[sum, size], x| [sum + x, size + x.abs()])
+    }
+
     /// The results of tokens, and the sums of the magnitudes of what is added.
     fn results(&self, ids: &[i64], weights: &[f64], map: Option<&[i64]>) -> (Vec<f64>, Vec<f64>) {
         let [hidden, between, k] =
             [self.layer.hidden, self.layer.intermediate, self.layer.k].map(|n| n as usize);
-        let round = |x: f64| self.layer.dtype.decode(self.layer.dtype.encode(x));
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
         let (mut y, mut magnitudes) = (Vec::new(), Vec::new());
         for (token, x) in self.x.chunks(hidden).enumerate() {
             let (mut sums, mut sizes) = (vec![0.0; hidden], vec![0.0; hidden]);
+            let x = self.rounded(x);
             for place in token * k..(token + 1) * k {
                 let id = map.map_or(ids[place], |map| map[ids[place] as usize]);
                 let Ok(expert) = usize::try_from(id) else { continue };
-                let w13 = &self.w13[expert * 2 * between * hidden..];
-                let row = |i: usize| &w13[i * hidden..][..hidden];
-                let h: Vec<f64> = (0..between)
-                    .map(|i| {
-                        let gate = dot(x, row(i));
-                        round(gate / (1.0 + (-gate).exp()) * dot(x, row(between + i)))
-                    })
-                    .collect();
+                let up = |j: usize| self.dot(&x, (self.w13, self.s13), [expert, j, 2 * between])[0];
+                let unit = |i: usize| {
+                    let (gate, up) = (up(i), up(between + i));
+                    // Scaled products leave their sums in memory, others their gated units.
+                    match self.layer.weights {
+                        MoeWeights::Same => self.round(gate / (1.0 + (-gate).exp()) * up),
+                        MoeWeights::Fp8Blocks => {
+                            let (gate, up) = (self.round(gate), self.round(up));
+                            gate / (1.0 + (-gate).exp()) * up
+                        }
+                    }
+                };
+                let h = self.rounded(&(0..between).map(unit).collect::<Vec<f64>>());
                 for i in 0..hidden {
-                    let w2 = &self.w2[(expert * hidden + i) * between..][..between];
-                    sums[i] += weights[place] * round(dot(&h, w2));
-                    sizes[i] +=
-                        weights[place].abs() * h.iter().zip(w2).map(|(a, b)| (a * b).abs()).sum::<f64>();
+                    let [sum, size] = self.dot(&h, (self.w2, self.s2), [expert, i, hidden]);
+                    sums[i] += weights[place] * self.round(sum);
+                    sizes[i] += weights[place].abs() * size;
                 }
             }
             y.extend(sums);
@@ -94,9 +131,15 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
     let mut rng = ChaCha8Rng::seed_from_u64(tokens as u64);
     let MoeLayer { hidden, intermediate, experts, k, .. } = *layer;
     let all = layer.all_experts.unwrap_or(experts);
+    let blocks = layer.weights == MoeWeights::Fp8Blocks;
+    let of_weights = if blocks { DType::E4M3 } else { layer.dtype };
     let x = random(&mut rng, layer.dtype, tokens * hidden);
-    let w13 = random(&mut rng, layer.dtype, experts * 2 * intermediate * hidden);
-    let w2 = random(&mut rng, layer.dtype, experts * hidden * intermediate);
+    let w13 = random(&mut rng, of_weights, experts * 2 * intermediate * hidden);
+    let w2 = random(&mut rng, of_weights, experts * hidden * intermediate);
+    let deep = |n: i64| (n + 127) / 128;
+    let mut scales =
+        |n: i64, k: i64| random(&mut rng, DType::F32, if blocks { experts * deep(n) * deep(k) } else { 0 });
+    let (s13, s2) = (scales(2 * intermediate, hidden), scales(hidden, intermediate));
     let logits = random(&mut rng, DType::F32, tokens * all);
     let map: Vec<i64> =
         (0..all).map(|id| if id % 2 == 1 && id / 2 < experts { id / 2 } else { -1 }).collect();
@@ -121,11 +164,14 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
     let sizes: Vec<(&str, i64)> =
         launches.iter().flat_map(|(_, sizes)| sizes).map(|(name, value)| (name.as_str(), *value)).collect();
     let floats = |numbers: &[i64]| numbers.iter().map(|number| *number as f64).collect::<Vec<f64>>();
-    let reference = Reference { layer, x: &x, w13: &w13, w2: &w2 };
+    let reference = Reference { layer, x: &x, w13: &w13, w2: &w2, s13: &s13, s2: &s2 };
     let (exact, magnitudes) = reference.results(&ids, &weights, map.as_deref());
     let mut given: Tensors = [("x", x.clone()), ("w13", w13.clone()), ("w2", w2.clone())]
         .map(|(name, values)| (name.to_string(), values))
         .into();
+    if blocks {
+        given.extend([("s13".into(), s13.clone()), ("s2".into(), s2.clone())]);
+    }
     if layer.routing.is_some() {
         given.insert("logits".into(), logits);
     } else {
@@ -148,11 +194,13 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
         }
         // Values between are rounded where theirs may lie on the other side of a tie.
         let epsilon = layer.dtype.epsilon();
-        let bound: Vec<f64> = exact
-            .iter()
-            .zip(&magnitudes)
-            .map(|(y, sum)| 2.0 * epsilon * (y.abs() + sum) + 1e-3 * epsilon)
-            .collect();
+        let of_sums = if blocks { DType::E4M3.epsilon() } else { 2.0 * epsilon };
+        let bound = |(y, sum): (&f64, &f64)| 2.0 * epsilon * y.abs() + of_sums * sum + 1e-3 * epsilon;
+        let bound: Vec<f64> = exact.iter().zip(&magnitudes).map(bound).collect();
+        let squares = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>().sqrt();
+        let off = squares(&mut exact.iter().zip(&results["y"]).map(|(y, actual)| y - actual));
+        let norm = squares(&mut exact.iter().copied());
+        assert!(off <= if blocks { 0.02 } else { 0.01 } * norm, "{who}: {off} of {norm}");
         close(&format!("{who} at {tokens} tokens, {how:?}, of {layer:?}"), &results["y"], &exact, &bound);
     }
 }
@@ -160,6 +208,7 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
 fn small() -> MoeLayer {
     MoeLayer {
         dtype: DType::F16,
+        weights: MoeWeights::Same,
         hidden: 136,
         intermediate: 72,
         experts: 8,
@@ -181,6 +230,21 @@ fn layers_are_right_at_edges() {
     check(&elsewhere, 5, Given::Same, &[1, 2]);
 }
 
+#[test]
+fn layers_of_scaled_blocks_are_right() {
+    let layer = MoeLayer {
+        weights: MoeWeights::Fp8Blocks,
+        dtype: DType::BF16,
+        hidden: 144,
+        intermediate: 80,
+        ..small()
+    };
+    let elsewhere = MoeLayer { experts: 3, all_experts: Some(9), k: 3, ..layer.clone() };
+    check(&layer, 1, Given::Random, &[1]);
+    check(&layer, 40, Given::Same, &[1]);
+    check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
 /// More tokens than one block sorts, some of which have tiles of rows that are not columns.
 #[test]
 fn layers_of_many_tokens_are_right() {
@@ -191,6 +255,7 @@ fn layers_of_many_tokens_are_right() {
 fn deepseek() -> MoeLayer {
     MoeLayer {
         dtype: DType::BF16,
+        weights: MoeWeights::Same,
         hidden: 7168,
         intermediate: 256,
         experts: 256,
@@ -233,7 +298,7 @@ fn few_tokens_have_narrow_tiles_and_many_have_wide_ones() {
     }
 }
 
-/// Where few experts have tiles, the blocks of a cluster share the steps of each.
+/// Few experts have few tiles: the blocks of a cluster share the steps of each.
 #[test]
 fn one_token_fills_the_machine() {
     let plan = deepseek().plan(1, 132).unwrap();
@@ -267,6 +332,8 @@ fn mistakes_name_what_is_out_of_range() {
     };
     says(small(), 0, "`tokens` = 0: must be from 1 to");
     says(MoeLayer { hidden: 100, ..small() }, 1, "`hidden` = 100: must be a multiple of 8");
+    let blocks = MoeLayer { weights: MoeWeights::Fp8Blocks, ..small() };
+    says(blocks, 1, "`hidden` = 136: must be a multiple of 16");
     says(MoeLayer { all_experts: Some(7), ..small() }, 1, "`all_experts` = 7: must be from 8");
     let routing = MoeRoutingConfig { k: 3, ..MoeRoutingConfig::default() };
     says(MoeLayer { routing: Some(routing), ..small() }, 1, "`routing.k` = 3: must be 2");

@@ -1,7 +1,9 @@
 //! The tiles of a layer's products: those whose estimated time is least. Few tokens are bound by the weights of the experts that they have, which every
 //! multiprocessor streams; many are bound by the tensor cores.
 
-use super::layer::MoeLayer;
+use super::layer::{MoeLayer, MoeWeights};
+use crate::config::{ConfigError, differences};
+use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
 use crate::warp_specialized::bytes;
 
@@ -22,9 +24,9 @@ pub(super) struct Rows {
 pub(super) struct Products {
     /// Rows of a tile.
     pub tile: i64,
-    /// The product with both matrices ahead.
-    pub up: HopperGemmConfig,
-    pub down: HopperGemmConfig,
+    /// The product with both matrices ahead, and the one behind.
+    pub up: Tiled,
+    pub down: Tiled,
     pub microseconds: f64,
 }
 
@@ -96,84 +98,157 @@ impl Rows {
     }
 }
 
+/// A product whose tile is chosen.
+#[derive(Clone, Copy)]
+pub(super) enum Tiled {
+    Same(HopperGemmConfig),
+    Blocks(Fp8BlocksConfig),
+}
+
+impl Tiled {
+    pub fn operator(&self) -> &'static str {
+        match self {
+            Tiled::Same(_) => "gemm_hopper",
+            Tiled::Blocks(_) => "gemm_fp8_blocks",
+        }
+    }
+
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Tiled::Same(config) => differences(config),
+            Tiled::Blocks(config) => differences(config),
+        }
+    }
+
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Tiled::Same(config) => config.validate(),
+            Tiled::Blocks(config) => config.validate(),
+        }
+    }
+
+    pub fn gathers(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.gather,
+            Tiled::Blocks(config) => config.gather,
+        }
+    }
+
+    /// Columns of the tile that are of weights, bytes of an element, and columns of a step.
+    fn tile(&self) -> [i64; 3] {
+        let columns = |swap: bool, bm: i64, bn: i64| if swap { bm } else { bn };
+        match self {
+            Tiled::Same(c) => [columns(c.swap, c.bm, c.bn), bytes(c.dtype), c.bk],
+            Tiled::Blocks(c) => [columns(c.swap, c.bm, c.bn), 1, BLOCK],
+        }
+    }
+
+    /// Returns whether rows of weights are rows of the tile.
+    fn swaps(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.swap,
+            Tiled::Blocks(config) => config.swap,
+        }
+    }
+
+    /// Blocks that share a tile, and all blocks.
+    fn blocks(&self) -> [i64; 2] {
+        match self {
+            Tiled::Same(config) => [config.cluster.shape()[2], config.sm_count],
+            Tiled::Blocks(config) => [1, config.sm_count],
+        }
+    }
+}
+
 impl Machine {
     /// The products of least estimated time; `None`: no tile fits.
     pub fn products(self, layer: &MoeLayer, rows: Rows) -> Option<Products> {
-        let up = Product { n: layer.intermediate, k: layer.hidden, matrices: 2 };
+        let fused = layer.weights == MoeWeights::Same;
+        let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
+        let up = Product { n, k: layer.hidden, matrices };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
-        let base = HopperGemmConfig {
-            dtype: layer.dtype,
-            batch: Batch::Ragged,
-            dependent: true,
-            sm_count: self.multiprocessors,
-            ..HopperGemmConfig::default()
-        };
-        let ahead = HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather: true, ..base };
-        let best = |product: Product, base: &HopperGemmConfig, tile: i64| {
-            let timed =
-                self.configs(base, tile).map(|config| (self.cycles(product, &config, rows, tile), config));
+        let best = |product: Product, ahead: bool, tile: i64| {
+            let timed = self.configs(layer, ahead, tile).into_iter();
+            let timed = timed.map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
             timed.min_by(|(a, _), (b, _)| a.total_cmp(b))
         };
         let both = TILES.into_iter().filter_map(|tile| {
-            let ((of_up, up), (of_down, down)) = (best(up, &ahead, tile)?, best(down, &base, tile)?);
+            let ((of_up, up), (of_down, down)) = (best(up, true, tile)?, best(down, false, tile)?);
             Some(Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES })
         });
         both.min_by(|a, b| a.microseconds.total_cmp(&b.microseconds))
     }
 
     /// The configurations whose tiles have these rows of A, each with the deepest ring that fits.
-    fn configs(self, base: &HopperGemmConfig, tile: i64) -> impl Iterator<Item = HopperGemmConfig> + use<> {
-        let swapped = [(64, 1), (128, 2)].map(|(bm, warpgroups)| HopperGemmConfig {
-            swap: true,
-            bm,
-            bn: tile,
-            warpgroups,
-            ..*base
-        });
+    fn configs(self, layer: &MoeLayer, ahead: bool, tile: i64) -> Vec<Tiled> {
+        let swapped = [(true, 64, tile, 1), (true, 128, tile, 2)];
         let rows = [(64, 1), (128, 2), (256, 2)].into_iter().find(|(bm, _)| *bm == tile);
-        let base = *base;
-        let plain = rows.into_iter().flat_map(move |(bm, warpgroups)| {
-            COLUMNS.map(|bn| HopperGemmConfig { bm, bn, warpgroups, ..base })
-        });
+        let plain =
+            rows.into_iter().flat_map(|(bm, warpgroups)| COLUMNS.map(|bn| (false, bm, bn, warpgroups)));
+        let tiles = swapped.into_iter().chain(plain);
+        if layer.weights == MoeWeights::Fp8Blocks {
+            let base = Fp8BlocksConfig {
+                out: layer.dtype,
+                batch: Batch::Ragged,
+                gather: ahead,
+                cluster: Cluster::None,
+                dependent: true,
+                sm_count: self.multiprocessors,
+                overlap_epilogue: false,
+                ..Fp8BlocksConfig::default()
+            };
+            let of = |(swap, bm, bn, warpgroups)| {
+                fitted_blocks(Fp8BlocksConfig { swap, bm, bn, warpgroups, ..base })
+            };
+            return tiles.filter_map(of).map(Tiled::Blocks).collect();
+        }
+        let base = HopperGemmConfig {
+            dtype: layer.dtype,
+            batch: Batch::Ragged,
+            dependent: true,
+            ..HopperGemmConfig::default()
+        };
+        let base = match ahead {
+            true => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather: true, ..base },
+            false => base,
+        };
         let clusters = [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)];
-        let multiprocessors = self.multiprocessors;
-        swapped
-            .into_iter()
-            .chain(plain)
-            .flat_map(move |config| clusters.map(|cluster| HopperGemmConfig { cluster, ..config }))
+        let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
+            clusters.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
+        });
+        configs
             .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
-            .map(move |config| {
+            .map(|config| {
                 // As many clusters as run at once, in proportion to those of a machine that was measured.
                 let (blocks, most) = (config.cluster.blocks(), Cluster::None.resident());
-                let clusters = (multiprocessors * config.cluster.resident() / most / blocks).max(1);
+                let clusters = (self.multiprocessors * config.cluster.resident() / most / blocks).max(1);
                 HopperGemmConfig { sm_count: clusters * blocks, ..config }
             })
             .filter_map(fitted)
+            .map(Tiled::Same)
+            .collect()
     }
 
     /// Clock cycles of a product.
-    fn cycles(self, product: Product, config: &HopperGemmConfig, rows: Rows, tile: i64) -> f64 {
+    fn cycles(self, product: Product, tiled: &Tiled, rows: Rows, tile: i64) -> f64 {
         let Product { n, k, matrices } = product;
-        let deep = config.cluster.shape()[2];
-        let columns = if config.swap { config.bm } else { config.bn };
-        let size = bytes(config.dtype);
+        let ([columns, size, bk], [deep, blocks]) = (tiled.tile(), tiled.blocks());
         let tiles = rows.tiles(tile).max(1.0) * ((n + columns - 1) / columns) as f64;
-        let clusters = (config.sm_count / deep) as f64;
         // Few rounds are whole ones.
-        let rounds = tiles / clusters;
+        let rounds = tiles / (blocks / deep) as f64;
         let rounds = if rounds < 6.0 { rounds.ceil() } else { rounds + 0.5 };
-        let steps = ((k + config.bk * deep - 1) / (config.bk * deep)) as f64;
-        let transposed = if config.swap { TRANSPOSED } else { 1.0 };
-        let multiplied = (tile * columns * matrices * config.bk) as f64 / PRODUCTS * transposed;
-        let copied = ((tile + columns * matrices) * config.bk * size) as f64 / FROM_CACHE;
-        let late = if config.gather { OF_GATHER } else { 0.0 };
+        let steps = ((k + bk * deep - 1) / (bk * deep)) as f64;
+        let transposed = if tiled.swaps() { TRANSPOSED } else { 1.0 };
+        let multiplied = (tile * columns * matrices * bk * size) as f64 / (2.0 * PRODUCTS) * transposed;
+        let copied = ((tile + columns * matrices) * bk * size) as f64 / FROM_CACHE;
+        let late = if tiled.gathers() { OF_GATHER } else { 0.0 };
         // The sums of a cluster's blocks meet in f32.
         let met = (tile * columns * matrices * 4) as f64 / FROM_CACHE;
         let of_cluster = if deep > 1 { OF_TILE + met } else { 0.0 };
-        let tiled = rounds * (steps * multiplied.max(copied).max(late) + OF_TILE + of_cluster);
+        let in_tiles = rounds * (steps * multiplied.max(copied).max(late) + OF_TILE + of_cluster);
         let weights = rows.used() * (n * k * matrices * size) as f64;
         let streamed = weights / FROM_MEMORY;
-        tiled.max(streamed) + NOT_HIDDEN * tiled.min(streamed) + OF_LAUNCH
+        in_tiles.max(streamed) + NOT_HIDDEN * in_tiles.min(streamed) + OF_LAUNCH
     }
 }
 
@@ -182,13 +257,29 @@ fn sums_of(config: &HopperGemmConfig) -> i64 {
     config.bm * config.bn * config.dual.sums() / (128 * config.warpgroups)
 }
 
+/// Registers of threads that multiply beside those that load: all threads start with the same number, a multiple of 8.
+fn registers_beside(load_registers: i64, warpgroups: i64) -> i64 {
+    let groups = 1 + warpgroups;
+    ((512 / groups / 8 * 8 * groups - load_registers) / warpgroups / 8 * 8).min(240)
+}
+
+/// The same of a product of scaled blocks.
+fn fitted_blocks(config: Fp8BlocksConfig) -> Option<Fp8BlocksConfig> {
+    let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
+    let math_registers = registers_beside(load_registers, config.warpgroups);
+    let deeper = (2..=MOST_STAGES).rev().map(|stages| Fp8BlocksConfig {
+        stages,
+        load_registers,
+        math_registers,
+        ..config
+    });
+    deeper.into_iter().find(|config| config.validate().is_ok())
+}
+
 /// The configuration with registers for what threads do, the widest chunk that fits, and as many stages as fit.
 fn fitted(config: HopperGemmConfig) -> Option<HopperGemmConfig> {
     let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
-    // All threads start with the same number, a multiple of 8.
-    let groups = 1 + config.warpgroups;
-    let math_registers =
-        ((512 / groups / 8 * 8 * groups - load_registers) / config.warpgroups / 8 * 8).min(240);
+    let math_registers = registers_beside(load_registers, config.warpgroups);
     let of_chunk = |chunk| HopperGemmConfig { load_registers, math_registers, chunk, stages: 2, ..config };
     let chunked = [None, Some(32), Some(16), Some(8)]
         .map(of_chunk)

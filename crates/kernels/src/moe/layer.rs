@@ -2,9 +2,10 @@
 
 use tilewright_machine::{Arch, DType};
 
-use super::choose::{Machine, Products, Rows};
-use super::{MoeCombineConfig, MoeRoutingConfig, MoeSortConfig, Places};
+use super::choose::{Machine, Products, Rows, Tiled};
+use super::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Places};
 use crate::config::{ConfigError, differences};
+use crate::gemm_fp8_blocks::BLOCK;
 use crate::gemm_hopper::HopperGemmConfig;
 
 /// The reason why a layer has no launches.
@@ -40,11 +41,24 @@ pub enum MoeError {
     },
 }
 
+/// The weights of a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MoeWeights {
+    /// Of the type of activations.
+    #[default]
+    Same,
+    /// In e4m3, with scales of 128 × 128. Activations are rounded to e4m3 with scales of 128 columns of a row ahead of each product (DeepSeek-V3 technical report, section
+    /// 3.3.2).
+    Fp8Blocks,
+}
+
 /// A layer of experts: y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t])) over the experts of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MoeLayer {
-    /// The type of activations and weights: f16 or bf16.
+    /// The type of activations: f16 or bf16.
     pub dtype: DType,
+    /// The weights.
+    pub weights: MoeWeights,
     /// Elements of a token.
     pub hidden: i64,
     /// Elements between both products.
@@ -88,7 +102,8 @@ pub struct MoeTensor {
 }
 
 /// The launches of a layer. Its tensors are `x[tokens, hidden]`, `w13[experts, 2, intermediate, hidden]` (the rows of w1, then those of w3),
-/// `w2[experts, hidden, intermediate]`, `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
+/// `w2[experts, hidden, intermediate]`, with scales of blocks `s13[experts, ⌈2 · intermediate / 128⌉, ⌈hidden / 128⌉]` and `s2[experts, ⌈hidden / 128⌉, ⌈intermediate / 128⌉]`,
+/// `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
 /// `weights[tokens, k]`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MoePlan {
@@ -156,8 +171,9 @@ impl MoeLayer {
         within("tokens", tokens, [1, MOST_TOKENS], 1)?;
         within("multiprocessors", multiprocessors, [1, 1 << 16], 1)?;
         // Rows of 16 bytes.
-        within("hidden", self.hidden, [8, MOST_ELEMENTS], 8)?;
-        within("intermediate", self.intermediate, [8, MOST_ELEMENTS], 8)?;
+        let elements = if self.weights == MoeWeights::Same { 8 } else { 16 };
+        within("hidden", self.hidden, [elements, MOST_ELEMENTS], elements)?;
+        within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
         if let Some(all) = self.all_experts {
             within("all_experts", all, [self.experts.max(1), 1 << 16], 1)?;
         }
@@ -237,7 +253,7 @@ impl MoeLayer {
         Ok(())
     }
 
-    /// The launches of both products.
+    /// The launches of both products, and of the quantisations ahead of them.
     fn multiply(
         &self,
         plan: &mut MoePlan,
@@ -246,20 +262,49 @@ impl MoeLayer {
         tokens: i64,
     ) -> Result<(), MoeError> {
         let Products { up, down, .. } = products;
-        let product =
-            |plan: &mut MoePlan, config: &HopperGemmConfig, [n, k]: [i64; 2], tensors: [&'static str; 3]| {
-                config.validate().map_err(refused("gemm_hopper"))?;
-                let gathered = config.gather.then_some(("r", tokens));
-                let sizes = [("m", rows), ("n", n), ("k", k), ("g", self.experts), ("t", tiles)];
-                let sizes = sizes.into_iter().chain(gathered).collect();
-                let tensors = ["a", "b", "c"].into_iter().zip(tensors).collect();
-                plan.launch("gemm_hopper", differences(config), 0, sizes, tensors);
-                Ok(())
-            };
-        product(plan, up, [self.intermediate, self.hidden], ["x", "w13", "h"])?;
-        plan.tensor("h", self.dtype, vec![rows, self.intermediate]);
-        product(plan, down, [self.hidden, self.intermediate], ["h", "w2", "z"])?;
-        plan.tensor("z", self.dtype, vec![rows, self.hidden]);
+        let product = |plan: &mut MoePlan,
+                       tiled: &Tiled,
+                       [n, k]: [i64; 2],
+                       tensors: Vec<(&'static str, &'static str)>| {
+            tiled.validate().map_err(refused(tiled.operator()))?;
+            let gathered = tiled.gathers().then_some(("r", tokens));
+            let sizes = [("m", rows), ("n", n), ("k", k), ("g", self.experts), ("t", tiles)];
+            let sizes = sizes.into_iter().chain(gathered).collect();
+            plan.launch(tiled.operator(), tiled.parameters(), 0, sizes, tensors);
+            Ok(())
+        };
+        let (hidden, between) = (self.hidden, self.intermediate);
+        if self.weights == MoeWeights::Same {
+            product(plan, up, [between, hidden], vec![("a", "x"), ("b", "w13"), ("c", "h")])?;
+            plan.tensor("h", self.dtype, vec![rows, between]);
+            product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+        } else {
+            self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
+            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "gu")];
+            product(plan, up, [2 * between, hidden], tensors)?;
+            plan.tensor("gu", self.dtype, vec![rows, 2, between]);
+            self.quantise(plan, true, [rows, between], ["gu", "hq", "hs"])?;
+            let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
+            product(plan, down, [hidden, between], tensors)?;
+        }
+        plan.tensor("z", self.dtype, vec![rows, hidden]);
+        Ok(())
+    }
+
+    /// The launch that rounds activations to 8 bits.
+    fn quantise(
+        &self,
+        plan: &mut MoePlan,
+        gated: bool,
+        [m, n]: [i64; 2],
+        [x, y, s]: [&'static str; 3],
+    ) -> Result<(), MoeError> {
+        let config = MoeQuantiseConfig { dtype: self.dtype, gated, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_quantise"))?;
+        let tensors = vec![("x", x), ("y", y), ("s", s)];
+        plan.launch("moe_quantise", differences(&config), 0, vec![("m", m), ("n", n)], tensors);
+        plan.tensor(y, DType::E4M3, vec![m, n]);
+        plan.tensor(s, DType::F32, vec![(n + BLOCK - 1) / BLOCK, m]);
         Ok(())
     }
 

@@ -7,13 +7,15 @@
 mod choose;
 mod combine;
 mod layer;
+mod quantise;
 mod reference;
 mod routing;
 mod sort;
 
 pub use combine::MoeCombineConfig;
-pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor};
-pub use reference::{Places, Routed, Sorted, combine, route, sort};
+pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
+pub use quantise::MoeQuantiseConfig;
+pub use reference::{Places, Routed, Sorted, combine, quantise, route, sort};
 pub use routing::{MoeRoutingConfig, Scores};
 pub use sort::MoeSortConfig;
 

@@ -1,6 +1,6 @@
 //! The operators by plain loops.
 
-use super::{MoeCombineConfig, MoeRoutingConfig, MoeSortConfig, Scores};
+use super::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Scores};
 
 /// The experts of tokens.
 #[derive(Clone, PartialEq, Debug)]
@@ -133,6 +133,29 @@ pub fn sort(config: &MoeSortConfig, ids: &[i64], map: Option<&[i64]>) -> Sorted 
         }
     }
     sorted
+}
+
+/// The quotients of `x[m, n]`, or of gated units of `x[m, 2, n]`, by their scales, not rounded, and the scales `[⌈n / 128⌉, m]`.
+pub fn quantise(config: &MoeQuantiseConfig, x: &[f64], [m, n]: [usize; 2]) -> (Vec<f64>, Vec<f64>) {
+    let deep = n.div_ceil(128);
+    let value = |row: usize, column: usize| match config.gated {
+        false => x[row * n + column],
+        true => {
+            let (gate, up) = (x[2 * row * n + column], x[(2 * row + 1) * n + column]);
+            gate / (1.0 + (-gate).exp()) * up
+        }
+    };
+    let (mut y, mut s) = (vec![0.0; m * n], vec![0.0; deep * m]);
+    for row in 0..m {
+        for block in 0..deep {
+            let columns = block * 128..((block + 1) * 128).min(n);
+            let most = columns.clone().map(|column| value(row, column).abs()).fold(0.0, f64::max);
+            let scale = (most / 448.0).max(f64::from(f32::MIN_POSITIVE));
+            s[block * m + row] = scale;
+            columns.for_each(|column| y[row * n + column] = value(row, column) / scale);
+        }
+    }
+    (y, s)
 }
 
 /// The sums of the results `c[m, n]` of tokens' experts.

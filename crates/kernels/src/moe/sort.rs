@@ -222,7 +222,8 @@ impl MoeSortConfig {
                  last = scan(tiles, sum, 0)\n    \
                  copy(base{before} - (scan(counts, sum, 0) - counts), start)\n\
              {begin_of}    \
-                 // The expert and the place in one number: all differ.\n    \
+                 // The expert and the place in its chunk in one number: all differ.\n    \
+                 // allow: tile-coordinate\n    \
                  sorted = sort(key * CHUNK + index(0), 0)\n    \
                  expert = sorted / CHUNK\n    \
                  place = block.x * CHUNK + sorted % CHUNK\n    \
