@@ -157,7 +157,7 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "moe_quantise",
-        about: "y[m, n] = v / s in e4m3, with s[n/128, m] = max(|v|) / 448 of 128 columns of a row of v = x[m, n], or silu(x[m, 0, n]) · x[m, 1, n]",
+        about: "y[m, n] = v / s in e4m3, with s[n/128, m] = max(|v|) / 448 of 128 columns of a row of v = x[m, n], or silu(x[m, : n]) · x[m, n :]",
         needs: Features::of(&[Feature::Fp8Conversion]),
         parameters: parameter_list::<MoeQuantiseConfig>,
         programs: programs::<MoeQuantiseConfig>,

@@ -280,10 +280,10 @@ impl MoeLayer {
             product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
         } else {
             self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
-            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "gu")];
+            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
             product(plan, up, [2 * between, hidden], tensors)?;
-            plan.tensor("gu", self.dtype, vec![rows, 2, between]);
-            self.quantise(plan, true, [rows, between], ["gu", "hq", "hs"])?;
+            plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+            self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
             let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
             product(plan, down, [hidden, between], tensors)?;
         }

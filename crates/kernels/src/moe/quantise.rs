@@ -13,7 +13,7 @@ parameters! {
     pub struct MoeQuantiseConfig, "moe_quantise", programs {
         /// The type of x: f16, bf16 or f32.
         dtype: DType as QUANTISED = DType::BF16,
-        /// Quantises silu(g) · u of x[m, 2, n], which has g and u; else x[m, n].
+        /// Quantises silu(g) · u of x[m, 2 n], whose rows have g and then u; else x[m, n].
         gated: bool as FLAG = false,
         /// Rows of a block's tile.
         bm: i64 as INT = 4,
@@ -55,7 +55,7 @@ impl MoeQuantiseConfig {
         Ok(())
     }
 
-    /// The program, with the sizes `m` and `n` and the tensors `x[m, n]`, or `x[m, 2, n]`, `y[m, n]` (e4m3) and `s[ceil_div(n, 128), m]` (f32).
+    /// The program, with the sizes `m` and `n` and the tensors `x[m, n]`, or `x[m, 2 · n]`, `y[m, n]` (e4m3) and `s[ceil_div(n, 128), m]` (f32).
     ///
     /// # Errors
     ///
@@ -99,14 +99,15 @@ impl MoeQuantiseConfig {
                 ),
             ),
             true => (
-                "silu(x[:, 0, :]) · x[:, 1, :]",
-                "[m, 2, n]",
+                "silu(x[:, : n]) · x[:, n :]",
+                "[m, 2 * n]",
                 format!(
-                    "    gx = global_view(x[block.x * BM :, :, block.y * BN :], (BM, BN / 128, 128, 2) : (e0, 128e2, e2, e1))\n    \
+                    "    gg = global_view(x[block.x * BM :, block.y * BN : n], (BM, BN / 128, 128) : (e0, 128e1, e1))\n    \
+                         gu = global_view(x[block.x * BM :, n + block.y * BN :], (BM, BN / 128, 128) : (e0, 128e1, e1))\n    \
                          gate = register_tensor({dtype}, [BM, BN / 128, 128])\n    \
                          up = register_tensor({dtype}, [BM, BN / 128, 128])\n    \
-                         copy(gx[:, :, :, 0], gate)\n    \
-                         copy(gx[:, :, :, 1], up)\n    \
+                         copy(gg, gate)\n    \
+                         copy(gu, up)\n    \
                          g = cast(gate, f32)\n    \
                          v = fdividef(g, 1.0 + exp(-g)) * cast(up, f32)\n"
                 ),

@@ -135,7 +135,7 @@ pub fn sort(config: &MoeSortConfig, ids: &[i64], map: Option<&[i64]>) -> Sorted 
     sorted
 }
 
-/// The quotients of `x[m, n]`, or of gated units of `x[m, 2, n]`, by their scales, not rounded, and the scales `[⌈n / 128⌉, m]`.
+/// The quotients of `x[m, n]`, or of gated units of `x[m, 2 · n]`, by their scales, not rounded, and the scales `[⌈n / 128⌉, m]`.
 pub fn quantise(config: &MoeQuantiseConfig, x: &[f64], [m, n]: [usize; 2]) -> (Vec<f64>, Vec<f64>) {
     let deep = n.div_ceil(128);
     let value = |row: usize, column: usize| match config.gated {
