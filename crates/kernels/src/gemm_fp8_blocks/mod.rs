@@ -31,7 +31,7 @@ parameters! {
         out: DType as FLOAT = DType::BF16,
         /// Batching: none; or grouped (each tile of rows of a has the matrix b of its group, and its scales); or ragged (the same for groups that are not padded).
         batch: Batch as OWN = Batch::None,
-        /// Rows of a, and their scales, lie anywhere: rows[m], of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
+        /// Rows of a, and their scales, lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
         /// zeros. Threads copy them, and need load_registers.
         gather: bool as FLAG = false,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.

@@ -75,7 +75,7 @@ parameters! {
         /// matrices lie anywhere in memory, arrays of tensors); grouped (each tile of rows of a has the matrix b of its group); ragged (the same for
         /// groups that are not padded).
         batch: Batch as OWN = Batch::None,
-        /// Rows of a lie anywhere: rows[m], of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
+        /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
         /// zeros. Threads copy them, and need load_registers.
         gather: bool as FLAG = false,
         /// A second matrix that a is multiplied by in the same pass, and the value of both sums: none; add (a · bᵀ + a · upᵀ); or mul, relu_mul, gelu_mul,

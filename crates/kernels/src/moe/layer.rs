@@ -52,7 +52,7 @@ pub enum MoeWeights {
     Fp8Blocks,
 }
 
-/// A layer of experts: y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t])) over the experts of a token.
+/// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MoeLayer {
     /// The type of activations: f16 or bf16.

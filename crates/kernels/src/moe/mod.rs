@@ -1,5 +1,5 @@
-//! Mixtures of experts: the operators around the products by groups. [`routing`] chooses the experts of each token, [`sort`] puts the tokens in the
-//! order of their experts, [`combine`] adds the results of a token's experts; [`MoeLayer::plan`] has the launches of a whole layer, with the
+//! Mixtures of experts: the operators around the products by groups. `moe_routing` chooses the experts of each token, `moe_sort` puts the tokens in the
+//! order of their experts, `moe_combine` adds the results of a token's experts; [`MoeLayer::plan`] has the launches of a whole layer, with the
 //! products of [`gemm_hopper`](crate::gemm_hopper) between them.
 //!
 //! The programs are text with the choices written out; `tilewright kernels moe_sort -p …` prints one.

@@ -52,7 +52,7 @@ parameters! {
         scores: Scores as OWN = Scores::Softmax,
         /// Divides the weights of a token by their sum.
         renormalise: bool as FLAG = true,
-        /// Adds bias[experts], of f32, to the scores where experts are chosen; weights are scores without it (DeepSeek-V3).
+        /// Adds `bias[experts]`, of f32, to the scores where experts are chosen; weights are scores without it (DeepSeek-V3).
         bias: bool as FLAG = false,
         /// Groups that the experts lie in, one behind the other; with more than 1, experts come from the best groups alone: those with the largest score, or with bias the
         /// largest sum of two scores.

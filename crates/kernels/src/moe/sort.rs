@@ -16,7 +16,7 @@ parameters! {
         experts: i64 as INT = 8,
         /// Experts of a token, 1 to 8.
         k: i64 as INT = 2,
-        /// Experts that lie elsewhere: map[e], of i32, has for each of all e experts its number here, or a negative one.
+        /// Experts that lie elsewhere: `map[e]`, of i32, has for each of all e experts its number here, or a negative one.
         map: bool as FLAG = false,
         /// Rows of a tile of the product by groups: those of a in a tile.
         tile: i64 as INT = 64,
@@ -223,8 +223,7 @@ impl MoeSortConfig {
                  copy(base{before} - (scan(counts, sum, 0) - counts), start)\n\
              {begin_of}    \
                  // The expert and the place in its chunk in one number: all differ.\n    \
-                 // allow: tile-coordinate\n    \
-                 sorted = sort(key * CHUNK + index(0), 0)\n    \
+                 sorted = sort(key * CHUNK + (block.x * CHUNK + index(0)) % CHUNK, 0)\n    \
                  expert = sorted / CHUNK\n    \
                  place = block.x * CHUNK + sorted % CHUNK\n    \
                  syncthreads()\n    \
