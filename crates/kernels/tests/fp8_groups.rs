@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Launch, Tensors, absolute, assemble, bounds, close, kernel_for, ptxas, random};
+use common::{Launch, Tensors, absolute, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
@@ -188,6 +188,9 @@ fn nothing_spills() {
     for (i, config) in [many, gather, few].into_iter().enumerate() {
         let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 4096, 7168]);
         assert!(!config.gather || kernel.ptx.contains("cp.async.cg"), "{config:?}");
+        if !in_turn(i + 1, 2) {
+            continue;
+        }
         assert_eq!(assemble(&ptxas, &format!("fp8_groups_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
     }
 }
