@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-use super::{FLOATS, MOST_TAKEN, check_threads, dependencies};
+use super::limits::{FLOATS, MOST_TAKEN, check_threads, dependencies};
 use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::warp_specialized::within;
 

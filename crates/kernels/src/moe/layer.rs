@@ -3,7 +3,11 @@
 use tilewright_machine::{Arch, DType};
 
 use super::choose::{Machine, Products, Rows, Tiled};
-use super::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Places};
+use super::combine::MoeCombineConfig;
+use super::quantise::MoeQuantiseConfig;
+use super::reference::Places;
+use super::routing::MoeRoutingConfig;
+use super::sort::MoeSortConfig;
 use crate::config::{ConfigError, differences};
 use crate::gemm_fp8_blocks::BLOCK;
 use crate::gemm_hopper::HopperGemmConfig;

@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-use super::{FLOATS, check_threads, dependencies};
+use super::limits::{FLOATS, check_threads, dependencies};
 use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::warp_specialized::within;
 

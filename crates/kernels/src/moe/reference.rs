@@ -1,6 +1,9 @@
 //! The operators by plain loops.
 
-use super::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Scores};
+use super::combine::MoeCombineConfig;
+use super::quantise::MoeQuantiseConfig;
+use super::routing::{MoeRoutingConfig, Scores};
+use super::sort::MoeSortConfig;
 
 /// The experts of tokens.
 #[derive(Clone, PartialEq, Debug)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-use super::{FLOATS, MOST_EXPERTS, MOST_TAKEN, dependencies};
+use super::limits::{FLOATS, MOST_EXPERTS, MOST_TAKEN, dependencies};
 use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::warp_specialized::within;
 

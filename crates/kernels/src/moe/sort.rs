@@ -4,7 +4,7 @@
 use tilewright_machine::{Arch, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-use super::{MOST_EXPERTS, MOST_TAKEN, check_threads, dependencies};
+use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_threads, dependencies};
 use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
