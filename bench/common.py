@@ -411,12 +411,14 @@ class Plan:
 
     `tensors` are values by name (or functions that make them); the plan keeps those that a kernel wants in another order or type in
     `made`, which plans of one problem share. A workspace of floats begins as NaN, one of integers as zeros. An array of tensors is bound to a
-    sequence of tensors, which may lie apart, and a result or a workspace that is an array to the parts of one tensor.
+    sequence of tensors, which may lie apart, and a result or a workspace that is an array to the parts of one tensor. The result is the last tensor that is named in
+    `results`.
     """
 
-    def __init__(self, launches, modules, tensors, scalars, made):
+    def __init__(self, launches, modules, tensors, scalars, made, results=None):
         import torch
 
+        results = results or RESULTS
         self.stream, self.kernels, self.notes = torch.cuda.current_stream().cuda_stream, [], []
         self.workspace, workspaces = 0, {}
         for launch in launches:
@@ -436,7 +438,7 @@ class Plan:
                     if known is None:
                         self.workspace += store[key].numel() * store[key].element_size()
                 bound[name] = store[key]
-                if known in RESULTS:
+                if known in results:
                     self.out = store[key]
             values = {param["name"]: scalar_of(param["name"], scalars) for param in launch["params"] if param["kind"] == "scalar"}
             kernel = Kernel(launch, module, bound, values)
@@ -444,7 +446,7 @@ class Plan:
             self.notes += [said] if said else []
             self.notes += [f"{kernel.local_bytes} bytes of local memory"] if kernel.local_bytes else []
         if not hasattr(self, "out"):
-            raise RuntimeError(f"no kernel has a tensor {', '.join(RESULTS)}")
+            raise RuntimeError(f"no kernel has a tensor {', '.join(results)}")
 
     def __call__(self):
         for kernel in self.kernels:

@@ -15,6 +15,7 @@ import common
 import contraction
 import gemm
 import grouped
+import moe
 import litmus
 import memory
 import plot
@@ -307,6 +308,25 @@ if given[0] == "kernels":
 else:
     print(json.dumps({"asked": json.loads(sys.stdin.readline()[3:]), "sizes": [word for word in given if "=" in word]}))
 """
+
+class Experts(unittest.TestCase):
+    """What bench/moe.py asks for and takes apart."""
+
+    def test_other_parameters_keep_what_is_computed(self):
+        launch = {"operator": "gemm_hopper", "parameters": {"dtype": "bf16", "gather": "true", "bn": "8", "stages": "9"}, "sizes": {"m": 4}}
+        self.assertEqual(moe.replaced(launch, ""), launch)
+        self.assertEqual(moe.replaced(launch, "bn=16")["parameters"], {"dtype": "bf16", "gather": "true", "bn": "16"})
+
+    def test_parts_begin_at_products(self):
+        launches = [{"kernel": name} for name in ("moe_sort", "gemm_fp8_blocks", "moe_quantise", "gemm_fp8_blocks", "moe_combine")]
+        parts = moe.parts_of(launches)
+        self.assertEqual([len(parts[part]) for part in moe.PARTS], [2, 1, 5])
+
+    def test_parameters_have_the_names_of_the_layer(self):
+        launch = {"params": [{"kind": "tensor", "name": "a"}, {"kind": "size", "name": "m"}, {"kind": "tensor", "name": "rows"}]}
+        self.assertEqual([param["name"] for param in moe.named([launch], {"a": "x"})[0]["params"]], ["x", "m", "rows"])
+        self.assertEqual(launch["params"][0]["name"], "a")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -30,6 +30,7 @@ pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
 mod interned;
 pub mod model;
+pub mod moe;
 mod operators;
 mod parts;
 pub mod sparse;

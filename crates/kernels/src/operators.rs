@@ -1,6 +1,6 @@
 //! The list of operators, by name.
 
-use tilewright_machine::{Arch, Features};
+use tilewright_machine::{Arch, Feature, Features};
 use tilewright_tile::Program;
 
 use crate::attention::{AttentionConfig, AttentionSm80Config};
@@ -12,6 +12,7 @@ use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
+use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
@@ -137,6 +138,38 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<AttentionSm80Config>,
         programs: programs::<AttentionSm80Config>,
         tuning: Some(tuning::<AttentionSm80Config>()),
+    },
+    Operator {
+        name: "moe_routing",
+        about: "ids[tokens, k] and weights[tokens, k]: the experts of each token with the largest scores of x[tokens, experts]",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeRoutingConfig>,
+        programs: programs::<MoeRoutingConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_sort",
+        about: "the tokens in the order of their experts ids[tokens, k], and the expert of each tile of rows",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeSortConfig>,
+        programs: programs::<MoeSortConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_quantise",
+        about: "y[m, n] = v / s in e4m3, with s[n/128, m] = max(|v|) / 448 of 128 columns of a row of v = x[m, n], or silu(x[m, : n]) · x[m, n :]",
+        needs: Features::of(&[Feature::Fp8Conversion]),
+        parameters: parameter_list::<MoeQuantiseConfig>,
+        programs: programs::<MoeQuantiseConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_combine",
+        about: "y[tokens, n] = Σ weights[tokens, k] · c[places[tokens, k], n] over the experts of a token",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeCombineConfig>,
+        programs: programs::<MoeCombineConfig>,
+        tuning: None,
     },
 ];
 

@@ -6,7 +6,7 @@ use common::{absolute, agree, assemble, bounds, crossed, in_turn, kernel_for, pt
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_fp8_blocks::{self, BLOCK, Fp8BlocksConfig};
-use tilewright_kernels::gemm_hopper::{Cluster, Rasterization};
+use tilewright_kernels::gemm_hopper::{Batch, Cluster, Rasterization};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_sim::Report;
@@ -258,6 +258,9 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         ("hint_a", "evict_last"),
         ("hint_b", "evict_first"),
         ("hint_c", "none"),
+        ("batch", "ragged"),
+        ("gather", "false"),
+        ("dependent", "true"),
         ("load_registers", "32"),
         ("math_registers", "232"),
         ("sm_count", "78"),
@@ -280,6 +283,9 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         hint_a: Some(CacheHint::EvictLast),
         hint_b: Some(CacheHint::EvictFirst),
         hint_c: None,
+        batch: Batch::Ragged,
+        gather: false,
+        dependent: true,
         load_registers: 32,
         math_registers: 232,
         sm_count: 78,

@@ -427,7 +427,8 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     );
     says(HopperGemmConfig { rasterization: Rasterization::Hilbert(9), ..default }, "rasterization", "0 to 8");
     says(HopperGemmConfig { load_registers: 20, ..default }, "load_registers", "multiple of 8 from 24");
-    says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 65536");
+    says(HopperGemmConfig { load_registers: 48, ..default }, "math_registers", "there are 64512");
+    says(HopperGemmConfig { load_registers: 32, ..default }, "math_registers", "there are 64512");
     says(HopperGemmConfig { bm: 256, stages: 2, ..default }, "bn", "more warpgroups");
     let three = HopperGemmConfig { bm: 192, warpgroups: 3, stages: 3, math_registers: 160, ..default };
     says(three, "bn", "can start with 128 each");

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::{ScalarOp, SyncOp};
 use tilewright_simt::{ArrayId, Builder, Operand, Reg, Special, Value};
+use tilewright_synth::block::pipeline::Pipelines;
 use tilewright_synth::block::release::Tracking;
 use tilewright_synth::block::role::{ClusterReducePlan, RegisterBudget, RolePlan};
 use tilewright_tile::core::{Program, Role};
@@ -19,6 +20,8 @@ pub struct Position {
     pub(crate) tracking: Tracking,
     /// Ages that are told apart.
     ages: u32,
+    /// Stages that a producer fills before it hands one on.
+    pub(crate) late: u32,
 }
 
 impl Position {
@@ -27,17 +30,19 @@ impl Position {
         b: &mut Builder,
         name: String,
         produces: bool,
-        tracking: Tracking,
-        ages: u32,
+        (tracking, ages): (Tracking, u32),
+        late: u32,
     ) -> Position {
         let tracking = if produces { Tracking::Immediate } else { tracking };
+        let late = if produces { late } else { 0 };
         let registers = match tracking {
+            Tracking::Immediate if late > 0 => 3,
             Tracking::Immediate => 2,
             Tracking::Oldest => 3,
             Tracking::Count => 4,
             Tracking::ByAge => 5 + 2 * ages,
         };
-        let position = Position { array: b.add_array(name, registers), tracking, ages };
+        let position = Position { array: b.add_array(name, registers), tracking, ages, late };
         for index in 0..registers {
             let first = Reg { array: position.array, index };
             b.write(first, int(i64::from(produces && first == position.parity())));
@@ -57,6 +62,11 @@ impl Position {
     /// The parity of its phase.
     pub(crate) fn parity(self) -> Reg {
         self.reg(1)
+    }
+
+    /// The number of stages that a producer has filled and not handed on.
+    pub(crate) fn filled(self) -> Reg {
+        self.reg(2)
     }
 
     /// The oldest unreleased stage; the current one if there is none.
@@ -111,7 +121,12 @@ pub struct AsyncState {
 
 impl AsyncState {
     /// Begins a part: its registers, its thread's index, and which of its threads issue copies.
-    pub fn new(whole: &Program, role: Option<&Role>, plan: &RolePlan, b: &mut Builder) -> Self {
+    pub fn new(
+        whole: &Program,
+        role: Option<&Role>,
+        (plan, pipelines): (&RolePlan, &Pipelines),
+        b: &mut Builder,
+    ) -> Self {
         let mut state = AsyncState {
             team: None,
             positions: BTreeMap::new(),
@@ -138,7 +153,8 @@ impl AsyncState {
             let name = &whole.pipeline(*id).name;
             let name = format!("{name}.{}", if *side == Side::Produce { "produced" } else { "consumed" });
             let (tracking, ages) = (plan.release.tracking(*id), plan.release.ages());
-            let position = Position::new(b, name, *side == Side::Produce, tracking, ages);
+            let late = pipelines.get(id).map_or(0, |pipeline| pipeline.hand_over_delay);
+            let position = Position::new(b, name, *side == Side::Produce, (tracking, ages), late);
             state.positions.insert((*id, *side), position);
         }
         state.cluster_reduce = plan.cluster_reduce.map(|reduce| {

@@ -155,7 +155,7 @@ fn lower_part(
     let divisibility = Divisibility::new(part.verified, block.multiples);
     let arrays = fragments(part, b);
     let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
-    let state = AsyncState::new(block.whole, part.role, role, b);
+    let state = AsyncState::new(block.whole, part.role, (role, &block.plan.pipelines), b);
     let mut lower = Lower {
         verified: part.verified,
         synthesis: part.synthesis,

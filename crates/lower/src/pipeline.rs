@@ -107,17 +107,24 @@ impl<'a> Lower<'a> {
         let position = position.ok_or_else(|| internal(stmt.span, "a pipeline without a position"))?;
         // Copies in flight from before have nothing to do with the stage.
         self.wait_for_copies(None);
+        self.hand_on_rest((side == Side::Produce).then_some(id))?;
         self.hoisting(true, |lower| {
             let slot = lower.b.read(position.slot());
             let full = lower.acquire_stage(pipeline, side, position, slot);
             let outer = lower.state.stage.replace((id, side, slot));
             let around = lower.slots.insert(Slot { pipeline: id, side }, slot);
             lower.block(body)?;
-            if side == Side::Consume || pipeline.stored {
+            if position.late > 0 {
+                // The copies of the stage are waited for where it is handed on.
+                lower.pending_copies.clear();
+                lower.b.sync(SyncOp::AsyncCommit);
+                lower.fences(stmt.id);
+            } else if side == Side::Consume || pipeline.stored {
                 lower.wait_for_copies(None);
                 lower.fences(stmt.id);
             }
             match side {
+                Side::Produce if position.late > 0 => lower.hand_on_late(pipeline, position, slot),
                 Side::Produce => lower.commit_stage(pipeline, full),
                 Side::Consume => {
                     if lower.stores_from(id, body) {
@@ -191,6 +198,51 @@ impl<'a> Lower<'a> {
             ),
             None => self.b.mbarrier(MbarrierOp::Arrive, full, int(0)),
         }
+    }
+
+    /// Hands on the stage that was filled so many stages ago as the producer is late, if it has filled as many, once the copies to it have arrived.
+    fn hand_on_late(&mut self, pipeline: &PipelinePlan, position: Position, slot: Operand) {
+        let late = int(i64::from(position.late));
+        let filled = self.b.read(position.filled());
+        let enough = self.b.scalar(ScalarOp::GeI32, &[filled, late]);
+        self.guarded(value(enough), |lower| {
+            lower.b.sync(SyncOp::AsyncWaitGroup(position.late));
+            let full = lower.filled_before(pipeline, slot, position.late);
+            lower.commit_stage(pipeline, full);
+        });
+        let next = add(self.b, filled, int(1));
+        let next = self.b.scalar(ScalarOp::MinI32, &[next, late]);
+        self.b.write(position.filled(), next);
+    }
+
+    /// Hands on all stages that were filled and not handed on, but for those of one pipeline: whoever waits for something else must not have others wait for these.
+    pub(crate) fn hand_on_rest(&mut self, but: Option<PipelineId>) -> Result<(), Diagnostic> {
+        let late =
+            self.state.positions.iter().filter(|((id, _), position)| position.late > 0 && Some(*id) != but);
+        let late: Vec<(PipelineId, Position)> = late.map(|((id, _), position)| (*id, *position)).collect();
+        for (id, position) in late {
+            let pipeline = self.pipeline(id, self.verified.pipeline(id).span)?;
+            self.b.sync(SyncOp::AsyncWaitAll);
+            let (filled, slot) = (self.b.read(position.filled()), self.b.read(position.slot()));
+            for before in (1..=position.late).rev() {
+                let there = self.b.scalar(ScalarOp::GeI32, &[filled, int(i64::from(before))]);
+                self.guarded(value(there), |lower| {
+                    let full = lower.filled_before(pipeline, slot, before);
+                    lower.commit_stage(pipeline, full);
+                });
+            }
+            self.b.write(position.filled(), int(0));
+        }
+        Ok(())
+    }
+
+    /// The full barrier of the stage that was filled so many stages before one.
+    fn filled_before(&mut self, pipeline: &PipelinePlan, slot: Operand, before: u32) -> Address {
+        let at = self.b.scalar(ScalarOp::SubI32, &[slot, int(i64::from(before))]);
+        let around = add(self.b, at, int(i64::from(pipeline.stages)));
+        let inside = self.b.scalar(ScalarOp::GeI32, &[at, int(0)]);
+        let at = self.b.scalar(ScalarOp::Select, &[at, around, inside]);
+        self.barrier(pipeline, false, at)
     }
 
     /// True if tensor copies read a stage's memory.

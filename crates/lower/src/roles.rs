@@ -41,6 +41,7 @@ impl Lower<'_> {
             return self.by_issuer(|lower| lower.block(body));
         }
         self.block(body)?;
+        self.hand_on_rest(None)?;
         if self.role.stores {
             // Shared memory must outlive the copies that read it.
             self.b.sync(SyncOp::BulkWaitRead(0));

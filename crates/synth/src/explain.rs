@@ -402,6 +402,10 @@ impl Explanation {
             writeln!(f, "  {name}: {stages}, {barriers} at {}", p.barriers)?;
             let full = count(p.full_arrivals, "arrival");
             writeln!(f, "      full     {full}, {} of tensor copies", count(p.tx_bytes, "byte"))?;
+            if p.hand_over_delay > 0 {
+                let late = count(p.hand_over_delay, "stage");
+                writeln!(f, "      handed on {late} later, when the copies of its threads have arrived")?;
+            }
             write!(f, "      empty    {}", count(p.empty_arrivals, "arrival"))?;
             match p.multicast {
                 1 => writeln!(f)?,

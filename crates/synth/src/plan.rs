@@ -173,6 +173,9 @@ pub struct PipelinePlan {
     pub peers: BTreeSet<Peers>,
     /// Stages that a consumer has not released when a later one's `consume` ends, at most.
     pub release_delay: ReleaseDelay,
+    /// Stages that the producer fills before it hands one on: the copies of its threads to all of them are in flight meanwhile. 0: each is handed on, and its copies
+    /// are waited for, at the end of its `produce`.
+    pub hand_over_delay: u32,
     /// True if threads write to the stage.
     #[serde(skip)]
     pub stored: bool,

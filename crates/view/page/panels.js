@@ -121,6 +121,7 @@ const Panels = {
       kernel.pipelines.map((p) => section(`Pipeline ${p.name}`, el("table", {}, [
         ["stages", `${p.stages} of ${p.tensors.join(", ")}`],
         ["full", `${count(p.full_arrivals, "arrival")}, ${bytes(p.tx_bytes)} of tensor copies`],
+        ...(p.hand_over_delay > 0 ? [["handed on", `${count(p.hand_over_delay, "stage")} later, when the copies of its threads have arrived`]] : []),
         ["empty", `${count(p.empty_arrivals, "arrival")}${p.multicast > 1 ? ` from ${p.multicast} blocks` : ""}`],
         ["release", release(p.release_delay)],
         ["barriers", `at byte ${num(p.barriers)}`],

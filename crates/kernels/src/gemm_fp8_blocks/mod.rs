@@ -15,7 +15,7 @@ use crate::epilogue::{Chain, EpilogueOp};
 use crate::gemm_hopper::{Batch, Cluster, Rasterization};
 pub use crate::warp_specialized::BLOCK;
 use crate::warp_specialized::{
-    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Tiling, aligned, refused, tiling,
+    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Tiling, aligned, gathering_registers, refused, tiling,
 };
 
 parameters! {
@@ -29,6 +29,11 @@ parameters! {
         b: DType as FLOAT8 = DType::E4M3,
         /// The type of c: bf16, f16 or f32.
         out: DType as FLOAT = DType::BF16,
+        /// Batching: none; or grouped (each tile of rows of a has the matrix b of its group, and its scales); or ragged (the same for groups that are not padded).
+        batch: Batch as OWN = Batch::None,
+        /// Rows of a, and their scales, lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
+        /// zeros. Threads copy them, and need load_registers.
+        gather: bool as FLAG = false,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
         swap: bool as FLAG = false,
         /// Rows of a block's tile of c, a multiple of 64 for each math warpgroup; if swapped within a block of b.
@@ -57,6 +62,8 @@ parameters! {
         hint_b: Option<CacheHint> as HINT = None,
         /// L2 cache hint of writes of c.
         hint_c: Option<CacheHint> as HINT = None,
+        /// Programmatic dependent launch: the kernel may be launched before the one ahead of it has ended, and waits for its results.
+        dependent: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
         /// Registers of a thread that multiplies.
@@ -79,6 +86,9 @@ impl Codec<DType> {
 /// Registers reserved for addresses, counters, scales and temporaries.
 const SPARE_REGISTERS: i64 = 30;
 
+/// Registers of a thread that copies scales of rows that lie anywhere.
+const OF_SCALES: i64 = 8;
+
 impl Fp8BlocksConfig {
     /// Columns that are promoted at a time.
     fn part(&self) -> i64 {
@@ -97,7 +107,7 @@ impl Fp8BlocksConfig {
             bk: BLOCK,
             fill: FillMode::Full,
             chunk: self.columns(),
-            dependent: false,
+            dependent: self.dependent,
             accumulator: DType::F32,
             stored: self.out,
         })
@@ -161,6 +171,15 @@ impl Fp8BlocksConfig {
             let wanted = "must be none, along m or n, or both";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
+        if self.batch.counts_products() {
+            let wanted = "must be none, grouped or ragged: a batch has a launch for each product";
+            return Err(ConfigError::value("batch", self.batch, wanted));
+        }
+        if self.batch.has_groups() && self.cluster.shape()[0] > 1 {
+            let wanted = "neighbours along m may be of different groups: use n2 or none";
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
+        self.check_gather()?;
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let chain = Chain::new(&Default::default(), custom);
         tiling.check_resources(&Needs {
@@ -173,8 +192,33 @@ impl Fp8BlocksConfig {
         })
     }
 
+    /// Registers of a thread that copies rows that lie anywhere: for the places of those that it copies from, and of their scales.
+    pub(crate) fn gathering_registers(&self) -> i64 {
+        let (of_a, _) = self.sides((self.bm, self.bn));
+        gathering_registers(of_a, BLOCK) + OF_SCALES
+    }
+
+    /// Checks what rows that lie anywhere go with.
+    fn check_gather(&self) -> Result<(), ConfigError> {
+        let least = self.gathering_registers();
+        if !self.gather {
+            return Ok(());
+        }
+        if self.cluster.shape()[1] > 1 {
+            let wanted = "threads copy to their own block: cluster must be none, or along m";
+            return Err(ConfigError::value("gather", true, wanted));
+        }
+        if self.load_registers < least {
+            let wanted = format!(
+                "a thread keeps the places of the rows that it copies: must be at least {least} with gather=true"
+            );
+            return Err(ConfigError::value("load_registers", self.load_registers, wanted));
+        }
+        Ok(())
+    }
+
     /// The program, with the sizes `m`, `n` and `k` and the parameters `a[m, k]`, `b[n, k]`, `sa[ceil_div(k, 128), m]`,
-    /// `sb[ceil_div(n, 128), ceil_div(k, 128)]` and `c[m, n]`.
+    /// `sb[ceil_div(n, 128), ceil_div(k, 128)]` and `c[m, n]`. With groups b and sb have a first mode `g`, and with rows that lie anywhere a and sa have `r` of them.
     ///
     /// # Errors
     ///
@@ -195,12 +239,13 @@ impl Fp8BlocksConfig {
             dtypes: [self.a, self.b],
             hints: [self.hint_a, self.hint_b],
             part: self.part(),
+            gathered: self.gather,
         };
         let kernel = GemmKernel {
             stream_k: None,
             name: "gemm_fp8_blocks",
             tiling: self.tiling(),
-            batch: Batch::None,
+            batch: self.batch,
             nesting: None,
             split: 1,
             result: self.out,

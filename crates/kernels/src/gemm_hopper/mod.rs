@@ -8,6 +8,7 @@ mod dual;
 mod estimate;
 mod form;
 mod function;
+mod gather;
 mod gemv;
 mod multiplied;
 mod outer;
@@ -74,6 +75,9 @@ parameters! {
         /// matrices lie anywhere in memory, arrays of tensors); grouped (each tile of rows of a has the matrix b of its group); ragged (the same for
         /// groups that are not padded).
         batch: Batch as OWN = Batch::None,
+        /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
+        /// zeros. Threads copy them, and need load_registers.
+        gather: bool as FLAG = false,
         /// A second matrix that a is multiplied by in the same pass, and the value of both sums: none; add (a · bᵀ + a · upᵀ); or mul, relu_mul, gelu_mul,
         /// silu_mul: f(a · bᵀ) · (a · upᵀ). `up` is as large as b, and stored as it is.
         dual: Dual as OWN = Dual::None,
@@ -332,6 +336,7 @@ impl HopperGemmConfig {
         self.check_triangles(!custom.is_empty())?;
         self.check_sums_of_c(!custom.is_empty())?;
         self.check_in_place(custom)?;
+        self.check_gather()?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -492,6 +497,7 @@ impl HopperGemmConfig {
             same: self.squares(),
             triangle: self.triangular,
             sums_a: self.sums_a,
+            gathered: self.gather,
             packed: self.packs(),
             hints: [self.hint_a, self.hint_b],
             in_flight: self.in_flight,

@@ -223,7 +223,7 @@ impl HopperGemmConfig {
 impl Cluster {
     /// Blocks of clusters that all run at once on an H200: its 132 multiprocessors are not all in groups of 4 or 8 (measured with
     /// `cuOccupancyMaxActiveClusters`).
-    pub(super) fn resident(self) -> i64 {
+    pub(crate) fn resident(self) -> i64 {
         match self.blocks() {
             1 | 2 => 132,
             4 => 120,

@@ -256,6 +256,11 @@ pub enum Batch {
 }
 
 impl Batch {
+    /// Returns whether there are several products, each with an A of its own.
+    pub(crate) fn counts_products(self) -> bool {
+        self != Batch::None && !self.has_groups()
+    }
+
     /// Returns whether tiles of rows of A belong to groups.
     pub(crate) fn has_groups(self) -> bool {
         matches!(self, Batch::Grouped | Batch::Ragged)

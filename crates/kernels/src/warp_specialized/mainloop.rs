@@ -1,8 +1,8 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
 use tilewright_machine::{CacheHint, DType};
-use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Tensor};
-use tilewright_tile::{AsyncCopyAttrs, Expr, Multicast, ReduceOp};
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, index, steps, where_};
+use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, Literal, Multicast, ReduceOp};
 
 use super::choices::{Batch, Cluster, FillMode, Major, Triangle};
 use super::nested::Share;
@@ -60,6 +60,10 @@ pub(crate) trait Mainloop {
     /// The steps along k of a tile.
     fn range(&self, scheduler: &Scheduler, tile: &WorkTile) -> KRange {
         scheduler.k_range(tile)
+    }
+    /// The numbers of a tile's rows of A, in registers of the role that loads, where these lie anywhere: those of each part of the tile that is copied.
+    fn numbers(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile) -> Vec<Tensor> {
+        Vec::new()
     }
     /// Loads the stage of a step along k.
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr);
@@ -129,6 +133,8 @@ pub(crate) struct TmaWgmma {
     /// Adds the rows of A from the tiles in shared memory, while they are multiplied: `sums_a`. Of the blocks that have the same rows,
     /// those do that have the first rows of B.
     pub sums_a: bool,
+    /// Rows of A lie anywhere: the table `rows` has the number of each.
+    pub gathered: bool,
     /// Factors that were copied to aligned lines, and are read there.
     pub packed: [bool; 2],
     pub hints: [Option<CacheHint>; 2],
@@ -152,7 +158,7 @@ pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) ->
 }
 
 impl Mainloop for TmaWgmma {
-    /// A, B, and the second matrix if it is a tensor of its own.
+    /// A, B, the second matrix if it is a tensor of its own, and the numbers of rows of A where these lie anywhere.
     type Params = Vec<Buffer>;
     type Views = Vec<OperandView>;
     /// Tiles of A, B and the second matrix.
@@ -168,6 +174,8 @@ impl Mainloop for TmaWgmma {
 
     fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
         let (problem, k) = Problem::declare(t, batch, self.tiling.fill != FillMode::Full);
+        let rows = self.gathered.then(|| t.size("r", 4096));
+        let problem = problem.of_rows(rows);
         if self.complex { problem.of_complex(&k) } else { (problem, k) }
     }
 
@@ -180,7 +188,8 @@ impl Mainloop for TmaWgmma {
         let pad = self.packed.contains(&true).then(|| packed_lines(t, self.dtypes[0]));
         let mut params: Vec<Buffer> = (0..if self.same { 1 } else { 2 })
             .map(|i| {
-                let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[m, n][i], k]);
+                let rows_of_a = problem.rows.as_ref().unwrap_or(m);
+                let (dtype, major, shape) = (self.dtypes[i], self.majors[i], [[rows_of_a, n][i], k]);
                 match (&pad, self.second) {
                     (Some(pad), _) if self.packed[i] => {
                         problem.packed(t, i, dtype, shape, major, (pad, self.parts))
@@ -194,6 +203,9 @@ impl Mainloop for TmaWgmma {
             .collect();
         if let Some(Second { fused: false, .. }) = self.second {
             params.push(problem.matrix(t, "up", self.dtypes[1], [n, k], self.majors[1], several[1].as_ref()));
+        }
+        if self.gathered {
+            params.push(t.tensor("rows", DType::I32, [m]));
         }
         params
     }
@@ -210,7 +222,7 @@ impl Mainloop for TmaWgmma {
         &self,
         t: &mut KernelBuilder,
         params: Vec<Buffer>,
-        Problem { products, matrices, nested, .. }: &Problem,
+        Problem { products, matrices, nested, rows, .. }: &Problem,
         scheduler: &Scheduler,
     ) -> Vec<OperandView> {
         let Numbers { k, bm, bn, bk, .. } = &scheduler.numbers;
@@ -229,6 +241,14 @@ impl Mainloop for TmaWgmma {
         let fused = self.second.is_some_and(|second| second.fused);
         let last = params.len() - usize::from(!self.same);
         let view = |(i, buffer): (usize, &Buffer)| {
+            match rows {
+                Some(rows) if i == 0 => {
+                    let modes = [vec![steps(0, rows, 1)], along_k.modes(1)].concat();
+                    return t.global_view("ga", buffer, modes);
+                }
+                Some(_) if i == self.table() => return t.global_view("gr", buffer, of_a.modes(0)),
+                _ => {}
+            }
             if i == last && self.sums_a {
                 let modes = of_a.modes(u32::from(products.is_some()));
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
@@ -265,12 +285,35 @@ impl Mainloop for TmaWgmma {
         scheduler.within_triangle(self.triangle, tile, range)
     }
 
+    fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
+        let Some(OperandView::Matrix(table)) = on.views.get(self.table()).filter(|_| self.gathered) else {
+            return Vec::new();
+        };
+        let (of_a, _) = self.tiling.sides((&on.numbers.bm, &on.numbers.bn));
+        let (row, _) = self.tiling.sides((&tile.row, &tile.col));
+        vec![numbers(
+            t,
+            "numbers",
+            table.index([None, Some(row.clone())]),
+            of_a,
+            tile.end.as_ref().map(|end| end - row),
+        )]
+    }
+
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
         let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let (parts_of_a, parts_of_b) = stage.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
+            if let (Some(numbers), OperandView::Matrix(view)) = (tile.numbers.first(), &views[0]) {
+                t.copy_async_with(
+                    view.index([None, None, Some(step.clone())]).indexed(0, numbers),
+                    *shared,
+                    how_a,
+                );
+                continue;
+            }
             let number = Expr::from(part as i64);
             let part = (self.parts > 1).then_some(&number);
             let which = tile.product.iter().chain(part);
@@ -353,6 +396,24 @@ impl Mainloop for TmaWgmma {
     }
 }
 
+/// A part of a table of rows in registers: −1 outside of the table, and behind the rows that are left of a group.
+pub(super) fn numbers(
+    t: &mut KernelBuilder,
+    name: &str,
+    from: Reference,
+    count: &Expr,
+    left: Option<Expr>,
+) -> Tensor {
+    let all = t.register_tensor(name, DType::I32, [count]);
+    let outside = CopyAttrs { outside: Some(Literal::from(-1.0)), ..CopyAttrs::default() };
+    t.copy_with(from, all, outside);
+    match left {
+        // What a tile has behind its group's end is not written, and need not be read.
+        Some(left) => t.define(&format!("{name}_here"), where_(index(0).lt(left), all, -1)),
+        None => all,
+    }
+}
+
 /// Products by wgmma straight into the accumulators of the tile.
 impl Tiling {
     /// Accumulators of 0.
@@ -392,6 +453,11 @@ impl Tiling {
 }
 
 impl TmaWgmma {
+    /// The place of the table of rows among the parameters.
+    fn table(&self) -> usize {
+        2 + usize::from(self.second.is_some_and(|second| !second.fused))
+    }
+
     /// Neighbours along k that a thread reads of a row of A at once: 16 bytes.
     fn neighbours(&self) -> i64 {
         16 / bytes(self.dtypes[0])

@@ -149,6 +149,8 @@ impl<M: Mainloop> Roles<'_, M> {
         }
         let share = self.share(t);
         scheduler.for_tiles(t, share.as_ref(), ["tm", "tn"], |t, tile| {
+            let numbers = self.kernel.mainloop.numbers(t, &self.on, tile);
+            let tile = &WorkTile { numbers, ..tile.clone() };
             self.operands.load_vectors(t, scheduler, tile);
             let range = self.kernel.mainloop.range(scheduler, tile);
             t.for_range("kl", 0, range.count.clone(), |t, step| {

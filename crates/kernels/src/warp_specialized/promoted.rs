@@ -5,9 +5,11 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Reference, Tensor, steps, tile};
 
-use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes};
+use super::choices::Batch;
+use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes, numbers};
 use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::tiling::{Numbers, Tiling};
+use super::views::with_batch;
 
 /// Neighbours along k that share a scale, and neighbours along n that share one of B.
 pub const BLOCK: i64 = 128;
@@ -20,6 +22,8 @@ pub(crate) struct Promoted {
     pub hints: [Option<CacheHint>; 2],
     /// Columns that are multiplied and promoted at a time.
     pub part: i64,
+    /// Rows of A and of its scales lie anywhere: the table `rows` has the number of each.
+    pub gathered: bool,
 }
 
 impl Promoted {
@@ -51,14 +55,16 @@ impl Promoted {
         let (count, _) = self.scales();
         let block =
             if swap { &tile.row * bm / BLOCK } else { (&tile.col * bn + index * (bn / count)) / BLOCK };
-        on.views[3].index([None, Some(block), Some(step)])
+        let group = tile.group.clone().map(Some);
+        on.views[3].index([None, Some(block), Some(step)].into_iter().chain(group))
     }
 }
 
 impl Mainloop for Promoted {
-    type Params = [Buffer; 4];
-    /// Of the operands of the tile's rows and columns, the latter part by part, and of the scales of A and B.
-    type Views = [Tensor; 4];
+    /// A, B, their scales, and the numbers of rows of A where these lie anywhere.
+    type Params = Vec<Buffer>;
+    /// Of A and B, that of the tile's columns part by part, of the scales of A and B, and of the numbers of rows.
+    type Views = Vec<Tensor>;
     type Stage = [Tensor; 3];
 
     fn part(&self) -> Option<i64> {
@@ -69,35 +75,68 @@ impl Mainloop for Promoted {
         true
     }
 
-    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> [Buffer; 4] {
-        let (Problem { m, n, .. }, Numbers { k, bk, .. }) = (problem, numbers);
-        let a = t.tensor("a", self.dtypes[0], [m, k]);
-        let b = t.tensor("b", self.dtypes[1], [n, k]);
-        let sa = t.tensor("sa", DType::F32, [&k.ceil_div(bk), m]);
-        let sb = t.tensor("sb", DType::F32, [&n.ceil_div(BLOCK), &k.ceil_div(bk)]);
-        [a, b, sa, sb]
+    fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
+        let (problem, k) = Problem::declare(t, batch, false);
+        let rows = self.gathered.then(|| t.size("r", 4096));
+        (problem.of_rows(rows), k)
+    }
+
+    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Vec<Buffer> {
+        let (Problem { m, n, rows, matrices, .. }, Numbers { k, bk, .. }) = (problem, numbers);
+        let rows_of_a = rows.as_ref().unwrap_or(m);
+        let blocks = (&n.ceil_div(BLOCK), &k.ceil_div(bk));
+        let mut params = vec![
+            t.tensor("a", self.dtypes[0], [rows_of_a, k]),
+            t.tensor("b", self.dtypes[1], matrices.iter().chain([n, k])),
+            t.tensor("sa", DType::F32, [blocks.1, rows_of_a]),
+            t.tensor("sb", DType::F32, matrices.iter().chain([blocks.0, blocks.1])),
+        ];
+        if rows.is_some() {
+            params.push(t.tensor("rows", DType::I32, [m]));
+        }
+        params
     }
 
     fn views(
         &self,
         t: &mut KernelBuilder,
-        [a, b, sa, sb]: [Buffer; 4],
-        Problem { n, .. }: &Problem,
+        params: Vec<Buffer>,
+        Problem { n, rows, matrices, .. }: &Problem,
         scheduler: &Scheduler,
-    ) -> [Tensor; 4] {
-        let Numbers { k, bm, bn, bk, width: part, .. } = &scheduler.numbers;
-        let (rows, cols) = (&scheduler.along_rows.count, &scheduler.along_cols.count);
+    ) -> Vec<Tensor> {
+        let Numbers { k, bk, width: part, .. } = &scheduler.numbers;
+        let Scheduler { along_rows, along_cols, .. } = scheduler;
         let parts = Expr::from(self.tiling.bn / self.part);
-        let (by_rows, by_columns) = self.tiling.sides((a, b));
-        let along_k = [tile(1, bk), steps(1, &scheduler.depth, bk)];
-        let of_rows = |dim| [tile(dim, bm), steps(dim, rows, bm)];
-        let of_columns = |dim| [tile(dim, part), steps(dim, &parts, part), steps(dim, cols, bn)];
-        let left = t.global_view("gl", &by_rows, of_rows(0).into_iter().chain(along_k.clone()));
-        let right = t.global_view("gr", &by_columns, of_columns(0).into_iter().chain(along_k));
-        let along = if self.tiling.swap { of_columns(1).to_vec() } else { of_rows(1).to_vec() };
-        let scales = t.global_view("gsa", &sa, along.into_iter().chain([steps(0, &scheduler.depth, 1)]));
-        let blocks = [tile(0, 1), steps(0, n.ceil_div(BLOCK), 1), steps(1, k.ceil_div(bk), 1)];
-        [left, right, scales, t.global_view("gsb", &sb, blocks)]
+        let swap = self.tiling.swap;
+        // B and its scales have a mode for groups in front of the others, which is the last of their views.
+        let behind = u32::from(matrices.is_some());
+        let along_k = |dim| [tile(dim, bk), steps(dim, &scheduler.depth, bk)];
+        let of_columns = |dim| {
+            vec![tile(dim, part), steps(dim, &parts, part), steps(dim, &along_cols.count, &along_cols.step)]
+        };
+        let side = |is_rows: bool, dim| if is_rows { along_rows.modes(dim) } else { of_columns(dim) };
+        let of_a = match rows {
+            Some(rows) => vec![steps(0, rows, 1)],
+            None => side(!swap, 0),
+        };
+        let (name_a, name_b) = self.tiling.sides(("gl", "gr"));
+        let a = t.global_view(name_a, &params[0], of_a.into_iter().chain(along_k(1)));
+        let of_b = side(swap, behind).into_iter().chain(along_k(1 + behind)).collect();
+        let b = t.global_view(name_b, &params[1], with_batch(of_b, matrices.as_ref()));
+        let along = match rows {
+            Some(rows) => vec![steps(1, rows, 1)],
+            None => side(!swap, 1),
+        };
+        let scales = along.into_iter().chain([steps(0, &scheduler.depth, 1)]);
+        let scales = t.global_view("gsa", &params[2], scales);
+        let blocks =
+            vec![tile(behind, 1), steps(behind, n.ceil_div(BLOCK), 1), steps(1 + behind, k.ceil_div(bk), 1)];
+        let blocks = t.global_view("gsb", &params[3], with_batch(blocks, matrices.as_ref()));
+        let mut views = vec![a, b, scales, blocks];
+        if let Some(table) = params.get(4) {
+            views.push(t.global_view("gn", table, side(!swap, 0)));
+        }
+        views
     }
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bk, width: part, .. }: &Numbers) -> [Tensor; 3] {
@@ -109,15 +148,50 @@ impl Mainloop for Promoted {
         [left, right, t.shared_tensor("ts", DType::F32, along)]
     }
 
+    fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
+        let Some(table) = on.views.get(4) else { return Vec::new() };
+        let Numbers { bm, width, .. } = &on.numbers;
+        if !self.tiling.swap {
+            let left = tile.end.as_ref().map(|end| end - &tile.row);
+            return vec![numbers(t, "numbers", table.index([None, Some(tile.row.clone())]), bm, left)];
+        }
+        let part = |part: i64| {
+            let left = tile.end.as_ref().map(|end| end - &tile.col - width * part);
+            let from = table.index([None, Some(part.into()), Some(tile.col.clone())]);
+            numbers(t, &format!("numbers_{part}"), from, width, left)
+        };
+        (0..self.tiling.bn / self.part).map(part).collect()
+    }
+
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
-        let ([left, right, scales, _], [tl, tr, ts]) = (&on.views, on.stage);
+        let [tl, tr, ts] = on.stage;
+        let swap = self.tiling.swap;
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        let (how_left, how_right) = self.tiling.sides((how_a, how_b));
         let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), Some(step.clone()));
-        t.copy_async_with(left.index([None, row.clone(), None, step.clone()]), tl, how_left);
-        t.copy_async_with(right.index([None, None, col.clone(), None, step.clone()]), tr, how_right);
-        let place = if self.tiling.swap { vec![None, None, col, step] } else { vec![None, row, step] };
-        t.copy_async(scales.index(place), ts);
+        let group = tile.group.clone().map(Some);
+        // The places of a tile along its rows, or along its columns part by part, and along k.
+        let at = |is_rows: bool| match is_rows {
+            true => vec![None, row.clone(), None, step.clone()],
+            false => vec![None, None, col.clone(), None, step.clone()],
+        };
+        let (of_a, of_b) = self.tiling.sides((tl, tr));
+        t.copy_async_with(on.views[1].index(at(swap).into_iter().chain(group)), of_b, how_b);
+        if tile.numbers.is_empty() {
+            t.copy_async_with(on.views[0].index(at(!swap)), of_a, how_a);
+            let place = if swap { vec![None, None, col, step] } else { vec![None, row, step] };
+            t.copy_async(on.views[2].index(place), ts);
+            return;
+        }
+        let (a, scales) = (on.views[0].index([None, None, step.clone()]), on.views[2].index([None, step]));
+        for (part, numbers) in tile.numbers.iter().enumerate() {
+            let part = Expr::from(part as i64);
+            let (to, to_scales): (Reference, Reference) = match swap {
+                true => (of_a.index([None, Some(part.clone()), None]), ts.at(part)),
+                false => (of_a.into(), ts.into()),
+            };
+            t.copy_async_with(a.clone().indexed(0, numbers), to, how_a);
+            t.copy_async(scales.clone().indexed(0, numbers), to_scales);
+        }
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators {

@@ -51,6 +51,19 @@ pub(crate) const ROW_BYTES: i64 = 128;
 /// Tiles start at multiples of this many bytes of shared memory: the period of the widest swizzle.
 const ALIGNMENT: i64 = 1024;
 
+/// Bytes that a thread copies at a time of rows that lie anywhere.
+const PIECE: i64 = 16;
+
+/// Registers of a thread that copies such rows, beside those of each row that it copies from: its place, of 64 bits, and whether it is there.
+const BESIDE_ROWS: i64 = 24;
+const OF_ROW: i64 = 4;
+
+/// Registers of each of the 128 threads that copy so many rows of so many bytes, which lie anywhere: for the places of those that it copies from.
+pub(crate) fn gathering_registers(rows: i64, bytes: i64) -> i64 {
+    let pieces = rows * (bytes / PIECE).max(1);
+    (BESIDE_ROWS + OF_ROW * ((pieces + 127) / 128) + 7) / 8 * 8
+}
+
 /// Bytes that a tile takes in shared memory.
 pub(crate) fn aligned(bytes: i64) -> i64 {
     (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT
@@ -202,9 +215,12 @@ impl Tiling {
         within("load_registers", self.load_registers, [24, 240], 8)?;
         within("math_registers", self.math_registers, [24, 240], 8)?;
         let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
-        if together > REGISTERS {
+        // Each thread starts with the same number, a multiple of 8.
+        let threads = 128 * (1 + self.warpgroups);
+        let there = REGISTERS / threads / 8 * 8 * threads;
+        if together > there {
             let wanted = format!(
-                "the block's threads would have {together} registers, and there are {REGISTERS}: use fewer, or fewer \
+                "the block's threads would have {together} registers, and there are {there}: use fewer, or fewer \
                  warpgroups"
             );
             return Err(ConfigError::value("math_registers", self.math_registers, wanted));

@@ -21,6 +21,8 @@ pub(crate) struct Problem {
     pub products: Option<Expr>,
     /// The number of matrices B, and of vectors along n: one a product, or one a group.
     pub matrices: Option<Expr>,
+    /// The rows of A, where those of C are some of them, in any order.
+    pub rows: Option<Expr>,
     /// The modes of m, n, k and l, where these are groups.
     pub nested: Option<Nested>,
     /// The places of a batch's matrices.
@@ -82,6 +84,11 @@ impl Problem {
         Problem { batch, ..self }
     }
 
+    /// The same problem, of which A has other rows than C, if that is said.
+    pub fn of_rows(self, rows: Option<Expr>) -> Self {
+        Problem { rows, ..self }
+    }
+
     /// The problem of real numbers that one of complex numbers is, with its k.
     pub fn of_complex(self, k: &Expr) -> (Self, Expr) {
         (Problem { n: &self.n * 2, ..self }, k * 2)
@@ -94,7 +101,7 @@ impl Problem {
 
     /// Products of a batch, with so many matrices B.
     pub fn several(m: Expr, n: Expr, products: Option<Expr>, matrices: Option<Expr>) -> Self {
-        Problem { m, n, products, matrices, nested: None, batch: Batch::Packed, tensor: None }
+        Problem { m, n, products, matrices, rows: None, nested: None, batch: Batch::Packed, tensor: None }
     }
 
     /// The same problem with a result that is a tensor.
@@ -264,6 +271,8 @@ pub(crate) struct WorkTile {
     pub group: Option<Expr>,
     /// The row behind the last of its group, where tiles reach beyond.
     pub end: Option<Expr>,
+    /// The numbers of its rows of A, in registers of the role that loads, where these lie anywhere: those of each part that is copied.
+    pub numbers: Vec<Tensor>,
     /// 1 of a tile below the diagonal of a C whose lower triangle is computed, 0 on the diagonal.
     pub elsewhere: Option<Expr>,
 }
@@ -542,6 +551,7 @@ impl Scheduler {
                 part_of_k: None,
                 group: None,
                 end: None,
+                numbers: Vec::new(),
                 elsewhere,
             }
         };
@@ -602,8 +612,12 @@ impl Scheduler {
             return KRange { count: self.depth.clone(), first: Some(part * &self.depth) };
         }
         let Some(group) = &tile.group else { return KRange { count: self.depth.clone(), first: None } };
-        // 1 for a group, 0 for a negative number.
-        let counts = (group.min(0) + 1).max(0);
+        // 1 for a group, 0 for a negative number, and where a tile begins behind its group's end.
+        let mut counts = (group.min(0) + 1).max(0);
+        if let Some(end) = &tile.end {
+            let (along_m, _) = self.tiling.sides((&tile.row, &tile.col));
+            counts = counts * (end - along_m).max(0).min(1);
+        }
         if !self.tiling.overlap {
             return KRange { count: counts * &self.depth, first: None };
         }

@@ -124,6 +124,18 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     if config.fill == FillMode::Symmetric {
         b.clone_from(&a);
     }
+    // With rows that lie anywhere, those of A are fewer than those of C, and some are of zeros.
+    let rows_there = m / 2 + 1;
+    let rows: Vec<i64> =
+        (0..m).map(|row| if row % 7 == 3 { -1 } else { (row * 13 + 5) % rows_there }).collect();
+    let stored = a[..(if config.gather { rows_there * k } else { 0 }) as usize].to_vec();
+    if config.gather {
+        let row = |at: &i64| match usize::try_from(*at) {
+            Ok(at) => stored[at * k as usize..][..k as usize].to_vec(),
+            Err(_) => vec![0.0; k as usize],
+        };
+        a = rows.iter().flat_map(row).collect();
+    }
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
@@ -202,7 +214,8 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         false => b,
     };
     let mut given: Tensors = [
-        ("a", a),
+        ("a", if config.gather { stored } else { a }),
+        ("rows", rows.iter().map(|row| *row as f64).collect()),
         ("b", b),
         ("up", up),
         ("gate_bias", inputs.gate_bias.clone()),
@@ -229,6 +242,9 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     }
     if config.batch == Batch::Ragged {
         launched.push(("t", tiles.len() as i64));
+    }
+    if config.gather {
+        launched.push(("r", rows_there));
     }
     if config.batch == Batch::Strided {
         launched.extend([("step_a", numbers * m * k), ("step_c", m * columns)]);

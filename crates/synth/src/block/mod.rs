@@ -74,6 +74,13 @@ impl BlockPlan {
             }
             roles.push(role);
         }
+        for (part, role) in parts.iter().zip(&roles) {
+            for (id, _) in role.sides.iter().filter(|(_, side)| *side == Side::Produce) {
+                if let Some(pipeline) = pipelines.get_mut(id) {
+                    pipeline.hand_over_delay = pipeline::hand_over_delay(part, *id, pipeline)?;
+                }
+            }
+        }
         let tiles = tiles::plan(whole, parts, &memory.tiles, &roles);
         let multicasts = pipelines.values().any(|pipeline| pipeline.multicast > 1);
         let deals = tiles.values().any(|queue| queue.blocks > 1);

@@ -13,7 +13,7 @@ use super::part::Part;
 use super::proxy::Accesses;
 use super::smem::SharedMemoryMap;
 use crate::explain::{PipelineNote, SyncNote};
-use crate::plan::{PipelinePlan, ReleaseDelay, StmtPlan};
+use crate::plan::{CopyPlan, PipelinePlan, ReleaseDelay, StmtPlan};
 
 /// The most bytes that a phase of an mbarrier counts (PTX ISA 9.0, section 9.7.13.15.5).
 const MAX_TX_BYTES: u64 = (1 << 20) - 1;
@@ -149,6 +149,7 @@ pub fn plan(
             multicast: 1,
             peers: BTreeSet::new(),
             release_delay: ReleaseDelay::Stages(0),
+            hand_over_delay: 0,
         };
         plans.insert(*id, plan);
     }
@@ -179,6 +180,62 @@ pub fn plan(
         plan.empty_arrivals *= plan.multicast;
     }
     Ok(plans)
+}
+
+/// Stages whose copies are in flight beside those of the stage at hand, at most: with those of one stage more they hide the latency of memory.
+const MOST_LATE: u32 = 3;
+
+/// The stages that the producer of a pipeline may fill before it hands one on: some, where its threads fill them by `cp.async` and it waits for nobody but
+/// for free stages.
+///
+/// A consumer that waits has released all stages that were handed on, but for the latest of its release delay. The producer waits for a stage to be free that it filled a ring
+/// earlier: with `d` stages not handed on, `d + 1 + delay` of them at most the ring's, that one has been released, or will be without a further hand-over.
+pub fn hand_over_delay(part: &Part<'_>, id: PipelineId, plan: &PipelinePlan) -> Result<u32, Diagnostic> {
+    let ReleaseDelay::Stages(delay) = plan.release_delay else { return Ok(0) };
+    if !plan.stored {
+        return Ok(0);
+    }
+    let mut copies = false;
+    for site in part.sites()? {
+        let fills =
+            site.stages.last().is_some_and(|stage| stage.side == Side::Produce && stage.pipeline == id);
+        let alone = match (&site.stmt.kind, site.plan) {
+            (StmtKind::CopyAsync { .. }, StmtPlan::Copy(CopyPlan::Async { .. })) => {
+                copies |= fills;
+                site.stages.last().is_some_and(|stage| stage.side == Side::Produce)
+            }
+            (StmtKind::CopyAsync { .. }, plan) => {
+                matches!(plan, StmtPlan::Tma(_))
+                    && site.stages.last().is_some_and(|stage| stage.side == Side::Produce)
+            }
+            (StmtKind::Copy { how, .. }, StmtPlan::Copy(CopyPlan::Direct { .. })) => {
+                !fills && how.fetch.is_none() && how.combine.is_none()
+            }
+            (StmtKind::Stage { side, .. }, _) => *side == Side::Produce,
+            (StmtKind::Tiles { dynamic, .. }, _) => dynamic.is_none(),
+            (
+                StmtKind::Define(_)
+                | StmtKind::Let { .. }
+                | StmtKind::Pipeline(_)
+                | StmtKind::Cast { .. }
+                | StmtKind::Fill { .. }
+                | StmtKind::Elementwise { .. }
+                | StmtKind::Rearrange { .. }
+                | StmtKind::Shape { .. }
+                | StmtKind::For { .. }
+                | StmtKind::If { .. }
+                | StmtKind::WaitDependencies
+                | StmtKind::LaunchDependents,
+                _,
+            ) => true,
+            _ => false,
+        };
+        if !alone {
+            return Ok(0);
+        }
+    }
+    let free = plan.stages.saturating_sub(1 + delay);
+    Ok(if copies { free.div_ceil(2).min(MOST_LATE) } else { 0 })
 }
 
 /// The pipelines, for reports.

@@ -1,0 +1,331 @@
+#!/usr/bin/env python3
+"""Layers of experts, and their two products alone, beside torch (`torch._grouped_mm`) and vLLM's Triton kernels, in one interleaved run.
+
+    cargo build --release && cargo build --release -p tilewright-kernels --example moe_plan
+    python3 bench/moe.py --condition rested
+    python3 bench/moe.py --emit-launches launches      # no GPU: compiles only
+    python3 bench/moe.py --launches launches           # compiles nothing
+    python3 bench/moe.py --set mixtral --tokens 1 64 --up "swap=true bm=64 bn=8 stages=10 warpgroups=1" --part up
+
+Needs what bench/gemm.py needs. The launches are those of `MoeLayer::plan`; --up and --down replace the parameters of a product that say how it is done, whose
+tiles of rows must be as the plan's. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
+ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128; `up` ends with the rounding of gated units, and that of tokens counts in `layer`
+alone. vLLM's kernels are there where PEERS_VLLM_SRC names
+vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted.
+Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
+"""
+
+import argparse
+import copy
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+import common
+
+# Experts, experts of a token, hidden, intermediate: of DeepSeek-V3 an eighth of each expert, as eight GPUs share them.
+SETS = {"deepseek": (256, 8, 7168, 256), "mixtral": (8, 2, 4096, 14336)}
+TOKENS = [1, 4, 16, 64, 256, 1024, 4096]
+PARTS = ("up", "down", "layer")
+# Parameters of a product that say what is computed.
+MEANING = ("dtype", "out", "batch", "gather", "dual", "fused", "dependent")
+PRODUCTS = ("gemm_hopper", "gemm_fp8_blocks")
+# Neighbours that share a scale.
+BLOCK = 128
+
+
+def plan_of(args, shape, tokens):
+    """The launches of a layer: from beside the compiled kernels where they are there."""
+    kept = pathlib.Path(args.launches or args.emit_launches or "", f"plan-{'x'.join(map(str, shape))}-{tokens}-{args.dtype}-{args.weights}.json")
+    if args.launches and kept.exists():
+        return json.loads(kept.read_text())
+    experts, k, hidden, intermediate = shape
+    command = [args.planner, "--dtype", args.dtype, "--experts", experts, "-k", k, "--hidden", hidden, "--intermediate", intermediate, "--tokens", tokens]
+    command += ["--fp8"] if args.weights == "fp8" else []
+    plan = json.loads(common.asked(list(map(str, command))))
+    if args.emit_launches:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(plan))
+    return plan
+
+
+def replaced(launch, words):
+    """The launch of a product with other parameters that say how it is done."""
+    if not words:
+        return launch
+    means = {name: value for name, value in launch["parameters"].items() if name in MEANING}
+    return launch | {"parameters": means | dict(word.split("=") for word in words.split())}
+
+
+def jobs_of(args, shape, tokens):
+    """What to compile: a job for each operator of the plan, whose programs follow each other."""
+    launches = plan_of(args, shape, tokens)["launches"]
+    products = [launch for launch in launches if launch["operator"] in PRODUCTS]
+    jobs = []
+    for launch in launches:
+        if jobs and launch["operator"] == "moe_sort" == jobs[-1]["operator"]:
+            jobs[-1]["sizes"] = launch["sizes"]
+            continue
+        if launch["operator"] in PRODUCTS:
+            launch = replaced(launch, args.up if launch is products[0] else args.down)
+        config = " ".join(f"{name}={value}" for name, value in launch["parameters"].items())
+        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"]})
+    return jobs
+
+
+def named(launches, tensors):
+    """Launches whose parameters have the layer's names."""
+    launches = copy.deepcopy(launches)
+    for launch in launches:
+        for param in launch["params"]:
+            if param["kind"] in ("tensor", "tensors"):
+                param["name"] = tensors.get(param["name"], param["name"])
+    return launches
+
+
+def parts_of(launches):
+    """The launches of each part: those of `up` end ahead of the second product."""
+    first, second = (at for at, launch in enumerate(launches) if launch["kernel"] in PRODUCTS)
+    return {"up": launches[first:second], "down": [launches[second]], "layer": launches}
+
+
+def torch_layer(x, w13, w2, s13, s2, ids, weights):
+    """torch's way: gathered rows, products by groups. The runs of all parts, and the result."""
+    import torch
+    import torch.nn.functional as F
+
+    if s13 is not None:
+        raise RuntimeError("no products by groups with scales of blocks")
+    experts, k, kept = len(w13), ids.shape[1], {}
+
+    def order():
+        flat = ids.flatten()
+        at = torch.argsort(flat, stable=True)
+        kept["at"], kept["rows"] = at, at // k
+        kept["ends"] = torch.bincount(flat, minlength=experts).cumsum(0).to(torch.int32)
+
+    def up():
+        both = torch._grouped_mm(x[kept["rows"]], w13.flatten(1, 2).mT, offs=kept["ends"])
+        gate, other = both.chunk(2, -1)
+        kept["h"] = F.silu(gate) * other
+
+    def down():
+        kept["z"] = torch._grouped_mm(kept["h"], w2.mT, offs=kept["ends"])
+
+    def layer():
+        order()
+        up()
+        down()
+        scaled = torch.empty_like(kept["z"])
+        scaled[kept["at"]] = kept["z"]
+        kept["y"] = (scaled.view(*ids.shape, -1) * weights[..., None].to(x.dtype)).sum(1)
+
+    layer()
+    torch.cuda.synchronize()
+    return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
+
+
+def vllm_layer(x, w13, w2, s13, s2, ids, weights):
+    """vLLM's Triton kernels, in the tiles that it chooses for an H200: its tuned file where there is one."""
+    import torch
+    import triton
+    import triton.language as tl
+
+    source = pathlib.Path(os.environ["PEERS_VLLM_SRC"])
+    for library in ("PEERS_VLLM", "PEERS_VLLM_MOE"):
+        torch.ops.load_library(os.environ[library])
+    text = (source / "fused_moe.py").read_text()
+    begin, end = text.index("@triton.jit\ndef write_zeros_to_output"), text.index("def invoke_fused_moe_wna16_cuda_kernel")
+    file = pathlib.Path(tempfile.mkdtemp(), "vllm_moe_kernels.py")
+    file.write_text("import triton, triton.language as tl\n" + text[begin:end])
+    spec = importlib.util.spec_from_file_location("vllm_moe_kernels", file)
+    kernels = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(kernels)
+    experts, _, between, hidden = w13.shape
+    fp8 = s13 is not None
+    (tokens, k), both, kind = ids.shape, w13.flatten(1, 2), tl.float16 if x.dtype == torch.float16 else tl.bfloat16
+    of_fp8 = ",dtype=fp8_w8a8,block_shape=[128,128]" if fp8 else ""
+    tuned = source / "configs" / f"E={experts},N={between},device_name=NVIDIA_H200{of_fp8}.json"
+    if tuned.exists():
+        known = {int(size): tiles for size, tiles in json.loads(tuned.read_text()).items() if size.isdigit()}
+        tiles = {name: value for name, value in known[min(known, key=lambda size: abs(size - tokens))].items() if name != "SPLIT_K"}
+    elif fp8:
+        tiles = {"BLOCK_SIZE_M": 16 if tokens <= 64 else 64, "BLOCK_SIZE_N": 64 if tokens <= 8 else 128, "BLOCK_SIZE_K": BLOCK,
+                 "GROUP_SIZE_M": 1 if tokens <= 16 else 32, "num_warps": 4, "num_stages": 4 if tokens <= 4 else 3}  # fmt: skip
+    else:
+        rows = next((rows for most, rows in ((32, 16), (96, 32), (512, 64)) if tokens <= most), 128)
+        tiles = {"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": 64 if tokens <= 64 else 128, "BLOCK_SIZE_K": 128 if tokens <= 64 else 64,
+                 "GROUP_SIZE_M": 16 if tokens // experts > 128 else 1, "num_warps": 4 if tokens <= 128 else 8, "num_stages": 4 if tokens <= 32 else 3}  # fmt: skip
+    rows, kept = tiles["BLOCK_SIZE_M"], {}
+    most = ids.numel() + experts * (rows - 1)
+    most = min(most, ids.numel() * rows) if ids.numel() < experts else most
+    table = [torch.empty(size, dtype=torch.int32, device="cuda") for size in (most, triton.cdiv(most, rows), 1)]
+    gated, h, y = (torch.empty(ids.numel(), size, device="cuda", dtype=x.dtype) for size in (2 * between, between, hidden))
+    out = torch.empty_like(x)
+
+    def align():
+        torch.ops._moe_C.moe_align_block_size(ids, experts, rows, *table, None, None)
+
+    def rounded(x):
+        if not fp8:
+            return x, None
+        y, s = torch.empty_like(x, dtype=torch.float8_e4m3fn), torch.empty(x.shape[0], x.shape[1] // BLOCK, device="cuda")
+        torch.ops._C.per_token_group_fp8_quant(x, y, s, BLOCK, 1e-10, -448.0, 448.0, False, False, False)
+        return y, s
+
+    swap = fp8 and rows < 64 and tiles["BLOCK_SIZE_N"] >= 64
+
+    def product(a, sa, b, sb, c, scaled, each):
+        padded = min(most, a.shape[0] * each * rows) if a.shape[0] < rows else most
+        grid = (triton.cdiv(padded, rows) * triton.cdiv(b.shape[1], tiles["BLOCK_SIZE_N"]),)
+        kernels.fused_moe_kernel[grid](
+            a, b, c, None, sa, sb, weights, *table, b.shape[1], b.shape[2], padded, a.shape[0] * each, a.stride(0), 1, b.stride(0), b.stride(2), b.stride(1),
+            c.stride(0), 1, *(sa.stride() if fp8 else (0, 0)), *((sb.stride(0), sb.stride(2), sb.stride(1)) if fp8 else (0, 0, 0)), 0, 0, *((BLOCK, BLOCK) if fp8 else (0, 0)),
+            naive_block_assignment=False, MUL_ROUTED_WEIGHT=scaled, top_k=each, compute_type=kind, use_fp8_w8a8=fp8, use_int8_w8a8=False, use_int8_w8a16=False,
+            per_channel_quant=False, HAS_BIAS=False, SWAP_AB=swap, USE_TD=False, SPLIT_K=1, **tiles)  # fmt: skip
+
+    kept["x"] = rounded(x)
+
+    def up():
+        product(*kept["x"], both, s13, gated, False, k)
+        torch.ops._C.silu_and_mul(h, gated)
+        kept["h"] = rounded(h)
+
+    def down():
+        product(*kept["h"], w2, s2, y, True, 1)
+
+    def layer():
+        align()
+        kept["x"] = rounded(x)
+        up()
+        down()
+        torch.ops._moe_C.moe_sum(y.view(tokens, k, hidden), out, None, None)
+        kept["y"] = out
+
+    layer()
+    torch.cuda.synchronize()
+    return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
+
+
+def exact_of(x, w13, w2, s13, s2, ids, weights, sample):
+    """The results of some tokens, in f32."""
+    import torch
+    import torch.nn.functional as F
+
+    def matrix(w, s):
+        wide = 1 if s is None else s.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
+        return w.float() * wide
+
+    def expert(t, e):
+        both = matrix(w13[e].flatten(0, 1), None if s13 is None else s13[e])
+        gate, up = (both @ x[t].float()).chunk(2)
+        return matrix(w2[e], None if s2 is None else s2[e]) @ (F.silu(gate) * up)
+
+    def token(t):
+        return torch.stack([weights[t, j] * expert(t, e) for j, e in enumerate(ids[t].tolist())]).sum(0)
+
+    return torch.stack([token(t) for t in sample])
+
+
+def measure(args, case, jobs, launches, modules, clock, file):
+    """Checks and times one number of tokens; how many plans are wrong."""
+    import peers
+    import torch
+
+    (experts, k, hidden, intermediate), tokens = case[:4], case[4]
+    label, dtype, missing = "x".join(map(str, case)), common.torch_type(args.dtype), []
+    x = torch.randn(tokens, hidden, device="cuda", dtype=dtype)
+    fp8 = args.weights == "fp8"
+
+    def drawn(shape, blocks, depth):
+        """The weights of all experts, with their scales."""
+        w = torch.empty(experts, *shape, device="cuda", dtype=torch.float8_e4m3fn if fp8 else dtype)
+        for each in w:
+            each.copy_(torch.randn(shape, device="cuda") * (1 if fp8 else depth**-0.5))
+        return w, (torch.rand(experts, *blocks, device="cuda") + 0.5) * depth**-0.5 if fp8 else None
+
+    w13, s13 = drawn((2, intermediate, hidden), (2 * intermediate // BLOCK, hidden // BLOCK), hidden)
+    w2, s2 = drawn((hidden, intermediate), (hidden // BLOCK, intermediate // BLOCK), intermediate)
+    weights, ids = torch.rand(tokens, experts, device="cuda").topk(k)
+    weights, ids = weights.softmax(-1).contiguous(), ids.to(torch.int32).contiguous()
+    sample = sorted({0, tokens // 2, tokens - 1})
+    exact = exact_of(x, w13, w2, s13, s2, ids, weights, sample)
+    found = []
+    for name, make in (("torch", torch_layer), ("vllm", vllm_layer)):
+        found += peers.attempt(missing, name, lambda name=name, make=make: [(name, *make(x, w13, w2, s13, s2, ids, weights))])
+    for note in missing:
+        print(f"{label:<28} without {note}", flush=True)
+    between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xq", "xs", "hq", "hs"]
+    given = {"x": x, "w13": w13.flatten(1, 2) if fp8 else w13, "w2": w2, "s13": s13, "s2": s2, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between)}
+    whole = [launch for job, each in zip(jobs, launches) for launch in named(each, job["tensors"])]
+    of_part = parts_of(whole)
+    # Modules are known by the launch.
+    modules = modules | {id(copied): modules[id(launch)] for launch, copied in zip((launch for each in launches for launch in each), whole)}
+    made, wrong, plans = {}, 0, {}
+    for part in PARTS:
+        plans[part] = common.Plan(of_part[part], modules, given, {}, made, results=("y", "h", "z", "hq"))
+    clock.watch(label)
+    first, notes = common.repeated(plans["layer"], args.repeat)
+    error = float((first[sample].float() - exact).norm() / exact.norm())
+    if "launches differ" in notes or not error < (6e-2 if fp8 else 3e-3 if dtype == torch.float16 else 2e-2):
+        notes.append("WRONG")
+        wrong = 1
+    for name, runs, result in found:
+        runs["layer"]()
+        torch.cuda.synchronize()
+        off = float((result()[sample].float() - exact).norm() / exact.norm())
+        if not off < 6e-2:
+            print(f"{label:<28} {name} is off by {off:.1e}", flush=True)
+    hit = ids.unique().numel()
+    for part in args.part:
+        matrices = {"up": 2, "down": 1, "layer": 3}[part]
+
+        def speed(_, ms, matrices=matrices):
+            flops, size = 2 * matrices * tokens * k * hidden * intermediate, matrices * hit * hidden * intermediate * w2.element_size()
+            return f"{ms * 1000:8.1f} µs {size / ms / 1e6:5.0f} GB/s {flops / ms / 1e9:6.1f} TFLOP/s"
+
+        of_products = [job["config"] for job in jobs if job["operator"] in PRODUCTS]
+        config = " + ".join({"up": of_products[:1], "down": of_products[1:], "layer": [f"{job['operator']} {job['config']}" for job in jobs]}[part])
+        common.raced(
+            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found], [({"config": config}, plans[part], error, notes)], file, speed=speed,
+            head=lambda job, error, part=part: f"{label:<28} {part:<6} {error:.1e}",
+            shown=lambda name, ms: f"{name} {ms * 1000:.1f}",
+            more=lambda plan, error: {"error": error, "experts_hit": hit},
+        )  # fmt: skip
+    return wrong
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", default="all", choices=["all", *SETS])
+    parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS)
+    parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
+    parser.add_argument("--weights", default="same", choices=["same", "fp8"])
+    parser.add_argument("--part", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--up", default="", metavar="WORDS", help="other parameters of the product ahead")
+    parser.add_argument("--down", default="", metavar="WORDS", help="other parameters of the product behind")
+    parser.add_argument("--planner", default="target/release/examples/moe_plan")
+    return common.parsed(parser, repeat=3)
+
+
+def main():
+    args = arguments()
+    sets = SETS.values() if args.set == "all" else [SETS[args.set]]
+    todo = [((*shape, tokens), jobs_of(args, shape, tokens)) for shape in sets for tokens in args.tokens]
+    ready, failed = common.ready_of(todo, args)
+    if args.check or args.emit_launches:
+        raise SystemExit(1 if failed else 0)
+
+    import torch
+
+    # A case whose jobs do not all compile has no layer.
+    whole = [(case, both) for (case, both), (_, jobs) in zip(ready, todo) if len(both) == len(jobs)]
+    common.measured(whole, failed, args, measure, torch.cuda.empty_cache)
+
+
+if __name__ == "__main__":
+    main()

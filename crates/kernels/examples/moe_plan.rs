@@ -1,0 +1,91 @@
+//! Prints the launches of layers of experts as JSON, a line for each number of tokens: what `MoeLayer::plan` says. `bench/moe.py` compiles them.
+//!
+//! `cargo run --release -p tilewright-kernels --example moe_plan -- --experts 256 -k 8 --hidden 7168 --intermediate 256 --tokens 1,64`
+
+use std::error::Error;
+
+use clap::Parser;
+use tilewright_kernels::moe::{MoeLaunch, MoeLayer, MoeRoutingConfig, MoeWeights, Scores};
+use tilewright_machine::DType;
+
+/// Print the launches of a layer of experts.
+#[derive(Parser)]
+struct Args {
+    /// The type of activations: f16 or bf16
+    #[arg(long, default_value = "bf16")]
+    dtype: String,
+    /// Weights in e4m3 with scales of blocks
+    #[arg(long)]
+    fp8: bool,
+    /// Elements of a token
+    #[arg(long, default_value_t = 4096)]
+    hidden: i64,
+    /// Elements between both products
+    #[arg(long, default_value_t = 14336)]
+    intermediate: i64,
+    /// Experts whose weights are here
+    #[arg(long, default_value_t = 8)]
+    experts: i64,
+    /// Experts of the model, where some lie elsewhere
+    #[arg(long)]
+    all_experts: Option<i64>,
+    /// Experts of a token
+    #[arg(short, default_value_t = 2)]
+    k: i64,
+    /// Choose the experts by logits, with scores by softmax or sigmoid
+    #[arg(long, value_name = "SCORES")]
+    routing: Option<Scores>,
+    /// Numbers of tokens
+    #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024,4096")]
+    tokens: Vec<i64>,
+    /// Multiprocessors of the GPU
+    #[arg(long, default_value_t = 132)]
+    multiprocessors: i64,
+}
+
+/// A list of pairs as an object.
+fn object<V: ToString>(pairs: &[(&'static str, V)], quoted: bool) -> String {
+    let quote = if quoted { "\"" } else { "" };
+    let pairs = pairs.iter().map(|(name, value)| format!("\"{name}\": {quote}{}{quote}", value.to_string()));
+    format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
+}
+
+fn line(launch: &MoeLaunch) -> String {
+    format!(
+        "{{\"operator\": \"{}\", \"program\": {}, \"parameters\": {}, \"sizes\": {}, \"tensors\": {}}}",
+        launch.operator,
+        launch.program,
+        object(&launch.parameters, true),
+        object(&launch.sizes, false),
+        object(&launch.tensors, true)
+    )
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let args = Args::parse();
+    let dtype = [DType::F16, DType::BF16].into_iter().find(|dtype| dtype.to_string() == args.dtype);
+    let experts = args.all_experts.unwrap_or(args.experts);
+    let routing =
+        args.routing.map(|scores| MoeRoutingConfig { experts, k: args.k, scores, ..Default::default() });
+    let layer = MoeLayer {
+        dtype: dtype.ok_or("--dtype must be f16 or bf16")?,
+        weights: if args.fp8 { MoeWeights::Fp8Blocks } else { MoeWeights::Same },
+        hidden: args.hidden,
+        intermediate: args.intermediate,
+        experts: args.experts,
+        all_experts: args.all_experts,
+        k: args.k,
+        routing,
+    };
+    for tokens in args.tokens {
+        let plan = layer.plan(tokens, args.multiprocessors)?;
+        let launches: Vec<String> = plan.launches.iter().map(line).collect();
+        println!(
+            "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
+            plan.bytes,
+            plan.estimate,
+            launches.join(", ")
+        );
+    }
+    Ok(())
+}

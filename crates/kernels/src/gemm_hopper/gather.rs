@@ -1,0 +1,52 @@
+//! Rows of A that lie anywhere: a table has the number of each. Threads copy them to the stages, 16 bytes at a time, since the tensor memory
+//! accelerator of Hopper copies rows that are neighbours.
+
+use super::{Form, HopperGemmConfig};
+use crate::config::ConfigError;
+use crate::warp_specialized::{FillMode, Major, Schedule, Triangle, bytes, gathering_registers};
+
+impl HopperGemmConfig {
+    /// Checks what rows that lie anywhere go with.
+    pub(super) fn check_gather(&self) -> Result<(), ConfigError> {
+        if !self.gather {
+            return Ok(());
+        }
+        let wanted = if self.form != Form::Wgmma {
+            "form must be wgmma: others read rows that are neighbours"
+        } else if self.a != Major::K {
+            "rows are contiguous: a must be k"
+        } else if self.batch.counts_products() {
+            "one a has all rows: batch must be none, grouped or ragged"
+        } else if self.packs() != [false; 2] {
+            "rows are read where they lie: pack must be none, and factors are not split into parts"
+        } else if self.sparse || self.complex {
+            "sparse and complex must be false"
+        } else if self.fill != FillMode::Full || self.triangular != Triangle::None {
+            "rows have no order: fill must be full, and triangular none"
+        } else if self.schedule != Schedule::DataParallel {
+            "tiles are whole: schedule must be data_parallel"
+        } else if self.cluster.shape()[1] > 1 {
+            "threads copy to their own block: cluster must be none, along m or along k"
+        } else {
+            return self.check_loading_registers();
+        };
+        Err(ConfigError::value("gather", true, wanted))
+    }
+
+    /// Registers of a thread that copies rows that lie anywhere: for the places of those that it copies from.
+    pub(crate) fn gathering_registers(&self) -> i64 {
+        let (of_a, _) = self.sides((self.bm, self.bn));
+        gathering_registers(of_a, self.bk * bytes(self.dtype))
+    }
+
+    fn check_loading_registers(&self) -> Result<(), ConfigError> {
+        let least = self.gathering_registers();
+        if self.load_registers >= least {
+            return Ok(());
+        }
+        let wanted = format!(
+            "a thread keeps the places of the rows that it copies: must be at least {least} with gather=true"
+        );
+        Err(ConfigError::value("load_registers", self.load_registers, wanted))
+    }
+}

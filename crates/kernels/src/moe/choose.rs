@@ -1,0 +1,314 @@
+//! The tiles of a layer's products: those whose estimated time is least. Few tokens are bound by the weights of the experts that they have, which every
+//! multiprocessor streams; many are bound by the tensor cores.
+
+use super::layer::{MoeLayer, MoeWeights};
+use crate::config::{ConfigError, differences};
+use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
+use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
+use crate::warp_specialized::bytes;
+
+/// The machine that tiles are chosen for.
+#[derive(Clone, Copy)]
+pub(super) struct Machine {
+    pub multiprocessors: i64,
+}
+
+/// The rows of experts: how many each has on average.
+#[derive(Clone, Copy)]
+pub(super) struct Rows {
+    pub experts: i64,
+    pub each: f64,
+}
+
+/// The products of a layer.
+pub(super) struct Products {
+    /// Rows of a tile.
+    pub tile: i64,
+    /// The product with both matrices ahead, and the one behind.
+    pub up: Tiled,
+    pub down: Tiled,
+    pub microseconds: f64,
+}
+
+/// A product of rows with a matrix of each expert.
+#[derive(Clone, Copy)]
+struct Product {
+    n: i64,
+    k: i64,
+    /// Matrices that the rows are multiplied by in one pass.
+    matrices: i64,
+}
+
+/// Rows of tiles of the products by groups.
+const TILES: [i64; 12] = [8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256];
+
+/// Columns of tiles whose rows are those of tokens.
+const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
+
+/// Stages at most: deeper rings hide no more.
+const MOST_STAGES: i64 = 16;
+
+/// Sums of a thread that meet those of other blocks, at most: where there are more, tiles are many enough.
+const MOST_MET: i64 = 64;
+
+/// Clock cycles of a microsecond.
+const CYCLES: f64 = 1750.0;
+
+/// Products of two 16-bit floats that a multiprocessor adds in a cycle, of those that its tensor cores can, as long sums reach them.
+const PRODUCTS: f64 = 0.8 * 2048.0;
+
+/// Bytes that memory gives all multiprocessors in a cycle, and that the L2 cache gives one.
+const FROM_MEMORY: f64 = 2400.0;
+const FROM_CACHE: f64 = 40.0;
+
+/// Cycles of a tile beside its steps, and of a launch.
+const OF_TILE: f64 = 1200.0;
+const OF_LAUNCH: f64 = 4000.0;
+
+/// The part of the shorter of two times that the longer one does not hide.
+const NOT_HIDDEN: f64 = 0.15;
+
+/// The time of tensor cores whose results are transposed on their way out, over that of others.
+const TRANSPOSED: f64 = 1.03;
+
+/// Cycles by which a step is late that threads copy rows for: they wait for a stage's rows before they hand it on.
+const OF_GATHER: f64 = 300.0;
+
+impl Rows {
+    /// Tiles of so many rows of all experts, if each row has an expert of its own choice: an expert has as many rows as a Poisson distribution says.
+    fn tiles(self, tile: i64) -> f64 {
+        // E ⌈n / tile⌉ = Σ over j of P(n > j · tile).
+        let (mut tiles, mut below, mut n) = (0.0, 0.0, 0);
+        let most = (self.each + 12.0 * self.each.sqrt() + 16.0) as i64;
+        let mut logarithm = -self.each;
+        for j in 0..=most / tile {
+            while n <= j * tile {
+                below += logarithm.exp();
+                n += 1;
+                logarithm += self.each.ln() - (n as f64).ln();
+            }
+            tiles += (1.0 - below).max(0.0);
+        }
+        tiles * self.experts as f64
+    }
+
+    /// Experts that have rows.
+    fn used(self) -> f64 {
+        (1.0 - (-self.each).exp()) * self.experts as f64
+    }
+}
+
+/// A product whose tile is chosen.
+#[derive(Clone, Copy)]
+pub(super) enum Tiled {
+    Same(HopperGemmConfig),
+    Blocks(Fp8BlocksConfig),
+}
+
+impl Tiled {
+    pub fn operator(&self) -> &'static str {
+        match self {
+            Tiled::Same(_) => "gemm_hopper",
+            Tiled::Blocks(_) => "gemm_fp8_blocks",
+        }
+    }
+
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Tiled::Same(config) => differences(config),
+            Tiled::Blocks(config) => differences(config),
+        }
+    }
+
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self {
+            Tiled::Same(config) => config.validate(),
+            Tiled::Blocks(config) => config.validate(),
+        }
+    }
+
+    pub fn gathers(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.gather,
+            Tiled::Blocks(config) => config.gather,
+        }
+    }
+
+    /// Columns of the tile that are of weights, bytes of an element, and columns of a step.
+    fn tile(&self) -> [i64; 3] {
+        let columns = |swap: bool, bm: i64, bn: i64| if swap { bm } else { bn };
+        match self {
+            Tiled::Same(c) => [columns(c.swap, c.bm, c.bn), bytes(c.dtype), c.bk],
+            Tiled::Blocks(c) => [columns(c.swap, c.bm, c.bn), 1, BLOCK],
+        }
+    }
+
+    /// Returns whether rows of weights are rows of the tile.
+    fn swaps(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.swap,
+            Tiled::Blocks(config) => config.swap,
+        }
+    }
+
+    /// Blocks that share a tile, and all blocks.
+    fn blocks(&self) -> [i64; 2] {
+        match self {
+            Tiled::Same(config) => [config.cluster.shape()[2], config.sm_count],
+            Tiled::Blocks(config) => [1, config.sm_count],
+        }
+    }
+}
+
+impl Machine {
+    /// The products of least estimated time; `None`: no tile fits.
+    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Option<Products> {
+        let fused = layer.weights == MoeWeights::Same;
+        let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
+        let up = Product { n, k: layer.hidden, matrices };
+        let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
+        let best = |product: Product, ahead: bool, tile: i64| {
+            let timed = self.configs(layer, ahead, tile).into_iter();
+            let timed = timed.map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
+            timed.min_by(|(a, _), (b, _)| a.total_cmp(b))
+        };
+        let both = TILES.into_iter().filter_map(|tile| {
+            let ((of_up, up), (of_down, down)) = (best(up, true, tile)?, best(down, false, tile)?);
+            Some(Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES })
+        });
+        both.min_by(|a, b| a.microseconds.total_cmp(&b.microseconds))
+    }
+
+    /// The configurations whose tiles have these rows of A, each with the deepest ring that fits.
+    fn configs(self, layer: &MoeLayer, ahead: bool, tile: i64) -> Vec<Tiled> {
+        let swapped = [(true, 64, tile, 1), (true, 128, tile, 2)];
+        let rows = [(64, 1), (128, 2), (256, 2)].into_iter().find(|(bm, _)| *bm == tile);
+        let plain =
+            rows.into_iter().flat_map(|(bm, warpgroups)| COLUMNS.map(|bn| (false, bm, bn, warpgroups)));
+        let tiles = swapped.into_iter().chain(plain);
+        if layer.weights == MoeWeights::Fp8Blocks {
+            let base = Fp8BlocksConfig {
+                out: layer.dtype,
+                batch: Batch::Ragged,
+                gather: ahead,
+                cluster: Cluster::None,
+                dependent: true,
+                sm_count: self.multiprocessors,
+                overlap_epilogue: false,
+                ..Fp8BlocksConfig::default()
+            };
+            let of = |(swap, bm, bn, warpgroups)| {
+                fitted_blocks(Fp8BlocksConfig { swap, bm, bn, warpgroups, ..base })
+            };
+            return tiles.filter_map(of).map(Tiled::Blocks).collect();
+        }
+        let base = HopperGemmConfig {
+            dtype: layer.dtype,
+            batch: Batch::Ragged,
+            dependent: true,
+            ..HopperGemmConfig::default()
+        };
+        let base = match ahead {
+            true => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather: true, ..base },
+            false => base,
+        };
+        let clusters = [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)];
+        let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
+            clusters.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
+        });
+        configs
+            .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
+            .map(|config| {
+                // As many clusters as run at once, in proportion to those of a machine that was measured.
+                let (blocks, most) = (config.cluster.blocks(), Cluster::None.resident());
+                let clusters = (self.multiprocessors * config.cluster.resident() / most / blocks).max(1);
+                HopperGemmConfig { sm_count: clusters * blocks, ..config }
+            })
+            .filter_map(fitted)
+            .map(Tiled::Same)
+            .collect()
+    }
+
+    /// Clock cycles of a product.
+    fn cycles(self, product: Product, tiled: &Tiled, rows: Rows, tile: i64) -> f64 {
+        let Product { n, k, matrices } = product;
+        let ([columns, size, bk], [deep, blocks]) = (tiled.tile(), tiled.blocks());
+        let tiles = rows.tiles(tile).max(1.0) * ((n + columns - 1) / columns) as f64;
+        // Few rounds are whole ones.
+        let rounds = tiles / (blocks / deep) as f64;
+        let rounds = if rounds < 6.0 { rounds.ceil() } else { rounds + 0.5 };
+        let steps = ((k + bk * deep - 1) / (bk * deep)) as f64;
+        let transposed = if tiled.swaps() { TRANSPOSED } else { 1.0 };
+        let multiplied = (tile * columns * matrices * bk * size) as f64 / (2.0 * PRODUCTS) * transposed;
+        let copied = ((tile + columns * matrices) * bk * size) as f64 / FROM_CACHE;
+        let late = if tiled.gathers() { OF_GATHER } else { 0.0 };
+        // The sums of a cluster's blocks meet in f32.
+        let met = (tile * columns * matrices * 4) as f64 / FROM_CACHE;
+        let of_cluster = if deep > 1 { OF_TILE + met } else { 0.0 };
+        let in_tiles = rounds * (steps * multiplied.max(copied).max(late) + OF_TILE + of_cluster);
+        let weights = rows.used() * (n * k * matrices * size) as f64;
+        let streamed = weights / FROM_MEMORY;
+        in_tiles.max(streamed) + NOT_HIDDEN * in_tiles.min(streamed) + OF_LAUNCH
+    }
+}
+
+/// Sums of a thread.
+fn sums_of(config: &HopperGemmConfig) -> i64 {
+    config.bm * config.bn * config.dual.sums() / (128 * config.warpgroups)
+}
+
+/// Registers of threads that multiply beside those that load: all threads start with the same number, a multiple of 8.
+fn registers_beside(load_registers: i64, warpgroups: i64) -> i64 {
+    let groups = 1 + warpgroups;
+    ((512 / groups / 8 * 8 * groups - load_registers) / warpgroups / 8 * 8).min(240)
+}
+
+/// The same of a product of scaled blocks.
+fn fitted_blocks(config: Fp8BlocksConfig) -> Option<Fp8BlocksConfig> {
+    let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
+    let math_registers = registers_beside(load_registers, config.warpgroups);
+    let deeper = (2..=MOST_STAGES).rev().map(|stages| Fp8BlocksConfig {
+        stages,
+        load_registers,
+        math_registers,
+        ..config
+    });
+    deeper.into_iter().find(|config| config.validate().is_ok())
+}
+
+/// The configuration with registers for what threads do, the widest chunk that fits, and as many stages as fit.
+fn fitted(config: HopperGemmConfig) -> Option<HopperGemmConfig> {
+    let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
+    let math_registers = registers_beside(load_registers, config.warpgroups);
+    let of_chunk = |chunk| HopperGemmConfig { load_registers, math_registers, chunk, stages: 2, ..config };
+    let chunked = [None, Some(32), Some(16), Some(8)]
+        .map(of_chunk)
+        .into_iter()
+        .find(|config| config.validate().is_ok())?;
+    let deeper = (3..=MOST_STAGES).rev().map(|stages| HopperGemmConfig { stages, ..chunked });
+    deeper.into_iter().find(|config| config.validate().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expected_tiles_are_between_those_of_even_rows_and_one_more_each() {
+        for (each, tile) in [(0.03, 8), (1.0, 8), (2.0, 16), (100.0, 64), (128.0, 128), (5000.0, 128)] {
+            let rows = Rows { experts: 8, each };
+            let tiles = rows.tiles(tile);
+            assert!(
+                tiles >= 8.0 * each / tile as f64 && tiles <= 8.0 * (each / tile as f64 + 1.0),
+                "{each}: {tiles}"
+            );
+            assert!(tiles >= rows.used() - 1e-9, "{each}: {tiles} {}", rows.used());
+        }
+    }
+
+    #[test]
+    fn an_expert_with_few_rows_has_one_tile() {
+        let rows = Rows { experts: 256, each: 1.0 / 32.0 };
+        assert!((rows.tiles(8) - rows.used()).abs() < 1e-6, "{}", rows.tiles(8));
+    }
+}

@@ -1,0 +1,351 @@
+//! The launches of a whole layer, from the logits or the experts of tokens to the sums of their results: a function of sizes alone.
+
+use tilewright_machine::{Arch, DType};
+
+use super::choose::{Machine, Products, Rows, Tiled};
+use super::combine::MoeCombineConfig;
+use super::quantise::MoeQuantiseConfig;
+use super::reference::Places;
+use super::routing::MoeRoutingConfig;
+use super::sort::MoeSortConfig;
+use crate::config::{ConfigError, differences};
+use crate::gemm_fp8_blocks::BLOCK;
+use crate::gemm_hopper::HopperGemmConfig;
+
+/// The reason why a layer has no launches.
+#[derive(Debug, thiserror::Error)]
+pub enum MoeError {
+    /// A number is not one that a layer can have.
+    #[error("`{field}` = {value}: {wanted}")]
+    Value {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: i64,
+        /// The values that would be right.
+        wanted: String,
+    },
+    /// An operator refuses what the layer asks of it.
+    #[error("`{operator}`: {error}")]
+    Operator {
+        /// The operator.
+        operator: &'static str,
+        /// The reason.
+        error: ConfigError,
+    },
+    /// No tile fits the products.
+    #[error("no tile of {hidden} × {intermediate} in {dtype} fits a block")]
+    NoTile {
+        /// Elements of a token.
+        hidden: i64,
+        /// Elements between both products.
+        intermediate: i64,
+        /// The type.
+        dtype: DType,
+    },
+}
+
+/// The weights of a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MoeWeights {
+    /// Of the type of activations.
+    #[default]
+    Same,
+    /// In e4m3, with scales of 128 × 128. Activations are rounded to e4m3 with scales of 128 columns of a row ahead of each product (DeepSeek-V3 technical report, section
+    /// 3.3.2).
+    Fp8Blocks,
+}
+
+/// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MoeLayer {
+    /// The type of activations: f16 or bf16.
+    pub dtype: DType,
+    /// The weights.
+    pub weights: MoeWeights,
+    /// Elements of a token.
+    pub hidden: i64,
+    /// Elements between both products.
+    pub intermediate: i64,
+    /// Experts whose weights are here.
+    pub experts: i64,
+    /// Experts of the model, where some lie elsewhere: `map[e]` has the number of each here, or −1.
+    pub all_experts: Option<i64>,
+    /// Experts of a token.
+    pub k: i64,
+    /// The choice of experts by logits; `None`: `ids` and `weights` are given.
+    pub routing: Option<MoeRoutingConfig>,
+}
+
+/// A launch of a program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MoeLaunch {
+    /// The operator.
+    pub operator: &'static str,
+    /// The operator's parameters by name; those not named have their defaults.
+    pub parameters: Vec<(&'static str, String)>,
+    /// The number of the program among the operator's, from 0.
+    pub program: usize,
+    /// The sizes.
+    pub sizes: Vec<(&'static str, i64)>,
+    /// The tensors of the layer that parameters of other names are: `("a", "x")`.
+    pub tensors: Vec<(&'static str, &'static str)>,
+}
+
+/// A tensor of the workspace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MoeTensor {
+    /// The name that launches know it by.
+    pub name: &'static str,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// The extents.
+    pub shape: Vec<i64>,
+    /// Its place in the workspace in bytes.
+    pub offset: i64,
+}
+
+/// The launches of a layer. Its tensors are `x[tokens, hidden]`, `w13[experts, 2, intermediate, hidden]` (the rows of w1, then those of w3),
+/// `w2[experts, hidden, intermediate]`, with scales of blocks `s13[experts, ⌈2 · intermediate / 128⌉, ⌈hidden / 128⌉]` and `s2[experts, ⌈hidden / 128⌉, ⌈intermediate / 128⌉]`,
+/// `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
+/// `weights[tokens, k]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct MoePlan {
+    /// The launches, in their order.
+    pub launches: Vec<MoeLaunch>,
+    /// The tensors of the workspace, which need no values.
+    pub workspace: Vec<MoeTensor>,
+    /// Bytes of the workspace.
+    pub bytes: i64,
+    /// The estimated time of both products in microseconds: for ranking.
+    pub estimate: f64,
+}
+
+/// Tokens of a layer at most: places are integers of 32 bits.
+const MOST_TOKENS: i64 = 1 << 24;
+
+/// Elements of a token at most.
+const MOST_ELEMENTS: i64 = 1 << 20;
+
+/// Bytes of which the tensors of a workspace begin at multiples.
+const ALIGNMENT: i64 = 256;
+
+/// Experts of tokens that one block sorts.
+const ONE_BLOCK: i64 = 512;
+
+impl MoeLayer {
+    /// The launches for so many tokens on a GPU of so many multiprocessors. A function of its arguments alone.
+    ///
+    /// # Errors
+    ///
+    /// A [`MoeError`] that names what is out of range.
+    pub fn plan(&self, tokens: i64, multiprocessors: i64) -> Result<MoePlan, MoeError> {
+        self.check(tokens, multiprocessors)?;
+        let all = self.all_experts.unwrap_or(self.experts);
+        let machine = Machine { multiprocessors };
+        let rows = Rows { experts: self.experts, each: (tokens * self.k) as f64 / all as f64 };
+        let products = machine.products(self, rows).ok_or(MoeError::NoTile {
+            hidden: self.hidden,
+            intermediate: self.intermediate,
+            dtype: self.dtype,
+        })?;
+        let sort = self.sort(tokens, products.tile);
+        let places = sort.places(tokens);
+        let mut plan = MoePlan {
+            launches: Vec::new(),
+            workspace: Vec::new(),
+            bytes: 0,
+            estimate: products.microseconds,
+        };
+        self.route(&mut plan, tokens)?;
+        self.order(&mut plan, &sort, tokens)?;
+        self.multiply(&mut plan, &products, places, tokens)?;
+        self.add(&mut plan, places, tokens)?;
+        Ok(plan)
+    }
+
+    fn check(&self, tokens: i64, multiprocessors: i64) -> Result<(), MoeError> {
+        let within = |field, value: i64, [low, high]: [i64; 2], of: i64| {
+            if (low..=high).contains(&value) && value % of == 0 {
+                return Ok(());
+            }
+            let multiple = if of > 1 { format!("a multiple of {of} ") } else { String::new() };
+            Err(MoeError::Value { field, value, wanted: format!("must be {multiple}from {low} to {high}") })
+        };
+        within("tokens", tokens, [1, MOST_TOKENS], 1)?;
+        within("multiprocessors", multiprocessors, [1, 1 << 16], 1)?;
+        // Rows of 16 bytes.
+        let elements = if self.weights == MoeWeights::Same { 8 } else { 16 };
+        within("hidden", self.hidden, [elements, MOST_ELEMENTS], elements)?;
+        within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
+        if let Some(all) = self.all_experts {
+            within("all_experts", all, [self.experts.max(1), 1 << 16], 1)?;
+        }
+        let Some(routing) = &self.routing else { return Ok(()) };
+        for (field, value, wanted) in [
+            ("routing.k", routing.k, self.k),
+            ("routing.experts", routing.experts, self.all_experts.unwrap_or(self.experts)),
+        ] {
+            if value != wanted {
+                return Err(MoeError::Value {
+                    field,
+                    value,
+                    wanted: format!("must be {wanted}, as the layer's"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The launch that chooses experts.
+    fn route(&self, plan: &mut MoePlan, tokens: i64) -> Result<(), MoeError> {
+        let Some(routing) = &self.routing else { return Ok(()) };
+        let config = MoeRoutingConfig { dependent: true, ..*routing };
+        config.validate().map_err(refused("moe_routing"))?;
+        plan.launch("moe_routing", differences(&config), 0, vec![("tokens", tokens)], vec![("x", "logits")]);
+        plan.tensor("ids", DType::I32, vec![tokens, self.k]);
+        plan.tensor("weights", DType::F32, vec![tokens, self.k]);
+        Ok(())
+    }
+
+    /// The configuration that sorts so many tokens for tiles of these rows.
+    fn sort(&self, tokens: i64, tile: i64) -> MoeSortConfig {
+        let all = tokens * self.k;
+        let chunks = [128, 256, 512];
+        let (chunk, split) = match chunks.into_iter().find(|chunk| all <= *chunk && all <= ONE_BLOCK) {
+            Some(chunk) => (chunk, false),
+            None if all <= 1 << 15 => (256, true),
+            None if all <= 1 << 17 => (1024, true),
+            None => (4096, true),
+        };
+        let threads = chunk.min(512);
+        MoeSortConfig {
+            experts: self.experts,
+            k: self.k,
+            map: self.all_experts.is_some(),
+            tile,
+            padded: false,
+            chunk,
+            split,
+            threads,
+            dependent: true,
+        }
+    }
+
+    /// The launches that sort.
+    fn order(&self, plan: &mut MoePlan, config: &MoeSortConfig, tokens: i64) -> Result<(), MoeError> {
+        config.validate().map_err(refused("moe_sort"))?;
+        let Places { rows, tiles } = config.places(tokens);
+        let elsewhere = self.all_experts.map(|all| ("e", all));
+        if config.split {
+            let sizes = [("tokens", tokens)].into_iter().chain(elsewhere).collect();
+            plan.launch("moe_sort", differences(config), 0, sizes, Vec::new());
+            let chunks = (tokens * self.k + config.chunk - 1) / config.chunk;
+            plan.tensor("counted", DType::I32, vec![chunks, config.counters()]);
+        }
+        let sizes = [("tokens", tokens), ("t", tiles), ("m", rows)].into_iter().chain(elsewhere).collect();
+        plan.launch("moe_sort", differences(config), usize::from(config.split), sizes, Vec::new());
+        for (name, length) in [
+            ("rows", rows),
+            ("places", tokens * self.k),
+            ("groups", tiles),
+            ("first", tiles),
+            ("ends", self.experts),
+        ] {
+            plan.tensor(name, DType::I32, vec![length]);
+        }
+        Ok(())
+    }
+
+    /// The launches of both products, and of the quantisations ahead of them.
+    fn multiply(
+        &self,
+        plan: &mut MoePlan,
+        products: &Products,
+        Places { rows, tiles }: Places,
+        tokens: i64,
+    ) -> Result<(), MoeError> {
+        let Products { up, down, .. } = products;
+        let product = |plan: &mut MoePlan,
+                       tiled: &Tiled,
+                       [n, k]: [i64; 2],
+                       tensors: Vec<(&'static str, &'static str)>| {
+            tiled.validate().map_err(refused(tiled.operator()))?;
+            let gathered = tiled.gathers().then_some(("r", tokens));
+            let sizes = [("m", rows), ("n", n), ("k", k), ("g", self.experts), ("t", tiles)];
+            let sizes = sizes.into_iter().chain(gathered).collect();
+            plan.launch(tiled.operator(), tiled.parameters(), 0, sizes, tensors);
+            Ok(())
+        };
+        let (hidden, between) = (self.hidden, self.intermediate);
+        if self.weights == MoeWeights::Same {
+            product(plan, up, [between, hidden], vec![("a", "x"), ("b", "w13"), ("c", "h")])?;
+            plan.tensor("h", self.dtype, vec![rows, between]);
+            product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+        } else {
+            self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
+            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
+            product(plan, up, [2 * between, hidden], tensors)?;
+            plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+            self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
+            let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
+            product(plan, down, [hidden, between], tensors)?;
+        }
+        plan.tensor("z", self.dtype, vec![rows, hidden]);
+        Ok(())
+    }
+
+    /// The launch that rounds activations to 8 bits.
+    fn quantise(
+        &self,
+        plan: &mut MoePlan,
+        gated: bool,
+        [m, n]: [i64; 2],
+        [x, y, s]: [&'static str; 3],
+    ) -> Result<(), MoeError> {
+        let config = MoeQuantiseConfig { dtype: self.dtype, gated, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_quantise"))?;
+        let tensors = vec![("x", x), ("y", y), ("s", s)];
+        plan.launch("moe_quantise", differences(&config), 0, vec![("m", m), ("n", n)], tensors);
+        plan.tensor(y, DType::E4M3, vec![m, n]);
+        plan.tensor(s, DType::F32, vec![(n + BLOCK - 1) / BLOCK, m]);
+        Ok(())
+    }
+
+    /// The launch that adds the results of a token's experts.
+    fn add(&self, plan: &mut MoePlan, places: Places, tokens: i64) -> Result<(), MoeError> {
+        let config = MoeCombineConfig { dtype: self.dtype, k: self.k, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_combine"))?;
+        let sizes = vec![("tokens", tokens), ("n", self.hidden), ("m", places.rows)];
+        plan.launch("moe_combine", differences(&config), 0, sizes, vec![("c", "z")]);
+        Ok(())
+    }
+
+    /// The reason why the layer cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        HopperGemmConfig::default().reject(arch)
+    }
+}
+
+fn refused(operator: &'static str) -> impl Fn(ConfigError) -> MoeError {
+    move |error| MoeError::Operator { operator, error }
+}
+
+impl MoePlan {
+    fn launch(
+        &mut self,
+        operator: &'static str,
+        parameters: Vec<(&'static str, String)>,
+        program: usize,
+        sizes: Vec<(&'static str, i64)>,
+        tensors: Vec<(&'static str, &'static str)>,
+    ) {
+        self.launches.push(MoeLaunch { operator, parameters, program, sizes, tensors });
+    }
+
+    fn tensor(&mut self, name: &'static str, dtype: DType, shape: Vec<i64>) {
+        let bytes = shape.iter().product::<i64>() * i64::from(dtype.bits()) / 8;
+        self.workspace.push(MoeTensor { name, dtype, shape, offset: self.bytes });
+        self.bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    }
+}

@@ -1,0 +1,21 @@
+//! Mixtures of experts: the operators around the products by groups. `moe_routing` chooses the experts of each token, `moe_sort` puts the tokens in the
+//! order of their experts, `moe_combine` adds the results of a token's experts; [`MoeLayer::plan`] has the launches of a whole layer, with the
+//! products of [`gemm_hopper`](crate::gemm_hopper) between them.
+//!
+//! The programs are text with the choices written out; `tilewright kernels moe_sort -p …` prints one.
+
+mod choose;
+mod combine;
+mod layer;
+mod limits;
+mod quantise;
+mod reference;
+mod routing;
+mod sort;
+
+pub use combine::MoeCombineConfig;
+pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
+pub use quantise::MoeQuantiseConfig;
+pub use reference::{Places, Routed, Sorted, combine, quantise, route, sort};
+pub use routing::{MoeRoutingConfig, Scores};
+pub use sort::MoeSortConfig;
