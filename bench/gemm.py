@@ -88,7 +88,7 @@ SETS = {
     "f32": (SINGLE, "f32", "gemm_hopper", ["dtype=f32", "precision=tf32x3"]),
     "complex": ([(size,) * 3 for size in (1024, 2048, 4096)], "complex", "gemm_hopper", ["dtype=f32", "precision=tf32x3", "complex=true"]),
     "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
-    "f64": ([(size,) * 3 for size in (1024, 2048, 4096)], "f64", "gemm", ["dtype=f64", "bm=64", "bn=64", "kk=8", "stages=2"]),
+    "f64": ([(size,) * 3 for size in (1024, 2048, 4096)], "f64", "gemm", ["dtype=f64", "bm=64", "bn=128", "bk=16", "kk=8", "threads=256"]),
     "sparse": (SPARSE, "sparse", "gemm_hopper", ["sparse=true"]),
     "pointers": ([(16, 2048, 2048, 2048), (64, 512, 512, 1024), (8, 4096, 4096, 1024)], "pointers", "gemm_hopper", ["batch=pointers"]),
     "int4": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:2])], "int4", "gemm", []),
@@ -103,7 +103,8 @@ WORDS = {"i4": ["bk=128", "kk=64"], "u4": ["bk=128", "kk=64"], "u1": ["bk=512", 
 # Sets that the driver compiles from PTX of an older architecture.
 ARCHS = {"sm_80": "sm_80", "int4": "sm_80"}
 # Words that stand for each other in the configurations of a set: the fastest with one of the first are compared with each of the others.
-CONTESTS = {"cluster2d": (["cluster=m2", "cluster=n2"], ["cluster=none", "cluster=m2n2", "cluster=m2n4"])}
+# Clusters of 4 and 8 do not fill all multiprocessors: a grid of more blocks than run at once would take a second turn.
+CONTESTS = {"cluster2d": (["cluster=m2", "cluster=n2"], ["cluster=none", "cluster=m2n2 sm_count=120", "cluster=m2n4 sm_count=112"])}
 # Remarks on the figures of a kind of product.
 REMARKS = {
     "sparse": "TFLOP/s are those of the dense matrix: half of the operations are done",
@@ -131,9 +132,9 @@ def planned(file):
 
 
 def varied(config, words):
-    """A configuration with each of the words in place of its own for that parameter, in its first kernel; itself if there are no words."""
+    """A configuration with each of the words (or several, with spaces) in place of its own for those parameters, in its first kernel; itself if there are none."""
     first, plus, rest = config.partition(" + ")
-    names = {word.partition("=")[0] for word in words}
+    names = {word.partition("=")[0] for each in words for word in each.split()}
     others = [word for word in first.split() if word.partition("=")[0] not in names]
     return [" ".join([*others, word]) + plus + rest for word in words] or [config]
 
@@ -357,8 +358,10 @@ def contest(rows, conditions, base, others):
     for condition in conditions:
         times = {}
         for row in rows:
-            for word in row["config"].split() if row["condition"] == condition and "ms" in row else []:
-                times.setdefault(word, {}).setdefault(tuple(row["shape"]), []).append(row["ms"])
+            if row["condition"] == condition and "ms" in row:
+                has = set(row["config"].split())
+                for words in (words for words in (*base, *others) if has.issuperset(words.split())):
+                    times.setdefault(words, {}).setdefault(tuple(row["shape"]), []).append(row["ms"])
         for word in others:
             ratios = {}
             for shape, own in times.get(word, {}).items():

@@ -150,18 +150,19 @@ class Gemm(unittest.TestCase):
         self.assertEqual(gemm.varied("bn=192 cluster=n2 stages=3", ["cluster=m2", "cluster=m2n2"]), ["bn=192 stages=3 cluster=m2", "bn=192 stages=3 cluster=m2n2"])
         self.assertEqual(gemm.varied("split=4 + add_partials parts=4", ["cluster=n2"]), ["split=4 cluster=n2 + add_partials parts=4"])
         self.assertEqual(gemm.varied("", ["cluster=none"]), ["cluster=none"])
+        self.assertEqual(gemm.varied("sm_count=128 bn=192", ["cluster=m2", "cluster=m2n2 sm_count=120"]), ["bn=192 cluster=m2", "bn=192 cluster=m2n2 sm_count=120"])
         self.assertEqual(gemm.varied("bn=192", []), ["bn=192"])
         self.assertEqual(len(set(gemm.SETS["cluster2d"][0])), 12)
 
     def test_a_contest_is_with_the_fastest_of_the_base_at_each_shape(self):
-        times = [("cluster=m2", 2.0, 3.0), ("bn=192 cluster=n2", 4.0, 1.0), ("cluster=m2n2", 1.0, 2.0), ("cluster=none", 4.0, 4.0)]
+        times = [("cluster=m2", 2.0, 3.0), ("bn=192 cluster=n2", 4.0, 1.0), ("cluster=m2n2 sm_count=120", 1.0, 2.0), ("cluster=none", 4.0, 4.0)]
         rows = [rows_like(1 / ms, [size] * 3, config) for config, *each in times for size, ms in zip((4096, 8192), each)]
         with contextlib.redirect_stdout(io.StringIO()) as said:
             gemm.contest(rows, ["rested"], *gemm.CONTESTS["cluster2d"])
         lines = said.getvalue().splitlines()
         self.assertEqual(len(lines), 2)
         self.assertIn("cluster=none beside the fastest of cluster=m2, cluster=n2: geometric mean 0.354", lines[0])
-        self.assertIn("cluster=m2n2 beside the fastest of cluster=m2, cluster=n2: geometric mean 1.000 over 2; least 0.500 at 8192x8192x8192", lines[1])
+        self.assertIn("cluster=m2n2 sm_count=120 beside the fastest of cluster=m2, cluster=n2: geometric mean 1.000 over 2; least 0.500 at 8192x8192x8192", lines[1])
 
 
 class Arrays(unittest.TestCase):

@@ -10,8 +10,9 @@ use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
 use crate::scalar::{self, add, int};
 
-/// A coordinate from which no box reaches into a tensor.
-const OUTSIDE: i64 = -(1 << 30);
+/// A coordinate from which no box reaches into a tensor. It is above all tensors: an H100 takes a box that is written at a negative one for an illegal
+/// instruction.
+const OUTSIDE: i64 = 1 << 30;
 
 impl Lower<'_> {
     /// The tensor map of a tensor of an array, given its index, and the condition that there is one, where that is not known: the first stands
@@ -24,7 +25,7 @@ impl Lower<'_> {
         if let Some(inside) = inside {
             at = self.b.scalar(ScalarOp::Select, &[at, int(0), inside]);
         }
-        (Some(self.b.tensor_map(map, at)), inside)
+        (Some(self.b.tensor_map(map, at, self.state.tma_issuer)), inside)
     }
 
     /// A copy by the tensor memory accelerator.

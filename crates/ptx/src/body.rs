@@ -294,11 +294,12 @@ impl<'a> Body<'a> {
                 ));
             }
             Op::Wgmma { row, d, a, b, meta, accumulate } => self.wgmma(row, d, (a, b), *meta, *accumulate),
-            Op::TensorMap { dst, map, number } => {
+            Op::TensorMap { dst, map, number, guard } => {
                 let number = self.register(*number, RegType::B32);
                 let (name, first) = (self.define(*dst), self.maps[*map as usize].clone());
                 self.line(format!("mad.wide.u32 {name}, {number}, {TENSOR_MAP_BYTES}, {first}"));
-                self.line(format!("{ACQUIRE_TENSOR_MAP} [{name}], {TENSOR_MAP_BYTES}"));
+                let guard = self.guard(*guard);
+                self.line(format!("{guard}{ACQUIRE_TENSOR_MAP} [{name}], {TENSOR_MAP_BYTES}"));
             }
             Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
                 let map = match one {

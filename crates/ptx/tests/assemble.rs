@@ -706,7 +706,7 @@ fn tensor_maps_of_an_array() {
     let shape = BoxShape::dense(DType::F16, vec![64, 2], SwizzleMode::B128);
     let map = k.b.add_tensor_maps(TensorMap { name: "several".to_string(), shape });
     for number in [k.b32, Operand::Imm(3)] {
-        let one = Some(k.b.tensor_map(map, number));
+        let one = Some(k.b.tensor_map(map, number, None));
         let (coords, shared) = (vec![k.b32; 2], at(k.shared, 1024));
         k.b.bulk(Op::Tensor { row, map, one, coords, shared, barrier: None, multicast: None, hint: None });
     }

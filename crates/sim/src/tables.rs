@@ -82,9 +82,10 @@ pub(crate) struct MmaTiles {
 /// The operand tiles of products of one kind of number.
 #[derive(Debug, Default)]
 struct Operands<T> {
-    /// The elements of a sparse A that are there.
-    kept: Vec<T>,
+    /// Of a sparse A the elements that are there.
     a: Vec<T>,
+    /// For each element of a sparse A its column of the whole factor.
+    columns: Vec<u16>,
     b: Vec<T>,
     c: Vec<T>,
 }
@@ -143,25 +144,23 @@ impl MmaTable {
     ) {
         let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
         let (factors, sums) = (self.row.ab, self.row.c);
+        let left = m * self.row.a_columns() as usize;
+        gather(&mut tiles.a, left, &self.a, factors.bits(), regs, a, T::decode(factors));
+        gather(&mut tiles.b, n * k, &self.b, factors.bits(), regs, b, T::decode(factors));
+        gather(&mut tiles.c, m * n, &self.c, sums.bits(), regs, d, T::decode_sum(sums));
         if let (Some(sparsity), Some(table), Some(meta)) = (&self.row.sparsity, &self.meta, meta) {
-            let kept = m * self.row.a_columns() as usize;
-            gather(&mut tiles.kept, kept, &self.a, factors.bits(), regs, a, T::decode(factors));
-            tiles.a.clear();
-            tiles.a.resize(m * k, T::default());
+            tiles.columns.resize(left, 0);
             for (value, positions) in table.iter().enumerate() {
                 let words = positions.iter().zip(&regs[meta as usize]).enumerate();
                 for (_, (position, word)) in words.filter(|(lane, _)| sparsity.reads(*lane as u32)) {
                     let position = usize::from(*position);
-                    let to = dense_position(position, m, word >> (2 * value) & 3);
-                    tiles.a[to] = tiles.kept[position];
+                    tiles.columns[position] = column(position / m, word >> (2 * value) & 3);
                 }
             }
-        } else {
-            gather(&mut tiles.a, m * k, &self.a, factors.bits(), regs, a, T::decode(factors));
-        }
-        gather(&mut tiles.b, n * k, &self.b, factors.bits(), regs, b, T::decode(factors));
-        gather(&mut tiles.c, m * n, &self.c, sums.bits(), regs, d, T::decode_sum(sums));
-        if m == 16 {
+            for (j, c) in tiles.c.chunks_exact_mut(m).enumerate() {
+                multiply_kept(c, &tiles.a, &tiles.columns, |k| tiles.b[j + n * k]);
+            }
+        } else if m == 16 {
             multiply::<T, 16>(&mut tiles.c, &tiles.a, &tiles.b, n);
         } else {
             for (i, c) in tiles.c.iter_mut().enumerate() {
@@ -212,10 +211,20 @@ impl MmaTable {
     }
 }
 
-/// The position in a tile of `m` rows of an element that a sparse one has at `position`, and at `place` of its group.
-pub(crate) fn dense_position(position: usize, m: usize, place: u32) -> usize {
-    let [group, kept] = [Sparsity::GROUP, Sparsity::KEPT].map(|n| n as usize);
-    position % m + m * (position / m / kept * group + place as usize)
+/// The column of the whole factor of an element that is in column `kept` of a sparse one, and at `place` of its group.
+pub(crate) fn column(kept: usize, place: u32) -> u16 {
+    let [group, of_group] = [Sparsity::GROUP, Sparsity::KEPT].map(|n| n as usize);
+    (kept / of_group * group + place as usize) as u16
+}
+
+/// Adds to a column of sums that of a product with a sparse A. What the metadata leave out is multiplied by nothing: 0 times an infinity of
+/// B would be no number.
+pub(crate) fn multiply_kept<T: Number>(c: &mut [T], a: &[T], columns: &[u16], b: impl Fn(usize) -> T) {
+    for (a, columns) in a.chunks_exact(c.len()).zip(columns.chunks_exact(c.len())) {
+        for ((sum, a), column) in c.iter_mut().zip(a).zip(columns) {
+            *sum = sum.fma(*a, b(usize::from(*column)));
+        }
+    }
 }
 
 /// A lane whose metadata are read, and a group in it, whose places do not increase.

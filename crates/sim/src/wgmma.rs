@@ -7,7 +7,7 @@ use tilewright_machine::{DType, Descriptor, Major, WgmmaRow};
 
 use crate::clock::{Agent, HappensBefore};
 use crate::memory::SHARED_BASE;
-use crate::tables::{dense_position, half_table};
+use crate::tables::{column, half_table, multiply_kept};
 
 /// Bytes that lie together in an operand.
 pub(crate) const CHUNK: u32 = 16;
@@ -202,10 +202,10 @@ impl Number for i32 {
 /// Tiles of one kind of number, kept between products to save their allocation.
 #[derive(Debug, Default)]
 pub(crate) struct Tiles<T> {
-    /// `[k][m]` of the elements of a sparse A that are there.
-    kept: Vec<T>,
-    /// `[k][m]`.
+    /// `[k][m]`, of a sparse A the elements that are there.
     a: Vec<T>,
+    /// `[k][m]`: for each element of a sparse A its column of the whole factor.
+    columns: Vec<u16>,
     /// `[n][k]`.
     b: Vec<T>,
     /// `[n][m]`.
@@ -230,6 +230,13 @@ impl<T: Number> Tiles<T> {
                 }
                 c.copy_from_slice(&sum);
             }
+        }
+    }
+
+    /// Adds the product of both factors, the left of which is sparse.
+    fn multiply_kept(&mut self, k: usize) {
+        for (c, b) in self.c.chunks_exact_mut(M).zip(self.b.chunks_exact(k)) {
+            multiply_kept(c, &self.a, &self.columns, |k| b[k]);
         }
     }
 }
@@ -263,21 +270,18 @@ impl WgmmaTable {
     ) {
         let (n, k) = (self.row.n as usize, self.row.k as usize);
         let columns = self.row.a_columns() as usize;
-        tiles.a.resize(M * k, T::default());
-        tiles.kept.resize(if columns < k { M * columns } else { 0 }, T::default());
+        tiles.a.resize(M * columns, T::default());
         tiles.b.resize(n * k, T::default());
         tiles.c.resize(M * n, T::default());
         for (i, product) in products.iter().enumerate() {
-            let left = if columns < k { &mut tiles.kept } else { &mut tiles.a };
             match &product.a {
                 Left::Registers(regs) => {
-                    place(left, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
+                    place(&mut tiles.a, &self.a, self.row.a, registers, regs, T::decode(self.row.a));
                 }
                 Left::Shared(operand) => {
-                    read(operand, (M, columns), self.row.a, shared, |mn, k, x| left[k * M + mn] = x);
+                    read(operand, (M, columns), self.row.a, shared, |mn, k, x| tiles.a[k * M + mn] = x);
                 }
             }
-            self.spread(registers, product.meta, tiles);
             read(&product.b, (n, k), self.row.b, shared, |mn, kk, x| tiles.b[mn * k + kk] = x);
             if !product.accumulate {
                 tiles.c.fill(T::default());
@@ -285,7 +289,11 @@ impl WgmmaTable {
                 let decode = T::decode_sum(self.row.c);
                 place(&mut tiles.c, &self.c, self.row.c, registers, &product.d, decode);
             }
-            tiles.multiply(k);
+            if self.find_columns(registers, product.meta, &mut tiles.columns) {
+                tiles.multiply_kept(k);
+            } else {
+                tiles.multiply(k);
+            }
             if self.row.c.bits() < 32 {
                 let decode = T::decode_sum(self.row.c);
                 tiles.c.iter_mut().for_each(|c| *c = decode(c.encode(self.row.c)));
@@ -296,21 +304,22 @@ impl WgmmaTable {
         }
     }
 
-    /// Puts the elements of a sparse A where its metadata say.
-    fn spread<T: Number>(&self, registers: &Registers<'_>, meta: Option<u32>, tiles: &mut Tiles<T>) {
+    /// The column of the whole factor of each element of a sparse A, by its metadata; false where A is not sparse.
+    fn find_columns(&self, registers: &Registers<'_>, meta: Option<u32>, columns: &mut Vec<u16>) -> bool {
         let (Some(sparsity), Some(table), Some(meta)) = (&self.row.sparsity, &self.meta, meta) else {
-            return;
+            return false;
         };
-        tiles.a.fill(T::default());
+        columns.resize(M * self.row.a_columns() as usize, 0);
         for (value, positions) in table.iter().enumerate() {
             for (warp, positions) in registers.iter().zip(positions.chunks_exact(32)) {
                 let words = positions.iter().zip(&warp[meta as usize]).enumerate();
                 for (_, (position, word)) in words.filter(|(lane, _)| sparsity.reads(*lane as u32)) {
                     let position = usize::from(*position);
-                    tiles.a[dense_position(position, M, word >> (2 * value) & 3)] = tiles.kept[position];
+                    columns[position] = column(position / M, word >> (2 * value) & 3);
                 }
             }
         }
+        true
     }
 
     fn scatter<T: Number>(&self, tile: &[T], registers: &mut Registers<'_>, to: &[u32]) {

@@ -510,7 +510,7 @@ fn load_of_several(number: Operand) -> Function {
     let map = b.add_tensor_maps(TensorMap { name: "src".to_string(), shape });
     b.init_barriers(&[(0, 1)]);
     let (bar, shared) = (b.window(0), b.window(BOX));
-    let one = b.tensor_map(map, number);
+    let one = b.tensor_map(map, number, None);
     b.only(0, |b| {
         b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 1024);
         let row = tensor_row(TensorOp::Load, 2).unwrap();

@@ -313,6 +313,36 @@ fn products_are_those_of_plain_loops() {
 }
 
 #[test]
+fn what_metadata_leave_out_is_in_no_term() {
+    for row in mma_rows().iter().filter(|row| row.sparsity.is_some() && row.ab.is_float()) {
+        let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
+        // Conversions to 8 bits make no infinity.
+        let special = if row.ab.bits() == 8 { f64::NAN } else { f64::INFINITY };
+        let b = |_: usize, k: usize| if k == 1 { special } else { 1.0 };
+        let fragments = [
+            pack(counts.0, row.ab, of_a, |_, _| 1.0),
+            pack(counts.1, row.ab, of_b, b),
+            pack(counts.2, row.c, of_c, |_, _| 0.5),
+        ];
+        let meta = metadata(row);
+        let (report, words) = sparse_product(row, fragments.each_ref().map(|bytes| &bytes[..]), &meta);
+        assert!(report.is_clean(), "{}: {:?}", row.name, report.problems());
+        let expected = pack(counts.2, row.c, of_c, |m, n| {
+            let of = |k: usize| k / 2 * 4 + pair(m, k / 2)[k % 2];
+            0.5 + (0..row.a_columns() as usize).map(|k| b(n, of(k))).sum::<f64>()
+        });
+        let floats = |words: &[u32]| -> Vec<Option<u64>> {
+            let halves = |word: &u32| [word & 0xffff, word >> 16];
+            let bits = row.c.bits();
+            let values: Vec<u32> =
+                if bits == 16 { words.iter().flat_map(halves).collect() } else { words.to_vec() };
+            values.into_iter().map(|x| row.c.decode(x)).map(|x| (!x.is_nan()).then(|| x.to_bits())).collect()
+        };
+        assert_eq!(floats(&words), floats(&words_of(&expected)), "{}", row.name);
+    }
+}
+
+#[test]
 fn the_lower_bits_of_tf32_are_not_read_and_those_of_sums_are() {
     let row = mma_rows().iter().find(|r| r.ab == DType::F32 && r.k == 8).unwrap();
     let counts = row.registers();

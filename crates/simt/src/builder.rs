@@ -27,7 +27,7 @@ enum Key {
     /// Since how many waits for the kernels before.
     Lookup(Address, Option<Value>, u32),
     Pointer(Address, Option<Value>),
-    TensorMap(u32, Operand),
+    TensorMap(u32, Operand, Option<Value>),
 }
 
 /// A block that is being filled.
@@ -360,10 +360,10 @@ impl Builder {
     }
 
     /// A tensor map of several, for tensor copies: shared and hoisted.
-    pub fn tensor_map(&mut self, map: u32, number: Operand) -> Operand {
-        let depth = self.depth(number);
-        let make = |dst| Op::TensorMap { dst, map, number };
-        Operand::Value(self.pure(Key::TensorMap(map, number), RegType::B64, depth, make))
+    pub fn tensor_map(&mut self, map: u32, number: Operand, guard: Option<Value>) -> Operand {
+        let depth = self.depth(number).max(guard.map_or(0, |guard| self.depth(guard.into())));
+        let make = |dst| Op::TensorMap { dst, map, number, guard };
+        Operand::Value(self.pure(Key::TensorMap(map, number, guard), RegType::B64, depth, make))
     }
 
     /// A guarded store, or reduction.

@@ -406,6 +406,8 @@ pub enum Op {
         map: u32,
         /// The number among them, `B32`; one that there is.
         number: Operand,
+        /// Threads that copy by it; `None`: all. Others acquire nothing: each time the multiprocessor forgets what it knows of the map.
+        guard: Option<Value>,
     },
     /// A tensor copy: every active thread starts one.
     Tensor {
@@ -606,7 +608,9 @@ impl Op {
                 };
                 [low(a), low(b), Some(*accumulate)].into_iter().flatten().collect()
             }
-            Op::TensorMap { number, .. } => vec![*number],
+            Op::TensorMap { number, guard, .. } => {
+                std::iter::once(*number).chain(guard.map(Operand::Value)).collect()
+            }
             Op::Tensor { one, coords, shared, barrier, multicast, .. } => {
                 let mut all = coords.clone();
                 all.extend(*one);

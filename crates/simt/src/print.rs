@@ -110,9 +110,10 @@ impl Printer<'_> {
                     let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
                     writeln!(f, "{pad}{} {}, {a}, {b}{meta}, accumulate {accumulate}", row.name, regs(d))?;
                 }
-                Op::TensorMap { dst, map, number } => {
+                Op::TensorMap { dst, map, number, guard } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
-                    writeln!(f, "{pad}{dst} = tensor map {number} of {name}")?;
+                    let guard = guard.map_or(String::new(), |guard| format!(" if {guard}"));
+                    writeln!(f, "{pad}{dst} = tensor map {number} of {name}{guard}")?;
                 }
                 Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());

@@ -286,12 +286,13 @@ impl Checker<'_> {
                         .or_else(|| left.iter().chain(meta).find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
-                Op::TensorMap { map, number, .. } => {
+                Op::TensorMap { map, number, guard, .. } => {
                     exists("a tensor map", TensorRow::NEEDS)?;
                     let several = FunctionParamKind::TensorMaps(*map);
                     if function.params.iter().all(|param| param.kind != several) {
                         return Err("no such tensor maps".to_string());
                     }
+                    guard.map_or(Ok(()), |guard| self.operand(guard.into(), RegType::Pred))?;
                     self.operand(*number, RegType::B32)
                 }
                 Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {

@@ -117,6 +117,11 @@ impl<'a> Divisibility<'a> {
         }
     }
 
+    /// True if the smallest value of the expression is known, and negative.
+    pub fn begins_ahead(&self, expr: &Expr) -> bool {
+        self.bounds(expr).0.is_some_and(|least| least < 0)
+    }
+
     /// The smallest and the largest value of the expression, as far as they are known.
     fn bounds(&self, expr: &Expr) -> (Option<i64>, Option<i64>) {
         let both = |a: Option<i64>, b: Option<i64>, op: IntOp| op.apply(a?, b?);

@@ -213,6 +213,9 @@ pub enum TmaReject {
     /// Mode within which a view ends.
     #[error("the view ends within mode {0} of the buffer, and tensor copies go on to the buffer's end")]
     ViewEnds(usize),
+    /// Mode ahead of which a written box begins at some places.
+    #[error("the tile may begin ahead of mode {0} of the buffer, where the device refuses to write boxes")]
+    BeginsAhead(usize),
     /// Modes of the buffer.
     #[error("the buffer has {0} modes, and tensor maps have 5")]
     Rank(usize),

@@ -9,7 +9,7 @@ use tilewright_compiler::Kernel;
 use tilewright_kernels::Launch;
 use tilewright_lab::CudaRunner;
 use tilewright_lab::measure::{L2, Runner, Turn};
-use tilewright_machine::DType;
+use tilewright_machine::{Arch, DType};
 use tilewright_runtime::{
     Bindings, Buffer, CudaDevice, Device, LaunchOptions, RuntimeError, Scales, Timing, decode, encode,
     sizes_of,
@@ -34,7 +34,7 @@ const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
 /// Measures on a GPU. Every turn begins with a rest; each run of it follows a flush of the L2 cache on the same stream, so that the host
 /// has queued the run when it begins, and lies between two events; the median of a turn's runs is its time.
 ///
-/// Tensors are bound by name and allocated from the sizes. Those of the operator's default program hold random numbers, or
+/// Tensors are bound by name and allocated from the sizes. Those of the operator's own programs hold random numbers, or
 /// not-a-number where they are only written; all others are workspaces and begin as zeros.
 #[derive(Debug)]
 pub struct GpuMeasurer<'a> {
@@ -75,9 +75,7 @@ impl<'a> GpuMeasurer<'a> {
     ///
     /// A [`TuneError::Config`] if the operator has no programs for the problem's meaning.
     pub fn new(device: &'a CudaDevice, problem: &Problem, l2: L2, rest: Duration) -> Result<Self, TuneError> {
-        let meaning = |(name, _): &(&str, &str)| problem.tuning().meaning.contains(name);
-        let given: Vec<(&str, &str)> = problem.pinned().given().into_iter().filter(meaning).collect();
-        let programs = (problem.operator().programs)(&given)?;
+        let programs = problem.programs(device.arch().unwrap_or(Arch::SM_90A))?;
         Ok(GpuMeasurer::of_programs(device, &programs, l2, rest))
     }
 

@@ -207,6 +207,24 @@ impl Problem {
         &self.pinned
     }
 
+    /// Programs that compute it, whose tensors those of every configuration have, beside workspaces of their own.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Config`] if the operator has none for what is computed.
+    pub fn programs(&self, arch: Arch) -> Result<Vec<Program>, TuneError> {
+        let meaning = |(name, _): &(&str, &str)| self.tuning().meaning.contains(name);
+        let given: Vec<(&str, &str)> = self.pinned().given().into_iter().filter(meaning).collect();
+        let programs = self.operator().programs;
+        programs(&given).or_else(|error| {
+            // The defaults of the others need not go with it: two sums take twice the registers.
+            let chip = Chip { arch, model: Model::built_in() };
+            let space = (self.tuning().space)(chip, &self.sizes, &given)?;
+            let point = space.points.into_iter().next().ok_or(error)?;
+            Ok(programs(&Candidate::from(point.parameters).given())?)
+        })
+    }
+
     /// The shape class: problems of one class share a choice. As text `m<=4096/16 n<=4096/16 k<=4096/16`: each size rounded up, and the
     /// largest power of two, up to 16, that divides it.
     ///

@@ -25,6 +25,9 @@ pub(super) struct Mainloop {
     pub stages: Expr,
     /// Several stages: copies are on their way while others are multiplied.
     pub piped: bool,
+    /// The first fragments of a round's tile are loaded before the last products of the round before: those hide the barrier and the load. They must not
+    /// be those that these products read, so that a stage has an even number of parts.
+    pub ahead: bool,
     /// The first step, if it is not 0, and the number of steps.
     pub start: Option<Expr>,
     pub count: Expr,
@@ -60,12 +63,29 @@ impl Mainloop {
             }
             t.commit_group();
         };
+        let load = |t: &mut KernelBuilder, p: &Expr, i: &Expr| {
+            t.copy(part_of(&sa, p, i % stages), ra.at(p % 2));
+            t.copy(part_of(&sb, p, i % stages), rb.at(p % 2));
+            if let Some((_, sm, rm)) = &metadata {
+                t.copy(part_of(sm, p, i % stages), rm.at(p % 2));
+            }
+        };
+        // The oldest group in flight is the next tile; after the barrier nobody reads the one before any more.
+        let arrive = |t: &mut KernelBuilder| {
+            t.wait_group(stages - 2);
+            t.syncthreads();
+        };
+        let first = Expr::from(0);
         t.unroll_for("s", 0, stages - 1, |t, s| fetch(t, &s));
+        if self.ahead {
+            arrive(t);
+            load(t, &first, &first);
+        }
         t.for_range("ki", 0, &self.count, |t, ki| {
-            if self.piped {
-                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
-                t.wait_group(stages - 2);
-                t.syncthreads();
+            if self.ahead {
+                fetch(t, &(&ki + stages - 1));
+            } else if self.piped {
+                arrive(t);
                 fetch(t, &(&ki + stages - 1));
             } else {
                 // No pipeline: the last round's tile is read to the end before this round's takes its place.
@@ -74,13 +94,6 @@ impl Mainloop {
                 t.wait_group(0);
                 t.syncthreads();
             }
-            let load = |t: &mut KernelBuilder, p: &Expr| {
-                t.copy(part_of(&sa, p, &ki % stages), ra.at(p % 2));
-                t.copy(part_of(&sb, p, &ki % stages), rb.at(p % 2));
-                if let Some((_, sm, rm)) = &metadata {
-                    t.copy(part_of(sm, p, &ki % stages), rm.at(p % 2));
-                }
-            };
             let product = |t: &mut KernelBuilder, p: Expr| {
                 let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
                 if let Some([a, b]) = &wide {
@@ -97,11 +110,17 @@ impl Mainloop {
                 b.divide(t, &rb);
                 multiply(t, &rc, a, b);
             };
-            load(t, &0.into());
+            if !self.ahead {
+                load(t, &first, &ki);
+            }
             t.unroll_for("p", 1, parts, |t, p| {
-                load(t, &p);
+                load(t, &p, &ki);
                 product(t, p - 1);
             });
+            if self.ahead {
+                arrive(t);
+                load(t, &first, &(&ki + 1));
+            }
             product(t, parts - 1);
         });
         rc

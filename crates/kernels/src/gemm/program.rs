@@ -96,6 +96,7 @@ impl GemmConfig {
             parts,
             stages,
             piped: self.stages > 1,
+            ahead: self.stages > 1 && self.bk / self.kk % 2 == 0,
             start,
             count,
         };

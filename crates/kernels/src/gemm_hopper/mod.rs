@@ -247,12 +247,13 @@ impl HopperGemmConfig {
 
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
-        let aligned = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
+        let of_tile = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
-        let stage = parts * aligned(of_a * self.columns_of_a(self.bk), a)
-            + parts * self.dual.matrices() * aligned(of_b * self.bk, b)
+        let stage = parts * of_tile(of_a * self.columns_of_a(self.bk), a)
+            + parts * self.dual.matrices() * of_tile(of_b * self.bk, b)
+            + aligned(self.bytes_of_metadata())
             + BARRIERS;
         let reduction = match self.cluster {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,

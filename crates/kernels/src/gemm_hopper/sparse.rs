@@ -1,5 +1,7 @@
 //! Products with a sparse A, of which two elements of every four along k are there.
 
+use tilewright_machine::Sparsity;
+
 use super::{Dual, FillMode, Form, HopperGemmConfig, Pack, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::{Batch, Cluster, Major, Schedule, SparseWgmma, bytes};
@@ -23,10 +25,16 @@ impl HopperGemmConfig {
         (if self.sparse { STEP } else { STEP / 2 }) / self.multiplied_bytes()
     }
 
-    /// 32-bit registers of a math thread for the metadata of two steps along k.
+    /// 32-bit registers of a math thread for the metadata of a step along k.
     pub(super) fn registers_of_metadata(&self) -> i64 {
         let calls = self.bm / 64 / self.warpgroups * (self.bk * self.multiplied_bytes() / STEP);
-        if self.sparse { 2 * calls } else { 0 }
+        if self.sparse { calls } else { 0 }
+    }
+
+    /// Bytes of a stage's metadata.
+    pub(super) fn bytes_of_metadata(&self) -> i64 {
+        let places = self.bm * self.columns_of_a(self.bk);
+        if self.sparse { places * i64::from(Sparsity::META.bits()) / 8 } else { 0 }
     }
 
     /// The mainloop.

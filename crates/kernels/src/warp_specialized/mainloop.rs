@@ -65,8 +65,22 @@ pub(crate) trait Mainloop {
     fn numbers(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile) -> Vec<Tensor> {
         Vec::new()
     }
+    /// Declares what the role that loads asks for a step ahead, and asks for that of the first.
+    fn begin_loads(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile) -> Option<Tensor> {
+        None
+    }
     /// Loads the stage of a step along k.
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr);
+    /// Fills the next stage of the ring with that of a step along k.
+    fn fill(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        tile: &WorkTile,
+        (step, _): (&Expr, Option<&Tensor>),
+    ) {
+        t.produce(&on.ring, |t| self.load(t, on, tile, step));
+    }
     /// Accumulators of 0.
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
     /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.

@@ -153,9 +153,10 @@ impl<M: Mainloop> Roles<'_, M> {
             let tile = &WorkTile { numbers, ..tile.clone() };
             self.operands.load_vectors(t, scheduler, tile);
             let range = self.kernel.mainloop.range(scheduler, tile);
+            let ahead = self.kernel.mainloop.begin_loads(t, &self.on, tile);
             t.for_range("kl", 0, range.count.clone(), |t, step| {
                 let step = scheduler.k_step(&range, step);
-                t.produce(&self.on.ring, |t| self.kernel.mainloop.load(t, &self.on, tile, &step));
+                self.kernel.mainloop.fill(t, &self.on, tile, (&step, ahead.as_ref()));
             });
             self.operands.load_matrices(t, scheduler, tile);
         });
@@ -179,7 +180,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 t.if_then(&segment.finishes, |t| self.operands.load_vectors(t, scheduler, &segment.tile));
             }
             t.for_range("ks", &segment.from, &segment.to, |t, step| {
-                t.produce(&self.on.ring, |t| self.kernel.mainloop.load(t, &self.on, &segment.tile, &step));
+                self.kernel.mainloop.fill(t, &self.on, &segment.tile, (&step, None));
             });
             if self.operands.has_matrices() {
                 t.if_then(&segment.finishes, |t| self.operands.load_matrices(t, scheduler, &segment.tile));

@@ -1,5 +1,6 @@
-//! The mainloop of a sparse A, of which two elements of every four along k are there: tiles of A and B come by TMA, and the metadata straight from
-//! memory to the registers of the warpgroups that multiply, one step ahead.
+//! The mainloop of a sparse A, of which two elements of every four along k are there: tiles of A and B come by TMA, and the metadata, whose rows
+//! may be shorter than the 16 bytes of a tensor copy, by the threads of the warpgroup that loads, which ask for them a step ahead. A warpgroup that multiplies reads
+//! them from shared memory: from memory it would wait for them before each product, since what puts two rows into a register must not stand behind it.
 
 use tilewright_machine::{CacheHint, DType, Sparsity};
 use tilewright_tile::Expr;
@@ -47,7 +48,7 @@ impl Mainloop for SparseWgmma {
     /// A, B and the metadata.
     type Params = [Buffer; 3];
     type Views = [Tensor; 3];
-    type Stage = [Tensor; 2];
+    type Stage = [Tensor; 3];
 
     fn part(&self) -> Option<i64> {
         None
@@ -85,40 +86,63 @@ impl Mainloop for SparseWgmma {
         [ga, gb, t.global_view("gm", &meta, left)]
     }
 
-    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> [Tensor; 2] {
-        let a = t.shared_tensor("sa", self.dtypes[0], [bm, &half(bk)]);
-        [a, t.shared_tensor("sb", self.dtypes[1], [bn, bk])]
+    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, bk, .. }: &Numbers) -> [Tensor; 3] {
+        let left = [bm, &half(bk)];
+        let a = t.shared_tensor("sa", self.dtypes[0], left);
+        let b = t.shared_tensor("sb", self.dtypes[1], [bn, bk]);
+        [a, b, t.shared_tensor("sm", Sparsity::META, left)]
+    }
+
+    fn begin_loads(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Option<Tensor> {
+        let ahead = self.registers(t, on, "ahead");
+        t.copy(self.places(on, tile, 0.into()), ahead);
+        Some(ahead)
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
-        let ([a, b, _], [sa, sb]) = (&on.views, on.stage);
+        let ([a, b, _], [sa, sb, _]) = (&on.views, on.stage);
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let at = |of: &Expr| [None, Some(of.clone()), None, Some(step.clone())];
         t.copy_async_with(a.index(at(&tile.row)), sa, how_a);
         t.copy_async_with(b.index(at(&tile.col)), sb, how_b);
     }
 
-    fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators {
-        let next = self.registers(t, on, "next");
-        t.copy(self.places(on, tile, 0.into()), next);
-        Accumulators { scales: vec![next], ..self.tiling.begin(t, &on.numbers) }
+    fn fill(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        tile: &WorkTile,
+        (step, ahead): (&Expr, Option<&Tensor>),
+    ) {
+        let [_, _, sm] = on.stage;
+        t.produce(&on.ring, |t| {
+            self.load(t, on, tile, step);
+            match ahead {
+                Some(ahead) => t.copy(ahead, sm),
+                None => t.copy(self.places(on, tile, step.clone()), sm),
+            }
+        });
+        if let Some(ahead) = ahead {
+            t.copy(self.places(on, tile, step + 1), ahead);
+        }
     }
 
-    /// Multiplies the stage, while the metadata of the next step are on their way: they are asked for ahead of the products, since `ptxas` serialises those beside which
-    /// other instructions define operands of products.
+    fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
+        self.tiling.begin(t, &on.numbers)
+    }
+
     fn step(
         &self,
         t: &mut KernelBuilder,
         on: &Collective<Self>,
         sums: &Accumulators,
-        tile: &WorkTile,
-        (step, site): (&Expr, &str),
+        _: &WorkTile,
+        (_, site): (&Expr, &str),
     ) {
         let places = self.registers(t, on, &format!("places{site}"));
-        let ([sa, sb], next) = (on.stage, sums.scales[0]);
-        t.copy(next, places);
-        t.copy(self.places(on, tile, step + 1), next);
+        let [sa, sb, sm] = on.stage;
         t.consume(&on.ring, |t| {
+            t.copy(sm, places);
             let warpgroups = [self.tiling.warpgroups.into(), 1.into()];
             t.gemm_async_sparse(&sums.parts[0], sa, sb, places, Some(warpgroups));
             t.commit_gemm();

@@ -529,11 +529,9 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let a = tile(&row.a_tv, 0, row.ab);
     let b = tile(&row.b_tv, na, row.ab);
     let c = tile(&row.c_tv, na + nb, row.c);
-    let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
-    let a = match &row.sparsity {
-        Some(sparsity) => spread(sparsity, &a, (m, k), |lane| warp[stride * lane + na + nb + nc]),
-        None => a,
-    };
+    let (m, n) = (row.m as usize, row.n as usize);
+    let meta = |lane: usize| warp[stride * lane + na + nb + nc];
+    let columns = row.sparsity.as_ref().map(|sparsity| columns(sparsity, (m, a.len()), meta));
     let mut words = vec![0; WARP * nc];
     let mut slack = Vec::with_capacity(m * n);
     let each = (32 / row.c.bits()) as usize;
@@ -548,10 +546,11 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
         for value in 0..m * n / WARP {
             let place = row.c_tv.eval((lane + WARP * value) as i64) as usize;
             let (i, j) = (place % m, place / m);
-            let terms = || (0..k).map(|x| a[i + m * x] * b[j + n * x]);
-            let sum = c[place] + terms().sum::<f64>();
-            let sizes = (0..k).map(|x| raised(a[i + m * x]) * raised(b[j + n * x]));
-            let size = c[place].abs() + sizes.sum::<f64>();
+            // Elements that a sparse A leaves out are in no term.
+            let column = |x: usize| columns.as_ref().map_or(x, |columns| columns[i + m * x]);
+            let factors = || (0..a.len() / m).map(|x| (a[i + m * x], b[j + n * column(x)]));
+            let sum = c[place] + factors().map(|(x, y)| x * y).sum::<f64>();
+            let size = c[place].abs() + factors().map(|(x, y)| raised(x) * raised(y)).sum::<f64>();
             let bits = if row.c.is_float() { row.c.encode(sum) } else { row.c.encode_integer(sum as i128) };
             words[nc * lane + value / each] |= (bits as u32) << (row.c.bits() as usize * (value % each));
             slack.push(super::sum_error(row) * size);
@@ -560,22 +559,16 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     (words, slack)
 }
 
-/// The elements of a sparse tile at the places that the registers of metadata say.
-fn spread(
-    sparsity: &Sparsity,
-    kept: &[f64],
-    (m, k): (usize, usize),
-    meta: impl Fn(usize) -> u32,
-) -> Vec<f64> {
-    let mut all = vec![0.0; m * k];
+/// For each of `len` elements of a sparse tile of `m` rows its column of the whole factor, by the registers of metadata.
+fn columns(sparsity: &Sparsity, (m, len): (usize, usize), meta: impl Fn(usize) -> u32) -> Vec<usize> {
+    let mut columns = vec![0; len];
     for lane in (0..WARP).filter(|lane| sparsity.reads(*lane as u32)) {
         for place in 0..16 {
             let at = sparsity.meta_tv.eval((lane + WARP * place) as i64) as usize;
-            let column = at / m / 2 * 4 + (meta(lane) >> (2 * place) & 3) as usize;
-            all[at % m + m * column] = kept[at];
+            columns[at] = at / m / 2 * 4 + (meta(lane) >> (2 * place) & 3) as usize;
         }
     }
-    all
+    columns
 }
 
 /// Words of the results that all threads of a launch leave, padded so that accesses of 16 bytes are aligned.

@@ -230,6 +230,11 @@ fn plan_in(
     if rank > 5 {
         return Err(TmaReject::Rank(rank));
     }
+    // Boxes that are read may begin ahead of the tensor. An H100 takes one that is written at such coordinates for an illegal instruction.
+    let ahead = |dim: &usize| divisibility.begins_ahead(&global.base[*dim]);
+    if let Some(dim) = modes.clone().find(ahead).filter(|_| op != TensorOp::Load) {
+        return Err(TmaReject::BeginsAhead(dim));
+    }
     let inner = modes.clone().find(|dim| global.strides[*dim].as_int() == Some(1));
     let inner = inner.ok_or(TmaReject::BufferNotContiguous)?;
     let contiguous = (inner - first) as u32;

@@ -1,11 +1,9 @@
 //! Asynchronous copies and products of a role: from the statement to the wait that covers it.
 
-use std::borrow::Cow;
-
 use super::bound::Element;
 use super::error::{InterpretError, Underway};
 use super::flight::{Effect, InFlight, Mark, Touched};
-use super::gemm::{dense, gemm};
+use super::gemm::{Left, gemm};
 use super::op::{How, Metadata, Product, Side, Tile};
 use super::quote::Quote;
 use super::ring::Ring;
@@ -127,15 +125,15 @@ impl<'a> Role<'a> {
         })
     }
 
-    /// The left factor of a product of `m` rows with all its elements.
-    pub(super) fn dense<'t>(
+    /// The left factor of a product of `m` rows.
+    pub(super) fn left<'t>(
         &self,
         a: &'t [Element],
         sparse: Option<&Metadata>,
         m: usize,
-    ) -> Result<Cow<'t, [Element]>, InterpretError> {
-        let Some(Metadata { tensor, name, text }) = sparse else { return Ok(Cow::Borrowed(a)) };
-        dense(a, &self.tiles[*tensor], m).map(Cow::Owned).map_err(|at| InterpretError::Disorder {
+    ) -> Result<Left<'t>, InterpretError> {
+        let Some(Metadata { tensor, name, text }) = sparse else { return Ok(Left::dense(a)) };
+        Left::sparse(a, &self.tiles[*tensor], m).map_err(|at| InterpretError::Disorder {
             statement: text.clone(),
             meta: name.clone(),
             row: at.row,
@@ -166,9 +164,9 @@ impl<'a> Role<'a> {
             }
         }
         let [a, b] = factors;
-        let a = self.dense(&a, product.sparse.as_deref(), product.shape[0])?;
+        let a = self.left(&a, product.sparse.as_deref(), product.shape[0])?;
         let mut c = std::mem::take(&mut self.tiles[product.c]);
-        gemm(&mut c, &product.how.read(&a), &product.how.read(&b), product.shape, product.how);
+        gemm(&mut c, a, &b, product.shape, product.how);
         self.tiles[product.c] = c;
         let place = self.touched(product.place.tensor, self.places(&product.place, text)?);
         let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);

@@ -11,6 +11,7 @@ use std::cmp::Ordering;
 use tilewright_machine::scalar::fused;
 use tilewright_machine::{DType, ErrorBound, RedOp};
 
+use super::gemm::Left;
 use super::round;
 use crate::arith::double::LARGEST_DOUBLE_ANGLE;
 use crate::arith::{Compute, LARGEST_ANGLE, fast_quotient_error};
@@ -493,13 +494,23 @@ impl Accumulation {
 fn norms(factor: &[Element], rows: usize, least: f64) -> Vec<f64> {
     let mut squares = vec![0.0; rows];
     for column in factor.chunks_exact(rows) {
-        for (square, x) in squares.iter_mut().zip(column) {
-            let size = x.value.abs() + x.bound;
-            let size = if size > 0.0 { size.max(least) } else { 0.0 };
-            *square += size * size;
+        for (sum, x) in squares.iter_mut().zip(column) {
+            *sum += square(*x, least);
         }
     }
     squares.into_iter().map(f64::sqrt).collect()
+}
+
+/// The Euclidean norm of some elements of a factor.
+fn norm(elements: impl Iterator<Item = Element>, least: f64) -> f64 {
+    elements.map(|x| square(x, least)).sum::<f64>().sqrt()
+}
+
+/// The square of the largest that an element may be, which counts as `least` at least unless it is 0.
+fn square(x: Element, least: f64) -> f64 {
+    let size = x.value.abs() + x.bound;
+    let size = if size > 0.0 { size.max(least) } else { 0.0 };
+    size * size
 }
 
 /// Bounds of `c += a · bᵀ`: `c` has what it held before, and takes the values of `after`.
@@ -508,10 +519,11 @@ fn norms(factor: &[Element], rows: usize, least: f64) -> Vec<f64> {
 pub(super) fn product(
     c: &mut [Element],
     after: &[f64],
-    [a, b]: [&[Element]; 2],
+    (factor, b): (&Left<'_>, &[Element]),
     [m, n, k]: [usize; 3],
     how: Accumulation,
 ) {
+    let a = &*factor.all;
     let [left, right] = [(a, m), (b, n)].map(|(factor, rows)| norms(factor, rows, how.least()));
     let inexact: Vec<bool> = a.chunks_exact(m).map(|column| column.iter().any(|x| x.bound != 0.0)).collect();
     let unit = how.error(k);
@@ -524,14 +536,23 @@ pub(super) fn product(
                 continue;
             }
             let (size, reach) = (y.value.abs() + y.bound, y.bound);
-            for (spread, x) in spread.iter_mut().zip(&a[p * m..][..m]) {
-                *spread += x.value.abs() * reach + x.bound * size;
+            for (i, (spread, x)) in spread.iter_mut().zip(&a[p * m..][..m]).enumerate() {
+                if factor.has(i + m * p) {
+                    *spread += x.value.abs() * reach + x.bound * size;
+                }
             }
         }
-        for (((c, value), spread), left) in c.iter_mut().zip(after).zip(&spread).zip(&left) {
+        for (i, (((c, value), spread), left)) in c.iter_mut().zip(after).zip(&spread).zip(&left).enumerate() {
             let (before, size) = (c.value.abs(), value.abs());
             let larger = if before > size { before } else { size };
-            let partial = larger + left * right[j];
+            let right = match &factor.has {
+                // Some of the row's elements meet none of the other factor's.
+                Some(_) if !right[j].is_finite() => {
+                    norm((0..k).filter(|p| factor.has(i + m * p)).map(|p| b[j + n * p]), how.least())
+                }
+                _ => right[j],
+            };
+            let partial = larger + left * right;
             let inherited = c.bound + spread;
             let bound = inherited + unit * partial;
             *c = if size + bound < f64::INFINITY {

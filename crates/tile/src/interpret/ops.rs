@@ -83,8 +83,8 @@ impl<'a> Role<'a> {
             }
             Op::Gemm { c, a, b, sparse, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
-                let left = self.dense(&self.tiles[*a], sparse.as_deref(), shape[0])?;
-                gemm(&mut acc, &how.read(&left), &how.read(&self.tiles[*b]), *shape, *how);
+                let left = self.left(&self.tiles[*a], sparse.as_deref(), shape[0])?;
+                gemm(&mut acc, left, &self.tiles[*b], *shape, *how);
                 self.tiles[*c] = acc;
             }
             Op::Convert { dst, src, dtype, through_f32 } => {

@@ -40,6 +40,14 @@ fn the_list_runs_and_shows_every_number() {
         (problem.tuning().estimate)(chip, problem.sizes(), &candidate.given()).unwrap().microseconds
     };
     for experiment in &all {
+        let tensors = experiment
+            .problem
+            .programs(ARCH)
+            .unwrap()
+            .iter()
+            .map(|program| program.params.len())
+            .sum::<usize>();
+        assert!(tensors > 2, "{}", experiment.problem);
         let given = experiment.candidate.given();
         assert_eq!((experiment.problem.tuning().reject)(ARCH, &given), None, "{given:?}");
     }
