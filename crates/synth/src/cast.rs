@@ -568,7 +568,7 @@ pub fn plan(from: DType, to: DType, arch: Arch, values: u32) -> Result<Plan, Uns
 /// # Errors
 ///
 /// [`Unsupported`] where the architecture lacks the rows.
-fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
+pub fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
     supported(from, to, arch)?;
     let held = order.iter().max().map_or(0, |last| last + 1);
     let words: Vec<Arg> = (0..registers(held, from.bits())).map(Arg::Source).collect();
