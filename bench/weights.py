@@ -32,11 +32,11 @@ E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
 # Configurations of so many rows, at most. Stages are as many as shared memory has room for, of 4 and of 8 bits.
 CONFIGS = [
-    (8, ["bn=8 stages={21,12}", "bn=8 bk=256 stages={10,6}", "bn=8 bm=64 warpgroups=1 stages={32,18}", "bn=8 bm=256 warpgroups=4 math_registers=120 stages={11,6}",
+    (8, ["bn=8 stages={21,12}", "bn=8 bk=256 stages={10,6}", "bn=8 bm=64 warpgroups=1 stages={32,18}", "bn=8 bm=256 warpgroups=4 math_registers=112 stages={11,6}",
          "bn=8 schedule=data_parallel cluster=k2 stages={18,10}", "bn=8 schedule=data_parallel cluster=k4 stages={18,10}", "bn=8 hint_w=evict_first stages={21,12}"]),
-    (16, ["bn=16 stages={17,10}", "bn=16 bk=256 stages={8,5}", "bn=16 bm=64 warpgroups=1 stages={25,16}", "bn=16 bm=256 warpgroups=4 math_registers=120 stages={10,6}",
+    (16, ["bn=16 stages={17,10}", "bn=16 bk=256 stages={8,5}", "bn=16 bm=64 warpgroups=1 stages={25,16}", "bn=16 bm=256 warpgroups=4 math_registers=112 stages={10,6}",
           "bn=16 schedule=data_parallel cluster=k2 stages={14,9}", "bn=16 schedule=data_parallel cluster=k4 stages={14,9}"]),
-    (64, ["bn=64 stages={8,6}", "bn=64 scaled=weights stages={8,6}", "bn=64 bm=256 warpgroups=4 math_registers=120 scaled=weights chunk=32 stages={6,4}", "bn=64 scaled=weights cluster=n2 stages={8,6}",
+    (64, ["bn=64 stages={8,6}", "bn=64 scaled=weights stages={8,6}", "bn=64 bm=256 warpgroups=4 math_registers=112 scaled=weights chunk=32 stages={6,4}", "bn=64 scaled=weights cluster=n2 stages={8,6}",
           "bn=32 scaled=weights stages={12,8}", "bn=64 scaled=weights schedule=data_parallel cluster=k2 stages={6,4}"]),
     (128, ["bn=128 scaled=weights stages={4,3}", "bn=128 scaled=weights cluster=n2 stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,2} chunk=32", "bn=64 scaled=weights stages={8,6}"]),
     (256, ["bn=256 scaled=weights stages={3,2} chunk=32", "bn=128 scaled=weights stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,2} chunk=32", "bn=128 scaled=weights cluster=n2 stages={4,3}"]),
@@ -86,7 +86,8 @@ def stored(codes, bits, group):
     modes = codes.reshape(n // 64, 2, 2, 2, 8, k // (16 * steps), steps, 2, 4, 2)
     row, high, low, eight, each, column, step, half, four, pair = range(10)
     values = [step, half, eight, pair] if bits == 8 else [step, pair, half, eight]
-    return modes.permute(row, column, high, low, each, four, *values).reshape(n // 64, k // (16 * steps) * 2, 512 * steps).contiguous()
+    piece = min(1024 * steps, 256 * 32 // bits if bits < 8 else 256)
+    return modes.permute(row, column, high, low, each, four, *values).reshape(n // 64, -1, piece).contiguous()
 
 
 def problem(args, m, n, k):

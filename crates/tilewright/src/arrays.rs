@@ -52,6 +52,11 @@ impl fmt::Display for Element {
 }
 
 impl Element {
+    /// The type that has the bytes of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Bytes of an element.
     fn bytes(&self) -> usize {
         (self.dtype.bits() / 8) as usize

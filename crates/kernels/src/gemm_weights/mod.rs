@@ -97,7 +97,7 @@ impl Codec<Option<DType>> {
 }
 
 /// Registers reserved for addresses, counters and temporaries.
-const SPARE_REGISTERS: i64 = 28;
+const SPARE_REGISTERS: i64 = 24;
 
 /// Chunks of other blocks' sums that are on their way at once, at most.
 const EXCHANGED_AT_ONCE: i64 = 4;
@@ -246,7 +246,12 @@ impl WeightsConfig {
         })
     }
 
-    fn check_formats(&self) -> Result<(), ConfigError> {
+    /// Checks the types and the group, whatever the tile.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn check_formats(&self) -> Result<(), ConfigError> {
         if ![DType::F16, DType::BF16].contains(&self.dtype) {
             return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
         }

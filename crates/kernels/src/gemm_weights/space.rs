@@ -10,10 +10,16 @@ use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of weights of tiles, the warpgroups that share them, and the registers of a thread of these.
-const ROWS: [(i64, i64, i64); 4] = [(64, 1, 240), (128, 2, 240), (256, 2, 240), (256, 4, 120)];
+const ROWS: [(i64, i64, i64); 4] = [(64, 1, 240), (128, 2, 240), (256, 2, 240), (256, 4, 112)];
 
 /// Rows of activations of tiles.
 const COLUMNS: [i64; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+/// Bytes of which TMA wants strides to be multiples.
+const STRIDE: i64 = 16;
+
+/// Registers of a thread that loads elements itself.
+const LOADING_REGISTERS: i64 = 56;
 
 /// Deeper rings hide no more.
 const MOST_STAGES: i64 = 32;
@@ -228,6 +234,22 @@ impl Tunable for WeightsConfig {
 
     fn points() -> impl Iterator<Item = Self> {
         WeightsConfig::grid()
+    }
+
+    /// With registers for threads that load, where TMA cannot read activations or scales.
+    fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        let [_, n, k] = three(sizes);
+        let aligned = |elements: i64, dtype: DType| elements * bytes(dtype) % STRIDE == 0;
+        if aligned(k, self.dtype) && aligned(n, self.dtype) && aligned(n, self.scales()) {
+            return vec![self];
+        }
+        let most = match self.warpgroups {
+            1 => 240,
+            2 => 224,
+            _ => 104,
+        };
+        let math_registers = self.math_registers.min(most);
+        vec![Self { load_registers: LOADING_REGISTERS, math_registers, ..self }]
     }
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {

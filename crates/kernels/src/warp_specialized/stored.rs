@@ -13,6 +13,9 @@ use tilewright_tile::{Expr, ViewMode};
 /// Bytes that a thread loads at once, at most.
 const WIDEST: i64 = 16;
 
+/// Elements along a mode of a tensor copy's box, at most: words of elements of less than 8 bits (CUDA driver API, `cuTensorMapEncodeTiled`).
+const BOX: i64 = 256;
+
 /// A mode of a unit: so many steps along its rows or its columns, and in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Leaf {
@@ -40,8 +43,6 @@ impl StoredWeights {
     pub const ROWS: i64 = WgmmaRow::M;
     /// Columns of an instruction.
     pub const STEP: i64 = 16;
-    /// Parts of a unit that are contiguous: tensor copies take 256 words at once.
-    pub const HALVES: i64 = 2;
 
     /// The order of weights of a type, of which so many neighbours along k have a scale; `None`: all.
     pub fn new(dtype: DType, group: Option<i64>) -> Self {
@@ -57,19 +58,21 @@ impl StoredWeights {
         if bits < 8 {
             fragment = half_a_word_apart(fragment, 32 / bits / 2);
         }
-        let values = fragment.len();
-        let mut leaves: Vec<Leaf> = Vec::new();
-        let mut offset = 1;
-        // The last mode of the threads, warps, is cut where the halves of a unit are.
-        let warps = threads.last().copied().unwrap_or((1, 1));
-        let halves =
-            [(warps.0 / Self::HALVES, warps.1), (Self::HALVES, warps.1 * (warps.0 / Self::HALVES))];
-        let threads = threads[..threads.len().saturating_sub(1)].iter().copied().chain(halves);
+        let (values, mut leaves, mut offset) = (fragment.len(), Vec::new(), 1);
+        let mut stored = StoredWeights { dtype, steps, leaves: Vec::new(), values };
+        let piece = stored.piece();
         for (extent, index) in fragment.into_iter().chain(threads) {
-            leaves.push(Leaf { extent, index, offset });
-            offset *= extent;
+            // A mode that goes beyond a piece is cut there.
+            let within = if offset < piece { extent.min(piece / offset) } else { extent };
+            for (extent, index) in [(within, index), (extent / within, index * within)] {
+                if extent > 1 {
+                    leaves.push(Leaf { extent, index, offset });
+                    offset *= extent;
+                }
+            }
         }
-        StoredWeights { dtype, steps, leaves, values }
+        stored.leaves = leaves;
+        stored
     }
 
     /// The type of the weights.
@@ -82,15 +85,21 @@ impl StoredWeights {
         Self::STEP * self.steps
     }
 
-    /// Elements of a contiguous half of a unit.
-    pub fn half(&self) -> i64 {
-        Self::ROWS * self.columns() / Self::HALVES
+    /// Elements of a piece of a unit, of which a tensor copy takes whole ones: a unit, or as many as a mode of a box has.
+    pub fn piece(&self) -> i64 {
+        let bits = i64::from(self.dtype.bits());
+        (Self::ROWS * self.columns()).min(BOX * if bits < 8 { 32 / bits } else { 1 })
     }
 
-    /// The shape in memory of `n` rows of `k` weights: rows of units, the halves of the units of each, and the elements of a half. What
+    /// Pieces of a unit.
+    pub fn pieces(&self) -> i64 {
+        Self::ROWS * self.columns() / self.piece()
+    }
+
+    /// The shape in memory of `n` rows of `k` weights: rows of units, the pieces of the units of each, and the elements of a piece. What
     /// lies behind the last row or column is stored too.
     pub fn shape(&self, n: &Expr, k: &Expr) -> [Expr; 3] {
-        [n.ceil_div(Self::ROWS), k.ceil_div(self.columns()) * Self::HALVES, self.half().into()]
+        [n.ceil_div(Self::ROWS), k.ceil_div(self.columns()) * self.pieces(), self.piece().into()]
     }
 
     /// The number of stored elements of `n` rows of `k` weights.
@@ -145,10 +154,10 @@ impl StoredWeights {
 
     /// The modes of a view of the buffer along a unit's rows, or its columns.
     pub(super) fn view(&self, columns: bool) -> Vec<ViewMode> {
-        let half = self.half();
-        let mode = |leaf: Leaf| match leaf.offset < half {
+        let piece = self.piece();
+        let mode = |leaf: Leaf| match leaf.offset < piece {
             true => steps(2, leaf.extent, leaf.offset),
-            false => steps(1, leaf.extent, leaf.offset / half),
+            false => steps(1, leaf.extent, leaf.offset / piece),
         };
         self.side(columns).into_iter().map(mode).collect()
     }
@@ -164,7 +173,7 @@ impl StoredWeights {
         modes([rows, of(true, (units, unit)), vec![(parts, unit * units)]])
     }
 
-    /// The fragment of a part of so many rows and columns: a thread's values in the order of memory. Warpgroups have 64 rows each in turn.
+    /// The fragment of a part of so many rows and columns: a thread's values in the order of memory. Each warpgroup has neighbouring rows.
     pub(super) fn fragment(&self, [rows, part]: [i64; 2], warpgroups: i64) -> Layout {
         let index = |leaf: &Leaf| match leaf.index < Self::ROWS {
             true => leaf.index,
@@ -175,9 +184,9 @@ impl StoredWeights {
             leaves.chain(more.iter().copied()).collect::<Vec<_>>()
         };
         let (values, threads) = self.leaves.split_at(self.values);
-        let each = (rows / (Self::ROWS * warpgroups), Self::ROWS * warpgroups);
+        let each = (rows / (Self::ROWS * warpgroups), Self::ROWS);
         let units = (part / self.columns(), self.columns() * rows);
-        modes([of(threads, &[(warpgroups, Self::ROWS)]), of(values, &[units, each])])
+        modes([of(threads, &[(warpgroups, rows / warpgroups)]), of(values, &[units, each])])
     }
 }
 
@@ -227,7 +236,7 @@ mod tests {
                 let layout = stored.layout().unwrap();
                 let elements = 64 * stored.columns();
                 assert!(layout.is_bijective_onto(elements), "{dtype} {group:?}: {layout}");
-                assert_eq!(elements, 2 * stored.half());
+                assert_eq!(elements, stored.pieces() * stored.piece());
             }
         }
     }
@@ -235,7 +244,7 @@ mod tests {
     #[test]
     fn sixteen_bytes_of_a_thread_follow_those_of_the_one_ahead() {
         let stored = StoredWeights::new(DType::I4, Some(128));
-        assert_eq!((stored.columns(), stored.half()), (64, 2048));
+        assert_eq!((stored.columns(), stored.piece(), stored.pieces()), (64, 2048, 2));
         // Bit 3 of the rows, then bit 3 and bit 0 of the columns, in a word: pairs of columns lie half a word apart.
         let shared = stored.shared([128, 64, 2]);
         assert_eq!(
@@ -243,8 +252,9 @@ mod tests {
             "((8,2,2,2,2),(2,4,2,4,1),2):((128,1,1024,2048,8192),(4,32,2,8,4096),4096)"
         );
         let groups_of_32 = StoredWeights::new(DType::I4, Some(32));
-        assert_eq!((groups_of_32.columns(), groups_of_32.half()), (32, 1024));
-        assert_eq!(StoredWeights::new(DType::E4M3, None).columns(), 32);
+        assert_eq!((groups_of_32.columns(), groups_of_32.piece(), groups_of_32.pieces()), (32, 2048, 1));
+        let bytes = StoredWeights::new(DType::E4M3, None);
+        assert_eq!((bytes.columns(), bytes.piece(), bytes.pieces()), (32, 256, 8));
         assert_eq!(StoredWeights::new(DType::E2M1, Some(16)).columns(), 16);
     }
 

@@ -250,21 +250,17 @@ impl Mainloop for Weights {
         let along_k = [tile(1, &part), steps(1, &parts, &part), steps(1, &scheduler.depth, bk)];
         let modes = [tile(0, bn), steps(0, cols, bn)].into_iter().chain(along_k);
         let a = t.global_view("ga", &a, modes);
-        // Units of the tile's rows, and of a part's columns.
-        let (down, across) =
-            (self.tiling.bm / StoredWeights::ROWS, self.part / self.stored.columns() * StoredWeights::HALVES);
+        // Units of the tile's rows and of a part's columns.
+        let (down, units) = (self.tiling.bm / StoredWeights::ROWS, self.part / self.stored.columns());
+        let pieces = self.stored.pieces();
         let of_rows = self.stored.view(false).into_iter().chain([steps(0, down, 1)]);
-        let of_columns = self.stored.view(true).into_iter().chain([steps(
-            1,
-            across / StoredWeights::HALVES,
-            StoredWeights::HALVES,
-        )]);
+        let of_columns = self.stored.view(true).into_iter().chain([steps(1, units, pieces)]);
         let modes = [
             nested(of_rows),
             steps(0, rows, down),
             nested(of_columns),
-            steps(1, &parts, across),
-            steps(1, &scheduler.depth, across * self.parts()),
+            steps(1, &parts, units * pieces),
+            steps(1, &scheduler.depth, units * pieces * self.parts()),
         ];
         let w = t.global_view("gw", &w, modes);
         let s = self.vector_view(t, "gs", &s, scheduler);
