@@ -30,18 +30,22 @@ BITS = {"i4": 4, "u4": 4, "e2m1": 4, "i8": 8, "e4m3": 8}
 # The values of e2m1, by their bits.
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
-# Configurations of so many rows, at most. Stages are as many as shared memory has room for, of 4 and of 8 bits.
+# Configurations of so many rows, at most. Stages are as many as shared memory has room for, of 4 and of 8 bits; 0: not with these.
 CONFIGS = [
     (8, ["bn=8 stages={21,12}", "bn=8 bk=256 stages={10,6}", "bn=8 bm=64 warpgroups=1 stages={32,18}", "bn=8 bm=256 warpgroups=4 math_registers=112 stages={11,6}",
-         "bn=8 schedule=data_parallel cluster=k2 stages={18,10}", "bn=8 schedule=data_parallel cluster=k4 stages={18,10}", "bn=8 hint_w=evict_first stages={21,12}"]),
-    (16, ["bn=16 stages={17,10}", "bn=16 bk=256 stages={8,5}", "bn=16 bm=64 warpgroups=1 stages={25,16}", "bn=16 bm=256 warpgroups=4 math_registers=112 stages={10,6}",
-          "bn=16 schedule=data_parallel cluster=k2 stages={14,9}", "bn=16 schedule=data_parallel cluster=k4 stages={14,9}"]),
+         "bn=8 schedule=data_parallel cluster=k2 stages={18,10}", "bn=8 schedule=data_parallel cluster=k4 stages={18,10}", "bn=8 hint_w=evict_first stages={21,12}",
+         "bn=8 bm=256 stages={11,6} schedule=data_parallel", "bn=8 bk=256 part=128 stages={10,5} schedule=data_parallel"]),
+    (16, ["bn=16 stages={17,10}", "bn=16 bk=256 stages={8,5}", "bn=16 bm=64 warpgroups=1 stages={25,16}", "bn=16 bm=256 warpgroups=4 math_registers=112 stages={10,5}",
+          "bn=16 schedule=data_parallel cluster=k2 stages={14,9}", "bn=16 schedule=data_parallel cluster=k4 stages={14,9}",
+          "bn=16 bm=256 stages={9,5} schedule=data_parallel", "bn=16 bk=256 part=128 stages={7,4} schedule=data_parallel"]),
     (64, ["bn=64 stages={8,6}", "bn=64 scaled=weights stages={8,6}", "bn=64 bm=256 warpgroups=4 math_registers=112 scaled=weights chunk=32 stages={6,4}", "bn=64 scaled=weights cluster=n2 stages={8,6}",
-          "bn=32 scaled=weights stages={12,8}", "bn=64 scaled=weights schedule=data_parallel cluster=k2 stages={6,4}"]),
-    (128, ["bn=128 scaled=weights stages={4,3}", "bn=128 scaled=weights cluster=n2 stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,2} chunk=32", "bn=64 scaled=weights stages={8,6}"]),
-    (256, ["bn=256 scaled=weights stages={3,2} chunk=32", "bn=128 scaled=weights stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,2} chunk=32", "bn=128 scaled=weights cluster=n2 stages={4,3}"]),
+          "bn=32 scaled=weights stages={12,8}", "bn=64 scaled=weights schedule=data_parallel cluster=k2 stages={6,4}",
+          "bn=64 bm=256 scaled=weights stages={5,3} schedule=data_parallel"]),
+    (128, ["bn=128 scaled=weights stages={4,3}", "bn=128 scaled=weights cluster=n2 stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,0} chunk=32", "bn=64 scaled=weights stages={8,6}"]),
+    (256, ["bn=256 scaled=weights stages={3,2} chunk=32", "bn=128 scaled=weights stages={4,3}", "bn=128 bm=256 scaled=weights stages={3,0} chunk=32", "bn=128 scaled=weights cluster=n2 stages={4,3}"]),
     (1 << 30, ["bn=256 scaled=weights stages={3,2} chunk=32 schedule=data_parallel", "bn=256 scaled=weights stages={3,2} chunk=32 schedule=data_parallel cluster=n2", "bn=256 scaled=weights stages={3,2} chunk=32",
-               "bn=128 bm=256 scaled=weights stages={3,2} chunk=32 schedule=data_parallel", "bn=192 scaled=weights stages={3,2} schedule=data_parallel overlap_epilogue=true", "bn=128 scaled=weights stages={4,3} schedule=data_parallel overlap_epilogue=true"]),
+               "bn=128 bm=256 scaled=weights stages={3,0} chunk=32 schedule=data_parallel", "bn=192 scaled=weights stages={3,2} schedule=data_parallel overlap_epilogue=true", "bn=128 scaled=weights stages={4,3} schedule=data_parallel overlap_epilogue=true",
+               "bn=64 bm=256 scaled=weights stages={5,3} schedule=data_parallel overlap_epilogue=true", "bn=128 scaled=weights stages={4,3} schedule=data_parallel overlap_epilogue=true cluster=n2"]),
 ]  # fmt: skip
 
 
@@ -59,6 +63,8 @@ def configs_of(words, rows):
         head, _, tail = config.partition("stages={")
         stages, _, rest = tail.partition("}")
         each = stages.split(",")[0 if bits == 4 else 1]
+        if each == "0" or ("part=" in config and group < 128):
+            continue
         # Vectors of scales take room too.
         each = int(each) if group >= 128 else max(2, int(each) - max(1, int(each) // 6))
         part = min(group, 64)

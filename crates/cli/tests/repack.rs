@@ -47,12 +47,13 @@ fn a_layer_of_gptq_is_multiplied_as_it_is_repacked() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     gptq(Path::new(&path("gptq.safetensors")), false);
     let (from, to) = (path("gptq.safetensors"), path("packed.safetensors"));
-    let run = tilewright(
-        &["repack", &from, &to, "--format", "gptq", "--layer", "up", "--group", "64"],
-        None,
-    );
+    let run = tilewright(&["repack", &from, &to, "--format", "gptq", "--layer", "up", "--group", "64"], None);
     assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
-    assert!(run.out.starts_with("64 rows of 128 weights of u4, in units of 64 × 64: w, s, z in"), "{}", run.out);
+    assert!(
+        run.out.starts_with("64 rows of 128 weights of u4, in units of 64 × 64: w, s, z in"),
+        "{}",
+        run.out
+    );
     let options = ["weights=u4", "zeros=true", "group=64", "scale=f32", "schedule=data_parallel", "stages=4"];
     let given: Vec<&str> = options.iter().flat_map(|option| ["-p", option]).collect();
     let program = tilewright(&[&["kernels", "gemm_weights"], &given[..]].concat(), None);
@@ -67,7 +68,8 @@ fn a_layer_of_gptq_is_multiplied_as_it_is_repacked() {
     assert_eq!(run.code, Some(0), "{}{}", run.out, run.err);
     // Of each 16 codes in turn the sum less 8 each is −8.
     let bytes = std::fs::read(path("c.npy")).unwrap();
-    let halves: Vec<u16> = bytes[bytes.len() - 128..].chunks(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
+    let halves: Vec<u16> =
+        bytes[bytes.len() - 128..].chunks(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect();
     let expected = |row: usize| -32.0 * ((1 + row % 7) + (1 + (64 + row) % 7)) as f32;
     for (row, half) in halves.into_iter().enumerate() {
         let (sign, exponent, mantissa) = (half >> 15, i32::from(half >> 10 & 31), f32::from(half & 1023));
@@ -84,10 +86,16 @@ fn mistakes_name_the_tensor_and_the_remedy() {
     gptq(Path::new(&good), false);
     gptq(Path::new(&ordered), true);
     let cases: [(&[&str], &str); 5] = [
-        (&[&ordered, &to, "--format", "gptq", "--layer", "up", "--group", "64"], "column 1 is of group 1: the checkpoint was made with act_order"),
+        (
+            &[&ordered, &to, "--format", "gptq", "--layer", "up", "--group", "64"],
+            "column 1 is of group 1: the checkpoint was made with act_order",
+        ),
         (&[&good, &to, "--format", "gptq", "--layer", "up"], "in groups of 128: say --group"),
         (&[&good, &to, "--format", "awq", "--layer", "up", "--group", "64"], "`scales` of shape [2, 64]"),
-        (&[&good, &to, "--format", "gptq", "--layer", "down", "--group", "64"], "has no tensor `down.qweight`"),
+        (
+            &[&good, &to, "--format", "gptq", "--layer", "down", "--group", "64"],
+            "has no tensor `down.qweight`",
+        ),
         (&[&good, &to, "--format", "rows", "--layer", "up.scales"], "convert the array to an integer type"),
     ];
     for (options, says) in cases {

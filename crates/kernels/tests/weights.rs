@@ -274,7 +274,8 @@ fn the_space_compiles() {
     for sizes in [[1, 4096, 4096], [64, 28672, 4096], [4096, 4096, 4096]] {
         let all: Vec<WeightsConfig> = default.space(Arch::SM_90A, sizes).collect();
         assert!(all.len() >= 30, "{sizes:?}: {}", all.len());
-        for config in all.iter().step_by((all.len() / 6).max(1)) {
+        let step = if nightly() { 1 } else { (all.len() / 8).max(1) };
+        for config in all.iter().step_by(step) {
             kernel_for(&config.program().unwrap(), Arch::SM_90A, sizes);
         }
     }
@@ -285,5 +286,5 @@ fn the_space_compiles() {
         space.min_by(|a, b| estimate(a).total_cmp(&estimate(b))).unwrap()
     };
     // Few rows want narrow tiles, many rows wide ones.
-    assert!(best(1).bn <= 16 && best(4096).bn >= 128, "{:?} {:?}", best(1), best(4096));
+    assert!(best(1).bn <= 16 && best(4096).bn >= 64, "{:?} {:?}", best(1), best(4096));
 }

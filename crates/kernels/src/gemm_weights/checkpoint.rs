@@ -153,9 +153,8 @@ impl Checkpoint<'_> {
                         return Err(CheckpointError::ActOrder { column, group: *of });
                     }
                 }
-                let at = |row: usize, column: usize| {
-                    code(weights[column / IN_WORD * n + row], column % IN_WORD)
-                };
+                let at =
+                    |row: usize, column: usize| code(weights[column / IN_WORD * n + row], column % IN_WORD);
                 let codes = (0..n).flat_map(|row| (0..k).map(move |column| at(row, column)));
                 // One less is stored, in 4 bits.
                 let zeros = along_rows(zeros, IN_ORDER).into_iter().map(|zero| (zero + 1) % 16).collect();
@@ -205,7 +204,8 @@ mod tests {
         let mut weights = vec![0u32; n * k / 8];
         for row in 0..n {
             for column in 0..k {
-                weights[column / 8 * n + row] |= u32::from(codes.weights[row * k + column]) << (4 * (column % 8));
+                weights[column / 8 * n + row] |=
+                    u32::from(codes.weights[row * k + column]) << (4 * (column % 8));
             }
         }
         let mut zeros = vec![0u32; codes.zeros.len() / 8];
@@ -225,6 +225,8 @@ mod tests {
         let error = checkpoint.read([8, 32], 16).unwrap_err();
         assert_eq!(error, CheckpointError::ActOrder { column: 1, group: 1 });
         assert!(error.to_string().contains("act_order (desc_act)"));
-        assert!(checkpoint.read([8, 40], 16).is_err_and(|e| e.to_string() == "k = 40 must be a multiple of 16"));
+        assert!(
+            checkpoint.read([8, 40], 16).is_err_and(|e| e.to_string() == "k = 40 must be a multiple of 16")
+        );
     }
 }

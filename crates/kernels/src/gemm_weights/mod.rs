@@ -21,7 +21,8 @@ pub use reference::{Factors, edge_sizes, reference};
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::Chain;
 use crate::warp_specialized::{
-    BARRIERS, Batch, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned, bytes, refused, within,
+    BARRIERS, Batch, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned,
+    bytes, refused, within,
 };
 
 parameters! {
@@ -39,7 +40,7 @@ parameters! {
         group: Option<i64> as GROUP = Some(128),
         /// Zero points z, a number for each scale, which are taken from the weights.
         zeros: bool as FLAG = false,
-        /// What the scales of groups multiply: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
+        /// The factor of the scales of groups: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
         scaled: Scaled as OWN = Scaled::Sums,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
@@ -83,10 +84,8 @@ parameters! {
 }
 
 impl Codec<DType> {
-    const WEIGHT: Self = Codec {
-        read: |field, text| dtype_of(&WeightsConfig::WEIGHTS, field, text),
-        write: DType::to_string,
-    };
+    const WEIGHT: Self =
+        Codec { read: |field, text| dtype_of(&WeightsConfig::WEIGHTS, field, text), write: DType::to_string };
 }
 
 impl Codec<Option<DType>> {
@@ -158,9 +157,17 @@ impl WeightsConfig {
     /// Bytes of a stage.
     fn stage_bytes(&self) -> i64 {
         let weights = self.bm * self.bk * i64::from(self.weights.bits()) / 8;
-        let vector = |dtype: DType, groups: i64| (self.bm * groups * bytes(dtype) + 127) / 128 * 128;
+        // Those of several groups are a matrix, which a tensor copy swizzles.
+        let vector = |dtype: DType, groups: i64| match self.bm * groups * bytes(dtype) {
+            several if groups > 1 => aligned(several),
+            one => (one + 127) / 128 * 128,
+        };
         let zeros = if self.zeros { vector(self.dtype, self.groups().max(1)) } else { 0 };
-        aligned(weights) + aligned(2 * self.bn * self.bk) + vector(self.scales(), self.groups()) + zeros + BARRIERS
+        aligned(weights)
+            + aligned(2 * self.bn * self.bk)
+            + vector(self.scales(), self.groups())
+            + zeros
+            + BARRIERS
     }
 
     /// Bytes of shared memory of a block.
@@ -170,7 +177,9 @@ impl WeightsConfig {
             _ => 0,
         };
         // Vectors end at multiples of a tile's alignment together.
-        aligned(self.stages * self.stage_bytes()) + self.tiling().epilogue_bytes(chain, self.dtype) + reduction
+        aligned(self.stages * self.stage_bytes())
+            + self.tiling().epilogue_bytes(chain, self.dtype)
+            + reduction
     }
 
     /// 32-bit registers of a math thread: its sums, those of parts, weights as they are stored and as they are multiplied, and what leaves.
@@ -263,7 +272,11 @@ impl WeightsConfig {
             return Err(ConfigError::value("scale", self.scales(), "must be same, f32, ue8m0 or ue4m3"));
         }
         if self.weights.is_float() && self.zeros {
-            return Err(ConfigError::value("zeros", self.zeros, "must be false: weights that are floats have none"));
+            return Err(ConfigError::value(
+                "zeros",
+                self.zeros,
+                "must be false: weights that are floats have none",
+            ));
         }
         let least = StoredWeights::STEP.max(8 * 8 / i64::from(self.weights.bits()));
         match self.group {

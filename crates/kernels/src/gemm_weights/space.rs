@@ -47,17 +47,11 @@ impl WeightsConfig {
     /// The points of which [`space`](Self::space) keeps the valid ones.
     pub fn grid() -> impl Iterator<Item = WeightsConfig> {
         let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
-        let depths = tiles.flat_map(|tile| [(64, 32), (128, 64), (256, 64), (256, 128)].map(|deep| (tile, deep)));
+        let depths =
+            tiles.flat_map(|tile| [(64, 32), (128, 64), (256, 64), (256, 128)].map(|deep| (tile, deep)));
         let scaled = depths.flat_map(|point| [Scaled::Sums, Scaled::Weights].map(|scaled| (point, scaled)));
-        let shapes = scaled.map(|((((bm, warpgroups, math_registers), bn), (bk, part)), scaled)| WeightsConfig {
-            bm,
-            bn,
-            bk,
-            part,
-            warpgroups,
-            math_registers,
-            scaled,
-            ..Self::default()
+        let shapes = scaled.map(|((((bm, warpgroups, math_registers), bn), (bk, part)), scaled)| {
+            WeightsConfig { bm, bn, bk, part, warpgroups, math_registers, scaled, ..Self::default() }
         });
         shapes.flat_map(Self::shared_out).map(Self::deepest)
     }
@@ -102,7 +96,10 @@ impl WeightsConfig {
             && fits(self.bm, blocks_n, StoredWeights::ROWS, n)
             && (!self.overlap_epilogue || steps >= 2 * (self.bn / self.columns()))
             && (blocks_k == 1 || (steps >= 4 * blocks_k && tiles * blocks_k <= 2 * self.sm_count))
-            && (!shared || (tiles % self.sm_count != 0 && tiles < 8 * self.sm_count && tiles * steps >= self.sm_count))
+            && (!shared
+                || (tiles % self.sm_count != 0
+                    && tiles < 8 * self.sm_count
+                    && tiles * steps >= self.sm_count))
             && (self.scaled == Scaled::Sums || (self.group.is_some() && m > 16))
             && (self.rasterization == Rasterization::Grouped(12))
     }
@@ -188,10 +185,12 @@ impl WeightsConfig {
         } else {
             waves * drained
         };
-        let meeting =
-            if deep > 1 { model.meeting + 4.0 * bm * bn / groups / model.met } else { 0.0 };
+        let meeting = if deep > 1 { model.meeting + 4.0 * bm * bn / groups / model.met } else { 0.0 };
         let shared = if others > 0.0 {
-            model.flag + others * model.other + 4.0 * bm * bn / model.left + others * 4.0 * bm * bn / model.added
+            model.flag
+                + others * model.other
+                + 4.0 * bm * bn / model.left
+                + others * 4.0 * bm * bn / model.added
         } else {
             0.0
         };

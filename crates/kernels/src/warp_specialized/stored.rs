@@ -34,7 +34,7 @@ pub struct StoredWeights {
     steps: i64,
     /// Those of a thread's values first, in the order of memory.
     leaves: Vec<Leaf>,
-    /// How many of them are a thread's values.
+    /// The number of those that are a thread's values.
     values: usize,
 }
 
@@ -217,16 +217,8 @@ fn half_a_word_apart(fragment: Vec<(i64, i64)>, half: i64) -> Vec<(i64, i64)> {
 mod tests {
     use super::*;
 
-    const TYPES: [DType; 8] = [
-        DType::I4,
-        DType::U4,
-        DType::E2M1,
-        DType::I8,
-        DType::U8,
-        DType::E4M3,
-        DType::I2,
-        DType::U2,
-    ];
+    const TYPES: [DType; 8] =
+        [DType::I4, DType::U4, DType::E2M1, DType::I8, DType::U8, DType::E4M3, DType::I2, DType::U2];
 
     #[test]
     fn units_are_stored_without_gaps_and_each_element_once() {

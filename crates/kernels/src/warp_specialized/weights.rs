@@ -14,7 +14,7 @@ use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::stored::StoredWeights;
 use super::tiling::{Numbers, Tiling};
 
-/// What the scales of groups multiply.
+/// The factor that the scales of groups multiply.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Scaled {
     /// The sums of a group, in f32.
@@ -195,7 +195,12 @@ impl Weights {
     }
 
     /// The scales of a part's group, in f32, where sums are scaled part by part.
-    fn scale_of(&self, t: &mut KernelBuilder, on: &Collective<Self>, (site, part): (&str, i64)) -> Option<Tensor> {
+    fn scale_of(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        (site, part): (&str, i64),
+    ) -> Option<Tensor> {
         let scales = on.stage.scale.as_ref().filter(|_| self.promotes())?;
         let stored = self.vector(t, on, (&format!("stored_scale{site}_{part}"), scales), part, self.scale);
         let wide = self.scale == DType::F32;

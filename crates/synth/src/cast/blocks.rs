@@ -173,8 +173,9 @@ mod tests {
 
     /// Numbers of every exponent, with mantissas beside every tie of three bits, and what is no number.
     fn numbers() -> Vec<u32> {
-        let mantissas =
-            (0..32u32).flat_map(|i| [0, 1, 0x3_ffff].map(|low| (i << 18 | low) & 0x7f_ffff)).collect::<Vec<_>>();
+        let mantissas = (0..32u32)
+            .flat_map(|i| [0, 1, 0x3_ffff].map(|low| (i << 18 | low) & 0x7f_ffff))
+            .collect::<Vec<_>>();
         let sizes = (0..256u32).flat_map(|exponent| mantissas.iter().map(move |m| exponent << 23 | m));
         sizes.flat_map(|size| [size, size | 1 << 31]).collect()
     }
@@ -196,6 +197,9 @@ mod tests {
         let calls = |to| plan(DType::E2M1, to, Arch::SM_80, 8).unwrap().calls();
         assert_eq!([calls(DType::F16), calls(DType::BF16)], [21, 21]);
         let pair = plan(DType::UE4M3, DType::F16, Arch::SM_80, 2).unwrap();
-        assert_eq!((pair.calls(), pair.name().as_str()), (7, "prmt + shr.u32 + and + mul.rn.f16x2 + add.s32 + lop3"));
+        assert_eq!(
+            (pair.calls(), pair.name().as_str()),
+            (7, "prmt + shr.u32 + and + mul.rn.f16x2 + add.s32 + lop3")
+        );
     }
 }
