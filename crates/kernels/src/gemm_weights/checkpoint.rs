@@ -118,7 +118,7 @@ fn check_length(tensor: &'static str, found: usize, wanted: usize) -> Result<(),
 }
 
 fn check_size(size: &'static str, value: usize, of: usize) -> Result<(), CheckpointError> {
-    if of > 0 && value % of == 0 { Ok(()) } else { Err(CheckpointError::Size { size, value, of }) }
+    if of > 0 && value.is_multiple_of(of) { Ok(()) } else { Err(CheckpointError::Size { size, value, of }) }
 }
 
 impl Checkpoint<'_> {
