@@ -201,7 +201,9 @@ fn cast_plan(
     // A result may have the values in another order.
     let order: Vec<u32> = match to.same_function(from) {
         true => (0..from.count() as u32).collect(),
-        false => moves(from, to, i64::from(verified.threads()))?.into_iter().map(|(value, _)| value).collect(),
+        false => {
+            moves(from, to, i64::from(verified.threads()))?.into_iter().map(|(value, _)| value).collect()
+        }
     };
     cast::plan_in_order(dtype(src), dtype(dst), options.arch, &order).ok()
 }

@@ -210,7 +210,7 @@ mod tests {
         }
         let mut zeros = vec![0u32; codes.zeros.len() / 8];
         for (i, zero) in codes.zeros.iter().enumerate() {
-            zeros[i / 8] |= (u32::from(*zero) + 15) % 16 << (4 * (i % 8));
+            zeros[i / 8] |= ((u32::from(*zero) + 15) % 16) << (4 * (i % 8));
         }
         let groups: Vec<i32> = (0..k).map(|column| (column / group) as i32).collect();
         let checkpoint = Checkpoint::Gptq { weights: &weights, zeros: &zeros, groups: Some(&groups) };

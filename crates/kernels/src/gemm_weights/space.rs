@@ -104,15 +104,15 @@ impl WeightsConfig {
             && (self.rasterization == Rasterization::Grouped(12))
     }
 
-    /// Instructions of a thread for a weight, to cast it: eight weights are cast at a time, in as many as the tests of `synth::cast` say.
+    /// Instructions of a thread for a weight, to cast it, as reports count them.
     fn cast_of_weight(&self) -> f64 {
         let of_cast = match (self.weights, self.dtype) {
             (DType::E2M1, _) => 19.0 / 8.0,
             (DType::E4M3, DType::BF16) => 2.5,
-            (DType::E4M3, _) => 1.5,
+            (DType::E4M3, _) => 10.0 / 8.0,
             (DType::I8 | DType::U8, DType::BF16) => 2.5,
             (DType::I8 | DType::U8, _) => 5.0 / 4.0,
-            (_, DType::BF16) => 13.0 / 8.0,
+            (_, DType::BF16) => 11.0 / 8.0,
             _ => 9.0 / 8.0,
         };
         let zeros = if self.zeros { 0.5 } else { 0.0 };

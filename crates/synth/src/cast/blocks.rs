@@ -80,20 +80,21 @@ pub(super) fn pair<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::
         let carried = shift_right(e, carried, 1);
         return and_or(e, carried, 0x2000_2000, number);
     }
-    let top = if a == b && second == first + 16 {
-        moved(e, a, first, 12)
-    } else {
-        // Each element as the upper half of its byte.
-        let [a, b] = [(a, first), (b, second)].map(|(word, shift)| moved(e, word, shift % 8, 4));
-        let [low, high] = [first / 8, second / 8];
-        permute(e, a, b, [low, low, high + 4, high + 4])
-    };
-    // Two bits of the exponent and one of the mantissa, from bits 12 to 14 to the lower end of the exponent.
+    // Two bits of the exponent and one of the mantissa go from bits 12 to 14 to the lower end of the exponent.
     let (down, mask, scale) = match to {
         DType::F16 => (3, 0x0e00_0e00, DType::F16.encode(2f64.powi(14))),
         _ => (6, 0x01c0_01c0, DType::BF16.encode(2f64.powi(126))),
     };
-    let size = shift_right(e, top, down);
+    let (top, size) = if a == b && second == first + 16 {
+        // Shifts to the left, where they may be: the assembler makes products of them, which another unit does.
+        (moved(e, a, first, 12), moved(e, a, first, 12 - down))
+    } else {
+        // Each element as the upper half of its byte.
+        let [a, b] = [(a, first), (b, second)].map(|(word, shift)| moved(e, word, shift % 8, 4));
+        let [low, high] = [first / 8, second / 8];
+        let top = permute(e, a, b, [low, low, high + 4, high + 4]);
+        (top, shift_right(e, top, down))
+    };
     let size = with(e, ScalarOp::AndB32, size, mask);
     let small = and_or(e, top, 0x8000_8000, size);
     let scale = scale as u32 * 0x0001_0001;
@@ -167,7 +168,7 @@ pub(super) fn pack<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E:
 mod tests {
     use tilewright_machine::{Arch, DType};
 
-    use crate::cast::plan;
+    use crate::cast::{plan, plan_in_order};
 
     const BLOCKS: [DType; 3] = [DType::E2M1, DType::UE8M0, DType::UE4M3];
 
@@ -188,6 +189,24 @@ mod tests {
             for bits in &numbers {
                 let expected = dtype.encode(f64::from(f32::from_bits(*bits))) as u32;
                 assert_eq!(plan.evaluate(&[*bits]), [expected], "{bits:#x} to {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_half_a_word_apart_need_no_permutation() {
+        let order = [0, 4, 1, 5, 2, 6, 3, 7];
+        for to in [DType::F16, DType::BF16] {
+            let plan = plan_in_order(DType::E2M1, to, Arch::SM_80, &order).unwrap();
+            assert_eq!((plan.calls(), plan.name().contains("prmt")), (19, false), "{:?}", plan.instructions());
+            for word in [0x7654_3210, 0xfedc_ba98] {
+                for (pair, result) in plan.evaluate(&[word]).into_iter().enumerate() {
+                    for half in 0..2 {
+                        let expected = DType::E2M1.decode(word >> (4 * (pair + 4 * half)));
+                        let found = to.decode(result >> (16 * half) & 0xffff);
+                        assert_eq!(found.to_bits(), expected.to_bits(), "{word:#x} {pair} {half}");
+                    }
+                }
             }
         }
     }
