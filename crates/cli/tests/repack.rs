@@ -28,7 +28,8 @@ fn words(words: impl IntoIterator<Item = u32>) -> Vec<u8> {
 /// 64 rows of 128 weights in groups of 64, in the format of GPTQ: the code of a weight is (row + column) % 16, its zero point 8.
 fn gptq(path: &Path, act_order: bool) {
     let (n, k) = (64u32, 128u32);
-    let word = |i: u32| (0..8).fold(0, |word, place| word | (i % n + i / n * 8 + place) % 16 << (4 * place));
+    let word =
+        |i: u32| (0..8).fold(0, |word, place| word | ((i % n + i / n * 8 + place) % 16) << (4 * place));
     let groups = (0..k).map(|column| if act_order { column % 2 } else { column / 64 });
     safetensors(
         path,

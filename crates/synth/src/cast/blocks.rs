@@ -198,7 +198,12 @@ mod tests {
         let order = [0, 4, 1, 5, 2, 6, 3, 7];
         for to in [DType::F16, DType::BF16] {
             let plan = plan_in_order(DType::E2M1, to, Arch::SM_80, &order).unwrap();
-            assert_eq!((plan.calls(), plan.name().contains("prmt")), (19, false), "{:?}", plan.instructions());
+            assert_eq!(
+                (plan.calls(), plan.name().contains("prmt")),
+                (19, false),
+                "{:?}",
+                plan.instructions()
+            );
             for word in [0x7654_3210, 0xfedc_ba98] {
                 for (pair, result) in plan.evaluate(&[word]).into_iter().enumerate() {
                     for half in 0..2 {
