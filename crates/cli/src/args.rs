@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tilewright::findings::Detail;
+use tilewright::machine::DType;
 use tilewright::synth::Options as SynthOptions;
 
 /// Compile, explain, run and check GPU tile kernels.
@@ -55,6 +56,8 @@ pub enum Command {
     Tune(TuneArgs),
     /// Put files of records together, as `tune --shard` leaves them
     Records(RecordsArgs),
+    /// Put weights of a few bits in the order in which `gemm_weights` reads them
+    Repack(RepackArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
@@ -630,6 +633,38 @@ impl FromStr for Shard {
             _ => Err("must be I/N with I from 1 to N, such as 2/4".to_string()),
         }
     }
+}
+
+/// The form of weights in a file.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckpointFormat {
+    /// A matrix [n, k], whose elements have bytes of their own
+    Rows,
+    /// The tensors qweight, qzeros and scales of AWQ
+    Awq,
+    /// The tensors qweight, qzeros, scales and g_idx of GPTQ
+    Gptq,
+}
+
+/// `tilewright repack`
+#[derive(Args)]
+pub struct RepackArgs {
+    /// The weights: a file *.safetensors, or *.npy of rows
+    pub file: PathBuf,
+    /// The file *.safetensors to write: w, and of a checkpoint the scales s and the zero points z
+    pub output: PathBuf,
+    /// The form of the weights
+    #[arg(long, value_enum, value_name = "FORM", default_value = "rows")]
+    pub format: CheckpointFormat,
+    /// The beginning of the names of a layer's tensors, without the last dot; of rows the tensor's name
+    #[arg(long, value_name = "NAME")]
+    pub layer: Option<String>,
+    /// Neighbours along k that share a scale; without, all of a row
+    #[arg(long, value_name = "COLUMNS")]
+    pub group: Option<usize>,
+    /// The type of rows, as the operator's parameter `weights`; that of checkpoints is u4
+    #[arg(long, value_name = "TYPE", default_value = "i4")]
+    pub weights: DType,
 }
 
 /// `tilewright records`

@@ -28,6 +28,7 @@ mod patience;
 mod places;
 mod profile;
 mod records;
+mod repack;
 mod run;
 mod seeds;
 mod target;
@@ -72,6 +73,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Kernels(args) => kernels::kernels(&args),
         Command::Tune(args) => tune::tune(&args),
         Command::Records(args) => records::records(&args),
+        Command::Repack(args) => repack::repack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),

@@ -28,6 +28,7 @@ mod estimate;
 pub mod gemm;
 pub mod gemm_fp8_blocks;
 pub mod gemm_hopper;
+pub mod gemm_weights;
 mod interned;
 pub mod model;
 pub mod moe;

@@ -12,6 +12,7 @@ use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
+use crate::gemm_weights::WeightsConfig;
 use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
@@ -90,6 +91,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<W4A16Config>,
         programs: programs::<W4A16Config>,
         tuning: Some(tuning::<W4A16Config>()),
+    },
+    Operator {
+        name: "gemm_weights",
+        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 2 to 8 bits, cast in registers for wgmma, and scales s of groups",
+        needs: crate::warp_specialized::NEEDS,
+        parameters: parameter_list::<WeightsConfig>,
+        programs: programs::<WeightsConfig>,
+        tuning: Some(tuning::<WeightsConfig>()),
     },
     Operator {
         name: "contraction",

@@ -39,7 +39,8 @@ parameters! {
 }
 
 impl Codec<Option<i64>> {
-    const GROUP: Self = Codec {
+    /// A number of neighbours along k, or `k`, for all of them.
+    pub const GROUP: Self = Codec {
         read: |field, text| optional("k", text, |text| number(field, text)),
         write: |group| optional_text("k", group),
     };

@@ -33,6 +33,12 @@ pub enum DType {
     E4M3,
     /// 8-bit float of 5 exponent and 2 mantissa bits: the upper half of an IEEE binary16.
     E5M2,
+    /// 4-bit float of a sign, 2 exponent bits and 1 mantissa bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6 of either sign (OCP Microscaling Formats, 5.3.3).
+    E2M1,
+    /// Scale of 8 exponent bits: 2^(bits − 127); 0xff is NaN, and there is neither a sign nor a zero (OCP Microscaling Formats, 5.4.1).
+    UE8M0,
+    /// Scale of 4 exponent and 3 mantissa bits: an `e4m3` without a sign, whose upper bit nobody reads; 0x7f is NaN.
+    UE4M3,
     /// Signed 1-bit integer: −1 or 0.
     I1,
     /// Signed 2-bit integer.
@@ -67,13 +73,16 @@ pub enum DType {
 
 impl DType {
     /// Every element type, in the order in which messages list them.
-    pub const ALL: [DType; 21] = [
+    pub const ALL: [DType; 24] = [
         DType::F16,
         DType::BF16,
         DType::F32,
         DType::F64,
         DType::E4M3,
         DType::E5M2,
+        DType::E2M1,
+        DType::UE8M0,
+        DType::UE4M3,
         DType::I1,
         DType::I2,
         DType::I4,
@@ -100,6 +109,9 @@ impl DType {
             DType::F64 => "f64",
             DType::E4M3 => "e4m3",
             DType::E5M2 => "e5m2",
+            DType::E2M1 => "e2m1",
+            DType::UE8M0 => "ue8m0",
+            DType::UE4M3 => "ue4m3",
             DType::I1 => "i1",
             DType::I2 => "i2",
             DType::I4 => "i4",
@@ -123,8 +135,9 @@ impl DType {
         match self {
             DType::I1 | DType::U1 => 1,
             DType::I2 | DType::U2 => 2,
-            DType::I4 | DType::U4 => 4,
-            DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 | DType::Bool => 8,
+            DType::I4 | DType::U4 | DType::E2M1 => 4,
+            DType::E4M3 | DType::E5M2 | DType::UE8M0 | DType::UE4M3 => 8,
+            DType::I8 | DType::U8 | DType::Bool => 8,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 16,
             DType::F32 | DType::I32 | DType::U32 => 32,
             DType::F64 | DType::I64 | DType::U64 => 64,
@@ -146,7 +159,8 @@ impl DType {
 
     /// True for a floating-point type.
     pub fn is_float(self) -> bool {
-        matches!(self, DType::F16 | DType::BF16 | DType::F32 | DType::F64 | DType::E4M3 | DType::E5M2)
+        use DType::{BF16, E2M1, E4M3, E5M2, F16, F32, F64, UE4M3, UE8M0};
+        matches!(self, F16 | BF16 | F32 | F64 | E4M3 | E5M2 | E2M1 | UE8M0 | UE4M3)
     }
 
     /// True for an integer type whose numbers an `f64` does not all hold: `i64` and `u64`.
@@ -187,16 +201,22 @@ impl DType {
     }
 
     /// Rounds `x` to this type and returns its bits, zero-extended. Floats go to nearest even; 8-bit floats saturate at
-    /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. Integers go to nearest
-    /// even and saturate, NaN to 0.
+    /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. So does an `e2m1`, at ±6, of which a NaN
+    /// becomes +6 (PTX ISA 8.6, section 9.7.9.21), and an `ue4m3`, at 0 and 448. A `ue8m0` is the nearest power of two from 2^−127 to 2^127,
+    /// the larger one where two are as near; what is not positive becomes the least, and a NaN 0xff. Integers go to nearest even and saturate, NaN to 0.
     pub fn encode(self, x: f64) -> u64 {
         u64::from(match self {
             DType::F64 => return x.to_bits(),
             DType::F16 => u32::from(f16::from_f64(sticky(x)).to_bits()),
             DType::BF16 => u32::from(bf16::from_f64(sticky(x)).to_bits()),
             DType::F32 => (x as f32).to_bits(),
-            DType::E4M3 => minifloat(x, 3, 7, 0x7e),
-            DType::E5M2 => minifloat(x, 2, 15, 0x7b),
+            DType::E4M3 | DType::E5M2 | DType::UE4M3 if x.is_nan() => 0x7f,
+            DType::E4M3 => minifloat(x, 8, 3, 7, 0x7e),
+            DType::E5M2 => minifloat(x, 8, 2, 15, 0x7b),
+            DType::E2M1 if x.is_nan() => 0x7,
+            DType::E2M1 => minifloat(x, 4, 1, 1, 0x7),
+            DType::UE4M3 => minifloat(x.max(0.0).abs(), 8, 3, 7, 0x7e),
+            DType::UE8M0 => power_of_two(x),
             DType::Bool => u32::from(x != 0.0),
             _ => {
                 let (low, high) = self.range().unwrap_or((0, 0));
@@ -225,6 +245,13 @@ impl DType {
                 if bits & 0x80 == 0 { size } else { -size }
             }
             DType::E5M2 => f16::from_bits((bits as u8 as u16) << 8).to_f64(),
+            DType::E2M1 => {
+                let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(bits & 7) as usize];
+                if bits & 8 == 0 { size } else { -size }
+            }
+            DType::UE8M0 if bits & 0xff == 0xff => f64::NAN,
+            DType::UE8M0 => 2f64.powi((bits & 0xff) as i32 - 127),
+            DType::UE4M3 => DType::E4M3.decode(bits & 0x7f),
             DType::Bool => f64::from(u8::from(bits & 0xff != 0)),
             _ => self.decode_integer(wide) as f64,
         }
@@ -239,22 +266,32 @@ impl DType {
             DType::F64 => 2f64.powi(-53),
             DType::E4M3 => 2f64.powi(-4),
             DType::E5M2 => 2f64.powi(-3),
+            DType::E2M1 => 2f64.powi(-2),
+            DType::UE8M0 => 2f64.powi(-1),
+            DType::UE4M3 => 2f64.powi(-4),
             _ => 0.0,
         }
     }
 }
 
-/// An 8-bit float of `mantissa` bits, nearest even, at most the number of bits `most`.
-fn minifloat(x: f64, mantissa: u32, bias: i32, most: u32) -> u32 {
-    if x.is_nan() {
-        return 0x7f;
-    }
-    let sign = u32::from(x.is_sign_negative()) << 7;
+/// A float of `bits` bits, `mantissa` of them of the mantissa, for a number: nearest even, at most the number of bits `most`.
+fn minifloat(x: f64, bits: u32, mantissa: u32, bias: i32, most: u32) -> u32 {
+    let sign = u32::from(x.is_sign_negative()) << (bits - 1);
     let exponent = ((x.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(1 - bias);
     // In units of the last place, the leading one of normal numbers included: a carry leads to the next exponent.
     let places = (x.abs() / 2f64.powi(exponent - mantissa as i32)).round_ties_even();
     let size = f64::from(((exponent + bias - 1) as u32) << mantissa) + places;
     sign | size.min(f64::from(most)) as u32
+}
+
+/// The bits of a `ue8m0` for a number.
+fn power_of_two(x: f64) -> u32 {
+    if x.is_nan() {
+        return 0xff;
+    }
+    // Half of the mantissa carries into the exponent.
+    let rounded = x.max(2f64.powi(-127)).to_bits() + (1 << 51);
+    ((rounded >> 52) as i32 - 1023 + 127).min(0xfe) as u32
 }
 
 /// The same number for the purpose of rounding to 16 bits: `half` looks at the upper half of an `f64` alone, so what lies
@@ -292,7 +329,9 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32 && *t != DType::Bool) {
             for bits in 0..(1u64 << dtype.bits()) {
                 let value = dtype.decode(bits);
-                if dtype == DType::E5M2 && value.is_infinite() {
+                if dtype == DType::UE4M3 && bits > 0x7f {
+                    assert_eq!(dtype.decode(bits).to_bits(), dtype.decode(bits & 0x7f).to_bits());
+                } else if dtype == DType::E5M2 && value.is_infinite() {
                     assert_eq!(dtype.decode(dtype.encode(value)), 57344f64.copysign(value));
                 } else if !value.is_nan() {
                     assert_eq!(dtype.encode(value), bits, "{dtype} {bits:#x}");
@@ -353,6 +392,55 @@ mod tests {
             assert_eq!(dtype.encode(f64::NAN), 0x7f);
             assert!(dtype.decode(0x7fu32).is_nan());
             assert_eq!((dtype.encode(5e-324), dtype.encode(-5e-324)), (0, 0x80));
+        }
+    }
+
+    #[test]
+    fn floats_of_blocks_are_what_their_formats_say() {
+        // e2m1: sign · 2^(e − 1) · 1.m, and 0.m · 2^0 where e is 0.
+        for bits in 0..16u32 {
+            let (sign, e, m) = (bits >> 3, (bits >> 1 & 3) as i32, f64::from(bits & 1));
+            let size = if e == 0 { m / 2.0 } else { (1.0 + m / 2.0) * 2f64.powi(e - 1) };
+            let expected = if sign == 0 { size } else { -size };
+            assert_eq!(DType::E2M1.decode(bits).to_bits(), expected.to_bits(), "{bits:#x}");
+        }
+        for bits in 0..255u32 {
+            assert_eq!(DType::UE8M0.decode(bits), 2f64.powi(bits as i32 - 127));
+        }
+        assert!(DType::UE8M0.decode(0xffu32).is_nan() && DType::UE4M3.decode(0x7fu32).is_nan());
+        for (bits, expected) in table(16, 8, 7).into_iter().take(127).enumerate() {
+            assert_eq!(DType::UE4M3.decode(bits as u64), expected);
+        }
+    }
+
+    #[test]
+    fn floats_of_blocks_take_the_nearest_number() {
+        let nearest = [
+            (0.24, 0.0),
+            (0.25, 0.0),
+            (0.26, 0.5),
+            (0.75, 1.0),
+            (1.25, 1.0),
+            (1.75, 2.0),
+            (2.5, 2.0),
+            (2.51, 3.0),
+            (3.5, 4.0),
+            (5.0, 4.0),
+            (5.01, 6.0),
+            (1e300, 6.0),
+            (f64::INFINITY, 6.0),
+        ];
+        for (x, expected) in nearest {
+            assert_eq!(DType::E2M1.decode(DType::E2M1.encode(x)), expected, "{x}");
+            assert_eq!(DType::E2M1.decode(DType::E2M1.encode(-x)), -expected, "-{x}");
+        }
+        assert_eq!((DType::E2M1.encode(f64::NAN), DType::E2M1.encode(-0.1)), (7, 8));
+        let scales = [(1.49, 127), (1.5, 128), (3.0, 129), (0.0, 0), (-4.0, 0), (1e-300, 0), (1e300, 0xfe)];
+        for (x, bits) in scales.into_iter().chain([(f64::INFINITY, 0xfe), (f64::NAN, 0xff)]) {
+            assert_eq!(DType::UE8M0.encode(x), bits, "{x}");
+        }
+        for (x, bits) in [(-3.0, 0), (-0.0, 0), (0.3, 0x2a), (1e9, 0x7e), (f64::NAN, 0x7f)] {
+            assert_eq!(DType::UE4M3.encode(x), bits, "{x}");
         }
     }
 

@@ -158,7 +158,8 @@ pub fn tensor_map_l2_promotion(strides: &[u64]) -> u32 {
 /// none: they are moved as unsigned ones. (CUDA driver API, `cuda.h` of CUDA 12.)
 pub fn tensor_map_type(dtype: DType) -> Option<u32> {
     Some(match dtype {
-        DType::U8 | DType::I8 | DType::E4M3 | DType::E5M2 | DType::Bool => 0,
+        DType::U8 | DType::I8 | DType::Bool => 0,
+        DType::E4M3 | DType::E5M2 | DType::UE8M0 | DType::UE4M3 => 0,
         DType::U16 | DType::I16 => 1,
         DType::U32 => 2,
         DType::I32 => 3,
@@ -168,7 +169,7 @@ pub fn tensor_map_type(dtype: DType) -> Option<u32> {
         DType::F32 => 7,
         DType::F64 => 8,
         DType::BF16 => 9,
-        DType::I1 | DType::I2 | DType::I4 | DType::U1 | DType::U2 | DType::U4 => return None,
+        DType::I1 | DType::I2 | DType::I4 | DType::U1 | DType::U2 | DType::U4 | DType::E2M1 => return None,
     })
 }
 

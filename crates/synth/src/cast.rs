@@ -9,6 +9,7 @@
 //! flipped, so that it counts from the least value. Then one fused multiply-add takes the power, the offset and the position
 //! within the byte away. No rounding occurs on the way: all numbers have as many bits as the float has places.
 
+mod blocks;
 mod bytes;
 mod wide;
 
@@ -151,6 +152,7 @@ pub fn read_f32<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) ->
             let wide = read_i32(e, word, shift, dtype);
             e.op(ScalarOp::F32FromI32, &[wide])
         }
+        _ if blocks::of_blocks(dtype) => blocks::read(e, word, shift, dtype),
         _ => small_to_f32(e, word, shift, dtype),
     }
 }
@@ -244,6 +246,7 @@ pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Va
             let truths: Vec<E::Value> = results.iter().map(|r| e.op(ScalarOp::NeF32, &[*r, zero])).collect();
             pack_truths(e, &truths)
         }
+        _ if blocks::of_blocks(dtype) => blocks::pack(e, dtype, results),
         (_, _) => {
             let parts: Vec<E::Value> = results
                 .iter()
@@ -365,6 +368,9 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                 let byte = |k: usize| place(values[k.min(values.len() - 1)]);
                 let [(a, low), (b, high)] = [byte(0), byte(1)];
                 halves_of_bytes(e, from, (a, low / 8), (b, high / 8))
+            }
+            (DType::E2M1, DType::F16 | DType::BF16) | (DType::UE4M3, DType::F16) => {
+                blocks::pair(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
             }
             (_, DType::F16) if small => {
                 pair_of_small(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
@@ -562,7 +568,7 @@ pub fn plan(from: DType, to: DType, arch: Arch, values: u32) -> Result<Plan, Uns
 /// # Errors
 ///
 /// [`Unsupported`] where the architecture lacks the rows.
-fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
+pub fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Result<Plan, Unsupported> {
     supported(from, to, arch)?;
     let held = order.iter().max().map_or(0, |last| last + 1);
     let words: Vec<Arg> = (0..registers(held, from.bits())).map(Arg::Source).collect();

@@ -15,6 +15,7 @@ use crate::plan::{CopyPlan, StmtPlan};
 use crate::reduce::Meeting;
 use crate::shared::{SharedUse, count};
 use crate::synthesis::TensorLayout;
+use crate::tv::moves;
 
 /// The memories of a copy's source and destination, in letters, and the tensor in memory that it is about; nothing for copies between
 /// registers.
@@ -191,9 +192,20 @@ fn cast_plan(
     tensors: &[Option<TensorLayout>],
 ) -> Option<cast::Plan> {
     let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
-    let Some(TensorLayout::Register(tv)) = &tensors[src.0 as usize] else { return None };
+    let register = |id: &TensorId| match &tensors[id.0 as usize] {
+        Some(TensorLayout::Register(tv)) => Some(tv),
+        _ => None,
+    };
+    let (from, to) = (register(src)?, register(dst)?);
     let dtype = |id: &TensorId| verified.tensor(*id).dtype;
-    cast::plan(dtype(src), dtype(dst), options.arch, tv.count() as u32).ok()
+    // A result may have the values in another order.
+    let order: Vec<u32> = match to.same_function(from) {
+        true => (0..from.count() as u32).collect(),
+        false => {
+            moves(from, to, i64::from(verified.threads()))?.into_iter().map(|(value, _)| value).collect()
+        }
+    };
+    cast::plan_in_order(dtype(src), dtype(dst), options.arch, &order).ok()
 }
 
 impl StatementNote {

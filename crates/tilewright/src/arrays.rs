@@ -52,6 +52,11 @@ impl fmt::Display for Element {
 }
 
 impl Element {
+    /// The type that has the bytes of its elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// Bytes of an element.
     fn bytes(&self) -> usize {
         (self.dtype.bits() / 8) as usize
@@ -68,13 +73,14 @@ const fn element(
 }
 
 /// Every element type that files have and this module reads.
-static ELEMENTS: [Element; 15] = [
+static ELEMENTS: [Element; 16] = [
     element(DType::F64, "f64", Some("f8"), "F64"),
     element(DType::F32, "f32", Some("f4"), "F32"),
     element(DType::F16, "f16", Some("f2"), "F16"),
     element(DType::BF16, "bf16", None, "BF16"),
     element(DType::E4M3, "e4m3", None, "F8_E4M3"),
     element(DType::E5M2, "e5m2", None, "F8_E5M2"),
+    element(DType::UE8M0, "ue8m0", None, "F8_E8M0"),
     element(DType::I8, "i8", Some("i1"), "I8"),
     element(DType::U8, "u8", Some("u1"), "U8"),
     element(DType::I16, "i16", Some("i2"), "I16"),

@@ -10,9 +10,11 @@ mod rules;
 mod scheduler;
 mod sparse;
 mod store;
+mod stored;
 mod stream_k;
 mod tiling;
 mod views;
+mod weights;
 
 use tilewright_machine::DType;
 use tilewright_tile::Program;
@@ -27,8 +29,11 @@ pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
 pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
 pub(crate) use sparse::SparseWgmma;
+pub use stored::StoredWeights;
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
+pub use weights::Scaled;
+pub(crate) use weights::Weights;
 
 use nested::Share;
 use operands::Operands;

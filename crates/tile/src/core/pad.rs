@@ -132,7 +132,7 @@ impl Alike<'_> {
                 }
                 // The neutral element stands in an elementwise statement, which the other types do not have.
                 let dtype = self.program.tensor(*src).dtype;
-                if dtype.is_float() || matches!(dtype, DType::I32 | DType::U32) {
+                if has_neutral(dtype) {
                     self.join((*src, axis), (*src, axis));
                 } else {
                     self.fix(*src, axis);
@@ -234,6 +234,14 @@ pub fn pad(program: &mut Program, class: &FreeExtent, to: i64) {
     for mut role in roles {
         role.body = pass.block(program, role.body);
         program.roles.push(role);
+    }
+}
+
+/// True for types with a value that changes no reduction and that an elementwise statement makes: an `e2m1` has no NaN, a `ue8m0` no zero.
+fn has_neutral(dtype: DType) -> bool {
+    match dtype {
+        DType::E2M1 | DType::UE8M0 => false,
+        _ => dtype.is_float() || matches!(dtype, DType::I32 | DType::U32),
     }
 }
 

@@ -659,7 +659,7 @@ impl<P: Executable> Making<'_, P> {
     /// The attributes of a copy to a tensor.
     fn how(&self, outside: Option<Literal>, combine: Option<RedOp>, dst: TensorId) -> How {
         let dtype = self.dtype(dst);
-        let outside = outside.map_or(0.0, |value| round(dtype, value.value()));
+        let outside = round(dtype, outside.map_or(0.0, |value| value.value()));
         How { outside, combine: combine.map(|op| (op, dtype)) }
     }
 

@@ -14,7 +14,8 @@ const BEYOND: f64 = 1.05;
 /// The largest number of a type of 8 bits or fewer.
 fn end_of(dtype: DType) -> Option<f64> {
     match dtype {
-        DType::E4M3 => Some(448.0),
+        DType::E4M3 | DType::UE4M3 => Some(448.0),
+        DType::E2M1 => Some(6.0),
         DType::E5M2 => Some(57344.0),
         _ => dtype.range().filter(|_| dtype.bits() <= 8).map(|(_, most)| most as f64),
     }

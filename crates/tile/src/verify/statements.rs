@@ -823,6 +823,8 @@ pub(super) fn is_value(dtype: DType, value: f64) -> bool {
     let largest = dtype.decode(dtype.encode(f64::INFINITY));
     match dtype.is_float() {
         true if value.is_nan() => stored.is_nan(),
+        // Scales have no sign.
+        true if value < 0.0 && !stored.is_sign_negative() => false,
         true => value.is_finite() == stored.is_finite() && (stored.abs() < largest || value.abs() <= largest),
         false => stored == value,
     }

@@ -533,6 +533,10 @@ pub(super) const ROWS: &[Row] = &[
     Row(Type("fp8"), "there are two 8-bit floats", "write `e4m3` or `e5m2`"),
     Row(Type("float8_e4m3fn"), "`float8_e4m3fn` is `e4m3` here", "write `e4m3`"),
     Row(Type("float8_e5m2"), "`float8_e5m2` is `e5m2` here", "write `e5m2`"),
+    Row(Type("fp4"), "`fp4` is `e2m1` here", "write `e2m1`"),
+    Row(Type("float4_e2m1fn"), "`float4_e2m1fn` is `e2m1` here", "write `e2m1`"),
+    Row(Type("e8m0"), "`e8m0` is `ue8m0` here", "write `ue8m0`"),
+    Row(Type("float8_e8m0fnu"), "`float8_e8m0fnu` is `ue8m0` here", "write `ue8m0`"),
     // Operands by name.
     Row(
         Named("axis"),

@@ -1,0 +1,333 @@
+//! C = A · (S ∘ (W − Z))ᵀ with activations in f16 or bf16 and weights of a few bits, for Hopper: the weights stay packed in global and in shared
+//! memory, a thread casts those that it multiplies, in registers, and they are the left factor of `wgmma`: the tile's rows are along n.
+//! They are stored in the order in which threads load them ([`StoredWeights`], derived by the layout algebra; [`Checkpoint`] reads those of others).
+//!
+//! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that. With few rows of A the time is that of reading the weights: all
+//! multiprocessors share the steps along k of all tiles (stream-K), with as many stages in flight as shared memory has room for. With many
+//! rows the tensor cores bound the time, and weights are cast while others are multiplied.
+
+mod checkpoint;
+mod reference;
+mod space;
+
+use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_tile::Program;
+
+pub use crate::epilogue::{Epilogue, Part};
+pub use crate::warp_specialized::{Cluster, Rasterization, Scaled, Schedule, StoredWeights};
+pub use checkpoint::{Checkpoint, CheckpointError, ReadWeights};
+pub use reference::{Factors, edge_sizes, reference};
+
+use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
+use crate::epilogue::Chain;
+use crate::warp_specialized::{
+    BARRIERS, Batch, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned,
+    bytes, refused, within,
+};
+
+parameters! {
+    /// The formats of a product with weights of a few bits, its tiling and its distribution over blocks. The default is for few rows: 128 rows of
+    /// weights by 16 of activations, 128 columns a stage.
+    #[derive(Copy)]
+    pub struct WeightsConfig, "gemm_weights", programs {
+        /// The type of a and c: f16 or bf16. Sums are f32.
+        dtype: DType as FLOAT16 = DType::F16,
+        /// The type of the weights: i4, u4, e2m1, i8, u8, e4m3, i2 or u2.
+        weights: DType as WEIGHT = DType::I4,
+        /// The type of the scales: same, that of a; f32, ue8m0 or ue4m3.
+        scale: Option<DType> as SCALE = None,
+        /// Neighbours along k that share a scale: a power of two from 16 on, or k, for all of them.
+        group: Option<i64> as GROUP = Some(128),
+        /// Zero points z, a number for each scale, which are taken from the weights.
+        zeros: bool as FLAG = false,
+        /// The factor of the scales of groups: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
+        scaled: Scaled as OWN = Scaled::Sums,
+        /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, some joined with +.
+        epilogue: Epilogue as OWN = Epilogue::default(),
+        /// Rows of weights of a block's tile, along n: a multiple of 64 for each math warpgroup.
+        bm: i64 as INT = 128,
+        /// Rows of activations of a block's tile, along m: a multiple of 8.
+        bn: i64 as INT = 16,
+        /// Columns of a and w in a stage, a multiple of part.
+        bk: i64 as INT = 128,
+        /// Columns that are cast and multiplied at a time, within a group; the next ones of a stage are cast meanwhile.
+        part: i64 as INT = 64,
+        /// Stages between the copies and the products.
+        stages: i64 as INT = 12,
+        /// Warpgroups that cast and multiply.
+        warpgroups: i64 as INT = 2,
+        /// Blocks that share a factor: none, m2 (w is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
+        cluster: Cluster as OWN = Cluster::None,
+        /// The work of a block: data_parallel, whole tiles; or stream_k, whole tiles and then a share of the steps along k of the rest.
+        schedule: Schedule as OWN = Schedule::StreamK,
+        /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
+        rasterization: Rasterization as OWN = Rasterization::Grouped(12),
+        /// A tile's results leave while the next tile is multiplied, a chunk after each of its first steps along k.
+        overlap_epilogue: bool as FLAG = false,
+        /// Columns of the tile that leave at a time: 8, 16, 32, 64, or widest.
+        chunk: Option<i64> as WIDEST = None,
+        /// Chunks on their way to memory or being written for it.
+        buffers: i64 as INT = 1,
+        /// L2 cache hint of reads of a: none, evict_first or evict_last.
+        hint_a: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of reads of w.
+        hint_w: Option<CacheHint> as HINT = None,
+        /// L2 cache hint of writes of c.
+        hint_c: Option<CacheHint> as HINT = None,
+        /// Registers of a thread that copies.
+        load_registers: i64 as INT = 24,
+        /// Registers of a thread that multiplies.
+        math_registers: i64 as INT = 240,
+        /// Blocks that are launched, at most.
+        sm_count: i64 as INT = 132,
+    }
+}
+
+impl Codec<DType> {
+    const WEIGHT: Self =
+        Codec { read: |field, text| dtype_of(&WeightsConfig::WEIGHTS, field, text), write: DType::to_string };
+}
+
+impl Codec<Option<DType>> {
+    const SCALE: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&WeightsConfig::SCALES, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+}
+
+/// Registers reserved for addresses, counters and temporaries.
+const SPARE_REGISTERS: i64 = 24;
+
+/// Chunks of other blocks' sums that are on their way at once, at most.
+const EXCHANGED_AT_ONCE: i64 = 4;
+
+impl WeightsConfig {
+    /// The types that weights can have.
+    pub const WEIGHTS: [DType; 8] =
+        [DType::I4, DType::U4, DType::E2M1, DType::I8, DType::U8, DType::E4M3, DType::I2, DType::U2];
+
+    /// The types that scales can have beside that of a.
+    pub const SCALES: [DType; 3] = [DType::F32, DType::UE8M0, DType::UE4M3];
+
+    /// The type of the scales.
+    pub fn scales(&self) -> DType {
+        self.scale.unwrap_or(self.dtype)
+    }
+
+    /// The order in which the weights are stored.
+    pub fn stored(&self) -> StoredWeights {
+        StoredWeights::new(self.weights, self.group)
+    }
+
+    /// Columns of the tile that leave at a time.
+    fn columns(&self) -> i64 {
+        let wide = |c: &i64| *c <= ROW_BYTES / 2 && self.bn % c == 0;
+        self.chunk.unwrap_or_else(|| [64, 32, 16].into_iter().find(wide).unwrap_or(8))
+    }
+
+    fn tiling(&self) -> Tiling {
+        Tiling {
+            swap: true,
+            bm: self.bm,
+            bn: self.bn,
+            bk: self.bk,
+            stages: self.stages,
+            warpgroups: self.warpgroups,
+            cluster: self.cluster,
+            rasterization: self.rasterization,
+            fill: FillMode::Full,
+            overlap: self.overlap_epilogue,
+            chunk: self.columns(),
+            buffers: self.buffers,
+            hint_c: self.hint_c,
+            dependent: false,
+            load_registers: self.load_registers,
+            math_registers: self.math_registers,
+            sm_count: self.sm_count,
+            accumulator: DType::F32,
+            stored: self.dtype,
+        }
+    }
+
+    /// Groups of a stage: one where it lies within a group, none where a row is one group.
+    fn groups(&self) -> i64 {
+        self.group.map_or(0, |group| (self.bk / group).max(1))
+    }
+
+    /// Bytes of a stage.
+    fn stage_bytes(&self) -> i64 {
+        let weights = self.bm * self.bk * i64::from(self.weights.bits()) / 8;
+        // Those of several groups are a matrix, which a tensor copy swizzles.
+        let vector = |dtype: DType, groups: i64| match self.bm * groups * bytes(dtype) {
+            several if groups > 1 => aligned(several),
+            one => (one + 127) / 128 * 128,
+        };
+        let zeros = if self.zeros { vector(self.dtype, self.groups().max(1)) } else { 0 };
+        aligned(weights)
+            + aligned(2 * self.bn * self.bk)
+            + vector(self.scales(), self.groups())
+            + zeros
+            + BARRIERS
+    }
+
+    /// Bytes of shared memory of a block.
+    fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
+        let reduction = match self.cluster {
+            Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
+            _ => 0,
+        };
+        // Vectors end at multiples of a tile's alignment together.
+        aligned(self.stages * self.stage_bytes())
+            + self.tiling().epilogue_bytes(chain, self.dtype)
+            + reduction
+    }
+
+    /// 32-bit registers of a math thread: its sums, those of parts, weights as they are stored and as they are multiplied, and what leaves.
+    fn fragments(&self, chain: &Chain<'_>) -> i64 {
+        let threads = 128 * self.warpgroups;
+        let sums = self.bm * self.bn / threads;
+        let turns = (self.bk / self.part).min(2);
+        let weights = self.bm * self.part / threads;
+        let left = turns * weights / 2 + weights * i64::from(self.weights.bits()) / 32;
+        let partial = if self.scaled == Scaled::Sums && self.group.is_some() { turns * sums } else { 0 };
+        // Values of scaled weights, or of those without zero points, on their way.
+        let plain = if self.zeros || self.scaled == Scaled::Weights { weights / 4 } else { 0 };
+        let chunk = self.bm * self.columns() / threads;
+        let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
+        let chunks = (if chain.is_empty() { chunk / 2 } else { 2 * chunk }).max(theirs);
+        let waiting = if self.overlap_epilogue { sums / 2 } else { 0 };
+        sums + (left + partial + plain + waiting).max(chunks)
+    }
+
+    /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
+    fn exchanged_at_once(&self) -> Option<i64> {
+        let threads = 128 * self.warpgroups;
+        let (sums, chunk) = (self.bm * self.bn / threads, (self.bm * self.columns() / threads).max(1));
+        let free = self.math_registers - SPARE_REGISTERS - sums - chunk;
+        (self.schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
+    }
+
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.check_formats()?;
+        let tiling = self.tiling();
+        tiling.check_tile()?;
+        let unit = self.stored().columns();
+        within("part", self.part, [unit, 256], unit)?;
+        within("bk", self.bk, [self.part, 512], self.part)?;
+        if let Some(group) = self.group {
+            if group % self.part != 0 {
+                let wanted = format!("must divide a group of {group}, whose weights have a scale");
+                return Err(ConfigError::value("part", self.part, wanted));
+            }
+            if group % self.bk != 0 && self.bk % group != 0 {
+                let wanted = format!("must be a multiple of a group of {group}, or divide it");
+                return Err(ConfigError::value("bk", self.bk, wanted));
+            }
+        }
+        if self.schedule == Schedule::StreamK && matches!(self.cluster, Cluster::AlongK(_)) {
+            let wanted = "the blocks of k2 share a tile already: cluster must be none, along m or n, or both";
+            return Err(ConfigError::value("schedule", self.schedule, wanted));
+        }
+        if self.epilogue.has(Part::Beta) || self.epilogue.parts().any(Part::sums) {
+            let wanted = "must be none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual";
+            return Err(ConfigError::value("epilogue", self.epilogue, wanted));
+        }
+        let chain = Chain::new(&self.epilogue, &[]);
+        let [rows, units] = [self.bn, self.bm / StoredWeights::ROWS];
+        // Blocks along m share units of weights, each of which is loaded whole.
+        let [along_m, along_n, _] = self.cluster.shape();
+        if along_m > 1 && units % along_m != 0 {
+            let wanted = format!("{along_m} blocks cannot share {units} units of 64 rows of weights");
+            return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
+        tiling.check_resources(&Needs {
+            chunk_of: ("bn", self.bn),
+            shared_rows: [(rows, along_n), (self.bm, along_m)],
+            fragments: self.fragments(&chain),
+            spare: SPARE_REGISTERS,
+            instruction: self.bn,
+            shared_bytes: self.shared_bytes(&chain),
+        })
+    }
+
+    /// Checks the types and the group, whatever the tile.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn check_formats(&self) -> Result<(), ConfigError> {
+        if ![DType::F16, DType::BF16].contains(&self.dtype) {
+            return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
+        }
+        if !Self::WEIGHTS.contains(&self.weights) {
+            let wanted = "must be i4, u4, e2m1, i8, u8, e4m3, i2 or u2";
+            return Err(ConfigError::value("weights", self.weights, wanted));
+        }
+        if self.scale.is_some_and(|scale| !Self::SCALES.contains(&scale)) {
+            return Err(ConfigError::value("scale", self.scales(), "must be same, f32, ue8m0 or ue4m3"));
+        }
+        if self.weights.is_float() && self.zeros {
+            return Err(ConfigError::value(
+                "zeros",
+                self.zeros,
+                "must be false: weights that are floats have none",
+            ));
+        }
+        let least = StoredWeights::STEP.max(8 * 8 / i64::from(self.weights.bits()));
+        match self.group {
+            Some(group) if group < least || !(group as u64).is_power_of_two() || group > 1 << 20 => {
+                let wanted = format!("must be a power of two from {least} to {}, or k", 1 << 20);
+                Err(ConfigError::value("group", group, wanted))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The program, with the sizes `m`, `n` and `k` and the parameters `a[m, k]`; `w`, weights as [`stored`](Self::stored); the scales
+    /// `s[ceil_div(k, group), n]` and zero points `z` of the same shape; `c[m, n]`; with stream-K the workspace `partial` and `done`, which is 0 at first and
+    /// 0 again behind each launch.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.validate()?;
+        let mainloop = Weights {
+            tiling: self.tiling(),
+            dtype: self.dtype,
+            stored: self.stored(),
+            scale: self.scales(),
+            group: self.group,
+            zeros: self.zeros,
+            scaled: self.scaled,
+            part: self.part,
+            hints: [self.hint_a, self.hint_w],
+        };
+        let kernel = GemmKernel {
+            name: "gemm_weights",
+            tiling: self.tiling(),
+            batch: Batch::None,
+            nesting: None,
+            split: 1,
+            stream_k: self.exchanged_at_once(),
+            result: self.dtype,
+            mainloop,
+            chain: &Chain::new(&self.epilogue, &[]),
+        };
+        kernel.program()
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot. Conversions of `e4m3` are those of Hopper.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+    }
+}

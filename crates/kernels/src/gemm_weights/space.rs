@@ -1,0 +1,279 @@
+//! The tuning space: which configurations are worth trying for a problem, and how long each may take.
+
+use tilewright_machine::{Arch, DType};
+
+use super::{Cluster, Scaled, Schedule, StoredWeights, WeightsConfig};
+use crate::epilogue::Chain;
+use crate::model::Model;
+use crate::parts::{Estimate, Part, Resource, Steps};
+use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
+use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
+
+/// Rows of weights of tiles, the warpgroups that share them, and the registers of a thread of these.
+const ROWS: [(i64, i64, i64); 4] = [(64, 1, 240), (128, 2, 240), (256, 2, 240), (256, 4, 112)];
+
+/// Rows of activations of tiles.
+const COLUMNS: [i64; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+/// Bytes of which TMA wants strides to be multiples.
+const STRIDE: i64 = 16;
+
+/// Registers of a thread that loads elements itself.
+const LOADING_REGISTERS: i64 = 56;
+
+/// Deeper rings hide no more.
+const MOST_STAGES: i64 = 32;
+
+/// Instructions of a part of a step beside those of its weights and sums: waits, loads, and the products themselves.
+const OF_PART: f64 = 40.0;
+
+/// Cycles in which a warp alone issues an instruction of a chain of casts.
+const ALONE: f64 = 2.0;
+
+/// Cycles from the last product of a part to its sums.
+const COMPLETE: f64 = 60.0;
+
+impl WeightsConfig {
+    /// The configurations worth trying for a problem with the formats of this one, in no order of merit.
+    pub fn space(self, arch: Arch, sizes: [i64; 3]) -> impl Iterator<Item = WeightsConfig> {
+        let of_formats = move |c: WeightsConfig| {
+            let WeightsConfig { dtype, weights, scale, group, zeros, epilogue, .. } = self;
+            WeightsConfig { dtype, weights, scale, group, zeros, epilogue, ..c }.deepest()
+        };
+        let fits = move |c: &WeightsConfig| c.in_proportion(sizes) && c.reject(arch).is_none();
+        Self::grid().map(of_formats).filter(fits)
+    }
+
+    /// The points of which [`space`](Self::space) keeps the valid ones.
+    pub fn grid() -> impl Iterator<Item = WeightsConfig> {
+        let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
+        let depths =
+            tiles.flat_map(|tile| [(64, 32), (128, 64), (256, 64), (256, 128)].map(|deep| (tile, deep)));
+        let scaled = depths.flat_map(|point| [Scaled::Sums, Scaled::Weights].map(|scaled| (point, scaled)));
+        let shapes = scaled.map(|((((bm, warpgroups, math_registers), bn), (bk, part)), scaled)| {
+            WeightsConfig { bm, bn, bk, part, warpgroups, math_registers, scaled, ..Self::default() }
+        });
+        shapes.flat_map(Self::shared_out).map(Self::deepest)
+    }
+
+    /// The ways to share out what a tile needs.
+    fn shared_out(self) -> Vec<Self> {
+        let whole = |cluster: Cluster, overlap_epilogue: bool| Self {
+            schedule: Schedule::DataParallel,
+            cluster,
+            overlap_epilogue,
+            ..self
+        };
+        let ways = [Cluster::None, Cluster::AlongN(2), Cluster::AlongM(2)];
+        let late = ways.into_iter().flat_map(|cluster| [false, true].map(|late| whole(cluster, late)));
+        let along_k = [2, 4].map(|blocks| whole(Cluster::AlongK(blocks), false));
+        let shared = [Cluster::None, Cluster::AlongN(2)];
+        let shared = shared.map(|cluster| Self { schedule: Schedule::StreamK, cluster, ..self });
+        late.chain(along_k).chain(shared).collect()
+    }
+
+    /// The same with parts and stages of whole units and groups, and as many stages as shared memory has room for.
+    fn deepest(self) -> Self {
+        let unit = self.stored().columns();
+        let part = self.part.max(unit).min(self.group.unwrap_or(self.part.max(unit)));
+        let same = Self { part, bk: self.bk.max(part), ..self };
+        let have = i64::from(TARGET.limits().shared_bytes_per_block);
+        let chain = Chain::new(&same.epilogue, &[]);
+        let fits = |stages: &i64| Self { stages: *stages, ..same }.shared_bytes(&chain) <= have;
+        Self { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..same }
+    }
+
+    /// Returns whether the configuration is in proportion to the problem.
+    fn in_proportion(&self, [m, n, k]: [i64; 3]) -> bool {
+        let [blocks_m, blocks_n, blocks_k] = self.cluster.shape();
+        let fits = |tile: i64, blocks: i64, least: i64, size: i64| {
+            tile * blocks < 2 * size || (tile <= least && blocks == 1)
+        };
+        let steps = (k + self.bk - 1) / self.bk;
+        let tiles = ((n + self.bm - 1) / self.bm) * ((m + self.bn - 1) / self.bn);
+        let shared = self.schedule == Schedule::StreamK;
+        fits(self.bn, blocks_m, 8, m)
+            && fits(self.bm, blocks_n, StoredWeights::ROWS, n)
+            && (!self.overlap_epilogue || steps >= 2 * (self.bn / self.columns()))
+            && (blocks_k == 1 || (steps >= 4 * blocks_k && tiles * blocks_k <= 2 * self.sm_count))
+            && (!shared
+                || (tiles % self.sm_count != 0
+                    && tiles < 8 * self.sm_count
+                    && tiles * steps >= self.sm_count))
+            && (self.scaled == Scaled::Sums || (self.group.is_some() && m > 16))
+            && (self.rasterization == Rasterization::Grouped(12))
+    }
+
+    /// Instructions of a thread for a weight, to cast it, as reports count them.
+    fn cast_of_weight(&self) -> f64 {
+        let of_cast = match (self.weights, self.dtype) {
+            (DType::E2M1, _) => 19.0 / 8.0,
+            (DType::E4M3, DType::BF16) => 2.5,
+            (DType::E4M3, _) => 10.0 / 8.0,
+            (DType::I8 | DType::U8, DType::BF16) => 2.5,
+            (DType::I8 | DType::U8, _) => 5.0 / 4.0,
+            (_, DType::BF16) => 11.0 / 8.0,
+            _ => 9.0 / 8.0,
+        };
+        let zeros = if self.zeros { 0.5 } else { 0.0 };
+        let scaled = if self.scaled == Scaled::Weights && self.group.is_some() { 0.5 } else { 0.0 };
+        of_cast + zeros + scaled
+    }
+
+    /// The estimated time in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors. Nothing in it was fitted to
+    /// times of this operator: it is made of the numbers of products of wide factors, and of counts of instructions.
+    pub fn estimate(&self, m: i64, n: i64, k: i64) -> f64 {
+        self.estimated(Model::built_in(), [m, n, k]).microseconds
+    }
+
+    /// The estimated time on the device of a model.
+    pub(crate) fn estimated(&self, model: &Model, [m, n, k]: [i64; 3]) -> Estimate {
+        let model = model.numbers();
+        let rounds = |things: i64, each: i64| ((things + each - 1) / each) as f64;
+        let (bm, bn, bk) = (self.bm as f64, self.bn as f64, self.bk as f64);
+        let [blocks_m, blocks_n, deep] = self.cluster.shape();
+        let (groups, parts) = (self.warpgroups as f64, bk / self.part as f64);
+        let bits = f64::from(self.weights.bits());
+
+        // A step: products, casts of all warpgroups on the four schedulers, a warpgroup by itself, factors through the port to the L2 cache.
+        let multiply = bm / 64.0 * bk / 16.0 * (bn / 2.0).max(16.0);
+        let of_lane = bm * bk / (128.0 * groups);
+        let promoted = if self.scaled == Scaled::Sums && self.group.is_some() {
+            parts * bm * bn / (128.0 * groups)
+        } else {
+            0.0
+        };
+        let instructions = of_lane * self.cast_of_weight() + promoted + parts * OF_PART;
+        let issue = groups * instructions;
+        let products = multiply / groups + parts * COMPLETE;
+        // Of a stage with one part nothing overlaps; else its last products are waited for.
+        let waited = if promoted > 0.0 { (multiply / groups / parts) + COMPLETE } else { 0.0 };
+        let turn = match self.bk / self.part {
+            1 => ALONE * instructions + products,
+            _ => (ALONE * instructions).max(products) + waited,
+        };
+        let of_weights = bm * bk * bits / 8.0 / blocks_m as f64;
+        let of_activations = 2.0 * bn * bk / blocks_n as f64;
+        let port = (of_weights + of_activations) / 128.0 * model.port;
+        let latency = model.latency / (self.stages as f64 - 1.0).max(1.0);
+        let mut wanted = [0.0; Resource::ALL.len()];
+        for (resource, cycles) in [
+            (Resource::TensorCores, multiply / model.tensor_cores),
+            (Resource::Threads, issue.max(turn)),
+            (Resource::Port, port),
+            (Resource::Latency, latency),
+        ] {
+            wanted[resource as usize] = cycles;
+        }
+        let cycles = wanted.iter().copied().fold(0.0, f64::max);
+
+        let tiles = rounds(n, self.bm * blocks_n) * rounds(m, self.bn * blocks_m);
+        let clusters = (self.sm_count / self.cluster.blocks()) as f64;
+        let steps = rounds(k, self.bk * deep);
+        let (waves, of_block, others) = match self.schedule {
+            Schedule::DataParallel => ((tiles / clusters).ceil(), (tiles / clusters).ceil() * steps, 0.0),
+            Schedule::StreamK => {
+                let each = (tiles * steps / clusters).ceil();
+                ((tiles / clusters).ceil(), each, (steps / each).ceil().min(clusters))
+            }
+        };
+        // Results leave behind the last steps, or during the next tile's.
+        let chunks = bn / self.columns() as f64;
+        let drained = model.drain + chunks * model.drain_chunk;
+        let epilogue = if self.overlap_epilogue {
+            (waves - 1.0) * (model.overlapped + chunks * model.overlapped_chunk) + drained
+        } else {
+            waves * drained
+        };
+        let meeting = if deep > 1 { model.meeting + 4.0 * bm * bn / groups / model.met } else { 0.0 };
+        let shared = if others > 0.0 {
+            model.flag
+                + others * model.other
+                + 4.0 * bm * bn / model.left
+                + others * 4.0 * bm * bn / model.added
+        } else {
+            0.0
+        };
+        let computed = of_block * cycles + epilogue;
+        let read = (n * k) as f64 * bits / 8.0
+            + self.group.map_or(0.0, |group| (n * k / group.max(1) * bytes(self.scales())) as f64)
+            + 2.0 * (m * k) as f64;
+        let memory = read / model.read + (2 * m * n) as f64 / model.write + model.warm_up;
+        let clustered = if self.cluster.blocks() > 1 { model.clusters } else { 0.0 };
+        let us = |cycles: f64| cycles / model.clock;
+        let beyond = (memory - computed - model.prologue).max(0.0);
+        let parts = [
+            (Part::Launch, model.launch),
+            (Part::Clusters, clustered),
+            (Part::Prologue, us(model.prologue)),
+            (Part::Steps, us(of_block * cycles)),
+            (Part::Epilogue, us(epilogue)),
+            (Part::Meeting, us(meeting)),
+            (Part::StreamK, us(shared)),
+            (Part::Memory, us(beyond)),
+        ];
+        let steps = Steps { waves, steps: of_block / waves.max(1.0), cycles, wanted };
+        Estimate { steps: Some(steps), ..Estimate::of(parts.iter().map(|(_, time)| time).sum(), &parts) }
+    }
+}
+
+impl Tunable for WeightsConfig {
+    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const MEANING: &'static [&'static str] = &["dtype", "weights", "scale", "group", "zeros", "epilogue"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "part", "warpgroups", "scaled", "schedule"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("rasterization", RASTERIZATIONS),
+        ("cluster", &["none", "m2", "n2", "k2", "k4"]),
+        ("overlap_epilogue", &["false", "true"]),
+        ("hint_w", &["none", "evict_first"]),
+        ("hint_a", &["none", "evict_last"]),
+        ("stages", &["4", "6", "8", "12", "16"]),
+        ("buffers", &["1", "2"]),
+    ];
+
+    fn points() -> impl Iterator<Item = Self> {
+        WeightsConfig::grid()
+    }
+
+    /// With registers for threads that load, where TMA cannot read activations or scales.
+    fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        let [_, n, k] = three(sizes);
+        let aligned = |elements: i64, dtype: DType| elements * bytes(dtype) % STRIDE == 0;
+        if aligned(k, self.dtype) && aligned(n, self.dtype) && aligned(n, self.scales()) {
+            return vec![self];
+        }
+        let most = match self.warpgroups {
+            1 => 240,
+            2 => 224,
+            _ => 104,
+        };
+        let math_registers = self.math_registers.min(most);
+        vec![Self { load_registers: LOADING_REGISTERS, math_registers, ..self }]
+    }
+
+    fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
+        let fitted = self.deepest();
+        Self {
+            stages: if given("stages") { self.stages } else { fitted.stages },
+            part: if given("part") { self.part } else { fitted.part },
+            bk: if given("bk") { self.bk } else { fitted.bk },
+            ..self
+        }
+    }
+
+    fn suits(&self, sizes: &[i64]) -> bool {
+        self.in_proportion(three(sizes))
+    }
+
+    fn reject(&self, arch: Arch) -> Option<String> {
+        WeightsConfig::reject(self, arch)
+    }
+
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.explained(chip, sizes).microseconds
+    }
+
+    fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        self.estimated(chip.model, three(sizes))
+    }
+}

@@ -1,0 +1,376 @@
+//! The mainloop of weights of a few bits: they come in the order of [`StoredWeights`], go from shared memory to registers as they are, are cast there and
+//! multiplied as the left factor of wgmma by activations in shared memory. Their scales multiply the sums of a group, in f32, or the
+//! weights themselves. While a part of a stage is multiplied, the weights of the next one are loaded and cast.
+
+use std::fmt;
+use std::str::FromStr;
+
+use tilewright_machine::{CacheHint, DType};
+use tilewright_tile::Expr;
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Reference, Tensor, nested, steps, tile};
+
+use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes};
+use super::scheduler::{Problem, Scheduler, WorkTile};
+use super::stored::StoredWeights;
+use super::tiling::{Numbers, Tiling};
+
+/// The factor that the scales of groups multiply.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Scaled {
+    /// The sums of a group, in f32.
+    Sums,
+    /// The weights, in the type of the activations.
+    Weights,
+}
+
+/// See the [module](self).
+pub(crate) struct Weights {
+    /// With `swap`: the tile's rows are those of the weights.
+    pub tiling: Tiling,
+    /// The type of the activations.
+    pub dtype: DType,
+    pub stored: StoredWeights,
+    /// The type of the scales.
+    pub scale: DType,
+    /// Neighbours along k that share a scale; `None`: all of a row.
+    pub group: Option<i64>,
+    /// Zero points are taken from the weights.
+    pub zeros: bool,
+    pub scaled: Scaled,
+    /// Columns of a stage that are cast and multiplied at a time.
+    pub part: i64,
+    pub hints: [Option<CacheHint>; 2],
+}
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Scaled::Sums => "sums",
+            Scaled::Weights => "weights",
+        })
+    }
+}
+
+impl FromStr for Scaled {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = [Scaled::Sums, Scaled::Weights].into_iter().find(|scaled| scaled.to_string() == text);
+        found.ok_or("must be sums or weights")
+    }
+}
+
+/// Activations, weights, scales and zero points.
+pub(crate) struct Operands<T> {
+    a: T,
+    w: T,
+    s: T,
+    z: Option<T>,
+}
+
+/// The shared tensors of a stage: weights, activations, and what there is of scales and zero points.
+pub(crate) struct Stage {
+    tensors: Vec<Tensor>,
+    scale: Option<Tensor>,
+    zero: Option<Tensor>,
+}
+
+impl AsRef<[Tensor]> for Stage {
+    fn as_ref(&self) -> &[Tensor] {
+        &self.tensors
+    }
+}
+
+impl Stage {
+    fn weights(&self) -> &Tensor {
+        &self.tensors[0]
+    }
+
+    fn activations(&self) -> &Tensor {
+        &self.tensors[1]
+    }
+}
+
+impl Weights {
+    /// Parts of a stage.
+    fn parts(&self) -> i64 {
+        self.tiling.bk / self.part
+    }
+
+    /// Groups of a stage: one where it lies within a group.
+    fn groups(&self) -> i64 {
+        self.group.map_or(1, |group| (self.tiling.bk / group).max(1))
+    }
+
+    /// The group of a stage in which a part lies.
+    fn group_of(&self, part: i64) -> i64 {
+        part * self.groups() / self.parts()
+    }
+
+    /// True where sums are scaled as soon as those of a part are complete.
+    fn promotes(&self) -> bool {
+        self.scaled == Scaled::Sums && self.group.is_some()
+    }
+
+    /// Vectors of a step's groups: scales or zero points.
+    fn vector_view(&self, t: &mut KernelBuilder, name: &str, of: &Buffer, scheduler: &Scheduler) -> Tensor {
+        let (bm, rows) = (&scheduler.numbers.bm, &scheduler.along_rows.count);
+        let groups = self.groups();
+        let count = match self.group {
+            Some(group) => scheduler.numbers.k.ceil_div(group * groups),
+            None => 1.into(),
+        };
+        t.global_view(name, of, [tile(1, bm), steps(1, rows, bm), tile(0, groups), steps(0, count, groups)])
+    }
+
+    /// The number of a step's groups among all.
+    fn group_at(&self, step: &Expr) -> Expr {
+        match self.group {
+            Some(group) if group > self.tiling.bk => step * self.tiling.bk / group,
+            Some(_) => step.clone(),
+            None => 0.into(),
+        }
+    }
+
+    /// Loads the vector of a part's group into registers.
+    fn vector(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        (name, shared): (&str, &Tensor),
+        part: i64,
+        dtype: DType,
+    ) -> Tensor {
+        let values = t.register_tensor(name, dtype, [&on.numbers.bm]);
+        t.copy(shared.index([None, Some(self.group_of(part).into())]), values);
+        values
+    }
+
+    /// Registers for parts in turn: of two, so that one is cast while the other is multiplied, where a stage has several.
+    fn turns(&self) -> i64 {
+        self.parts().min(2)
+    }
+
+    /// A part's weights as the products take them.
+    fn cast(&self, t: &mut KernelBuilder, on: &Collective<Self>, (site, part): (&str, i64), to: &Tensor) {
+        let Numbers { bm, .. } = &on.numbers;
+        let columns = Expr::from(self.part);
+        let name = |word: &str| format!("{word}{site}_{part}");
+        let layout = self.stored.fragment([self.tiling.bm, self.part], self.tiling.warpgroups);
+        let stored = t.register_tensor_with(&name("stored"), self.stored.dtype(), [bm, &columns], layout);
+        t.copy(of_part(on.stage.weights(), part), stored);
+        let factor = on.stage.scale.as_ref().filter(|_| self.scaled == Scaled::Weights);
+        if factor.is_none() && on.stage.zero.is_none() {
+            return t.cast_to(to, stored);
+        }
+        let mut value = Elem::from(t.cast(&name("plain"), stored, self.dtype));
+        if let Some(zeros) = &on.stage.zero {
+            let zero = self.vector(t, on, (&name("zero"), zeros), part, self.dtype);
+            value = value - wide(t, &name("zero"), zero, [bm, &columns]);
+        }
+        if let Some(scales) = factor {
+            let scale = self.vector(t, on, (&name("factor"), scales), part, self.scale);
+            let rounded = match self.scale == self.dtype {
+                true => scale,
+                false => t.cast(&name("rounded_factor"), scale, self.dtype),
+            };
+            value = value * wide(t, &name("factor"), rounded, [bm, &columns]);
+        }
+        t.assign(to, if self.dtype == DType::F16 { value.f16x2() } else { value.bf16x2() });
+    }
+
+    /// Adds sums of a part, scaled.
+    fn promote(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Accumulators,
+        (name, partial, scale): (&str, Option<Tensor>, Option<Tensor>),
+    ) {
+        let Numbers { bm, width: columns, .. } = &on.numbers;
+        if let (Some(partial), Some(scale)) = (partial, scale) {
+            let wide = wide(t, &format!("scale{name}"), scale, [bm, columns]);
+            t.assign(&sums.parts[0], sums.parts[0] + partial * wide);
+        }
+    }
+
+    /// The scales of a part's group, in f32, where sums are scaled part by part.
+    fn scale_of(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        (site, part): (&str, i64),
+    ) -> Option<Tensor> {
+        let scales = on.stage.scale.as_ref().filter(|_| self.promotes())?;
+        let stored = self.vector(t, on, (&format!("stored_scale{site}_{part}"), scales), part, self.scale);
+        let wide = self.scale == DType::F32;
+        Some(if wide { stored } else { t.cast(&format!("scale_of{site}_{part}"), stored, DType::F32) })
+    }
+}
+
+/// A part's columns of a shared tensor of a stage.
+fn of_part(tensor: &Tensor, part: i64) -> Reference {
+    tensor.index([None, None, Some(part.into())])
+}
+
+/// A vector along the tile's rows, for every column of a matrix.
+fn wide(t: &mut KernelBuilder, name: &str, vector: Tensor, shape: [&Expr; 2]) -> Tensor {
+    let line = t.expand(&format!("{name}_line"), vector, 1);
+    t.broadcast(&format!("{name}_wide"), line, shape)
+}
+
+impl Mainloop for Weights {
+    type Params = Operands<Buffer>;
+    type Views = Operands<Tensor>;
+    type Stage = Stage;
+
+    fn part(&self) -> Option<i64> {
+        None
+    }
+
+    fn rounds_at_once(&self) -> bool {
+        false
+    }
+
+    fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Operands<Buffer> {
+        let (Problem { m, n, .. }, k) = (problem, &numbers.k);
+        let a = t.tensor("a", self.dtype, [m, k]);
+        let w = t.tensor("w", self.stored.dtype(), self.stored.shape(n, k));
+        let groups = self.group.map_or(1.into(), |group| k.ceil_div(group));
+        let s = t.tensor("s", self.scale, [&groups, n]);
+        let z = self.zeros.then(|| t.tensor("z", self.dtype, [&groups, n]));
+        Operands { a, w, s, z }
+    }
+
+    fn views(
+        &self,
+        t: &mut KernelBuilder,
+        Operands { a, w, s, z }: Operands<Buffer>,
+        _: &Problem,
+        scheduler: &Scheduler,
+    ) -> Operands<Tensor> {
+        let Numbers { bn, bk, .. } = &scheduler.numbers;
+        let (rows, cols) = (&scheduler.along_rows.count, &scheduler.along_cols.count);
+        let (part, parts) = (Expr::from(self.part), Expr::from(self.parts()));
+        let along_k = [tile(1, &part), steps(1, &parts, &part), steps(1, &scheduler.depth, bk)];
+        let modes = [tile(0, bn), steps(0, cols, bn)].into_iter().chain(along_k);
+        let a = t.global_view("ga", &a, modes);
+        // Units of the tile's rows and of a part's columns.
+        let (down, units) = (self.tiling.bm / StoredWeights::ROWS, self.part / self.stored.columns());
+        let pieces = self.stored.pieces();
+        let of_rows = self.stored.view(false).into_iter().chain([steps(0, down, 1)]);
+        let of_columns = self.stored.view(true).into_iter().chain([steps(1, units, pieces)]);
+        let modes = [
+            nested(of_rows),
+            steps(0, rows, down),
+            nested(of_columns),
+            steps(1, &parts, units * pieces),
+            steps(1, &scheduler.depth, units * pieces * self.parts()),
+        ];
+        let w = t.global_view("gw", &w, modes);
+        let s = self.vector_view(t, "gs", &s, scheduler);
+        let z = z.map(|z| self.vector_view(t, "gz", &z, scheduler));
+        Operands { a, w, s, z }
+    }
+
+    fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, .. }: &Numbers) -> Stage {
+        let (part, parts) = (Expr::from(self.part), Expr::from(self.parts()));
+        let layout = self.stored.shared([self.tiling.bm, self.part, self.parts()]);
+        let weights = t.shared_tensor_with("tw", self.stored.dtype(), [bm, &part, &parts], layout);
+        let activations = t.shared_tensor("ta", self.dtype, [bn, &part, &parts]);
+        let groups = Expr::from(self.groups());
+        let scale = self.group.map(|_| t.shared_tensor("ts", self.scale, [bm, &groups]));
+        let zero = self.zeros.then(|| t.shared_tensor("tz", self.dtype, [bm, &groups]));
+        let tensors = [weights, activations].into_iter().chain(scale).chain(zero).collect();
+        Stage { tensors, scale, zero }
+    }
+
+    fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        let [how_a, how_w] = load_attributes(&self.tiling, self.hints);
+        let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), step.clone());
+        let (views, stage) = (&on.views, &on.stage);
+        let weights = views.w.index([None, row.clone(), None, None, Some(step.clone())]);
+        t.copy_async_with(weights, stage.weights(), how_w);
+        let activations = views.a.index([None, col, None, None, Some(step.clone())]);
+        t.copy_async_with(activations, stage.activations(), how_a);
+        let group = self.group_at(&step);
+        for (view, shared) in [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)] {
+            if let (Some(view), Some(shared)) = (view, shared) {
+                t.copy_async(view.index([None, row.clone(), None, Some(group.clone())]), shared);
+            }
+        }
+    }
+
+    fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
+        self.tiling.begin(t, &on.numbers)
+    }
+
+    /// Multiplies the parts of a stage. The sums of each are scaled and added while the next one is multiplied; those of the last part behind it, since
+    /// the assembler lets products overlap with reads of others' sums within an iteration only.
+    fn step(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Accumulators,
+        _: &WorkTile,
+        (_, site): (&Expr, &str),
+    ) {
+        let (turns, last) = (self.turns(), self.parts() - 1);
+        let Numbers { bm, width, .. } = &on.numbers;
+        let part_columns = Expr::from(self.part);
+        let mut in_turn = |name: &str, dtype: DType, columns: &Expr| -> Vec<Tensor> {
+            (0..turns)
+                .map(|which| t.register_tensor(&format!("{name}{site}_{which}"), dtype, [bm, columns]))
+                .collect()
+        };
+        let lefts = in_turn("left", self.dtype, &part_columns);
+        let partials = if self.promotes() { in_turn("partial", DType::F32, width) } else { Vec::new() };
+        let of = |of_parts: &[Tensor], part: i64| of_parts.get((part % turns) as usize).copied();
+        t.consume(&on.ring, |t| {
+            let mut scale = self.scale_of(t, on, (site, 0));
+            for part in 0..=last {
+                let Some(left) = of(&lefts, part) else { continue };
+                self.cast(t, on, (site, part), &left);
+                let partial = of(&partials, part);
+                if let Some(partial) = &partial {
+                    t.fill(partial, 0.0);
+                }
+                let to = partial.as_ref().unwrap_or(&sums.parts[0]);
+                let right = of_part(on.stage.activations(), part);
+                t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+                t.commit_gemm();
+                // With an odd number of parts the next stage begins with the registers of the last one.
+                let odd = part == last && last % 2 == 0;
+                if partials.is_empty() {
+                    t.wait_gemm(if odd { 0 } else { 1 });
+                    continue;
+                }
+                if part > 0 {
+                    t.wait_gemm(1);
+                    self.promote(t, on, sums, (&format!("{site}_{part}"), of(&partials, part - 1), scale));
+                    if self.group_of(part) != self.group_of(part - 1) {
+                        scale = self.scale_of(t, on, (site, part));
+                    }
+                }
+            }
+            if !partials.is_empty() {
+                t.wait_gemm(0);
+                self.promote(t, on, sums, (&format!("{site}_{}", last + 1), of(&partials, last), scale));
+            }
+        });
+    }
+
+    fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
+        t.wait_gemm(0);
+        if self.group.is_none() {
+            let Numbers { bm, width, .. } = &on.numbers;
+            let scale = t.register_tensor("scale_of_row", self.scale, [bm]);
+            t.copy(on.views.s.index([None, Some(tile.row.clone()), Some(0.into()), Some(0.into())]), scale);
+            let scale =
+                if self.scale == DType::F32 { scale } else { t.cast("scale_of_row_f32", scale, DType::F32) };
+            let wide = wide(t, "scale_of_row", scale, [bm, width]);
+            t.assign(&sums.parts[0], sums.parts[0] * wide);
+        }
+        self.tiling.complete(t, sums, 0);
+    }
+}

@@ -1,0 +1,229 @@
+//! Casts from and to the floats of blocks, `e2m1`, `ue8m0` and `ue4m3`, which have instructions on Blackwell alone: sequences of operations
+//! that every architecture has. The exponent and the mantissa of an element, a subnormal one too, are put at the lower end of a wider
+//! float's exponent, and one product with a power of two makes up for the difference of the biases, exactly.
+
+use tilewright_machine::{DType, ScalarOp};
+
+use super::{Emit, Within, join, permute, shift_right};
+
+/// The truth table of `lop3` for `(x & y) | z`.
+const AND_OR: u32 = 0xea;
+
+/// True for the floats of blocks.
+pub(super) fn of_blocks(dtype: DType) -> bool {
+    matches!(dtype, DType::E2M1 | DType::UE8M0 | DType::UE4M3)
+}
+
+/// `(word & mask) | other`
+fn and_or<E: Emit>(e: &mut E, word: E::Value, mask: u32, other: E::Value) -> E::Value {
+    let [mask, table] = [mask, AND_OR].map(|x| e.literal(x));
+    e.op(ScalarOp::Lop3B32, &[word, mask, other, table])
+}
+
+/// `op(x, literal)`
+fn with<E: Emit>(e: &mut E, op: ScalarOp, x: E::Value, literal: u32) -> E::Value {
+    let literal = e.literal(literal);
+    e.op(op, &[x, literal])
+}
+
+/// `op(x, number)` of `f32`.
+fn with_number<E: Emit>(e: &mut E, op: ScalarOp, x: E::Value, number: f32) -> E::Value {
+    with(e, op, x, number.to_bits())
+}
+
+/// Moves the bit at `from` of a word to `to`, all others with it.
+fn moved<E: Emit>(e: &mut E, word: E::Value, from: u32, to: u32) -> E::Value {
+    if to > from { with(e, ScalarOp::ShlB32, word, to - from) } else { shift_right(e, word, from - to) }
+}
+
+/// An element of a word, which begins at bit `shift`, as an `f32`.
+pub(super) fn read<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) -> E::Value {
+    match dtype {
+        DType::E2M1 => {
+            let top = moved(e, word, shift, 28);
+            let size = shift_right(e, top, 6);
+            let size = with(e, ScalarOp::AndB32, size, 0x01c0_0000);
+            let small = and_or(e, top, 0x8000_0000, size);
+            with_number(e, ScalarOp::MulF32, small, 2f32.powi(126))
+        }
+        DType::UE8M0 => {
+            let place = moved(e, word, shift, 23);
+            let power = with(e, ScalarOp::AndB32, place, 0x7f80_0000);
+            // 2^−127 is half of the least normal number.
+            let power = with(e, ScalarOp::MaxU32, power, 0x0040_0000);
+            // What would be an infinity is a NaN: one more carries into the sign.
+            let carried = with(e, ScalarOp::AddI32, power, 0x0080_0000);
+            let carried = shift_right(e, carried, 9);
+            and_or(e, carried, 0x0040_0000, power)
+        }
+        _ => {
+            let place = moved(e, word, shift, 20);
+            let small = with(e, ScalarOp::AndB32, place, 0x07f0_0000);
+            let number = with_number(e, ScalarOp::MulF32, small, 2f32.powi(120));
+            let known = with(e, ScalarOp::NeI32, small, 0x07f0_0000);
+            let nan = e.literal(f32::NAN.to_bits());
+            e.op(ScalarOp::Select, &[number, nan, known])
+        }
+    }
+}
+
+/// Two elements of `e2m1`, or of `ue4m3`, as packed `f16`; those of `e2m1` also as packed `bf16`.
+pub(super) fn pair<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::Value>; 2]) -> E::Value {
+    let [(a, first), (b, second)] = pair;
+    if from == DType::UE4M3 {
+        let bytes = permute(e, a, b, [first / 8, first / 8, second / 8 + 4, second / 8 + 4]);
+        let bytes = shift_right(e, bytes, 1);
+        let small = with(e, ScalarOp::AndB32, bytes, 0x3f80_3f80);
+        let number = with(e, ScalarOp::MulF16x2, small, 0x5c00_5c00);
+        // 0x7f and one more carries; a 480 with one more bit of its exponent is a NaN.
+        let carried = with(e, ScalarOp::AddI32, small, 0x0080_0080);
+        let carried = shift_right(e, carried, 1);
+        return and_or(e, carried, 0x2000_2000, number);
+    }
+    // Two bits of the exponent and one of the mantissa go from bits 12 to 14 to the lower end of the exponent.
+    let (down, mask, scale) = match to {
+        DType::F16 => (3, 0x0e00_0e00, DType::F16.encode(2f64.powi(14))),
+        _ => (6, 0x01c0_01c0, DType::BF16.encode(2f64.powi(126))),
+    };
+    let (top, size) = if a == b && second == first + 16 {
+        // Shifts to the left, where they may be: the assembler makes products of them, which another unit does.
+        (moved(e, a, first, 12), moved(e, a, first, 12 - down))
+    } else {
+        // Each element as the upper half of its byte.
+        let [a, b] = [(a, first), (b, second)].map(|(word, shift)| moved(e, word, shift % 8, 4));
+        let [low, high] = [first / 8, second / 8];
+        let top = permute(e, a, b, [low, low, high + 4, high + 4]);
+        (top, shift_right(e, top, down))
+    };
+    let size = with(e, ScalarOp::AndB32, size, mask);
+    let small = and_or(e, top, 0x8000_8000, size);
+    let scale = scale as u32 * 0x0001_0001;
+    if to == DType::F16 {
+        return with(e, ScalarOp::MulF16x2, small, scale);
+    }
+    // A product alone is no instruction of every architecture.
+    let [scale, zero] = [scale, 0x8000_8000].map(|x| e.literal(x));
+    e.op(ScalarOp::FmaBF16x2, &[small, scale, zero])
+}
+
+/// The number of bits of a float of `mantissa` bits that is nearest to an `f32` that is not negative and lies in its range.
+fn nearest<E: Emit>(e: &mut E, x: E::Value, mantissa: u32, bias: i32) -> E::Value {
+    let dropped = 23 - mantissa;
+    // Of normal numbers the bits that remain, to nearest even.
+    let [position, length] = [dropped, 1].map(|x| e.literal(x));
+    let odd = e.op(ScalarOp::BfeU32, &[x, position, length]);
+    let up = with(e, ScalarOp::AddI32, x, (1 << (dropped - 1)) - 1);
+    let up = e.op(ScalarOp::AddI32, &[up, odd]);
+    let up = shift_right(e, up, dropped);
+    let normal = with(e, ScalarOp::SubI32, up, ((127 - bias) as u32) << mantissa);
+    // Of subnormal ones their units, which an addend brings to the end of an f32's mantissa.
+    let addend = 2f32.powi(24 - bias - mantissa as i32);
+    let units = with_number(e, ScalarOp::AddF32, x, addend);
+    let units = with(e, ScalarOp::SubI32, units, addend.to_bits());
+    let small = with_number(e, ScalarOp::LtF32, x, 2f32.powi(1 - bias));
+    e.op(ScalarOp::Select, &[units, normal, small])
+}
+
+/// The bits of an `f32` rounded to a float of blocks.
+fn rounded<E: Emit>(e: &mut E, x: E::Value, dtype: DType) -> E::Value {
+    match dtype {
+        DType::E2M1 => {
+            // A NaN loses against the bounds.
+            let x = with_number(e, ScalarOp::MinF32, x, 6.0);
+            let x = with_number(e, ScalarOp::MaxF32, x, -6.0);
+            let size = with(e, ScalarOp::AndB32, x, 0x7fff_ffff);
+            let size = nearest(e, size, 1, 1);
+            let sign = shift_right(e, x, 28);
+            and_or(e, sign, 8, size)
+        }
+        DType::UE8M0 => {
+            let known = e.op(ScalarOp::EqF32, &[x, x]);
+            let power = with_number(e, ScalarOp::MaxF32, x, 2f32.powi(-127));
+            // Twice the number is normal, or an infinity, which stands for 2^128.
+            let twice = e.op(ScalarOp::AddF32, &[power, power]);
+            let half_up = with(e, ScalarOp::AddI32, twice, 0x0040_0000);
+            let exponent = shift_right(e, half_up, 23);
+            let exponent = with(e, ScalarOp::SubI32, exponent, 1);
+            let nan = e.literal(0xff);
+            e.op(ScalarOp::Select, &[exponent, nan, known])
+        }
+        _ => {
+            let known = e.op(ScalarOp::EqF32, &[x, x]);
+            let size = with_number(e, ScalarOp::MaxF32, x, 0.0);
+            let size = with_number(e, ScalarOp::MinF32, size, 448.0);
+            let size = nearest(e, size, 3, 7);
+            let nan = e.literal(0x7f);
+            e.op(ScalarOp::Select, &[size, nan, known])
+        }
+    }
+}
+
+/// `f32` results rounded to a type and packed into one register, the first lowest.
+pub(super) fn pack<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Value {
+    let parts: Vec<E::Value> = results.iter().map(|x| rounded(e, *x, dtype)).collect();
+    join(e, &parts, dtype.bits())
+}
+
+#[cfg(test)]
+mod tests {
+    use tilewright_machine::{Arch, DType};
+
+    use crate::cast::{plan, plan_in_order};
+
+    const BLOCKS: [DType; 3] = [DType::E2M1, DType::UE8M0, DType::UE4M3];
+
+    /// Numbers of every exponent, with mantissas beside every tie of three bits, and what is no number.
+    fn numbers() -> Vec<u32> {
+        let mantissas = (0..32u32)
+            .flat_map(|i| [0, 1, 0x3_ffff].map(|low| (i << 18 | low) & 0x7f_ffff))
+            .collect::<Vec<_>>();
+        let sizes = (0..256u32).flat_map(|exponent| mantissas.iter().map(move |m| exponent << 23 | m));
+        sizes.flat_map(|size| [size, size | 1 << 31]).collect()
+    }
+
+    #[test]
+    fn numbers_of_every_size_are_rounded_to_the_bit() {
+        let numbers = numbers();
+        for dtype in BLOCKS {
+            let plan = plan(DType::F32, dtype, Arch::SM_80, 1).unwrap();
+            for bits in &numbers {
+                let expected = dtype.encode(f64::from(f32::from_bits(*bits))) as u32;
+                assert_eq!(plan.evaluate(&[*bits]), [expected], "{bits:#x} to {dtype}");
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_half_a_word_apart_need_no_permutation() {
+        let order = [0, 4, 1, 5, 2, 6, 3, 7];
+        for to in [DType::F16, DType::BF16] {
+            let plan = plan_in_order(DType::E2M1, to, Arch::SM_80, &order).unwrap();
+            assert_eq!(
+                (plan.calls(), plan.name().contains("prmt")),
+                (19, false),
+                "{:?}",
+                plan.instructions()
+            );
+            for word in [0x7654_3210, 0xfedc_ba98] {
+                for (pair, result) in plan.evaluate(&[word]).into_iter().enumerate() {
+                    for half in 0..2 {
+                        let expected = DType::E2M1.decode(word >> (4 * (pair + 4 * half)));
+                        let found = to.decode(result >> (16 * half) & 0xffff);
+                        assert_eq!(found.to_bits(), expected.to_bits(), "{word:#x} {pair} {half}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_of_e2m1_take_at_most_22_operations_of_eight() {
+        let calls = |to| plan(DType::E2M1, to, Arch::SM_80, 8).unwrap().calls();
+        assert_eq!([calls(DType::F16), calls(DType::BF16)], [21, 21]);
+        let pair = plan(DType::UE4M3, DType::F16, Arch::SM_80, 2).unwrap();
+        assert_eq!(
+            (pair.calls(), pair.name().as_str()),
+            (7, "prmt + shr.u32 + and + mul.rn.f16x2 + add.s32 + lop3")
+        );
+    }
+}
