@@ -349,7 +349,7 @@ fn copies_by_one_of_several_tensor_maps_say_which() {
         let maps = f.params.iter_mut().find(|param| param.kind == FunctionParamKind::TensorMap(0)).unwrap();
         maps.kind = FunctionParamKind::TensorMaps(0);
         f.values.push(RegType::B64);
-        let op = Op::TensorMap { dst: Value(4), map: 0, number: Operand::Value(Value(0)) };
+        let op = Op::TensorMap { dst: Value(4), map: 0, number: Operand::Value(Value(0)), guard: None };
         f.body.insert(3, Inst { op, origin: OriginId(1) });
         f
     };
@@ -362,7 +362,7 @@ fn copies_by_one_of_several_tensor_maps_say_which() {
     }
     let message = verify(&hopper(copy(Some(Operand::Value(Value(3)))))).unwrap_err().to_string();
     assert!(message.contains("without a tensor map, or with another"), "{message}");
-    let none = Op::TensorMap { dst: Value(2), map: 0, number: imm(0) };
+    let none = Op::TensorMap { dst: Value(2), map: 0, number: imm(0), guard: None };
     assert!(verify(&hopper(none)).unwrap_err().to_string().contains("no such tensor maps"));
 }
 
