@@ -15,11 +15,11 @@ use crate::program::LoopKind;
 
 /// Items of a body in which a role holds a stage of a ring.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Span {
+pub(super) struct Span {
     ring: usize,
     side: Side,
-    first: usize,
-    last: usize,
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 impl Emit<'_> {
@@ -56,7 +56,7 @@ impl Emit<'_> {
         };
         // What leaves in bulk has been read before its memory goes.
         let stores = |id: &NodeId| self.groups.get(id) == Some(&Group::CopiesOut);
-        if role == Role::Compute
+        if role != Role::Load
             && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id))
         {
             out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
@@ -135,14 +135,14 @@ impl Emit<'_> {
     }
 
     /// Forgets the register tensors that live in an iteration of a loop: other statements for the same nodes have their own.
-    fn forget(&mut self, id: LoopId) {
+    pub(super) fn forget(&mut self, id: LoopId) {
         let own: Vec<ReplicaId> =
             self.registers.keys().copied().filter(|replica| self.life(*replica) == Some(id)).collect();
         self.registers.retain(|replica, _| !own.contains(replica));
     }
 
     /// The statements of a loop.
-    fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+    pub(super) fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
         if let Some(ahead) = self.order.ahead.get(&id).cloned() {
             return self.multistage(id, items, &ahead);
         }
@@ -232,7 +232,7 @@ impl Emit<'_> {
     }
 
     /// The iterations by which an item is late in a loop.
-    fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
+    pub(super) fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
         let mut nodes = Vec::new();
         all(std::slice::from_ref(item), &mut nodes);
         let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
@@ -240,7 +240,7 @@ impl Emit<'_> {
     }
 
     /// True if the loop's counter picks parts of register tensors.
-    fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
+    pub(super) fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
         let mut nodes = Vec::new();
         all(items, &mut nodes);
         let counters = &self.graph.tree.loop_(id).counters;
@@ -261,6 +261,7 @@ impl Emit<'_> {
     /// The statements of an iteration's items.
     pub(super) fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
+        let items = self.without_dealt(items, head)?;
         let spans = self.spans(&items, head);
         let mut out = Vec::new();
         let late: Vec<i64> = items.iter().map(|item| self.lateness(item, head)).collect();
@@ -384,7 +385,7 @@ impl Emit<'_> {
 
     /// The stages that the role holds in a body: of each ring whose stages change in it, from the first item that touches it to the last. Where two
     /// cross, the first is held as long as the second.
-    fn spans(&self, items: &[Item], head: Option<LoopId>) -> Vec<Span> {
+    pub(super) fn spans(&self, items: &[Item], head: Option<LoopId>) -> Vec<Span> {
         let block = head.is_none_or(|head| {
             let row = self.graph.tree.loop_(head);
             row.kind == LoopKind::Prange && row.parent.is_none()
@@ -439,7 +440,11 @@ impl Emit<'_> {
             match spans.iter().position(|span| span.first == at && span.last < range.end) {
                 Some(of) => {
                     let span = spans[of];
-                    let body = self.range(items, at..span.last + 1, &spans[of + 1..], head)?;
+                    let mut body = self.range(items, at..span.last + 1, &spans[of + 1..], head)?;
+                    // A stage may be filled again when the copies out of it have read it.
+                    if span.side == Side::Consume && self.role == Role::Store {
+                        body.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
+                    }
                     let pipeline = self.pipeline(span.ring)?;
                     let kind = StmtKind::Stage { pipeline, side: span.side, body };
                     out.push(self.stmt(kind, Origin::Unknown));
@@ -454,12 +459,15 @@ impl Emit<'_> {
         Ok(out)
     }
 
-    fn item(&mut self, item: &Item) -> Res<Vec<Stmt>> {
+    pub(super) fn item(&mut self, item: &Item) -> Res<Vec<Stmt>> {
         match item {
             Item::Loop(id, items) => {
                 let waits = self.order.loops.get(id).cloned().unwrap_or_default();
                 let mut out = self.waits(&waits);
-                out.extend(self.repeated(*id, items)?);
+                out.extend(match self.dealt.remove(id) {
+                    Some((chunks, late)) => self.by_turns((*id, items), (chunks, &late))?,
+                    None => self.repeated(*id, items)?,
+                });
                 if self.order.behind.contains(id) {
                     out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
                 }
@@ -481,7 +489,7 @@ impl Emit<'_> {
         }
     }
 
-    fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
+    pub(super) fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
         let strict = self.strict;
         let kinds = waits.iter().map(|wait| {
             let left = Expr::Int(if strict { 0 } else { wait.left });
