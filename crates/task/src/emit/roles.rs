@@ -136,8 +136,8 @@ impl Emit<'_> {
 
     /// Forgets the register tensors that live in an iteration of a loop: other statements for the same nodes have their own.
     pub(super) fn forget(&mut self, id: LoopId) {
-        let own: Vec<ReplicaId> =
-            self.registers.keys().copied().filter(|replica| self.life(*replica) == Some(id)).collect();
+        let inside = |replica: &ReplicaId| self.graph.tree.around(self.life(*replica)).contains(&id);
+        let own: Vec<ReplicaId> = self.registers.keys().copied().filter(inside).collect();
         self.registers.retain(|replica, _| !own.contains(replica));
     }
 

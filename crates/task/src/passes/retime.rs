@@ -86,17 +86,7 @@ fn deal(program: &Program, graph: &mut Graph, late: &Move, over: LoopId) -> Resu
         Diagnostic::new(Code::Late, late.span, format!("`late({})` over `{over}`: {message}", late.label))
             .related(graph.tree.call(late.call).span, "the launch")
     };
-    let mut bodies = vec![&graph.order];
-    let mut body = None;
-    while let Some(items) = bodies.pop() {
-        for item in items {
-            if let Item::Loop(id, items) = item {
-                body = body.or((*id == late.head).then_some(items));
-                bodies.push(items);
-            }
-        }
-    }
-    let items = body.map(Vec::as_slice).unwrap_or_default();
+    let items = body_of(&graph.order, late.head).cloned().unwrap_or_default();
     let launched = |item: &&Item| item.nodes().iter().all(|id| of_call(graph, *id, late.call));
     let loops: Vec<LoopId> = items
         .iter()
@@ -125,25 +115,47 @@ fn deal(program: &Program, graph: &mut Graph, late: &Move, over: LoopId) -> Resu
     let (Some(from), Some(to)) = (place(chunks), place(over)) else {
         return Err(refused("the loop has no statement".to_string()).help("name a loop that computes"));
     };
+    // It moves in front of the loop: nothing between the two may wait for it, or it for that.
     let early = items[from].nodes();
-    let behind: Vec<NodeId> = items.iter().take(to + 1).skip(from + 1).flat_map(Item::nodes).collect();
-    let waits = graph.edges.iter().find(|edge| {
-        early.contains(&edge.from)
-            && behind.contains(&edge.to)
-            && edge.distance.iter().all(|iterations| *iterations == 0)
+    let others: Vec<NodeId> = match from < to {
+        true => items[from + 1..to + 1].iter().flat_map(Item::nodes).collect(),
+        false => items[to..from].iter().flat_map(Item::nodes).collect(),
+    };
+    let within = |edge: &&Edge| edge.distance.iter().all(|iterations| *iterations == 0);
+    let mut edges = graph.edges.iter().filter(within);
+    let waits = edges.find_map(|edge| {
+        let (before, after) = if from < to { (&early, &others) } else { (&others, &early) };
+        let waits = before.contains(&edge.from) && after.contains(&edge.to);
+        waits.then_some(if from < to { edge.to } else { edge.from })
     });
-    if let Some(edge) = waits {
-        let message = format!("{} waits for all of it", name(program, graph, edge.to));
+    if let Some(other) = waits {
+        let message = format!("{} waits for it, or it for that", name(program, graph, other));
         return Err(refused(message)
-            .related(graph.node(edge.to).span, "in the same iteration")
+            .related(graph.node(other).span, "in the same iteration")
             .help("give the launch a tensor of its own to read"));
     }
-    if from > to {
-        return Err(refused("the loop is before the launch".to_string())
-            .help(format!("`late({})` has it leave as a whole", late.label)));
+    if let Some(items) = body_of_mut(&mut graph.order, late.head) {
+        let moved = items.remove(from);
+        items.insert(if from < to { to - 1 } else { to }, moved);
     }
     graph.dealt.insert(over, chunks);
     Ok(())
+}
+
+/// The items of a loop's iterations.
+fn body_of(items: &[Item], head: LoopId) -> Option<&Vec<Item>> {
+    items.iter().find_map(|item| match item {
+        Item::Loop(id, body) if *id == head => Some(body),
+        Item::Loop(_, body) => body_of(body, head),
+        Item::Node(_) => None,
+    })
+}
+
+fn body_of_mut(items: &mut [Item], head: LoopId) -> Option<&mut Vec<Item>> {
+    items.iter_mut().find_map(|item| match item {
+        Item::Loop(id, body) => if *id == head { Some(body) } else { body_of_mut(body, head) },
+        Item::Node(_) => None,
+    })
 }
 
 /// The launches that are late, with their loops.
