@@ -226,7 +226,7 @@ fn causal_attention_sees_the_keys_up_to_its_row() {
 #[test]
 fn an_mlp_is_two_products_with_a_function_between() {
     let program = example("mlp.task");
-    let [m, d, f] = [140, 32, 100];
+    let [m, d, f] = [140, 64, 100];
     let [x, w1, w2] = [(m * d, 16), (f * d, 17), (d * f, 18)].map(|(n, seed)| fractions(n, seed));
     let erf = |x: f64| {
         // 7.1.26 of Abramowitz and Stegun would do; a sum of the series is exact enough here.

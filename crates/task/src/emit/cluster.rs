@@ -45,7 +45,8 @@ impl Emit<'_> {
         // The counter of `block.x`, along which a grid has its clusters.
         let along_x = if n > 2 { n - 2 } else { 0 };
         if let Some(mode) = modes.iter().find(|mode| !self.persistent && mode.at != along_x) {
-            let message = "the blocks of a cluster are neighbours along `x` of the grid, which this counter is not";
+            let message =
+                "the blocks of a cluster are neighbours along `x` of the grid, which this counter is not";
             return Err(refused(mode.span, message).help("make the kernel `persistent`"));
         }
         if let [_, _, third, ..] = &modes[..] {
@@ -87,11 +88,12 @@ impl Emit<'_> {
         let alike = |mode: &Mode| {
             let ranges = around.iter().flat_map(|head| &graph.tree.loop_(*head).ranges);
             !piece.depends(&self.vars, mode.var)
-                && ranges.into_iter().all(|(lo, hi)| {
-                    !self.vars.depends(lo, mode.var) && !self.vars.depends(hi, mode.var)
-                })
+                && ranges
+                    .into_iter()
+                    .all(|(lo, hi)| !self.vars.depends(lo, mode.var) && !self.vars.depends(hi, mode.var))
         };
-        let modes: Vec<u32> = (0..).zip(&self.cluster).filter(|(_, mode)| alike(mode)).map(|(at, _)| at).collect();
+        let modes: Vec<u32> =
+            (0..).zip(&self.cluster).filter(|(_, mode)| alike(mode)).map(|(at, _)| at).collect();
         match modes[..] {
             _ if ring.from == ring.to => None,
             [] => None,

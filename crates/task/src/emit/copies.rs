@@ -1,7 +1,9 @@
 //! Copies between places as statements.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Diagnostic, Expr, Origin, Stmt, StmtKind, TensorKind, TensorRef};
+use tilewright_tile::{
+    AsyncCopyAttrs, CopyAttrs, Diagnostic, Expr, Origin, Stmt, StmtKind, TensorKind, TensorRef,
+};
 
 use super::{Emit, Res, refused};
 use crate::graph::{Access, Group, NodeId, Op, ReplicaId, Role};
@@ -48,8 +50,7 @@ impl Emit<'_> {
         match asynchronous {
             None => out.push(self.stmt(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, node.span)),
             Some(group) => {
-                let multicast =
-                    if group == Group::CopiesIn { self.shared_by(id, to, &read) } else { None };
+                let multicast = if group == Group::CopiesIn { self.shared_by(id, to, &read) } else { None };
                 let how = AsyncCopyAttrs { multicast, ..AsyncCopyAttrs::default() };
                 out.push(self.stmt(StmtKind::CopyAsync { src, dst, how }, node.span));
                 // The stage of a ring between roles counts the copies that fill it.

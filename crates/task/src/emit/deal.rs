@@ -85,8 +85,7 @@ impl Emit<'_> {
         if self.graph.tree.at_least(&enough, 0) {
             return Ok(out);
         }
-        let condition =
-            Expr::binary(IntOp::Le, Expr::binary(IntOp::Add, first, turns), last);
+        let condition = Expr::binary(IntOp::Le, Expr::binary(IntOp::Add, first, turns), last);
         self.bound.extend(self.late.clone());
         let mut apart = self.item(&Item::Loop(chunks, late.to_vec()))?;
         self.bound = outer;

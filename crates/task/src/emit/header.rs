@@ -258,7 +258,8 @@ impl<'a> Emit<'a> {
             Blocks::Grid(id, _) => {
                 let mut counts = self.clusters(*id)?;
                 if let Some(mode) = self.cluster.first() {
-                    counts[mode.at] = Expr::binary(IntOp::Mul, counts[mode.at].clone(), Expr::Int(mode.blocks));
+                    counts[mode.at] =
+                        Expr::binary(IntOp::Mul, counts[mode.at].clone(), Expr::Int(mode.blocks));
                 }
                 let (outer, inner) = counts.split_at(counts.len().saturating_sub(2));
                 let folded = outer.iter().cloned().reduce(|a, b| Expr::binary(IntOp::Mul, a, b));

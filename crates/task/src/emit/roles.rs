@@ -202,6 +202,7 @@ impl Emit<'_> {
         self.late =
             [(var, Expr::binary(IntOp::Sub, Expr::Symbol(counter), Expr::Int(1)))].into_iter().collect();
         let body = self.body(items, Some(id))?;
+        self.forget(id);
         self.bound.insert(var, last);
         self.strict = true;
         let rest = self.part(&of(self, true), id);

@@ -153,7 +153,13 @@ fn body_of(items: &[Item], head: LoopId) -> Option<&Vec<Item>> {
 
 fn body_of_mut(items: &mut [Item], head: LoopId) -> Option<&mut Vec<Item>> {
     items.iter_mut().find_map(|item| match item {
-        Item::Loop(id, body) => if *id == head { Some(body) } else { body_of_mut(body, head) },
+        Item::Loop(id, body) => {
+            if *id == head {
+                Some(body)
+            } else {
+                body_of_mut(body, head)
+            }
+        }
         Item::Node(_) => None,
     })
 }
@@ -193,7 +199,8 @@ fn beside(graph: &Graph, id: CallId, named: program::LoopId) -> Option<LoopId> {
     let call = graph.tree.call(id);
     (0..graph.tree.loops.len() as u32).map(LoopId).find(|id| {
         let row = graph.tree.loop_(*id);
-        (Some(row.call), row.head, row.parent) == (call.parent, named, call.body) && row.kind == LoopKind::Srange
+        (Some(row.call), row.head, row.parent) == (call.parent, named, call.body)
+            && row.kind == LoopKind::Srange
     })
 }
 
@@ -227,7 +234,7 @@ fn head_of(
         let name = name.map_or("?", String::as_str);
         return Err((
             format!(
-                "`late({label}, {name})`: the innermost loop around the launch is another than that of `{name}`, which is not beside it either"
+                "`late({label}, {name})`: the innermost loop around the launch is another than that of `{name}`"
             ),
             format!("`late({label})` moves it by the loop around it"),
         ));
