@@ -1,16 +1,16 @@
 //! The mappings of `examples/tasks` as kernels: compiled for their architectures, assembled without spills and without a word of `ptxas` where there is one, and
-//! simulated beside the interpreter at sizes that no tile divides, with several interleavings of warps.
+//! simulated beside the interpreter at sizes that no tile divides (multiples of what TMA needs), with several interleavings of warps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tilewright::check::{CheckOptions, check};
-use tilewright::compiler::{Kernel, Options, compile_tasks};
+use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
 use tilewright::sim::Config;
-use tilewright::task::{Mapping, Program, parse};
+use tilewright::task::{Mapping, Program, lower, parse};
 
 /// Sizes at which tiles reach beyond the edges of their tensors, by the name of the file.
 const SIZES: [(&str, &[(&str, i64)]); 8] = [
@@ -36,13 +36,16 @@ fn examples() -> Vec<(String, Program)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Each mapping of each example with its kernel.
-fn kernels(mut each: impl FnMut(&str, &Mapping, &Kernel)) {
+/// Each mapping of each example with its kernel for the sizes.
+fn kernels(mut each: impl FnMut(&str, &Mapping, &Kernel, &[(&str, i64)])) {
     for (file, program) in examples() {
+        let (_, sizes) = SIZES.iter().find(|(of, _)| *of == file).unwrap();
         for mapping in &program.mappings {
             let name = format!("{file}.{}", mapping.name);
-            let kernel = compile_tasks(&program, mapping, &Options::new(mapping.arch));
-            each(&name, mapping, &kernel.unwrap_or_else(|errors| panic!("{name}: {errors}")));
+            let lowered = lower(&program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+            let options = Options::new(mapping.arch).for_sizes(lowered.program(), sizes);
+            let kernel = compile(lowered.program(), &options);
+            each(&name, mapping, &kernel.unwrap_or_else(|errors| panic!("{name}: {errors}")), sizes);
         }
     }
 }
@@ -78,12 +81,10 @@ fn assembles(ptxas: &Path, name: &str, kernel: &Kernel, arch: Arch) {
 #[test]
 fn examples_are_right_for_every_interleaving_and_spill_nothing() {
     let ptxas = ptxas();
-    kernels(|name, mapping, kernel| {
+    kernels(|name, mapping, kernel, sizes| {
         if let Some(ptxas) = &ptxas {
             assembles(ptxas, name, kernel, mapping.arch);
         }
-        let file = name.split('.').next().unwrap();
-        let (_, sizes) = SIZES.iter().find(|(of, _)| *of == file).unwrap();
         let sizes: BTreeMap<String, i64> =
             sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
         for seed in 0..3 {
