@@ -12,7 +12,7 @@ fn the_tree_of_a_mapping_is_printed() {
         "levels for sm_90a",
         "gemm.host on host(c = c: global, a = a: global, b = b: global) { U = 128, V = 256 } persistent(grouped(12, serpentine))",
         "clear.zero on block(x = acc: none), by default",
-        "lane = gemm_add.product on thread(c = acc[w, 0][i, 0][i2, 0]: register, a = a[i, 0][0, kk][w, 0][i, 0][i2, 0]: shared, b = b[j, 0][0, kk][i, 0][i2, 0]: shared)",
+        "lane = gemm_add.product on thread(c = acc[w, 0][i][i2]: register, a = a[i, 0][0, kk][w, 0][i][i2]: shared, b = b[j, 0][0, kk][i][i2]: shared)",
     ];
     for line in lines {
         assert!(
@@ -23,7 +23,7 @@ fn the_tree_of_a_mapping_is_printed() {
     }
     let unknown = tilewright(&["tasks", "examples/tasks/gemm.task", "--mapping", "b200"], None);
     assert!(
-        unknown.code == Some(2) && unknown.err.contains("h200, ampere, deferred, levels"),
+        unknown.code == Some(2) && unknown.err.contains("h200, pairs, ampere, deferred, levels"),
         "{}",
         unknown.err
     );
@@ -110,5 +110,5 @@ fn commands_for_kernels_take_task_programs() {
         constant.err
     );
     let unknown = tilewright(&["compile", file, "--mapping", "b200"], None);
-    assert!(unknown.code == Some(2) && unknown.err.contains("h200, ampere"), "{}", unknown.err);
+    assert!(unknown.code == Some(2) && unknown.err.contains("h200, pairs, ampere"), "{}", unknown.err);
 }

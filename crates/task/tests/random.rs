@@ -190,7 +190,8 @@ fn text(w: &mut Words) -> String {
     let persistent = if w.is(2) { " persistent(grouped(2))" } else { "" };
     let late = if !persistent.is_empty() && w.is(4) { " late(out)" } else { "" };
     let cluster = if arch == "sm_90a" && w.is(4) { " cluster(i = 2)" } else { "" };
-    writeln!(text, "mapping m for {arch} {{\n    entry f.host on host({host}){persistent}{cluster}{late}").unwrap();
+    writeln!(text, "mapping m for {arch} {{\n    entry f.host on host({host}){persistent}{cluster}{late}")
+        .unwrap();
     let of = |w: &mut Words| w.one(&["global", "global", "none", "shared"]);
     let mut memories: Vec<&str> = (0..3).map(|_| of(w)).collect();
     if product {

@@ -43,7 +43,7 @@ impl Emit<'_> {
         modes.retain(|mode| mode.blocks > 1);
         let n = row.counters.len();
         // The counter of `block.x`, along which a grid has its clusters.
-        let along_x = if n > 2 { n - 2 } else { 0 };
+        let along_x = n.saturating_sub(2);
         if let Some(mode) = modes.iter().find(|mode| !self.persistent && mode.at != along_x) {
             let message =
                 "the blocks of a cluster are neighbours along `x` of the grid, which this counter is not";

@@ -66,11 +66,11 @@ impl Emit<'_> {
     fn in_steps(&self, sides: [(ReplicaId, &Piece); 2], shape: Vec<Expr>) -> Vec<Expr> {
         let mut modes = Vec::new();
         for (at, extent) in shape.into_iter().enumerate() {
-            let steps = sides.iter().filter_map(|(replica, piece)| {
+            let mut steps = sides.iter().filter_map(|(replica, piece)| {
                 let whole = self.graph.replica(*replica).piece.shape()[at] == piece.shape()[at];
                 self.shared.get(replica)?.steps[at].filter(|_| whole)
             });
-            match (steps.last(), extent.as_int()) {
+            match (steps.next_back(), extent.as_int()) {
                 (Some(step), Some(all)) => modes.extend([Expr::Int(step), Expr::Int(all / step)]),
                 _ => modes.push(extent),
             }

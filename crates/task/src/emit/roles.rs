@@ -128,7 +128,7 @@ impl Emit<'_> {
             nodes.iter().all(|node| self.graph.node(*node).late_in(id) > 0)
         };
         let items: Vec<Item> = items.iter().filter(|item| late(item)).cloned().collect();
-        let mut out = self.range(&items, 0..items.len(), &self.spans(&items, Some(id)), Some(id))?;
+        let mut out = self.range(&items, 0..items.len(), &self.spans(&items, Some(id)))?;
         self.define(&mut out, Some(id));
         self.forget(id);
         Ok(out)
@@ -226,7 +226,7 @@ impl Emit<'_> {
     fn part(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
         let spans = self.spans(&items, Some(id));
-        let mut out = self.range(&items, 0..items.len(), &spans, Some(id))?;
+        let mut out = self.range(&items, 0..items.len(), &spans)?;
         self.define(&mut out, Some(id));
         self.forget(id);
         Ok(out)
@@ -287,7 +287,7 @@ impl Emit<'_> {
             }
             let range = first..last + 1;
             match head.filter(|_| most > 0) {
-                None => out.extend(self.range(&items, range, &spans, head)?),
+                None => out.extend(self.range(&items, range, &spans)?),
                 Some(head) => {
                     out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?)
                 }
@@ -318,7 +318,7 @@ impl Emit<'_> {
             if late > 0 {
                 self.bound.extend(self.late.clone());
             }
-            let out = self.range(items, range, spans, Some(head));
+            let out = self.range(items, range, spans);
             self.bound = outer;
             return out;
         }
@@ -335,7 +335,7 @@ impl Emit<'_> {
         let both = |a: Expr, b: Expr| Expr::binary(IntOp::And, a, b);
         let condition = begun.into_iter().chain(going).reduce(both).unwrap_or(Expr::Int(1));
         self.bound.insert(*var, Expr::binary(IntOp::Sub, counter, Expr::Int(late)));
-        let body = self.range(items, range.clone(), spans, Some(head));
+        let body = self.range(items, range.clone(), spans);
         self.bound = outer;
         let body = body?;
         // Groups are counted: where some are left out, as many empty ones stand for them.
@@ -428,20 +428,14 @@ impl Emit<'_> {
     }
 
     /// The statements of a range of items, in the stages of these spans.
-    fn range(
-        &mut self,
-        items: &[Item],
-        range: std::ops::Range<usize>,
-        spans: &[Span],
-        head: Option<LoopId>,
-    ) -> Res<Vec<Stmt>> {
+    fn range(&mut self, items: &[Item], range: std::ops::Range<usize>, spans: &[Span]) -> Res<Vec<Stmt>> {
         let mut out = Vec::new();
         let mut at = range.start;
         while at < range.end {
             match spans.iter().position(|span| span.first == at && span.last < range.end) {
                 Some(of) => {
                     let span = spans[of];
-                    let mut body = self.range(items, at..span.last + 1, &spans[of + 1..], head)?;
+                    let mut body = self.range(items, at..span.last + 1, &spans[of + 1..])?;
                     // A stage may be filled again when the copies out of it have read it.
                     if span.side == Side::Consume && self.role == Role::Store {
                         body.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
