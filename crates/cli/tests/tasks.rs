@@ -23,7 +23,7 @@ fn the_tree_of_a_mapping_is_printed() {
     }
     let unknown = tilewright(&["tasks", "examples/tasks/gemm.task", "--mapping", "b200"], None);
     assert!(
-        unknown.code == Some(2) && unknown.err.contains("h200, ampere, deferred, levels"),
+        unknown.code == Some(2) && unknown.err.contains("h200, pairs, ampere, deferred, levels"),
         "{}",
         unknown.err
     );
@@ -109,5 +109,5 @@ fn commands_for_kernels_take_task_programs() {
         constant.err
     );
     let unknown = tilewright(&["compile", file, "--mapping", "b200"], None);
-    assert!(unknown.code == Some(2) && unknown.err.contains("h200, ampere"), "{}", unknown.err);
+    assert!(unknown.code == Some(2) && unknown.err.contains("h200, pairs, ampere"), "{}", unknown.err);
 }

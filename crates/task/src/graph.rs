@@ -49,6 +49,8 @@ pub struct Graph {
     pub rings: Vec<Ring>,
     /// The waits at the end of each iteration of a loop.
     pub ends: BTreeMap<LoopId, Vec<Wait>>,
+    /// The loops of launches that are late over a loop: by that loop, behind whose first iterations theirs leave one by one.
+    pub dealt: BTreeMap<LoopId, LoopId>,
     /// The shared memory of each kernel. Before its pass there is none.
     pub shared: Vec<SharedMemory>,
     /// The registers of each kernel whose threads the mapping says. Before their pass there are none.

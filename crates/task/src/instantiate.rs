@@ -208,7 +208,7 @@ impl Tree {
     }
 
     /// True if the form is at least `least` for certain.
-    fn at_least(&self, form: &Affine, least: i64) -> bool {
+    pub fn at_least(&self, form: &Affine, least: i64) -> bool {
         self.vars.range(form).0.is_some_and(|low| low >= least)
     }
 }

@@ -146,3 +146,38 @@ fn examples_compute_what_their_tasks_do() {
         agrees(name, &program, mapping, sizes, 1);
     });
 }
+
+/// The mapping `pairs` of `gemm.task` with other attributes of the host.
+fn clusters(attributes: &str) -> Program {
+    let (_, program) = common::examples().into_iter().find(|(name, _)| name == "gemm").unwrap();
+    let text = program.to_string().replace("persistent(grouped(12)) cluster(i = 2)", attributes);
+    parse(&text).unwrap_or_else(|errors| panic!("{errors}\n{text}"))
+}
+
+#[test]
+fn blocks_of_a_cluster_share_what_does_not_depend_on_their_counter() {
+    for (name, attributes) in
+        [("grid", "cluster(i = 2)"), ("both", "persistent(grouped(2)) cluster(i = 2) cluster(j = 2)")]
+    {
+        let program = clusters(attributes);
+        let kernel = emitted(&program, "pairs");
+        common::snapshot(&format!("cluster.{name}"), &kernel.to_string());
+        assert_eq!(tilewright_tile::parse(&kernel.to_string()).unwrap(), kernel);
+        let mapping = program.mappings.iter().find(|row| row.name == "pairs").unwrap();
+        // The second block of the last cluster has nothing to do.
+        agrees(name, &program, mapping, &[("m", 270), ("n", 40), ("k", 70)], 1);
+    }
+}
+
+#[test]
+fn clusters_that_are_no_neighbours_are_refused() {
+    let refused = |attributes: &str| {
+        let program = clusters(attributes);
+        let mapping = program.mappings.iter().find(|row| row.name == "pairs").unwrap();
+        let graph = passes::graph(&program, mapping).unwrap();
+        let errors = emit(&program, mapping, &graph).unwrap_err();
+        assert!(!errors.0[0].span.is_unknown());
+        errors.to_string()
+    };
+    common::snapshot("cluster.not_along_x", &refused("cluster(j = 2)"));
+}

@@ -93,3 +93,33 @@ fn a_launch_moves_by_the_loop_around_it() {
     common::snapshot("late.other_loop", &sums(nested, "late(inner, j)"));
     common::snapshot("late.own_loop", &sums(nested, "late(inner, k)"));
 }
+
+#[test]
+fn chunks_leave_behind_a_loop_that_does_not_wait_for_them() {
+    common::mappings(|name, program, _| {
+        if name != "gemm.deferred" {
+            return;
+        }
+        let text = program.to_string();
+        common::snapshot("late.over", &outcome(&text, "deferred"));
+        // The copy as a whole.
+        let whole = text
+            .replace("move.chunks on block(global, register) { CHUNK = 64 } pipeline(2) -> move.all", "")
+            .replace(
+                "move.all on block(shared, register)",
+                "move.all on block(shared, register) pipeline(2)",
+            );
+        common::snapshot("late.over_no_loop", &outcome(&whole, "deferred"));
+        // What is read by chunks is the sum itself, to which the loop adds.
+        let summed = text
+            .replace("launch store(h, acc)", "")
+            .replace("out: launch move(c, h)", "out: launch store(c, acc)")
+            .replace(
+                "store.round on block(register, register)",
+                "store.chunks on block(global, register) { CHUNK = 64 } pipeline(2) -> store.round\n    store.round on block(shared, register)",
+            )
+            .replace("move.chunks on block(global, register) { CHUNK = 64 } pipeline(2) -> move.all", "")
+            .replace("move.all on block(shared, register)", "");
+        common::snapshot("late.over_waits", &outcome(&summed, "deferred"));
+    });
+}

@@ -1,7 +1,9 @@
 //! Copies between places as statements.
 
 use tilewright_machine::Memory;
-use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Diagnostic, Origin, Stmt, StmtKind, TensorKind, TensorRef};
+use tilewright_tile::{
+    AsyncCopyAttrs, CopyAttrs, Diagnostic, Expr, Origin, Stmt, StmtKind, TensorKind, TensorRef,
+};
 
 use super::{Emit, Res, refused};
 use crate::graph::{Access, Group, NodeId, Op, ReplicaId, Role};
@@ -32,6 +34,7 @@ impl Emit<'_> {
             let object = self.graph.object(self.graph.replica(to).object).clone();
             let name = self.names.local(&format!("r{}", object.name));
             let shape = self.extents(written.shape(), &object.name, node.span)?;
+            let shape = self.in_steps([(from, &read), (to, &written)], shape);
             let through =
                 self.tensor(name, object.dtype, TensorKind::Register { shape, pinned: None }, node.span);
             let src = self.reference((from, to), &read, false, &mut out, node.span)?;
@@ -47,15 +50,32 @@ impl Emit<'_> {
         match asynchronous {
             None => out.push(self.stmt(StmtKind::Copy { src, dst, how: CopyAttrs::default() }, node.span)),
             Some(group) => {
-                let how = AsyncCopyAttrs::default();
+                let multicast = if group == Group::CopiesIn { self.shared_by(id, to, &read) } else { None };
+                let how = AsyncCopyAttrs { multicast, ..AsyncCopyAttrs::default() };
                 out.push(self.stmt(StmtKind::CopyAsync { src, dst, how }, node.span));
-                // The stage of a ring between roles counts its copies itself.
-                if self.role == Role::Compute || group == Group::Products {
+                // The stage of a ring between roles counts the copies that fill it.
+                if group != Group::CopiesIn || self.role == Role::Compute {
                     out.push(self.stmt(StmtKind::Commit, node.span));
                 }
             }
         }
         Ok(out)
+    }
+
+    /// The modes of what is copied: where a shared place that is used as a whole is cut into steps, two of one.
+    fn in_steps(&self, sides: [(ReplicaId, &Piece); 2], shape: Vec<Expr>) -> Vec<Expr> {
+        let mut modes = Vec::new();
+        for (at, extent) in shape.into_iter().enumerate() {
+            let mut steps = sides.iter().filter_map(|(replica, piece)| {
+                let whole = self.graph.replica(*replica).piece.shape()[at] == piece.shape()[at];
+                self.shared.get(replica)?.steps[at].filter(|_| whole)
+            });
+            match (steps.next_back(), extent.as_int()) {
+                (Some(step), Some(all)) => modes.extend([Expr::Int(step), Expr::Int(all / step)]),
+                _ => modes.push(extent),
+            }
+        }
+        modes
     }
 
     /// A piece of a place, as a copy with another place names it.

@@ -37,6 +37,10 @@ impl<'a> Emit<'a> {
     pub(super) fn kernel(mut self) -> Res<tile::Program> {
         self.signature()?;
         let blocks = self.blocks()?;
+        if let Blocks::Grid(id, _) | Blocks::Tiles(id, ..) = &blocks {
+            self.persistent = matches!(blocks, Blocks::Tiles(..));
+            self.cluster = self.cluster_of(*id)?;
+        }
         self.places()?;
         let warpgroups = self.warpgroups()?;
         let roles: Vec<Role> =
@@ -69,6 +73,10 @@ impl<'a> Emit<'a> {
             }
         }
         self.out.body = statements;
+        if !self.cluster.is_empty() {
+            self.out.cluster = self.cluster.iter().map(|mode| Expr::Int(mode.blocks)).collect();
+            self.out.cluster_span = self.cluster[0].span;
+        }
         Ok(names_in_order(self.out))
     }
 
@@ -173,13 +181,6 @@ impl<'a> Emit<'a> {
             AttributeKind::Persistent(order) => Some(order.clone()),
             _ => None,
         });
-        if let Some(cluster) =
-            self.attributes_of(*id).find(|row| matches!(row.kind, AttributeKind::Cluster { .. }))
-        {
-            return Err(
-                refused(cluster.span, "clusters of blocks are not emitted yet").help("leave `cluster` out")
-            );
-        }
         Ok(match persistent {
             Some(order) => Blocks::Tiles(*id, items, order),
             None => Blocks::Grid(*id, items),
@@ -201,7 +202,7 @@ impl<'a> Emit<'a> {
     }
 
     /// The value of an integer of an attribute.
-    fn integer(&self, expr: &Expr, span: Origin) -> Res<i64> {
+    pub(super) fn integer(&self, expr: &Expr, span: Origin) -> Res<i64> {
         Environment::of(self.program, &Constants::default())?.value(self.program, expr, span)
     }
 
@@ -255,16 +256,22 @@ impl<'a> Emit<'a> {
         self.out.grid = match blocks {
             Blocks::One(_) => vec![Expr::Int(1)],
             Blocks::Grid(id, _) => {
-                let counts = self.counts(*id)?;
+                let mut counts = self.clusters(*id)?;
+                if let Some(mode) = self.cluster.first() {
+                    counts[mode.at] =
+                        Expr::binary(IntOp::Mul, counts[mode.at].clone(), Expr::Int(mode.blocks));
+                }
                 let (outer, inner) = counts.split_at(counts.len().saturating_sub(2));
                 let folded = outer.iter().cloned().reduce(|a, b| Expr::binary(IntOp::Mul, a, b));
                 inner.iter().cloned().chain(folded).collect()
             }
             Blocks::Tiles(id, ..) => {
-                let tiles = self.counts(*id)?.into_iter().reduce(|a, b| Expr::binary(IntOp::Mul, a, b));
+                let tiles = self.clusters(*id)?.into_iter().reduce(|a, b| Expr::binary(IntOp::Mul, a, b));
                 let tiles = tiles.unwrap_or(Expr::Int(1));
                 let most = timing(self.graph.tree.arch).rate(Rate::Multiprocessors) as i64;
-                vec![Expr::binary(IntOp::Min, Expr::Int(most), tiles)]
+                let blocks: i64 = self.cluster.iter().map(|mode| mode.blocks).product();
+                let clusters = Expr::binary(IntOp::Min, Expr::Int(most / blocks), tiles);
+                vec![Expr::binary(IntOp::Mul, clusters, Expr::Int(blocks))]
             }
         };
         Ok(())
@@ -280,7 +287,7 @@ impl<'a> Emit<'a> {
     /// indices. The statements name what is computed.
     pub(super) fn bind_blocks(&mut self, id: LoopId, given: &[Expr], name: bool) -> Res<Vec<Stmt>> {
         let row = self.graph.tree.loop_(id).clone();
-        let counts = self.counts(id)?;
+        let counts = self.clusters(id)?;
         let n = row.counters.len();
         // The last counters have an integer of their own each; those before share the one that is left.
         let own = if n > given.len() { given.len() - 1 } else { n };
@@ -299,6 +306,7 @@ impl<'a> Emit<'a> {
                 };
                 if at == 0 { over } else { Expr::binary(IntOp::Rem, over, counts[at].clone()) }
             };
+            let index = if self.persistent { self.in_cluster(*var, index) } else { index };
             let value = Expr::binary(IntOp::Add, index, self.expr(&row.ranges[at].0, row.span)?);
             let value = match value {
                 Expr::Binary(..) if name => {
@@ -325,7 +333,7 @@ impl<'a> Emit<'a> {
 
     /// The rows and columns of the loop over tiles: the last counter along columns, the others along rows.
     pub(super) fn rows_and_columns(&self, id: LoopId) -> Res<(Expr, Expr)> {
-        let mut counts = self.counts(id)?;
+        let mut counts = self.clusters(id)?;
         let cols = if counts.len() > 1 { counts.pop() } else { None };
         let rows = counts.into_iter().reduce(|a, b| Expr::binary(IntOp::Mul, a, b));
         Ok((rows.unwrap_or(Expr::Int(1)), cols.unwrap_or(Expr::Int(1))))

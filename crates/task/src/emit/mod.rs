@@ -8,13 +8,17 @@
 //! | a place in shared memory or in registers | a `shared_tensor`, a `register_tensor` |
 //! | a role | a `warpgroup` with the loops in which it has nodes ([`roles`]) |
 //! | a ring between roles | a `pipeline`, filled in `produce` and read in `consume` |
+//! | a copy that the blocks of a cluster have in common | `multicast` ([`cluster`]) |
 //! | a copy, a statement of a leaf | the statement of the tile language ([`copies`], [`leaf`]) |
 //! | copies of a role that computes, into a ring | a loop whose copies run ahead ([`multistage`]) |
+//! | what is late, over a loop | iterations of both by turns ([`deal`]) |
 //! | waits and events | `wait_gemm`, `wait_group`, `syncthreads` ([`order`]) |
 //!
 //! A pattern without a tile program is refused, with the place and a remedy (`not-emitted`).
 
+mod cluster;
 mod copies;
+mod deal;
 mod header;
 mod leaf;
 mod multistage;
@@ -31,7 +35,8 @@ use tilewright_tile::{
     SymbolId, TensorId, TensorKind, Unnamed, ViewMode,
 };
 
-use crate::graph::{Graph, Group, NodeId, ReplicaId, Role};
+use crate::graph::{Graph, Group, Item, NodeId, ReplicaId, Role};
+use crate::instantiate::LoopId;
 use crate::mapping::Mapping;
 use crate::passes::{graph, groups, schedule};
 use crate::piece::{Var, Vars};
@@ -132,6 +137,10 @@ struct Emit<'a> {
     definitions: [Vec<Stmt>; 3],
     /// The pipelines, by rings.
     pipelines: BTreeMap<usize, tile::PipelineId>,
+    /// Blocks take tile after tile.
+    persistent: bool,
+    /// The modes of a cluster of blocks.
+    cluster: Vec<cluster::Mode>,
     role: Role,
     order: Order,
     /// The register tensors of the role.
@@ -140,6 +149,8 @@ struct Emit<'a> {
     moved: BTreeMap<ReplicaId, TensorId>,
     /// The counters of the iteration before, in a loop in which something is late.
     late: BTreeMap<Var, Expr>,
+    /// Loops whose iterations are dealt to those of the loop that is their key, with their items.
+    dealt: BTreeMap<LoopId, (LoopId, Vec<Item>)>,
     /// Nothing is left in flight where something is waited for.
     strict: bool,
 }
@@ -182,11 +193,14 @@ impl<'a> Emit<'a> {
             views: Vec::new(),
             definitions: Default::default(),
             pipelines: BTreeMap::new(),
+            persistent: false,
+            cluster: Vec::new(),
             role: Role::Compute,
             order: Order::default(),
             registers: BTreeMap::new(),
             moved: BTreeMap::new(),
             late: BTreeMap::new(),
+            dealt: BTreeMap::new(),
             strict: false,
         })
     }

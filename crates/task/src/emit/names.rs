@@ -40,9 +40,13 @@ impl Names {
     }
 }
 
-/// The first of `base`, `base1`, `base2`, … that is free.
+/// The first of `base`, `base1`, `base2`, … that is free; of a name that means something with any number behind, such as `e`, of `e`, `e_1`, `e_2`, ….
 fn free(base: &str, taken: impl Fn(&String) -> bool) -> String {
-    let numbered = |i: u64| if i == 0 { base.to_string() } else { format!("{base}{i}") };
+    let numbered = |i: u64| match i {
+        0 => base.to_string(),
+        _ if is_reserved(&format!("{base}{i}")) => format!("{base}_{i}"),
+        _ => format!("{base}{i}"),
+    };
     let free = |name: &String| !taken(name) && !is_reserved(name);
     (0..).map(numbered).find(free).unwrap_or_default()
 }

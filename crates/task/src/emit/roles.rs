@@ -15,11 +15,11 @@ use crate::program::LoopKind;
 
 /// Items of a body in which a role holds a stage of a ring.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Span {
+pub(super) struct Span {
     ring: usize,
     side: Side,
-    first: usize,
-    last: usize,
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 impl Emit<'_> {
@@ -56,7 +56,7 @@ impl Emit<'_> {
         };
         // What leaves in bulk has been read before its memory goes.
         let stores = |id: &NodeId| self.groups.get(id) == Some(&Group::CopiesOut);
-        if role == Role::Compute
+        if role != Role::Load
             && self.graph.ordered().iter().any(|id| self.graph.node(*id).role == role && stores(id))
         {
             out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
@@ -128,21 +128,21 @@ impl Emit<'_> {
             nodes.iter().all(|node| self.graph.node(*node).late_in(id) > 0)
         };
         let items: Vec<Item> = items.iter().filter(|item| late(item)).cloned().collect();
-        let mut out = self.range(&items, 0..items.len(), &self.spans(&items, Some(id)), Some(id))?;
+        let mut out = self.range(&items, 0..items.len(), &self.spans(&items, Some(id)))?;
         self.define(&mut out, Some(id));
         self.forget(id);
         Ok(out)
     }
 
     /// Forgets the register tensors that live in an iteration of a loop: other statements for the same nodes have their own.
-    fn forget(&mut self, id: LoopId) {
-        let own: Vec<ReplicaId> =
-            self.registers.keys().copied().filter(|replica| self.life(*replica) == Some(id)).collect();
+    pub(super) fn forget(&mut self, id: LoopId) {
+        let inside = |replica: &ReplicaId| self.graph.tree.around(self.life(*replica)).contains(&id);
+        let own: Vec<ReplicaId> = self.registers.keys().copied().filter(inside).collect();
         self.registers.retain(|replica, _| !own.contains(replica));
     }
 
     /// The statements of a loop.
-    fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
+    pub(super) fn repeated(&mut self, id: LoopId, items: &[Item]) -> Res<Vec<Stmt>> {
         if let Some(ahead) = self.order.ahead.get(&id).cloned() {
             return self.multistage(id, items, &ahead);
         }
@@ -202,6 +202,7 @@ impl Emit<'_> {
         self.late =
             [(var, Expr::binary(IntOp::Sub, Expr::Symbol(counter), Expr::Int(1)))].into_iter().collect();
         let body = self.body(items, Some(id))?;
+        self.forget(id);
         self.bound.insert(var, last);
         self.strict = true;
         let rest = self.part(&of(self, true), id);
@@ -225,14 +226,14 @@ impl Emit<'_> {
     fn part(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
         let spans = self.spans(&items, Some(id));
-        let mut out = self.range(&items, 0..items.len(), &spans, Some(id))?;
+        let mut out = self.range(&items, 0..items.len(), &spans)?;
         self.define(&mut out, Some(id));
         self.forget(id);
         Ok(out)
     }
 
     /// The iterations by which an item is late in a loop.
-    fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
+    pub(super) fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
         let mut nodes = Vec::new();
         all(std::slice::from_ref(item), &mut nodes);
         let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
@@ -240,7 +241,7 @@ impl Emit<'_> {
     }
 
     /// True if the loop's counter picks parts of register tensors.
-    fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
+    pub(super) fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
         let mut nodes = Vec::new();
         all(items, &mut nodes);
         let counters = &self.graph.tree.loop_(id).counters;
@@ -261,6 +262,7 @@ impl Emit<'_> {
     /// The statements of an iteration's items.
     pub(super) fn body(&mut self, items: &[Item], head: Option<LoopId>) -> Res<Vec<Stmt>> {
         let items = self.filled_together(items);
+        let items = self.without_dealt(items, head)?;
         let spans = self.spans(&items, head);
         let mut out = Vec::new();
         let late: Vec<i64> = items.iter().map(|item| self.lateness(item, head)).collect();
@@ -285,7 +287,7 @@ impl Emit<'_> {
             }
             let range = first..last + 1;
             match head.filter(|_| most > 0) {
-                None => out.extend(self.range(&items, range, &spans, head)?),
+                None => out.extend(self.range(&items, range, &spans)?),
                 Some(head) => {
                     out.extend(self.shifted(&items, range, &spans, (head, tiles), (late[first], most))?)
                 }
@@ -316,7 +318,7 @@ impl Emit<'_> {
             if late > 0 {
                 self.bound.extend(self.late.clone());
             }
-            let out = self.range(items, range, spans, Some(head));
+            let out = self.range(items, range, spans);
             self.bound = outer;
             return out;
         }
@@ -333,7 +335,7 @@ impl Emit<'_> {
         let both = |a: Expr, b: Expr| Expr::binary(IntOp::And, a, b);
         let condition = begun.into_iter().chain(going).reduce(both).unwrap_or(Expr::Int(1));
         self.bound.insert(*var, Expr::binary(IntOp::Sub, counter, Expr::Int(late)));
-        let body = self.range(items, range.clone(), spans, Some(head));
+        let body = self.range(items, range.clone(), spans);
         self.bound = outer;
         let body = body?;
         // Groups are counted: where some are left out, as many empty ones stand for them.
@@ -384,7 +386,7 @@ impl Emit<'_> {
 
     /// The stages that the role holds in a body: of each ring whose stages change in it, from the first item that touches it to the last. Where two
     /// cross, the first is held as long as the second.
-    fn spans(&self, items: &[Item], head: Option<LoopId>) -> Vec<Span> {
+    pub(super) fn spans(&self, items: &[Item], head: Option<LoopId>) -> Vec<Span> {
         let block = head.is_none_or(|head| {
             let row = self.graph.tree.loop_(head);
             row.kind == LoopKind::Prange && row.parent.is_none()
@@ -426,20 +428,18 @@ impl Emit<'_> {
     }
 
     /// The statements of a range of items, in the stages of these spans.
-    fn range(
-        &mut self,
-        items: &[Item],
-        range: std::ops::Range<usize>,
-        spans: &[Span],
-        head: Option<LoopId>,
-    ) -> Res<Vec<Stmt>> {
+    fn range(&mut self, items: &[Item], range: std::ops::Range<usize>, spans: &[Span]) -> Res<Vec<Stmt>> {
         let mut out = Vec::new();
         let mut at = range.start;
         while at < range.end {
             match spans.iter().position(|span| span.first == at && span.last < range.end) {
                 Some(of) => {
                     let span = spans[of];
-                    let body = self.range(items, at..span.last + 1, &spans[of + 1..], head)?;
+                    let mut body = self.range(items, at..span.last + 1, &spans[of + 1..])?;
+                    // A stage may be filled again when the copies out of it have read it.
+                    if span.side == Side::Consume && self.role == Role::Store {
+                        body.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
+                    }
                     let pipeline = self.pipeline(span.ring)?;
                     let kind = StmtKind::Stage { pipeline, side: span.side, body };
                     out.push(self.stmt(kind, Origin::Unknown));
@@ -454,12 +454,15 @@ impl Emit<'_> {
         Ok(out)
     }
 
-    fn item(&mut self, item: &Item) -> Res<Vec<Stmt>> {
+    pub(super) fn item(&mut self, item: &Item) -> Res<Vec<Stmt>> {
         match item {
             Item::Loop(id, items) => {
                 let waits = self.order.loops.get(id).cloned().unwrap_or_default();
                 let mut out = self.waits(&waits);
-                out.extend(self.repeated(*id, items)?);
+                out.extend(match self.dealt.remove(id) {
+                    Some((chunks, late)) => self.by_turns((*id, items), (chunks, &late))?,
+                    None => self.repeated(*id, items)?,
+                });
                 if self.order.behind.contains(id) {
                     out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
                 }
@@ -481,7 +484,7 @@ impl Emit<'_> {
         }
     }
 
-    fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
+    pub(super) fn waits(&mut self, waits: &[Wait]) -> Vec<Stmt> {
         let strict = self.strict;
         let kinds = waits.iter().map(|wait| {
             let left = Expr::Int(if strict { 0 } else { wait.left });

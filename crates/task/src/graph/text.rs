@@ -50,7 +50,9 @@ impl Graph {
                         &format!("{indent}e{} = {}, {{{}}}\n", id.0, self.node_text(*id), self.waits(*id));
                 }
                 Item::Loop(id, items) => {
-                    *out += &format!("{indent}{}\n", self.tree.loop_text(*id));
+                    let dealt = self.dealt.get(id);
+                    let dealt = dealt.map(|late| format!(", by turns with {}", self.tree.loop_text(*late)));
+                    *out += &format!("{indent}{}{}\n", self.tree.loop_text(*id), dealt.unwrap_or_default());
                     self.items(items, depth + 1, out);
                     let waits = self.ends.get(id).into_iter().flatten();
                     waits.for_each(|wait| *out += &format!("{indent}  {}\n", wait_text(wait)));

@@ -44,6 +44,7 @@ pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
         edges: Vec::new(),
         rings: Vec::new(),
         ends: BTreeMap::new(),
+        dealt: BTreeMap::new(),
         shared: Vec::new(),
         fragments: Vec::new(),
         candidates: Vec::new(),

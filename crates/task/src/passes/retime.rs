@@ -23,6 +23,8 @@ struct Move {
     label: String,
     span: Origin,
     head: LoopId,
+    /// The loop beside the launch behind whose first iterations its own leave one by one.
+    over: Option<LoopId>,
     /// The launch.
     call: CallId,
 }
@@ -68,7 +70,98 @@ pub fn retime(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result
     graph.order = order;
     sorted?;
     graph.edges = reduced(graph, retimed.edges);
+    for late in &moves {
+        if let Some(over) = late.over {
+            deal(program, graph, late, over).map_err(|error| Diagnostics(vec![error]))?;
+        }
+    }
     Ok(())
+}
+
+/// Deals the iterations of a launch's loop to the first ones of another loop of the next iteration: each leaves behind one of them. Needs nothing that
+/// these, or what is before them, wait for.
+fn deal(program: &Program, graph: &mut Graph, late: &Move, over: LoopId) -> Result<(), Diagnostic> {
+    let refused = |message: String| {
+        let over = graph.tree.loop_text(over);
+        Diagnostic::new(Code::Late, late.span, format!("`late({})` over `{over}`: {message}", late.label))
+            .related(graph.tree.call(late.call).span, "the launch")
+    };
+    let items = body_of(&graph.order, late.head).cloned().unwrap_or_default();
+    let launched = |item: &&Item| item.nodes().iter().all(|id| of_call(graph, *id, late.call));
+    let loops: Vec<LoopId> = items
+        .iter()
+        .filter(launched)
+        .filter_map(|item| match item {
+            Item::Loop(id, _) => Some(*id),
+            Item::Node(_) => None,
+        })
+        .collect();
+    let [chunks] = loops[..] else {
+        return Err(refused("the launch has not one loop whose iterations can leave one by one".to_string())
+            .help(format!("`late({})` has it leave as a whole", late.label)));
+    };
+    let row = graph.tree.loop_(chunks);
+    let known = match &row.ranges[..] {
+        [(lo, hi)] => hi.plus(lo, -1).value().is_some(),
+        _ => false,
+    };
+    if !known || row.kind != LoopKind::Srange {
+        return Err(refused(
+            "the iterations of the launch's loop are not counted when the kernel is compiled".to_string(),
+        )
+        .help("cut its tensor by `blocks` of known extents"));
+    }
+    let place = |id: LoopId| items.iter().position(|item| matches!(item, Item::Loop(of, _) if *of == id));
+    let (Some(from), Some(to)) = (place(chunks), place(over)) else {
+        return Err(refused("the loop has no statement".to_string()).help("name a loop that computes"));
+    };
+    // It moves in front of the loop: nothing between the two may wait for it, or it for that.
+    let early = items[from].nodes();
+    let others: Vec<NodeId> = match from < to {
+        true => items[from + 1..to + 1].iter().flat_map(Item::nodes).collect(),
+        false => items[to..from].iter().flat_map(Item::nodes).collect(),
+    };
+    let within = |edge: &&Edge| edge.distance.iter().all(|iterations| *iterations == 0);
+    let mut edges = graph.edges.iter().filter(within);
+    let waits = edges.find_map(|edge| {
+        let (before, after) = if from < to { (&early, &others) } else { (&others, &early) };
+        let waits = before.contains(&edge.from) && after.contains(&edge.to);
+        waits.then_some(if from < to { edge.to } else { edge.from })
+    });
+    if let Some(other) = waits {
+        let message = format!("{} waits for it, or it for that", name(program, graph, other));
+        return Err(refused(message)
+            .related(graph.node(other).span, "in the same iteration")
+            .help("give the launch a tensor of its own to read"));
+    }
+    if let Some(items) = body_of_mut(&mut graph.order, late.head) {
+        let moved = items.remove(from);
+        items.insert(if from < to { to - 1 } else { to }, moved);
+    }
+    graph.dealt.insert(over, chunks);
+    Ok(())
+}
+
+/// The items of a loop's iterations.
+fn body_of(items: &[Item], head: LoopId) -> Option<&Vec<Item>> {
+    items.iter().find_map(|item| match item {
+        Item::Loop(id, body) if *id == head => Some(body),
+        Item::Loop(_, body) => body_of(body, head),
+        Item::Node(_) => None,
+    })
+}
+
+fn body_of_mut(items: &mut [Item], head: LoopId) -> Option<&mut Vec<Item>> {
+    items.iter_mut().find_map(|item| match item {
+        Item::Loop(id, body) => {
+            if *id == head {
+                Some(body)
+            } else {
+                body_of_mut(body, head)
+            }
+        }
+        Item::Node(_) => None,
+    })
 }
 
 /// The launches that are late, with their loops.
@@ -78,15 +171,18 @@ fn moves(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<Vec<Move
         let Some(caller) = call.parent.map(|parent| graph.tree.call(parent)) else { continue };
         let attributes = caller.instance.map(|id| &mapping.instance(id).attributes);
         for attribute in attributes.into_iter().flatten() {
-            let AttributeKind::Late { launch, head } = attribute.kind else { continue };
+            let AttributeKind::Late { launch, head: named } = attribute.kind else { continue };
             if Some(launch) != call.launch {
                 continue;
             }
             let inner = program.task(caller.task).variant(caller.variant).inner();
             let label = inner.and_then(|inner| inner.launch(launch).label.clone()).unwrap_or_default();
             let call = CallId(at as u32);
-            match head_of(program, mapping, graph, call, head, &label) {
-                Ok(head) => out.push(Move { label, span: attribute.span, head, call }),
+            match head_of(program, mapping, graph, call, named, &label) {
+                Ok(head) => {
+                    let over = named.and_then(|named| beside(graph, call, named));
+                    out.push(Move { label, span: attribute.span, head, over, call });
+                }
                 Err((message, help)) => {
                     let error = Diagnostic::new(Code::Late, attribute.span, message)
                         .related(graph.tree.call(call).span, "the launch");
@@ -98,7 +194,18 @@ fn moves(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<Vec<Move
     if errors.is_empty() { Ok(out) } else { Err(Diagnostics(errors)) }
 }
 
-/// The loop by which a launch moves: the innermost around it, which is the named one if one is named. Else a message and a remedy.
+/// The `srange` of this name that stands beside a launch.
+fn beside(graph: &Graph, id: CallId, named: program::LoopId) -> Option<LoopId> {
+    let call = graph.tree.call(id);
+    (0..graph.tree.loops.len() as u32).map(LoopId).find(|id| {
+        let row = graph.tree.loop_(*id);
+        (Some(row.call), row.head, row.parent) == (call.parent, named, call.body)
+            && row.kind == LoopKind::Srange
+    })
+}
+
+/// The loop by which a launch moves: the innermost around it, which is the named one if one is named that is not beside it. Else a message and a
+/// remedy.
 fn head_of(
     program: &Program,
     mapping: &Mapping,
@@ -111,6 +218,7 @@ fn head_of(
     let around = graph.tree.around(call.body);
     let innermost = around.into_iter().rfind(|id| !implicit(graph, *id));
     if let Some(named) = named
+        && beside(graph, id, named).is_none()
         && innermost.is_none_or(|id| {
             let row = graph.tree.loop_(id);
             Some(row.call) != call.parent || row.head != named

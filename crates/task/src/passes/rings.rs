@@ -95,12 +95,55 @@ pub fn rings(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Result<
             edges.insert(Edge { from, to, distance, why: Why::Reuse, event: Vec::new() });
         }
     }
+    edges.extend(reused(mapping, graph));
     // No other edge goes for one of these: their distances change with the number of stages.
     let reuse = reduced(graph, edges).into_iter().filter(|edge| edge.why == Why::Reuse);
     graph.edges.extend(reuse.collect::<Vec<_>>());
     graph.edges.sort();
     graph.rings = rings.into_iter().map(|(_, ring)| ring).collect();
     Ok(())
+}
+
+/// The edges from what is asynchronous to what overwrites its place in the next iteration, of places that are no rings: they have one stage, and the order of
+/// iterations does not tell when a copy has read them.
+fn reused(mapping: &Mapping, graph: &Graph) -> Vec<Edge> {
+    let mut edges = Vec::new();
+    let nodes = graph.ordered();
+    for id in (0..graph.replicas.len() as u32).map(ReplicaId) {
+        if graph.replica(id).memory != Some(Memory::Shared)
+            || graph.replica(id).stages.is_some()
+            || sides(mapping, graph, id).is_some()
+        {
+            continue;
+        }
+        let users = |writes: bool| {
+            let uses = move |node: &&NodeId| {
+                let node = graph.node(**node);
+                node.writes(id) || (!writes && node.reads(id))
+            };
+            nodes.iter().filter(uses).copied()
+        };
+        for from in users(false).filter(|from| asynchronous(graph, *from)) {
+            for to in users(true).filter(|to| graph.node(*to).role == graph.node(from).role) {
+                let loops = common(graph, from, to);
+                let takes = |head: &LoopId| {
+                    let row = graph.tree.loop_(*head);
+                    !implicit(graph, *head)
+                        && (row.kind == LoopKind::Srange || persistent(mapping, graph, *head))
+                        && by_round(graph, id, *head)
+                };
+                let Some(at) = loops.iter().rposition(takes) else { continue };
+                let late = |node: NodeId| graph.node(node).late_in(loops[at]);
+                let iterations = 1 + late(to) - late(from);
+                if iterations > 0 {
+                    let mut distance = vec![0; at];
+                    distance.push(iterations);
+                    edges.push(Edge { from, to, distance, why: Why::Reuse, event: Vec::new() });
+                }
+            }
+        }
+    }
+    edges
 }
 
 /// The sides of a place, if it is one of a ring.

@@ -1,0 +1,98 @@
+//! The mappings of `examples/tasks` as kernels: compiled for their architectures, assembled without spills and without a word of `ptxas` where there is one, and
+//! simulated beside the interpreter at sizes that no tile divides (multiples of what TMA needs), with several interleavings of warps.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tilewright::check::{CheckOptions, check};
+use tilewright::compiler::{Kernel, Options, compile};
+use tilewright::machine::Arch;
+use tilewright::runtime::SimDevice;
+use tilewright::sim::Config;
+use tilewright::task::{Mapping, Program, lower, parse};
+
+/// Sizes at which tiles reach beyond the edges of their tensors, by the name of the file.
+const SIZES: [(&str, &[(&str, i64)]); 8] = [
+    ("gemm", &[("m", 136), ("n", 72), ("k", 328)]),
+    ("gemm_batched", &[("l", 2), ("m", 72), ("n", 40), ("k", 72)]),
+    ("gemm_dual", &[("m", 72), ("n", 264), ("k", 136)]),
+    ("gemm_sum", &[("m", 72), ("n", 264), ("k", 136)]),
+    ("attention", &[("l", 1), ("s", 136), ("t", 200)]),
+    ("attention_causal", &[("l", 1), ("s", 136), ("t", 136)]),
+    ("mlp", &[("m", 72), ("f", 136)]),
+    ("gated", &[("m", 72), ("n", 136), ("k", 200)]),
+];
+
+fn examples() -> Vec<(String, Program)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/tasks");
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let program = parse(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        (path.file_stem().unwrap().to_string_lossy().into_owned(), program)
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// Each mapping of each example with its kernel for the sizes.
+fn kernels(mut each: impl FnMut(&str, &Mapping, &Kernel, &[(&str, i64)])) {
+    for (file, program) in examples() {
+        let (_, sizes) = SIZES.iter().find(|(of, _)| *of == file).unwrap();
+        for mapping in &program.mappings {
+            let name = format!("{file}.{}", mapping.name);
+            let lowered = lower(&program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
+            let options = Options::new(mapping.arch).for_sizes(lowered.program(), sizes);
+            let kernel = compile(lowered.program(), &options);
+            each(&name, mapping, &kernel.unwrap_or_else(|errors| panic!("{name}: {errors}")), sizes);
+        }
+    }
+}
+
+/// Path of `ptxas`, if there is one.
+fn ptxas() -> Option<PathBuf> {
+    let found = std::env::var_os("TILEWRIGHT_PTXAS").map(PathBuf::from).or_else(|| {
+        std::env::split_paths(&std::env::var_os("PATH")?).map(|p| p.join("ptxas")).find(|p| p.is_file())
+    });
+    if found.is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has no ptxas: set TILEWRIGHT_PTXAS");
+        println!("no ptxas: nothing is assembled");
+    }
+    found
+}
+
+/// Asserts that a kernel is assembled, that it spills nothing, and that `ptxas` does not complain about it.
+fn assembles(ptxas: &Path, name: &str, kernel: &Kernel, arch: Arch) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kernel.ptx");
+    std::fs::write(&file, &kernel.ptx).unwrap();
+    let mut command = Command::new(ptxas);
+    command.args([format!("-arch={arch}").as_str(), "-v", "-o", "/dev/null"]).arg(&file);
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+    assert!(output.status.success(), "{name}: {text}");
+    for word in ["C75", "warning", "advisory", "Potential"] {
+        assert!(!text.contains(word), "{name} is complained about: {text}");
+    }
+    assert!(text.contains(" 0 bytes spill stores, 0 bytes spill loads"), "{name} spills: {text}");
+}
+
+#[test]
+fn examples_are_right_for_every_interleaving_and_spill_nothing() {
+    let ptxas = ptxas();
+    kernels(|name, mapping, kernel, sizes| {
+        if let Some(ptxas) = &ptxas {
+            assembles(ptxas, name, kernel, mapping.arch);
+        }
+        let sizes: BTreeMap<String, i64> =
+            sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
+        for seed in 0..3 {
+            let device = SimDevice::new(Config { seed, ..Config::default() });
+            let options = CheckOptions { sizes: sizes.clone(), seed, ..CheckOptions::default() };
+            let outcome = check(kernel, &device, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let right = outcome.is_right() && outcome.comparisons.iter().all(|c| c.unbounded == 0);
+            assert!(right, "{name}, seed {seed}: {:?}\n{:?}", outcome.comparisons, outcome.findings);
+        }
+    });
+}
