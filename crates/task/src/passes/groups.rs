@@ -1,5 +1,6 @@
-//! Groups of products: products that are issued one right after the other and needed together only are committed, and so waited for, as one group
-//! (PTX ISA 9.7.15, `wgmma.commit_group`). A group then is what an iteration computes, of however many statements.
+//! Groups of products: products of one leaf that are issued one right after the other and needed together only are committed, and so waited for, as
+//! one group (PTX ISA 9.7.15, `wgmma.commit_group`), and their tiles have one ring. Those of several leaves have a group and a ring each: their stages are
+//! given back one by one, and the program says which of both it means.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ fn within(
     }
 }
 
-/// True if a product and the next are one group: nothing in an iteration needs the first, and the next waits for nothing that is asynchronous.
+/// True if a product and the next, of the same leaf, are one group: nothing in an iteration needs the first, and the next waits for nothing that is asynchronous.
 fn together(graph: &Graph, kinds: &BTreeMap<NodeId, Group>, first: NodeId, next: NodeId) -> bool {
     let body = graph.node(first).body;
     let inside = |other: NodeId| match body {
@@ -51,7 +52,8 @@ fn together(graph: &Graph, kinds: &BTreeMap<NodeId, Group>, first: NodeId, next:
         computes(edge.from) && computes(edge.to) && !chain(graph, kinds, edge)
     };
     let mut edges = graph.edges.iter().filter(ours);
-    graph.node(first).late == graph.node(next).late
+    graph.node(first).call == graph.node(next).call
+        && graph.node(first).late == graph.node(next).late
         && !edges.any(|edge| {
             (edge.from == first && inside(edge.to))
                 || (edge.to == next
