@@ -56,7 +56,7 @@ fn a_declared_space_is_the_whole_space() {
     let text_of =
         std::fs::read_to_string(format!("{}/../../examples/tasks/gemm.task", env!("CARGO_MANIFEST_DIR")));
     let text_of = text_of.unwrap().replace(
-        "in_flight(1) late(out)",
+        "in_flight(1) late(out, kk)",
         "in_flight(1) space { W = 32 | 64..192 step 64 | 64, pipeline = 2..4, late = out | none, warpspecialize = 2 | 3 }",
     );
     let program = parse(&text_of).unwrap();
