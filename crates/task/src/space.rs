@@ -59,9 +59,14 @@ impl Axis {
                 return;
             }
             Choice::Late => {
+                // The loop that the mapping names stays with its launch.
+                let named = instance.attributes.iter().find_map(|attribute| match attribute.kind {
+                    AttributeKind::Late { launch, head } if i64::from(launch.0) + 1 == value => head,
+                    _ => None,
+                });
                 instance.attributes.retain(|attribute| !matches!(attribute.kind, AttributeKind::Late { .. }));
                 if let Ok(at) = u32::try_from(value - 1) {
-                    let kind = AttributeKind::Late { launch: LaunchId(at), head: None };
+                    let kind = AttributeKind::Late { launch: LaunchId(at), head: named };
                     instance.attributes.push(Attribute { kind, span });
                 }
                 return;
