@@ -38,8 +38,7 @@ fn the_graph_of_a_mapping_is_printed() {
         ("copies", "by reference"),
         ("memory", "4 stages of 16384"),
         ("tile", "warpgroup compute(2)"),
-    ]
-    {
+    ] {
         let printed = of(emit);
         assert_eq!(printed.code, Some(0), "{}", printed.err);
         assert!(

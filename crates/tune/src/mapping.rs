@@ -29,7 +29,7 @@ impl MappingSpace {
     ///
     /// # Errors
     ///
-    /// What the front end refuses about the mapping itself.
+    /// Refusals of the front end about the mapping itself.
     pub fn new(program: &TaskProgram, mapping: &Mapping) -> Result<Self, Diagnostics> {
         let axes = axes(program, mapping, &Constants::new()).map_err(Diagnostics::from)?;
         let kernel = lower(program, mapping)?.program().clone();
@@ -78,7 +78,7 @@ impl MappingSpace {
     ///
     /// # Errors
     ///
-    /// What the front end refuses: this takes milliseconds, and no synthesis.
+    /// Refusals of the front end: this takes milliseconds, and no synthesis.
     pub fn lowered(&self, values: &Constants) -> Result<Program, Diagnostics> {
         let mut program = self.program.clone();
         program.mappings = vec![self.mapping(values)];

@@ -138,7 +138,7 @@ impl ProgramProblem {
     ///
     /// # Errors
     ///
-    /// What the front end refuses.
+    /// Refusals of the front end.
     pub fn lowered(&self, constants: &Constants) -> Result<Option<Program>, Diagnostics> {
         match &self.source {
             Source::Kernels(_) => Ok(None),
