@@ -16,6 +16,7 @@
 //!
 //! A pattern without a tile program is refused, with the place and a remedy (`not-emitted`).
 
+mod ahead;
 mod cluster;
 mod copies;
 mod deal;

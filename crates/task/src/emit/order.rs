@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tilewright_machine::Memory;
 
-use super::multistage::{Ahead, ahead};
+use super::ahead::{Ahead, ahead};
 use crate::graph::{Edge, Graph, Group, Item, NodeId, ReplicaId, Role, Wait, Why};
 use crate::instantiate::LoopId;
 use crate::passes::depend::dependences;
