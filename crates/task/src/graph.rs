@@ -90,8 +90,13 @@ impl Item {
     pub fn nodes(&self) -> Vec<NodeId> {
         match self {
             Item::Node(id) => vec![*id],
-            Item::Loop(_, items) => items.iter().flat_map(Item::nodes).collect(),
+            Item::Loop(_, items) => Item::all(items),
         }
+    }
+
+    /// The nodes of items, in the order of the program.
+    pub fn all(items: &[Item]) -> Vec<NodeId> {
+        items.iter().flat_map(Item::nodes).collect()
     }
 }
 

@@ -93,10 +93,7 @@ impl ProgramProblem {
     /// [`TuneError::NoSpace`] if the front end refuses the mapping itself, from which a search begins, or it has no number that may change.
     pub fn of_mapping(program: &TaskProgram, mapping: &Mapping, sizes: &Sizes) -> Result<Self, TuneError> {
         let wrong = |reason: String| TuneError::NoSpace { program: mapping.name.clone(), reason };
-        let message = |errors: Diagnostics| {
-            errors.0.first().map_or_else(|| errors.to_string(), |first| first.message.clone())
-        };
-        let source = MappingSpace::new(program, mapping).map_err(|errors| wrong(message(errors)))?;
+        let source = MappingSpace::new(program, mapping).map_err(|errors| wrong(first_message(errors)))?;
         let space = source.space();
         if space.is_empty() {
             return Err(wrong(
@@ -217,9 +214,6 @@ impl ProgramProblem {
     ///
     /// The compiler's message.
     pub fn compiled(&self, target: &Target, constants: &Constants) -> Result<Vec<Kernel>, String> {
-        let said = |errors: Diagnostics| {
-            errors.0.first().map_or_else(|| errors.to_string(), |first| first.message.clone())
-        };
         let one = |program: &Program| {
             let has = |name: &String| program.constants().any(|(_, symbol, _)| symbol.name == *name);
             let mut options = Options::new(target.arch);
@@ -228,13 +222,18 @@ impl ProgramProblem {
             let sizes: Vec<(&str, i64)> =
                 self.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
             let options = options.for_sizes(program, &sizes);
-            compile(program, &options).map_err(said)
+            compile(program, &options).map_err(first_message)
         };
         match &self.source {
             Source::Kernels(module) => module.programs.iter().map(one).collect(),
-            Source::Mapping(mapping) => Ok(vec![one(&mapping.lowered(constants).map_err(said)?)?]),
+            Source::Mapping(mapping) => Ok(vec![one(&mapping.lowered(constants).map_err(first_message)?)?]),
         }
     }
+}
+
+/// The message of the first error.
+fn first_message(errors: Diagnostics) -> String {
+    errors.0.first().map_or_else(|| errors.to_string(), |first| first.message.clone())
 }
 
 /// The value of every size of kernels: the given one, or its default.

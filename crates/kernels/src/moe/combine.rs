@@ -1,10 +1,10 @@
 //! The sum of the results of each token's experts, by their weights and in their order.
 
-use tilewright_machine::{Arch, DType, Feature, Features};
+use tilewright_machine::{Arch, DType, Features};
 use tilewright_tile::{Program, parse};
 
-use super::limits::{FLOATS, MOST_TAKEN, check_threads, dependencies};
-use crate::config::{Codec, ConfigError, dtype_of, parameters};
+use super::limits::{MOST_TAKEN, check_dtype, check_threads, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -12,7 +12,7 @@ parameters! {
     #[derive(Copy)]
     pub struct MoeCombineConfig, "moe_combine", programs {
         /// The type of c and y: f16, bf16 or f32. Sums are f32.
-        dtype: DType as COMBINED = DType::F16,
+        dtype: DType as LAYERS = DType::F16,
         /// Experts of a token, 1 to 8.
         k: i64 as INT = 2,
         /// Multiplies the results by weights[tokens, k], of f32; else they are added as they are.
@@ -26,11 +26,6 @@ parameters! {
     }
 }
 
-impl Codec<DType> {
-    const COMBINED: Self =
-        Codec { read: |field, text| dtype_of(&FLOATS, field, text), write: DType::to_string };
-}
-
 impl MoeCombineConfig {
     /// Checks the configuration.
     ///
@@ -38,9 +33,7 @@ impl MoeCombineConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if !FLOATS.contains(&self.dtype) {
-            return Err(ConfigError::value("dtype", self.dtype, "must be f16, bf16 or f32"));
-        }
+        check_dtype(self.dtype)?;
         within("k", self.k, [1, MOST_TAKEN], 1)?;
         check_threads(self.threads)?;
         let held = self.k * self.bn / self.threads;
@@ -71,7 +64,7 @@ impl MoeCombineConfig {
 
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
-        if self.dependent { Feature::DependentLaunch.into() } else { Features::NONE }
+        launch_needs(self.dependent)
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -3,8 +3,8 @@
 use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
-use super::limits::{FLOATS, check_threads, dependencies};
-use crate::config::{Codec, ConfigError, dtype_of, parameters};
+use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -12,7 +12,7 @@ parameters! {
     #[derive(Copy)]
     pub struct MoeQuantiseConfig, "moe_quantise", programs {
         /// The type of x: f16, bf16 or f32.
-        dtype: DType as QUANTISED = DType::BF16,
+        dtype: DType as LAYERS = DType::BF16,
         /// Quantises silu(g) · u of x[m, 2 n], whose rows have g and then u; else x[m, n].
         gated: bool as FLAG = false,
         /// Rows of a block's tile.
@@ -26,11 +26,6 @@ parameters! {
     }
 }
 
-impl Codec<DType> {
-    const QUANTISED: Self =
-        Codec { read: |field, text| dtype_of(&FLOATS, field, text), write: DType::to_string };
-}
-
 impl MoeQuantiseConfig {
     /// Checks the configuration.
     ///
@@ -38,9 +33,7 @@ impl MoeQuantiseConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        if !FLOATS.contains(&self.dtype) {
-            return Err(ConfigError::value("dtype", self.dtype, "must be f16, bf16 or f32"));
-        }
+        check_dtype(self.dtype)?;
         check_threads(self.threads)?;
         within("bm", self.bm, [1, 128], 1)?;
         within("blocks", self.blocks, [1, 64], 1)?;
@@ -71,8 +64,7 @@ impl MoeQuantiseConfig {
 
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
-        let launch = if self.dependent { Feature::DependentLaunch.into() } else { Features::NONE };
-        launch | Feature::Fp8Conversion.into()
+        launch_needs(self.dependent) | Feature::Fp8Conversion.into()
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::{Arch, DType, Feature, Features};
+use tilewright_machine::{Arch, DType, Features};
 use tilewright_tile::{Program, parse};
 
-use super::limits::{FLOATS, MOST_EXPERTS, MOST_TAKEN, dependencies};
-use crate::config::{Codec, ConfigError, dtype_of, parameters};
+use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_dtype, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 /// The function that makes scores of the logits of a token.
@@ -43,7 +43,7 @@ parameters! {
     #[derive(Copy)]
     pub struct MoeRoutingConfig, "moe_routing", programs {
         /// The type of the logits: f16, bf16 or f32. Scores are f32.
-        dtype: DType as LOGITS = DType::F32,
+        dtype: DType as LAYERS = DType::F32,
         /// Experts, 8 to 256.
         experts: i64 as INT = 8,
         /// Experts of a token, 1 to 8.
@@ -64,11 +64,6 @@ parameters! {
     }
 }
 
-impl Codec<DType> {
-    const LOGITS: Self =
-        Codec { read: |field, text| dtype_of(&FLOATS, field, text), write: DType::to_string };
-}
-
 impl MoeRoutingConfig {
     /// Checks the configuration.
     ///
@@ -77,9 +72,7 @@ impl MoeRoutingConfig {
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let MoeRoutingConfig { dtype, experts, k, groups, best_groups, .. } = *self;
-        if !FLOATS.contains(&dtype) {
-            return Err(ConfigError::value("dtype", dtype, "must be f16, bf16 or f32"));
-        }
+        check_dtype(dtype)?;
         within("experts", experts, [8, MOST_EXPERTS], 1)?;
         within("k", k, [1, MOST_TAKEN.min(experts)], 1)?;
         let least = if self.bias { 2 } else { 1 };
@@ -113,7 +106,7 @@ impl MoeRoutingConfig {
 
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
-        if self.dependent { Feature::DependentLaunch.into() } else { Features::NONE }
+        launch_needs(self.dependent)
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -1,10 +1,10 @@
 //! The order of tokens by expert: a table of the rows of each expert, one behind the other, and of the tiles that a product by groups has. Blocks
 //! sort the places of a part of the tokens each, by expert and then by place, so that the order does not depend on the launch.
 
-use tilewright_machine::{Arch, Feature, Features};
+use tilewright_machine::{Arch, Features};
 use tilewright_tile::{Program, parse};
 
-use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_threads, dependencies};
+use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_threads, dependencies, launch_needs};
 use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
@@ -80,7 +80,7 @@ impl MoeSortConfig {
 
     /// The features that the programs need.
     pub fn needs(&self) -> Features {
-        if self.dependent { Feature::DependentLaunch.into() } else { Features::NONE }
+        launch_needs(self.dependent)
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -78,8 +78,7 @@ fn hoist(
                 }
             }
             Item::Loop(id, items) => {
-                let mut nodes = Vec::new();
-                all(items, &mut nodes);
+                let nodes = Item::all(items);
                 let issued = nodes.iter().filter_map(|node| groups.get(node).copied()).collect();
                 around.push((*id, issued));
                 hoist(graph, groups, items, around, order);
@@ -91,16 +90,6 @@ fn hoist(
                     order.behind.insert(*id);
                 }
             }
-        }
-    }
-}
-
-/// The nodes of items.
-pub(super) fn all(items: &[Item], out: &mut Vec<NodeId>) {
-    for item in items {
-        match item {
-            Item::Node(id) => out.push(*id),
-            Item::Loop(_, items) => all(items, out),
         }
     }
 }

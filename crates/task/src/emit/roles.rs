@@ -6,7 +6,7 @@ use tilewright_tile::{
 };
 
 use super::header::Blocks;
-use super::order::{all, order};
+use super::order::order;
 use super::{Emit, Res, refused};
 use crate::graph::{Group, Item, NodeId, Op, ReplicaId, Role, Wait};
 use crate::instantiate::LoopId;
@@ -93,8 +93,7 @@ impl Emit<'_> {
         };
         let columns = row.counters.len().max(2) - 1;
         let [i, j] = [0, columns].map(|at| counter(self, at, ""));
-        let mut nodes = Vec::new();
-        all(items, &mut nodes);
+        let nodes = Item::all(items);
         let late = nodes.iter().map(|node| self.graph.node(*node).late_in(id)).max().unwrap_or(0);
         if late > 1 {
             return Err(refused(row.span, "a launch is late by more than one tile").help("have it late once"));
@@ -123,8 +122,7 @@ impl Emit<'_> {
     /// The rest of the last tile: the items that are late.
     fn drained(&mut self, items: &[Item], id: LoopId) -> Res<Vec<Stmt>> {
         let late = |item: &Item| {
-            let mut nodes = Vec::new();
-            all(std::slice::from_ref(item), &mut nodes);
+            let nodes = Item::all(std::slice::from_ref(item));
             nodes.iter().all(|node| self.graph.node(*node).late_in(id) > 0)
         };
         let items: Vec<Item> = items.iter().filter(|item| late(item)).cloned().collect();
@@ -148,8 +146,7 @@ impl Emit<'_> {
         }
         let row = self.graph.tree.loop_(id).clone();
         let unroll = self.needs_unrolling(id, items);
-        let mut nodes = Vec::new();
-        all(items, &mut nodes);
+        let nodes = Item::all(items);
         let late = nodes.iter().map(|node| self.graph.node(*node).late_in(id)).max().unwrap_or(0);
         if late == 1 && row.counters.len() == 1 {
             return self.peeled(id, items);
@@ -234,16 +231,14 @@ impl Emit<'_> {
 
     /// The iterations by which an item is late in a loop.
     pub(super) fn lateness(&self, item: &Item, head: Option<LoopId>) -> i64 {
-        let mut nodes = Vec::new();
-        all(std::slice::from_ref(item), &mut nodes);
+        let nodes = Item::all(std::slice::from_ref(item));
         let of = |id: &NodeId| head.map_or(0, |head| self.graph.node(*id).late_in(head));
         nodes.iter().map(of).max().unwrap_or(0)
     }
 
     /// True if the loop's counter picks parts of register tensors.
     pub(super) fn needs_unrolling(&self, id: LoopId, items: &[Item]) -> bool {
-        let mut nodes = Vec::new();
-        all(items, &mut nodes);
+        let nodes = Item::all(items);
         let counters = &self.graph.tree.loop_(id).counters;
         let picks = |var: &Var| {
             nodes.iter().flat_map(|node| &self.graph.node(*node).accesses).any(|access| {
@@ -339,8 +334,7 @@ impl Emit<'_> {
         self.bound = outer;
         let body = body?;
         // Groups are counted: where some are left out, as many empty ones stand for them.
-        let mut nodes = Vec::new();
-        all(&items[range], &mut nodes);
+        let nodes = Item::all(&items[range]);
         let mut missing = Vec::new();
         for node in nodes.iter().filter(|node| self.graph.node(**node).body == Some(head)) {
             match self.groups.get(node) {
@@ -402,8 +396,7 @@ impl Emit<'_> {
                 continue;
             }
             let touches = |item: &Item| {
-                let mut nodes = Vec::new();
-                all(std::slice::from_ref(item), &mut nodes);
+                let nodes = Item::all(std::slice::from_ref(item));
                 nodes.iter().any(|node| self.touches(*node, &ring.places))
             };
             let (first, last) = (items.iter().position(touches), items.iter().rposition(touches));
