@@ -569,6 +569,9 @@ pub struct TuneArgs {
     /// Several GPUs of one model to measure on, by number: each takes the next problem of the list
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', conflicts_with = "device")]
     pub devices: Vec<u32>,
+    /// Problems of a list that each GPU works on at the same time: they measure in turns, and one measures while another compiles
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=16))]
+    pub searches: usize,
     /// The I-th of N parts of the list of problems, for as many machines: `records merge` puts what they find together
     #[arg(long, value_name = "I/N")]
     pub shard: Option<Shard>,

@@ -17,7 +17,7 @@ use tilewright::tune::{
 
 use crate::args::CalibrateArgs;
 use crate::messages::{Failure, bar, cannot_write, error, print, progress};
-use crate::tune::{failure, shown, store};
+use crate::tune::{failure, hold, shown, store};
 
 /// The rest of the GPU before each turn of a product.
 const REST: Duration = Duration::from_millis(30);
@@ -100,8 +100,9 @@ fn products(args: &CalibrateArgs) -> Result<Vec<Timed>, Failure> {
     };
     let target = Target::new(device.name(), arch);
     let bar = crate::tune::bar();
+    let lock = hold(&store(args.cache.as_deref())?, &target.device, &args.device, &bar).map_err(failure)?;
     let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
-        Ok(Box::new(GpuMeasurer::new(gpu, problem, L2::Written, REST)?))
+        Ok(Box::new(GpuMeasurer::new(gpu, lock.clone(), problem, L2::Written, REST)?))
     };
     let watch = &mut |progress: Progress| shown(&bar, progress);
     let found = timed(&target, &mut measurer, watch);

@@ -6,19 +6,19 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use comfy_table::{CellAlignment, Table, presets};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tilewright::compiler::arch_named;
 use tilewright::kernels::operator;
 use tilewright::lab::measure::L2;
 use tilewright::machine::Arch;
-use tilewright::runtime::CudaDevice;
+use tilewright::runtime::{CudaDevice, Device};
 use tilewright::tune::{
-    Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target, TuneError,
-    Tuned, arch_of_shipped, rank, read_model, refresh_hashes, tune as tune_problem,
+    DeviceLock, Entry, GpuMeasurer, Measurer, Problem, Progress, RejectedBy, Report, Settings, Store, Target,
+    TuneError, Tuned, arch_of_shipped, rank, read_model, refresh_hashes, tune as tune_problem,
 };
 
 use crate::args::{L2Args, Shard, TuneArgs};
@@ -71,17 +71,19 @@ pub fn tune(args: &TuneArgs) -> Result<ExitCode, Failure> {
         arch: args.arch.as_deref().map(arch_named).transpose().map_err(Failure::usage)?,
         next: AtomicUsize::new(0),
         done: Mutex::default(),
+        bars: MultiProgress::new(),
     };
+    let started = Instant::now();
     let (reports, failed) = session.run()?;
+    let seconds = started.elapsed().as_secs_f64();
     if problems.len() > 1 {
         let totals = totals(&reports);
         let of = |name: &str| totals[name].as_f64().unwrap_or_default();
         print(&format!(
-            "{} problems, {} from the cache, {failed} without a result: {:.0} s, {} configurations compiled, {} measured; compiler {:.1} s \
+            "{} problems, {} from the cache, {failed} without a result: {seconds:.0} s, {} configurations compiled, {} measured; compiler {:.1} s \
              (all threads), assembler {:.1} s, measuring {:.1} s\n",
             problems.len(),
             totals["from_cache"],
-            of("wall_seconds"),
             totals["compiled"],
             totals["measured"],
             of("compiler"),
@@ -101,6 +103,34 @@ struct Session<'a> {
     arch: Option<Arch>,
     next: AtomicUsize,
     done: Mutex<Done>,
+    /// The bars of the searches that are under way.
+    bars: MultiProgress,
+}
+
+/// A device on which several searches measure.
+struct Shared<'a> {
+    name: &'a str,
+    device: &'a dyn Device,
+    /// Taken by the first search that measures.
+    lock: Mutex<Option<DeviceLock>>,
+}
+
+impl Shared<'_> {
+    /// The lock of the device, which its searches hold together until the last of them ends.
+    fn hold(&self, store: &Store, bar: &ProgressBar) -> Result<DeviceLock, TuneError> {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(held) = &*lock {
+            return Ok(held.clone());
+        }
+        let held = hold(store, &self.device.name(), self.name, bar)?;
+        Ok(lock.insert(held).clone())
+    }
+}
+
+/// Waits until no other process measures on a device, given its model and its name on the command line; the bar says so.
+pub fn hold(store: &Store, model: &str, name: &str, bar: &ProgressBar) -> Result<DeviceLock, TuneError> {
+    let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).unwrap_or(0);
+    store.lock_device(model, ordinal, || bar.set_message("waiting for another process, which measures"))
 }
 
 /// The reports of a session by problem, and how many have no result.
@@ -108,6 +138,10 @@ struct Session<'a> {
 struct Done {
     reports: BTreeMap<usize, Value>,
     failed: usize,
+    /// Texts of problems that are done while one ahead of them is not, and the number of those that are printed: texts come in the order of
+    /// the list.
+    texts: BTreeMap<usize, String>,
+    printed: usize,
     /// The first error after which nothing more is begun.
     over: Option<Failure>,
 }
@@ -120,30 +154,43 @@ impl Session<'_> {
             several => several.iter().map(|ordinal| format!("cuda:{ordinal}")).collect(),
         };
         // Whatever is wrong with a device is said before the first one measures.
-        let models = named.iter().map(|name| Ok(crate::device::open(name)?.name()));
-        let models = models.collect::<Result<Vec<String>, Failure>>()?;
+        let devices = named.iter().map(|name| crate::device::open(name));
+        let devices = devices.collect::<Result<Vec<Box<dyn Device>>, Failure>>()?;
         for (i, name) in named.iter().enumerate() {
             if named[..i].contains(name) {
                 return Err(Failure::usage(format!("`--devices`: {name} is given twice")));
             }
-            if models[i] != models[0] {
-                let (first, other) = (&models[0], &models[i]);
+            let (first, other) = (devices[0].name(), devices[i].name());
+            if other != first {
                 return Err(Failure::usage(format!(
                     "`--devices`: {} is a {first} and {name} a {other}: records are for one model, so tune them apart",
                     named[0]
                 )));
             }
         }
+        let searches = self.args.searches.min(self.problems.len().div_ceil(devices.len()));
+        let shared: Vec<Shared<'_>> = named
+            .iter()
+            .zip(&devices)
+            .map(|(name, device)| Shared { name, device: &**device, lock: Mutex::default() })
+            .collect();
         std::thread::scope(|scope| {
-            for name in &named {
-                scope.spawn(|| {
-                    if let Err(failure) = self.work(name) {
-                        self.done().over.get_or_insert(failure);
-                    }
-                });
+            for device in &shared {
+                for _ in 0..searches {
+                    scope.spawn(|| {
+                        if let Err(failure) = self.work(device) {
+                            self.done().over.get_or_insert(failure);
+                        }
+                    });
+                }
             }
         });
-        let Done { reports, failed, over } = self.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let Done { reports, failed, texts, over, .. } =
+            self.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Behind a problem that was given up.
+        for text in texts.into_values() {
+            print(&text)?;
+        }
         match over {
             Some(failure) => Err(failure),
             None => Ok((reports.into_values().collect(), failed)),
@@ -154,11 +201,10 @@ impl Session<'_> {
         self.done.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tunes one problem after another on a device, until there is none or another device has failed.
-    fn work(&self, name: &str) -> Result<(), Failure> {
-        let device = crate::device::open(name)?;
-        let ordinal = name.strip_prefix("cuda:").and_then(|ordinal| ordinal.parse().ok()).unwrap_or(0);
-        let settings = Settings { ordinal, ..self.settings };
+    /// Tunes one problem after another on a device, until there is none or another search has failed. Searches on one device measure in
+    /// turns, since it is held during each.
+    fn work(&self, shared: &Shared<'_>) -> Result<(), Failure> {
+        let device = shared.device;
         while self.done().over.is_none() {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(problem) = self.problems.get(number) else { break };
@@ -167,12 +213,55 @@ impl Session<'_> {
             let store = store(self.args.cache.as_deref()).ok();
             let target = modelled(target, self.args.model.as_deref(), store.as_ref())?;
             let found = match device.cuda().filter(|_| !self.args.estimate) {
-                None => ranked(problem, &target, &settings),
-                Some(gpu) => measured(self.args, problem, gpu, &target, &settings, self.rest),
+                None => ranked(problem, &target, &self.settings, self.bars.add(bar())),
+                Some(gpu) => self.measured(problem, (shared, gpu), &target, self.bars.add(bar())),
             };
             self.note(number, found)?;
         }
         Ok(())
+    }
+
+    /// On a GPU: from the cache, or measured.
+    fn measured(
+        &self,
+        problem: &Problem,
+        (shared, gpu): (&Shared<'_>, &CudaDevice),
+        target: &Target,
+        bar: ProgressBar,
+    ) -> Result<(String, Value), TuneError> {
+        let args = self.args;
+        let store = args.cache.as_ref().map_or_else(Store::of_user, |folder| Ok(Store::new(folder)))?;
+        let l2 = match args.l2 {
+            L2Args::Dirty => L2::Written,
+            L2Args::Clean => L2::Read,
+        };
+        let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
+            let lock = shared.hold(&store, &bar)?;
+            Ok(Box::new(GpuMeasurer::new(gpu, lock, problem, l2, self.rest)?))
+        };
+        let watch = &mut |p: Progress| shown(&bar, p);
+        let tuned =
+            tune_problem(problem, target, &store, args.no_cache, &self.settings, &mut measurer, watch);
+        bar.finish_and_clear();
+        let Tuned { record, report, refused } = tuned?;
+        for reason in refused {
+            self.bars.suspend(|| anstream::eprintln!("note: {reason}"));
+        }
+        if let Some(file) = &args.records {
+            store.put_line(file, &record)?;
+        }
+        let mut text = format!("{problem} on {}\n", target.device);
+        let configuration =
+            if record.configuration.is_empty() { "the defaults" } else { record.configuration.as_str() };
+        let from = if report.is_some() { "measured" } else { "cache" };
+        let _ = writeln!(text, "  {configuration}\n  {:.1} µs ({from})", record.microseconds);
+        if let Some(report) = &report {
+            text.push_str(&table(report));
+        }
+        let report = report.map(|r| r.json());
+        let value =
+            json!({ "problem": problem.to_string(), "from": from, "record": record, "report": report });
+        Ok((text, value))
     }
 
     /// Prints and keeps the report of a problem.
@@ -180,7 +269,7 @@ impl Session<'_> {
         let mut done = self.done();
         match found {
             Ok((text, value)) => {
-                print(&text)?;
+                done.texts.insert(number, text);
                 done.reports.insert(number, value);
             }
             // After an error of the device nothing that it says can be relied on. Other problems may do better than this one.
@@ -188,11 +277,18 @@ impl Session<'_> {
             Err(e) if self.problems.len() == 1 => return Err(failure(e)),
             Err(e) => {
                 let (problem, reason) = (self.problems[number].to_string(), e.to_string());
-                anstream::eprintln!("{}", failure(e).text);
+                self.bars.suspend(|| anstream::eprintln!("{}", failure(e).text));
                 let value = json!({ "problem": problem, "from": "nothing", "error": reason });
+                done.texts.insert(number, String::new());
                 done.reports.insert(number, value);
                 done.failed += 1;
             }
+        }
+        loop {
+            let next = done.printed;
+            let Some(text) = done.texts.remove(&next) else { break };
+            done.printed += 1;
+            self.bars.suspend(|| print(&text))?;
         }
         if let Some(file) = &self.args.json {
             // After each problem: what is known is there if the next one is interrupted.
@@ -308,8 +404,12 @@ fn problems(name: &str, params: &[String], shapes: Option<&Path>) -> Result<Vec<
 }
 
 /// Without a GPU: the ranking by estimate.
-fn ranked(problem: &Problem, target: &Target, settings: &Settings) -> Result<(String, Value), TuneError> {
-    let bar = bar();
+fn ranked(
+    problem: &Problem,
+    target: &Target,
+    settings: &Settings,
+    bar: ProgressBar,
+) -> Result<(String, Value), TuneError> {
     let report = rank(problem, target, settings, &mut |p| shown(&bar, p));
     bar.finish_and_clear();
     let report = report?;
@@ -319,48 +419,6 @@ fn ranked(problem: &Problem, target: &Target, settings: &Settings) -> Result<(St
     );
     text.push_str(&table(&report));
     Ok((text, json!({ "problem": problem.to_string(), "from": "estimate", "report": report.json() })))
-}
-
-/// On a GPU: from the cache, or measured.
-fn measured(
-    args: &TuneArgs,
-    problem: &Problem,
-    gpu: &CudaDevice,
-    target: &Target,
-    settings: &Settings,
-    rest: Duration,
-) -> Result<(String, Value), TuneError> {
-    let store = args.cache.as_ref().map_or_else(Store::of_user, |folder| Ok(Store::new(folder)))?;
-    let l2 = match args.l2 {
-        L2Args::Dirty => L2::Written,
-        L2Args::Clean => L2::Read,
-    };
-    // Bars of several devices would overwrite each other.
-    let bar = if args.devices.len() > 1 { ProgressBar::hidden() } else { bar() };
-    let mut measurer = |problem: &Problem| -> Result<Box<dyn Measurer + '_>, TuneError> {
-        Ok(Box::new(GpuMeasurer::new(gpu, problem, l2, rest)?))
-    };
-    let watch = &mut |p: Progress| shown(&bar, p);
-    let tuned = tune_problem(problem, target, &store, args.no_cache, settings, &mut measurer, watch);
-    bar.finish_and_clear();
-    let Tuned { record, report, refused } = tuned?;
-    for reason in refused {
-        anstream::eprintln!("note: {reason}");
-    }
-    if let Some(file) = &args.records {
-        store.put_line(file, &record)?;
-    }
-    let mut text = format!("{problem} on {}\n", target.device);
-    let configuration =
-        if record.configuration.is_empty() { "the defaults" } else { record.configuration.as_str() };
-    let from = if report.is_some() { "measured" } else { "cache" };
-    let _ = writeln!(text, "  {configuration}\n  {:.1} µs ({from})", record.microseconds);
-    if let Some(report) = &report {
-        text.push_str(&table(report));
-    }
-    let report = report.map(|r| r.json());
-    let value = json!({ "problem": problem.to_string(), "from": from, "record": record, "report": report });
-    Ok((text, value))
 }
 
 /// The folder that is given, else the user's.

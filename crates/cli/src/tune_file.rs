@@ -19,7 +19,7 @@ use crate::args::{L2Args, TuneArgs};
 use crate::load::{Asked, Loaded, load_file, module_of};
 use crate::messages::{Failure, note, print};
 use crate::target::{Target, target_of};
-use crate::tune::{bar, failure, seconds, shown, store, write};
+use crate::tune::{bar, failure, hold, seconds, shown, store, write};
 
 /// Entries of a table.
 const SHOWN: usize = 16;
@@ -91,7 +91,8 @@ pub fn tune_file(args: &TuneArgs, file: &Path) -> Result<ExitCode, Failure> {
         L2Args::Clean => L2::Read,
     };
     let rest = seconds("--rest", args.rest)?;
-    let mut measurer = GpuMeasurer::of_programs(gpu, problem.programs(), l2, rest);
+    let lock = hold(&store, &target.device, &args.device, &bar).map_err(failure)?;
+    let mut measurer = GpuMeasurer::of_programs(gpu, lock, problem.programs(), l2, rest);
     let tuned = tune_program(&problem, &target, &store, &settings, &mut measurer, watch);
     bar.finish_and_clear();
     let (record, report) = tuned.map_err(failure)?;

@@ -883,6 +883,27 @@ fn shards_share_out_a_list_of_problems() {
 }
 
 #[test]
+fn searches_at_the_same_time_report_in_the_order_of_the_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let shapes = folder.path().join("shapes.txt");
+    let sizes = [512, 64, 128, 1024, 192];
+    let lines: String = sizes.iter().map(|m| format!("{m},64,64\n")).collect();
+    std::fs::write(&shapes, lines).unwrap();
+    let shapes = shapes.display().to_string();
+    let common = ["tune", "gemm", "--shapes", &shapes, "--device", "sim", "--top", "1", "--searches"];
+    let of = |searches: &str| {
+        let run = tilewright(&[&common[..], &[searches]].concat(), None);
+        assert_eq!(run.code, Some(0), "{}", run.err);
+        // Without the seconds that it took.
+        run.out.lines().filter(|line| !line.contains("compiler")).map(str::to_string).collect::<Vec<_>>()
+    };
+    let one = of("1");
+    assert_eq!(one.iter().filter(|line| line.contains("n=64 k=64 on")).count(), sizes.len());
+    assert_eq!(of("4"), one);
+    refused(&[&common[..], &["0"]].concat(), None, 2, &["0 is not in 1..=16"]);
+}
+
+#[test]
 fn records_are_merged_into_one_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();

@@ -162,6 +162,18 @@ impl<'a> Cluster<'a> {
         {
             self.misuse(site, Rule::Place, || format!("there is no tensor map {}", map.number));
         }
+        // Seen on an H100; the PTX ISA does not say it.
+        if let Course::Tensor { op, coords, .. } = course
+            && *op != TensorOp::Load
+            && let Some(mode) = coords.iter().position(|at| *at < 0)
+        {
+            self.misuse(site, Rule::Place, || {
+                format!(
+                    "a box is written at coordinate {} of dimension {mode}, and devices take negative ones for illegal instructions",
+                    coords[mode]
+                )
+            });
+        }
         if *bytes > BYTES_LIMIT {
             self.misuse(site, Rule::Bytes, || format!("it moves {bytes} bytes, more than there are"));
         }

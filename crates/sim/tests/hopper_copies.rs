@@ -181,8 +181,8 @@ fn fill(b: &mut Builder, src: u32, bytes: i64, threads: i64) {
 fn stores_write_what_lies_inside_the_tensor() {
     let cases: [(&[u32], &[u64], &[i64]); 4] = [
         (&[64], &[100], &[60]),
-        (&[32, 16], &[64, 40], &[-5, 30]),
-        (&[16, 4, 6], &[48, 5, 9], &[20, -2, 5]),
+        (&[32, 16], &[64, 40], &[5, 30]),
+        (&[16, 4, 6], &[48, 5, 9], &[20, 3, 5]),
         (&[16, 4, 6], &[48, 5, 9], &[2, 1, 1]),
     ];
     for (extents, size, coords) in cases {
@@ -207,6 +207,15 @@ fn stores_write_what_lies_inside_the_tensor() {
             let inside = ones.iter().filter(|one| **one == 1).count();
             assert!(after.iter().filter(|byte| **byte == 0xee).count() >= total - inside);
         }
+    }
+}
+
+#[test]
+fn boxes_that_are_written_ahead_of_a_tensor_are_reported() {
+    for (op, x) in [(TensorOp::Store, -8), (TensorOp::Add, -8), (TensorOp::Store, 1016)] {
+        let f = store(op, DType::F32, &[256], SwizzleMode::None, &[x], true);
+        let found = run_store(&f, &Config::default()).problems().join("\n");
+        assert_eq!(found.contains("a box is written at coordinate -8 of dimension 0"), x < 0, "{found}");
     }
 }
 

@@ -354,7 +354,7 @@ pub struct Tuned {
 pub type MakeMeasurer<'a> = dyn FnMut(&Problem) -> Result<Box<dyn Measurer + 'a>, TuneError> + 'a;
 
 /// Tunes a problem: takes the record of its shape class from the store, or searches and writes one. Of several processes that tune the same, one
-/// measures and the others wait for its record; those that tune different problems on one device measure one after another.
+/// measures and the others wait for its record; those that tune different problems on one device wait for each other's [`DeviceLock`](crate::DeviceLock).
 /// `fresh` measures even if there is a record.
 ///
 /// # Errors
@@ -382,8 +382,6 @@ pub fn tune(
             Found::Nothing => {}
         }
     }
-    let device = format!("device | {} | {}", target.device, settings.ordinal);
-    let _of_device = store.lock(&device, || wait(watch, "waiting for another process, which measures"))?;
     let mut measurer = measurer(problem)?;
     let report = search(problem, target, settings, measurer.as_mut(), watch)?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

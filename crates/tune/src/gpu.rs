@@ -21,6 +21,7 @@ use crate::error::TuneError;
 use crate::measurer::{Load, Measurer};
 use crate::problem::Problem;
 use crate::record::Conditions;
+use crate::store::DeviceLock;
 
 /// Elements of a tensor that are drawn; they are repeated. A prime, so that rows differ.
 const DRAWN: usize = 1_048_573;
@@ -39,6 +40,8 @@ const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
 #[derive(Debug)]
 pub struct GpuMeasurer<'a> {
     device: &'a CudaDevice,
+    /// Held as long as the measurer.
+    _lock: DeviceLock,
     public: BTreeSet<String>,
     tensors: BTreeMap<String, Bound>,
     loaded: BTreeMap<usize, Loaded<'a>>,
@@ -74,17 +77,29 @@ impl<'a> GpuMeasurer<'a> {
     /// # Errors
     ///
     /// A [`TuneError::Config`] if the operator has no programs for the problem's meaning.
-    pub fn new(device: &'a CudaDevice, problem: &Problem, l2: L2, rest: Duration) -> Result<Self, TuneError> {
+    pub fn new(
+        device: &'a CudaDevice,
+        lock: DeviceLock,
+        problem: &Problem,
+        l2: L2,
+        rest: Duration,
+    ) -> Result<Self, TuneError> {
         let programs = problem.programs(device.arch().unwrap_or(Arch::SM_90A))?;
-        Ok(GpuMeasurer::of_programs(device, &programs, l2, rest))
+        Ok(GpuMeasurer::of_programs(device, lock, &programs, l2, rest))
     }
 
     /// For candidates of the kernels of a program, all of whose tensors are inputs or outputs.
-    pub fn of_programs(device: &'a CudaDevice, programs: &[Program], l2: L2, rest: Duration) -> Self {
+    pub fn of_programs(
+        device: &'a CudaDevice,
+        lock: DeviceLock,
+        programs: &[Program],
+        l2: L2,
+        rest: Duration,
+    ) -> Self {
         let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
         let public = programs.iter().flat_map(named).collect();
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
-        GpuMeasurer { device, public, tensors, loaded, l2, rest }
+        GpuMeasurer { device, _lock: lock, public, tensors, loaded, l2, rest }
     }
 
     /// Makes a kernel's tensors, where there are none of their names or too small ones.
@@ -276,7 +291,11 @@ fn random(dtype: DType, bytes: usize) -> Vec<u8> {
     } else {
         (0..DRAWN.min(bytes)).map(|_| rng.random::<u8>()).collect()
     };
-    drawn.iter().copied().cycle().take(bytes).collect()
+    let mut all = Vec::with_capacity(bytes);
+    while all.len() < bytes {
+        all.extend_from_slice(&drawn[..drawn.len().min(bytes - all.len())]);
+    }
+    all
 }
 
 /// The first difference of two results larger than roundings explain: several of the element type, relative to the larger of the element and the

@@ -522,10 +522,6 @@ pub fn tune_program(
     watch: &mut ProgressFn<'_>,
 ) -> Result<(ProgramRecord, ProgramReport), TuneError> {
     let started = Instant::now();
-    let device = format!("device | {}", target.device);
-    let _of_device = store.lock(&device, || {
-        watch(Progress { spent: 0.0, doing: "waiting for another process, which measures".to_string() });
-    })?;
     watch(Progress { spent: 0.0, doing: "compiling every assignment".to_string() });
     let mut all = compiled(problem, target);
     let able: Vec<usize> = (0..all.len()).filter(|i| all[*i].entry.refused.is_none()).collect();

@@ -30,8 +30,6 @@ pub struct Settings {
     pub rounds: [usize; 2],
     /// True if the search goes on after the first contest.
     pub refine: bool,
-    /// The number of the device among those of the machine: processes that measure on the same one take turns.
-    pub ordinal: u32,
 }
 
 impl Default for Settings {
@@ -43,7 +41,6 @@ impl Default for Settings {
             drop: 0.03,
             rounds: [3, 9],
             refine: true,
-            ordinal: 0,
         }
     }
 }

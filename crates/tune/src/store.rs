@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::OnceLock;
 
 use etcetera::BaseStrategy;
@@ -41,6 +42,12 @@ pub enum Found {
 /// A lock between processes, given back when dropped.
 #[derive(Debug)]
 pub struct Lock(#[expect(dead_code, reason = "the lock is held as long as the file is open")] File);
+
+/// A device on which this process alone measures. Measurers that have turns on it hold it together.
+#[derive(Clone, Debug)]
+pub struct DeviceLock(
+    #[expect(dead_code, reason = "the lock is held as long as one of its holders lives")] Arc<Lock>,
+);
 
 /// A folder of records.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -160,6 +167,21 @@ impl Store {
             FileExt::lock(&file).map_err(TuneError::store("take the lock", &path))?;
         }
         Ok(Lock(file))
+    }
+
+    /// Waits until no other process measures on the device of this model and number; `waiting` is called first if one does.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Store`].
+    pub fn lock_device(
+        &self,
+        model: &str,
+        ordinal: u32,
+        waiting: impl FnOnce(),
+    ) -> Result<DeviceLock, TuneError> {
+        let lock = self.lock(&format!("device | {model} | {ordinal}"), waiting)?;
+        Ok(DeviceLock(Arc::new(lock)))
     }
 
     /// Puts a record into a file of records, one a line, in the place of the one with its key.
