@@ -10,6 +10,7 @@ pub mod check;
 pub mod kernel;
 mod lines;
 mod parts;
+pub mod recipe;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,6 +32,7 @@ use parts::Synthesised;
 
 pub use kernel::{Assumption, Kernel};
 pub use lines::LineInfo;
+pub use recipe::NoRecipe;
 pub use tilewright_lower::{MAX_EXTENT, MapRecipe};
 
 /// Options of a compilation.

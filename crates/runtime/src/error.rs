@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tilewright_compiler::NoRecipe;
+use tilewright_launch::LaunchError;
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::SimError;
 use tilewright_tile::interpret::{InterpretError, Quote};
@@ -348,6 +350,17 @@ pub enum RuntimeError {
         /// The interpreter's refusal of the sizes.
         error: Box<InterpretError>,
     },
+    /// The kernel is beyond what launches follow.
+    #[error("kernel `{kernel}` cannot be launched: {error}")]
+    NoRecipe {
+        /// The kernel.
+        kernel: String,
+        /// The limit.
+        error: Box<NoRecipe>,
+    },
+    /// A launch is refused behind this crate's own checks.
+    #[error(transparent)]
+    Launch(Box<LaunchError>),
     /// The kernel's function does not take what its program says that a launch passes: an internal compiler error.
     #[error("the code of kernel `{kernel}` does not fit its program")]
     Inconsistent {

@@ -54,6 +54,8 @@ pub(crate) struct Mapped<'a> {
 /// A launch that passed every check that needs no device.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
+    /// Sizes, in the order of their declaration.
+    pub(crate) sizes: Vec<i64>,
     /// Blocks along x, y and z.
     pub(crate) grid: [u32; 3],
     /// The parameters of [`Kernel::function`], in order.
@@ -189,7 +191,7 @@ pub(crate) fn check<'a>(
         return Err(RuntimeError::Inconsistent { kernel: name() });
     }
     Uses::default().add(kernel, args)?;
-    Ok(Launch { grid, params })
+    Ok(Launch { sizes: values, grid, params })
 }
 
 /// The integers among the arguments, by parameter.

@@ -46,6 +46,8 @@ impl RuntimeError {
             | RuntimeError::ForeignBuffer { .. }
             | RuntimeError::DataLength { .. }
             | RuntimeError::SizeTooLarge { .. }
+            | RuntimeError::NoRecipe { .. }
+            | RuntimeError::Launch(_)
             | RuntimeError::BrokenAssumption { .. } => Code::BadLaunch,
         }
     }

@@ -95,6 +95,7 @@ pub mod tasks;
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;
 pub use tilewright_lab as lab;
+pub use tilewright_launch as launch;
 pub use tilewright_layout as layout;
 pub use tilewright_layout_calc as layout_calc;
 pub use tilewright_machine as machine;

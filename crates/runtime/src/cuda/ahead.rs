@@ -5,9 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tilewright_compiler::Kernel;
 
-use super::driver::{HOPPER_SYMBOLS, has};
-use super::load::{SHARED_WITHOUT_OPT_IN, needs_hopper};
-use super::module::Entry;
 use super::{CudaDevice, lock};
 
 impl CudaDevice {
@@ -16,23 +13,18 @@ impl CudaDevice {
     pub fn load_ahead(&self, kernels: &[&Kernel], threads: usize) {
         let wanted: Vec<&Kernel> = {
             let modules = lock(&self.modules);
-            let able = |kernel: &&&Kernel| kernel.function.arch.runs_on(self.capability);
+            let able = |kernel: &&&Kernel| kernel.function.arch.runs_on(self.gpu.capability());
             kernels.iter().filter(able).filter(|k| !modules.contains_key(&k.ptx)).copied().collect()
         };
         let next = AtomicUsize::new(0);
         let work = || {
-            if self.bind().is_err() {
-                return;
-            }
             while let Some(kernel) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                // `load` says what the driver lacks for these.
-                if needs_hopper(kernel) && has(HOPPER_SYMBOLS).is_err() {
+                // `load` says what the driver lacks, and what it rejects.
+                let Ok(loaded) = self.recipe(kernel).and_then(|recipe| self.assemble(kernel, &recipe)) else {
                     continue;
-                }
-                let Ok(loaded) = self.assemble(kernel) else { continue };
-                let entry = Entry { loaded: Arc::new(loaded), dynamic_shared: SHARED_WITHOUT_OPT_IN };
+                };
                 // Another thread may have been faster with the same text.
-                lock(&self.modules).entry(kernel.ptx.clone()).or_insert(entry);
+                lock(&self.modules).entry(kernel.ptx.clone()).or_insert(Arc::new(loaded));
             }
         };
         std::thread::scope(|scope| {

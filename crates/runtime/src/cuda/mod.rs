@@ -1,6 +1,6 @@
 //! NVIDIA GPUs, through the CUDA driver that is loaded when it is first asked for.
 //!
-//! This is the one module with `unsafe` code. Each opened device holds the GPU's primary context (the one that other
+//! The binding of the driver, code and launches are those of `tilewright-launch`; here are devices with memory and a stream of their own. Each opened device holds the GPU's primary context (the one that other
 //! CUDA libraries in the process use too) and a stream of its own that does not wait for the default stream. Every
 //! call waits for its own work on that stream before it returns, so no memory is given back while a kernel uses it.
 #![allow(unsafe_code)]
@@ -21,9 +21,9 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, sys};
 use tilewright_compiler::Kernel;
+use tilewright_launch::Gpu;
+use tilewright_launch::driver::DeviceAttribute;
 use tilewright_machine::Arch;
 
 use crate::arg::{Arg, LaunchOptions, Sizes};
@@ -32,10 +32,10 @@ use crate::device::{Chip, Device, DeviceInfo, DeviceKind};
 use crate::error::RuntimeError;
 use crate::report::{CudaReport, LaunchReport, Timing, assertions};
 
-use self::driver::{count, failed, info, kernel_error, kernel_failed};
+use self::driver::{count, failed, info, kernel_error, kernel_failed, launch_error};
 use self::memory::Allocation;
-use self::module::Entry;
-use self::prepared::{MapKey, Scrub};
+use self::module::Loaded;
+use self::prepared::Scrub;
 
 pub(crate) use self::driver::devices;
 pub use self::sequence::{CudaGraph, CudaSequence};
@@ -45,18 +45,13 @@ pub use self::stream::{CudaStream, StreamWork};
 pub struct CudaDevice {
     id: DeviceId,
     info: DeviceInfo,
-    capability: (u32, u32),
-    /// Bytes of shared memory that a block may have.
-    shared_limit: u32,
     /// Code by PTX text. Declared before the stream and the context, which it needs to unload.
-    modules: Mutex<HashMap<String, Entry>>,
-    /// Tensor maps that were encoded.
-    maps: Mutex<HashMap<MapKey, sys::CUtensorMap>>,
+    modules: Mutex<HashMap<String, Arc<Loaded>>>,
     /// Memory and code that empty the L2 cache, once needed.
     scrub: Mutex<Option<Arc<Scrub>>>,
     /// Held while work is on the stream, so that times are of one kernel only.
     stream: Mutex<CudaStream>,
-    context: Arc<CudaContext>,
+    gpu: Gpu,
 }
 
 impl fmt::Debug for CudaDevice {
@@ -72,30 +67,21 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl CudaDevice {
     /// Opens the GPU with this number.
     pub fn open(ordinal: u32) -> Result<Self, RuntimeError> {
-        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN as SHARED;
         let count = count()?;
         if ordinal >= count {
             return Err(RuntimeError::NoSuchDevice { ordinal, count });
         }
         let info = info(ordinal)?;
-        let make = || -> Result<(Arc<CudaContext>, CudaStream, u32), DriverError> {
-            let context = CudaContext::new(ordinal as usize)?;
-            let stream = CudaStream::new(&context)?;
-            let shared = context.attribute(SHARED)?;
-            Ok((context, stream, shared.unsigned_abs()))
-        };
-        let (context, stream, shared_limit) =
-            make().map_err(failed(format!("opening CUDA device {ordinal}")))?;
+        let gpu = Gpu::primary(ordinal).map_err(launch_error)?;
+        gpu.bind().map_err(launch_error)?;
+        let stream = CudaStream::new(&gpu).map_err(failed(format!("opening CUDA device {ordinal}")))?;
         Ok(CudaDevice {
             id: DeviceId::new(),
-            capability: info.compute_capability.unwrap_or((0, 0)),
             info,
-            shared_limit,
             modules: Mutex::new(HashMap::new()),
-            maps: Mutex::new(HashMap::new()),
             scrub: Mutex::new(None),
             stream: Mutex::new(stream),
-            context,
+            gpu,
         })
     }
 
@@ -110,7 +96,12 @@ impl CudaDevice {
     ///
     /// Whatever the driver refuses.
     pub fn bind(&self) -> Result<(), RuntimeError> {
-        self.context.bind_to_thread().map_err(failed("making the CUDA context current"))
+        self.gpu.bind().map_err(launch_error)
+    }
+
+    /// The GPU with its primary context, for launches by `tilewright-launch`.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
     }
 
     /// The address of a buffer on this GPU; 0 if it has no bytes.
@@ -140,30 +131,26 @@ impl Device for CudaDevice {
     }
 
     fn chip(&self) -> Chip {
-        use sys::CUdevice_attribute::{
-            CU_DEVICE_ATTRIBUTE_CLOCK_RATE as CLOCK, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as COUNT,
-        };
-        let ask = |attribute| self.context.attribute(attribute).ok().map(i32::unsigned_abs);
-        let mut version = 0;
-        // SAFETY: the driver writes the number to where it is told.
-        let known = unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().is_ok();
+        let driver = self.gpu.driver();
+        let clock = driver.attribute(self.gpu.device(), DeviceAttribute::ClockRate).ok();
         Chip {
-            multiprocessors: ask(COUNT),
-            clock_mhz: ask(CLOCK).map(|kilohertz| kilohertz / 1000),
-            cuda: known.then(|| format!("{}.{}", version / 1000, version % 1000 / 10)),
+            multiprocessors: Some(self.gpu.multiprocessors()),
+            clock_mhz: clock.map(|kilohertz| kilohertz / 1000),
+            cuda: driver.cuda_version(),
         }
     }
 
     fn alloc(&self, bytes: usize) -> Result<Buffer, RuntimeError> {
         self.bind()?;
         let action = || failed(format!("allocating {bytes} bytes on {}", self.info.name));
-        let mut allocation = Allocation { pointer: 0, context: self.context.clone() };
+        let mut allocation = Allocation { pointer: 0, gpu: self.gpu.clone() };
         if bytes > 0 {
             let stream = lock(&self.stream);
             // SAFETY: the context is current; the new memory is filled before anybody sees it.
             let fill = unsafe {
-                allocation.pointer = result::malloc_sync(bytes).map_err(action())?;
-                result::memset_d8_async(allocation.pointer, 0, bytes, stream.raw)
+                let driver = self.gpu.driver();
+                driver.memory_alloc(&raw mut allocation.pointer, bytes).map_err(action())?;
+                driver.memory_set(allocation.pointer, 0, bytes, stream.raw)
             };
             fill.and_then(|()| stream.synchronize()).map_err(action())?;
         }
@@ -185,7 +172,7 @@ impl Device for CudaDevice {
         self.bind()?;
         let stream = lock(&self.stream);
         // SAFETY: the allocation is as long as the data; both stay alive until the stream has been waited for.
-        unsafe { result::memcpy_htod_async(pointer, data, stream.raw) }
+        unsafe { stream.driver().copy_to_device(pointer, data.as_ptr().cast(), data.len(), stream.raw) }
             .and_then(|()| stream.synchronize())
             .map_err(failed(format!("copying {} bytes to {}", data.len(), self.info.name)))
     }
@@ -199,7 +186,7 @@ impl Device for CudaDevice {
         self.bind()?;
         let stream = lock(&self.stream);
         // SAFETY: the allocation is as long as the data; both stay alive until the stream has been waited for.
-        unsafe { result::memcpy_dtoh_async(&mut data, pointer, stream.raw) }
+        unsafe { stream.driver().copy_to_host(data.as_mut_ptr().cast(), pointer, data.len(), stream.raw) }
             .and_then(|()| stream.synchronize())
             .map_err(failed(format!("copying {} bytes from {}", buffer.bytes, self.info.name)))?;
         Ok(data)
@@ -218,12 +205,12 @@ impl Device for CudaDevice {
             }
             other => other,
         })?;
-        let loaded = &prepared.loaded;
+        let (loaded, module) = (&prepared.loaded, &prepared.loaded.module);
         Ok(LaunchReport::Cuda(CudaReport {
-            grid: prepared.grid,
-            registers_per_thread: loaded.registers_per_thread,
-            local_bytes: loaded.local_bytes,
-            shared_bytes: prepared.shared_bytes + loaded.static_shared_bytes,
+            grid: prepared.prepared.plan().grid(),
+            registers_per_thread: module.registers(),
+            local_bytes: module.local_bytes(),
+            shared_bytes: kernel.shared_bytes() + module.static_shared_bytes(),
             advisories: loaded.advisories.clone(),
             milliseconds: runs.into_iter().sum(),
             broken: records.iter().flat_map(|records| assertions(kernel, records)).collect(),

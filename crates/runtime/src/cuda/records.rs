@@ -2,18 +2,18 @@
 //! and its context with it.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::ptr;
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, sys};
+use tilewright_launch::Gpu;
+use tilewright_launch::driver::{DevicePointer, DriverError, HOST_PORTABLE_AND_MAPPED};
 use tilewright_simt::record::BUFFER_BYTES;
 
 /// Memory of the host that a GPU writes.
 pub(super) struct RecordBuffer {
     pointer: *mut c_void,
     /// The GPU's address of it.
-    pub(super) address: sys::CUdeviceptr,
-    context: Arc<CudaContext>,
+    pub(super) address: DevicePointer,
+    gpu: Gpu,
 }
 
 // SAFETY: the memory belongs to no thread; it is read when no kernel writes it.
@@ -23,15 +23,16 @@ unsafe impl Sync for RecordBuffer {}
 
 impl RecordBuffer {
     /// Memory of [`BUFFER_BYTES`] zeros. The context is current.
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
-        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: the context is current; the memory is filled before anybody sees it.
-        let pointer = unsafe { result::malloc_host(BUFFER_BYTES, flags) }?;
-        let mut buffer = RecordBuffer { pointer, address: 0, context: context.clone() };
+    pub(super) fn new(gpu: &Gpu) -> Result<Self, DriverError> {
+        let driver = gpu.driver();
+        let mut pointer = ptr::null_mut();
+        // SAFETY: the context is current, and the driver writes the address to where it is told; the memory is filled before anybody sees it.
+        unsafe { driver.host_alloc(&raw mut pointer, BUFFER_BYTES, HOST_PORTABLE_AND_MAPPED) }?;
+        let mut buffer = RecordBuffer { pointer, address: 0, gpu: gpu.clone() };
         // SAFETY: the memory has so many bytes; the driver writes the address to where it is told.
         unsafe {
             pointer.cast::<u8>().write_bytes(0, BUFFER_BYTES);
-            sys::cuMemHostGetDevicePointer_v2(&raw mut buffer.address, pointer, 0).result()?;
+            driver.host_pointer(&raw mut buffer.address, pointer, 0)?;
         }
         Ok(buffer)
     }
@@ -45,9 +46,9 @@ impl RecordBuffer {
 
 impl Drop for RecordBuffer {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
-            // SAFETY: `malloc_host` returned the pointer, and nobody else frees it. An error has nobody to go to.
-            let _ = unsafe { result::free_host(self.pointer) };
+        if self.gpu.bind().is_ok() {
+            // SAFETY: `cuMemHostAlloc` returned the pointer, and nobody else frees it. An error has nobody to go to.
+            let _ = unsafe { self.gpu.driver().host_free(self.pointer) };
         }
     }
 }

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::ptr;
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys;
 use tilewright_compiler::Kernel;
+use tilewright_launch::driver::{CAPTURE_THREAD_LOCAL, DriverError, GraphExec};
 
 use super::driver::failed;
 use super::prepared::Prepared;
@@ -65,7 +64,7 @@ impl<'a> CudaSequence<'a> {
     /// assembler warned of.
     pub fn warnings(&self) -> (u32, Vec<String>) {
         let loaded = || self.launches.iter().map(|launch| &launch.loaded);
-        let local = loaded().map(|l| l.local_bytes).max().unwrap_or(0);
+        let local = loaded().map(|l| l.module.local_bytes()).max().unwrap_or(0);
         (local, loaded().flat_map(|l| l.advisories.iter().cloned()).collect())
     }
 
@@ -97,22 +96,23 @@ impl<'a> CudaSequence<'a> {
 
     /// Captures all in a graph, whose launch costs the host little however many they are.
     pub fn capture(self) -> Result<CudaGraph<'a>, RuntimeError> {
-        use sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as MODE;
         self.device.bind()?;
         let stream = lock(&self.device.stream);
-        let capture = || -> Result<sys::CUgraphExec, DriverError> {
+        let driver = stream.driver();
+        let capture = || -> Result<GraphExec, DriverError> {
             // SAFETY: the stream lives, and its lock keeps everybody else from it until the capture has ended.
-            unsafe { result::stream::begin_capture(stream.raw, MODE) }?;
+            unsafe { driver.stream_begin_capture(stream.raw, CAPTURE_THREAD_LOCAL) }?;
             let queued = enqueue_all(&self.launches, &stream);
-            // SAFETY: the stream is being captured; this ends it, also after an error.
-            let graph = unsafe { result::stream::end_capture(stream.raw) };
+            let mut graph = ptr::null_mut();
+            // SAFETY: the stream is being captured; this ends it, also after an error. The driver writes the graph to where it is told.
+            let ended = unsafe { driver.stream_end_capture(stream.raw, &raw mut graph) };
             queued?;
-            let graph = graph?;
-            let mut exec: sys::CUgraphExec = ptr::null_mut();
+            ended?;
+            let mut exec = ptr::null_mut();
             // SAFETY: the graph was just captured, and is destroyed once, when what is made of it no longer needs it.
             unsafe {
-                let made = sys::cuGraphInstantiateWithFlags(&raw mut exec, graph, 0).result();
-                let destroyed = result::graph::destroy(graph);
+                let made = driver.graph_instantiate(&raw mut exec, graph, 0);
+                let destroyed = driver.graph_destroy(graph);
                 made.and(destroyed)?;
             }
             Ok(exec)
@@ -135,13 +135,13 @@ pub struct CudaGraph<'a> {
     device: &'a CudaDevice,
     /// Launches of the graph: their code and their buffers.
     launches: Vec<Prepared>,
-    exec: sys::CUgraphExec,
+    exec: GraphExec,
 }
 
 impl CudaGraph<'_> {
     fn put_on(&self, stream: &CudaStream) -> Result<(), DriverError> {
         // SAFETY: the graph lives as long as `self`; code and buffers too.
-        unsafe { result::graph::launch(self.exec, stream.raw) }
+        unsafe { stream.driver().graph_launch(self.exec, stream.raw) }
     }
 
     /// Runs it once; returns how many milliseconds it took.
@@ -161,9 +161,9 @@ impl CudaGraph<'_> {
 
 impl Drop for CudaGraph<'_> {
     fn drop(&mut self) {
-        if self.device.context.bind_to_thread().is_ok() {
+        if self.device.bind().is_ok() {
             // SAFETY: the graph was made by `capture` and is destroyed once; its runs have been waited for.
-            let _ = unsafe { result::graph::exec_destroy(self.exec) };
+            let _ = unsafe { self.device.gpu.driver().graph_exec_destroy(self.exec) };
         }
     }
 }

@@ -1,18 +1,17 @@
 //! Streams and events: work in order, and the times between.
 
 use std::ffi::c_void;
-use std::fmt;
-use std::sync::Arc;
+use std::{fmt, ptr};
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::{CudaContext, sys};
+use tilewright_launch::driver::{self, DriverError, RawStream, STREAM_NON_BLOCKING};
+use tilewright_launch::{Driver, Gpu, Stream};
 
 use crate::error::RuntimeError;
 
 /// A stream of the driver.
 pub struct CudaStream {
-    pub(super) raw: sys::CUstream,
-    context: Arc<CudaContext>,
+    pub(super) raw: RawStream,
+    gpu: Gpu,
 }
 
 // SAFETY: the driver takes streams from any thread, at the same time too.
@@ -21,27 +20,40 @@ unsafe impl Send for CudaStream {}
 unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
-    pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
-        let raw = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-        Ok(CudaStream { raw, context: context.clone() })
+    /// A stream that does not wait for the default stream. The context is current.
+    pub(super) fn new(gpu: &Gpu) -> Result<Self, DriverError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the driver writes the stream to where it is told.
+        unsafe { gpu.driver().stream_create(&raw mut raw, STREAM_NON_BLOCKING) }?;
+        Ok(CudaStream { raw, gpu: gpu.clone() })
+    }
+
+    pub(super) fn driver(&self) -> &'static Driver {
+        self.gpu.driver()
+    }
+
+    /// The stream, for launches by `tilewright-launch`.
+    pub fn borrow(&self) -> Stream<'_> {
+        // SAFETY: the stream lives as long as `self`.
+        unsafe { Stream::borrow(self.raw) }
     }
 
     /// The driver's `CUstream`, for libraries that put work on it.
     pub fn raw(&self) -> *mut c_void {
-        self.raw.cast()
+        self.raw
     }
 
     pub(super) fn synchronize(&self) -> Result<(), DriverError> {
         // SAFETY: the stream lives as long as `self`.
-        unsafe { result::stream::synchronize(self.raw) }
+        unsafe { self.driver().stream_synchronize(self.raw) }
     }
 }
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        if self.context.bind_to_thread().is_ok() {
+        if self.gpu.bind().is_ok() {
             // SAFETY: the stream was created by `new` and is destroyed once.
-            let _ = unsafe { result::stream::destroy(self.raw) };
+            let _ = unsafe { self.driver().stream_destroy(self.raw) };
         }
     }
 }
@@ -66,29 +78,34 @@ pub trait StreamWork {
 }
 
 /// An event that records a time. The context is current where it is made, used and dropped: inside one call.
-pub(super) struct Event(sys::CUevent);
+pub(super) struct Event(driver::Event, &'static Driver);
 
 impl Event {
-    pub(super) fn new() -> Result<Self, DriverError> {
-        result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map(Event)
+    pub(super) fn new(driver: &'static Driver) -> Result<Self, DriverError> {
+        let mut event = ptr::null_mut();
+        // SAFETY: the driver writes the event to where it is told.
+        unsafe { driver.event_create(&raw mut event, 0) }?;
+        Ok(Event(event, driver))
     }
 
     pub(super) fn record(&self, stream: &CudaStream) -> Result<(), DriverError> {
         // SAFETY: both live, and belong to the same context.
-        unsafe { result::event::record(self.0, stream.raw) }
+        unsafe { self.1.event_record(self.0, stream.raw) }
     }
 
     /// Milliseconds from this event to a later one; both have happened.
     pub(super) fn until(&self, later: &Event) -> Result<f64, DriverError> {
-        // SAFETY: both live, and were recorded on the same stream.
-        unsafe { result::event::elapsed(self.0, later.0) }.map(f64::from)
+        let mut milliseconds = 0f32;
+        // SAFETY: both live, and were recorded on the same stream; the driver writes the number to where it is told.
+        unsafe { self.1.event_elapsed(&raw mut milliseconds, self.0, later.0) }?;
+        Ok(f64::from(milliseconds))
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: the event was created by `new` and is destroyed once.
-        let _ = unsafe { result::event::destroy(self.0) };
+        let _ = unsafe { self.1.event_destroy(self.0) };
     }
 }
 

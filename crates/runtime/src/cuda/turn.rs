@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::result::{self, DriverError};
 use tilewright_compiler::{Options, compile};
+use tilewright_launch::driver::DriverError;
 use tilewright_machine::Arch;
 use tilewright_tile::parse;
 
@@ -76,7 +76,7 @@ impl CudaDevice {
         self.bind()?;
         let stream = lock(&self.stream);
         // SAFETY: the buffer is as long as that, and stays alive until the stream has been waited for.
-        unsafe { result::memset_d8_async(pointer, byte, buffer.bytes(), stream.raw) }
+        unsafe { stream.driver().memory_set(pointer, byte, buffer.bytes(), stream.raw) }
             .and_then(|()| stream.synchronize())
             .map_err(failed(format!("filling {} bytes on {}", buffer.bytes(), self.info.name)))
     }
@@ -94,13 +94,13 @@ impl CudaDevice {
         // Nobody else's work is on the stream while this one rests and runs.
         let stream = lock(&self.stream);
         let run = || -> Result<Vec<f64>, RuntimeError> {
-            let pair = |_| Ok((Event::new()?, Event::new()?));
+            let pair = |_| Ok((Event::new(stream.driver())?, Event::new(stream.driver())?));
             let events = (0..turn.runs).map(pair).collect::<Result<Vec<_>, DriverError>>().map_err(driver)?;
             let empty = || match (&scrub, turn.l2) {
                 (Some(scrub), L2::Written) => {
                     let pointer = self.address(&scrub.buffer)?;
                     // SAFETY: the buffer is as long as that, and lives until the stream has been waited for.
-                    unsafe { result::memset_d8_async(pointer, 0, scrub.buffer.bytes(), stream.raw) }
+                    unsafe { stream.driver().memory_set(pointer, 0, scrub.buffer.bytes(), stream.raw) }
                         .map_err(driver)
                 }
                 (Some(scrub), L2::Read) => scrub.read.enqueue(&stream).map_err(driver),
@@ -136,7 +136,7 @@ impl CudaDevice {
     ) -> Result<Vec<f64>, DriverError> {
         let stream = lock(&self.stream);
         let run = || -> Result<Vec<f64>, DriverError> {
-            let pair = |_| Ok((Event::new()?, Event::new()?));
+            let pair = |_| Ok((Event::new(stream.driver())?, Event::new(stream.driver())?));
             let events = (0..repeats).map(pair).collect::<Result<Vec<_>, DriverError>>()?;
             for _ in 0..warmup {
                 work(&stream)?;

@@ -8,6 +8,7 @@ mod access;
 mod arith;
 mod asynchronous;
 mod bound;
+mod bounds;
 mod buffer;
 mod cluster;
 mod combine;
@@ -58,6 +59,7 @@ use op::{Entered, Order, Plan};
 use role::Role;
 use values::MadeBy;
 
+pub use bounds::{Bound, bounds};
 pub use error::{InterpretError, Underway};
 pub use executable::{Executable, PipelineRow};
 pub use launch::{grid, size_values, tensor_len, tensor_shape, tensor_strides, tensors_of_array};

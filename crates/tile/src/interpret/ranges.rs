@@ -1,20 +1,19 @@
 //! Checks that every integer of a kernel fits in 32 bits at given sizes.
 //!
 //! A kernel computes integers (coordinates, offsets, loop bounds, `float(…)`) in 32 bits; only strides have 64. Before a
-//! kernel runs, interval arithmetic over the grid and the loops' bounds shows that no expression leaves that range, so that the
+//! kernel runs, interval arithmetic over its bounds (`bounds.rs`) shows that no expression leaves that range, so that the
 //! language's integers, which have no width, and the machine's are the same.
 
 use std::collections::BTreeMap;
 
+use super::bounds::{Bound, bounds};
 use super::error::InterpretError;
 use super::executable::Executable;
-use super::launch::{extent_of_grid, grid, symbol_values};
+use super::launch::{grid, symbol_values};
 use super::quote::Quote;
-use crate::core::Coord;
-use crate::diagnostic::Origin;
-use crate::expr::{Expr, IntOp, SymbolId};
+use crate::expr::{Expr, IntOp};
 use crate::printer::expr_text;
-use crate::program::{Operand, Param, ParamId, ParamKind, Stmt, StmtKind, TensorRef, TileOrder};
+use crate::program::{Operand, Param, ParamId, ParamKind};
 
 /// The values that an expression may take, both ends included.
 type Interval = (i128, i128);
@@ -163,115 +162,29 @@ impl<P: Executable> Ranges<'_, P> {
         self.program.params().get(param.0 as usize).and_then(Param::integer)
     }
 
-    /// Strides have 64 bits: sums and products of what has 32.
-    fn stride(&self, what: &Quote, e: &Expr) -> Result<(), InterpretError> {
-        match e {
-            Expr::Int(_) => Ok(()),
-            Expr::Binary(IntOp::Add | IntOp::Mul, a, b) => {
-                self.stride(what, a)?;
-                self.stride(what, b)
-            }
-            other => self.interval(what, other).map(|_| ()),
-        }
-    }
-
-    fn reference(&self, reference: &TensorRef<P::Form>, span: Origin) -> Result<(), InterpretError> {
-        let tile = self.program.tile(reference);
-        let name = self.program.names().tensor(reference.tensor);
-        for (_, index) in &tile.fixed {
-            // A slot is the number of a stage.
-            if let Coord::Expr(index) = P::coord(index) {
-                self.interval(&Quote::new(format!("an index of `{name}`"), span), &index)?;
-            }
-        }
-        let Some(global) = &tile.global else { return Ok(()) };
-        let what = Quote::new(format!("an offset of `{name}`"), span);
-        let end = Quote::new(format!("the end of `{name}`"), span);
-        for (dim, base) in global.base.iter().enumerate() {
-            let (low, high) = self.interval(&what, base)?;
-            self.interval(&end, &global.shape[dim])?;
-            let leaves = global.modes.iter().flatten().filter(|(_, d, _)| *d as usize == dim);
-            let reach: i128 =
-                leaves.map(|(extent, _, scale)| i128::from(extent - 1) * i128::from(*scale)).sum();
-            narrow(&what, (low.min(low + reach), high.max(high + reach)))?;
-        }
-        Ok(())
-    }
-
-    /// Notes a counter's values in its body.
-    fn counting(
-        &mut self,
-        counters: &[(SymbolId, Interval)],
-        body: &[Stmt<P::Form>],
-    ) -> Result<(), InterpretError> {
-        self.counters.extend(counters.iter().map(|(counter, range)| (counter.0, *range)));
-        self.block(body)?;
-        for (counter, _) in counters {
-            self.counters.remove(&counter.0);
-        }
-        Ok(())
-    }
-
-    fn block(&mut self, body: &[Stmt<P::Form>]) -> Result<(), InterpretError> {
-        for stmt in body {
-            let quote = |text: &str| Quote::new(text, stmt.span);
-            match &stmt.kind {
-                StmtKind::For { counter, lo, hi, condition, body } => {
-                    let name = self.program.names().symbol(*counter);
-                    let what = quote(&format!("a bound of the loop over `{name}`"));
-                    let (first, _) = self.interval(&what, lo)?;
-                    let (_, end) = self.interval(&what, hi)?;
-                    if first < end {
-                        let range = (first, end - 1);
-                        if let Some(condition) = condition {
-                            self.counters.insert(counter.0, range);
-                            self.interval(&quote("the condition of a loop"), condition)?;
-                        }
-                        self.counting(&[(*counter, range)], body)?;
+    /// Checks bounds, in order.
+    fn check(&mut self, bounds: &[Bound]) -> Result<(), InterpretError> {
+        let mut at = 0;
+        while let Some(bound) = bounds.get(at) {
+            at += 1;
+            match bound {
+                Bound::Fits { what, expr, reach } => {
+                    let (low, high) = self.interval(what, expr)?;
+                    narrow(what, (low.min(low + reach), high.max(high + reach)))?;
+                }
+                Bound::Range { what, counter, least, most, beyond, body } => {
+                    let (low, _) = self.interval(what, least)?;
+                    let (_, high) = self.interval(what, most)?;
+                    let range = (low, high + i128::from(*beyond));
+                    if range.0 <= range.1 {
+                        self.counters.insert(counter.0, range);
+                    } else {
+                        at += body;
                     }
                 }
-                StmtKind::If { condition, body, .. } => {
-                    if self.interval(&quote("the condition of a branch"), condition)? != (0, 0) {
-                        self.block(body)?;
-                    }
-                }
-                StmtKind::Ticket { symbol, flag, count } => {
-                    for entry in &flag.index {
-                        self.interval(&quote("the index of a flag"), entry)?;
-                    }
-                    let (_, most) = self.interval(&quote("the number of tickets"), count)?;
-                    // Of another number a run is refused.
-                    self.counters.insert(symbol.0, (0, (most - 1).max(0)));
-                }
-                StmtKind::Tiles { row, col, previous, rows, cols, order, body, .. } => {
-                    let both = [
-                        self.interval(&quote("the number of rows of tiles"), rows)?,
-                        self.interval(&quote("the number of columns of tiles"), cols)?,
-                    ];
-                    let [rows, cols] = both.map(|(_, most)| most);
-                    // The previous iteration's tile, or one behind the last; also in the `drain` behind the loop.
-                    for (counter, (least, most)) in previous.iter().flatten().zip(both) {
-                        self.counters.insert(counter.0, (least.min(0), most.max(0)));
-                    }
-                    let listed = matches!(order, TileOrder::Listed { .. });
-                    // Past the last tile, a block's number goes one step too far.
-                    let beyond = i128::from(self.grid[0]);
-                    narrow(&quote("the number of tiles"), (0, rows.max(0) * cols.max(0) + beyond))?;
-                    if listed {
-                        // A number of no tile stands for one outside.
-                        self.counting(&[(*row, (0, rows.max(0))), (*col, (0, (cols - 1).max(0)))], body)?;
-                    } else if rows > 0 && cols > 0 {
-                        self.counting(&[(*row, (0, rows - 1)), (*col, (0, cols - 1))], body)?;
-                    }
-                }
-                kind => {
-                    for operand in kind.operands() {
-                        match operand {
-                            Operand::Reference(_, r) => self.reference(r, stmt.span)?,
-                            Operand::Expr(e) => drop(self.interval(&quote("an integer of the kernel"), e)?),
-                            Operand::Body(body) => self.block(body)?,
-                            _ => {}
-                        }
+                Bound::When { what, condition, body } => {
+                    if self.interval(what, condition)? == (0, 0) {
+                        at += body;
                     }
                 }
             }
@@ -298,18 +211,5 @@ pub fn check_ranges(
         integers,
         counters: BTreeMap::new(),
     };
-    for (i, extent) in program.grid().iter().enumerate() {
-        ranges.interval(&extent_of_grid(program, i), extent)?;
-    }
-    for (i, param) in program.params().iter().enumerate() {
-        if let ParamKind::Tensor { shape, .. } = &param.kind {
-            for extent in shape {
-                ranges.interval(&Quote::new(format!("an extent of `{}`", param.name), param.span), extent)?;
-            }
-            for stride in program.strides(ParamId(i as u32)) {
-                ranges.stride(&Quote::new(format!("a stride of `{}`", param.name), param.span), stride)?;
-            }
-        }
-    }
-    program.bodies().into_iter().try_for_each(|body| ranges.block(body))
+    ranges.check(&bounds(program))
 }

@@ -1,0 +1,292 @@
+//! Tensors in memory of others, and the arguments of a launch.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use crate::dtype::DType;
+
+/// The most modes of a tensor.
+pub const MAX_RANK: usize = 8;
+
+/// A tensor in memory of a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tensor {
+    pub(crate) pointer: u64,
+    pub(crate) dtype: DType,
+    /// The number of modes, which may be more than are kept: no kernel takes such a tensor.
+    pub(crate) rank: usize,
+    pub(crate) shape: [i64; MAX_RANK],
+    pub(crate) strides: [i64; MAX_RANK],
+}
+
+impl Tensor {
+    fn row_major(pointer: u64, dtype: DType, extents: &[i64]) -> Self {
+        let mut shape = [1i64; MAX_RANK];
+        shape.iter_mut().zip(extents).for_each(|(to, extent)| *to = *extent);
+        let mut strides = [1i64; MAX_RANK];
+        for mode in (1..extents.len().min(MAX_RANK)).rev() {
+            strides[mode - 1] = strides[mode].saturating_mul(shape[mode]);
+        }
+        Tensor { pointer, dtype, rank: extents.len(), shape, strides }
+    }
+
+    fn with_strides(mut self, strides: &[i64]) -> Self {
+        // Another number of strides than of modes is refused by the launch, as a tensor of more modes than any kernel's.
+        if strides.len() != self.rank {
+            self.rank = usize::MAX;
+        }
+        self.strides.iter_mut().zip(strides).for_each(|(to, stride)| *to = *stride);
+        self
+    }
+}
+
+macro_rules! views {
+    ($($(#[$doc:meta])* $name:ident, $life:ty, $safety:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<'a> {
+            pub(crate) tensor: Tensor,
+            memory: PhantomData<$life>,
+        }
+
+        impl<'a> $name<'a> {
+            /// The tensor at an address of a GPU, whose elements lie in row-major order without gaps. It has at most [`MAX_RANK`] modes.
+            ///
+            /// # Safety
+            ///
+            #[doc = $safety]
+            pub unsafe fn new(pointer: u64, dtype: DType, shape: &[i64]) -> $name<'a> {
+                $name { tensor: Tensor::row_major(pointer, dtype, shape), memory: PhantomData }
+            }
+
+            /// With other strides, in elements.
+            ///
+            /// # Safety
+            ///
+            /// As of `new`, for every element that the strides lead to.
+            pub unsafe fn with_strides(self, strides: &[i64]) -> $name<'a> {
+                $name { tensor: self.tensor.with_strides(strides), memory: PhantomData }
+            }
+
+            /// The address of the first element.
+            pub fn pointer(&self) -> u64 {
+                self.tensor.pointer
+            }
+
+            /// The element type.
+            pub fn dtype(&self) -> DType {
+                self.tensor.dtype
+            }
+
+            /// The extents.
+            pub fn shape(&self) -> &[i64] {
+                &self.tensor.shape[..self.tensor.rank.min(MAX_RANK)]
+            }
+
+            /// The strides, in elements.
+            pub fn strides(&self) -> &[i64] {
+                &self.tensor.strides[..self.tensor.rank.min(MAX_RANK)]
+            }
+        }
+    )*};
+}
+
+views! {
+    /// A tensor that kernels read, in memory that somebody else owns.
+    View, &'a [u8], "The memory is the GPU's, has every element, and is neither freed nor written until the work of each launch that was given the view has ended, unless what does so is ordered behind it on the same stream.";
+    /// A tensor that kernels write, in memory that somebody else owns.
+    ViewMut, &'a mut [u8], "The memory is the GPU's, has every element, and is neither freed, read nor written until the work of each launch that was given the view has ended, unless what does so is ordered behind it on the same stream.";
+}
+
+impl Clone for View<'_> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for View<'_> {}
+
+impl ViewMut<'_> {
+    /// The same tensor, for kernels that read it.
+    pub fn as_view(&self) -> View<'_> {
+        View { tensor: self.tensor, memory: PhantomData }
+    }
+}
+
+/// Memory of a GPU for what a kernel keeps between its blocks.
+#[derive(Debug)]
+pub struct Workspace<'a> {
+    pub(crate) pointer: u64,
+    pub(crate) bytes: u64,
+    memory: PhantomData<&'a mut [u8]>,
+}
+
+impl Workspace<'_> {
+    /// Memory at an address of a GPU.
+    ///
+    /// # Safety
+    ///
+    /// The memory is the GPU's, has so many bytes, and is used by nothing else until the work of each launch that was given it has ended, unless
+    /// that is ordered behind it on the same stream. Where a kernel takes its workspace to be filled with zeros, it is.
+    pub unsafe fn new<'a>(pointer: u64, bytes: u64) -> Workspace<'a> {
+        Workspace { pointer, bytes, memory: PhantomData }
+    }
+}
+
+/// An argument of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Arg<'a>(pub(crate) Kind<'a>);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind<'a> {
+    Read(&'a Tensor),
+    Write(&'a Tensor),
+    Table(u64),
+    F32(f32),
+    F64(f64),
+    I32(i32),
+    U32(u32),
+    I64(i64),
+    U64(u64),
+}
+
+impl Kind<'_> {
+    /// The words for it in messages.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Kind::Read(_) => "a view",
+            Kind::Write(_) => "a view for writing",
+            Kind::Table(_) => "a table of tensors",
+            Kind::F32(_) => "an f32",
+            Kind::F64(_) => "an f64",
+            Kind::I32(_) => "an i32",
+            Kind::U32(_) => "a u32",
+            Kind::I64(_) => "an i64",
+            Kind::U64(_) => "a u64",
+        }
+    }
+}
+
+impl Arg<'_> {
+    /// The table of an array of tensors: the address at which the bytes of [`Plan::table`](crate::Plan::table) lie.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are those of this plan, or of one of the same kernel at sizes with the same shapes, and they and the tensors that they name stay where they are
+    /// until the work of each launch that was given the table has ended.
+    pub unsafe fn table(pointer: u64) -> Arg<'static> {
+        Arg(Kind::Table(pointer))
+    }
+}
+
+impl<'a> From<&'a View<'_>> for Arg<'a> {
+    fn from(view: &'a View<'_>) -> Self {
+        Arg(Kind::Read(&view.tensor))
+    }
+}
+
+impl<'a> From<&'a ViewMut<'_>> for Arg<'a> {
+    fn from(view: &'a ViewMut<'_>) -> Self {
+        Arg(Kind::Read(&view.tensor))
+    }
+}
+
+impl<'a> From<&'a mut ViewMut<'_>> for Arg<'a> {
+    fn from(view: &'a mut ViewMut<'_>) -> Self {
+        Arg(Kind::Write(&view.tensor))
+    }
+}
+
+macro_rules! numbers {
+    ($($ty:ty => $kind:ident;)*) => {$(
+        impl From<$ty> for Arg<'_> {
+            fn from(value: $ty) -> Self {
+                Arg(Kind::$kind(value))
+            }
+        }
+    )*};
+}
+numbers! {
+    f32 => F32;
+    f64 => F64;
+    i32 => I32;
+    u32 => U32;
+    i64 => I64;
+    u64 => U64;
+}
+
+/// The arguments of a launch, one for each parameter that is no part of the workspace: a tuple of views and numbers, or a slice of [`Arg`]s.
+pub trait Args<'a>: sealed::Sealed {
+    /// Calls a function with them.
+    fn with<R>(self, call: impl FnOnce(&[Arg<'a>]) -> R) -> R;
+}
+
+mod sealed {
+    /// A trait that only this crate implements.
+    pub trait Sealed {}
+}
+
+impl sealed::Sealed for &[Arg<'_>] {}
+
+impl<'a> Args<'a> for &[Arg<'a>] {
+    fn with<R>(self, call: impl FnOnce(&[Arg<'a>]) -> R) -> R {
+        call(self)
+    }
+}
+
+impl<const N: usize> sealed::Sealed for [Arg<'_>; N] {}
+
+impl<'a, const N: usize> Args<'a> for [Arg<'a>; N] {
+    fn with<R>(self, call: impl FnOnce(&[Arg<'a>]) -> R) -> R {
+        call(&self)
+    }
+}
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => {$(
+        impl<$($name),*> sealed::Sealed for ($($name,)*) {}
+
+        impl<'a, $($name: Into<Arg<'a>>),*> Args<'a> for ($($name,)*) {
+            #[allow(non_snake_case, reason = "the names are those of the types")]
+            fn with<R>(self, call: impl FnOnce(&[Arg<'a>]) -> R) -> R {
+                let ($($name,)*) = self;
+                call(&[$($name.into()),*])
+            }
+        }
+    )*};
+}
+tuples! {
+    ;
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
+    A B C D E F G H I;
+    A B C D E F G H I J;
+    A B C D E F G H I J K;
+    A B C D E F G H I J K L;
+}
+
+/// An argument of a launch of which nothing but its kind is checked.
+#[derive(Clone, Copy, PartialEq, Debug)]
+#[non_exhaustive]
+pub enum Raw {
+    /// The address of a tensor, or of a table of tensors.
+    Ptr(u64),
+    /// An `f32`.
+    F32(f32),
+    /// An `f64`.
+    F64(f64),
+    /// An `i32`.
+    I32(i32),
+    /// A `u32`.
+    U32(u32),
+    /// An `i64`.
+    I64(i64),
+    /// A `u64`.
+    U64(u64),
+}

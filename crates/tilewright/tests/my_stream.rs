@@ -1,0 +1,60 @@
+//! `docs/my-data-my-stream.md`: its code is that of the example, which is run on the stand-in driver.
+#![allow(unsafe_code, reason = "the engine of the example is the test")]
+
+use tilewright::launch::{Driver, Gpu, LaunchError};
+use tilewright_stand_in_driver::StandIn;
+
+#[allow(dead_code, reason = "the example has a `main` of its own")]
+#[path = "../examples/my_stream.rs"]
+mod my_stream;
+
+const PAGE: &str = include_str!("../../../docs/my-data-my-stream.md");
+const EXAMPLE: &str = include_str!("../examples/my_stream.rs");
+
+/// Lines without what indents them.
+fn lines(text: &str) -> Vec<&str> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).collect()
+}
+
+#[test]
+fn the_page_shows_the_code_of_the_example() {
+    let example = lines(EXAMPLE);
+    let blocks: Vec<&str> =
+        PAGE.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    assert!(blocks.len() >= 5);
+    for block in blocks {
+        let block = lines(block);
+        assert!(example.windows(block.len()).any(|window| window == block), "not in the example: {block:#?}");
+    }
+}
+
+#[test]
+fn the_example_launches_on_the_streams_and_memory_that_it_is_given() {
+    let stand_in = StandIn::of_this_test();
+    // SAFETY: the stand-in has the functions of a driver.
+    let driver = unsafe { Driver::open(stand_in.path()) }.unwrap();
+    stand_in.make_current(0);
+    let (recipe, ptx) = my_stream::compiled().unwrap();
+    let stream = stand_in.stream(false);
+    let mut engine =
+        my_stream::Engine { gpu: Gpu::current_of(driver).unwrap(), stream, x: 0x1000, y: 0x9000, n: 4096 };
+    let kernel = my_stream::launches(&engine, &recipe, &ptx).unwrap();
+    let calls = stand_in.calls();
+    let launches: Vec<&String> = calls.iter().filter(|call| call.starts_with("cuLaunch")).collect();
+    let expected = format!(
+        "cuLaunchKernelEx grid=32,1,1 block=128,1,1 shared=0 stream={:#x} attributes=[] function=scale params=[\
+         0010000000000000 0090000000000000 0000003f 00100000]",
+        stream.addr()
+    );
+    assert_eq!(launches, [&expected; 3]);
+    assert!(
+        !calls.iter().any(|call| call.starts_with("cuMemAlloc") || call.contains("Synchronize")),
+        "{calls:?}"
+    );
+
+    engine.stream = stand_in.stream(true);
+    my_stream::captured(&engine, &kernel).unwrap();
+    assert!(!stand_in.calls().iter().any(|call| call.starts_with("cuLaunch")));
+    let error = kernel.plan(&[0]).unwrap_err();
+    assert!(matches!(error, LaunchError::Size { .. }));
+}
