@@ -5,7 +5,8 @@
 //
 // In kind 0 the lanes that read meet at `bar.warp.sync`, and one of them arrives; in kind 1 each lane arrives; in kind 2 nothing is waited for; kind 3 is
 // kind 0 with `fence.acq_rel.cta` of every lane ahead of `bar.warp.sync`. Kinds 0, 1 and 3 order every pair of accesses (PTX ISA, memory consistency model: `bar.warp.sync` is a
-// synchronisation of morally strong accesses between the lanes that take part, and causality order is transitive).
+// synchronisation of morally strong accesses between the lanes that take part, and causality order is transitive). Compute Sanitizer of CUDA 13.0 on an H100 reports kinds 0, 2 and
+// 3 and is silent about kind 1: it does not follow one lane's arrival for what others of its warp did ahead of `bar.warp.sync`.
 #include <cstdint>
 #include <cstdio>
 __device__ uint32_t smem(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }

@@ -87,7 +87,7 @@ fn launches(stand_in: &StandIn, device: &CudaDevice, x: &Tensor, y: &Tensor) {
     let graph = sequence.capture().unwrap();
     graph.run().unwrap();
     let time = graph.time(1, 2).unwrap().unwrap();
-    assert_eq!(time.median(), 0.25);
+    assert_eq!(time.median_ms, 0.25);
     let made = calls(stand_in, &["cuStreamBegin", "cuStreamEnd", "cuLaunch", "cuGraph"]);
     let [begin, end, put] =
         ["cuStreamBeginCapture_v2 STREAM mode=1", "cuStreamEndCapture STREAM", "cuGraphLaunch stream=STREAM"]
