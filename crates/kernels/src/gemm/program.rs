@@ -123,11 +123,11 @@ impl GemmConfig {
         let mut t = KernelBuilder::new("split_sum");
         let [m, n] = ["m", "n"].map(|name| t.size(name, EXTENT));
         let parts = Parts {
-            split: self.split,
             sums: self.sum(),
             compute: self.compute(),
             dependent: false,
             adds: Adds::Threads,
+            ..Parts::of(self.split)
         };
         parts.add(t, &Problem::one(m, n), Chain::new(&self.epilogue, &[]), self.result())
     }

@@ -5,15 +5,18 @@ use tilewright_machine::DType;
 use tilewright_tile::Program;
 use tilewright_tile::dsl::{Elem, KernelBuilder, block_x, block_y, steps, tile};
 
-use super::HopperGemmConfig;
 use super::tile::{Adds, Finish, Tile};
+use super::{Form, HopperGemmConfig};
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::Problem;
 
 /// Rows and columns of a block's tile, and its threads.
-const TILE: [i64; 2] = [16, 128];
+const TILE: [i64; 2] = [8, 128];
 const THREADS: i64 = 128;
+
+/// Elements of a block's tile where a side of the result has few.
+const NARROW: i64 = 512;
 
 /// Words of an element's parts that a thread reads at once.
 const TOGETHER: i64 = 8;
@@ -25,13 +28,28 @@ impl HopperGemmConfig {
         let m = t.size("m", 4096);
         let n = if self.squares() { m.clone() } else { t.size("n", 4096) };
         let n = if self.complex { n * 2 } else { n };
-        add_parts(t, &Problem::one(m, n), self.split, Chain::new(&self.epilogue, custom), self.result())
+        let tile = match self.form {
+            Form::Gemv => {
+                let few = self.bn.cast_unsigned().next_power_of_two().cast_signed();
+                let (rows, columns) = self.sides((NARROW / few, few));
+                [rows, columns]
+            }
+            _ => TILE,
+        };
+        Parts { tile, ..Parts::of(self.split) }.add(
+            t,
+            &Problem::one(m, n),
+            Chain::new(&self.epilogue, custom),
+            self.result(),
+        )
     }
 }
 
 /// Parts of sums in memory.
 pub(crate) struct Parts {
     pub split: i64,
+    /// Rows and columns of a block's tile.
+    pub tile: [i64; 2],
     /// The type of the sums.
     pub sums: DType,
     /// The type that the epilogue computes in.
@@ -49,11 +67,16 @@ pub(crate) fn add_parts(
     chain: Chain<'_>,
     result: DType,
 ) -> Result<Program, ConfigError> {
-    let [sums, compute] = [DType::F32; 2];
-    Parts { split, sums, compute, dependent: true, adds: Adds::Bulk }.add(t, problem, chain, result)
+    Parts::of(split).add(t, problem, chain, result)
 }
 
 impl Parts {
+    /// So many parts of a kernel of sm_90a, in f32.
+    pub fn of(split: i64) -> Self {
+        let [sums, compute] = [DType::F32; 2];
+        Parts { split, tile: TILE, sums, compute, dependent: true, adds: Adds::Bulk }
+    }
+
     /// The program of a kernel whose sizes are declared, which adds the parts.
     pub fn add(
         self,
@@ -62,9 +85,9 @@ impl Parts {
         chain: Chain<'_>,
         result: DType,
     ) -> Result<Program, ConfigError> {
-        let Parts { split, sums, compute, dependent, adds } = self;
+        let Parts { split, tile: [bm, bn], sums, compute, dependent, adds } = self;
         let Problem { m, n, .. } = problem;
-        let (bm, bn) = (t.constant("BM", TILE[0]), t.constant("BN", TILE[1]));
+        let (bm, bn) = (t.constant("BM", bm), t.constant("BN", bn));
         let parts_of_k = t.constant("SPLIT", split);
         let partial = t.tensor("partial", sums, [&parts_of_k, m, n]);
         let finish = Finish::declare(&mut t, chain, problem, result).with(compute, adds);
