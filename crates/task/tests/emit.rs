@@ -243,6 +243,43 @@ fn what_is_absent_is_not_brought() {
 }
 
 #[test]
+fn conditions_on_a_loop_are_in_it() {
+    let text = "size n = 500
+        task f(y: write f32[N], x: read f32[N]) {
+            inner host {
+                yp = blocks(y, [128])
+                xp = blocks(x, [128])
+                for i in prange(ceil_div(N, 128)) { launch body(yp[i], xp[i]) }
+            }
+        }
+        task body(y: write f32[P], x: read f32[P]) {
+            inner all {
+                sum = tensor(f32, [P], 0.0)
+                for e in srange(5) {
+                    twice = tensor(f32, [P])
+                    launch double(twice, x)
+                    launch add(sum, twice)
+                    launch keep(y when e == 4, sum)
+                }
+            }
+        }
+        task double(y: write f32[P], x: read f32[P]) { leaf all { y = x + x } }
+        task add(y: read_write f32[P], x: read f32[P]) { leaf all { y = y + x } }
+        task keep(y: write f32[P], x: read f32[P]) { leaf all { y = 0.5 * x } }
+        mapping a100 for sm_80 {
+            entry f.host on host(global, global)
+            body.all on block(global, global)
+            double.all on block(register, register)
+            keep.all on block(register, register)
+        }";
+    let program = parse(text).unwrap();
+    let kernel = emitted(&program, "a100").to_string();
+    let (before, guarded) = kernel.split_once("if e == 4 {").unwrap_or_else(|| panic!("{kernel}"));
+    assert!(before.contains("sum = sum + twice") && guarded.contains("0.5 * sum"), "{kernel}");
+    agrees("conditions", &program, &program.mappings[0], &[("n", 300)], 1);
+}
+
+#[test]
 fn a_product_in_parts_and_their_sum_are_two_kernels() {
     let text = "size m = 200, n = 130, k = 300
         task gemm(c: write f16[M, N], a: read f16[M, K], b: read f16[N, K]) {

@@ -14,14 +14,28 @@ use crate::program::LoopKind;
 impl<'a> Emit<'a> {
     /// The conditions without which nobody needs an item, but for those that hold here; none of one that is always done.
     fn when(&self, item: &Item) -> Vec<Guard> {
+        let graph = self.graph;
         match item {
-            Item::Node(id) if self.groups.contains_key(id) => Vec::new(),
-            Item::Node(id) => self.open(&self.graph.node(*id).when),
+            // What fills or empties stages alone is left out with the stage.
+            Item::Node(id) if self.groups.contains_key(id) || self.role != Role::Compute => Vec::new(),
+            Item::Node(id) => self.open(&graph.node(*id).when),
             Item::Loop(id, _) => {
-                let graph = self.graph;
+                let within = |body: Option<LoopId>| graph.tree.around(body).contains(id);
+                let when = self.when_all(self.nodes().filter(|node| within(graph.node(*node).body)));
                 let plain = graph.tree.loop_(*id).kind == LoopKind::Srange && !graph.ends.contains_key(id);
-                let within = |node: &NodeId| graph.tree.around(graph.node(*node).body).contains(id);
-                if plain { self.open(self.when_all(self.nodes().filter(within))) } else { Vec::new() }
+                // The conditions have their values in front of the loop.
+                let mut inside = graph
+                    .tree
+                    .loops
+                    .iter()
+                    .enumerate()
+                    .filter_map(|(at, row)| within(Some(LoopId(at as u32))).then_some(&row.counters));
+                let before = inside.all(|counters| {
+                    let depends =
+                        |guard: &Guard| counters.iter().any(|var| self.vars.depends(guard.form(), *var));
+                    !when.iter().any(depends)
+                });
+                if plain && before { self.open(when) } else { Vec::new() }
             }
         }
     }
@@ -57,8 +71,9 @@ impl<'a> Emit<'a> {
         let mut found = BTreeMap::new();
         for (at, ring) in self.graph.rings.iter().enumerate() {
             let Some(items) = ring.head.and_then(|head| body_of(&self.graph.order, head)) else { continue };
-            let touching = self.nodes().filter(|id| self.touches(*id, &ring.places));
-            let when = self.when_all(touching);
+            let touching: Vec<NodeId> = self.nodes().filter(|id| self.touches(*id, &ring.places)).collect();
+            let inside = touching.iter().all(|id| self.graph.node(*id).body == ring.head);
+            let when = self.when_all(touching.into_iter());
             let alone = [ring.from, ring.to].into_iter().all(|role| {
                 let of_role = |item: &&Item| item.nodes().iter().any(|id| self.graph.node(*id).role == role);
                 let items: Vec<&Item> = items.iter().filter(of_role).collect();
@@ -68,8 +83,6 @@ impl<'a> Emit<'a> {
                 // Copies that fill one stage are put side by side.
                 role == Role::Load || items[first..=last].iter().all(|item| self.is_left_out(item, at, when))
             });
-            let inside = self.nodes().filter(|id| self.touches(*id, &ring.places));
-            let inside = inside.into_iter().all(|id| self.graph.node(id).body == ring.head);
             if alone && inside && ring.from != ring.to && !when.is_empty() {
                 found.insert(at, when.to_vec());
             }

@@ -43,7 +43,7 @@ use crate::graph::{Graph, Group, Item, NodeId, ReplicaId, Role};
 use crate::instantiate::{LoopId, ObjectId};
 use crate::mapping::Mapping;
 use crate::passes::{graph, groups, schedule};
-use crate::piece::{Var, Vars};
+use crate::piece::{Guard, Var, Vars};
 use crate::program::Program;
 use names::Names;
 use order::Order;
@@ -172,9 +172,9 @@ struct Emit<'a> {
     /// Loops whose iterations are dealt to those of the loop that is their key, with their items.
     dealt: BTreeMap<LoopId, (LoopId, Vec<Item>)>,
     /// The conditions that hold where statements are.
-    holds: Vec<crate::piece::Guard>,
+    holds: Vec<Guard>,
     /// The rings whose stages are left out where conditions do not hold.
-    guarded_rings: BTreeMap<usize, Vec<crate::piece::Guard>>,
+    guarded_rings: BTreeMap<usize, Vec<Guard>>,
     /// Nothing is left in flight where something is waited for.
     strict: bool,
 }
