@@ -18,12 +18,12 @@ SQUARES = [(4096, 4096, 4096), (8192, 8192, 8192)]
 HEADS = [(64, 4096, 4096), (16, 16384, 16384), (256, 1024, 1024)]
 # By set: shapes, mappings of files, and operators with their words; the first operator has the form of the first mapping.
 SETS = {
-    "gemm": (SQUARES, ["gemm.h200", "gemm.deferred"], ["gemm_hopper rasterization=serpentine(12)", "gemm_hopper rasterization=serpentine(12) overlap_epilogue=true"]),
-    "batched": ([(16, 1024, 1024, 1024), (8, 2048, 2048, 2048)], ["gemm_batched.h200"], ["gemm_hopper batch=packed rasterization=serpentine(12)"]),
+    "gemm": (SQUARES, ["gemm.h200", "gemm.deferred", "gemm.pairs"], ["gemm_hopper rasterization=serpentine(12)", "gemm_hopper rasterization=serpentine(12) overlap_epilogue=true"]),
+    "batched": ([(16, 1024, 1024, 1024), (8, 2048, 2048, 2048)], ["gemm_batched.h200", "gemm_batched.deferred"], ["gemm_hopper batch=packed rasterization=serpentine(12)", "gemm_hopper batch=packed rasterization=serpentine(12) overlap_epilogue=true"]),
     "dual": (SQUARES, ["gemm_dual.h200"], ["gemm_hopper dual=add bn=256 stages=2", "gemm_hopper dual=add bn=128"]),
     "sum": (SQUARES, ["gemm_sum.h200"], ["gemm_hopper sums_a=true"]),
     "gated": ([(4096, 14336, 4096), (8192, 8192, 8192)], ["gated.h200"], ["gemm_hopper dual=silu_mul bn=128"]),
-    "attention": (HEADS, ["attention.fa2", "attention.fa3", "attention.fa3_by_hand"], ["attention d=128 warpgroups=2 bn=128 persistent=true", "attention d=128"]),
+    "attention": (HEADS, ["attention.fa2", "attention.fa2_three", "attention.fa3", "attention.fa3_by_hand"], ["attention d=128 warpgroups=2 bn=128 persistent=true", "attention d=128"]),
     "causal": (HEADS, ["attention_causal.fa2", "attention_causal.fa2_blocks", "attention_causal.fa3", "attention_causal.fa3_blocks"], ["attention d=128 mask=causal warpgroups=2 bn=128 persistent=true", "attention d=128 mask=causal"]),
     "mlp": ([(16384, 1024)], ["mlp.h200"], []),
 }  # fmt: skip

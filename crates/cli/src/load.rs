@@ -360,7 +360,7 @@ pub fn load_file(file: &Path, asked: &Asked<'_>, params: &[String]) -> Result<Ve
     let (path, all, core, sources, mapping, params) = if is_task(file) {
         let lowered = lowered(file, asked.mapping, params)?;
         let path = file.display().to_string();
-        (path, vec![lowered.program], None, lowered.sources, Some(lowered.mapping), lowered.params)
+        (path, lowered.programs, None, lowered.sources, Some(lowered.mapping), lowered.params)
     } else {
         let (path, source) = read(file, "a tile program")?;
         let (all, core, sources) = parsed(&path, &source)?;

@@ -12,7 +12,7 @@ use tilewright::task::instantiate::instantiate;
 use tilewright::task::program::{FormalKind, SymbolKind};
 use tilewright::task::{Mapping, Program, lower, parse_file, passes, verify};
 use tilewright::tasks::{Output, TaskOptions, agree};
-use tilewright::tile::{Diagnostics, Misread, Program as TileProgram, Sources};
+use tilewright::tile::{Diagnostics, Misread, Module, Program as TileProgram, Sources};
 
 use crate::args::{RunArgs, TasksArgs, TasksEmit};
 use crate::load::{Unloaded, read};
@@ -48,15 +48,15 @@ pub fn load(file: &Path, params: &[String]) -> Result<Loaded, Unloaded> {
     Ok(Loaded { sources, program, options })
 }
 
-/// The kernel that a mapping makes of a task program.
+/// The kernels that a mapping makes of a task program.
 pub struct Lowered {
     /// The texts, for messages.
     pub sources: Sources,
-    /// The tile program.
-    pub program: TileProgram,
+    /// The tile programs, in the order in which they run.
+    pub programs: Vec<TileProgram>,
     /// The task program with its constants, and the mapping.
     pub mapping: (Program, Mapping),
-    /// The given values that are not of constants: the tile program has the sizes and the scalars.
+    /// The given values that are not of constants: the tile programs have the sizes and the scalars.
     pub params: Vec<String>,
 }
 
@@ -70,14 +70,15 @@ pub fn lowered(file: &Path, name: Option<&str>, params: &[String]) -> Result<Low
     let mapping = mapping(&loaded, name)?;
     let tasks = loaded.program.with_constants(&loaded.options.constants);
     let misread = |diagnostics: Diagnostics| Misread { diagnostics, sources: loaded.sources.clone() };
-    let program = lower(&tasks, mapping).map_err(misread)?.program().clone();
+    let programs = lower(&tasks, mapping).map_err(misread)?;
+    let programs = programs.iter().map(|kernel| kernel.program().clone()).collect();
     let mapping = mapping.clone();
     let constant = |given: &&String| {
         let name = given.split_once('=').map_or("", |(name, _)| name.trim());
         loaded.options.constants.contains_key(name)
     };
     let params = params.iter().filter(|given| !constant(given)).cloned().collect();
-    Ok(Lowered { sources: loaded.sources, program, mapping: (tasks, mapping), params })
+    Ok(Lowered { sources: loaded.sources, programs, mapping: (tasks, mapping), params })
 }
 
 /// Sorts given values by what they are for.
@@ -144,7 +145,7 @@ fn mapping<'a>(loaded: &'a Loaded, name: Option<&str>) -> Result<&'a Mapping, Fa
     match name {
         None => mappings.first().ok_or_else(|| {
             Failure::program_with(
-                "the file has tasks and no mapping, without which nothing says which variants run",
+                "the file has no mapping, without which nothing says which variants run",
                 "add one: `mapping NAME for sm_90a { entry task.variant on host(global) }`",
             )
         }),
@@ -197,7 +198,10 @@ pub fn tasks(args: &TasksArgs) -> Result<ExitCode, Failure> {
             TasksEmit::Svg => passes::graph(program, mapping).map(|graph| svg(program, mapping, &graph)),
             TasksEmit::Tile => {
                 let program = program.with_constants(&loaded.options.constants);
-                lower(&program, mapping).map(|kernel| format!("// {named}{}", kernel.program()))
+                lower(&program, mapping).map(|kernels| {
+                    let programs = kernels.iter().map(|kernel| kernel.program().clone()).collect();
+                    format!("// {named}{}", Module::of(programs))
+                })
             }
         };
         if args.emit == TasksEmit::Svg && loaded.program.mappings.len() > 1 && args.mapping.is_none() {
@@ -220,10 +224,10 @@ pub fn agreement(args: &RunArgs) -> Result<String, Failure> {
     let loaded = load(&args.program.file, &args.program.params)?;
     let mapping = mapping(&loaded, args.program.mapping.as_deref())?;
     let refused = |errors: Diagnostics| Failure::refused(&loaded.sources, &errors);
-    let kernel =
+    let kernels =
         lower(&loaded.program.with_constants(&loaded.options.constants), mapping).map_err(refused)?;
     let options = TaskOptions { seed: args.seed, ..loaded.options.clone() };
-    let outputs = agree(&loaded.program, mapping, &kernel, &options).map_err(refused)?;
+    let outputs = agree(&loaded.program, mapping, &kernels, &options).map_err(refused)?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     for output in &outputs {

@@ -180,10 +180,13 @@ pub fn take_record(all: &mut [Loaded], target: &Target, defaults: bool) -> Resul
     let (Ok(problem), Ok(store)) = (problem(all), store(None)) else { return Ok(()) };
     let tuned = TuneTarget::new(device, target.arch);
     let Some(record) = program_record(&problem, &tuned, &store) else { return Ok(()) };
+    let sources = all.first().map(|loaded| loaded.sources.clone()).unwrap_or_default();
+    let lowered = problem.lowered(&record.constants);
+    let lowered = lowered.map_err(|errors| Failure::refused(&sources, &errors))?;
     for loaded in all.iter_mut() {
-        let lowered = problem.lowered(&record.constants);
-        if let Some(program) = lowered.map_err(|errors| Failure::refused(&loaded.sources, &errors))? {
-            loaded.program = program;
+        let named = |program: &&tilewright::tile::Program| program.name == loaded.program.name;
+        if let Some(program) = lowered.iter().flatten().find(named) {
+            loaded.program = program.clone();
             continue;
         }
         for (name, value) in &record.constants {

@@ -173,8 +173,8 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
     compiled(program, options).map_err(|errors| program.sources.place_all(errors))
 }
 
-/// Compiles a task program under one of its mappings: lowered to a tile program, and that compiled for the options' architecture. Needs: a verified
-/// program. The options' constants are those of the task program.
+/// Compiles a task program under one of its mappings: lowered to tile programs, and these compiled for the options' architecture, in the order in which
+/// their kernels run. Tensors of one name are one. Needs: a verified program. The options' constants are those of the task program.
 ///
 /// ```
 /// use tilewright_compiler::{Options, compile_tasks};
@@ -194,19 +194,24 @@ pub fn compile(program: &Program, options: &Options) -> Result<Kernel, Diagnosti
 ///          double.all on block (register, register)
 ///      }",
 /// )?;
-/// let kernel = compile_tasks(&tasks, &tasks.mappings[0], &Options::new(Arch::SM_80))?;
-/// assert!(kernel.ptx.contains(".entry double"));
+/// let kernels = compile_tasks(&tasks, &tasks.mappings[0], &Options::new(Arch::SM_80))?;
+/// assert!(kernels[0].ptx.contains(".entry double"));
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 ///
 /// # Errors
 ///
 /// Those of lowering ([`tilewright_task::lower`]) and of [`compile`].
-pub fn compile_tasks(tasks: &Tasks, mapping: &Mapping, options: &Options) -> Result<Kernel, Diagnostics> {
+pub fn compile_tasks(
+    tasks: &Tasks,
+    mapping: &Mapping,
+    options: &Options,
+) -> Result<Vec<Kernel>, Diagnostics> {
     let tasks = tasks.with_constants(&options.constants);
     let lowered =
         tilewright_task::lower(&tasks, mapping).map_err(|errors| tasks.sources.place_all(errors))?;
-    compile(lowered.program(), &Options { constants: Constants::new(), ..options.clone() })
+    let options = Options { constants: Constants::new(), ..options.clone() };
+    lowered.iter().map(|kernel| compile(kernel.program(), &options)).collect()
 }
 
 fn compiled(program: &Program, options: &Options) -> Result<Kernel, Diagnostics> {

@@ -63,7 +63,7 @@ use crate::program::{
     Variant, VariantId,
 };
 
-pub use inner::{Arg, FloatFormal, InnerBuilder, PartitionHandle, TensorHandle};
+pub use inner::{Arg, FloatFormal, InnerBuilder, PartitionHandle, TensorHandle, Value};
 pub use rows::{MappingBuilder, Row};
 
 /// An extent of a formal: a name that the task's shapes share, or an integer over constants.
@@ -301,7 +301,8 @@ impl TaskBuilder {
             };
             rows.push(crate::program::Formal { name: formal.name, kind, span: formal.span });
         }
-        self.tasks.push(Task { name: name.to_string(), formals: rows, extents, variants: Vec::new(), span });
+        let (name, variants) = (name.to_string(), Vec::new());
+        self.tasks.push(Task { name, formals: rows, extents, variants, fills: false, span });
         TaskId(self.tasks.len() as u32 - 1)
     }
 
@@ -420,7 +421,28 @@ impl TaskBuilder {
         let span = Origin::caller();
         self.check_name(name, span, self.mappings.iter().any(|mapping| mapping.name == name));
         let mapping = Mapping { name: name.to_string(), arch, instances: Vec::new(), span };
-        let mapping = MappingBuilder::build(self, mapping, rows);
+        let mapping = MappingBuilder::build(self, mapping, Vec::new(), rows);
+        self.mappings.push(mapping);
+    }
+
+    /// `mapping name for arch like other { … }`: the rows of another mapping, with these in place of those of their names, or besides.
+    #[track_caller]
+    pub fn mapping_like(
+        &mut self,
+        name: &str,
+        arch: Arch,
+        like: &str,
+        rows: impl FnOnce(&mut MappingBuilder<'_>),
+    ) {
+        let span = Origin::caller();
+        self.check_name(name, span, self.mappings.iter().any(|mapping| mapping.name == name));
+        let other = self.mappings.iter().find(|mapping| mapping.name == like);
+        let other = other.map(|mapping| mapping.instances.clone());
+        if other.is_none() {
+            self.error(Code::UnknownName, span, format!("no mapping before this one is named `{like}`"));
+        }
+        let mapping = Mapping { name: name.to_string(), arch, instances: Vec::new(), span };
+        let mapping = MappingBuilder::build(self, mapping, other.unwrap_or_default(), rows);
         self.mappings.push(mapping);
     }
 
@@ -443,6 +465,7 @@ impl TaskBuilder {
         }
         let mut program = Program { symbols, numbers, tasks, mappings, sources: Sources::default() };
         renumber::renumber(&mut program, &of_variants);
+        crate::fill::fill(&mut program);
         Ok(program)
     }
 }

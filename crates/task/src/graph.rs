@@ -4,6 +4,7 @@
 //! This is the intermediate representation of the paper (4.1) with distances on the edges, which its loops do not have. Events exist in the
 //! compiler alone.
 
+mod kernels;
 mod text;
 mod verify;
 
@@ -15,7 +16,7 @@ use tilewright_tile::Origin;
 use crate::instantiate::{CallId, LoopId, ObjectId, Tree};
 use crate::mapping::{Attribute, Mapping};
 use crate::partition::{Extent, Partition};
-use crate::piece::Piece;
+use crate::piece::{Guard, Piece};
 use crate::program::id;
 
 pub(crate) use text::distance_text;
@@ -236,6 +237,8 @@ pub struct Node {
     pub body: Option<LoopId>,
     /// The moves to later iterations of loops around it.
     pub late: Vec<Late>,
+    /// The conditions without which nobody needs it. Before their pass there are none.
+    pub when: Vec<Guard>,
     /// The waits for asynchronous nodes of its role, before it. Before scheduling there are none.
     pub waits: Vec<Wait>,
     /// The tensors that it touches.

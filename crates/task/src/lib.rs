@@ -9,6 +9,7 @@ pub mod draw;
 pub mod dsl;
 mod emit;
 pub mod environment;
+mod fill;
 pub mod graph;
 pub mod instantiate;
 pub mod interpret;

@@ -130,6 +130,8 @@ pub enum AttributeKind {
     Warps(Expr),
     /// `persistent(grouped(12, serpentine))`: as many blocks as the GPU holds take tile after tile, in a rasterization order.
     Persistent(Option<Rasterization>),
+    /// `order(grouped(16))`: an iteration a block, in a rasterization order of the blocks' numbers, in which the GPU begins them.
+    Order(Rasterization),
     /// `cluster(i = 2)`: so many neighbouring iterations of the counter run in one cluster.
     Cluster {
         /// The counter, of a `prange`.
@@ -171,7 +173,7 @@ pub enum AttributeKind {
     Space(Vec<Dimension>),
 }
 
-/// A rasterization order: the order in which the tiles of a persistent kernel are taken.
+/// A rasterization order: the order in which blocks take tiles.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Rasterization {
     /// `grouped(n)`, `grouped(n, serpentine)`: groups of `n` rows of tiles, in each column by column; every second one backwards.
@@ -214,7 +216,7 @@ pub enum Choice {
     Warps,
     /// The warpgroups of `warpspecialize`.
     Warpgroups,
-    /// The rows of a group of tiles, of `persistent`.
+    /// The rows of a group of tiles, of `persistent` or `order`.
     Rows,
 }
 
@@ -262,6 +264,34 @@ impl Mapping {
     /// The instances with their ids.
     pub fn instances(&self) -> impl Iterator<Item = (InstanceId, &Instance)> {
         self.instances.iter().enumerate().map(|(i, instance)| (InstanceId(i as u32), instance))
+    }
+
+    /// Puts rows into the mapping, each in place of the row of its name among those that are there, or behind all; `name` is what a row goes by. A kernel
+    /// begins with the row that says so, else with what is in place of the one that it began with.
+    ///
+    /// Returns the numbers that the rows have now.
+    pub(crate) fn put(&mut self, rows: Vec<Instance>, name: impl Fn(&Instance) -> String) -> Vec<usize> {
+        let inherited = self.instances.len();
+        if rows.iter().any(|row| row.entry) {
+            self.instances.iter_mut().for_each(|row| row.entry = false);
+        }
+        let mut at = Vec::with_capacity(rows.len());
+        for mut row in rows {
+            let of_name = |(i, other): &(usize, &Instance)| !at.contains(i) && name(other) == name(&row);
+            let known = self.instances[..inherited].iter().enumerate().find(of_name).map(|(i, _)| i);
+            match known {
+                Some(i) => {
+                    row.entry |= self.instances[i].entry;
+                    self.instances[i] = row;
+                    at.push(i);
+                }
+                None => {
+                    at.push(self.instances.len());
+                    self.instances.push(row);
+                }
+            }
+        }
+        at
     }
 
     /// The instance that a kernel begins with: the one that is marked, or the first.

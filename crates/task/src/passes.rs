@@ -1,5 +1,6 @@
 //! The passes from the instantiated tree to a graph whose edges say who waits for whom, in their order.
 
+pub mod demand;
 pub mod depend;
 pub mod discipline;
 pub mod fit;
@@ -20,7 +21,7 @@ use crate::instantiate::instantiate;
 use crate::mapping::Mapping;
 use crate::program::Program;
 
-/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, fitted into shared memory and registers, scheduled, and synchronised. Needs: a
+/// The event graph of a program under a mapping: instantiated, with its dependences, joined over processors, placed, with roles, retimed, with rings, fitted into shared memory and registers, scheduled, synchronised, and with the conditions without which nodes need not be done. Needs: a
 /// verified program. The invariants of graphs are checked after every pass.
 ///
 /// ```
@@ -64,6 +65,7 @@ pub fn graph(program: &Program, mapping: &Mapping) -> Result<Graph, Diagnostics>
     schedule::schedule(program, mapping, &mut graph)?;
     graph = verified("schedule", graph)?;
     synchronise::synchronise(program, &mut graph)?;
+    demand::demand(program, &mut graph);
     verified("synchronise", graph)
 }
 

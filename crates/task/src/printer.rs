@@ -95,13 +95,20 @@ impl Program {
                 self.piece(inner, piece) + &when
             }
             ArgumentKind::Integer(value) => self.expr(value),
-            ArgumentKind::Float(FloatArg::Formal(formal)) => task.formals[*formal].name.clone(),
-            ArgumentKind::Float(FloatArg::Constant(constant)) => self.numbers[*constant].name.clone(),
-            ArgumentKind::Float(FloatArg::Literal(value)) => float_text(*value),
+            ArgumentKind::Float(value) => self.float(task, *value),
         };
         let arguments: Vec<String> = launch.arguments.iter().map(|a| argument(&a.kind)).collect();
         let label = launch.label.as_ref().map_or(String::new(), |label| format!("{label}: "));
         format!("{label}launch {}({})", self.task(launch.task).name, arguments.join(", "))
+    }
+
+    /// A number of type `f32` in a body of a task, as it is written.
+    fn float(&self, task: &Task, value: FloatArg) -> String {
+        match value {
+            FloatArg::Formal(formal) => task.formals[formal].name.clone(),
+            FloatArg::Constant(constant) => self.numbers[constant].name.clone(),
+            FloatArg::Literal(value) => float_text(value),
+        }
     }
 
     /// The head of a loop of a variant, as it is written.
@@ -186,6 +193,10 @@ impl Program {
     ) -> fmt::Result {
         let (task, inner) = at;
         for stmt in body {
+            // The tensor says what it is filled with.
+            if matches!(stmt.kind, StmtKind::Launch(id) if self.task(inner.launch(id).task).fills) {
+                continue;
+            }
             write!(f, "{:width$}", "", width = 4 * depth)?;
             let name = |id: &SymbolId| self.symbol(*id).name.as_str();
             match &stmt.kind {
@@ -201,7 +212,9 @@ impl Program {
                 StmtKind::Tensor(id) => {
                     let tensor = inner.tensor(*id);
                     let shape = self.exprs(&tensor.shape);
-                    writeln!(f, "{} = tensor({}, [{shape}])", tensor.name, tensor.dtype)?;
+                    let value = tensor.value.map(|value| format!(", {}", self.float(task, value)));
+                    let value = value.unwrap_or_default();
+                    writeln!(f, "{} = tensor({}, [{shape}]{value})", tensor.name, tensor.dtype)?;
                 }
                 StmtKind::Partition(id) => {
                     let partition = inner.partition(*id);
@@ -270,9 +283,7 @@ impl Program {
     pub fn instance(&self, mapping: &Mapping, instance: &Instance) -> String {
         let mut text = String::new();
         let task = self.task(instance.task);
-        let variant = task.variant(instance.variant);
-        let none = Inner::default();
-        let inner = variant.inner().unwrap_or(&none);
+        let inner = &task.body(instance.variant);
         if instance.entry {
             text += "entry ";
         }
@@ -347,13 +358,8 @@ impl Program {
             AttributeKind::Shared(bytes) => format!("shared <= {}", self.expr(bytes)),
             AttributeKind::Warps(warps) => format!("warps({})", self.expr(warps)),
             AttributeKind::Persistent(None) => "persistent".to_string(),
-            AttributeKind::Persistent(Some(Rasterization::Grouped { rows, serpentine })) => {
-                let serpentine = if *serpentine { ", serpentine" } else { "" };
-                format!("persistent(grouped({}{serpentine}))", self.expr(rows))
-            }
-            AttributeKind::Persistent(Some(Rasterization::Hilbert { order })) => {
-                format!("persistent(hilbert({}))", self.expr(order))
-            }
+            AttributeKind::Persistent(Some(order)) => format!("persistent({})", self.rasterization(order)),
+            AttributeKind::Order(order) => format!("order({})", self.rasterization(order)),
             AttributeKind::Cluster { counter, blocks } => {
                 format!("cluster({} = {})", self.symbol(*counter).name, self.expr(blocks))
             }
@@ -376,6 +382,16 @@ impl Program {
                     dimensions.iter().map(|dimension| self.dimension(inner, dimension)).collect();
                 format!("space {{ {} }}", dimensions.join(", "))
             }
+        }
+    }
+
+    fn rasterization(&self, order: &Rasterization) -> String {
+        match order {
+            Rasterization::Grouped { rows, serpentine } => {
+                let serpentine = if *serpentine { ", serpentine" } else { "" };
+                format!("grouped({}{serpentine})", self.expr(rows))
+            }
+            Rasterization::Hilbert { order } => format!("hilbert({})", self.expr(order)),
         }
     }
 
@@ -415,7 +431,7 @@ impl Display for Placement {
 impl Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.declarations(f)?;
-        for (i, task) in self.tasks.iter().enumerate() {
+        for (i, task) in self.tasks.iter().filter(|task| !task.fills).enumerate() {
             f.write_str(if i > 0 { "\n" } else { "" })?;
             self.task_text(f, task)?;
         }

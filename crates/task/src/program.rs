@@ -63,7 +63,7 @@ pub struct Program {
     pub symbols: Vec<Symbol>,
     /// Constants that are no integers, in the order of declaration.
     pub numbers: Vec<Number>,
-    /// The tasks, in the order of declaration.
+    /// The tasks, in the order of declaration; behind them those that [fill](Task::fills) tensors.
     pub tasks: Vec<Task>,
     /// The mappings, in the order of declaration.
     pub mappings: Vec<Mapping>,
@@ -126,6 +126,8 @@ pub struct Task {
     pub extents: Vec<SymbolId>,
     /// The variants, in the order of declaration; one at least.
     pub variants: Vec<Variant>,
+    /// True of a task that no text declares: it fills tensors that have a [value](Tensor::value).
+    pub fills: bool,
     /// The place of its declaration: the name.
     pub span: Origin,
 }
@@ -217,7 +219,7 @@ pub enum Body {
     Leaf(Box<Leaf>),
 }
 
-/// The body of an inner variant. Its tables are in the order of the text.
+/// The body of an inner variant. Its tables are in the order of the text, but for the launches that give tensors their values: these are the last.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Inner {
     /// The tensors: the formals that are tensors, in their order, then those that the body makes.
@@ -243,6 +245,8 @@ pub struct Tensor {
     pub dtype: DType,
     /// Its shape.
     pub shape: Vec<Expr>,
+    /// The value of its elements at first, of one that the body makes; without, they are unknown.
+    pub value: Option<FloatArg>,
     /// The place of its definition.
     pub span: Origin,
 }
@@ -433,7 +437,8 @@ pub enum StmtKind {
         /// The value.
         value: Expr,
     },
-    /// `acc = tensor(f32, [M, N])`: a tensor of the body, with unknown elements; a new one in every iteration of the loops around.
+    /// `acc = tensor(f32, [M, N])`: a tensor of the body, a new one in every iteration of the loops around. Its elements are unknown, or have the value of
+    /// `acc = tensor(f32, [M, N], 0.0)`: then a launch that fills it stands behind.
     Tensor(TensorId),
     /// `cp = blocks(c, [U, V])`.
     Partition(PartitionId),
@@ -515,6 +520,22 @@ impl Task {
     /// The variant's row.
     pub fn variant(&self, id: VariantId) -> &Variant {
         &self.variants[id.index()]
+    }
+
+    /// The body of an inner variant; of a leaf one that has the task's tensors and nothing else.
+    pub fn body(&self, id: VariantId) -> std::borrow::Cow<'_, Inner> {
+        if let Some(inner) = self.variant(id).inner() {
+            return std::borrow::Cow::Borrowed(inner);
+        }
+        let tensors = self.tensors().map(|(formal, _, dtype, shape)| Tensor {
+            name: self.formals[formal].name.clone(),
+            formal: Some(formal),
+            dtype,
+            shape: shape.to_vec(),
+            value: None,
+            span: self.formals[formal].span,
+        });
+        std::borrow::Cow::Owned(Inner { tensors: tensors.collect(), ..Inner::default() })
     }
 
     /// The variant of a name.

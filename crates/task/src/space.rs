@@ -94,7 +94,7 @@ fn has(choice: Choice, kind: &AttributeKind) -> bool {
             | (Choice::InFlight, AttributeKind::InFlight(_))
             | (Choice::Warps, AttributeKind::Warps(_))
             | (Choice::Warpgroups, AttributeKind::Warpspecialize { .. })
-            | (Choice::Rows, AttributeKind::Persistent(_))
+            | (Choice::Rows, AttributeKind::Persistent(_) | AttributeKind::Order(_))
             | (Choice::Late, AttributeKind::Late { .. })
     )
 }
@@ -109,7 +109,12 @@ fn replace(old: &mut AttributeKind, new: AttributeKind) {
         (
             AttributeKind::Persistent(Some(Rasterization::Grouped { rows, .. })),
             AttributeKind::Persistent(Some(Rasterization::Grouped { rows: number, .. })),
+        )
+        | (
+            AttributeKind::Order(Rasterization::Grouped { rows, .. }),
+            AttributeKind::Persistent(Some(Rasterization::Grouped { rows: number, .. })),
         ) => *rows = number,
+        (AttributeKind::Order(order), AttributeKind::Persistent(Some(new))) => *order = new,
         (old, new) => *old = new,
     }
 }
@@ -233,7 +238,8 @@ impl Reader<'_> {
             Some((AttributeKind::Pipeline { most: number, .. }, span))
             | Some((AttributeKind::InFlight(number) | AttributeKind::Warps(number), span))
             | Some((AttributeKind::Warpspecialize { warpgroups: Some(number), .. }, span))
-            | Some((AttributeKind::Persistent(Some(Rasterization::Grouped { rows: number, .. })), span)) => {
+            | Some((AttributeKind::Persistent(Some(Rasterization::Grouped { rows: number, .. })), span))
+            | Some((AttributeKind::Order(Rasterization::Grouped { rows: number, .. }), span)) => {
                 value(number, span)
             }
             Some((AttributeKind::Late { launch, .. }, _)) => Ok(Some(i64::from(launch.0) + 1)),

@@ -25,7 +25,6 @@ fn a_product_is_built_as_it_is_written() {
         [write("c", F16, ["M", "N"]), of("a", "M"), of("b1", "N"), of("b2", "N")]
     };
     let dual = t.task("dual", matrices());
-    let clear = t.task("clear", [write("x", F32, ["M", "N"])]);
     let operands = [read_write("c", F32, ["M", "N"]), read("a", F16, ["M", "K"]), read("b", F16, ["N", "K"])];
     let gemm_add = t.task("gemm_add", operands);
     let store = t.task("store", [write("c", F16, ["M", "N"]), read("x", F32, ["M", "N"])]);
@@ -48,10 +47,6 @@ fn a_product_is_built_as_it_is_written() {
         let [c, a, b] = formals.tensors();
         k.gemm(&c, a, b);
     });
-    t.leaf(clear, "zero", |k, formals| {
-        let [x] = formals.tensors();
-        k.fill(&x, 0.0);
-    });
     t.inner(dual, "host", |s| {
         let (u, v) = s.tunables("U", "V");
         let [m, n, k] = ["M", "N", "K"].map(|name| s.extent(name));
@@ -69,8 +64,7 @@ fn a_product_is_built_as_it_is_written() {
         let [c, a, b1, b2] = ["c", "a", "b1", "b2"].map(|name| s.formal(name));
         let ap = s.blocks("ap", a, [&m, &w]);
         let (p1, p2) = (s.blocks("p1", b1, [&n, &w]), s.blocks("p2", b2, [&n, &w]));
-        let acc = s.tensor("acc", F32, [&m, &n]);
-        s.launch(clear, [acc]);
+        let acc = s.filled("acc", F32, [&m, &n], 0.0);
         s.srange("kk", k.ceil_div(&w), |s, kk| {
             for p in [p1, p2] {
                 let at = || [Expr::Int(0), kk.clone()];
@@ -117,6 +111,7 @@ fn numbers_labels_and_processors_are_built_as_they_are_written() {
         let r = s.tunable("R");
         let level = s.tunable_processor("PROC");
         let (y, n) = (s.formal("y"), s.extent("N"));
+        s.filled("lows", F32, [r.clone()], low);
         let scale = s.float("scale");
         let yp = s.blocks("yp", y, [r.clone(), d.clone()]);
         s.tv("tp", y, "(2,4):(4,1)".parse().unwrap(), level);
@@ -144,9 +139,16 @@ fn numbers_labels_and_processors_are_built_as_they_are_written() {
         let row = m.row(entry, "host").entry().on(Processor::Host).memories([Memory::Global]);
         let row = row.set("R", 16).set_processor("PROC", Processor::Thread);
         row.attribute(AttributeKind::Persistent(None)).late("out").calls_for("out", "leaf");
-        m.row(rows, "all").named("leaf").on(Processor::Block).memories([Placement::None]);
+        let leaf = m.row(rows, "all").named("leaf").on(Processor::Block).memories([Placement::None]);
+        leaf.layout("y", "(128,64):(1,128)".parse().unwrap());
+    });
+    t.mapping_like("large", Arch::SM_80, "a100", |m| {
+        let row = m.row(entry, "host").on(Processor::Host).memories([Memory::Global]);
+        row.set("R", 32).set_processor("PROC", Processor::Thread).order(4, true).calls("leaf");
     });
     let program = t.finish().unwrap();
+    let [_, large] = &program.mappings[..] else { panic!("{program}") };
+    assert_eq!((large.instances.len(), large.instances[0].entry), (2, true), "{program}");
     let again = parse(&program.to_string()).unwrap_or_else(|errors| panic!("{errors}\n{program}"));
     assert_eq!(again, program);
     assert!(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use tilewright_machine::Elements;
 use tilewright_task::{Interpretation, Program, interpret, lower, parse, passes, verify};
-use tilewright_tile::{Argument, Code, Diagnostics};
+use tilewright_tile::{Argument, Code, Diagnostics, ParamKind};
 
 /// Random choices, by the numbers of splitmix64.
 struct Words(u64);
@@ -136,7 +136,12 @@ fn text(w: &mut Words) -> String {
     }
     let mut text = String::from("size m = 100, n = 90, k = 70\nconst C = CHUNK\n");
     text += LEAVES;
-    let factors = if product { ", a: read f16[M, K], b: read f16[N, K]" } else { "" };
+    // A second result, of the blocks of one column alone.
+    let second = w.is(3).then(|| w.one(&Body::LOCAL));
+    let mut factors = if product { ", a: read f16[M, K], b: read f16[N, K]" } else { "" }.to_string();
+    if second.is_some() {
+        factors += &format!(", v: write f32[M, {columns}]");
+    }
     writeln!(
         text,
         "task f(y: write f32[M, N], x: read f32[M, N], z: read f32[M, N]{factors}) {{\n    inner host {{"
@@ -145,14 +150,18 @@ fn text(w: &mut Words) -> String {
     for name in ["y", "x", "z"] {
         writeln!(text, "        {name}p = blocks({name}, [{rows}, {columns}])").unwrap();
     }
-    let given = if product {
+    let mut given = String::new();
+    if product {
         writeln!(text, "        ap = blocks(a, [{rows}, K])\n        bp = blocks(b, [{columns}, K])")
             .unwrap();
-        ", ap[i, 0], bp[j, 0]"
-    } else {
-        ""
-    };
-    let factors = if product { ", a: read f16[P, K], b: read f16[Q, K]" } else { "" };
+        given += ", ap[i, 0], bp[j, 0]";
+    }
+    let mut factors = if product { ", a: read f16[P, K], b: read f16[Q, K]" } else { "" }.to_string();
+    if second.is_some() {
+        writeln!(text, "        vp = blocks(v, [{rows}, {columns}])").unwrap();
+        given += ", vp[i, 0] when j == 0";
+        factors += ", v: write f32[P, Q]";
+    }
     writeln!(
         text,
         "        for i, j in prange(ceil_div(M, {rows}), ceil_div(N, {columns})) {{\n            out: launch body(yp[i, j], xp[i, j], zp[i, j]{given})\n        }}\n    }}\n}}\n\
@@ -182,11 +191,15 @@ fn text(w: &mut Words) -> String {
     } else {
         writeln!(text, "        leave: launch set(y, {last})").unwrap();
     }
+    if let Some(name) = second {
+        writeln!(text, "        launch set(v, {name})").unwrap();
+    }
     text += "    }\n}\n";
     // The mapping.
     let program = text.clone();
     let memory = |w: &mut Words| w.one(&["register", "register", "register", "register", "shared", "none"]);
-    let host = if product { "global, global, global, global, global" } else { "global, global, global" };
+    let tensors = 3 + if product { 2 } else { 0 } + usize::from(second.is_some());
+    let host = vec!["global"; tensors].join(", ");
     let persistent = if w.is(2) { " persistent(grouped(2))" } else { "" };
     let late = if !persistent.is_empty() && w.is(4) { " late(out)" } else { "" };
     let cluster = if arch == "sm_90a" && w.is(4) { " cluster(i = 2)" } else { "" };
@@ -196,6 +209,9 @@ fn text(w: &mut Words) -> String {
     let mut memories: Vec<&str> = (0..3).map(|_| of(w)).collect();
     if product {
         memories.extend([w.one(&["global", "none"]); 2]);
+    }
+    if second.is_some() {
+        memories.push(of(w));
     }
     let mut row = format!("    body.all on block({})", memories.join(", "));
     for name in Body::LOCAL {
@@ -263,7 +279,7 @@ fn outcome(text: &str, seed: u64) -> Outcome {
         }
     };
     let kernel = match tilewright_task::emit(&program, mapping, &graph) {
-        Ok(kernel) => kernel,
+        Ok(kernels) => kernels[0].clone(),
         Err(errors) => {
             placed(&errors, text);
             return Outcome::Refused;
@@ -273,8 +289,10 @@ fn outcome(text: &str, seed: u64) -> Outcome {
     let again =
         tilewright_tile::parse(&printed).unwrap_or_else(|errors| panic!("{errors}\n{printed}\n{text}"));
     assert_eq!(again, kernel, "{printed}");
-    let kernel = lower(&program, mapping).unwrap_or_else(|errors| panic!("{errors}\n{printed}\n{text}"));
-    let factors = kernel.program().params.len() > 3;
+    let kernels = lower(&program, mapping).unwrap_or_else(|errors| panic!("{errors}\n{printed}\n{text}"));
+    let [kernel] = &kernels[..] else { panic!("{text}") };
+    let has = |name: &str| kernel.program().params.iter().any(|param| param.name == name);
+    let (factors, second) = (has("a"), has("v"));
     let sizes = [("m", 70), ("n", 50), ("k", 40)].into_iter().filter(|(name, _)| factors || *name != "k");
     let sizes: BTreeMap<String, i64> = sizes.map(|(name, value)| (name.to_string(), value)).collect();
     let mut w = Words(seed ^ 0x5555);
@@ -286,18 +304,25 @@ fn outcome(text: &str, seed: u64) -> Outcome {
     if factors {
         args.extend([tensor(F16, 70 * 40), tensor(F16, 50 * 40)]);
     }
+    let results = if second { vec![0, args.len()] } else { vec![0] };
+    if let Some(param) = kernel.program().params.iter().find(|param| param.name == "v") {
+        let ParamKind::Tensor { shape, .. } = &param.kind else { panic!("{printed}") };
+        args.push(tensor(F32, 70 * shape[1].as_int().unwrap()));
+    }
     let (mut expected, mut found) = (args.clone(), args);
     let how = Interpretation { sizes: sizes.clone(), seed, ..Interpretation::default() };
     if let Err(errors) = interpret(&program, mapping, &how, &mut expected) {
         placed(&errors, text);
         return Outcome::Refused;
     }
-    if let Err(error) = tilewright_tile::interpret(&kernel, &sizes, &mut found) {
+    if let Err(error) = tilewright_tile::interpret(kernel, &sizes, &mut found) {
         panic!("{error}\n{printed}\n{text}");
     }
-    let (expected, found) = (expected[0].elements().unwrap(), found[0].elements().unwrap());
-    let differ = (0..expected.len()).find(|at| !expected.same_bits(&found, *at));
-    assert_eq!(differ, None, "{printed}\n{text}");
+    for at in results {
+        let (expected, found) = (expected[at].elements().unwrap(), found[at].elements().unwrap());
+        let differ = (0..expected.len()).find(|at| !expected.same_bits(&found, *at));
+        assert_eq!(differ, None, "{printed}\n{text}");
+    }
     Outcome::Emitted
 }
 

@@ -1,4 +1,4 @@
-//! Runs of task programs by the task interpreter, on random inputs, beside the interpreter of the tile program that a mapping makes of them.
+//! Runs of task programs by the task interpreter, on random inputs, beside the interpreter of the tile programs that a mapping makes of them.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,10 @@ use tilewright_machine::{DType, Elements, Number};
 use tilewright_task::program::{FormalKind, Privilege, SymbolKind};
 use tilewright_task::{Environment, Interpretation, Mapping, Program, entry_extents, interpret};
 use tilewright_tile::interpret as interpret_tile;
-use tilewright_tile::{Argument, Code, Constants, Diagnostic, Diagnostics, Verified};
+use tilewright_tile::{
+    Argument, Code, Constants, Diagnostic, Diagnostics, Expr, Param, ParamKind, Program as TileProgram,
+    Verified,
+};
 
 /// Values for the names of a task program.
 #[derive(Clone, Debug, Default)]
@@ -37,7 +40,7 @@ pub struct Output {
     /// Elements that differ when parallel iterations run in another order. Of an output that the entry adds to, the order of additions
     /// decides how sums are rounded.
     pub differ: usize,
-    /// Elements that the tile program has otherwise: none of a right compiler. Nothing where it did not run.
+    /// Elements that the tile programs have otherwise: none of a right compiler. Nothing where they did not run.
     pub apart: Option<usize>,
 }
 
@@ -59,7 +62,8 @@ pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Resul
         .map(|found| found.into_iter().map(|(_, output)| output).collect())
 }
 
-/// [`run`], and the tile program of the mapping by its interpreter on the same inputs: the results have the same bits.
+/// [`run`], and the tile programs of the mapping, one after another, by their interpreter on the same inputs: the results have the same bits. What one
+/// leaves for another is NaN at first.
 ///
 /// # Errors
 ///
@@ -67,17 +71,31 @@ pub fn run(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Resul
 pub fn agree(
     program: &Program,
     mapping: &Mapping,
-    kernel: &Verified,
+    kernels: &[Verified],
     options: &TaskOptions,
 ) -> Result<Vec<Output>, Diagnostics> {
     let Inputs { args, outputs } = inputs(program, mapping, options)?;
     let found = ran(program, mapping, options, &args, outputs)?;
-    let mut args = args;
-    let sizes = kernel.program().sizes().map(|(_, row, default)| {
-        (row.name.clone(), options.sizes.get(&row.name).copied().unwrap_or(default))
-    });
-    interpret_tile(kernel, &sizes.collect(), &mut args)
-        .map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
+    let entry = mapping.entry().map(|entry| program.task(mapping.instance(entry).task));
+    let names = || entry.into_iter().flat_map(|task| task.formals.iter().map(|formal| formal.name.clone()));
+    let mut known: BTreeMap<String, Argument> = names().zip(args).collect();
+    for kernel in kernels {
+        let program = kernel.program();
+        let sizes = program.sizes().map(|(_, row, default)| {
+            (row.name.clone(), options.sizes.get(&row.name).copied().unwrap_or(default))
+        });
+        let sizes: BTreeMap<String, i64> = sizes.collect();
+        let mut args = Vec::with_capacity(program.params.len());
+        for param in &program.params {
+            args.push(match known.get(&param.name) {
+                Some(known) => known.clone(),
+                None => workspace(program, param, &sizes)?,
+            });
+        }
+        interpret_tile(kernel, &sizes, &mut args).map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
+        known.extend(program.params.iter().map(|param| param.name.clone()).zip(args));
+    }
+    let args: Vec<Argument> = names().filter_map(|name| known.remove(&name)).collect();
     let compared = |(i, mut output): (usize, Output)| {
         let elements = args[i].elements();
         output.apart = elements.map(|elements| {
@@ -86,6 +104,25 @@ pub fn agree(
         output
     };
     Ok(found.into_iter().map(compared).collect())
+}
+
+/// A tensor that kernels leave for one another.
+fn workspace(
+    program: &TileProgram,
+    param: &Param,
+    sizes: &BTreeMap<String, i64>,
+) -> Result<Argument, Diagnostics> {
+    let ParamKind::Tensor { shape, .. } = &param.kind else {
+        return Err(Diagnostic::internal(param.span, "a number that the entry does not have").into());
+    };
+    let size = |id| {
+        let row = program.symbol(id);
+        sizes.get(&row.name).map(|size| Expr::Int(*size))
+    };
+    let extents = shape.iter().map(|extent| extent.substitute(&size).as_int());
+    let count = extents.collect::<Option<Vec<i64>>>().map(|extents| extents.iter().product::<i64>());
+    let count = count.ok_or_else(|| Diagnostic::internal(param.span, "an extent that is not known"))?;
+    Ok(Argument::tensor(Elements::rounded(param.dtype, (0..count).map(|_| f64::NAN))))
 }
 
 fn inputs(program: &Program, mapping: &Mapping, options: &TaskOptions) -> Result<Inputs, Diagnostics> {

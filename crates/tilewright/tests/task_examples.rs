@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tilewright::check::{CheckOptions, check};
+use tilewright::check::CheckOptions;
 use tilewright::compiler::{Kernel, Options, compile};
 use tilewright::machine::Arch;
 use tilewright::runtime::SimDevice;
+use tilewright::sequence::check_in_order;
 use tilewright::sim::Config;
 use tilewright::task::{Mapping, Program, lower, parse};
+use tilewright::tile::Verified;
 
 /// Sizes at which tiles reach beyond the edges of their tensors, by the name of the file.
-const SIZES: [(&str, &[(&str, i64)]); 8] = [
+const SIZES: [(&str, &[(&str, i64)]); 9] = [
     ("gemm", &[("m", 136), ("n", 72), ("k", 328)]),
     ("gemm_batched", &[("l", 2), ("m", 72), ("n", 40), ("k", 72)]),
     ("gemm_dual", &[("m", 72), ("n", 264), ("k", 136)]),
@@ -21,6 +23,7 @@ const SIZES: [(&str, &[(&str, i64)]); 8] = [
     ("attention", &[("l", 1), ("s", 136), ("t", 200)]),
     ("attention_causal", &[("l", 1), ("s", 136), ("t", 136)]),
     ("mlp", &[("m", 72), ("f", 136)]),
+    ("mlp_two_kernels", &[("m", 72), ("f", 136)]),
     ("gated", &[("m", 72), ("n", 136), ("k", 200)]),
 ];
 
@@ -36,16 +39,19 @@ fn examples() -> Vec<(String, Program)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Each mapping of each example with its kernel for the sizes.
-fn kernels(mut each: impl FnMut(&str, &Mapping, &Kernel, &[(&str, i64)])) {
+/// Each mapping of each example with its kernels for the sizes.
+fn kernels(mut each: impl FnMut(&str, &Mapping, &[Kernel], &[(&str, i64)])) {
     for (file, program) in examples() {
         let (_, sizes) = SIZES.iter().find(|(of, _)| *of == file).unwrap();
+        let program = program.with_constants(&[("D".to_string(), 128)].into_iter().collect());
         for mapping in &program.mappings {
             let name = format!("{file}.{}", mapping.name);
             let lowered = lower(&program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
-            let options = Options::new(mapping.arch).for_sizes(lowered.program(), sizes);
-            let kernel = compile(lowered.program(), &options);
-            each(&name, mapping, &kernel.unwrap_or_else(|errors| panic!("{name}: {errors}")), sizes);
+            let one = |lowered: &Verified| {
+                let options = Options::new(mapping.arch).for_sizes(lowered.program(), sizes);
+                compile(lowered.program(), &options).unwrap_or_else(|errors| panic!("{name}: {errors}"))
+            };
+            each(&name, mapping, &lowered.iter().map(one).collect::<Vec<Kernel>>(), sizes);
         }
     }
 }
@@ -81,18 +87,23 @@ fn assembles(ptxas: &Path, name: &str, kernel: &Kernel, arch: Arch) {
 #[test]
 fn examples_are_right_for_every_interleaving_and_spill_nothing() {
     let ptxas = ptxas();
-    kernels(|name, mapping, kernel, sizes| {
+    kernels(|name, mapping, kernels, sizes| {
         if let Some(ptxas) = &ptxas {
-            assembles(ptxas, name, kernel, mapping.arch);
+            kernels.iter().for_each(|kernel| assembles(ptxas, name, kernel, mapping.arch));
         }
+        let kernels: Vec<&Kernel> = kernels.iter().collect();
         let sizes: BTreeMap<String, i64> =
             sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
         for seed in 0..3 {
             let device = SimDevice::new(Config { seed, ..Config::default() });
             let options = CheckOptions { sizes: sizes.clone(), seed, ..CheckOptions::default() };
-            let outcome = check(kernel, &device, &options).unwrap_or_else(|error| panic!("{name}: {error}"));
-            let right = outcome.is_right() && outcome.comparisons.iter().all(|c| c.unbounded == 0);
-            assert!(right, "{name}, seed {seed}: {:?}\n{:?}", outcome.comparisons, outcome.findings);
+            let ran = check_in_order(&kernels, &device, &options);
+            let ran = ran.unwrap_or_else(|error| panic!("{name}: {error}"));
+            for outcome in &ran.outcomes {
+                let right = outcome.is_right() && outcome.comparisons.iter().all(|c| c.unbounded == 0);
+                assert!(right, "{name}, seed {seed}: {:?}\n{:?}", outcome.comparisons, outcome.findings);
+            }
+            assert!(ran.is_right(), "{name}, seed {seed}: {:?}", ran.together);
         }
     });
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_task::mapping::Choice;
 use tilewright_task::space::{Axis, axes, with};
 use tilewright_task::{Mapping, Program as TaskProgram, lower, verify};
-use tilewright_tile::{Constants, Diagnostics, Program};
+use tilewright_tile::{Constants, Diagnostics, Program, Verified};
 
 /// Mappings that are varied in one round.
 const BEAM: usize = 3;
@@ -21,7 +21,7 @@ pub(crate) struct MappingSpace {
     program: TaskProgram,
     mapping: Mapping,
     axes: Vec<Axis>,
-    kernel: Program,
+    kernels: Vec<Program>,
 }
 
 impl MappingSpace {
@@ -32,10 +32,10 @@ impl MappingSpace {
     /// Refusals of the front end about the mapping itself.
     pub fn new(program: &TaskProgram, mapping: &Mapping) -> Result<Self, Diagnostics> {
         let axes = axes(program, mapping, &Constants::new()).map_err(Diagnostics::from)?;
-        let kernel = lower(program, mapping)?.program().clone();
+        let kernels = programs(lower(program, mapping)?);
         let mut program = program.clone();
         program.mappings = vec![mapping.clone()];
-        Ok(MappingSpace { program, mapping: mapping.clone(), axes, kernel })
+        Ok(MappingSpace { program, mapping: mapping.clone(), axes, kernels })
     }
 
     /// The numbers by name, with their values.
@@ -43,9 +43,9 @@ impl MappingSpace {
         self.axes.iter().map(|axis| (axis.name.clone(), axis.values.clone())).collect()
     }
 
-    /// The kernel of the mapping itself.
-    pub fn kernel(&self) -> &Program {
-        &self.kernel
+    /// The kernels of the mapping itself.
+    pub fn kernels(&self) -> &[Program] {
+        &self.kernels
     }
 
     /// The program with this mapping alone, printed.
@@ -74,16 +74,16 @@ impl MappingSpace {
         values.iter().map(word).collect::<Vec<_>>().join(" ")
     }
 
-    /// The tile program of the mapping with these numbers.
+    /// The tile programs of the mapping with these numbers.
     ///
     /// # Errors
     ///
     /// Refusals of the front end, which takes milliseconds, and no synthesis.
-    pub fn lowered(&self, values: &Constants) -> Result<Program, Diagnostics> {
+    pub fn lowered(&self, values: &Constants) -> Result<Vec<Program>, Diagnostics> {
         let mut program = self.program.clone();
         program.mappings = vec![self.mapping(values)];
         verify(&program, &Constants::new())?;
-        Ok(lower(&program, &program.mappings[0])?.program().clone())
+        Ok(programs(lower(&program, &program.mappings[0])?))
     }
 
     /// The value of a number under an assignment.
@@ -165,6 +165,10 @@ impl MappingSpace {
             known.extend(compile(fresh.into_iter().collect()));
         }
     }
+}
+
+fn programs(kernels: Vec<Verified>) -> Vec<Program> {
+    kernels.iter().map(|kernel| kernel.program().clone()).collect()
 }
 
 #[cfg(test)]

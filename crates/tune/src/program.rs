@@ -100,7 +100,7 @@ impl ProgramProblem {
                 "its rows have no number that may change: `space { U = 64 | 128 }`".to_string(),
             ));
         }
-        let sizes = all_sizes(std::slice::from_ref(source.kernel()), sizes);
+        let sizes = all_sizes(source.kernels(), sizes);
         let source = Source::Mapping(Box::new(source));
         Ok(ProgramProblem { source, sizes, pinned: Constants::new(), space })
     }
@@ -119,7 +119,7 @@ impl ProgramProblem {
     pub fn programs(&self) -> &[Program] {
         match &self.source {
             Source::Kernels(module) => &module.programs,
-            Source::Mapping(mapping) => std::slice::from_ref(mapping.kernel()),
+            Source::Mapping(mapping) => mapping.kernels(),
         }
     }
 
@@ -131,12 +131,12 @@ impl ProgramProblem {
         }
     }
 
-    /// The kernel that the mapping with these values makes; nothing of a file of kernels, which take values as constants.
+    /// The kernels that the mapping with these values makes; nothing of a file of kernels, which take values as constants.
     ///
     /// # Errors
     ///
     /// Refusals of the front end.
-    pub fn lowered(&self, constants: &Constants) -> Result<Option<Program>, Diagnostics> {
+    pub fn lowered(&self, constants: &Constants) -> Result<Option<Vec<Program>>, Diagnostics> {
         match &self.source {
             Source::Kernels(_) => Ok(None),
             Source::Mapping(mapping) => mapping.lowered(constants).map(Some),
@@ -226,7 +226,9 @@ impl ProgramProblem {
         };
         match &self.source {
             Source::Kernels(module) => module.programs.iter().map(one).collect(),
-            Source::Mapping(mapping) => Ok(vec![one(&mapping.lowered(constants).map_err(first_message)?)?]),
+            Source::Mapping(mapping) => {
+                mapping.lowered(constants).map_err(first_message)?.iter().map(one).collect()
+            }
         }
     }
 }
@@ -433,6 +435,24 @@ pub fn rank_program(
     Ok(ProgramReport { candidates, seconds: started.elapsed().as_secs_f64() })
 }
 
+/// Candidates by estimate, with the first of each estimate in front: what an estimate does not tell apart is measured once something of its
+/// kind is fast.
+fn one_of_each_estimate(all: &[Compiled], able: Vec<usize>) -> Vec<usize> {
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    let mut before = None;
+    for i in able {
+        let estimate = all[i].entry.estimate;
+        if before == Some(estimate) {
+            others.push(i)
+        } else {
+            first.push(i)
+        }
+        before = Some(estimate);
+    }
+    first.extend(others);
+    first
+}
+
 /// Candidates that are measured around the fastest mapping at a time.
 const AROUND: usize = 6;
 
@@ -525,6 +545,7 @@ pub fn tune_program(
     watch(Progress { spent: 0.0, doing: "compiling every assignment".to_string() });
     let mut all = compiled(problem, target);
     let able: Vec<usize> = (0..all.len()).filter(|i| all[*i].entry.refused.is_none()).collect();
+    let able = one_of_each_estimate(&all, able);
     let mut alive: Vec<usize> = able.iter().copied().take(settings.top.max(1)).collect();
     // The file's own values are what others are compared with.
     alive.extend(
@@ -543,7 +564,10 @@ pub fn tune_program(
                 && all[*i].entry.refused.is_none()
                 && !contest.loaded.contains(i)
         });
-        let fresh: Vec<usize> = fresh.take(left.min(AROUND)).collect();
+        // First those that the estimate does not tell from the fastest.
+        let mut fresh: Vec<usize> = fresh.collect();
+        fresh.sort_by_key(|i| all[*i].entry.estimate != all[winner].entry.estimate);
+        fresh.truncate(left.min(AROUND));
         if fresh.is_empty() {
             break;
         }
@@ -728,7 +752,7 @@ mapping a100 for sm_80 {
         let rows = problem.mapping_text(&record.constants).unwrap();
         assert!(rows.contains("entry double.host on host(global, global) { T = 512 }"), "{rows}");
         let lowered = problem.lowered(&record.constants).unwrap().unwrap();
-        assert!(lowered.to_string().contains("grid(ceil_div(n, 512))"), "{lowered}");
+        assert!(lowered[0].to_string().contains("grid(ceil_div(n, 512))"), "{}", lowered[0]);
         assert_eq!(program_record(&problem, &target(), &store), Some(record));
         let other = tilewright_task::parse(&TASKS.replace("x + x", "x * 2.0")).unwrap();
         let other = ProgramProblem::of_mapping(&other, &other.mappings[0], &Sizes::new()).unwrap();

@@ -99,6 +99,22 @@ impl From<NumberHandle> for Arg {
     }
 }
 
+/// A value of a tensor's elements: a number, or a constant of the program.
+#[derive(Clone, Copy, Debug)]
+pub struct Value(FloatArg);
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Value(FloatArg::Literal(value))
+    }
+}
+
+impl From<NumberHandle> for Value {
+    fn from(number: NumberHandle) -> Self {
+        Value(FloatArg::Constant(number.index))
+    }
+}
+
 /// An inner variant under construction.
 pub struct InnerBuilder<'a> {
     builder: &'a mut TaskBuilder,
@@ -124,6 +140,7 @@ impl<'a> InnerBuilder<'a> {
                     formal: Some(i),
                     dtype: *dtype,
                     shape: shape.clone(),
+                    value: None,
                     span: formal.span,
                 });
             }
@@ -248,12 +265,35 @@ impl<'a> InnerBuilder<'a> {
         dtype: DType,
         shape: impl IntoIterator<Item = E>,
     ) -> TensorHandle {
-        let span = Origin::caller();
+        let shape = shape.into_iter().map(Into::into).collect();
+        self.made(name, dtype, shape, None, Origin::caller())
+    }
+
+    /// `name = tensor(dtype, [shape], value)`: every element has the value at first.
+    #[track_caller]
+    pub fn filled<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+        value: impl Into<Value>,
+    ) -> TensorHandle {
+        let shape = shape.into_iter().map(Into::into).collect();
+        self.made(name, dtype, shape, Some(value.into().0), Origin::caller())
+    }
+
+    fn made(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: Vec<Expr>,
+        value: Option<FloatArg>,
+        span: Origin,
+    ) -> TensorHandle {
         let taken = self.is_taken(name);
         self.builder.check_name(name, span, taken);
         let id = TensorId(self.inner.tensors.len() as u32);
-        let shape = shape.into_iter().map(Into::into).collect();
-        self.inner.tensors.push(Tensor { name: name.to_string(), formal: None, dtype, shape, span });
+        self.inner.tensors.push(Tensor { name: name.to_string(), formal: None, dtype, shape, value, span });
         self.emit(StmtKind::Tensor(id), span);
         TensorHandle { id, owner: self.owner }
     }

@@ -70,7 +70,10 @@ pub(super) fn renumber(program: &mut Program, of_variants: &BTreeMap<(TaskId, Va
                 | AttributeKind::InFlight(value)
                 | AttributeKind::Persistent(Some(
                     Rasterization::Grouped { rows: value, .. } | Rasterization::Hilbert { order: value },
-                )) => expr(value),
+                ))
+                | AttributeKind::Order(
+                    Rasterization::Grouped { rows: value, .. } | Rasterization::Hilbert { order: value },
+                ) => expr(value),
                 AttributeKind::Cluster { counter, blocks } => {
                     id(counter);
                     expr(blocks);

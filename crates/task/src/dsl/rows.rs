@@ -1,5 +1,6 @@
 //! Mappings in Rust.
 
+use tilewright_layout::SwizzledLayout;
 use tilewright_machine::{Memory, Processor};
 use tilewright_tile::{Code, Expr, Origin, SymbolId};
 
@@ -8,7 +9,7 @@ use crate::mapping::{
     Attribute, AttributeKind, Callee, Instance, InstanceId, Mapping, Placement, Rasterization, Setting,
     SettingValue,
 };
-use crate::program::{Inner, LaunchId, LoopId, TaskId, VariantId};
+use crate::program::{Inner, LaunchId, LoopId, TaskId, TensorId, VariantId};
 
 impl From<Memory> for Placement {
     fn from(memory: Memory) -> Self {
@@ -26,6 +27,7 @@ impl<E: Into<Expr>> From<E> for SettingValue {
 /// A mapping under construction.
 pub struct MappingBuilder<'a> {
     builder: &'a mut TaskBuilder,
+    /// The mapping, with the rows of its own alone.
     mapping: Mapping,
     /// The instances that rows name: the row, the label of a launch, the name, the place.
     callees: Vec<(usize, Option<String>, String, Origin)>,
@@ -41,11 +43,17 @@ impl<'a> MappingBuilder<'a> {
     pub(super) fn build(
         builder: &'a mut TaskBuilder,
         mapping: Mapping,
+        inherited: Vec<Instance>,
         rows: impl FnOnce(&mut MappingBuilder<'_>),
     ) -> Mapping {
         let mut of = MappingBuilder { builder, mapping, callees: Vec::new() };
         rows(&mut of);
+        let own = std::mem::replace(&mut of.mapping.instances, inherited);
+        let mut merged = of.mapping.clone();
+        let at = merged.put(own, |row| of.name(row));
+        of.mapping = merged;
         for (row, label, name, span) in std::mem::take(&mut of.callees) {
+            let row = at[row];
             let named = |instance: &Instance| of.name(instance) == name;
             let Some(instance) = of.mapping.instances.iter().position(named) else {
                 of.builder.error(Code::UnknownName, span, format!("no instance is named `{name}`"));
@@ -74,11 +82,10 @@ impl<'a> MappingBuilder<'a> {
         instance.name.clone().unwrap_or_else(|| task.variant_name(instance.variant))
     }
 
-    /// The body of a row's variant; an empty one of a leaf.
+    /// The body of a row's variant; of a leaf one that has the task's tensors alone.
     fn inner(&self, row: usize) -> Inner {
         let instance = &self.mapping.instances[row];
-        let variant = self.builder.tasks[instance.task.index()].variant(instance.variant);
-        variant.inner().cloned().unwrap_or_default()
+        self.builder.tasks[instance.task.index()].body(instance.variant).into_owned()
     }
 
     /// `task.variant …`: a row. A variant that the task does not have is a mistake, for which the first stands in.
@@ -191,6 +198,12 @@ impl Row<'_, '_> {
         self.attribute(AttributeKind::Persistent(Some(order)))
     }
 
+    /// `order(grouped(rows, serpentine))`.
+    #[track_caller]
+    pub fn order(self, rows: impl Into<Expr>, serpentine: bool) -> Self {
+        self.attribute(AttributeKind::Order(Rasterization::Grouped { rows: rows.into(), serpentine }))
+    }
+
     /// `late(label)`.
     #[track_caller]
     pub fn late(self, label: &str) -> Self {
@@ -201,6 +214,20 @@ impl Row<'_, '_> {
             None => {
                 let message = format!("no launch of the variant has the label `{label}`");
                 self.of.builder.error(Code::Late, span, message);
+                self
+            }
+        }
+    }
+
+    /// `layout(tensor = layout)`: the layout of the tensor's place.
+    #[track_caller]
+    pub fn layout(self, tensor: &str, layout: SwizzledLayout) -> Self {
+        let span = Origin::caller();
+        match self.of.inner(self.at).tensors.iter().position(|row| row.name == tensor) {
+            Some(at) => self.attribute(AttributeKind::Layout { tensor: TensorId(at as u32), layout }),
+            None => {
+                let message = format!("the variant has no tensor `{tensor}`");
+                self.of.builder.error(Code::UnknownName, span, message);
                 self
             }
         }

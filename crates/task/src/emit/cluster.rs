@@ -30,6 +30,14 @@ impl Emit<'_> {
         let mut modes: Vec<Mode> = Vec::new();
         for attribute in self.graph.attributes(self.mapping, id) {
             let AttributeKind::Cluster { counter, blocks } = &attribute.kind else { continue };
+            // A counter of another kernel's loop is for that.
+            let others = inner.into_iter().flat_map(|inner| &inner.loops).flat_map(|head| &head.counters);
+            if self.number.is_some()
+                && !counters.contains(counter)
+                && others.into_iter().any(|of| of == counter)
+            {
+                continue;
+            }
             let blocks = self.integer(blocks, attribute.span)?;
             let at = counters.iter().position(|symbol| symbol == counter);
             let Some((at, var)) = at.and_then(|at| Some((at, *row.counters.get(at)?))) else {
@@ -44,7 +52,7 @@ impl Emit<'_> {
         let n = row.counters.len();
         // The counter of `block.x`, along which a grid has its clusters.
         let along_x = n.saturating_sub(2);
-        if let Some(mode) = modes.iter().find(|mode| !self.persistent && mode.at != along_x) {
+        if let Some(mode) = modes.iter().find(|mode| !self.ordered && mode.at != along_x) {
             let message =
                 "the blocks of a cluster are neighbours along `x` of the grid, which this counter is not";
             return Err(refused(mode.span, message).help("make the kernel `persistent`"));

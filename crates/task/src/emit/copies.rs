@@ -114,7 +114,8 @@ impl Emit<'_> {
     fn param_of(&self, replica: ReplicaId, span: Origin) -> Res<tilewright_tile::ParamId> {
         let object = self.graph.replica(replica).object;
         let row = self.graph.tree.objects.get(object.index());
-        match row.and_then(|row| row.param).and_then(|formal| self.params.get(formal)) {
+        let formal = row.and_then(|row| row.param).and_then(|formal| self.params.get(&formal));
+        match formal.or_else(|| self.workspaces.get(&object)) {
             Some(param) => Ok(*param),
             None => {
                 let object = self.graph.object(object);

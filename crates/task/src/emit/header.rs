@@ -1,6 +1,8 @@
 //! The kernel around the statements: sizes, parameters, the grid, the roles with their warpgroups and registers.
 
-use tilewright_machine::{Feature, Number, Processor, Rate, WARP, WARPGROUP, timing};
+use std::collections::BTreeSet;
+
+use tilewright_machine::{Feature, Memory, Number, Processor, Rate, WARP, WARPGROUP, timing};
 use tilewright_tile::{
     self as tile, Axis, Constants, Diagnostic, Expr, IntOp, Origin, Param, ParamKind, Stmt, StmtKind,
     TileOrder,
@@ -9,7 +11,7 @@ use tilewright_tile::{
 use super::{Emit, Res, refused};
 use crate::environment::Environment;
 use crate::graph::{Item, Node, Role};
-use crate::instantiate::LoopId;
+use crate::instantiate::{LoopId, ObjectId};
 use crate::mapping::{Attribute, AttributeKind, Rasterization};
 use crate::program::{FormalKind, LoopKind, SymbolKind};
 
@@ -28,7 +30,7 @@ pub(super) enum Blocks<'g> {
     One(&'g [Item]),
     /// An iteration a block.
     Grid(LoopId, &'g [Item]),
-    /// Blocks take iteration after iteration.
+    /// Blocks take iterations in an order, with `persistent` one after another.
     Tiles(LoopId, &'g [Item], Option<Rasterization>),
 }
 
@@ -38,9 +40,11 @@ impl<'a> Emit<'a> {
         self.signature()?;
         let blocks = self.blocks()?;
         if let Blocks::Grid(id, _) | Blocks::Tiles(id, ..) = &blocks {
-            self.persistent = matches!(blocks, Blocks::Tiles(..));
+            self.ordered = matches!(blocks, Blocks::Tiles(..));
             self.cluster = self.cluster_of(*id)?;
         }
+        self.guard_rings();
+        self.pin()?;
         self.places()?;
         let warpgroups = self.warpgroups()?;
         let roles: Vec<Role> =
@@ -51,6 +55,7 @@ impl<'a> Emit<'a> {
             body.push((*role, self.of_role(*role, &blocks)?));
         }
         self.grid(&blocks)?;
+        self.all_pinned()?;
         let mut statements: Vec<Stmt> = std::mem::take(&mut self.definitions).into_iter().flatten().collect();
         match warpgroups {
             Some(compute) => {
@@ -77,6 +82,9 @@ impl<'a> Emit<'a> {
             self.out.cluster = self.cluster.iter().map(|mode| Expr::Int(mode.blocks)).collect();
             self.out.cluster_span = self.cluster[0].span;
         }
+        if self.number.is_some() {
+            self.drop_sizes();
+        }
         Ok(names_in_order(self.out))
     }
 
@@ -92,7 +100,10 @@ impl<'a> Emit<'a> {
         };
         let program = self.program;
         let task = program.task(entry.task);
-        self.out.name = task.name.clone();
+        self.out.name = match self.number {
+            Some(number) => format!("{}_{number}", task.name),
+            None => task.name.clone(),
+        };
         for extent in &task.extents {
             let name = program.symbol(*extent).name.to_lowercase();
             let size = program.symbols.iter().find_map(|row| match row.kind {
@@ -114,7 +125,14 @@ impl<'a> Emit<'a> {
             let id = tile::SymbolId(self.out.symbols.len() as u32 - 1);
             self.bound.insert(var, Expr::Symbol(id));
         }
-        for (formal, argument) in task.formals.iter().zip(&entry.arguments) {
+        let outside = self.outside();
+        for (at, (formal, argument)) in task.formals.iter().zip(&entry.arguments).enumerate() {
+            if let crate::instantiate::Argument::Tensor(tensor) = argument
+                && self.number.is_some()
+                && !outside.contains(&tensor.object)
+            {
+                continue;
+            }
             let (dtype, kind) = match (&formal.kind, argument) {
                 (FormalKind::Tensor { dtype, .. }, crate::instantiate::Argument::Tensor(tensor)) => {
                     let shape = tensor.shape.iter().map(|extent| self.expr(extent, formal.span));
@@ -142,10 +160,53 @@ impl<'a> Emit<'a> {
                 _ => return Err(Diagnostic::internal(formal.span, "an argument of another kind")),
             };
             let name = self.names.global(&formal.name);
-            self.params.push(tile::ParamId(self.out.params.len() as u32));
+            self.params.insert(at, tile::ParamId(self.out.params.len() as u32));
             self.out.params.push(Param { name, dtype, kind, span: formal.span });
         }
+        self.workspaces(&outside)
+    }
+
+    /// The objects with a place in global memory that the kernel uses.
+    fn outside(&self) -> BTreeSet<ObjectId> {
+        let accesses = self.graph.nodes.iter().flat_map(|node| &node.accesses);
+        let global = accesses.filter_map(|access| access.replica).map(|id| self.graph.replica(id));
+        global.filter(|row| row.memory == Some(Memory::Global)).map(|row| row.object).collect()
+    }
+
+    /// Parameters for tensors of the host, which kernels leave for one another.
+    fn workspaces(&mut self, outside: &BTreeSet<ObjectId>) -> Res<()> {
+        for id in outside.iter().filter(|_| self.number.is_some()) {
+            let Some(row) = self.graph.tree.objects.get(id.index()).cloned() else { continue };
+            if row.param.is_some() || row.processor >= Processor::Block || row.body.is_some() {
+                continue;
+            }
+            let shape = row.shape.iter().map(|extent| self.expr(extent, row.span));
+            let shape = shape.collect::<Res<Vec<Expr>>>()?;
+            let kind = ParamKind::Tensor { shape, strides: None, array: false, constant: false };
+            let name = self.names.global(&row.name);
+            self.workspaces.insert(*id, tile::ParamId(self.out.params.len() as u32));
+            self.out.params.push(Param { name, dtype: row.dtype, kind, span: row.span });
+        }
         Ok(())
+    }
+
+    /// Leaves out the sizes that a kernel among several does not mention.
+    fn drop_sizes(&mut self) {
+        let mut mentioned = BTreeSet::new();
+        self.out.exprs_mut(&mut |expr| {
+            expr.visit(&mut |part| {
+                if let Expr::Symbol(id) = part {
+                    mentioned.insert(*id);
+                }
+            });
+        });
+        for (at, row) in self.out.symbols.iter_mut().enumerate() {
+            let size = matches!(row.kind, tile::SymbolKind::Size(_));
+            if size && !mentioned.contains(&tile::SymbolId(at as u32)) {
+                // What nothing mentions goes, but for sizes and constants.
+                row.kind = tile::SymbolKind::Let;
+            }
+        }
     }
 
     /// The loop whose iterations blocks share.
@@ -157,8 +218,8 @@ impl<'a> Emit<'a> {
                 _ => None,
             }) {
                 let span = graph.tree.loop_(outer).span;
-                return Err(refused(span, "the host launches more than one parallel loop of blocks, or work beside one")
-                    .help("one kernel has one parallel loop of blocks: make each an entry with a mapping of its own"));
+                return Err(refused(span, "the host has work beside its parallel loops of blocks")
+                    .help("launch it in a parallel loop of blocks: each is a kernel"));
             }
             return Ok(Blocks::One(&graph.order));
         };
@@ -177,11 +238,12 @@ impl<'a> Emit<'a> {
             let message = format!("a parallel loop over the level `{}` is no grid of blocks", row.processor);
             return Err(refused(row.span, message).help("run the instances in it `on block`"));
         }
-        let persistent = self.attributes_of(*id).find_map(|attribute| match &attribute.kind {
+        let ordered = self.attributes_of(*id).find_map(|attribute| match &attribute.kind {
             AttributeKind::Persistent(order) => Some(order.clone()),
+            AttributeKind::Order(order) => Some(Some(order.clone())),
             _ => None,
         });
-        Ok(match persistent {
+        Ok(match ordered {
             Some(order) => Blocks::Tiles(*id, items, order),
             None => Blocks::Grid(*id, items),
         })
@@ -196,7 +258,8 @@ impl<'a> Emit<'a> {
 
     /// The first attribute of an instance in the tree that is wanted.
     fn attribute<T>(&self, wanted: impl Fn(&'a Attribute) -> Option<T>) -> Option<T> {
-        let instances = self.graph.tree.calls.iter().filter_map(|call| call.instance);
+        let calls = self.graph.calls();
+        let instances = calls.iter().filter_map(|id| self.graph.tree.call(*id).instance);
         let mut attributes = instances.flat_map(|id| &self.mapping.instance(id).attributes);
         attributes.find_map(wanted)
     }
@@ -270,7 +333,13 @@ impl<'a> Emit<'a> {
                 let tiles = tiles.unwrap_or(Expr::Int(1));
                 let most = timing(self.graph.tree.arch).rate(Rate::Multiprocessors) as i64;
                 let blocks: i64 = self.cluster.iter().map(|mode| mode.blocks).product();
-                let clusters = Expr::binary(IntOp::Min, Expr::Int(most / blocks), tiles);
+                // With `order`, each takes one.
+                let persistent =
+                    |attribute: &Attribute| matches!(attribute.kind, AttributeKind::Persistent(_));
+                let clusters = match self.attributes_of(*id).any(persistent) {
+                    true => Expr::binary(IntOp::Min, Expr::Int(most / blocks), tiles),
+                    false => tiles,
+                };
                 vec![Expr::binary(IntOp::Mul, clusters, Expr::Int(blocks))]
             }
         };
@@ -306,7 +375,7 @@ impl<'a> Emit<'a> {
                 };
                 if at == 0 { over } else { Expr::binary(IntOp::Rem, over, counts[at].clone()) }
             };
-            let index = if self.persistent { self.in_cluster(*var, index) } else { index };
+            let index = if self.ordered { self.in_cluster(*var, index) } else { index };
             let value = Expr::binary(IntOp::Add, index, self.expr(&row.ranges[at].0, row.span)?);
             let value = match value {
                 Expr::Binary(..) if name => {

@@ -100,6 +100,7 @@ impl Emit<'_> {
         if graph.object(written.object).dtype != graph.object(read.object).dtype
             || !written.piece.same(&graph.replica(to).piece)
             || graph.replica(to).memory != Some(Memory::Register)
+            || self.pinned.contains_key(&to)
         {
             return None;
         }
@@ -234,13 +235,14 @@ impl Emit<'_> {
             );
             return Err(refused(span, message).help("give it the memory `shared`, or leave `late` out"));
         }
-        let object = self.graph.object(row.object).clone();
+        let object_id = row.object;
+        let object = self.graph.object(object_id).clone();
         let shape = self.extents(row.piece.shape(), &object.name, object.span)?;
         // A parameter has the name itself.
-        let name =
-            self.names.local(&if object.param { format!("r{}", object.name) } else { object.name.clone() });
-        let tensor =
-            self.tensor(name, object.dtype, TensorKind::Register { shape, pinned: None }, object.span);
+        let outside = object.param || self.workspaces.contains_key(&object_id);
+        let name = self.names.local(&if outside { format!("r{}", object.name) } else { object.name.clone() });
+        let (pinned, span) = self.pinned_register(replica, object.span)?;
+        let tensor = self.tensor(name, object.dtype, TensorKind::Register { shape, pinned }, span);
         self.registers.insert(replica, tensor);
         Ok(tensor)
     }
@@ -450,7 +452,7 @@ impl Emit<'_> {
                 None => Err(Diagnostic::internal(span, "a constant that is not there")),
             },
             Some(Argument::Integer(form)) => Ok(Scalar::Integer(self.expr(form, span)?)),
-            Some(Argument::Float(FloatArg::Formal(formal))) => match self.params.get(*formal) {
+            Some(Argument::Float(FloatArg::Formal(formal))) => match self.params.get(formal) {
                 Some(param) => Ok(Scalar::Param(*param)),
                 None => Err(Diagnostic::internal(span, "a formal that is not there")),
             },

@@ -3,7 +3,7 @@
 //!
 //! | in the graph | in the tile program |
 //! | --- | --- |
-//! | the outermost `prange` of blocks | a grid; with `persistent` a loop over `tiles` |
+//! | the outermost `prange` of blocks | a grid; with `persistent` or `order` a loop over `tiles` |
 //! | a parameter and its pieces | a `global_view` whose steps are modes ([`views`]) |
 //! | a place in shared memory or in registers | a `shared_tensor`, a `register_tensor` |
 //! | a role | a `warpgroup` with the loops in which it has nodes ([`roles`]) |
@@ -12,6 +12,7 @@
 //! | a copy, a statement of a leaf | the statement of the tile language ([`copies`], [`leaf`]) |
 //! | copies of a role that computes, into a ring | a loop whose copies run ahead ([`multistage`]) |
 //! | what is late, over a loop | iterations of both by turns ([`deal`]) |
+//! | nodes that nobody needs under a condition | an `if` ([`guarded`]) |
 //! | waits and events | `wait_gemm`, `wait_group`, `syncthreads` ([`order`]) |
 //!
 //! A pattern without a tile program is refused, with the place and a remedy (`not-emitted`).
@@ -20,12 +21,14 @@ mod ahead;
 mod cluster;
 mod copies;
 mod deal;
+mod guarded;
 mod header;
 mod leaf;
 mod multistage;
 mod names;
 mod numbers;
 mod order;
+mod pinned;
 mod roles;
 mod views;
 
@@ -37,10 +40,10 @@ use tilewright_tile::{
 };
 
 use crate::graph::{Graph, Group, Item, NodeId, ReplicaId, Role};
-use crate::instantiate::LoopId;
+use crate::instantiate::{LoopId, ObjectId};
 use crate::mapping::Mapping;
 use crate::passes::{graph, groups, schedule};
-use crate::piece::{Var, Vars};
+use crate::piece::{Guard, Var, Vars};
 use crate::program::Program;
 use names::Names;
 use order::Order;
@@ -48,7 +51,8 @@ use views::SharedPlace;
 
 type Res<T> = Result<T, Diagnostic>;
 
-/// The tile program of a graph.
+/// The tile programs of a graph, in the order in which their kernels run: one of each parallel loop of blocks that the host launches. Tensors of the host that
+/// one leaves for another are parameters of both, by one name.
 ///
 /// ```
 /// let program = tilewright_task::parse(
@@ -68,7 +72,7 @@ type Res<T> = Result<T, Diagnostic>;
 /// )?;
 /// let mapping = &program.mappings[0];
 /// let graph = tilewright_task::passes::graph(&program, mapping)?;
-/// let kernel = tilewright_task::emit(&program, mapping, &graph)?;
+/// let kernels = tilewright_task::emit(&program, mapping, &graph)?;
 /// let text = "size n = 4096
 ///
 /// kernel double(y: f32[n], x: f32[n])
@@ -82,31 +86,40 @@ type Res<T> = Result<T, Diagnostic>;
 ///     copy(ry, gy[:, block.x])
 /// }
 /// ";
-/// assert_eq!(kernel.to_string(), text);
+/// assert_eq!(kernels[0].to_string(), text);
 /// # Ok::<(), tilewright_tile::Diagnostics>(())
 /// ```
 ///
 /// # Errors
 ///
 /// `not-emitted`: a pattern that has no tile program.
-pub fn emit(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<tile::Program, Diagnostics> {
-    let emitted = Emit::new(program, mapping, graph).and_then(Emit::kernel);
-    emitted.map_err(|error| Diagnostics(vec![error]))
+pub fn emit(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<Vec<tile::Program>, Diagnostics> {
+    let kernels = graph.kernels();
+    let several = kernels.len() > 1;
+    let emitted = (1..).zip(&kernels).map(|(number, kernel)| {
+        Emit::new(program, mapping, kernel, several.then_some(number)).and_then(Emit::kernel)
+    });
+    emitted.collect::<Res<Vec<tile::Program>>>().map_err(|error| Diagnostics(vec![error]))
 }
 
-/// The verified tile program of a program under a mapping: the graph by all passes, emitted. Needs: a verified program.
+/// The verified tile programs of a program under a mapping, in the order in which their kernels run: the graph by all passes, emitted. Needs: a verified
+/// program.
 ///
 /// # Errors
 ///
 /// Those of the passes and of [`emit`], and those of the tile verifier, which say that they are about the tile program.
-pub fn lower(program: &Program, mapping: &Mapping) -> Result<tile::Verified, Diagnostics> {
+pub fn lower(program: &Program, mapping: &Mapping) -> Result<Vec<tile::Verified>, Diagnostics> {
     let graph = graph(program, mapping)?;
-    let emitted = emit(program, mapping, &graph)?;
-    tile::verify(&emitted, &Constants::default()).map_err(|errors| {
-        let note =
-            format!("in the tile program of the mapping `{}` (`tilewright tasks --emit tile`)", mapping.name);
-        Diagnostics(errors.0.into_iter().map(|error| error.note(note.clone())).collect())
-    })
+    let verified = |emitted: tile::Program| {
+        tile::verify(&emitted, &Constants::default()).map_err(|errors| {
+            let note = format!(
+                "in the tile program of the mapping `{}` (`tilewright tasks --emit tile`)",
+                mapping.name
+            );
+            Diagnostics(errors.0.into_iter().map(|error| error.note(note.clone())).collect())
+        })
+    };
+    emit(program, mapping, &graph)?.into_iter().map(verified).collect()
 }
 
 /// The refusal of a pattern.
@@ -119,6 +132,8 @@ struct Emit<'a> {
     program: &'a Program,
     mapping: &'a Mapping,
     graph: &'a Graph,
+    /// The number of the kernel, where there are several: it has the sizes and the parameters that it uses.
+    number: Option<usize>,
     /// The integers of the graph, and those that views add.
     vars: Vars,
     out: tile::Program,
@@ -130,7 +145,9 @@ struct Emit<'a> {
     /// The expressions of integers: of sizes and scalars all the time, of counters in their loops.
     bound: BTreeMap<Var, Expr>,
     /// The parameters, by formals of the entry.
-    params: Vec<ParamId>,
+    params: BTreeMap<usize, ParamId>,
+    /// The parameters that tensors of the host are.
+    workspaces: BTreeMap<ObjectId, ParamId>,
     shared: BTreeMap<ReplicaId, SharedPlace>,
     /// The views that there are.
     views: Vec<(ParamId, Vec<ViewMode>, TensorId)>,
@@ -138,12 +155,14 @@ struct Emit<'a> {
     definitions: [Vec<Stmt>; 3],
     /// The pipelines, by rings.
     pipelines: BTreeMap<usize, tile::PipelineId>,
-    /// Blocks take tile after tile.
-    persistent: bool,
+    /// Blocks take tiles in an order.
+    ordered: bool,
     /// The modes of a cluster of blocks.
     cluster: Vec<cluster::Mode>,
     role: Role,
     order: Order,
+    /// The layouts that rows of the mapping pin.
+    pinned: BTreeMap<ReplicaId, pinned::Pinned>,
     /// The register tensors of the role.
     registers: BTreeMap<ReplicaId, TensorId>,
     /// Places that are other places' registers: moved, and not changed since.
@@ -152,12 +171,16 @@ struct Emit<'a> {
     late: BTreeMap<Var, Expr>,
     /// Loops whose iterations are dealt to those of the loop that is their key, with their items.
     dealt: BTreeMap<LoopId, (LoopId, Vec<Item>)>,
+    /// The conditions that hold where statements are.
+    holds: Vec<Guard>,
+    /// The rings whose stages are left out where conditions do not hold.
+    guarded_rings: BTreeMap<usize, Vec<Guard>>,
     /// Nothing is left in flight where something is waited for.
     strict: bool,
 }
 
 impl<'a> Emit<'a> {
-    fn new(program: &'a Program, mapping: &'a Mapping, graph: &'a Graph) -> Res<Self> {
+    fn new(program: &'a Program, mapping: &'a Mapping, graph: &'a Graph, number: Option<usize>) -> Res<Self> {
         let out = tile::Program {
             name: String::new(),
             symbols: Vec::new(),
@@ -183,25 +206,30 @@ impl<'a> Emit<'a> {
             program,
             mapping,
             graph,
+            number,
             vars: graph.tree.vars.clone(),
             out,
             names: Names::default(),
             groups,
             last,
             bound: BTreeMap::new(),
-            params: Vec::new(),
+            params: BTreeMap::new(),
+            workspaces: BTreeMap::new(),
             shared: BTreeMap::new(),
             views: Vec::new(),
             definitions: Default::default(),
             pipelines: BTreeMap::new(),
-            persistent: false,
+            ordered: false,
             cluster: Vec::new(),
             role: Role::Compute,
             order: Order::default(),
+            pinned: BTreeMap::new(),
             registers: BTreeMap::new(),
             moved: BTreeMap::new(),
             late: BTreeMap::new(),
             dealt: BTreeMap::new(),
+            holds: Vec::new(),
+            guarded_rings: BTreeMap::new(),
             strict: false,
         })
     }

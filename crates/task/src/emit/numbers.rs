@@ -56,10 +56,12 @@ impl Emit<'_> {
     pub(super) fn condition(&self, guards: &[Guard], span: Origin) -> Res<Option<Expr>> {
         let mut all: Option<Expr> = None;
         for guard in guards {
-            let form = self.expr(guard.form(), span)?;
+            // The constant stands on the other side.
+            let rest = guard.form().rest();
+            let form = self.expr(&guard.form().plus(&Affine::constant(rest), -1), span)?;
             let one = match guard {
-                Guard::Zero(_) => Expr::binary(IntOp::Eq, form, Expr::Int(0)),
-                Guard::AtLeastZero(_) => Expr::binary(IntOp::Ge, form, Expr::Int(0)),
+                Guard::Zero(_) => Expr::binary(IntOp::Eq, form, Expr::Int(-rest)),
+                Guard::AtLeastZero(_) => Expr::binary(IntOp::Ge, form, Expr::Int(-rest)),
             };
             all = Some(match all {
                 Some(all) => Expr::binary(IntOp::And, all, one),

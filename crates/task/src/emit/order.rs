@@ -197,9 +197,9 @@ impl Walk<'_> {
             state.done.clear();
         }
         if self.groups.contains_key(&id) { &mut state.flight } else { &mut state.done }.insert(id);
-        // Where something is late, the first iterations leave that out, and the last ones all else.
+        // Where something is late, the first iterations leave that out, and the last ones all else. What nobody needs is left out.
         let around = self.graph.tree.around(self.graph.node(id).body);
-        if around.iter().any(|head| self.peeled.contains(head)) {
+        if around.iter().any(|head| self.peeled.contains(head)) || !self.graph.node(id).when.is_empty() {
             state.flight.extend(before.flight);
             state.done.extend(before.done);
         }

@@ -373,7 +373,7 @@ impl Emit<'_> {
         out
     }
 
-    fn touches(&self, id: NodeId, places: &[ReplicaId]) -> bool {
+    pub(super) fn touches(&self, id: NodeId, places: &[ReplicaId]) -> bool {
         let mut accesses = self.graph.node(id).accesses.iter();
         accesses.any(|access| access.replica.is_some_and(|replica| places.contains(&replica)))
     }
@@ -401,6 +401,7 @@ impl Emit<'_> {
             };
             let (first, last) = (items.iter().position(touches), items.iter().rposition(touches));
             if let (Some(first), Some(last)) = (first, last) {
+                let last = last + self.joined(&items[last..]);
                 spans.push(Span { ring: at, side, first, last });
             }
         }
@@ -428,19 +429,26 @@ impl Emit<'_> {
             match spans.iter().position(|span| span.first == at && span.last < range.end) {
                 Some(of) => {
                     let span = spans[of];
+                    let when = self.stage_when(span.ring);
+                    let outer = self.holds.clone();
+                    self.holds.extend(when.iter().cloned());
                     let mut body = self.range(items, at..span.last + 1, &spans[of + 1..])?;
+                    self.holds = outer;
                     // A stage may be filled again when the copies out of it have read it.
                     if span.side == Side::Consume && self.role == Role::Store {
                         body.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
                     }
                     let pipeline = self.pipeline(span.ring)?;
                     let kind = StmtKind::Stage { pipeline, side: span.side, body };
-                    out.push(self.stmt(kind, Origin::Unknown));
+                    let stage = vec![self.stmt(kind, Origin::Unknown)];
+                    out.extend(self.under(&when, stage)?);
                     at = span.last + 1;
                 }
                 None => {
-                    out.extend(self.item(&items[at])?);
-                    at += 1;
+                    let begins = |at: usize| spans.iter().any(|span| span.first == at);
+                    let (statements, count) = self.guarded(items, at..range.end, begins)?;
+                    out.extend(statements);
+                    at += count;
                 }
             }
         }
@@ -448,32 +456,55 @@ impl Emit<'_> {
     }
 
     pub(super) fn item(&mut self, item: &Item) -> Res<Vec<Stmt>> {
+        let mut out = self.in_front(item);
+        out.extend(self.work(item)?);
+        Ok(out)
+    }
+
+    /// The waits of an item, and where threads meet in front of it.
+    pub(super) fn in_front(&mut self, item: &Item) -> Vec<Stmt> {
+        match item {
+            Item::Loop(id, _) => {
+                let waits = self.order.loops.get(id).cloned().unwrap_or_default();
+                self.waits(&waits)
+            }
+            Item::Node(id) => {
+                let waits = self.order.before.get(id).cloned().unwrap_or_default();
+                let mut out = self.waits(&waits);
+                if self.order.meet.contains(id) {
+                    let span = self.graph.node(*id).span;
+                    out.push(self.stmt(StmtKind::Sync(tile::SyncScope::All), span));
+                }
+                out
+            }
+        }
+    }
+
+    /// True of an item in front of which nothing stands.
+    pub(super) fn is_quiet(&self, item: &Item) -> bool {
+        match item {
+            Item::Loop(id, _) => !self.order.loops.contains_key(id),
+            Item::Node(id) => !self.order.before.contains_key(id) && !self.order.meet.contains(id),
+        }
+    }
+
+    /// The statements of an item, without what stands in front of it.
+    pub(super) fn work(&mut self, item: &Item) -> Res<Vec<Stmt>> {
         match item {
             Item::Loop(id, items) => {
-                let waits = self.order.loops.get(id).cloned().unwrap_or_default();
-                let mut out = self.waits(&waits);
-                out.extend(match self.dealt.remove(id) {
+                let mut out = match self.dealt.remove(id) {
                     Some((chunks, late)) => self.by_turns((*id, items), (chunks, &late))?,
                     None => self.repeated(*id, items)?,
-                });
+                };
                 if self.order.behind.contains(id) {
                     out.push(self.stmt(StmtKind::Wait(Expr::Int(0)), Origin::Unknown));
                 }
                 Ok(out)
             }
-            Item::Node(id) => {
-                let waits = self.order.before.get(id).cloned().unwrap_or_default();
-                let mut out = self.waits(&waits);
-                let node = self.graph.node(*id);
-                if self.order.meet.contains(id) {
-                    out.push(self.stmt(StmtKind::Sync(tile::SyncScope::All), node.span));
-                }
-                out.extend(match node.op {
-                    Op::Copy(..) => self.copy(*id)?,
-                    Op::Statement { .. } => self.statement(*id)?,
-                });
-                Ok(out)
-            }
+            Item::Node(id) => match self.graph.node(*id).op {
+                Op::Copy(..) => self.copy(*id),
+                Op::Statement { .. } => self.statement(*id),
+            },
         }
     }
 

@@ -52,7 +52,7 @@ impl Emit<'_> {
             )
             .help("cut it by `blocks`")
         })?;
-        let mut absent = self.condition(piece.guards(), span)?;
+        let mut absent = self.condition(&self.open(piece.guards()), span)?;
         let mut view: Vec<ViewMode> = Vec::new();
         let mut index: Vec<Option<Expr>> = Vec::new();
         let mut cuts = cuts.iter().copied();
@@ -339,8 +339,9 @@ impl Emit<'_> {
                 extents.push(Expr::Int(stages.depth));
             }
             let name = self.names.global(&format!("s{}", object.name));
-            let kind = TensorKind::Shared { shape: extents, pinned: None };
-            let tensor = self.tensor(name, object.dtype, kind, object.span);
+            let cut = staged || steps.iter().any(Option::is_some);
+            let (pinned, span) = self.pinned_shared(id, cut, object.span)?;
+            let tensor = self.tensor(name, object.dtype, TensorKind::Shared { shape: extents, pinned }, span);
             self.shared.insert(id, SharedPlace { tensor, steps, staged, defined: false });
         }
         Ok(())

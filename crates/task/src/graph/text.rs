@@ -7,7 +7,7 @@ use super::{
 };
 use crate::critical::Circuit;
 use crate::instantiate::LoopId;
-use crate::instantiate::text::piece_text;
+use crate::instantiate::text::{guards_text, piece_text};
 use crate::piece::Affine;
 use crate::program::Program;
 
@@ -76,7 +76,11 @@ impl Graph {
             .late
             .iter()
             .map(|late| format!(" late by {} in {}", late.iterations, self.counters_text(late.head)));
-        self.op_text(node) + &late.collect::<String>()
+        let when = match node.when.is_empty() {
+            true => String::new(),
+            false => format!(", needed{}", guards_text(&node.when, &self.tree.vars)),
+        };
+        self.op_text(node) + &late.collect::<String>() + &when
     }
 
     fn op_text(&self, node: &Node) -> String {

@@ -106,11 +106,14 @@ pub(crate) fn piece_text(piece: &Piece, vars: &Vars) -> String {
         let colours: Vec<String> = step.colours.iter().map(|colour| vars.text(colour)).collect();
         text += &format!("[{}]", colours.join(", "));
     }
-    for guard in piece.guards() {
-        text += &match guard {
-            Guard::Zero(form) => format!(" when {} == 0", vars.text(form)),
-            Guard::AtLeastZero(form) => format!(" when {} >= 0", vars.text(form)),
-        };
-    }
-    text
+    text + &guards_text(piece.guards(), vars)
+}
+
+/// Conditions, each as ` when j == 0`.
+pub(crate) fn guards_text(guards: &[Guard], vars: &Vars) -> String {
+    let one = |guard: &Guard| match guard {
+        Guard::Zero(form) => format!(" when {} == 0", vars.text(form)),
+        Guard::AtLeastZero(form) => format!(" when {} >= 0", vars.text(form)),
+    };
+    guards.iter().map(one).collect()
 }

@@ -36,6 +36,7 @@ impl Reader<'_> {
                         formal: Some(i),
                         dtype: *dtype,
                         shape: shape.clone(),
+                        value: None,
                         span: formal.span,
                     });
                     self.bind(&formal.name, span, "a tensor", Thing::Tensor(tensor))?;
@@ -181,20 +182,33 @@ impl Reader<'_> {
         Ok(shape)
     }
 
-    /// `tensor(f32, [M, N])`.
+    /// `tensor(f32, [M, N])`, `tensor(f32, [M, N], 0.0)`.
     fn tensor(&mut self, name: &str, span: Span) -> Res<Option<StmtKind>> {
         self.cursor.eat_word("tensor");
         self.cursor.expect("(", "and the element type")?;
         let dtype = self.cursor.dtype()?;
         self.cursor.expect(",", "and the shape")?;
         let shape = self.shape()?;
-        self.cursor.expect(")", "after the shape")?;
+        let mut value = None;
+        if self.cursor.eat(",") {
+            let at = self.cursor.span();
+            value = self.float_argument()?;
+            if let Some(FloatArg::Formal(_)) = value {
+                let message =
+                    "the value of a tensor is a number that is known here, not a formal of the task";
+                return Err(Diagnostic::new(Code::TypeMismatch, at, message)
+                    .help("launch a leaf that writes the tensor")
+                    .into());
+            }
+        }
+        self.cursor.expect(")", "after the tensor")?;
         let tensor = TensorId(self.inner.tensors.len() as u32);
         self.inner.tensors.push(Tensor {
             name: name.to_string(),
             formal: None,
             dtype,
             shape,
+            value,
             span: span.into(),
         });
         self.bind(name, span, "a tensor", Thing::Tensor(tensor))?;

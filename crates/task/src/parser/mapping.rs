@@ -13,12 +13,13 @@ use crate::mapping::{
 use crate::program::{Inner, LaunchId, LoopId, SymbolKind, TaskId, TensorId, VariantId};
 
 /// The words of attributes.
-const ATTRIBUTES: [&str; 12] = [
+const ATTRIBUTES: [&str; 13] = [
     "warpspecialize",
     "pipeline",
     "shared",
     "warps",
     "persistent",
+    "order",
     "cluster",
     "late",
     "in_flight",
@@ -37,7 +38,7 @@ struct Named {
 }
 
 impl Reader<'_> {
-    /// `name for arch { rows }`; the word is passed.
+    /// `name for arch { rows }`, `name for arch like other { rows }`; the word is passed.
     pub(super) fn mapping(&mut self) -> Res<()> {
         const EXAMPLE: &str =
             "e.g. `mapping h200 for sm_90a { entry gemm.host on host(global, global, global) }`";
@@ -53,12 +54,12 @@ impl Reader<'_> {
             self.cursor.report(error)?;
         }
         let head = self.head(EXAMPLE);
-        let arch = match head {
-            Ok(arch) => arch,
+        let (arch, instances) = match head {
+            Ok(head) => head,
             Err(errors) => return self.cursor.keep(errors, from),
         };
-        let mut mapping = Mapping { name: name.to_string(), arch, instances: Vec::new(), span: span.into() };
-        let mut named = Vec::new();
+        let mut mapping = Mapping { name: name.to_string(), arch, instances, span: span.into() };
+        let (mut rows, mut named) = (Vec::new(), Vec::new());
         let close = self.cursor.closing();
         self.cursor.expect("{", "and the instances")?;
         loop {
@@ -69,7 +70,7 @@ impl Reader<'_> {
             let from = self.cursor.position();
             match self.instance() {
                 Ok((instance, callees)) => {
-                    mapping.instances.push(instance);
+                    rows.push(instance);
                     named.push(callees);
                 }
                 Err(errors) => {
@@ -80,12 +81,20 @@ impl Reader<'_> {
                 }
             }
         }
-        self.callees(&mut mapping, named)?;
+        let at = mapping.put(rows, |row| self.instance_name(row));
+        self.callees(&mut mapping, at.into_iter().zip(named).collect())?;
         self.mappings.push(mapping);
         Ok(())
     }
 
-    fn head(&mut self, example: &str) -> Res<Arch> {
+    /// The name that a row goes by.
+    fn instance_name(&self, row: &Instance) -> String {
+        let task = &self.tasks[row.task.index()];
+        row.name.clone().unwrap_or_else(|| task.variant_name(row.variant))
+    }
+
+    /// The architecture, and the rows of the mapping that this one is like.
+    fn head(&mut self, example: &str) -> Res<(Arch, Vec<Instance>)> {
         if !self.cursor.eat_word("for") {
             return Err(self.cursor.unexpected("`for` and an architecture").help(example).into());
         }
@@ -93,11 +102,27 @@ impl Reader<'_> {
         let arch = arch.parse().map_err(|error: tilewright_machine::UnknownArch| {
             Diagnostic::new(Code::UnsupportedArchitecture, span, error.to_string())
         })?;
+        let mut rows = Vec::new();
+        if self.cursor.eat_word("like") {
+            let (name, span) = self.cursor.name("the name of a mapping")?;
+            match self.mappings.iter().find(|mapping| mapping.name == name) {
+                Some(mapping) => rows.clone_from(&mapping.instances),
+                None => {
+                    let message = format!("no mapping above is named `{name}`");
+                    let error = Diagnostic::new(Code::UnknownName, span, message);
+                    let near = nearest(name, self.mappings.iter().map(|mapping| mapping.name.as_str()));
+                    self.cursor.report(match near {
+                        Some(near) => error.help(format!("did you mean `{near}`?")),
+                        None => error.help("a mapping stands before those that are like it"),
+                    })?;
+                }
+            }
+        }
         self.cursor.skip_newlines();
         if !self.cursor.at("{") {
             return Err(self.cursor.unexpected("`{` and the instances").help(example).into());
         }
-        Ok(arch)
+        Ok((arch, rows))
     }
 
     /// A row; the instances that it names.
@@ -142,7 +167,7 @@ impl Reader<'_> {
             }
             memories = Some(list);
         }
-        let inner = self.tasks[task.index()].variant(variant).inner().cloned().unwrap_or_default();
+        let inner = self.tasks[task.index()].body(variant).into_owned();
         let mut tunables = Vec::new();
         if self.cursor.eat("{") {
             loop {
@@ -309,7 +334,12 @@ impl Reader<'_> {
             }
             "warps" => AttributeKind::Warps(self.one_integer()?),
             "in_flight" => AttributeKind::InFlight(self.one_integer()?),
-            "persistent" => self.persistent()?,
+            "persistent" if self.cursor.eat("(") => AttributeKind::Persistent(Some(self.rasterization()?)),
+            "persistent" => AttributeKind::Persistent(None),
+            "order" => {
+                self.cursor.expect("(", "and a rasterization order, as in `order(grouped(16))`")?;
+                AttributeKind::Order(self.rasterization()?)
+            }
             "cluster" => {
                 self.cursor.expect("(", "and a counter, as in `cluster(i = 2)`")?;
                 let (name, span) = self.cursor.name("a counter")?;
@@ -401,10 +431,8 @@ impl Reader<'_> {
         Ok(AttributeKind::Pipeline { head, least, most })
     }
 
-    fn persistent(&mut self) -> Res<AttributeKind> {
-        if !self.cursor.eat("(") {
-            return Ok(AttributeKind::Persistent(None));
-        }
+    /// `grouped(12, serpentine))`, with the parenthesis behind.
+    fn rasterization(&mut self) -> Res<Rasterization> {
         let (word, span) = self.cursor.word("a rasterization order")?;
         let order = match word {
             "grouped" => {
@@ -429,7 +457,7 @@ impl Reader<'_> {
             }
         };
         self.cursor.expect(")", "after the rasterization order")?;
-        Ok(AttributeKind::Persistent(Some(order)))
+        Ok(order)
     }
 
     /// `{ U = 64 | 128, pipeline = 2..6, late = out | none, KB = 64..160 step 16 }`.
@@ -548,15 +576,11 @@ impl Reader<'_> {
     }
 
     /// The instances that rows name.
-    fn callees(&mut self, mapping: &mut Mapping, named: Vec<Vec<Named>>) -> Res<()> {
+    fn callees(&mut self, mapping: &mut Mapping, named: Vec<(usize, Vec<Named>)>) -> Res<()> {
         let mut by_name: BTreeMap<String, InstanceId> = BTreeMap::new();
         for (i, instance) in mapping.instances.iter().enumerate() {
             let id = InstanceId(i as u32);
-            let task = &self.tasks[instance.task.index()];
-            let name = match &instance.name {
-                Some(name) => name.clone(),
-                None => task.variant_name(instance.variant),
-            };
+            let name = self.instance_name(instance);
             if let Some(first) = by_name.insert(name.clone(), id) {
                 let first = mapping.instance(first).span;
                 let message = format!("two instances are named `{name}`");
@@ -565,7 +589,7 @@ impl Reader<'_> {
                 self.cursor.report(error.help("give it a name: `other = task.variant …`"))?;
             }
         }
-        for (i, callees) in named.into_iter().enumerate() {
+        for (i, callees) in named {
             for callee in callees {
                 let callee = self.resolved(mapping, i, callee, &by_name);
                 match callee {

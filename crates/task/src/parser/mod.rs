@@ -67,7 +67,9 @@ pub fn parse_file(sources: &Sources) -> Res<Program> {
     };
     let symbols = symbols.into_iter().zip(kinds);
     let symbols = symbols.map(|(row, kind)| Symbol { name: row.name, kind, span: row.span }).collect();
-    Ok(Program { symbols, numbers, tasks, mappings, sources: sources.clone() })
+    let mut program = Program { symbols, numbers, tasks, mappings, sources: sources.clone() };
+    crate::fill::fill(&mut program);
+    Ok(program)
 }
 
 /// A thing that a name of ours stands for.
@@ -261,6 +263,7 @@ impl Reader<'_> {
             formals: Vec::new(),
             extents: Vec::new(),
             variants: Vec::new(),
+            fills: false,
             span: span.into(),
         };
         let twice = self.tasks.iter().find(|other| other.name == task.name).map(|other| other.span);

@@ -137,6 +137,7 @@ fn leaf(program: &Program, graph: &mut Graph, id: CallId) -> Result<Vec<Item>, D
             role: Role::Compute,
             body: call.body,
             late: Vec::new(),
+            when: Vec::new(),
             waits: Vec::new(),
             accesses,
             call: id,

@@ -409,6 +409,7 @@ fn insert(graph: &mut Graph, copies: Vec<CopyAt>) {
             role: Role::Compute,
             body,
             late: Vec::new(),
+            when: Vec::new(),
             waits: Vec::new(),
             accesses: vec![access(from, true), access(to, false)],
             call,

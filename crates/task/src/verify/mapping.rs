@@ -92,8 +92,8 @@ impl Checker<'_> {
                 }
             }
         }
-        let none = Inner::default();
-        let inner = task.variant(instance.variant).inner().unwrap_or(&none);
+        let body = task.body(instance.variant);
+        let inner = &*body;
         for tunable in inner.tunables() {
             let settings: Vec<_> =
                 instance.tunables.iter().filter(|setting| setting.tunable == tunable).collect();
@@ -234,6 +234,25 @@ impl Checker<'_> {
             }
             AttributeKind::InFlight(groups) => {
                 self.constant(groups, span, 0);
+            }
+            AttributeKind::Order(
+                Rasterization::Grouped { rows: number, .. } | Rasterization::Hilbert { order: number },
+            ) => {
+                self.constant(number, span, 1);
+                let persistent = |other: &&Attribute| matches!(other.kind, AttributeKind::Persistent(_));
+                if let Some(other) = instance.attributes.iter().find(persistent) {
+                    let error = Diagnostic::new(Code::Misplaced, span, "`order` beside `persistent`")
+                        .related(other.span, "`persistent`");
+                    self.errors
+                        .push(error.help(
+                            "the order of a persistent kernel stands in it: `persistent(grouped(12))`",
+                        ));
+                }
+                if !inner.loops.iter().any(|head| head.kind == LoopKind::Prange) {
+                    let error =
+                        Diagnostic::new(Code::Misplaced, span, "`order` of a variant without `prange`");
+                    self.errors.push(error.help("it belongs to the instance whose `prange` is the grid"));
+                }
             }
             AttributeKind::Persistent(order) => {
                 match order {

@@ -1,5 +1,5 @@
 //! Task programs that are wrong: `tests/error/*.task`. Their first line is `// error: CODE at LINE:COLUMN: MESSAGE`, of the parser, the
-//! verifier or the event graph of a mapping; with a line `// interpret: NAME=VALUE …` of the task interpreter, which runs the first mapping with these values.
+//! verifier, or the event graph or the tile program of a mapping; with a line `// interpret: NAME=VALUE …` of the task interpreter, which runs the first mapping with these values.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use libtest_mimic::Failed;
 use tilewright::machine::Number;
 use tilewright::task::program::SymbolKind;
-use tilewright::task::{Program, check, parse_file, verify};
+use tilewright::task::{Program, check, lower, parse_file, verify};
 use tilewright::tasks::{TaskOptions, run};
 use tilewright::tile::{Diagnostics, Sources};
 
@@ -38,7 +38,9 @@ fn mistakes(sources: &Sources, interpreted: Option<&str>) -> Result<Diagnostics,
         return Ok(errors);
     }
     let Some(line) = interpreted else {
-        return check(&program, &Default::default()).err().ok_or("the program is right".into());
+        let lowered = || program.mappings.iter().try_for_each(|mapping| lower(&program, mapping).map(|_| ()));
+        let found = check(&program, &Default::default()).and_then(|()| lowered());
+        return found.err().ok_or("the program is right".into());
     };
     let mapping = program.mappings.first().ok_or("the file has no mapping")?;
     match run(&program, mapping, &values(&program, line)?) {
