@@ -12,7 +12,7 @@ use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
-use crate::gemm_weights::WeightsConfig;
+use crate::gemm_weights::{RepackConfig, WeightsConfig};
 use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
@@ -99,6 +99,14 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<WeightsConfig>,
         programs: programs::<WeightsConfig>,
         tuning: Some(tuning::<WeightsConfig>()),
+    },
+    Operator {
+        name: "repack_weights",
+        about: "w, the weights x[n, k] in the order in which gemm_weights loads them",
+        needs: Features::NONE,
+        parameters: parameter_list::<RepackConfig>,
+        programs: programs::<RepackConfig>,
+        tuning: None,
     },
     Operator {
         name: "contraction",
