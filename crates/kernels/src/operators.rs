@@ -94,7 +94,7 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "gemm_weights",
-        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 2 to 8 bits, cast in registers for wgmma, and scales s of groups",
+        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 1 to 8 bits, cast in registers for wgmma, and scales s of groups",
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<WeightsConfig>,
         programs: programs::<WeightsConfig>,

@@ -250,8 +250,9 @@ impl WeightsConfig {
         let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32;
         let partial = if self.promotes() { turns * sums } else { 0 };
         // Values of scaled weights, of those without zero points, or of halves of them, on their way.
-        let changed = self.zeros || self.scaled == Scaled::Weights || self.upper.is_some();
-        let plain = if changed { weights / 4 } else { 0 };
+        let changes = [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
+        let changes = changes.into_iter().filter(|change| *change).count() as i64;
+        let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
         let chunks = (if chain.is_empty() { chunk / 2 } else { 2 * chunk }).max(theirs);
