@@ -1,6 +1,7 @@
 """Matrix products in plain Triton, as a peer: what a page of Triton gives. One program for a tile, groups of rows of tiles for the L2 cache, a few
 tiles to choose from. `product` is C = A · Bᵀ for f16, bf16, 8-bit floats and i8; `blocks` scales 8-bit floats by 128 columns of a row of A and by
-128 × 128 of B, the sums of 128 products at a time (the scheme of DeepSeek-V3, arXiv 2412.19437, section 3.3).
+128 × 128 of B, the sums of 128 products at a time (the scheme of DeepSeek-V3, arXiv 2412.19437, section 3.3); `scaled_weights` multiplies by weights in MXFP4,
+as `tl.dot_scaled` does.
 """
 
 import triton
@@ -50,6 +51,25 @@ def product_by_descriptors(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr,
         y = b.load([col * BN, step * BK])
         sums = tl.dot(x, y.T, sums, out_dtype=SUMS)
     c.store([row * BM, col * BN], sums.to(c.dtype))
+
+
+@triton.jit
+def scaled_weights(a, w, s, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, KIND: tl.constexpr):
+    """C = A · Wᵀ with w[n, k / 2], two e2m1 a byte, and s[n, k / 32] in ue8m0; k is a multiple of BK."""
+    row, col = tile_of(m, n, BM, BN, GROUP)
+    i = row * BM + tl.arange(0, BM)
+    j = col * BN + tl.arange(0, BN)
+    at_a = a + (i % m).to(tl.int64)[:, None] * k + tl.arange(0, BK)[None, :]
+    at_w = w + (j % n).to(tl.int64)[None, :] * (k // 2) + tl.arange(0, BK // 2)[:, None]
+    at_s = s + (j % n).to(tl.int64)[:, None] * (k // 32) + tl.arange(0, BK // 32)[None, :]
+    sums = tl.zeros((BM, BN), dtype=tl.float32)
+    for _ in range(k // BK):
+        sums = tl.dot_scaled(tl.load(at_a), None, KIND, tl.load(at_w), tl.load(at_s), "e2m1", sums)
+        at_a += BK
+        at_w += BK // 2
+        at_s += BK // 32
+    at_c = c + i.to(tl.int64)[:, None] * n + j[None, :]
+    tl.store(at_c, sums.to(c.dtype.element_ty), mask=(i[:, None] < m) & (j[None, :] < n))
 
 
 @triton.jit

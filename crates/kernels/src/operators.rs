@@ -12,7 +12,7 @@ use crate::conv_hopper::HopperConvConfig;
 use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
-use crate::gemm_weights::WeightsConfig;
+use crate::gemm_weights::{RepackConfig, WeightsConfig};
 use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
@@ -94,11 +94,19 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "gemm_weights",
-        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 2 to 8 bits, cast in registers for wgmma, and scales s of groups",
+        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 1 to 8 bits, cast in registers for wgmma, and scales s of groups",
         needs: crate::warp_specialized::NEEDS,
         parameters: parameter_list::<WeightsConfig>,
         programs: programs::<WeightsConfig>,
         tuning: Some(tuning::<WeightsConfig>()),
+    },
+    Operator {
+        name: "repack_weights",
+        about: "w, the weights x[n, k] in the order in which gemm_weights loads them",
+        needs: Features::NONE,
+        parameters: parameter_list::<RepackConfig>,
+        programs: programs::<RepackConfig>,
+        tuning: None,
     },
     Operator {
         name: "contraction",

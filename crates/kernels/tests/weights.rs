@@ -5,9 +5,9 @@ mod common;
 use common::{
     Launch, Tensors, absolute, assemble, bounds, close, crossed, in_turn, kernel_for, nightly, ptxas, random,
 };
-use rand::SeedableRng;
+use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::gemm_weights::{self, Cluster, Factors, Scaled, Schedule, WeightsConfig};
+use tilewright_kernels::gemm_weights::{self, Cluster, Factors, RepackConfig, Scaled, Schedule, WeightsConfig};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
@@ -20,14 +20,21 @@ fn check(config: &WeightsConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
     let sizes = [m, n, k].map(|size| size as usize);
     let groups = config.group.map_or(1, |group| (k + group - 1) / group);
     let stored = config.stored();
-    let a = random(&mut rng, config.dtype, m * k);
+    let a = random(&mut rng, config.a(), m * k);
     // What lies behind the last row and column is stored too, and does not count.
     let w = random(&mut rng, config.weights, stored.count([sizes[1], sizes[2]]) as i64);
     // Scales have no sign.
     let s = absolute(&random(&mut rng, config.scales(), groups * n));
     let s: Vec<f64> = s.iter().map(|x| config.scales().decode(config.scales().encode(x + 0.01))).collect();
     let zeros = random(&mut rng, DType::U4, if config.zeros { groups * n } else { 0 });
-    let weights = stored.unpack(&w, [sizes[1], sizes[2]]);
+    let mut weights = stored.unpack(&w, [sizes[1], sizes[2]]);
+    let upper = config.stored_upper().map(|upper| {
+        let h = random(&mut rng, upper.dtype(), upper.count([sizes[1], sizes[2]]) as i64);
+        let step = f64::from(1u32 << config.weights.bits());
+        let bits = upper.unpack(&h, [sizes[1], sizes[2]]);
+        weights.iter_mut().zip(bits).for_each(|(weight, bits)| *weight += step * bits);
+        h
+    });
     let group = config.group.map(|group| group as usize);
     let exact = gemm_weights::reference(Factors { a: &a, w: &weights, s: &s, z: &zeros }, sizes, group);
     // Of a difference the magnitudes add up.
@@ -36,13 +43,15 @@ fn check(config: &WeightsConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
     let magnitudes = gemm_weights::reference(size, sizes, group);
     // Weights are rounded where scales multiply them, and where what is left of them has more bits than bf16.
     let scaled = config.scaled == Scaled::Weights && config.group.is_some();
-    let bound = bounds(config.dtype, if scaled { 2.0 } else { 0.0 }, k, &exact, &magnitudes);
+    let long = config.zeros && config.dtype == DType::BF16 && config.weights.bits() == 8;
+    let bound = bounds(config.dtype, if scaled || long { 2.0 } else { 0.0 }, k, &exact, &magnitudes);
 
     let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let mut given = Tensors::from([("a", a), ("w", w), ("s", s)].map(|(name, x)| (name.to_string(), x)));
     if config.zeros {
         given.insert("z".to_string(), zeros);
     }
+    given.extend(upper.map(|h| ("h".to_string(), h)));
     if config.schedule == Schedule::StreamK {
         given.insert("done".to_string(), vec![0.0; 2 * config.sm_count as usize]);
     }
@@ -91,6 +100,19 @@ fn formats() -> Vec<WeightsConfig> {
         WeightsConfig { group: Some(32), part: 32, bk: 64, dtype: DType::BF16, ..of(DType::E4M3) },
         WeightsConfig { part: 128, ..of(DType::I2) },
         WeightsConfig { part: 128, zeros: true, dtype: DType::BF16, ..of(DType::U2) },
+        WeightsConfig { part: 128, ..of(DType::I1) },
+        WeightsConfig { group: Some(64), zeros: true, scaled: Scaled::Weights, ..of(DType::U1) },
+        // Signed integers of 3 bits, and unsigned ones of 5 and 6.
+        WeightsConfig { part: 128, upper: Some(DType::I1), ..of(DType::U2) },
+        WeightsConfig { group: Some(64), zeros: true, upper: Some(DType::U1), ..of(DType::U4) },
+        WeightsConfig { group: None, bk: 256, part: 128, upper: Some(DType::U2), dtype: DType::BF16, ..of(DType::U4) },
+        // Activations of 8 bits.
+        WeightsConfig { activations: Some(DType::E4M3), ..small },
+        WeightsConfig { activations: Some(DType::E4M3), group: None, ..of(DType::U4) },
+        WeightsConfig { activations: Some(DType::E4M3), group: Some(32), part: 32, scale: Some(DType::UE8M0), ..block },
+        WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, ..small },
+        WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, group: None, ..of(DType::I8) },
+        WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, part: 128, group: Some(128), ..of(DType::I2) },
     ]
 }
 
@@ -154,6 +176,53 @@ fn every_configuration_is_right_at_edges() {
     }
 }
 
+/// Option sets by chance, those among them that are valid: every format with every way to share out a tile.
+#[test]
+fn option_sets_by_chance_are_right() {
+    let mut rng = ChaCha8Rng::seed_from_u64(22);
+    let wanted = if nightly() { 200 } else { 6 };
+    let mut found = 0;
+    while found < wanted {
+        let config = chance(&mut rng);
+        if config.validate().is_err() {
+            continue;
+        }
+        found += 1;
+        let [m, n, k] = [40, 300, 700].map(|most| rng.random_range(1..=most));
+        check(&config, [m, n, k], &[found as u64]);
+    }
+}
+
+/// Options by chance.
+fn chance(rng: &mut ChaCha8Rng) -> WeightsConfig {
+    let mut of = |choices: usize| rng.random_range(0..choices);
+    let warpgroups = [1, 1, 2][of(3)];
+    let cluster = [Cluster::None, Cluster::None, Cluster::AlongN(2), Cluster::AlongM(2), Cluster::AlongK(2)][of(5)];
+    let bk = [32, 64, 128, 256][of(4)];
+    let activations = [None, None, None, Some(DType::E4M3), Some(DType::I8)][of(5)];
+    WeightsConfig {
+        // Products of bytes are beyond the range of f16.
+        dtype: if activations == Some(DType::I8) { DType::BF16 } else { [DType::F16, DType::BF16][of(2)] },
+        activations,
+        weights: WeightsConfig::WEIGHTS[of(WeightsConfig::WEIGHTS.len())],
+        upper: [None, None, Some(DType::U1), Some(DType::I2)][of(4)],
+        scale: [None, Some(DType::F32), Some(DType::UE8M0), Some(DType::UE4M3)][of(4)],
+        group: [None, Some(16), Some(32), Some(64), Some(128)][of(5)],
+        zeros: of(3) == 0,
+        scaled: [Scaled::Sums, Scaled::Weights][of(2)],
+        bm: 64 * warpgroups * [1, 1, 2][of(3)],
+        bn: [8, 16, 24, 32][of(4)],
+        bk,
+        part: bk / [1, 2, 4][of(3)],
+        stages: [2, 3, 4][of(3)],
+        warpgroups,
+        cluster,
+        schedule: [Schedule::StreamK, Schedule::DataParallel][of(2)],
+        sm_count: 2 * [1, 2, 3][of(3)],
+        ..WeightsConfig::default()
+    }
+}
+
 #[test]
 fn it_computes_the_same_whatever_the_order_of_events() {
     let small = small();
@@ -164,6 +233,31 @@ fn it_computes_the_same_whatever_the_order_of_events() {
         WeightsConfig { scaled: Scaled::Weights, schedule: Schedule::DataParallel, ..small },
     ] {
         check(&config, [20, 200, 640], &seeds);
+    }
+}
+
+/// The kernel that repacks weights writes what the host function does, of every type and size.
+#[test]
+fn weights_are_repacked_by_a_kernel_as_on_the_host() {
+    let all = WeightsConfig::WEIGHTS.map(|weights| RepackConfig { weights, ..RepackConfig::default() });
+    let narrow = RepackConfig { activations: Some(DType::E4M3), units: 2, ..RepackConfig::default() };
+    let others = [
+        narrow,
+        RepackConfig { weights: DType::E2M1, group: Some(16), units: 4, ..RepackConfig::default() },
+        RepackConfig { weights: DType::U2, group: None, ..RepackConfig::default() },
+    ];
+    for (i, config) in all.into_iter().chain(others).enumerate() {
+        let (n, k) = if i % 2 == 0 { (200, 392) } else { (64, 512) };
+        let mut rng = ChaCha8Rng::seed_from_u64(i as u64);
+        let x = random(&mut rng, config.weights, n * k);
+        let packed = config.stored().pack(&x, [n as usize, k as usize], 0.0);
+        let program = config.program().unwrap();
+        let launch =
+            Launch { programs: std::slice::from_ref(&program), sizes: &[("n", n), ("k", k)], scalars: &[] };
+        let given = Tensors::from([("x".to_string(), x)]);
+        let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1], &given);
+        assert_eq!(simulated["w"], packed, "{config:?}");
+        assert_eq!(interpreted["w"], packed, "{config:?}");
     }
 }
 
@@ -231,6 +325,15 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     let default = WeightsConfig::default();
     says(WeightsConfig { dtype: DType::F32, ..default }, "dtype", "f16 or bf16");
     says(WeightsConfig { weights: DType::F16, ..default }, "weights", "i4, u4, e2m1");
+    says(WeightsConfig { activations: Some(DType::E5M2), ..default }, "activations", "same, e4m3 or i8");
+    let narrow = WeightsConfig { activations: Some(DType::I8), ..default };
+    says(WeightsConfig { weights: DType::E2M1, ..narrow }, "weights", "i2 or u2 with activations of i8");
+    says(WeightsConfig { scaled: Scaled::Weights, ..narrow }, "scaled", "must be sums");
+    says(WeightsConfig { zeros: true, ..narrow }, "zeros", "must be false");
+    says(WeightsConfig { weights: DType::U4, upper: Some(DType::U1), ..narrow }, "upper", "must be none");
+    says(WeightsConfig { upper: Some(DType::U1), ..default }, "upper", "u4, u2 or u1");
+    says(WeightsConfig { upper: Some(DType::U4), ..default }, "upper", "u1, i1, u2 or i2");
+    says(WeightsConfig { weights: DType::I1, group: Some(32), ..default }, "group", "from 64");
     says(WeightsConfig { scale: Some(DType::I8), ..default }, "scale", "f32, ue8m0 or ue4m3");
     says(WeightsConfig { weights: DType::E2M1, zeros: true, ..default }, "zeros", "must be false");
     says(WeightsConfig { group: Some(96), ..default }, "group", "power of two from 16");

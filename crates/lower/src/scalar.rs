@@ -149,12 +149,16 @@ pub fn expr(
                 IntOp::Max => b.scalar(ScalarOp::MaxI32, &[vx, vy]),
                 IntOp::Div => match literal {
                     Some(d) if natural => divide(b, vx, d),
+                    _ if natural => b.scalar(ScalarOp::DivU32, &[vx, vy]),
                     _ => floor_divide(b, vx, vy),
                 },
                 IntOp::Rem => match literal {
                     Some(d) if natural => remainder(b, vx, d),
                     _ => {
-                        let q = floor_divide(b, vx, vy);
+                        let q = match natural {
+                            true => b.scalar(ScalarOp::DivU32, &[vx, vy]),
+                            false => floor_divide(b, vx, vy),
+                        };
                         let product = b.scalar(ScalarOp::MulI32, &[q, vy]);
                         b.scalar(ScalarOp::SubI32, &[vx, product])
                     }
@@ -174,6 +178,12 @@ pub fn expr(
                     Some(d) if natural => {
                         let raised = add(b, vx, int(d - 1));
                         divide(b, raised, d)
+                    }
+                    _ if natural => {
+                        // The sum may have a bit more than numbers with signs do.
+                        let sum = b.scalar(ScalarOp::AddI32, &[vx, vy]);
+                        let raised = add(b, sum, int(-1));
+                        b.scalar(ScalarOp::DivU32, &[raised, vy])
                     }
                     _ => {
                         let negated = b.scalar(ScalarOp::SubI32, &[int(0), vx]);

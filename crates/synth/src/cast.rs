@@ -22,6 +22,7 @@ use tilewright_machine::{Arch, DType, Features, ScalarOp, Timing, conversion_nee
 /// The truth tables of `lop3` that occur here.
 const AND_XOR: u32 = 0x6a;
 const OR_AND: u32 = 0xa8;
+const AND_OR: u32 = 0xea;
 
 /// Registers of a fragment of `values` elements.
 pub fn registers(values: u32, bits: u32) -> u32 {
@@ -354,6 +355,9 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
     if small && to.range().is_some() && to.bits() == 8 && fits && from.bits() < 8 && in_order {
         return bytes::widened_to_bytes(e, from, words, order.len() as u32);
     }
+    if from.bits() == 4 && matches!(to, DType::E4M3 | DType::E5M2) && in_order {
+        return bytes::looked_up(e, from, to, words, order.len() as u32);
+    }
     let floats = |e: &mut E, values: &[u32]| -> Vec<E::Value> {
         let read = |value: &u32| {
             let (word, shift) = place(*value);
@@ -674,6 +678,11 @@ mod tests {
         // Bytes of eight elements of 4 bits, signed or not.
         let calls = |from, to| plan(from, to, Arch::SM_80, 8).unwrap().calls();
         assert_eq!([calls(DType::I4, DType::I8), calls(DType::U4, DType::U8)], [9, 5]);
+        // Bytes of a table, for elements of 4 bits of any kind.
+        for from in [DType::I4, DType::U4, DType::E2M1] {
+            let plan = plan(from, DType::E4M3, Arch::SM_90A, 8).unwrap();
+            assert_eq!((plan.calls(), plan.name().as_str()), (11, "and + shr.u32 + lop3 + prmt"), "{from}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! C = A · (S ∘ (W − Z))ᵀ with activations in f16 or bf16 and weights of a few bits, for Hopper: the weights stay packed in global and in shared
 //! memory, a thread casts those that it multiplies, in registers, and they are the left factor of `wgmma`: the tile's rows are along n.
-//! They are stored in the order in which threads load them ([`StoredWeights`], derived by the layout algebra; [`Checkpoint`] reads those of others).
+//! They are stored in the order in which threads load them ([`StoredWeights`], derived by the layout algebra; [`RepackConfig`] is the kernel that
+//! brings rows into it, and [`Checkpoint`] reads those of others).
 //!
 //! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that. With few rows of A the time is that of reading the weights: all
 //! multiprocessors share the steps along k of all tiles (stream-K), with as many stages in flight as shared memory has room for. With many
@@ -8,6 +9,7 @@
 
 mod checkpoint;
 mod reference;
+mod repack;
 mod space;
 
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -17,6 +19,7 @@ pub use crate::epilogue::{Epilogue, Part};
 pub use crate::warp_specialized::{Cluster, Rasterization, Scaled, Schedule, StoredWeights};
 pub use checkpoint::{Checkpoint, CheckpointError, ReadWeights};
 pub use reference::{Factors, edge_sizes, reference};
+pub use repack::RepackConfig;
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::Chain;
@@ -30,10 +33,15 @@ parameters! {
     /// weights by 16 of activations, 128 columns a stage.
     #[derive(Copy)]
     pub struct WeightsConfig, "gemm_weights", programs {
-        /// The type of a and c: f16 or bf16. Sums are f32.
+        /// The type of c, and of a where that has none of its own: f16 or bf16. Sums are f32.
         dtype: DType as FLOAT16 = DType::F16,
-        /// The type of the weights: i4, u4, e2m1, i8, u8, e4m3, i2 or u2.
+        /// The type of a: same, that of c; or of 8 bits: e4m3, or i8, whose products with integer weights are summed as integers.
+        activations: Option<DType> as ACTIVATIONS = None,
+        /// The type of the weights: i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1 or u1.
         weights: DType as WEIGHT = DType::I4,
+        /// The type of the weights' upper bits, a tensor h: none, u1, i1, u2 or i2. Weights are then w + h · 2^(the bits of w): w of u2 and h of i1
+        /// are signed integers of 3 bits.
+        upper: Option<DType> as UPPER = None,
         /// The type of the scales: same, that of a; f32, ue8m0 or ue4m3.
         scale: Option<DType> as SCALE = None,
         /// Neighbours along k that share a scale: a power of two from 16 on, or k, for all of them.
@@ -89,6 +97,14 @@ impl Codec<DType> {
 }
 
 impl Codec<Option<DType>> {
+    const ACTIVATIONS: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&WeightsConfig::ACTIVATIONS, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
+    const UPPER: Self = Codec {
+        read: |field, text| optional("none", text, |text| dtype_of(&WeightsConfig::UPPERS, field, text)),
+        write: |dtype| optional_text("none", dtype),
+    };
     const SCALE: Self = Codec {
         read: |field, text| optional("same", text, |text| dtype_of(&WeightsConfig::SCALES, field, text)),
         write: |dtype| optional_text("same", dtype),
@@ -103,8 +119,24 @@ const EXCHANGED_AT_ONCE: i64 = 4;
 
 impl WeightsConfig {
     /// The types that weights can have.
-    pub const WEIGHTS: [DType; 8] =
-        [DType::I4, DType::U4, DType::E2M1, DType::I8, DType::U8, DType::E4M3, DType::I2, DType::U2];
+    pub const WEIGHTS: [DType; 10] = [
+        DType::I4,
+        DType::U4,
+        DType::E2M1,
+        DType::I8,
+        DType::U8,
+        DType::E4M3,
+        DType::I2,
+        DType::U2,
+        DType::I1,
+        DType::U1,
+    ];
+
+    /// The types that activations can have beside that of c.
+    pub const ACTIVATIONS: [DType; 2] = [DType::E4M3, DType::I8];
+
+    /// The types that upper bits can have.
+    pub const UPPERS: [DType; 4] = [DType::U1, DType::I1, DType::U2, DType::I2];
 
     /// The types that scales can have beside that of a.
     pub const SCALES: [DType; 3] = [DType::F32, DType::UE8M0, DType::UE4M3];
@@ -114,9 +146,34 @@ impl WeightsConfig {
         self.scale.unwrap_or(self.dtype)
     }
 
+    /// The type of the activations.
+    pub fn a(&self) -> DType {
+        self.activations.unwrap_or(self.dtype)
+    }
+
     /// The order in which the weights are stored.
     pub fn stored(&self) -> StoredWeights {
-        StoredWeights::new(self.weights, self.group)
+        StoredWeights::for_activations(self.weights, self.group, self.a())
+    }
+
+    /// The order in which their upper bits are, if these are a tensor of their own.
+    pub fn stored_upper(&self) -> Option<StoredWeights> {
+        self.upper.map(|upper| StoredWeights::for_activations(upper, self.group, self.a()))
+    }
+
+    /// Columns of a unit of every tensor of weights.
+    fn unit(&self) -> i64 {
+        self.stored().columns().max(self.stored_upper().map_or(0, |upper| upper.columns()))
+    }
+
+    /// Bits of a weight.
+    fn bits(&self) -> i64 {
+        i64::from(self.weights.bits() + self.upper.map_or(0, DType::bits))
+    }
+
+    /// True where sums of a part are apart from those of a tile.
+    fn promotes(&self) -> bool {
+        self.scaled == Scaled::Sums && self.group.is_some() || !self.a().is_float()
     }
 
     /// Columns of the tile that leave at a time.
@@ -157,6 +214,7 @@ impl WeightsConfig {
     /// Bytes of a stage.
     fn stage_bytes(&self) -> i64 {
         let weights = self.bm * self.bk * i64::from(self.weights.bits()) / 8;
+        let upper = self.upper.map_or(0, |upper| aligned(self.bm * self.bk * i64::from(upper.bits()) / 8));
         // Those of several groups are a matrix, which a tensor copy swizzles.
         let vector = |dtype: DType, groups: i64| match self.bm * groups * bytes(dtype) {
             several if groups > 1 => aligned(several),
@@ -164,7 +222,8 @@ impl WeightsConfig {
         };
         let zeros = if self.zeros { vector(self.dtype, self.groups().max(1)) } else { 0 };
         aligned(weights)
-            + aligned(2 * self.bn * self.bk)
+            + upper
+            + aligned(bytes(self.a()) * self.bn * self.bk)
             + vector(self.scales(), self.groups())
             + zeros
             + BARRIERS
@@ -188,10 +247,12 @@ impl WeightsConfig {
         let sums = self.bm * self.bn / threads;
         let turns = (self.bk / self.part).min(2);
         let weights = self.bm * self.part / threads;
-        let left = turns * weights / 2 + weights * i64::from(self.weights.bits()) / 32;
-        let partial = if self.scaled == Scaled::Sums && self.group.is_some() { turns * sums } else { 0 };
-        // Values of scaled weights, or of those without zero points, on their way.
-        let plain = if self.zeros || self.scaled == Scaled::Weights { weights / 4 } else { 0 };
+        let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32;
+        let partial = if self.promotes() { turns * sums } else { 0 };
+        // Values of scaled weights, of those without zero points, or of halves of them, on their way.
+        let changes = [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
+        let changes = changes.into_iter().filter(|change| *change).count() as i64;
+        let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
         let chunks = (if chain.is_empty() { chunk / 2 } else { 2 * chunk }).max(theirs);
@@ -216,7 +277,7 @@ impl WeightsConfig {
         self.check_formats()?;
         let tiling = self.tiling();
         tiling.check_tile()?;
-        let unit = self.stored().columns();
+        let unit = self.unit();
         within("part", self.part, [unit, 256], unit)?;
         within("bk", self.bk, [self.part, 512], self.part)?;
         if let Some(group) = self.group {
@@ -265,8 +326,20 @@ impl WeightsConfig {
             return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
         }
         if !Self::WEIGHTS.contains(&self.weights) {
-            let wanted = "must be i4, u4, e2m1, i8, u8, e4m3, i2 or u2";
+            let wanted = "must be i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1 or u1";
             return Err(ConfigError::value("weights", self.weights, wanted));
+        }
+        if let Some(activations) = self.activations {
+            self.check_activations(activations)?;
+        }
+        if let Some(upper) = self.upper {
+            let value = |wanted: &str| Err(ConfigError::value("upper", upper, wanted));
+            if !Self::UPPERS.contains(&upper) {
+                return value("must be none, u1, i1, u2 or i2");
+            }
+            if self.weights.range().is_none_or(|(least, _)| least < 0) || self.bits() > 6 {
+                return value("the weights below must be u4, u2 or u1");
+            }
         }
         if self.scale.is_some_and(|scale| !Self::SCALES.contains(&scale)) {
             return Err(ConfigError::value("scale", self.scales(), "must be same, f32, ue8m0 or ue4m3"));
@@ -278,7 +351,8 @@ impl WeightsConfig {
                 "must be false: weights that are floats have none",
             ));
         }
-        let least = StoredWeights::STEP.max(8 * 8 / i64::from(self.weights.bits()));
+        let smallest = |weights: DType| StoredWeights::for_activations(weights, Some(1), self.a()).columns();
+        let least = smallest(self.weights).max(self.upper.map_or(0, smallest));
         match self.group {
             Some(group) if group < least || !(group as u64).is_power_of_two() || group > 1 << 20 => {
                 let wanted = format!("must be a power of two from {least} to {}, or k", 1 << 20);
@@ -286,6 +360,36 @@ impl WeightsConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks what activations of 8 bits are multiplied with.
+    fn check_activations(&self, activations: DType) -> Result<(), ConfigError> {
+        if !Self::ACTIVATIONS.contains(&activations) {
+            return Err(ConfigError::value("activations", activations, "must be same, e4m3 or i8"));
+        }
+        let held = match activations {
+            DType::I8 => matches!(self.weights, DType::I8 | DType::I4 | DType::U4 | DType::I2 | DType::U2),
+            _ => matches!(self.weights, DType::E4M3 | DType::E2M1 | DType::I4 | DType::U4),
+        };
+        if !held {
+            let wanted = match activations {
+                DType::I8 => "must be i8, i4, u4, i2 or u2 with activations of i8",
+                _ => "must be e4m3, e2m1, i4 or u4 with activations of e4m3",
+            };
+            return Err(ConfigError::value("weights", self.weights, wanted));
+        }
+        if self.scaled == Scaled::Weights {
+            let wanted = "must be sums: weights with scales have more bits than activations of 8";
+            return Err(ConfigError::value("scaled", self.scaled, wanted));
+        }
+        if self.zeros || self.upper.is_some() {
+            let wanted = "with activations of 8 bits weights are multiplied as they are stored";
+            return Err(match self.upper {
+                Some(upper) => ConfigError::value("upper", upper, format!("must be none: {wanted}")),
+                None => ConfigError::value("zeros", self.zeros, format!("must be false: {wanted}")),
+            });
+        }
+        Ok(())
     }
 
     /// The program, with the sizes `m`, `n` and `k` and the parameters `a[m, k]`; `w`, weights as [`stored`](Self::stored); the scales
@@ -299,8 +403,11 @@ impl WeightsConfig {
         self.validate()?;
         let mainloop = Weights {
             tiling: self.tiling(),
-            dtype: self.dtype,
+            dtype: self.a(),
+            products: if self.a().is_float() { DType::F32 } else { DType::I32 },
+            plain: self.dtype,
             stored: self.stored(),
+            upper: self.stored_upper(),
             scale: self.scales(),
             group: self.group,
             zeros: self.zeros,

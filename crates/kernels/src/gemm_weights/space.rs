@@ -37,8 +37,8 @@ impl WeightsConfig {
     /// The configurations worth trying for a problem with the formats of this one, in no order of merit.
     pub fn space(self, arch: Arch, sizes: [i64; 3]) -> impl Iterator<Item = WeightsConfig> {
         let of_formats = move |c: WeightsConfig| {
-            let WeightsConfig { dtype, weights, scale, group, zeros, epilogue, .. } = self;
-            WeightsConfig { dtype, weights, scale, group, zeros, epilogue, ..c }.deepest()
+            let WeightsConfig { dtype, activations, weights, upper, scale, group, zeros, epilogue, .. } = self;
+            WeightsConfig { dtype, activations, weights, upper, scale, group, zeros, epilogue, ..c }.deepest()
         };
         let fits = move |c: &WeightsConfig| c.in_proportion(sizes) && c.reject(arch).is_none();
         Self::grid().map(of_formats).filter(fits)
@@ -74,7 +74,7 @@ impl WeightsConfig {
 
     /// The same with parts and stages of whole units and groups, and as many stages as shared memory has room for.
     fn deepest(self) -> Self {
-        let unit = self.stored().columns();
+        let unit = self.unit();
         let part = self.part.max(unit).min(self.group.unwrap_or(self.part.max(unit)));
         let same = Self { part, bk: self.bk.max(part), ..self };
         let have = i64::from(TARGET.limits().shared_bytes_per_block);
@@ -106,7 +106,10 @@ impl WeightsConfig {
 
     /// Instructions of a thread for a weight, to cast it, as reports count them.
     fn cast_of_weight(&self) -> f64 {
-        let of_cast = match (self.weights, self.dtype) {
+        let of_cast = match (self.weights, self.a()) {
+            (weights, activations) if weights == activations => 0.0,
+            (DType::I4 | DType::U4 | DType::E2M1, DType::E4M3) => 11.0 / 8.0,
+            (_, DType::I8) => 9.0 / 8.0,
             (DType::E2M1, _) => 19.0 / 8.0,
             (DType::E4M3, DType::BF16) => 2.5,
             (DType::E4M3, _) => 10.0 / 8.0,
@@ -117,7 +120,8 @@ impl WeightsConfig {
         };
         let zeros = if self.zeros { 0.5 } else { 0.0 };
         let scaled = if self.scaled == Scaled::Weights && self.group.is_some() { 0.5 } else { 0.0 };
-        of_cast + zeros + scaled
+        let upper = if self.upper.is_some() { of_cast + 0.5 } else { 0.0 };
+        of_cast + upper + zeros + scaled
     }
 
     /// The estimated time in microseconds on an H200 that was idle, whose L2 cache holds nothing of the factors. Nothing in it was fitted to
@@ -133,12 +137,13 @@ impl WeightsConfig {
         let (bm, bn, bk) = (self.bm as f64, self.bn as f64, self.bk as f64);
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (groups, parts) = (self.warpgroups as f64, bk / self.part as f64);
-        let bits = f64::from(self.weights.bits());
+        let bits = self.bits() as f64;
 
         // A step: products, casts of all warpgroups on the four schedulers, a warpgroup by itself, factors through the port to the L2 cache.
-        let multiply = bm / 64.0 * bk / 16.0 * (bn / 2.0).max(16.0);
+        let step = StoredWeights::step_of(self.a()) as f64;
+        let multiply = bm / 64.0 * bk / step * (bn / 2.0).max(16.0);
         let of_lane = bm * bk / (128.0 * groups);
-        let promoted = if self.scaled == Scaled::Sums && self.group.is_some() {
+        let promoted = if self.promotes() {
             parts * bm * bn / (128.0 * groups)
         } else {
             0.0
@@ -153,7 +158,7 @@ impl WeightsConfig {
             _ => (ALONE * instructions).max(products) + waited,
         };
         let of_weights = bm * bk * bits / 8.0 / blocks_m as f64;
-        let of_activations = 2.0 * bn * bk / blocks_n as f64;
+        let of_activations = bytes(self.a()) as f64 * bn * bk / blocks_n as f64;
         let port = (of_weights + of_activations) / 128.0 * model.port;
         let latency = model.latency / (self.stages as f64 - 1.0).max(1.0);
         let mut wanted = [0.0; Resource::ALL.len()];
@@ -197,7 +202,7 @@ impl WeightsConfig {
         let computed = of_block * cycles + epilogue;
         let read = (n * k) as f64 * bits / 8.0
             + self.group.map_or(0.0, |group| (n * k / group.max(1) * bytes(self.scales())) as f64)
-            + 2.0 * (m * k) as f64;
+            + (bytes(self.a()) * m * k) as f64;
         let memory = read / model.read + (2 * m * n) as f64 / model.write + model.warm_up;
         let clustered = if self.cluster.blocks() > 1 { model.clusters } else { 0.0 };
         let us = |cycles: f64| cycles / model.clock;
@@ -219,7 +224,8 @@ impl WeightsConfig {
 
 impl Tunable for WeightsConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["dtype", "weights", "scale", "group", "zeros", "epilogue"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "activations", "weights", "upper", "scale", "group", "zeros", "epilogue"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "part", "warpgroups", "scaled", "schedule"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
@@ -239,7 +245,7 @@ impl Tunable for WeightsConfig {
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
         let [_, n, k] = three(sizes);
         let aligned = |elements: i64, dtype: DType| elements * bytes(dtype) % STRIDE == 0;
-        if aligned(k, self.dtype) && aligned(n, self.dtype) && aligned(n, self.scales()) {
+        if aligned(k, self.a()) && aligned(n, self.dtype) && aligned(n, self.scales()) {
             return vec![self];
         }
         let most = match self.warpgroups {

@@ -1,9 +1,9 @@
 //! The order in which weights of a few bits are stored: what a thread of `wgmma` multiplies lies together, so that it loads what it casts.
 //!
-//! It is derived by the layout algebra from three rows of tables. The fragment of A says which elements of 64 × 16 a thread has in its
-//! registers. A load by a thread takes up to 16 bytes: as many steps of 16 along k as these are, which is a *unit* of 64 rows. A cast of
-//! elements of less than 8 bits makes a register's two elements at once where they lie half a word apart, so that the fragment's
-//! innermost mode comes behind as many others as half a word has elements.
+//! It is derived by the layout algebra from three rows of tables. The fragment of A says which elements of 64 × 16, or of 64 × 32 of 8 bits, a
+//! thread has in its registers. A load by a thread takes up to 16 bytes: as many of these steps along k as that is, which is a *unit* of 64
+//! rows. A cast of elements of less than 8 bits to 16 bits makes a register's two elements at once where they lie half a word apart, so that the
+//! fragment's innermost mode comes behind as many others as half a word has elements; one to 8 bits takes the elements of a register in their order.
 
 use tilewright_layout::{Layout, LayoutError, inverse};
 use tilewright_machine::{DType, WgmmaRow, wgmmas};
@@ -30,7 +30,9 @@ struct Leaf {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredWeights {
     dtype: DType,
-    /// Steps of 16 along k that a thread loads at once.
+    /// Columns of an instruction.
+    step: i64,
+    /// Instructions' columns along k that a thread loads at once.
     steps: i64,
     /// Those of a thread's values first, in the order of memory.
     leaves: Vec<Leaf>,
@@ -41,25 +43,33 @@ pub struct StoredWeights {
 impl StoredWeights {
     /// Rows of a unit.
     pub const ROWS: i64 = WgmmaRow::M;
-    /// Columns of an instruction.
-    pub const STEP: i64 = 16;
 
-    /// The order of weights of a type, of which so many neighbours along k have a scale; `None`: all.
+    /// The order of weights of a type, of which so many neighbours along k have a scale; `None`: all. Activations have 16 bits.
     pub fn new(dtype: DType, group: Option<i64>) -> Self {
+        Self::for_activations(dtype, group, DType::F16)
+    }
+
+    /// The same for activations of a type: f16, bf16, e4m3 or i8.
+    pub fn for_activations(dtype: DType, group: Option<i64>, activations: DType) -> Self {
         let bits = i64::from(dtype.bits());
-        let widest = WIDEST * 8 / bits;
-        let values = group.map_or(widest, |group| widest.min(group / Self::STEP * 8).max(32 / bits));
-        let steps = values / 8;
-        let fragment = wgmmas(DType::F16, DType::F16, DType::F32, false).next().map(|row| &row.a_tv);
+        let sums = if activations.is_float() { DType::F32 } else { DType::I32 };
+        let step = Self::step_of(activations);
+        // Values of a thread for an instruction.
+        let each = Self::ROWS * step / 128;
+        let widest = (WIDEST * 8 / bits).max(each);
+        let values = group.map_or(widest, |group| widest.min(group / step * each).max(32 / bits).max(each));
+        let steps = values / each;
+        let fragment = wgmmas(activations, activations, sums, false).next().map(|row| &row.a_tv);
         let modes = fragment.map_or_else(Vec::new, |fragment| fragment.modes());
         let leaves_of = |mode: usize| modes.get(mode).map_or_else(Vec::new, Layout::leaves);
         let (threads, mut fragment) = (leaves_of(0), leaves_of(1));
-        fragment.push((steps, Self::ROWS * Self::STEP));
-        if bits < 8 {
+        fragment.push((steps, Self::ROWS * step));
+        if bits < 8 && activations.bits() == 16 {
             fragment = half_a_word_apart(fragment, 32 / bits / 2);
         }
+        fragment.retain(|(extent, _)| *extent > 1);
         let (values, mut leaves, mut offset) = (fragment.len(), Vec::new(), 1);
-        let mut stored = StoredWeights { dtype, steps, leaves: Vec::new(), values };
+        let mut stored = StoredWeights { dtype, step, steps, leaves: Vec::new(), values };
         let piece = stored.piece();
         for (extent, index) in fragment.into_iter().chain(threads) {
             // A mode that goes beyond a piece is cut there.
@@ -80,9 +90,14 @@ impl StoredWeights {
         self.dtype
     }
 
+    /// Columns of an instruction that multiplies activations of a type: 32 bytes of them.
+    pub fn step_of(activations: DType) -> i64 {
+        32 * 8 / i64::from(activations.bits())
+    }
+
     /// Columns of a unit: those of the weights that a thread loads at once.
     pub fn columns(&self) -> i64 {
-        Self::STEP * self.steps
+        self.step * self.steps
     }
 
     /// Elements of a piece of a unit, of which a tensor copy takes whole ones: a unit, or as many as a mode of a box has.
@@ -153,7 +168,7 @@ impl StoredWeights {
     }
 
     /// The modes of a view of the buffer along a unit's rows, or its columns.
-    pub(super) fn view(&self, columns: bool) -> Vec<ViewMode> {
+    pub(crate) fn view(&self, columns: bool) -> Vec<ViewMode> {
         let piece = self.piece();
         let mode = |leaf: Leaf| match leaf.offset < piece {
             true => steps(2, leaf.extent, leaf.offset),
@@ -174,7 +189,7 @@ impl StoredWeights {
     }
 
     /// The fragment of a part of so many rows and columns: a thread's values in the order of memory. Each warpgroup has neighbouring rows.
-    pub(super) fn fragment(&self, [rows, part]: [i64; 2], warpgroups: i64) -> Layout {
+    pub(crate) fn fragment(&self, [rows, part]: [i64; 2], warpgroups: i64) -> Layout {
         let index = |leaf: &Leaf| match leaf.index < Self::ROWS {
             true => leaf.index,
             false => leaf.index / Self::ROWS * rows,
@@ -217,17 +232,28 @@ fn half_a_word_apart(fragment: Vec<(i64, i64)>, half: i64) -> Vec<(i64, i64)> {
 mod tests {
     use super::*;
 
-    const TYPES: [DType; 8] =
-        [DType::I4, DType::U4, DType::E2M1, DType::I8, DType::U8, DType::E4M3, DType::I2, DType::U2];
+    const TYPES: [DType; 10] = [
+        DType::I4,
+        DType::U4,
+        DType::E2M1,
+        DType::I8,
+        DType::U8,
+        DType::E4M3,
+        DType::I2,
+        DType::U2,
+        DType::I1,
+        DType::U1,
+    ];
 
     #[test]
     fn units_are_stored_without_gaps_and_each_element_once() {
         for dtype in TYPES {
-            for group in [None, Some(16), Some(32), Some(64), Some(128)] {
-                let stored = StoredWeights::new(dtype, group);
+            let groups = [None, Some(16), Some(32), Some(64), Some(128)];
+            for (group, a) in groups.into_iter().flat_map(|g| [DType::F16, DType::E4M3].map(|a| (g, a))) {
+                let stored = StoredWeights::for_activations(dtype, group, a);
                 let layout = stored.layout().unwrap();
                 let elements = 64 * stored.columns();
-                assert!(layout.is_bijective_onto(elements), "{dtype} {group:?}: {layout}");
+                assert!(layout.is_bijective_onto(elements), "{dtype} {group:?} {a}: {layout}");
                 assert_eq!(elements, stored.pieces() * stored.piece());
             }
         }

@@ -29,7 +29,13 @@ pub(crate) struct Weights {
     pub tiling: Tiling,
     /// The type of the activations.
     pub dtype: DType,
+    /// That of their products' sums.
+    pub products: DType,
+    /// The type of the zero points.
+    pub plain: DType,
     pub stored: StoredWeights,
+    /// The order of the weights' upper bits, where these are a tensor of their own.
+    pub upper: Option<StoredWeights>,
     /// The type of the scales.
     pub scale: DType,
     /// Neighbours along k that share a scale; `None`: all of a row.
@@ -60,17 +66,19 @@ impl FromStr for Scaled {
     }
 }
 
-/// Activations, weights, scales and zero points.
+/// Activations, weights, their upper bits, scales and zero points.
 pub(crate) struct Operands<T> {
     a: T,
     w: T,
+    h: Option<T>,
     s: T,
     z: Option<T>,
 }
 
-/// The shared tensors of a stage: weights, activations, and what there is of scales and zero points.
+/// The shared tensors of a stage: weights, activations, and what there is of upper bits, scales and zero points.
 pub(crate) struct Stage {
     tensors: Vec<Tensor>,
+    upper: Option<Tensor>,
     scale: Option<Tensor>,
     zero: Option<Tensor>,
 }
@@ -107,9 +115,9 @@ impl Weights {
         part * self.groups() / self.parts()
     }
 
-    /// True where sums are scaled as soon as those of a part are complete.
+    /// True where sums are scaled, or become floats, as soon as those of a part are complete.
     fn promotes(&self) -> bool {
-        self.scaled == Scaled::Sums && self.group.is_some()
+        self.scaled == Scaled::Sums && self.group.is_some() || !self.products.is_float()
     }
 
     /// Vectors of a step's groups: scales or zero points.
@@ -156,16 +164,26 @@ impl Weights {
         let Numbers { bm, .. } = &on.numbers;
         let columns = Expr::from(self.part);
         let name = |word: &str| format!("{word}{site}_{part}");
-        let layout = self.stored.fragment([self.tiling.bm, self.part], self.tiling.warpgroups);
-        let stored = t.register_tensor_with(&name("stored"), self.stored.dtype(), [bm, &columns], layout);
-        t.copy(of_part(on.stage.weights(), part), stored);
+        let loaded = |t: &mut KernelBuilder, word: &str, order: &StoredWeights, from: &Tensor| {
+            let layout = order.fragment([self.tiling.bm, self.part], self.tiling.warpgroups);
+            let stored = t.register_tensor_with(&name(word), order.dtype(), [bm, &columns], layout);
+            t.copy(of_part(from, part), stored);
+            stored
+        };
+        let stored = loaded(t, "stored", &self.stored, on.stage.weights());
+        let upper = self.upper.as_ref().zip(on.stage.upper.as_ref());
+        let upper = upper.map(|(order, from)| loaded(t, "stored_upper", order, from));
         let factor = on.stage.scale.as_ref().filter(|_| self.scaled == Scaled::Weights);
-        if factor.is_none() && on.stage.zero.is_none() {
+        if factor.is_none() && on.stage.zero.is_none() && upper.is_none() {
             return t.cast_to(to, stored);
         }
         let mut value = Elem::from(t.cast(&name("plain"), stored, self.dtype));
+        if let Some(upper) = upper {
+            let upper = t.cast(&name("plain_upper"), upper, self.dtype);
+            value = value + Elem::from(upper) * f64::from(1u32 << self.stored.dtype().bits());
+        }
         if let Some(zeros) = &on.stage.zero {
-            let zero = self.vector(t, on, (&name("zero"), zeros), part, self.dtype);
+            let zero = self.vector(t, on, (&name("zero"), zeros), part, self.plain);
             value = value - wide(t, &name("zero"), zero, [bm, &columns]);
         }
         if let Some(scales) = factor {
@@ -188,9 +206,16 @@ impl Weights {
         (name, partial, scale): (&str, Option<Tensor>, Option<Tensor>),
     ) {
         let Numbers { bm, width: columns, .. } = &on.numbers;
-        if let (Some(partial), Some(scale)) = (partial, scale) {
-            let wide = wide(t, &format!("scale{name}"), scale, [bm, columns]);
-            t.assign(&sums.parts[0], sums.parts[0] + partial * wide);
+        let Some(partial) = partial else { return };
+        let float = self.products.is_float();
+        let partial =
+            if float { partial } else { t.cast(&format!("float{name}"), partial, self.tiling.accumulator) };
+        match scale {
+            Some(scale) => {
+                let wide = wide(t, &format!("scale{name}"), scale, [bm, columns]);
+                t.assign(&sums.parts[0], sums.parts[0] + partial * wide);
+            }
+            None => t.assign(&sums.parts[0], sums.parts[0] + partial),
         }
     }
 
@@ -201,7 +226,7 @@ impl Weights {
         on: &Collective<Self>,
         (site, part): (&str, i64),
     ) -> Option<Tensor> {
-        let scales = on.stage.scale.as_ref().filter(|_| self.promotes())?;
+        let scales = on.stage.scale.as_ref().filter(|_| self.scaled == Scaled::Sums)?;
         let stored = self.vector(t, on, (&format!("stored_scale{site}_{part}"), scales), part, self.scale);
         let wide = self.scale == DType::F32;
         Some(if wide { stored } else { t.cast(&format!("scale_of{site}_{part}"), stored, DType::F32) })
@@ -236,16 +261,17 @@ impl Mainloop for Weights {
         let (Problem { m, n, .. }, k) = (problem, &numbers.k);
         let a = t.tensor("a", self.dtype, [m, k]);
         let w = t.tensor("w", self.stored.dtype(), self.stored.shape(n, k));
+        let h = self.upper.as_ref().map(|upper| t.tensor("h", upper.dtype(), upper.shape(n, k)));
         let groups = self.group.map_or(1.into(), |group| k.ceil_div(group));
         let s = t.tensor("s", self.scale, [&groups, n]);
-        let z = self.zeros.then(|| t.tensor("z", self.dtype, [&groups, n]));
-        Operands { a, w, s, z }
+        let z = self.zeros.then(|| t.tensor("z", self.plain, [&groups, n]));
+        Operands { a, w, h, s, z }
     }
 
     fn views(
         &self,
         t: &mut KernelBuilder,
-        Operands { a, w, s, z }: Operands<Buffer>,
+        Operands { a, w, h, s, z }: Operands<Buffer>,
         _: &Problem,
         scheduler: &Scheduler,
     ) -> Operands<Tensor> {
@@ -255,42 +281,54 @@ impl Mainloop for Weights {
         let along_k = [tile(1, &part), steps(1, &parts, &part), steps(1, &scheduler.depth, bk)];
         let modes = [tile(0, bn), steps(0, cols, bn)].into_iter().chain(along_k);
         let a = t.global_view("ga", &a, modes);
-        // Units of the tile's rows and of a part's columns.
-        let (down, units) = (self.tiling.bm / StoredWeights::ROWS, self.part / self.stored.columns());
-        let pieces = self.stored.pieces();
-        let of_rows = self.stored.view(false).into_iter().chain([steps(0, down, 1)]);
-        let of_columns = self.stored.view(true).into_iter().chain([steps(1, units, pieces)]);
-        let modes = [
-            nested(of_rows),
-            steps(0, rows, down),
-            nested(of_columns),
-            steps(1, &parts, units * pieces),
-            steps(1, &scheduler.depth, units * pieces * self.parts()),
-        ];
-        let w = t.global_view("gw", &w, modes);
+        let units = |t: &mut KernelBuilder, name: &str, order: &StoredWeights, of: &Buffer| {
+            // Units of the tile's rows and of a part's columns.
+            let (down, units) = (self.tiling.bm / StoredWeights::ROWS, self.part / order.columns());
+            let pieces = order.pieces();
+            let of_rows = order.view(false).into_iter().chain([steps(0, down, 1)]);
+            let of_columns = order.view(true).into_iter().chain([steps(1, units, pieces)]);
+            let modes = [
+                nested(of_rows),
+                steps(0, rows, down),
+                nested(of_columns),
+                steps(1, &parts, units * pieces),
+                steps(1, &scheduler.depth, units * pieces * self.parts()),
+            ];
+            t.global_view(name, of, modes)
+        };
+        let w = units(t, "gw", &self.stored, &w);
+        let h = self.upper.as_ref().zip(h).map(|(upper, h)| units(t, "gh", upper, &h));
         let s = self.vector_view(t, "gs", &s, scheduler);
         let z = z.map(|z| self.vector_view(t, "gz", &z, scheduler));
-        Operands { a, w, s, z }
+        Operands { a, w, h, s, z }
     }
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, .. }: &Numbers) -> Stage {
         let (part, parts) = (Expr::from(self.part), Expr::from(self.parts()));
-        let layout = self.stored.shared([self.tiling.bm, self.part, self.parts()]);
-        let weights = t.shared_tensor_with("tw", self.stored.dtype(), [bm, &part, &parts], layout);
+        let of_weights = |t: &mut KernelBuilder, name: &str, order: &StoredWeights| {
+            let layout = order.shared([self.tiling.bm, self.part, self.parts()]);
+            t.shared_tensor_with(name, order.dtype(), [bm, &part, &parts], layout)
+        };
+        let weights = of_weights(t, "tw", &self.stored);
+        let upper = self.upper.as_ref().map(|upper| of_weights(t, "th", upper));
         let activations = t.shared_tensor("ta", self.dtype, [bn, &part, &parts]);
         let groups = Expr::from(self.groups());
         let scale = self.group.map(|_| t.shared_tensor("ts", self.scale, [bm, &groups]));
-        let zero = self.zeros.then(|| t.shared_tensor("tz", self.dtype, [bm, &groups]));
-        let tensors = [weights, activations].into_iter().chain(scale).chain(zero).collect();
-        Stage { tensors, scale, zero }
+        let zero = self.zeros.then(|| t.shared_tensor("tz", self.plain, [bm, &groups]));
+        let tensors = [weights, activations].into_iter().chain(upper).chain(scale).chain(zero).collect();
+        Stage { tensors, upper, scale, zero }
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
         let [how_a, how_w] = load_attributes(&self.tiling, self.hints);
         let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), step.clone());
         let (views, stage) = (&on.views, &on.stage);
-        let weights = views.w.index([None, row.clone(), None, None, Some(step.clone())]);
-        t.copy_async_with(weights, stage.weights(), how_w);
+        for (view, shared) in [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())] {
+            if let (Some(view), Some(shared)) = (view, shared) {
+                let weights = view.index([None, row.clone(), None, None, Some(step.clone())]);
+                t.copy_async_with(weights, shared, how_w);
+            }
+        }
         let activations = views.a.index([None, col, None, None, Some(step.clone())]);
         t.copy_async_with(activations, stage.activations(), how_a);
         let group = self.group_at(&step);
@@ -324,7 +362,7 @@ impl Mainloop for Weights {
                 .collect()
         };
         let lefts = in_turn("left", self.dtype, &part_columns);
-        let partials = if self.promotes() { in_turn("partial", DType::F32, width) } else { Vec::new() };
+        let partials = if self.promotes() { in_turn("partial", self.products, width) } else { Vec::new() };
         let of = |of_parts: &[Tensor], part: i64| of_parts.get((part % turns) as usize).copied();
         t.consume(&on.ring, |t| {
             let mut scale = self.scale_of(t, on, (site, 0));

@@ -18,7 +18,7 @@
 //!
 //! `wait_group` for tensor copies to global memory has two forms. The one for reads (`.read`) says nothing of their writes. It is taken
 //! where, until the next wait that covers the same copies or the end, nothing touches what they write: other tiles do not matter, as
-//! far as `apart` can tell them from these.
+//! far as `apart` can tell them from these, and no other block learns of it by a statement that comes later.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -467,9 +467,9 @@ impl<'a> Flow<'a, '_> {
         if stores.is_empty() {
             return;
         }
-        let published = self.published();
         for (wait, node) in nodes.iter().enumerate() {
             let StmtKind::Wait(n) = node.site.stmt.kind else { continue };
+            let published = self.published(wait);
             let mut ahead = BTreeSet::new();
             self.ahead(wait, n, &mut ahead);
             let covered = stores.iter().filter(|(store, _)| reaches(nodes, *store, wait));
@@ -506,8 +506,9 @@ impl<'a> Flow<'a, '_> {
         }
     }
 
-    /// A statement by which other blocks learn that this one has come so far, with its part.
-    fn published(&self) -> Option<(usize, usize)> {
+    /// A statement by which other blocks learn that this one has come as far as a wait, with its part: of this part one that can come
+    /// behind the wait, of others any.
+    fn published(&self, wait: usize) -> Option<(usize, usize)> {
         let tells = |node: &Node<'_>| {
             matches!(
                 node.site.stmt.kind,
@@ -515,7 +516,13 @@ impl<'a> Flow<'a, '_> {
             )
         };
         let parts = self.all.parts.iter().enumerate();
-        parts.filter_map(|(part, of)| Some((part, of.nodes.iter().position(tells)?))).next()
+        let behind = |part: usize, at: usize| part != self.part || reaches(self.nodes(), wait, at);
+        parts
+            .filter_map(|(part, of)| {
+                let mut nodes = of.nodes.iter().enumerate();
+                Some((part, nodes.position(|(at, node)| tells(node) && behind(part, at))?))
+            })
+            .next()
     }
 
     /// An access that may be to the place that a store of tensor copies writes, and comes after a wait that covers the store.

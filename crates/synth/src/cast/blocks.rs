@@ -4,10 +4,7 @@
 
 use tilewright_machine::{DType, ScalarOp};
 
-use super::{Emit, Within, join, permute, shift_right};
-
-/// The truth table of `lop3` for `(x & y) | z`.
-const AND_OR: u32 = 0xea;
+use super::{AND_OR, Emit, Within, join, permute, shift_right};
 
 /// True for the floats of blocks.
 pub(super) fn of_blocks(dtype: DType) -> bool {

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, ScalarOp};
 
-use super::{Emit, OR_AND, and_xor, join, ones, permute, raised, shift_right};
+use super::{AND_OR, Emit, OR_AND, and_xor, join, ones, permute, raised, shift_right};
 
 /// Elements of fewer than 8 bits, each in a byte of its own, zero-extended: four a register.
 pub fn to_bytes<E: Emit>(e: &mut E, words: &[E::Value], bits: u32, values: u32) -> Vec<E::Value> {
@@ -69,6 +69,34 @@ fn lower_bytes<E: Emit>(e: &mut E, word: E::Value, raised: u32) -> E::Value {
     let [least, signs] = [raised, 0x80].map(|x| e.literal(x * EACH_BYTE));
     let lowered = e.op(ScalarOp::SubI32, &[word, least]);
     e.op(ScalarOp::XorB32, &[lowered, signs])
+}
+
+/// Elements of 4 bits in their order as bytes of a table: `prmt` chooses among the eight of the codes below 8 and among the others, and then
+/// between both by the upper bit of each code.
+pub(super) fn looked_up<E: Emit>(
+    e: &mut E,
+    from: DType,
+    to: DType,
+    words: &[E::Value],
+    values: u32,
+) -> Vec<E::Value> {
+    let byte = |code: u32| to.encode(from.decode(code)) as u32 & 0xff;
+    let table = [0, 4, 8, 12].map(|first| (0..4).fold(0, |all, i| all | byte(first + i) << (8 * i)));
+    let table = table.map(|bytes| e.literal(bytes));
+    let mut found = Vec::new();
+    for (word, left) in words.iter().zip((1..=values).rev().step_by(8)) {
+        let [codes, upper, places, both] = [0x7777_7777, 0x4444_4444, 0x3210_3210, AND_OR].map(|x| e.literal(x));
+        let code = e.op(ScalarOp::AndB32, &[*word, codes]);
+        let upper_bit = shift_right(e, *word, 1);
+        let side = e.op(ScalarOp::Lop3B32, &[upper_bit, upper, places, both]);
+        for shift in if left > 4 { &[0, 16][..] } else { &[0] } {
+            let [code, side] = [code, side].map(|x| shift_right(e, x, *shift));
+            let below = e.op(ScalarOp::PrmtB32, &[table[0], table[1], code]);
+            let above = e.op(ScalarOp::PrmtB32, &[table[2], table[3], code]);
+            found.push(e.op(ScalarOp::PrmtB32, &[below, above, side]));
+        }
+    }
+    found
 }
 
 /// `(x | x << distance) & mask`

@@ -1,0 +1,141 @@
+"""Who else multiplies by weights of 4 bits, each as a function of the weights that gives one of the activations: of int4 in groups of 128 vLLM's Marlin and
+Machete (PEERS_VLLM is the path of its `_C_stable_libtorch.abi3.so`), IST's Marlin (PEERS_MARLIN, a checkout of it), Humming, GemLite and torch; of MXFP4
+Triton's `dot_scaled`. What is not installed is left out, and said.
+
+Weights are codes [n, k], a byte each, whose values are those of i4 plus 8, and scales [k / 128, n]; or of MXFP4 the codes of e2m1 and those of ue8m0.
+"""
+
+import os
+
+import torch
+
+GROUP = 128
+# The number by which vLLM knows a type: integers of 4 bits that begin at -8.
+UINT4B8 = 1125899907892224
+# The order of scales in Marlin's tiles of 64 columns.
+SCALES = [i + 8 * j for i in range(8) for j in range(8)]
+
+
+def eights(codes, along):
+    """Eight codes an int32, the first lowest, along a mode."""
+    parts = codes.movedim(along, -1).int().unflatten(-1, (-1, 8)).unbind(-1)
+    words = sum(part << 4 * at for at, part in enumerate(parts[1:], 1)) | parts[0]
+    return words.movedim(-1, along).contiguous()
+
+
+def vllm():
+    """Loads vLLM's operators, once."""
+    if not hasattr(torch.ops._C, "marlin_gemm"):
+        torch.ops.load_library(os.environ["PEERS_VLLM"])
+    return torch.ops._C
+
+
+def marlin_parts(codes, scales):
+    """Weights, scales and locks as both Marlins take them."""
+    n, k = codes.shape
+    weights = vllm().gptq_marlin_repack(eights(codes.T, 0), k, n, 4, False)
+    order = scales.reshape(-1, 64)[:, SCALES].reshape(-1, n).contiguous()
+    return weights, order, torch.zeros(132 * 64, dtype=torch.int32, device="cuda")
+
+
+def marlin(codes, scales):
+    (n, k), (weights, order, locks) = codes.shape, marlin_parts(codes, scales)
+    return lambda a: vllm().marlin_gemm(a, None, weights, None, order, None, None, None, locks, UINT4B8, a.shape[0], n, k, False, True, False)
+
+
+def marlin_ist(codes, scales):
+    from torch.utils.cpp_extension import load
+
+    folder = os.environ["PEERS_MARLIN"] + "/marlin/"
+    built = load("marlin_cuda", [folder + "marlin_cuda.cpp", folder + "marlin_cuda_kernel.cu"], extra_cuda_cflags=["-O3", "-gencode=arch=compute_90,code=sm_90"])
+    weights, order, locks = marlin_parts(codes, scales)
+
+    def run(a):
+        c = torch.empty(a.shape[0], codes.shape[0], device="cuda", dtype=a.dtype)
+        built.mul(a, weights, c, order, locks, -1, -1, -1, 16)
+        return c
+
+    return run
+
+
+def machete(codes, scales):
+    weights = vllm().machete_prepack_B(eights(codes.T, 0).T.contiguous().T, torch.float16, UINT4B8, torch.float16)
+    return lambda a: vllm().machete_mm(a, weights, UINT4B8, None, scales, None, GROUP, None, None, None)
+
+
+def humming(codes, scales):
+    from humming.layer import HummingLayer
+
+    n, k = codes.shape
+    layer = HummingLayer(shape_n=n, shape_k=k, weight_config={"dtype": "uint4", "group_size": GROUP}, torch_dtype=torch.float16).cuda()
+    layer.load_from_tensors({"weight": eights(codes, 1), "weight_scale": scales.T.contiguous()})
+    layer.transform()
+    return layer
+
+
+def gemlite(codes, scales):
+    from gemlite.helper import A16Wn
+
+    rows = scales.T.reshape(-1, 1).contiguous()
+    return A16Wn(device="cuda").from_weights(codes, rows, torch.full_like(rows, 8.0), 4, GROUP)
+
+
+def int4pack(codes, scales):
+    """Torch's own, in bf16."""
+    weights = torch._convert_weight_to_int4pack((codes[:, ::2] << 4 | codes[:, 1::2]).contiguous(), 8)
+    pairs = torch.stack([scales, torch.zeros_like(scales)], -1).bfloat16().contiguous()
+    return lambda a: torch._weight_int4pack_mm(a, weights, GROUP, pairs)
+
+
+# Peers of int4, with the rows of activations up to which they are asked: torch's takes as long for each row.
+INT4 = {"marlin": marlin, "marlin-ist": marlin_ist, "machete": machete, "humming": humming, "gemlite": gemlite, "int4pack": int4pack}
+MOST_ROWS = {"int4pack": 256}
+
+
+def of_int4(codes, scales, wanted):
+    """Peers by name, and why others are missing."""
+    found, missing = {}, []
+    for name in (name for name in INT4 if name in wanted):
+        try:
+            found[name] = INT4[name](codes, scales)
+        except Exception as error:  # A peer is somebody else's program: whatever it throws, ours is measured without it.
+            missing.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
+    return found, missing
+
+
+def runs_of(found, a):
+    """[(name, run)] for activations."""
+    wide = a.bfloat16()
+    few = {name: make for name, make in found.items() if a.shape[0] <= MOST_ROWS.get(name, a.shape[0])}
+    return [(name, (lambda make=make: make(wide)) if name == "int4pack" else (lambda make=make: make(a))) for name, make in few.items()]
+
+
+# Tiles of Triton's product: rows of activations, rows of weights, columns, warps, stages.
+TILES = [(16, 64, 128, 4, 4), (16, 128, 128, 4, 4), (16, 64, 256, 4, 3), (64, 128, 128, 4, 3), (128, 128, 128, 8, 3), (128, 256, 64, 8, 3)]
+
+
+def dot_scaled(codes, scales, a, once):
+    """Triton's product with MXFP4 weights: the fastest of some tiles, by `once`, which times a function."""
+    import triton
+    from triton_gemm import scaled_weights
+
+    (n, k), m = codes.shape, a.shape[0]
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).contiguous()
+    rows = scales.T.contiguous()
+    kind = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float8_e4m3fn: "e4m3"}[a.dtype]
+    c = torch.empty(m, n, device="cuda", dtype=torch.bfloat16 if kind == "e4m3" else a.dtype)
+    found = []
+    for bm, bn, bk, warps, stages in TILES:
+        if bm > 16 and bm >= 2 * m:
+            continue
+        grid = (triton.cdiv(m, bm) * triton.cdiv(n, bn),)
+
+        def run(bm=bm, bn=bn, bk=bk, warps=warps, stages=stages, grid=grid):
+            scaled_weights[grid](a, packed, rows, c, m, n, k, bm, bn, bk, 8, kind, num_warps=warps, num_stages=stages)
+            return c
+
+        try:
+            found.append((once(run), run))
+        except Exception:  # Tiles that do not fit.
+            continue
+    return min(found, key=lambda timed: timed[0])[1]
