@@ -5,14 +5,16 @@
     python3 bench/moe.py --condition rested
     python3 bench/moe.py --emit-launches launches      # no GPU: compiles only
     python3 bench/moe.py --launches launches           # compiles nothing
+    python3 bench/moe.py --plans 8 --peers             # the plans that the estimate takes for the fastest, alone
     python3 bench/moe.py --set mixtral --tokens 1 64 --up "swap=true bm=64 bn=8 stages=10 warpgroups=1" --part up
 
 Needs what bench/gemm.py needs. The launches are those of `MoeLayer::plan`; --up and --down replace the parameters of a product that say how it is done, whose
-tiles of rows must be as the plan's. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
+tiles of rows must be as the plan's. --kernels says what each launch takes alone. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
 ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128; `up` ends with the rounding of gated units, and that of tokens counts in `layer`
 alone. vLLM's kernels are there where PEERS_VLLM_SRC names
 vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted.
-Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
+The GPU spins
+ahead of each timing, so that launches are queued. Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import importlib.util
 import json
 import os
 import pathlib
-import subprocess
+import statistics
 import tempfile
 
 import common
@@ -35,21 +37,26 @@ MEANING = ("dtype", "out", "batch", "gather", "dual", "fused", "dependent")
 PRODUCTS = ("gemm_hopper", "gemm_fp8_blocks")
 # Neighbours that share a scale.
 BLOCK = 128
+# Milliseconds in which the host queues the launches of a layer.
+QUEUED = 0.4
 
 
-def plan_of(args, shape, tokens):
-    """The launches of a layer: from beside the compiled kernels where they are there."""
-    kept = pathlib.Path(args.launches or args.emit_launches or "", f"plan-{'x'.join(map(str, shape))}-{tokens}-{args.dtype}-{args.weights}.json")
-    if args.launches and kept.exists():
-        return json.loads(kept.read_text())
-    experts, k, hidden, intermediate = shape
-    command = [args.planner, "--dtype", args.dtype, "--experts", experts, "-k", k, "--hidden", hidden, "--intermediate", intermediate, "--tokens", tokens]
-    command += ["--fp8"] if args.weights == "fp8" else []
-    plan = json.loads(common.asked(list(map(str, command))))
+def plans_of(args, shape, tokens):
+    """The plans of a layer, each its launches: from beside the compiled kernels where they are there."""
+    name = f"plans-{'x'.join(map(str, shape))}-{tokens}-{args.dtype}-{args.weights}-{args.plans}.json"
+    kept = args.launches and pathlib.Path(args.launches, name)
+    if kept and kept.exists():
+        plans = json.loads(kept.read_text())
+    else:
+        experts, k, hidden, intermediate = shape
+        command = [args.planner, "--dtype", args.dtype, "--experts", experts, "-k", k, "--hidden", hidden, "--intermediate", intermediate, "--tokens", tokens]
+        command += ["--plans", args.plans] + (["--fp8"] if args.weights == "fp8" else [])
+        plans = [json.loads(line) for line in common.asked(list(map(str, command))).splitlines()]
     if args.emit_launches:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(plan))
-    return plan
+        folder = pathlib.Path(args.emit_launches)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(plans))
+    return plans
 
 
 def replaced(launch, words):
@@ -61,8 +68,12 @@ def replaced(launch, words):
 
 
 def jobs_of(args, shape, tokens):
-    """What to compile: a job for each operator of the plan, whose programs follow each other."""
-    launches = plan_of(args, shape, tokens)["launches"]
+    """What to compile: of each plan a job for each operator, whose programs follow each other."""
+    return [job for at, plan in enumerate(plans_of(args, shape, tokens)) for job in jobs_of_plan(args, at, plan["launches"])]
+
+
+def jobs_of_plan(args, at, launches):
+    """The jobs of the plan `at`."""
     products = [launch for launch in launches if launch["operator"] in PRODUCTS]
     jobs = []
     for launch in launches:
@@ -72,8 +83,8 @@ def jobs_of(args, shape, tokens):
         if launch["operator"] in PRODUCTS:
             launch = replaced(launch, args.up if launch is products[0] else args.down)
         config = " ".join(f"{name}={value}" for name, value in launch["parameters"].items())
-        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"]})
-    return jobs
+        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"], "plan": at})
+    return [job | {"of": len(jobs)} for job in jobs]
 
 
 def named(launches, tensors):
@@ -254,32 +265,36 @@ def measure(args, case, jobs, launches, modules, clock, file):
     sample = sorted({0, tokens // 2, tokens - 1})
     exact = exact_of(x, w13, w2, s13, s2, ids, weights, sample)
     found = []
-    for name, make in (("torch", torch_layer), ("vllm", vllm_layer)):
-        found += peers.attempt(missing, name, lambda name=name, make=make: [(name, *make(x, w13, w2, s13, s2, ids, weights))])
+    for name, make in PEERS.items():
+        if name in args.peers:
+            found += peers.attempt(missing, name, lambda name=name, make=make: [(name, *make(x, w13, w2, s13, s2, ids, weights))])
     for note in missing:
         print(f"{label:<28} without {note}", flush=True)
-    between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xq", "xs", "hq", "hs"]
-    given = {"x": x, "w13": w13.flatten(1, 2) if fp8 else w13, "w2": w2, "s13": s13, "s2": s2, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between)}
-    whole = [launch for job, each in zip(jobs, launches) for launch in named(each, job["tensors"])]
-    of_part = parts_of(whole)
-    # Modules are known by the launch.
-    modules = modules | {id(copied): modules[id(launch)] for launch, copied in zip((launch for each in launches for launch in each), whole)}
-    made, wrong, plans = {}, 0, {}
-    for part in PARTS:
-        plans[part] = common.Plan(of_part[part], modules, given, {}, made, results=("y", "h", "z", "hq"))
-    clock.watch(label)
-    first, notes = common.repeated(plans["layer"], args.repeat)
-    error = float((first[sample].float() - exact).norm() / exact.norm())
-    if "launches differ" in notes or not error < (6e-2 if fp8 else 3e-3 if dtype == torch.float16 else 2e-2):
-        notes.append("WRONG")
-        wrong = 1
     for name, runs, result in found:
         runs["layer"]()
         torch.cuda.synchronize()
         off = float((result()[sample].float() - exact).norm() / exact.norm())
         if not off < 6e-2:
             print(f"{label:<28} {name} is off by {off:.1e}", flush=True)
+    between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xq", "xs", "hq", "hs"]
+    given = {"x": x, "w13": w13.flatten(1, 2) if fp8 else w13, "w2": w2, "s13": s13, "s2": s2, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between)}
+    bound, wrong = 6e-2 if fp8 else 3e-3 if dtype == torch.float16 else 2e-2, 0
+    layers = []
+    for both in whole_plans(jobs, launches):
+        whole, configs, plans, made = launches_of_plan(both), configs_of([job for job, _ in both]), {}, {}
+        # Modules are known by the launch.
+        known = modules | {id(copied): modules[id(launch)] for launch, copied in zip((launch for _, each in both for launch in each), whole)}
+        for part, launches_of_part in parts_of(whole).items():
+            plans[part] = common.Plan(launches_of_part, known, given, {}, made, results=("y", "h", "z", "hq"))
+        clock.watch(f"{label} {configs['layer']}")
+        first, notes = common.repeated(plans["layer"], args.repeat)
+        error = float((first[sample].float() - exact).norm() / exact.norm())
+        if "launches differ" in notes or not error < bound:
+            notes.append("WRONG")
+            wrong += 1
+        layers.append((configs, plans, error, notes, [launch["kernel"] for launch in whole]))
     hit = ids.unique().numel()
+    clock.spin = QUEUED
     for part in args.part:
         matrices = {"up": 2, "down": 1, "layer": 3}[part]
 
@@ -287,15 +302,48 @@ def measure(args, case, jobs, launches, modules, clock, file):
             flops, size = 2 * matrices * tokens * k * hidden * intermediate, matrices * hit * hidden * intermediate * w2.element_size()
             return f"{ms * 1000:8.1f} µs {size / ms / 1e6:5.0f} GB/s {flops / ms / 1e9:6.1f} TFLOP/s"
 
-        of_products = [job["config"] for job in jobs if job["operator"] in PRODUCTS]
-        config = " + ".join({"up": of_products[:1], "down": of_products[1:], "layer": [f"{job['operator']} {job['config']}" for job in jobs]}[part])
+        def head(job, error, part=part):
+            return f"{label:<28} {part:<6} {error:.1e}" + (f" {job['config']}" if len(layers) > 1 else "")
+
         common.raced(
-            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found], [({"config": config}, plans[part], error, notes)], file, speed=speed,
-            head=lambda job, error, part=part: f"{label:<28} {part:<6} {error:.1e}",
+            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found],
+            [({"config": configs[part]}, plans[part], error, notes) for configs, plans, error, notes, _ in layers], file, speed=speed, head=head,
             shown=lambda name, ms: f"{name} {ms * 1000:.1f}",
             more=lambda plan, error: {"error": error, "experts_hit": hit},
         )  # fmt: skip
+    for _, plans, _, notes, names in layers if args.kernels else []:
+        if not any("WRONG" in note for note in notes):
+            print(f"{label:<28} {alone(clock, plans['layer'], names)}", flush=True)
+    clock.spin = 0.0
     return wrong
+
+
+PEERS = {"torch": torch_layer, "vllm": vllm_layer}
+
+
+def whole_plans(jobs, launches):
+    """[(job, launches)] of each plan whose jobs all compile."""
+    plans = {}
+    for both in zip(jobs, launches):
+        plans.setdefault(both[0]["plan"], []).append(both)
+    return [both for both in plans.values() if len(both) == both[0][0]["of"]]
+
+
+def launches_of_plan(both):
+    """The launches of a plan's jobs, whose parameters have the layer's names."""
+    return [launch for job, each in both for launch in named(each, job["tensors"])]
+
+
+def configs_of(jobs):
+    """The configurations of each part of a plan."""
+    products = [job["config"] for job in jobs if job["operator"] in PRODUCTS]
+    return {"up": products[0], "down": products[1], "layer": " + ".join(f"{job['operator']} {job['config']}" for job in jobs)}
+
+
+def alone(clock, plan, names):
+    """The time of each launch of a plan alone, in microseconds."""
+    times = [statistics.median(clock.times(lambda kernel=kernel: kernel(plan.stream), 10)) for kernel in plan.kernels]
+    return ", ".join(f"{name} {ms * 1000:.1f}" for name, ms in zip(names, times))
 
 
 def arguments():
@@ -306,6 +354,9 @@ def arguments():
     parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
     parser.add_argument("--weights", default="same", choices=["same", "fp8"])
     parser.add_argument("--part", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="what stands beside it")
+    parser.add_argument("--plans", type=int, default=1, help="plans of each layer, by their estimated time")
+    parser.add_argument("--kernels", action="store_true", help="time each launch alone, too")
     parser.add_argument("--up", default="", metavar="WORDS", help="other parameters of the product ahead")
     parser.add_argument("--down", default="", metavar="WORDS", help="other parameters of the product behind")
     parser.add_argument("--planner", default="target/release/examples/moe_plan")
@@ -322,9 +373,9 @@ def main():
 
     import torch
 
-    # A case whose jobs do not all compile has no layer.
-    whole = [(case, both) for (case, both), (_, jobs) in zip(ready, todo) if len(both) == len(jobs)]
-    common.measured(whole, failed, args, measure, torch.cuda.empty_cache)
+    # A case none of whose plans compiles has no layer.
+    ready = [(case, both) for case, both in ready if whole_plans(*zip(*both) if both else ((), ()))]
+    common.measured(ready, failed, args, measure, torch.cuda.empty_cache)
 
 
 if __name__ == "__main__":

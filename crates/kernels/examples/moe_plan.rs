@@ -1,4 +1,4 @@
-//! Prints the launches of layers of experts as JSON, a line for each number of tokens: what `MoeLayer::plan` says. `bench/moe.py` compiles them.
+//! Prints the launches of layers of experts as JSON, a line for each number of tokens and plan: what `MoeLayer::plans` says. `bench/moe.py` compiles them.
 //!
 //! `cargo run --release -p tilewright-kernels --example moe_plan -- --experts 256 -k 8 --hidden 7168 --intermediate 256 --tokens 1,64`
 
@@ -38,6 +38,9 @@ struct Args {
     /// Numbers of tokens
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024,4096")]
     tokens: Vec<i64>,
+    /// Plans that the estimate takes for the fastest, for each number of tokens
+    #[arg(long, default_value_t = 1)]
+    plans: usize,
     /// Multiprocessors of the GPU
     #[arg(long, default_value_t = 132)]
     multiprocessors: i64,
@@ -78,14 +81,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         routing,
     };
     for tokens in args.tokens {
-        let plan = layer.plan(tokens, args.multiprocessors)?;
-        let launches: Vec<String> = plan.launches.iter().map(line).collect();
-        println!(
-            "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
-            plan.bytes,
-            plan.estimate,
-            launches.join(", ")
-        );
+        for plan in layer.plans(tokens, args.multiprocessors, args.plans)? {
+            let launches: Vec<String> = plan.launches.iter().map(line).collect();
+            println!(
+                "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
+                plan.bytes,
+                plan.estimate,
+                launches.join(", ")
+            );
+        }
     }
     Ok(())
 }

@@ -45,6 +45,9 @@ const TILES: [i64; 12] = [8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256];
 /// Columns of tiles whose rows are those of tokens.
 const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
 
+/// Pairs of products for each number of rows, at most.
+const ALTERNATIVES: usize = 4;
+
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
 
@@ -161,22 +164,29 @@ impl Tiled {
 }
 
 impl Machine {
-    /// The products of least estimated time; `None`: no tile fits.
-    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Option<Products> {
+    /// The products by their estimated time, the least ahead, with a few pairs for each number of rows; none: no tile fits.
+    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Vec<Products> {
         let fused = layer.weights == MoeWeights::Same;
         let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
         let up = Product { n, k: layer.hidden, matrices };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
-        let best = |product: Product, ahead: bool, tile: i64| {
+        let ranked = |product: Product, ahead: bool, tile: i64| {
             let timed = self.configs(layer, ahead, tile).into_iter();
             let timed = timed.map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
-            timed.min_by(|(a, _), (b, _)| a.total_cmp(b))
+            let mut timed: Vec<(f64, Tiled)> = timed.collect();
+            timed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            timed
         };
-        let both = TILES.into_iter().filter_map(|tile| {
-            let ((of_up, up), (of_down, down)) = (best(up, true, tile)?, best(down, false, tile)?);
-            Some(Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES })
-        });
-        both.min_by(|a, b| a.microseconds.total_cmp(&b.microseconds))
+        let mut pairs = Vec::new();
+        for tile in TILES {
+            let (ups, downs) = (ranked(up, true, tile), ranked(down, false, tile));
+            let count = ups.len().min(downs.len()).min(ALTERNATIVES);
+            pairs.extend(ups.into_iter().zip(downs).take(count).map(|((of_up, up), (of_down, down))| {
+                Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES }
+            }));
+        }
+        pairs.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        pairs
     }
 
     /// The configurations whose tiles have these rows of A, each with the deepest ring that fits.

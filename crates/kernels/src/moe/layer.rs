@@ -140,15 +140,35 @@ impl MoeLayer {
     ///
     /// A [`MoeError`] that names what is out of range.
     pub fn plan(&self, tokens: i64, multiprocessors: i64) -> Result<MoePlan, MoeError> {
-        self.check(tokens, multiprocessors)?;
-        let all = self.all_experts.unwrap_or(self.experts);
-        let machine = Machine { multiprocessors };
-        let rows = Rows { experts: self.experts, each: (tokens * self.k) as f64 / all as f64 };
-        let products = machine.products(self, rows).ok_or(MoeError::NoTile {
+        let products = self.products(tokens, multiprocessors)?;
+        let none = MoeError::NoTile {
             hidden: self.hidden,
             intermediate: self.intermediate,
             dtype: self.dtype,
-        })?;
+        };
+        self.plan_of(products.first().ok_or(none)?, tokens)
+    }
+
+    /// The plans that the estimate takes for the fastest, at most so many, of which [`plan`](Self::plan) is the first: for those who measure.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](Self::plan).
+    pub fn plans(&self, tokens: i64, multiprocessors: i64, most: usize) -> Result<Vec<MoePlan>, MoeError> {
+        let products = self.products(tokens, multiprocessors)?;
+        products.iter().take(most).map(|products| self.plan_of(products, tokens)).collect()
+    }
+
+    /// The products of so many tokens by their estimated time.
+    fn products(&self, tokens: i64, multiprocessors: i64) -> Result<Vec<Products>, MoeError> {
+        self.check(tokens, multiprocessors)?;
+        let all = self.all_experts.unwrap_or(self.experts);
+        let rows = Rows { experts: self.experts, each: (tokens * self.k) as f64 / all as f64 };
+        Ok(Machine { multiprocessors }.products(self, rows))
+    }
+
+    /// The launches around two products.
+    fn plan_of(&self, products: &Products, tokens: i64) -> Result<MoePlan, MoeError> {
         let sort = self.sort(tokens, products.tile);
         let places = sort.places(tokens);
         let mut plan = MoePlan {
@@ -159,7 +179,7 @@ impl MoeLayer {
         };
         self.route(&mut plan, tokens)?;
         self.order(&mut plan, &sort, tokens)?;
-        self.multiply(&mut plan, &products, places, tokens)?;
+        self.multiply(&mut plan, products, places, tokens)?;
         self.add(&mut plan, places, tokens)?;
         Ok(plan)
     }
