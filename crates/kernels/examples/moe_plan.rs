@@ -17,6 +17,9 @@ struct Args {
     /// Weights in e4m3 with scales of blocks
     #[arg(long)]
     fp8: bool,
+    /// Weights in i4, with a scale for so many neighbours along a row
+    #[arg(long, value_name = "GROUP", conflicts_with = "fp8")]
+    int4: Option<i64>,
     /// Elements of a token
     #[arg(long, default_value_t = 4096)]
     hidden: i64,
@@ -72,7 +75,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         args.routing.map(|scores| MoeRoutingConfig { experts, k: args.k, scores, ..Default::default() });
     let layer = MoeLayer {
         dtype: dtype.ok_or("--dtype must be f16 or bf16")?,
-        weights: if args.fp8 { MoeWeights::Fp8Blocks } else { MoeWeights::Same },
+        weights: match args.int4 {
+            Some(group) => MoeWeights::Few { dtype: DType::I4, group: Some(group) },
+            None if args.fp8 => MoeWeights::Fp8Blocks,
+            None => MoeWeights::Same,
+        },
         hidden: args.hidden,
         intermediate: args.intermediate,
         experts: args.experts,

@@ -13,7 +13,9 @@ use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::gemm_weights::WeightsConfig;
-use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
+use crate::moe::{
+    MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig,
+};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
@@ -170,6 +172,22 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::of(&[Feature::Fp8Conversion]),
         parameters: parameter_list::<MoeQuantiseConfig>,
         programs: programs::<MoeQuantiseConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_gate",
+        about: "y[m, n] = silu(x[m, : n]) · x[m, n :]",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeGateConfig>,
+        programs: programs::<MoeGateConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_gather",
+        about: "y[m, n] = x[rows[m], n]",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeGatherConfig>,
+        programs: programs::<MoeGatherConfig>,
         tuning: None,
     },
     Operator {

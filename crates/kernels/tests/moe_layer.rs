@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use common::{Launch, Tensors, close, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::gemm_weights::StoredWeights;
 use tilewright_kernels::moe::{self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeRoutingConfig, MoeWeights};
 use tilewright_kernels::operator;
 use tilewright_machine::{Arch, DType};
@@ -56,7 +57,7 @@ impl Reference<'_> {
 
     /// The row of activations that a product has, which may be rounded to 8 bits by blocks.
     fn rounded(&self, row: &[f64]) -> Vec<f64> {
-        if self.layer.weights == MoeWeights::Same {
+        if self.layer.weights != MoeWeights::Fp8Blocks {
             return row.to_vec();
         }
         let block = |block: &[f64]| {
@@ -94,13 +95,12 @@ impl Reference<'_> {
                 let up = |j: usize| self.dot(&x, (self.w13, self.s13), [expert, j, 2 * between])[0];
                 let unit = |i: usize| {
                     let (gate, up) = (up(i), up(between + i));
-                    // Scaled products leave their sums in memory, others their gated units.
+                    // Products of weights with scales leave their sums in memory, others their gated units.
+                    let gated = |gate: f64, up: f64| gate / (1.0 + (-gate).exp()) * up;
                     match self.layer.weights {
-                        MoeWeights::Same => self.round(gate / (1.0 + (-gate).exp()) * up),
-                        MoeWeights::Fp8Blocks => {
-                            let (gate, up) = (self.round(gate), self.round(up));
-                            gate / (1.0 + (-gate).exp()) * up
-                        }
+                        MoeWeights::Same => self.round(gated(gate, up)),
+                        MoeWeights::Fp8Blocks => gated(self.round(gate), self.round(up)),
+                        MoeWeights::Few { .. } => self.round(gated(self.round(gate), self.round(up))),
                     }
                 };
                 let h = self.rounded(&(0..between).map(unit).collect::<Vec<f64>>());
@@ -127,19 +127,52 @@ enum Given {
     Same,
 }
 
+/// The matrices of all experts: as launches read them, with their scales, and as numbers.
+struct Matrices {
+    stored: Vec<f64>,
+    scales: Vec<f64>,
+    plain: Vec<f64>,
+}
+
+/// Matrices of so many rows and columns.
+fn matrices(layer: &MoeLayer, rng: &mut ChaCha8Rng, [n, k]: [i64; 2]) -> Matrices {
+    let deep = |n: i64| (n + 127) / 128;
+    match layer.weights {
+        MoeWeights::Same => {
+            let plain = random(rng, layer.dtype, layer.experts * n * k);
+            Matrices { stored: plain.clone(), scales: Vec::new(), plain }
+        }
+        MoeWeights::Fp8Blocks => {
+            let plain = random(rng, DType::E4M3, layer.experts * n * k);
+            let scales = random(rng, DType::F32, layer.experts * deep(n) * deep(k));
+            Matrices { stored: plain.clone(), scales, plain }
+        }
+        MoeWeights::Few { dtype, group } => {
+            let order = StoredWeights::new(dtype, group);
+            let (size, width) = ([n as usize, k as usize], group.unwrap_or(k) as usize);
+            let groups = size[1].div_ceil(width);
+            let stored = random(rng, dtype, layer.experts * order.count(size) as i64);
+            let scales = random(rng, layer.dtype, layer.experts * groups as i64 * n);
+            let experts = stored.chunks(order.count(size)).zip(scales.chunks(groups * size[0]));
+            let plain = experts.flat_map(|(stored, scales)| {
+                let codes = order.unpack(stored, size);
+                let scale = |at: usize| scales[at % size[1] / width * size[0] + at / size[1]];
+                codes.into_iter().enumerate().map(|(at, code)| code * scale(at)).collect::<Vec<f64>>()
+            });
+            let plain = plain.collect();
+            Matrices { stored, scales, plain }
+        }
+    }
+}
+
 fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
     let mut rng = ChaCha8Rng::seed_from_u64(tokens as u64);
     let MoeLayer { hidden, intermediate, experts, k, .. } = *layer;
     let all = layer.all_experts.unwrap_or(experts);
     let blocks = layer.weights == MoeWeights::Fp8Blocks;
-    let of_weights = if blocks { DType::E4M3 } else { layer.dtype };
     let x = random(&mut rng, layer.dtype, tokens * hidden);
-    let w13 = random(&mut rng, of_weights, experts * 2 * intermediate * hidden);
-    let w2 = random(&mut rng, of_weights, experts * hidden * intermediate);
-    let deep = |n: i64| (n + 127) / 128;
-    let mut scales =
-        |n: i64, k: i64| random(&mut rng, DType::F32, if blocks { experts * deep(n) * deep(k) } else { 0 });
-    let (s13, s2) = (scales(2 * intermediate, hidden), scales(hidden, intermediate));
+    let w13 = matrices(layer, &mut rng, [2 * intermediate, hidden]);
+    let w2 = matrices(layer, &mut rng, [hidden, intermediate]);
     let logits = random(&mut rng, DType::F32, tokens * all);
     let map: Vec<i64> =
         (0..all).map(|id| if id % 2 == 1 && id / 2 < experts { id / 2 } else { -1 }).collect();
@@ -164,13 +197,16 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
     let sizes: Vec<(&str, i64)> =
         launches.iter().flat_map(|(_, sizes)| sizes).map(|(name, value)| (name.as_str(), *value)).collect();
     let floats = |numbers: &[i64]| numbers.iter().map(|number| *number as f64).collect::<Vec<f64>>();
-    let reference = Reference { layer, x: &x, w13: &w13, w2: &w2, s13: &s13, s2: &s2 };
+    // The numbers of weights of a few bits have their scales.
+    let scales = |of: &Matrices| if blocks { of.scales.clone() } else { Vec::new() };
+    let (s13, s2) = (scales(&w13), scales(&w2));
+    let reference = Reference { layer, x: &x, w13: &w13.plain, w2: &w2.plain, s13: &s13, s2: &s2 };
     let (exact, magnitudes) = reference.results(&ids, &weights, map.as_deref());
-    let mut given: Tensors = [("x", x.clone()), ("w13", w13.clone()), ("w2", w2.clone())]
+    let mut given: Tensors = [("x", x.clone()), ("w13", w13.stored.clone()), ("w2", w2.stored.clone())]
         .map(|(name, values)| (name.to_string(), values))
         .into();
-    if blocks {
-        given.extend([("s13".into(), s13.clone()), ("s2".into(), s2.clone())]);
+    if layer.weights != MoeWeights::Same {
+        given.extend([("s13".into(), w13.scales.clone()), ("s2".into(), w2.scales.clone())]);
     }
     if layer.routing.is_some() {
         given.insert("logits".into(), logits);
@@ -240,6 +276,18 @@ fn layers_of_scaled_blocks_are_right() {
         ..small()
     };
     let elsewhere = MoeLayer { experts: 3, all_experts: Some(9), k: 3, ..layer.clone() };
+    check(&layer, 1, Given::Random, &[1]);
+    check(&layer, 40, Given::Same, &[1]);
+    check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+#[test]
+fn layers_of_weights_of_a_few_bits_are_right() {
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    let layer = MoeLayer { weights: few, ..small() };
+    let bytes = MoeWeights::Few { dtype: DType::E4M3, group: None };
+    let elsewhere =
+        MoeLayer { weights: bytes, dtype: DType::BF16, experts: 3, all_experts: Some(9), k: 3, ..small() };
     check(&layer, 1, Given::Random, &[1]);
     check(&layer, 40, Given::Same, &[1]);
     check(&elsewhere, 13, Given::Random, &[1, 2]);

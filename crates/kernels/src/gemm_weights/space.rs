@@ -37,8 +37,11 @@ impl WeightsConfig {
     /// The configurations worth trying for a problem with the formats of this one, in no order of merit.
     pub fn space(self, arch: Arch, sizes: [i64; 3]) -> impl Iterator<Item = WeightsConfig> {
         let of_formats = move |c: WeightsConfig| {
-            let WeightsConfig { dtype, weights, scale, group, zeros, epilogue, .. } = self;
-            WeightsConfig { dtype, weights, scale, group, zeros, epilogue, ..c }.deepest()
+            let WeightsConfig {
+                dtype, weights, scale, group, zeros, batch, gather, epilogue, dependent, ..
+            } = self;
+            WeightsConfig { dtype, weights, scale, group, zeros, batch, gather, epilogue, dependent, ..c }
+                .deepest()
         };
         let fits = move |c: &WeightsConfig| c.in_proportion(sizes) && c.reject(arch).is_none();
         Self::grid().map(of_formats).filter(fits)
@@ -105,7 +108,7 @@ impl WeightsConfig {
     }
 
     /// Instructions of a thread for a weight, to cast it, as reports count them.
-    fn cast_of_weight(&self) -> f64 {
+    pub(crate) fn cast_of_weight(&self) -> f64 {
         let of_cast = match (self.weights, self.dtype) {
             (DType::E2M1, _) => 19.0 / 8.0,
             (DType::E4M3, DType::BF16) => 2.5,
@@ -219,7 +222,8 @@ impl WeightsConfig {
 
 impl Tunable for WeightsConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["dtype", "weights", "scale", "group", "zeros", "epilogue"];
+    const MEANING: &'static [&'static str] =
+        &["dtype", "weights", "scale", "group", "zeros", "batch", "gather", "epilogue", "dependent"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "part", "warpgroups", "scaled", "schedule"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),

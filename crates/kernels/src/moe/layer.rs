@@ -4,6 +4,8 @@ use tilewright_machine::{Arch, DType};
 
 use super::choose::{Machine, Products, Rows, Tiled};
 use super::combine::MoeCombineConfig;
+use super::gate::MoeGateConfig;
+use super::gather::MoeGatherConfig;
 use super::quantise::MoeQuantiseConfig;
 use super::reference::Places;
 use super::routing::MoeRoutingConfig;
@@ -54,6 +56,13 @@ pub enum MoeWeights {
     /// In e4m3, with scales of 128 × 128. Activations are rounded to e4m3 with scales of 128 columns of a row ahead of each product (DeepSeek-V3 technical report, section
     /// 3.3.2).
     Fp8Blocks,
+    /// Of a few bits, stored as [`gemm_weights`](crate::gemm_weights) stores them, with scales of the type of activations.
+    Few {
+        /// The type.
+        dtype: DType,
+        /// Neighbours along a row that share a scale; `None`: all of a row.
+        group: Option<i64>,
+    },
 }
 
 /// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
@@ -107,6 +116,7 @@ pub struct MoeTensor {
 
 /// The launches of a layer. Its tensors are `x[tokens, hidden]`, `w13[experts, 2, intermediate, hidden]` (the rows of w1, then those of w3),
 /// `w2[experts, hidden, intermediate]`, with scales of blocks `s13[experts, ⌈2 · intermediate / 128⌉, ⌈hidden / 128⌉]` and `s2[experts, ⌈hidden / 128⌉, ⌈intermediate / 128⌉]`,
+/// with weights of a few bits `s13[experts, ⌈hidden / group⌉, 2 · intermediate]` and `s2[experts, ⌈intermediate / group⌉, hidden]`,
 /// `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
 /// `weights[tokens, k]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -141,11 +151,8 @@ impl MoeLayer {
     /// A [`MoeError`] that names what is out of range.
     pub fn plan(&self, tokens: i64, multiprocessors: i64) -> Result<MoePlan, MoeError> {
         let products = self.products(tokens, multiprocessors)?;
-        let none = MoeError::NoTile {
-            hidden: self.hidden,
-            intermediate: self.intermediate,
-            dtype: self.dtype,
-        };
+        let none =
+            MoeError::NoTile { hidden: self.hidden, intermediate: self.intermediate, dtype: self.dtype };
         self.plan_of(products.first().ok_or(none)?, tokens)
     }
 
@@ -195,7 +202,7 @@ impl MoeLayer {
         within("tokens", tokens, [1, MOST_TOKENS], 1)?;
         within("multiprocessors", multiprocessors, [1, 1 << 16], 1)?;
         // Rows of 16 bytes.
-        let elements = if self.weights == MoeWeights::Same { 8 } else { 16 };
+        let elements = if self.weights == MoeWeights::Fp8Blocks { 16 } else { 8 };
         within("hidden", self.hidden, [elements, MOST_ELEMENTS], elements)?;
         within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
         if let Some(all) = self.all_experts {
@@ -298,20 +305,58 @@ impl MoeLayer {
             Ok(())
         };
         let (hidden, between) = (self.hidden, self.intermediate);
-        if self.weights == MoeWeights::Same {
-            product(plan, up, [between, hidden], vec![("a", "x"), ("b", "w13"), ("c", "h")])?;
-            plan.tensor("h", self.dtype, vec![rows, between]);
-            product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+        // Rows that a product does not gather are copied ahead of it.
+        let x = if up.gathers() || self.weights == MoeWeights::Fp8Blocks {
+            "x"
         } else {
-            self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
-            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
-            product(plan, up, [2 * between, hidden], tensors)?;
-            plan.tensor("units", self.dtype, vec![rows, 2 * between]);
-            self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
-            let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
-            product(plan, down, [hidden, between], tensors)?;
+            self.gather(plan, [rows, tokens])?;
+            "xr"
+        };
+        match self.weights {
+            MoeWeights::Same => {
+                product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
+                plan.tensor("h", self.dtype, vec![rows, between]);
+                product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+            }
+            MoeWeights::Few { .. } => {
+                let tensors = vec![("a", x), ("w", "w13"), ("s", "s13"), ("c", "units")];
+                product(plan, up, [2 * between, hidden], tensors)?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                self.gate(plan, [rows, between])?;
+                let tensors = vec![("a", "h"), ("w", "w2"), ("s", "s2"), ("c", "z")];
+                product(plan, down, [hidden, between], tensors)?;
+            }
+            MoeWeights::Fp8Blocks => {
+                self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
+                let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
+                product(plan, up, [2 * between, hidden], tensors)?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
+                let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
+                product(plan, down, [hidden, between], tensors)?;
+            }
         }
         plan.tensor("z", self.dtype, vec![rows, hidden]);
+        Ok(())
+    }
+
+    /// The launch that copies the rows of tokens into the order of their experts.
+    fn gather(&self, plan: &mut MoePlan, [m, r]: [i64; 2]) -> Result<(), MoeError> {
+        let config = MoeGatherConfig { dtype: self.dtype, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_gather"))?;
+        let sizes = vec![("m", m), ("r", r), ("n", self.hidden)];
+        plan.launch("moe_gather", differences(&config), 0, sizes, vec![("y", "xr")]);
+        plan.tensor("xr", self.dtype, vec![m, self.hidden]);
+        Ok(())
+    }
+
+    /// The launch that makes gated units.
+    fn gate(&self, plan: &mut MoePlan, [m, n]: [i64; 2]) -> Result<(), MoeError> {
+        let config = MoeGateConfig { dtype: self.dtype, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_gate"))?;
+        let tensors = vec![("x", "units"), ("y", "h")];
+        plan.launch("moe_gate", differences(&config), 0, vec![("m", m), ("n", n)], tensors);
+        plan.tensor("h", self.dtype, vec![m, n]);
         Ok(())
     }
 

@@ -6,6 +6,8 @@
 
 mod choose;
 mod combine;
+mod gate;
+mod gather;
 mod layer;
 mod limits;
 mod quantise;
@@ -14,8 +16,10 @@ mod routing;
 mod sort;
 
 pub use combine::MoeCombineConfig;
+pub use gate::MoeGateConfig;
+pub use gather::MoeGatherConfig;
 pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
 pub use quantise::MoeQuantiseConfig;
-pub use reference::{Places, Routed, Sorted, combine, quantise, route, sort};
+pub use reference::{Places, Routed, Sorted, combine, gate, quantise, route, sort};
 pub use routing::{MoeRoutingConfig, Scores};
 pub use sort::MoeSortConfig;
