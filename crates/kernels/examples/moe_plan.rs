@@ -20,6 +20,9 @@ struct Args {
     /// Weights in i4, with a scale for so many neighbours along a row
     #[arg(long, value_name = "GROUP", conflicts_with = "fp8")]
     int4: Option<i64>,
+    /// Weights and activations in e4m3 or i8 with scales of rows
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["fp8", "int4"])]
+    rows: Option<String>,
     /// Elements of a token
     #[arg(long, default_value_t = 4096)]
     hidden: i64,
@@ -70,15 +73,18 @@ fn line(launch: &MoeLaunch) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let dtype = [DType::F16, DType::BF16].into_iter().find(|dtype| dtype.to_string() == args.dtype);
+    let named = |text: &str| [DType::E4M3, DType::I8].into_iter().find(|dtype| dtype.to_string() == text);
+    let rows = args.rows.as_deref().map(|text| named(text).ok_or("--rows must be e4m3 or i8")).transpose()?;
     let experts = args.all_experts.unwrap_or(args.experts);
     let routing =
         args.routing.map(|scores| MoeRoutingConfig { experts, k: args.k, scores, ..Default::default() });
     let layer = MoeLayer {
         dtype: dtype.ok_or("--dtype must be f16 or bf16")?,
-        weights: match args.int4 {
-            Some(group) => MoeWeights::Few { dtype: DType::I4, group: Some(group) },
-            None if args.fp8 => MoeWeights::Fp8Blocks,
-            None => MoeWeights::Same,
+        weights: match (args.int4, rows) {
+            (Some(group), _) => MoeWeights::Few { dtype: DType::I4, group: Some(group) },
+            (_, Some(dtype)) => MoeWeights::Rows(dtype),
+            _ if args.fp8 => MoeWeights::Fp8Blocks,
+            _ => MoeWeights::Same,
         },
         hidden: args.hidden,
         intermediate: args.intermediate,

@@ -14,7 +14,8 @@ use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::gemm_weights::WeightsConfig;
 use crate::moe::{
-    MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig,
+    MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeQuantiseRowsConfig,
+    MoeRoutingConfig, MoeSortConfig,
 };
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
@@ -172,6 +173,14 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::of(&[Feature::Fp8Conversion]),
         parameters: parameter_list::<MoeQuantiseConfig>,
         programs: programs::<MoeQuantiseConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_quantise_rows",
+        about: "y[m, n] = v / s in e4m3 or i8, with s[m] = max(|v|) / 448 or 127 of a row of v = x[m, n], x[rows[m], n], or silu(x[m, : n]) · x[m, n :]",
+        needs: Features::of(&[Feature::Fp8Conversion]),
+        parameters: parameter_list::<MoeQuantiseRowsConfig>,
+        programs: programs::<MoeQuantiseRowsConfig>,
         tuning: None,
     },
     Operator {

@@ -57,17 +57,17 @@ impl Reference<'_> {
 
     /// The row of activations that a product has, which may be rounded to 8 bits by blocks.
     fn rounded(&self, row: &[f64]) -> Vec<f64> {
-        if self.layer.weights != MoeWeights::Fp8Blocks {
-            return row.to_vec();
-        }
-        let block = |block: &[f64]| {
-            let scale = block.iter().map(|x| x.abs()).fold(0.0, f64::max).max(1e-30) / 448.0;
-            block
-                .iter()
-                .map(|x| DType::E4M3.decode(DType::E4M3.encode(x / scale)) * scale)
-                .collect::<Vec<f64>>()
+        let (dtype, most, each) = match self.layer.weights {
+            MoeWeights::Same | MoeWeights::Few { .. } => return row.to_vec(),
+            MoeWeights::Fp8Blocks => (DType::E4M3, 448.0, 128),
+            MoeWeights::Rows(DType::I8) => (DType::I8, 127.0, row.len()),
+            MoeWeights::Rows(dtype) => (dtype, 448.0, row.len()),
         };
-        row.chunks(128).flat_map(block).collect()
+        let block = |block: &[f64]| {
+            let scale = block.iter().map(|x| x.abs()).fold(0.0, f64::max).max(1e-30) / most;
+            block.iter().map(|x| dtype.decode(dtype.encode(x / scale)) * scale).collect::<Vec<f64>>()
+        };
+        row.chunks(each).flat_map(block).collect()
     }
 
     /// The product of a row with row `j` of the matrix of an expert, of `n` rows, and the sum of its magnitudes.
@@ -99,7 +99,9 @@ impl Reference<'_> {
                     let gated = |gate: f64, up: f64| gate / (1.0 + (-gate).exp()) * up;
                     match self.layer.weights {
                         MoeWeights::Same => self.round(gated(gate, up)),
-                        MoeWeights::Fp8Blocks => gated(self.round(gate), self.round(up)),
+                        MoeWeights::Fp8Blocks | MoeWeights::Rows(_) => {
+                            gated(self.round(gate), self.round(up))
+                        }
                         MoeWeights::Few { .. } => self.round(gated(self.round(gate), self.round(up))),
                     }
                 };
@@ -147,6 +149,15 @@ fn matrices(layer: &MoeLayer, rng: &mut ChaCha8Rng, [n, k]: [i64; 2]) -> Matrice
             let scales = random(rng, DType::F32, layer.experts * deep(n) * deep(k));
             Matrices { stored: plain.clone(), scales, plain }
         }
+        MoeWeights::Rows(dtype) => {
+            let stored = random(rng, dtype, layer.experts * n * k);
+            // Integers are large.
+            let size = if dtype == DType::I8 { 1.0 / 128.0 } else { 1.0 };
+            let scales: Vec<f64> =
+                random(rng, DType::F32, layer.experts * n).iter().map(|s| s * size).collect();
+            let plain = stored.iter().enumerate().map(|(at, x)| x * scales[at / k as usize]).collect();
+            Matrices { stored, scales, plain }
+        }
         MoeWeights::Few { dtype, group } => {
             let order = StoredWeights::new(dtype, group);
             let (size, width) = ([n as usize, k as usize], group.unwrap_or(k) as usize);
@@ -166,10 +177,15 @@ fn matrices(layer: &MoeLayer, rng: &mut ChaCha8Rng, [n, k]: [i64; 2]) -> Matrice
 }
 
 fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
+    check_plan(layer, tokens, how, seeds, layer.plan(tokens, 4).unwrap());
+}
+
+fn check_plan(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64], plan: MoePlan) {
     let mut rng = ChaCha8Rng::seed_from_u64(tokens as u64);
     let MoeLayer { hidden, intermediate, experts, k, .. } = *layer;
     let all = layer.all_experts.unwrap_or(experts);
     let blocks = layer.weights == MoeWeights::Fp8Blocks;
+    let rounds = blocks || matches!(layer.weights, MoeWeights::Rows(_));
     let x = random(&mut rng, layer.dtype, tokens * hidden);
     let w13 = matrices(layer, &mut rng, [2 * intermediate, hidden]);
     let w2 = matrices(layer, &mut rng, [hidden, intermediate]);
@@ -190,7 +206,6 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
             random(&mut rng, DType::F32, tokens * k),
         ),
     };
-    let plan = layer.plan(tokens, 4).unwrap();
     let launches: Vec<(Program, Vec<(String, i64)>)> =
         plan.launches.iter().enumerate().map(|(i, launch)| program_of(launch, i)).collect();
     let programs: Vec<Program> = launches.iter().map(|(program, _)| program.clone()).collect();
@@ -230,13 +245,13 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
         }
         // Values between are rounded where theirs may lie on the other side of a tie.
         let epsilon = layer.dtype.epsilon();
-        let of_sums = if blocks { DType::E4M3.epsilon() } else { 2.0 * epsilon };
+        let of_sums = if rounds { DType::E4M3.epsilon() } else { 2.0 * epsilon };
         let bound = |(y, sum): (&f64, &f64)| 2.0 * epsilon * y.abs() + of_sums * sum + 1e-3 * epsilon;
         let bound: Vec<f64> = exact.iter().zip(&magnitudes).map(bound).collect();
         let squares = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>().sqrt();
         let off = squares(&mut exact.iter().zip(&results["y"]).map(|(y, actual)| y - actual));
         let norm = squares(&mut exact.iter().copied());
-        assert!(off <= if blocks { 0.02 } else { 0.01 } * norm, "{who}: {off} of {norm}");
+        assert!(off <= if rounds { 0.02 } else { 0.01 } * norm, "{who}: {off} of {norm}");
         close(&format!("{who} at {tokens} tokens, {how:?}, of {layer:?}"), &results["y"], &exact, &bound);
     }
 }
@@ -291,6 +306,36 @@ fn layers_of_weights_of_a_few_bits_are_right() {
     check(&layer, 1, Given::Random, &[1]);
     check(&layer, 40, Given::Same, &[1]);
     check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+#[test]
+fn layers_with_scales_of_rows_are_right() {
+    let layer = MoeLayer { weights: MoeWeights::Rows(DType::E4M3), hidden: 144, intermediate: 80, ..small() };
+    let elsewhere = MoeLayer {
+        weights: MoeWeights::Rows(DType::I8),
+        dtype: DType::BF16,
+        experts: 3,
+        all_experts: Some(9),
+        k: 3,
+        ..layer.clone()
+    };
+    check(&layer, 1, Given::Random, &[1]);
+    check(&layer, 40, Given::Same, &[1]);
+    check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+/// The first product of some plans reads rows that were copied into the order of their experts.
+#[test]
+fn layers_whose_rows_are_copied_ahead_are_right() {
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    for layer in [small(), MoeLayer { weights: few, experts: 3, all_experts: Some(9), ..small() }] {
+        let plans = layer.plans(30, 4, 1000).unwrap();
+        assert_eq!(plans[0], layer.plan(30, 4).unwrap());
+        assert!(plans.windows(2).all(|two| two[0].estimate <= two[1].estimate));
+        let copies = |plan: &MoePlan| plan.launches.iter().any(|launch| launch.operator == "moe_gather");
+        let copied = plans.into_iter().find(copies).unwrap();
+        check_plan(&layer, 30, Given::Random, &[1], copied);
+    }
 }
 
 /// More tokens than one block sorts, some of which have tiles of rows that are not columns.

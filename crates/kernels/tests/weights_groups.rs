@@ -158,7 +158,7 @@ fn products_by_groups_are_right_at_edges() {
         check(&config, &[9, 0, 37], [72, 168], &[i as u64]);
         if in_turn(i, 3) {
             check(&config, &[1], [1, 1], &[1]);
-            check(&config, &[40, 3, 16, 0], [136, 520], &[1, 2]);
+            check(&config, &[17, 3, 16, 0], [72, 264], &[1, 2]);
         }
     }
 }

@@ -5,6 +5,7 @@ use tilewright_machine::DType;
 
 use super::layer::{MoeLayer, MoeWeights};
 use crate::config::{ConfigError, differences};
+use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
 use crate::gemm_weights::{Scaled, Schedule, WeightsConfig};
@@ -201,12 +202,15 @@ impl Machine {
         let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
         let up = Product { n, k: layer.hidden, matrices };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
+        // Rows of activations with scales of their own are rounded into the order of the experts.
+        let by_rows = matches!(layer.weights, MoeWeights::Rows(_));
         let ranked = |product: Product, ahead: bool, tile: i64| {
             let here = self.configs(layer, (ahead, false), tile).into_iter();
             // Rows that are copied ahead are written and read once more.
-            let copied = if ahead { copied_ahead(layer, rows) } else { 0.0 };
+            let copied = if ahead && !by_rows { copied_ahead(layer, rows) } else { 0.0 };
             let here = here.map(|tiled| (self.cycles(product, &tiled, rows, tile) + copied, tiled));
-            let anywhere = if ahead { self.configs(layer, (true, true), tile) } else { Vec::new() };
+            let anywhere =
+                if ahead && !by_rows { self.configs(layer, (true, true), tile) } else { Vec::new() };
             let anywhere =
                 anywhere.into_iter().map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
             let mut timed: Vec<(f64, Tiled)> = if ahead && layer.weights == MoeWeights::Fp8Blocks {
@@ -261,9 +265,17 @@ impl Machine {
             dependent: true,
             ..HopperGemmConfig::default()
         };
-        let base = match ahead {
-            true => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
-            false => base,
+        let base = match layer.weights {
+            MoeWeights::Rows(dtype) => HopperGemmConfig {
+                dtype,
+                out: Some(layer.dtype),
+                bk: 128,
+                epilogue: Epilogue::new(&[Part::RowScale, Part::ColScale])
+                    .expect("a row and a column have a scale each"),
+                ..base
+            },
+            _ if ahead => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
+            _ => base,
         };
         let clusters = [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)];
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {

@@ -7,6 +7,7 @@ use super::combine::MoeCombineConfig;
 use super::gate::MoeGateConfig;
 use super::gather::MoeGatherConfig;
 use super::quantise::MoeQuantiseConfig;
+use super::quantise_rows::MoeQuantiseRowsConfig;
 use super::reference::Places;
 use super::routing::MoeRoutingConfig;
 use super::sort::MoeSortConfig;
@@ -63,6 +64,8 @@ pub enum MoeWeights {
         /// Neighbours along a row that share a scale; `None`: all of a row.
         group: Option<i64>,
     },
+    /// Of 8 bits, e4m3 or i8, with a scale in f32 for each row of a matrix. Activations are rounded to the same type with a scale for each row ahead of each product.
+    Rows(DType),
 }
 
 /// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
@@ -117,6 +120,7 @@ pub struct MoeTensor {
 /// The launches of a layer. Its tensors are `x[tokens, hidden]`, `w13[experts, 2, intermediate, hidden]` (the rows of w1, then those of w3),
 /// `w2[experts, hidden, intermediate]`, with scales of blocks `s13[experts, ⌈2 · intermediate / 128⌉, ⌈hidden / 128⌉]` and `s2[experts, ⌈hidden / 128⌉, ⌈intermediate / 128⌉]`,
 /// with weights of a few bits `s13[experts, ⌈hidden / group⌉, 2 · intermediate]` and `s2[experts, ⌈intermediate / group⌉, hidden]`,
+/// with a scale for each row of a matrix `s13[experts, 2 · intermediate]` and `s2[experts, hidden]`,
 /// `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
 /// `weights[tokens, k]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -202,7 +206,10 @@ impl MoeLayer {
         within("tokens", tokens, [1, MOST_TOKENS], 1)?;
         within("multiprocessors", multiprocessors, [1, 1 << 16], 1)?;
         // Rows of 16 bytes.
-        let elements = if self.weights == MoeWeights::Fp8Blocks { 16 } else { 8 };
+        let elements = match self.weights {
+            MoeWeights::Same | MoeWeights::Few { .. } => 8,
+            MoeWeights::Fp8Blocks | MoeWeights::Rows(_) => 16,
+        };
         within("hidden", self.hidden, [elements, MOST_ELEMENTS], elements)?;
         within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
         if let Some(all) = self.all_experts {
@@ -306,12 +313,11 @@ impl MoeLayer {
         };
         let (hidden, between) = (self.hidden, self.intermediate);
         // Rows that a product does not gather are copied ahead of it.
-        let x = if up.gathers() || self.weights == MoeWeights::Fp8Blocks {
-            "x"
-        } else {
+        let copied = matches!(self.weights, MoeWeights::Same | MoeWeights::Few { .. }) && !up.gathers();
+        let x = if copied { "xr" } else { "x" };
+        if copied {
             self.gather(plan, [rows, tokens])?;
-            "xr"
-        };
+        }
         match self.weights {
             MoeWeights::Same => {
                 product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
@@ -326,6 +332,18 @@ impl MoeLayer {
                 let tensors = vec![("a", "h"), ("w", "w2"), ("s", "s2"), ("c", "z")];
                 product(plan, down, [hidden, between], tensors)?;
             }
+            MoeWeights::Rows(dtype) => {
+                let ahead = MoeQuantiseRowsConfig { out: dtype, gather: true, ..Default::default() };
+                self.quantise_rows(plan, ahead, ([rows, hidden], tokens), ["x", "xq", "xs"])?;
+                let scaled = |[a, s, b, t, c]: [&'static str; 5]| {
+                    vec![("a", a), ("row_scale", s), ("b", b), ("col_scale", t), ("c", c)]
+                };
+                product(plan, up, [2 * between, hidden], scaled(["xq", "xs", "w13", "s13", "units"]))?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                let behind = MoeQuantiseRowsConfig { gather: false, gated: true, ..ahead };
+                self.quantise_rows(plan, behind, ([rows, between], tokens), ["units", "hq", "hs"])?;
+                product(plan, down, [hidden, between], scaled(["hq", "hs", "w2", "s2", "z"]))?;
+            }
             MoeWeights::Fp8Blocks => {
                 self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
                 let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
@@ -337,6 +355,24 @@ impl MoeLayer {
             }
         }
         plan.tensor("z", self.dtype, vec![rows, hidden]);
+        Ok(())
+    }
+
+    /// The launch that rounds activations to 8 bits with a scale for each row.
+    fn quantise_rows(
+        &self,
+        plan: &mut MoePlan,
+        config: MoeQuantiseRowsConfig,
+        ([m, n], tokens): ([i64; 2], i64),
+        [x, y, s]: [&'static str; 3],
+    ) -> Result<(), MoeError> {
+        let config = MoeQuantiseRowsConfig { dtype: self.dtype, dependent: true, ..config };
+        config.validate().map_err(refused("moe_quantise_rows"))?;
+        let sizes = [("m", m), ("n", n)].into_iter().chain(config.gather.then_some(("r", tokens))).collect();
+        let tensors = vec![("x", x), ("y", y), ("s", s)];
+        plan.launch("moe_quantise_rows", differences(&config), 0, sizes, tensors);
+        plan.tensor(y, config.out, vec![m, n]);
+        plan.tensor(s, DType::F32, vec![m]);
         Ok(())
     }
 

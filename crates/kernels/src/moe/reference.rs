@@ -2,6 +2,7 @@
 
 use super::combine::MoeCombineConfig;
 use super::quantise::MoeQuantiseConfig;
+use super::quantise_rows::MoeQuantiseRowsConfig;
 use super::routing::{MoeRoutingConfig, Scores};
 use super::sort::MoeSortConfig;
 
@@ -162,6 +163,17 @@ pub fn quantise(config: &MoeQuantiseConfig, x: &[f64], [m, n]: [usize; 2]) -> (V
             columns.for_each(|column| y[row * n + column] = value(row, column) / scale);
         }
     }
+    (y, s)
+}
+
+/// The quotients of rows `x[m, n]` by their scales, not rounded, and the scales `[m]`.
+pub fn quantise_rows(config: &MoeQuantiseRowsConfig, x: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
+    let scale = |row: &[f64]| {
+        let most = row.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        (most / config.most()).max(f64::from(f32::MIN_POSITIVE))
+    };
+    let s: Vec<f64> = x.chunks(n).map(scale).collect();
+    let y = x.chunks(n).zip(&s).flat_map(|(row, s)| row.iter().map(move |x| x / s)).collect();
     (y, s)
 }
 
