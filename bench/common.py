@@ -573,6 +573,10 @@ def poison(tensor):
 # Timing
 
 
+# Clock cycles of a GPU in a millisecond, about.
+CYCLES = 1.98e6
+
+
 class Clock:
     """Times launches with events; the L2 cache is emptied before each.
 
@@ -583,6 +587,8 @@ class Clock:
         import torch
 
         self.torch, self.most = torch, most
+        # Milliseconds that the GPU spins ahead of each, so that the host has queued all of its launches.
+        self.spin = 0.0
         self.junk = torch.zeros(64 << 20, device="cuda", dtype=torch.int32)
         self.starts = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
         self.ends = [torch.cuda.Event(enable_timing=True) for _ in range(most)]
@@ -608,6 +614,8 @@ class Clock:
     def times(self, run, count, clean=False):
         """Milliseconds of `count` launches."""
         for start, end in zip(self.starts[:count], self.ends):
+            if self.spin:
+                self.torch.cuda._sleep(round(self.spin * CYCLES))
             self.empty(clean)
             start.record()
             run()

@@ -5,14 +5,16 @@
     python3 bench/moe.py --condition rested
     python3 bench/moe.py --emit-launches launches      # no GPU: compiles only
     python3 bench/moe.py --launches launches           # compiles nothing
+    python3 bench/moe.py --plans 8 --peers             # the plans that the estimate takes for the fastest, alone
     python3 bench/moe.py --set mixtral --tokens 1 64 --up "swap=true bm=64 bn=8 stages=10 warpgroups=1" --part up
 
 Needs what bench/gemm.py needs. The launches are those of `MoeLayer::plan`; --up and --down replace the parameters of a product that say how it is done, whose
-tiles of rows must be as the plan's. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
-ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128; `up` ends with the rounding of gated units, and that of tokens counts in `layer`
+tiles of rows must be as the plan's. --kernels says what each launch takes alone. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
+ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128, with int4 of 4 bits with a scale for 128 neighbours; `up` ends with the gated units, in fp8 with their rounding, and that of tokens counts in `layer`
 alone. vLLM's kernels are there where PEERS_VLLM_SRC names
 vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted.
-Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
+The GPU spins
+ahead of each timing, so that launches are queued. Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
 """
 
 import argparse
@@ -21,7 +23,7 @@ import importlib.util
 import json
 import os
 import pathlib
-import subprocess
+import statistics
 import tempfile
 
 import common
@@ -31,25 +33,32 @@ SETS = {"deepseek": (256, 8, 7168, 256), "mixtral": (8, 2, 4096, 14336)}
 TOKENS = [1, 4, 16, 64, 256, 1024, 4096]
 PARTS = ("up", "down", "layer")
 # Parameters of a product that say what is computed.
-MEANING = ("dtype", "out", "batch", "gather", "dual", "fused", "dependent")
-PRODUCTS = ("gemm_hopper", "gemm_fp8_blocks")
+MEANING = ("dtype", "weights", "group", "out", "batch", "gather", "dual", "fused", "dependent")
+PRODUCTS = ("gemm_hopper", "gemm_fp8_blocks", "gemm_weights")
 # Neighbours that share a scale.
 BLOCK = 128
+# What a weight and its part of a scale take in memory, and words for the plan.
+WEIGHTS = {"same": (2, []), "fp8": (1, ["--fp8"]), "int4": (0.5 + 2 / BLOCK, ["--int4", BLOCK])}
+# Milliseconds in which the host queues the launches of a layer.
+QUEUED = 0.4
 
 
-def plan_of(args, shape, tokens):
-    """The launches of a layer: from beside the compiled kernels where they are there."""
-    kept = pathlib.Path(args.launches or args.emit_launches or "", f"plan-{'x'.join(map(str, shape))}-{tokens}-{args.dtype}-{args.weights}.json")
-    if args.launches and kept.exists():
-        return json.loads(kept.read_text())
-    experts, k, hidden, intermediate = shape
-    command = [args.planner, "--dtype", args.dtype, "--experts", experts, "-k", k, "--hidden", hidden, "--intermediate", intermediate, "--tokens", tokens]
-    command += ["--fp8"] if args.weights == "fp8" else []
-    plan = json.loads(common.asked(list(map(str, command))))
+def plans_of(args, shape, tokens):
+    """The plans of a layer, each its launches: from beside the compiled kernels where they are there."""
+    name = f"plans-{'x'.join(map(str, shape))}-{tokens}-{args.dtype}-{args.weights}-{args.plans}.json"
+    kept = args.launches and pathlib.Path(args.launches, name)
+    if kept and kept.exists():
+        plans = json.loads(kept.read_text())
+    else:
+        experts, k, hidden, intermediate = shape
+        command = [args.planner, "--dtype", args.dtype, "--experts", experts, "-k", k, "--hidden", hidden, "--intermediate", intermediate, "--tokens", tokens]
+        command += ["--plans", args.plans, *WEIGHTS[args.weights][1]]
+        plans = [json.loads(line) for line in common.asked(list(map(str, command))).splitlines()]
     if args.emit_launches:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(plan))
-    return plan
+        folder = pathlib.Path(args.emit_launches)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(plans))
+    return plans
 
 
 def replaced(launch, words):
@@ -61,8 +70,12 @@ def replaced(launch, words):
 
 
 def jobs_of(args, shape, tokens):
-    """What to compile: a job for each operator of the plan, whose programs follow each other."""
-    launches = plan_of(args, shape, tokens)["launches"]
+    """What to compile: of each plan a job for each operator, whose programs follow each other."""
+    return [job for at, plan in enumerate(plans_of(args, shape, tokens)) for job in jobs_of_plan(args, at, plan["launches"])]
+
+
+def jobs_of_plan(args, at, launches):
+    """The jobs of the plan `at`."""
     products = [launch for launch in launches if launch["operator"] in PRODUCTS]
     jobs = []
     for launch in launches:
@@ -72,8 +85,8 @@ def jobs_of(args, shape, tokens):
         if launch["operator"] in PRODUCTS:
             launch = replaced(launch, args.up if launch is products[0] else args.down)
         config = " ".join(f"{name}={value}" for name, value in launch["parameters"].items())
-        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"]})
-    return jobs
+        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"], "plan": at})
+    return [job | {"of": len(jobs)} for job in jobs]
 
 
 def named(launches, tensors):
@@ -92,13 +105,14 @@ def parts_of(launches):
     return {"up": launches[first:second], "down": [launches[second]], "layer": launches}
 
 
-def torch_layer(x, w13, w2, s13, s2, ids, weights):
+def torch_layer(x, matrices, ids, weights):
     """torch's way: gathered rows, products by groups. The runs of all parts, and the result."""
     import torch
     import torch.nn.functional as F
 
-    if s13 is not None:
-        raise RuntimeError("no products by groups with scales of blocks")
+    if matrices.scaled:
+        raise RuntimeError("no products by groups of weights with scales")
+    w13, w2 = matrices.w13, matrices.w2
     experts, k, kept = len(w13), ids.shape[1], {}
 
     def order():
@@ -108,7 +122,7 @@ def torch_layer(x, w13, w2, s13, s2, ids, weights):
         kept["ends"] = torch.bincount(flat, minlength=experts).cumsum(0).to(torch.int32)
 
     def up():
-        both = torch._grouped_mm(x[kept["rows"]], w13.flatten(1, 2).mT, offs=kept["ends"])
+        both = torch._grouped_mm(x[kept["rows"]], w13.mT, offs=kept["ends"])
         gate, other = both.chunk(2, -1)
         kept["h"] = F.silu(gate) * other
 
@@ -128,7 +142,7 @@ def torch_layer(x, w13, w2, s13, s2, ids, weights):
     return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
 
 
-def vllm_layer(x, w13, w2, s13, s2, ids, weights):
+def vllm_layer(x, matrices, ids, weights):
     """vLLM's Triton kernels, in the tiles that it chooses for an H200: its tuned file where there is one."""
     import torch
     import triton
@@ -144,12 +158,16 @@ def vllm_layer(x, w13, w2, s13, s2, ids, weights):
     spec = importlib.util.spec_from_file_location("vllm_moe_kernels", file)
     kernels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(kernels)
-    experts, _, between, hidden = w13.shape
-    fp8 = s13 is not None
-    (tokens, k), both, kind = ids.shape, w13.flatten(1, 2), tl.float16 if x.dtype == torch.float16 else tl.bfloat16
+    (experts, hidden, between), how = matrices.extents, matrices.how
+    fp8 = how == "fp8"
+    (tokens, k), kind = ids.shape, tl.float16 if x.dtype == torch.float16 else tl.bfloat16
+    both, w2, s13, s2 = matrices.of_vllm()
     of_fp8 = ",dtype=fp8_w8a8,block_shape=[128,128]" if fp8 else ""
     tuned = source / "configs" / f"E={experts},N={between},device_name=NVIDIA_H200{of_fp8}.json"
-    if tuned.exists():
+    if how == "int4":
+        tiles = {"BLOCK_SIZE_M": 16 if tokens <= 20 else 32 if tokens <= 40 else 64, "GROUP_SIZE_M": 1}
+        tiles |= {"BLOCK_SIZE_N": 32, "BLOCK_SIZE_K": 64} if tokens == 1 else {"BLOCK_SIZE_N": 64, "BLOCK_SIZE_K": 32}
+    elif tuned.exists():
         known = {int(size): tiles for size, tiles in json.loads(tuned.read_text()).items() if size.isdigit()}
         tiles = {name: value for name, value in known[min(known, key=lambda size: abs(size - tokens))].items() if name != "SPLIT_K"}
     elif fp8:
@@ -181,6 +199,13 @@ def vllm_layer(x, w13, w2, s13, s2, ids, weights):
     def product(a, sa, b, sb, c, scaled, each):
         padded = min(most, a.shape[0] * each * rows) if a.shape[0] < rows else most
         grid = (triton.cdiv(padded, rows) * triton.cdiv(b.shape[1], tiles["BLOCK_SIZE_N"]),)
+        if how == "int4":
+            depth = a.shape[1]
+            kernels.fused_moe_kernel_gptq_awq[grid](
+                a, b, c, sb, None, weights, *table, b.shape[1], depth, padded, a.shape[0] * each, a.stride(0), 1, b.stride(0), b.stride(2), b.stride(1),
+                c.stride(0), 1, sb.stride(0), sb.stride(2), sb.stride(1), 0, 0, 0, block_k_diviable=depth % tiles["BLOCK_SIZE_K"] == 0, group_size=BLOCK,
+                MUL_ROUTED_WEIGHT=scaled, top_k=each, compute_type=kind, has_zp=False, use_int4_w4a16=True, use_int8_w8a16=False, SPLIT_K=1, **tiles)  # fmt: skip
+            return
         kernels.fused_moe_kernel[grid](
             a, b, c, None, sa, sb, weights, *table, b.shape[1], b.shape[2], padded, a.shape[0] * each, a.stride(0), 1, b.stride(0), b.stride(2), b.stride(1),
             c.stride(0), 1, *(sa.stride() if fp8 else (0, 0)), *((sb.stride(0), sb.stride(2), sb.stride(1)) if fp8 else (0, 0, 0)), 0, 0, *((BLOCK, BLOCK) if fp8 else (0, 0)),
@@ -210,19 +235,65 @@ def vllm_layer(x, w13, w2, s13, s2, ids, weights):
     return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
 
 
-def exact_of(x, w13, w2, s13, s2, ids, weights, sample):
+class Matrices:
+    """The weights of all experts at random: of the type of activations, in e4m3 with scales of blocks, or codes of 4 bits with scales of groups."""
+
+    def __init__(self, shape, how, dtype):
+        import torch
+
+        experts, _, hidden, between = shape
+        self.extents, self.how, self.scaled = (experts, hidden, between), how, how != "same"
+
+        def drawn(rows, depth):
+            if how == "int4":
+                s = (torch.rand(experts, depth // BLOCK, rows, device="cuda") + 0.5) * depth**-0.5 / 4
+                return torch.randint(0, 16, (experts, rows, depth), device="cuda", dtype=torch.uint8), s.to(dtype)
+            w = torch.empty(experts, rows, depth, device="cuda", dtype=torch.float8_e4m3fn if how == "fp8" else dtype)
+            for each in w:
+                each.copy_(torch.randn(rows, depth, device="cuda") * (1 if how == "fp8" else depth**-0.5))
+            blocks = (experts, rows // BLOCK, depth // BLOCK)
+            return w, (torch.rand(*blocks, device="cuda") + 0.5) * depth**-0.5 if how == "fp8" else None
+
+        (self.w13, self.s13), (self.w2, self.s2) = drawn(2 * between, hidden), drawn(hidden, between)
+
+    def plain(self, w, s, expert):
+        """An expert's matrix in f32."""
+        if self.how == "int4":
+            codes = w[expert].float()
+            return (codes - 16 * (codes >= 8)) * s[expert].float().T.repeat_interleave(BLOCK, 1)
+        wide = s[expert].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1) if self.how == "fp8" else 1
+        return w[expert].float() * wide
+
+    def given(self):
+        """What our kernels read, by name."""
+        if self.how == "int4":
+            import weights
+
+            experts = len(self.w13)
+            held = [weights.stored(w.flatten(0, 1), 4, BLOCK) for w in (self.w13, self.w2)]
+            w13, w2 = (w.view(experts, -1, *w.shape[1:]) for w in held)
+        else:
+            w13, w2 = self.w13, self.w2
+            w13 = w13 if self.how == "fp8" else w13.view(len(w13), 2, -1, w13.shape[-1])
+        return {"w13": w13, "w2": w2, "s13": self.s13, "s2": self.s2}
+
+    def of_vllm(self):
+        """What vLLM's kernels read: codes count from -8, the first of two in the low half of a byte, and scales are by rows."""
+        if self.how != "int4":
+            return self.w13, self.w2, self.s13, self.s2
+        pairs = [(w ^ 8).view(*w.shape[:-1], -1, 2) for w in (self.w13, self.w2)]
+        w13, w2 = (pair[..., 0] | pair[..., 1] << 4 for pair in pairs)
+        return w13, w2, *(s.mT.contiguous() for s in (self.s13, self.s2))
+
+
+def exact_of(x, matrices, ids, weights, sample):
     """The results of some tokens, in f32."""
     import torch
     import torch.nn.functional as F
 
-    def matrix(w, s):
-        wide = 1 if s is None else s.repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1)
-        return w.float() * wide
-
     def expert(t, e):
-        both = matrix(w13[e].flatten(0, 1), None if s13 is None else s13[e])
-        gate, up = (both @ x[t].float()).chunk(2)
-        return matrix(w2[e], None if s2 is None else s2[e]) @ (F.silu(gate) * up)
+        gate, up = (matrices.plain(matrices.w13, matrices.s13, e) @ x[t].float()).chunk(2)
+        return matrices.plain(matrices.w2, matrices.s2, e) @ (F.silu(gate) * up)
 
     def token(t):
         return torch.stack([weights[t, j] * expert(t, e) for j, e in enumerate(ids[t].tolist())]).sum(0)
@@ -238,64 +309,93 @@ def measure(args, case, jobs, launches, modules, clock, file):
     (experts, k, hidden, intermediate), tokens = case[:4], case[4]
     label, dtype, missing = "x".join(map(str, case)), common.torch_type(args.dtype), []
     x = torch.randn(tokens, hidden, device="cuda", dtype=dtype)
-    fp8 = args.weights == "fp8"
-
-    def drawn(shape, blocks, depth):
-        """The weights of all experts, with their scales."""
-        w = torch.empty(experts, *shape, device="cuda", dtype=torch.float8_e4m3fn if fp8 else dtype)
-        for each in w:
-            each.copy_(torch.randn(shape, device="cuda") * (1 if fp8 else depth**-0.5))
-        return w, (torch.rand(experts, *blocks, device="cuda") + 0.5) * depth**-0.5 if fp8 else None
-
-    w13, s13 = drawn((2, intermediate, hidden), (2 * intermediate // BLOCK, hidden // BLOCK), hidden)
-    w2, s2 = drawn((hidden, intermediate), (hidden // BLOCK, intermediate // BLOCK), intermediate)
+    matrices = Matrices(case[:4], args.weights, dtype)
     weights, ids = torch.rand(tokens, experts, device="cuda").topk(k)
     weights, ids = weights.softmax(-1).contiguous(), ids.to(torch.int32).contiguous()
     sample = sorted({0, tokens // 2, tokens - 1})
-    exact = exact_of(x, w13, w2, s13, s2, ids, weights, sample)
+    exact = exact_of(x, matrices, ids, weights, sample)
     found = []
-    for name, make in (("torch", torch_layer), ("vllm", vllm_layer)):
-        found += peers.attempt(missing, name, lambda name=name, make=make: [(name, *make(x, w13, w2, s13, s2, ids, weights))])
+    for name, make in PEERS.items():
+        if name in args.peers:
+            found += peers.attempt(missing, name, lambda name=name, make=make: [(name, *make(x, matrices, ids, weights))])
     for note in missing:
         print(f"{label:<28} without {note}", flush=True)
-    between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xq", "xs", "hq", "hs"]
-    given = {"x": x, "w13": w13.flatten(1, 2) if fp8 else w13, "w2": w2, "s13": s13, "s2": s2, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between)}
-    whole = [launch for job, each in zip(jobs, launches) for launch in named(each, job["tensors"])]
-    of_part = parts_of(whole)
-    # Modules are known by the launch.
-    modules = modules | {id(copied): modules[id(launch)] for launch, copied in zip((launch for each in launches for launch in each), whole)}
-    made, wrong, plans = {}, 0, {}
-    for part in PARTS:
-        plans[part] = common.Plan(of_part[part], modules, given, {}, made, results=("y", "h", "z", "hq"))
-    clock.watch(label)
-    first, notes = common.repeated(plans["layer"], args.repeat)
-    error = float((first[sample].float() - exact).norm() / exact.norm())
-    if "launches differ" in notes or not error < (6e-2 if fp8 else 3e-3 if dtype == torch.float16 else 2e-2):
-        notes.append("WRONG")
-        wrong = 1
     for name, runs, result in found:
         runs["layer"]()
         torch.cuda.synchronize()
         off = float((result()[sample].float() - exact).norm() / exact.norm())
         if not off < 6e-2:
             print(f"{label:<28} {name} is off by {off:.1e}", flush=True)
+    between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xr", "xq", "xs", "hq", "hs"]
+    given = {"x": x, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between), **matrices.given()}
+    bound, wrong, stored = 6e-2 if args.weights == "fp8" else 3e-3 if dtype == torch.float16 else 2e-2, 0, {}
+    layers = []
+    for both in whole_plans(jobs, launches):
+        whole, configs, plans, made = launches_of_plan(both), configs_of([job for job, _ in both]), {}, dict(stored)
+        # Modules are known by the launch.
+        known = modules | {id(copied): modules[id(launch)] for launch, copied in zip((launch for _, each in both for launch in each), whole)}
+        for part, launches_of_part in parts_of(whole).items():
+            plans[part] = common.Plan(launches_of_part, known, given, {}, made, results=("y", "h", "z", "hq"))
+        # Plans share the weights as their kernels want them.
+        stored |= {key: tensor for key, tensor in made.items() if key[0] in ("w13", "w2")}
+        clock.watch(f"{label} {configs['layer']}")
+        first, notes = common.repeated(plans["layer"], args.repeat)
+        error = float((first[sample].float() - exact).norm() / exact.norm())
+        if "launches differ" in notes or not error < bound:
+            notes.append("WRONG")
+            wrong += 1
+        layers.append((configs, plans, error, notes, [launch["kernel"] for launch in whole]))
     hit = ids.unique().numel()
+    clock.spin = QUEUED
     for part in args.part:
-        matrices = {"up": 2, "down": 1, "layer": 3}[part]
+        count = {"up": 2, "down": 1, "layer": 3}[part]
 
-        def speed(_, ms, matrices=matrices):
-            flops, size = 2 * matrices * tokens * k * hidden * intermediate, matrices * hit * hidden * intermediate * w2.element_size()
+        def speed(_, ms, count=count):
+            flops, size = 2 * count * tokens * k * hidden * intermediate, count * hit * hidden * intermediate * WEIGHTS[args.weights][0]
             return f"{ms * 1000:8.1f} µs {size / ms / 1e6:5.0f} GB/s {flops / ms / 1e9:6.1f} TFLOP/s"
 
-        of_products = [job["config"] for job in jobs if job["operator"] in PRODUCTS]
-        config = " + ".join({"up": of_products[:1], "down": of_products[1:], "layer": [f"{job['operator']} {job['config']}" for job in jobs]}[part])
+        def head(job, error, part=part):
+            return f"{label:<28} {part:<6} {error:.1e}" + (f" {job['config']}" if len(layers) > 1 else "")
+
         common.raced(
-            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found], [({"config": config}, plans[part], error, notes)], file, speed=speed,
-            head=lambda job, error, part=part: f"{label:<28} {part:<6} {error:.1e}",
+            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found],
+            [({"config": configs[part]}, plans[part], error, notes) for configs, plans, error, notes, _ in layers], file, speed=speed, head=head,
             shown=lambda name, ms: f"{name} {ms * 1000:.1f}",
             more=lambda plan, error: {"error": error, "experts_hit": hit},
         )  # fmt: skip
+    for _, plans, _, notes, names in layers if args.kernels else []:
+        if not any("WRONG" in note for note in notes):
+            print(f"{label:<28} {alone(clock, plans['layer'], names)}", flush=True)
+    clock.spin = 0.0
     return wrong
+
+
+PEERS = {"torch": torch_layer, "vllm": vllm_layer}
+
+
+def whole_plans(jobs, launches):
+    """[(job, launches)] of each plan whose jobs all compile."""
+    plans = {}
+    for both in zip(jobs, launches):
+        plans.setdefault(both[0]["plan"], []).append(both)
+    return [both for both in plans.values() if len(both) == both[0][0]["of"]]
+
+
+def launches_of_plan(both):
+    """The launches of a plan's jobs, whose parameters have the layer's names."""
+    return [launch for job, each in both for launch in named(each, job["tensors"])]
+
+
+def configs_of(jobs):
+    """The configurations of each part of a plan."""
+    products = [job["config"] for job in jobs if job["operator"] in PRODUCTS]
+    return {"up": products[0], "down": products[1], "layer": " + ".join(f"{job['operator']} {job['config']}" for job in jobs)}
+
+
+def alone(clock, plan, names):
+    """The time of each launch of a plan alone, in microseconds."""
+    times = [statistics.median(clock.times(lambda kernel=kernel: kernel(plan.stream), 10)) for kernel in plan.kernels]
+    return ", ".join(f"{name} {ms * 1000:.1f}" for name, ms in zip(names, times))
 
 
 def arguments():
@@ -304,8 +404,11 @@ def arguments():
     parser.add_argument("--set", default="all", choices=["all", *SETS])
     parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS)
     parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
-    parser.add_argument("--weights", default="same", choices=["same", "fp8"])
+    parser.add_argument("--weights", default="same", choices=list(WEIGHTS))
     parser.add_argument("--part", nargs="+", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--peers", nargs="*", default=list(PEERS), choices=PEERS, help="what stands beside it")
+    parser.add_argument("--plans", type=int, default=1, help="plans of each layer, by their estimated time")
+    parser.add_argument("--kernels", action="store_true", help="time each launch alone, too")
     parser.add_argument("--up", default="", metavar="WORDS", help="other parameters of the product ahead")
     parser.add_argument("--down", default="", metavar="WORDS", help="other parameters of the product behind")
     parser.add_argument("--planner", default="target/release/examples/moe_plan")
@@ -322,9 +425,9 @@ def main():
 
     import torch
 
-    # A case whose jobs do not all compile has no layer.
-    whole = [(case, both) for (case, both), (_, jobs) in zip(ready, todo) if len(both) == len(jobs)]
-    common.measured(whole, failed, args, measure, torch.cuda.empty_cache)
+    # A case none of whose plans compiles has no layer.
+    ready = [(case, both) for case, both in ready if whole_plans(*zip(*both) if both else ((), ()))]
+    common.measured(ready, failed, args, measure, torch.cuda.empty_cache)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-//! Prints the launches of layers of experts as JSON, a line for each number of tokens: what `MoeLayer::plan` says. `bench/moe.py` compiles them.
+//! Prints the launches of layers of experts as JSON, a line for each number of tokens and plan: what `MoeLayer::plans` says. `bench/moe.py` compiles them.
 //!
 //! `cargo run --release -p tilewright-kernels --example moe_plan -- --experts 256 -k 8 --hidden 7168 --intermediate 256 --tokens 1,64`
 
@@ -17,6 +17,12 @@ struct Args {
     /// Weights in e4m3 with scales of blocks
     #[arg(long)]
     fp8: bool,
+    /// Weights in i4, with a scale for so many neighbours along a row
+    #[arg(long, value_name = "GROUP", conflicts_with = "fp8")]
+    int4: Option<i64>,
+    /// Weights and activations in e4m3 or i8 with scales of rows
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["fp8", "int4"])]
+    rows: Option<String>,
     /// Elements of a token
     #[arg(long, default_value_t = 4096)]
     hidden: i64,
@@ -38,6 +44,9 @@ struct Args {
     /// Numbers of tokens
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024,4096")]
     tokens: Vec<i64>,
+    /// Plans that the estimate takes for the fastest, for each number of tokens
+    #[arg(long, default_value_t = 1)]
+    plans: usize,
     /// Multiprocessors of the GPU
     #[arg(long, default_value_t = 132)]
     multiprocessors: i64,
@@ -64,12 +73,19 @@ fn line(launch: &MoeLaunch) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let dtype = [DType::F16, DType::BF16].into_iter().find(|dtype| dtype.to_string() == args.dtype);
+    let named = |text: &str| [DType::E4M3, DType::I8].into_iter().find(|dtype| dtype.to_string() == text);
+    let rows = args.rows.as_deref().map(|text| named(text).ok_or("--rows must be e4m3 or i8")).transpose()?;
     let experts = args.all_experts.unwrap_or(args.experts);
     let routing =
         args.routing.map(|scores| MoeRoutingConfig { experts, k: args.k, scores, ..Default::default() });
     let layer = MoeLayer {
         dtype: dtype.ok_or("--dtype must be f16 or bf16")?,
-        weights: if args.fp8 { MoeWeights::Fp8Blocks } else { MoeWeights::Same },
+        weights: match (args.int4, rows) {
+            (Some(group), _) => MoeWeights::Few { dtype: DType::I4, group: Some(group) },
+            (_, Some(dtype)) => MoeWeights::Rows(dtype),
+            _ if args.fp8 => MoeWeights::Fp8Blocks,
+            _ => MoeWeights::Same,
+        },
         hidden: args.hidden,
         intermediate: args.intermediate,
         experts: args.experts,
@@ -78,14 +94,15 @@ fn main() -> Result<(), Box<dyn Error>> {
         routing,
     };
     for tokens in args.tokens {
-        let plan = layer.plan(tokens, args.multiprocessors)?;
-        let launches: Vec<String> = plan.launches.iter().map(line).collect();
-        println!(
-            "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
-            plan.bytes,
-            plan.estimate,
-            launches.join(", ")
-        );
+        for plan in layer.plans(tokens, args.multiprocessors, args.plans)? {
+            let launches: Vec<String> = plan.launches.iter().map(line).collect();
+            println!(
+                "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
+                plan.bytes,
+                plan.estimate,
+                launches.join(", ")
+            );
+        }
     }
     Ok(())
 }

@@ -13,7 +13,10 @@ use crate::gemm::GemmConfig;
 use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::gemm_weights::{RepackConfig, WeightsConfig};
-use crate::moe::{MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig};
+use crate::moe::{
+    MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeQuantiseRowsConfig,
+    MoeRoutingConfig, MoeSortConfig,
+};
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
 use crate::w4a16::W4A16Config;
@@ -178,6 +181,30 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::of(&[Feature::Fp8Conversion]),
         parameters: parameter_list::<MoeQuantiseConfig>,
         programs: programs::<MoeQuantiseConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_quantise_rows",
+        about: "y[m, n] = v / s in e4m3 or i8, with s[m] = max(|v|) / 448 or 127 of a row of v = x[m, n], x[rows[m], n], or silu(x[m, : n]) · x[m, n :]",
+        needs: Features::of(&[Feature::Fp8Conversion]),
+        parameters: parameter_list::<MoeQuantiseRowsConfig>,
+        programs: programs::<MoeQuantiseRowsConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_gate",
+        about: "y[m, n] = silu(x[m, : n]) · x[m, n :]",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeGateConfig>,
+        programs: programs::<MoeGateConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_gather",
+        about: "y[m, n] = x[rows[m], n]",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeGatherConfig>,
+        programs: programs::<MoeGatherConfig>,
         tuning: None,
     },
     Operator {

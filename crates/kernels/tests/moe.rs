@@ -8,7 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::moe::{
-    self, MoeCombineConfig, MoeQuantiseConfig, MoeRoutingConfig, MoeSortConfig, Places, Scores,
+    self, MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeQuantiseRowsConfig,
+    MoeRoutingConfig, MoeSortConfig, Places, Scores,
 };
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
@@ -247,6 +248,135 @@ fn activations_are_rounded_with_a_scale_of_each_block() {
     }
 }
 
+fn gates() -> Vec<MoeGateConfig> {
+    let default = MoeGateConfig::default();
+    vec![
+        default,
+        MoeGateConfig { dtype: DType::BF16, bm: 4, bn: 256, dependent: true, ..default },
+        MoeGateConfig { dtype: DType::F32, bm: 2, bn: 64, threads: 32, ..default },
+    ]
+}
+
+#[test]
+fn gated_units_are_right_at_edges() {
+    for config in gates() {
+        for [m, n] in [[1, 1], [7, 130], [33, 256], [2, 1100]] {
+            let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
+            let x = random(&mut rng, config.dtype, 2 * m * n);
+            let exact = moe::gate(&x, [m as usize, n as usize]);
+            let programs = [config.program().unwrap()];
+            let sizes = [("m", m), ("n", n)];
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1, 2], &tensors([("x", x)]));
+            let bound: Vec<f64> = exact.iter().map(|y| y.abs() * config.dtype.epsilon() + 1e-5).collect();
+            for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+                close(&format!("{who} at {sizes:?} of {config:?}"), &results["y"], &exact, &bound);
+            }
+        }
+    }
+}
+
+fn gathers() -> Vec<MoeGatherConfig> {
+    let default = MoeGatherConfig::default();
+    vec![
+        default,
+        MoeGatherConfig { dtype: DType::BF16, bm: 8, bn: 256, dependent: true, ..default },
+        MoeGatherConfig { dtype: DType::F32, bm: 1, bn: 64, threads: 32, ..default },
+    ]
+}
+
+#[test]
+fn rows_are_copied_by_their_numbers() {
+    for config in gathers() {
+        for [m, r, n] in [[1, 1, 1], [7, 3, 130], [33, 40, 1100]] {
+            let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
+            let x = random(&mut rng, config.dtype, r * n);
+            // Some are none of a row.
+            let rows: Vec<i64> = (0..m).map(|i| if i % 4 == 3 { -1 } else { i * 5 % (r + 1) }).collect();
+            let row = |number: i64| match usize::try_from(number).ok().filter(|number| *number < r as usize) {
+                Some(number) => x[number * n as usize..][..n as usize].to_vec(),
+                None => vec![0.0; n as usize],
+            };
+            let exact: Vec<f64> = rows.iter().flat_map(|number| row(*number)).collect();
+            let programs = [config.program().unwrap()];
+            let sizes = [("m", m), ("r", r), ("n", n)];
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            let given = tensors([("x", x.clone()), ("rows", floats(&rows))]);
+            let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1, 2], &given);
+            assert_eq!(simulated["y"], exact, "{sizes:?} of {config:?}");
+            assert_eq!(interpreted["y"], exact, "{sizes:?} of {config:?}");
+        }
+    }
+}
+
+fn quantisations_of_rows() -> Vec<MoeQuantiseRowsConfig> {
+    let default = MoeQuantiseRowsConfig::default();
+    vec![
+        default,
+        MoeQuantiseRowsConfig {
+            gated: true,
+            out: DType::I8,
+            bn: 256,
+            threads: 64,
+            dependent: true,
+            ..default
+        },
+        MoeQuantiseRowsConfig { gather: true, dtype: DType::F16, bn: 1024, threads: 128, ..default },
+        MoeQuantiseRowsConfig {
+            gather: true,
+            dtype: DType::F32,
+            out: DType::I8,
+            bn: 64,
+            threads: 32,
+            ..default
+        },
+    ]
+}
+
+#[test]
+fn activations_are_rounded_with_a_scale_of_each_row() {
+    for config in quantisations_of_rows() {
+        for [m, r, n] in [[1, 1, 1], [7, 3, 130], [5, 9, 1000]] {
+            let mut rng = ChaCha8Rng::seed_from_u64(n as u64);
+            let count = if config.gather { r } else { m };
+            let x = random(&mut rng, config.dtype, count * n * if config.gated { 2 } else { 1 });
+            let rows: Vec<i64> = (0..m).map(|i| if i % 4 == 3 { -1 } else { i * 5 % (r + 1) }).collect();
+            let width = n as usize;
+            let values = match (config.gated, config.gather) {
+                (true, _) => moe::gate(&x, [m as usize, width]),
+                (false, true) => rows
+                    .iter()
+                    .flat_map(|row| match usize::try_from(*row).ok().filter(|row| *row < r as usize) {
+                        Some(row) => x[row * width..][..width].to_vec(),
+                        None => vec![0.0; width],
+                    })
+                    .collect(),
+                (false, false) => x.clone(),
+            };
+            let (y, s) = moe::quantise_rows(&config, &values, width);
+            let programs = [config.program().unwrap()];
+            let sizes = [("m", m), ("r", r), ("n", n)];
+            let sizes = if config.gather { sizes.to_vec() } else { vec![sizes[0], sizes[2]] };
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            let mut given = tensors([("x", x), ("rows", floats(&rows))]);
+            given.retain(|name, _| config.gather || name != "rows");
+            let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1, 2], &given);
+            // A quotient may lie on the other side of a tie.
+            let of_y = |y: &f64| match config.out {
+                DType::I8 => 0.51,
+                _ => 1.01 * DType::E4M3.epsilon() * y.abs() + 0.00098,
+            };
+            let of_y: Vec<f64> = y.iter().map(of_y).collect();
+            let of_s: Vec<f64> = s.iter().map(|s| 1e-5 * s).collect();
+            for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
+                let at = format!("{who} at {sizes:?} of {config:?}");
+                close(&format!("s of {at}"), &results["s"], &s, &of_s);
+                close(&format!("y of {at}"), &results["y"], &y, &of_y);
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_spills() {
     let Some(ptxas) = ptxas() else { return };
@@ -255,6 +385,9 @@ fn nothing_spills() {
     let programs = programs.chain(sorts().into_iter().map(|config| config.programs().unwrap()));
     let programs = programs.chain(combines().into_iter().map(|config| one(config.program())));
     let programs = programs.chain(quantisations().into_iter().map(|config| one(config.program())));
+    let programs = programs.chain(gathers().into_iter().map(|config| one(config.program())));
+    let programs = programs.chain(quantisations_of_rows().into_iter().map(|config| one(config.program())));
+    let programs = programs.chain(gates().into_iter().map(|config| one(config.program())));
     for (i, program) in programs.flatten().enumerate().filter(|(i, _)| in_turn(*i, 3)) {
         let kernel = common::kernel_for(&program, Arch::SM_90A, [4096, 4096, 4096]);
         assert_eq!(assemble(&ptxas, &format!("moe_{i}"), &kernel, Arch::SM_90A), 0, "{program}");
@@ -294,6 +427,18 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(MoeCombineConfig { bn: 100, ..combine }.validate(), "bn", "power of two");
     says(MoeCombineConfig { bn: 8192, ..combine }.validate(), "bn", "at most 64 numbers each of k = 2");
     says(MoeCombineConfig { k: 0, ..combine }.validate(), "k", "from 1 to 8");
+    let gate = MoeGateConfig::default();
+    says(MoeGateConfig { bn: 96, ..gate }.validate(), "bn", "powers of two");
+    says(MoeGateConfig { bm: 8, ..gate }.validate(), "bn", "at most 32 numbers each");
+    says(MoeGateConfig { dtype: DType::E4M3, ..gate }.validate(), "dtype", "f16, bf16 or f32");
+    let gather = MoeGatherConfig::default();
+    says(MoeGatherConfig { bn: 96, ..gather }.validate(), "bn", "powers of two");
+    says(MoeGatherConfig { bm: 16, ..gather }.validate(), "bn", "at most 64 numbers each");
+    let rows = MoeQuantiseRowsConfig::default();
+    says(MoeQuantiseRowsConfig { bn: 96, ..rows }.validate(), "bn", "power of two");
+    says(MoeQuantiseRowsConfig { bn: 16384, ..rows }.validate(), "bn", "at most 32 numbers each");
+    says(MoeQuantiseRowsConfig { out: DType::F16, ..rows }.validate(), "out", "e4m3 or i8");
+    says(MoeQuantiseRowsConfig { gated: true, gather: true, ..rows }.validate(), "gather", "must be false");
     let quantise = MoeQuantiseConfig::default();
     says(MoeQuantiseConfig { bm: 64, ..quantise }.validate(), "bm", "at most 32 numbers each");
     says(MoeQuantiseConfig { blocks: 3, ..quantise }.validate(), "bm", "powers of two");

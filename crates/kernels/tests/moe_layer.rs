@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use common::{Launch, Tensors, close, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tilewright_kernels::gemm_weights::StoredWeights;
 use tilewright_kernels::moe::{self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeRoutingConfig, MoeWeights};
 use tilewright_kernels::operator;
 use tilewright_machine::{Arch, DType};
@@ -56,17 +57,17 @@ impl Reference<'_> {
 
     /// The row of activations that a product has, which may be rounded to 8 bits by blocks.
     fn rounded(&self, row: &[f64]) -> Vec<f64> {
-        if self.layer.weights == MoeWeights::Same {
-            return row.to_vec();
-        }
-        let block = |block: &[f64]| {
-            let scale = block.iter().map(|x| x.abs()).fold(0.0, f64::max).max(1e-30) / 448.0;
-            block
-                .iter()
-                .map(|x| DType::E4M3.decode(DType::E4M3.encode(x / scale)) * scale)
-                .collect::<Vec<f64>>()
+        let (dtype, most, each) = match self.layer.weights {
+            MoeWeights::Same | MoeWeights::Few { .. } => return row.to_vec(),
+            MoeWeights::Fp8Blocks => (DType::E4M3, 448.0, 128),
+            MoeWeights::Rows(DType::I8) => (DType::I8, 127.0, row.len()),
+            MoeWeights::Rows(dtype) => (dtype, 448.0, row.len()),
         };
-        row.chunks(128).flat_map(block).collect()
+        let block = |block: &[f64]| {
+            let scale = block.iter().map(|x| x.abs()).fold(0.0, f64::max).max(1e-30) / most;
+            block.iter().map(|x| dtype.decode(dtype.encode(x / scale)) * scale).collect::<Vec<f64>>()
+        };
+        row.chunks(each).flat_map(block).collect()
     }
 
     /// The product of a row with row `j` of the matrix of an expert, of `n` rows, and the sum of its magnitudes.
@@ -94,13 +95,14 @@ impl Reference<'_> {
                 let up = |j: usize| self.dot(&x, (self.w13, self.s13), [expert, j, 2 * between])[0];
                 let unit = |i: usize| {
                     let (gate, up) = (up(i), up(between + i));
-                    // Scaled products leave their sums in memory, others their gated units.
+                    // Products of weights with scales leave their sums in memory, others their gated units.
+                    let gated = |gate: f64, up: f64| gate / (1.0 + (-gate).exp()) * up;
                     match self.layer.weights {
-                        MoeWeights::Same => self.round(gate / (1.0 + (-gate).exp()) * up),
-                        MoeWeights::Fp8Blocks => {
-                            let (gate, up) = (self.round(gate), self.round(up));
-                            gate / (1.0 + (-gate).exp()) * up
+                        MoeWeights::Same => self.round(gated(gate, up)),
+                        MoeWeights::Fp8Blocks | MoeWeights::Rows(_) => {
+                            gated(self.round(gate), self.round(up))
                         }
+                        MoeWeights::Few { .. } => self.round(gated(self.round(gate), self.round(up))),
                     }
                 };
                 let h = self.rounded(&(0..between).map(unit).collect::<Vec<f64>>());
@@ -127,19 +129,66 @@ enum Given {
     Same,
 }
 
+/// The matrices of all experts: as launches read them, with their scales, and as numbers.
+struct Matrices {
+    stored: Vec<f64>,
+    scales: Vec<f64>,
+    plain: Vec<f64>,
+}
+
+/// Matrices of so many rows and columns.
+fn matrices(layer: &MoeLayer, rng: &mut ChaCha8Rng, [n, k]: [i64; 2]) -> Matrices {
+    let deep = |n: i64| (n + 127) / 128;
+    match layer.weights {
+        MoeWeights::Same => {
+            let plain = random(rng, layer.dtype, layer.experts * n * k);
+            Matrices { stored: plain.clone(), scales: Vec::new(), plain }
+        }
+        MoeWeights::Fp8Blocks => {
+            let plain = random(rng, DType::E4M3, layer.experts * n * k);
+            let scales = random(rng, DType::F32, layer.experts * deep(n) * deep(k));
+            Matrices { stored: plain.clone(), scales, plain }
+        }
+        MoeWeights::Rows(dtype) => {
+            let stored = random(rng, dtype, layer.experts * n * k);
+            // Integers are large.
+            let size = if dtype == DType::I8 { 1.0 / 128.0 } else { 1.0 };
+            let scales: Vec<f64> =
+                random(rng, DType::F32, layer.experts * n).iter().map(|s| s * size).collect();
+            let plain = stored.iter().enumerate().map(|(at, x)| x * scales[at / k as usize]).collect();
+            Matrices { stored, scales, plain }
+        }
+        MoeWeights::Few { dtype, group } => {
+            let order = StoredWeights::new(dtype, group);
+            let (size, width) = ([n as usize, k as usize], group.unwrap_or(k) as usize);
+            let groups = size[1].div_ceil(width);
+            let stored = random(rng, dtype, layer.experts * order.count(size) as i64);
+            let scales = random(rng, layer.dtype, layer.experts * groups as i64 * n);
+            let experts = stored.chunks(order.count(size)).zip(scales.chunks(groups * size[0]));
+            let plain = experts.flat_map(|(stored, scales)| {
+                let codes = order.unpack(stored, size);
+                let scale = |at: usize| scales[at % size[1] / width * size[0] + at / size[1]];
+                codes.into_iter().enumerate().map(|(at, code)| code * scale(at)).collect::<Vec<f64>>()
+            });
+            let plain = plain.collect();
+            Matrices { stored, scales, plain }
+        }
+    }
+}
+
 fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
+    check_plan(layer, tokens, how, seeds, layer.plan(tokens, 4).unwrap());
+}
+
+fn check_plan(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64], plan: MoePlan) {
     let mut rng = ChaCha8Rng::seed_from_u64(tokens as u64);
     let MoeLayer { hidden, intermediate, experts, k, .. } = *layer;
     let all = layer.all_experts.unwrap_or(experts);
     let blocks = layer.weights == MoeWeights::Fp8Blocks;
-    let of_weights = if blocks { DType::E4M3 } else { layer.dtype };
+    let rounds = blocks || matches!(layer.weights, MoeWeights::Rows(_));
     let x = random(&mut rng, layer.dtype, tokens * hidden);
-    let w13 = random(&mut rng, of_weights, experts * 2 * intermediate * hidden);
-    let w2 = random(&mut rng, of_weights, experts * hidden * intermediate);
-    let deep = |n: i64| (n + 127) / 128;
-    let mut scales =
-        |n: i64, k: i64| random(&mut rng, DType::F32, if blocks { experts * deep(n) * deep(k) } else { 0 });
-    let (s13, s2) = (scales(2 * intermediate, hidden), scales(hidden, intermediate));
+    let w13 = matrices(layer, &mut rng, [2 * intermediate, hidden]);
+    let w2 = matrices(layer, &mut rng, [hidden, intermediate]);
     let logits = random(&mut rng, DType::F32, tokens * all);
     let map: Vec<i64> =
         (0..all).map(|id| if id % 2 == 1 && id / 2 < experts { id / 2 } else { -1 }).collect();
@@ -157,20 +206,22 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
             random(&mut rng, DType::F32, tokens * k),
         ),
     };
-    let plan = layer.plan(tokens, 4).unwrap();
     let launches: Vec<(Program, Vec<(String, i64)>)> =
         plan.launches.iter().enumerate().map(|(i, launch)| program_of(launch, i)).collect();
     let programs: Vec<Program> = launches.iter().map(|(program, _)| program.clone()).collect();
     let sizes: Vec<(&str, i64)> =
         launches.iter().flat_map(|(_, sizes)| sizes).map(|(name, value)| (name.as_str(), *value)).collect();
     let floats = |numbers: &[i64]| numbers.iter().map(|number| *number as f64).collect::<Vec<f64>>();
-    let reference = Reference { layer, x: &x, w13: &w13, w2: &w2, s13: &s13, s2: &s2 };
+    // The numbers of weights of a few bits have their scales.
+    let scales = |of: &Matrices| if blocks { of.scales.clone() } else { Vec::new() };
+    let (s13, s2) = (scales(&w13), scales(&w2));
+    let reference = Reference { layer, x: &x, w13: &w13.plain, w2: &w2.plain, s13: &s13, s2: &s2 };
     let (exact, magnitudes) = reference.results(&ids, &weights, map.as_deref());
-    let mut given: Tensors = [("x", x.clone()), ("w13", w13.clone()), ("w2", w2.clone())]
+    let mut given: Tensors = [("x", x.clone()), ("w13", w13.stored.clone()), ("w2", w2.stored.clone())]
         .map(|(name, values)| (name.to_string(), values))
         .into();
-    if blocks {
-        given.extend([("s13".into(), s13.clone()), ("s2".into(), s2.clone())]);
+    if layer.weights != MoeWeights::Same {
+        given.extend([("s13".into(), w13.scales.clone()), ("s2".into(), w2.scales.clone())]);
     }
     if layer.routing.is_some() {
         given.insert("logits".into(), logits);
@@ -194,13 +245,13 @@ fn check(layer: &MoeLayer, tokens: i64, how: Given, seeds: &[u64]) {
         }
         // Values between are rounded where theirs may lie on the other side of a tie.
         let epsilon = layer.dtype.epsilon();
-        let of_sums = if blocks { DType::E4M3.epsilon() } else { 2.0 * epsilon };
+        let of_sums = if rounds { DType::E4M3.epsilon() } else { 2.0 * epsilon };
         let bound = |(y, sum): (&f64, &f64)| 2.0 * epsilon * y.abs() + of_sums * sum + 1e-3 * epsilon;
         let bound: Vec<f64> = exact.iter().zip(&magnitudes).map(bound).collect();
         let squares = |of: &mut dyn Iterator<Item = f64>| of.map(|x| x * x).sum::<f64>().sqrt();
         let off = squares(&mut exact.iter().zip(&results["y"]).map(|(y, actual)| y - actual));
         let norm = squares(&mut exact.iter().copied());
-        assert!(off <= if blocks { 0.02 } else { 0.01 } * norm, "{who}: {off} of {norm}");
+        assert!(off <= if rounds { 0.02 } else { 0.01 } * norm, "{who}: {off} of {norm}");
         close(&format!("{who} at {tokens} tokens, {how:?}, of {layer:?}"), &results["y"], &exact, &bound);
     }
 }
@@ -243,6 +294,48 @@ fn layers_of_scaled_blocks_are_right() {
     check(&layer, 1, Given::Random, &[1]);
     check(&layer, 40, Given::Same, &[1]);
     check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+#[test]
+fn layers_of_weights_of_a_few_bits_are_right() {
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    let layer = MoeLayer { weights: few, ..small() };
+    let bytes = MoeWeights::Few { dtype: DType::E4M3, group: None };
+    let elsewhere =
+        MoeLayer { weights: bytes, dtype: DType::BF16, experts: 3, all_experts: Some(9), k: 3, ..small() };
+    check(&layer, 1, Given::Random, &[1]);
+    check(&layer, 40, Given::Same, &[1]);
+    check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+#[test]
+fn layers_with_scales_of_rows_are_right() {
+    let layer = MoeLayer { weights: MoeWeights::Rows(DType::E4M3), hidden: 144, intermediate: 80, ..small() };
+    let elsewhere = MoeLayer {
+        weights: MoeWeights::Rows(DType::I8),
+        dtype: DType::BF16,
+        experts: 3,
+        all_experts: Some(9),
+        k: 3,
+        ..layer.clone()
+    };
+    check(&layer, 1, Given::Random, &[1]);
+    check(&layer, 40, Given::Same, &[1]);
+    check(&elsewhere, 13, Given::Random, &[1, 2]);
+}
+
+/// The first product of some plans reads rows that were copied into the order of their experts.
+#[test]
+fn layers_whose_rows_are_copied_ahead_are_right() {
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    for layer in [small(), MoeLayer { weights: few, experts: 3, all_experts: Some(9), ..small() }] {
+        let plans = layer.plans(30, 4, 1000).unwrap();
+        assert_eq!(plans[0], layer.plan(30, 4).unwrap());
+        assert!(plans.windows(2).all(|two| two[0].estimate <= two[1].estimate));
+        let copies = |plan: &MoePlan| plan.launches.iter().any(|launch| launch.operator == "moe_gather");
+        let copied = plans.into_iter().find(copies).unwrap();
+        check_plan(&layer, 30, Given::Random, &[1], copied);
+    }
 }
 
 /// More tokens than one block sorts, some of which have tiles of rows that are not columns.

@@ -115,8 +115,9 @@ impl Fp8BlocksConfig {
 
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
-        let (rows_of_a, _) = self.sides((self.bm, self.bn));
-        let scales = (4 * rows_of_a + 127) / 128 * 128;
+        // The scales of a part begin where tensor copies may write: at a multiple of 128 bytes (PTX ISA, `cp.async.bulk.tensor`).
+        let (rows, parts) = if self.swap { (self.part(), self.bn / self.part()) } else { (self.bm, 1) };
+        let scales = (4 * rows + 127) / 128 * 128 * parts;
         let stage = aligned(self.bm * BLOCK) + aligned(self.bn * BLOCK) + BARRIERS;
         self.stages * stage + aligned(self.stages * scales) + self.tiling().epilogue_bytes(chain, self.out)
     }

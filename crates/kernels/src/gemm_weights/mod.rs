@@ -8,6 +8,7 @@
 //! rows the tensor cores bound the time, and weights are cast while others are multiplied.
 
 mod checkpoint;
+mod groups;
 mod reference;
 mod repack;
 mod space;
@@ -16,7 +17,7 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Cluster, Rasterization, Scaled, Schedule, StoredWeights};
+pub use crate::warp_specialized::{Batch, Cluster, Rasterization, Scaled, Schedule, StoredWeights};
 pub use checkpoint::{Checkpoint, CheckpointError, ReadWeights};
 pub use reference::{Factors, edge_sizes, reference};
 pub use repack::RepackConfig;
@@ -24,8 +25,8 @@ pub use repack::RepackConfig;
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::Chain;
 use crate::warp_specialized::{
-    BARRIERS, Batch, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned,
-    bytes, refused, within,
+    BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned, bytes,
+    refused, within,
 };
 
 parameters! {
@@ -50,6 +51,11 @@ parameters! {
         zeros: bool as FLAG = false,
         /// The factor of the scales of groups: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
         scaled: Scaled as OWN = Scaled::Sums,
+        /// Batching: none; or grouped (each tile of rows of a has the weights of its group, and their scales); or ragged (the same for groups that are not padded).
+        batch: Batch as OWN = Batch::None,
+        /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of zeros.
+        /// Threads copy them, and need load_registers.
+        gather: bool as FLAG = false,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// Rows of weights of a block's tile, along n: a multiple of 64 for each math warpgroup.
@@ -82,6 +88,8 @@ parameters! {
         hint_w: Option<CacheHint> as HINT = None,
         /// L2 cache hint of writes of c.
         hint_c: Option<CacheHint> as HINT = None,
+        /// Programmatic dependent launch: the kernel may be launched before the one ahead of it has ended, and waits for its results.
+        dependent: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
         /// Registers of a thread that multiplies.
@@ -197,7 +205,7 @@ impl WeightsConfig {
             chunk: self.columns(),
             buffers: self.buffers,
             hint_c: self.hint_c,
-            dependent: false,
+            dependent: self.dependent,
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,
@@ -211,7 +219,7 @@ impl WeightsConfig {
         self.group.map_or(0, |group| (self.bk / group).max(1))
     }
 
-    /// Bytes of a stage.
+    /// Bytes of a stage beside its barriers.
     fn stage_bytes(&self) -> i64 {
         let weights = self.bm * self.bk * i64::from(self.weights.bits()) / 8;
         let upper = self.upper.map_or(0, |upper| aligned(self.bm * self.bk * i64::from(upper.bits()) / 8));
@@ -226,7 +234,6 @@ impl WeightsConfig {
             + aligned(bytes(self.a()) * self.bn * self.bk)
             + vector(self.scales(), self.groups())
             + zeros
-            + BARRIERS
     }
 
     /// Bytes of shared memory of a block.
@@ -237,6 +244,7 @@ impl WeightsConfig {
         };
         // Vectors end at multiples of a tile's alignment together.
         aligned(self.stages * self.stage_bytes())
+            + self.stages * BARRIERS
             + self.tiling().epilogue_bytes(chain, self.dtype)
             + reduction
     }
@@ -250,7 +258,8 @@ impl WeightsConfig {
         let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32;
         let partial = if self.promotes() { turns * sums } else { 0 };
         // Values of scaled weights, of those without zero points, or of halves of them, on their way.
-        let changes = [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
+        let changes =
+            [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
         let changes = changes.into_iter().filter(|change| *change).count() as i64;
         let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;
@@ -298,6 +307,7 @@ impl WeightsConfig {
             let wanted = "must be none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual";
             return Err(ConfigError::value("epilogue", self.epilogue, wanted));
         }
+        self.check_groups()?;
         let chain = Chain::new(&self.epilogue, &[]);
         let [rows, units] = [self.bn, self.bm / StoredWeights::ROWS];
         // Blocks along m share units of weights, each of which is loaded whole.
@@ -394,7 +404,7 @@ impl WeightsConfig {
 
     /// The program, with the sizes `m`, `n` and `k` and the parameters `a[m, k]`; `w`, weights as [`stored`](Self::stored); the scales
     /// `s[ceil_div(k, group), n]` and zero points `z` of the same shape; `c[m, n]`; with stream-K the workspace `partial` and `done`, which is 0 at first and
-    /// 0 again behind each launch.
+    /// 0 again behind each launch. With groups w, s and z have a first mode `g`, and with rows that lie anywhere a has `r` of them.
     ///
     /// # Errors
     ///
@@ -414,11 +424,12 @@ impl WeightsConfig {
             scaled: self.scaled,
             part: self.part,
             hints: [self.hint_a, self.hint_w],
+            gathered: self.gather,
         };
         let kernel = GemmKernel {
             name: "gemm_weights",
             tiling: self.tiling(),
-            batch: Batch::None,
+            batch: self.batch,
             nesting: None,
             split: 1,
             stream_k: self.exchanged_at_once(),

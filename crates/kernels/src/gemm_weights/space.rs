@@ -37,8 +37,35 @@ impl WeightsConfig {
     /// The configurations worth trying for a problem with the formats of this one, in no order of merit.
     pub fn space(self, arch: Arch, sizes: [i64; 3]) -> impl Iterator<Item = WeightsConfig> {
         let of_formats = move |c: WeightsConfig| {
-            let WeightsConfig { dtype, activations, weights, upper, scale, group, zeros, epilogue, .. } = self;
-            WeightsConfig { dtype, activations, weights, upper, scale, group, zeros, epilogue, ..c }.deepest()
+            let WeightsConfig {
+                dtype,
+                activations,
+                weights,
+                upper,
+                scale,
+                group,
+                zeros,
+                batch,
+                gather,
+                epilogue,
+                dependent,
+                ..
+            } = self;
+            WeightsConfig {
+                dtype,
+                activations,
+                weights,
+                upper,
+                scale,
+                group,
+                zeros,
+                batch,
+                gather,
+                epilogue,
+                dependent,
+                ..c
+            }
+            .deepest()
         };
         let fits = move |c: &WeightsConfig| c.in_proportion(sizes) && c.reject(arch).is_none();
         Self::grid().map(of_formats).filter(fits)
@@ -105,7 +132,7 @@ impl WeightsConfig {
     }
 
     /// Instructions of a thread for a weight, to cast it, as reports count them.
-    fn cast_of_weight(&self) -> f64 {
+    pub(crate) fn cast_of_weight(&self) -> f64 {
         let of_cast = match (self.weights, self.a()) {
             (weights, activations) if weights == activations => 0.0,
             (DType::I4 | DType::U4 | DType::E2M1, DType::E4M3) => 11.0 / 8.0,
@@ -143,11 +170,7 @@ impl WeightsConfig {
         let step = StoredWeights::step_of(self.a()) as f64;
         let multiply = bm / 64.0 * bk / step * (bn / 2.0).max(16.0);
         let of_lane = bm * bk / (128.0 * groups);
-        let promoted = if self.promotes() {
-            parts * bm * bn / (128.0 * groups)
-        } else {
-            0.0
-        };
+        let promoted = if self.promotes() { parts * bm * bn / (128.0 * groups) } else { 0.0 };
         let instructions = of_lane * self.cast_of_weight() + promoted + parts * OF_PART;
         let issue = groups * instructions;
         let products = multiply / groups + parts * COMPLETE;
@@ -224,8 +247,19 @@ impl WeightsConfig {
 
 impl Tunable for WeightsConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] =
-        &["dtype", "activations", "weights", "upper", "scale", "group", "zeros", "epilogue"];
+    const MEANING: &'static [&'static str] = &[
+        "dtype",
+        "activations",
+        "weights",
+        "upper",
+        "scale",
+        "group",
+        "zeros",
+        "batch",
+        "gather",
+        "epilogue",
+        "dependent",
+    ];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "part", "warpgroups", "scaled", "schedule"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),

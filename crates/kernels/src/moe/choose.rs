@@ -1,10 +1,14 @@
 //! The tiles of a layer's products: those whose estimated time is least. Few tokens are bound by the weights of the experts that they have, which every
 //! multiprocessor streams; many are bound by the tensor cores.
 
+use tilewright_machine::DType;
+
 use super::layer::{MoeLayer, MoeWeights};
 use crate::config::{ConfigError, differences};
+use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
+use crate::gemm_weights::{Scaled, Schedule, WeightsConfig};
 use crate::warp_specialized::bytes;
 
 /// The machine that tiles are chosen for.
@@ -44,6 +48,9 @@ const TILES: [i64; 12] = [8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256];
 
 /// Columns of tiles whose rows are those of tokens.
 const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
+
+/// Pairs of products for each number of rows, at most.
+const ALTERNATIVES: usize = 4;
 
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
@@ -103,6 +110,7 @@ impl Rows {
 pub(super) enum Tiled {
     Same(HopperGemmConfig),
     Blocks(Fp8BlocksConfig),
+    Few(WeightsConfig),
 }
 
 impl Tiled {
@@ -110,6 +118,7 @@ impl Tiled {
         match self {
             Tiled::Same(_) => "gemm_hopper",
             Tiled::Blocks(_) => "gemm_fp8_blocks",
+            Tiled::Few(_) => "gemm_weights",
         }
     }
 
@@ -117,6 +126,7 @@ impl Tiled {
         match self {
             Tiled::Same(config) => differences(config),
             Tiled::Blocks(config) => differences(config),
+            Tiled::Few(config) => differences(config),
         }
     }
 
@@ -124,6 +134,7 @@ impl Tiled {
         match self {
             Tiled::Same(config) => config.validate(),
             Tiled::Blocks(config) => config.validate(),
+            Tiled::Few(config) => config.validate(),
         }
     }
 
@@ -131,15 +142,29 @@ impl Tiled {
         match self {
             Tiled::Same(config) => config.gather,
             Tiled::Blocks(config) => config.gather,
+            Tiled::Few(config) => config.gather,
         }
     }
 
-    /// Columns of the tile that are of weights, bytes of an element, and columns of a step.
-    fn tile(&self) -> [i64; 3] {
+    /// Columns of the tile that are of weights, and columns of a step.
+    fn tile(&self) -> [i64; 2] {
         let columns = |swap: bool, bm: i64, bn: i64| if swap { bm } else { bn };
         match self {
-            Tiled::Same(c) => [columns(c.swap, c.bm, c.bn), bytes(c.dtype), c.bk],
-            Tiled::Blocks(c) => [columns(c.swap, c.bm, c.bn), 1, BLOCK],
+            Tiled::Same(c) => [columns(c.swap, c.bm, c.bn), c.bk],
+            Tiled::Blocks(c) => [columns(c.swap, c.bm, c.bn), BLOCK],
+            Tiled::Few(c) => [c.bm, c.bk],
+        }
+    }
+
+    /// Bytes of an activation, of a weight with its part of a scale, and of a factor of the tensor cores.
+    fn bytes(&self) -> [f64; 3] {
+        match self {
+            Tiled::Same(c) => [bytes(c.dtype) as f64; 3],
+            Tiled::Blocks(_) => [1.0; 3],
+            Tiled::Few(c) => {
+                let scales = c.group.map_or(0.0, |group| bytes(c.scales()) as f64 / group as f64);
+                [2.0, f64::from(c.weights.bits()) / 8.0 + scales, 2.0]
+            }
         }
     }
 
@@ -148,6 +173,15 @@ impl Tiled {
         match self {
             Tiled::Same(config) => config.swap,
             Tiled::Blocks(config) => config.swap,
+            Tiled::Few(_) => true,
+        }
+    }
+
+    /// Instructions of a warpgroup for a weight that it casts, over the threads of a multiprocessor that issue at once.
+    fn cast(&self) -> f64 {
+        match self {
+            Tiled::Few(config) => config.cast_of_weight() / 128.0,
+            _ => 0.0,
         }
     }
 
@@ -156,31 +190,51 @@ impl Tiled {
         match self {
             Tiled::Same(config) => [config.cluster.shape()[2], config.sm_count],
             Tiled::Blocks(config) => [1, config.sm_count],
+            Tiled::Few(config) => [config.cluster.shape()[2], config.sm_count],
         }
     }
 }
 
 impl Machine {
-    /// The products of least estimated time; `None`: no tile fits.
-    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Option<Products> {
+    /// The products by their estimated time, the least ahead, with a few pairs for each number of rows; none: no tile fits.
+    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Vec<Products> {
         let fused = layer.weights == MoeWeights::Same;
         let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
         let up = Product { n, k: layer.hidden, matrices };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
-        let best = |product: Product, ahead: bool, tile: i64| {
-            let timed = self.configs(layer, ahead, tile).into_iter();
-            let timed = timed.map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
-            timed.min_by(|(a, _), (b, _)| a.total_cmp(b))
+        // Rows of activations with scales of their own are rounded into the order of the experts.
+        let by_rows = matches!(layer.weights, MoeWeights::Rows(_));
+        let ranked = |product: Product, ahead: bool, tile: i64| {
+            let here = self.configs(layer, (ahead, false), tile).into_iter();
+            // Rows that are copied ahead are written and read once more.
+            let copied = if ahead && !by_rows { copied_ahead(layer, rows) } else { 0.0 };
+            let here = here.map(|tiled| (self.cycles(product, &tiled, rows, tile) + copied, tiled));
+            let anywhere =
+                if ahead && !by_rows { self.configs(layer, (true, true), tile) } else { Vec::new() };
+            let anywhere =
+                anywhere.into_iter().map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
+            let mut timed: Vec<(f64, Tiled)> = if ahead && layer.weights == MoeWeights::Fp8Blocks {
+                anywhere.collect()
+            } else {
+                anywhere.chain(here).collect()
+            };
+            timed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+            timed
         };
-        let both = TILES.into_iter().filter_map(|tile| {
-            let ((of_up, up), (of_down, down)) = (best(up, true, tile)?, best(down, false, tile)?);
-            Some(Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES })
-        });
-        both.min_by(|a, b| a.microseconds.total_cmp(&b.microseconds))
+        let mut pairs = Vec::new();
+        for tile in TILES {
+            let (ups, downs) = (ranked(up, true, tile), ranked(down, false, tile));
+            let count = ups.len().min(downs.len()).min(ALTERNATIVES);
+            pairs.extend(ups.into_iter().zip(downs).take(count).map(|((of_up, up), (of_down, down))| {
+                Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES }
+            }));
+        }
+        pairs.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        pairs
     }
 
     /// The configurations whose tiles have these rows of A, each with the deepest ring that fits.
-    fn configs(self, layer: &MoeLayer, ahead: bool, tile: i64) -> Vec<Tiled> {
+    fn configs(self, layer: &MoeLayer, (ahead, gather): (bool, bool), tile: i64) -> Vec<Tiled> {
         let swapped = [(true, 64, tile, 1), (true, 128, tile, 2)];
         let rows = [(64, 1), (128, 2), (256, 2)].into_iter().find(|(bm, _)| *bm == tile);
         let plain =
@@ -190,7 +244,7 @@ impl Machine {
             let base = Fp8BlocksConfig {
                 out: layer.dtype,
                 batch: Batch::Ragged,
-                gather: ahead,
+                gather,
                 cluster: Cluster::None,
                 dependent: true,
                 sm_count: self.multiprocessors,
@@ -202,15 +256,26 @@ impl Machine {
             };
             return tiles.filter_map(of).map(Tiled::Blocks).collect();
         }
+        if let MoeWeights::Few { dtype, group } = layer.weights {
+            return self.of_few_bits(layer.dtype, (dtype, group), gather, tile);
+        }
         let base = HopperGemmConfig {
             dtype: layer.dtype,
             batch: Batch::Ragged,
             dependent: true,
             ..HopperGemmConfig::default()
         };
-        let base = match ahead {
-            true => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather: true, ..base },
-            false => base,
+        let base = match layer.weights {
+            MoeWeights::Rows(dtype) => HopperGemmConfig {
+                dtype,
+                out: Some(layer.dtype),
+                bk: 128,
+                epilogue: Epilogue::new(&[Part::RowScale, Part::ColScale])
+                    .expect("a row and a column have a scale each"),
+                ..base
+            },
+            _ if ahead => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
+            _ => base,
         };
         let clusters = [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)];
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
@@ -218,38 +283,86 @@ impl Machine {
         });
         configs
             .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
-            .map(|config| {
-                // As many clusters as run at once, in proportion to those of a machine that was measured.
-                let (blocks, most) = (config.cluster.blocks(), Cluster::None.resident());
-                let clusters = (self.multiprocessors * config.cluster.resident() / most / blocks).max(1);
-                HopperGemmConfig { sm_count: clusters * blocks, ..config }
-            })
+            .map(|config| HopperGemmConfig { sm_count: self.in_clusters(config.cluster), ..config })
             .filter_map(fitted)
             .map(Tiled::Same)
             .collect()
     }
 
+    /// Those of weights of a few bits, whose rows are always those of the tile.
+    fn of_few_bits(
+        self,
+        dtype: DType,
+        (weights, group): (DType, Option<i64>),
+        gather: bool,
+        tile: i64,
+    ) -> Vec<Tiled> {
+        let base = WeightsConfig {
+            dtype,
+            weights,
+            group,
+            batch: Batch::Ragged,
+            gather,
+            schedule: Schedule::DataParallel,
+            bn: tile,
+            dependent: true,
+            ..WeightsConfig::default()
+        };
+        // With many rows there is less to do for a weight than for its sums.
+        let scaled = if tile > 32 && group.is_some() { Scaled::Weights } else { Scaled::Sums };
+        let rows = [(64, 1), (128, 2), (256, 2)];
+        // Scaled weights on their way take registers for each part of a stage.
+        let depths = [(64, 32), (128, 64), (256, 64)].into_iter();
+        let depths = depths.filter(move |(bk, _)| *bk <= 128 || scaled == Scaled::Sums);
+        let tiles = rows.into_iter().flat_map(|rows| depths.clone().map(move |depth| (rows, depth)));
+        let shared = tiles.flat_map(|tile| {
+            [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)].map(|cluster| (tile, cluster))
+        });
+        let configs = shared.map(|(((bm, warpgroups), (bk, part)), cluster)| {
+            let sm_count = self.in_clusters(cluster);
+            WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
+        });
+        let met = |config: &WeightsConfig| {
+            config.cluster == Cluster::None || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
+        };
+        configs.filter(met).filter_map(fitted_few).map(Tiled::Few).collect()
+    }
+
+    /// As many blocks as run at once, in proportion to those of a machine that was measured.
+    fn in_clusters(self, cluster: Cluster) -> i64 {
+        let (blocks, most) = (cluster.blocks(), Cluster::None.resident());
+        (self.multiprocessors * cluster.resident() / most / blocks).max(1) * blocks
+    }
+
     /// Clock cycles of a product.
     fn cycles(self, product: Product, tiled: &Tiled, rows: Rows, tile: i64) -> f64 {
         let Product { n, k, matrices } = product;
-        let ([columns, size, bk], [deep, blocks]) = (tiled.tile(), tiled.blocks());
+        let ([columns, bk], [deep, blocks]) = (tiled.tile(), tiled.blocks());
+        let [of_activation, of_weight, multiplied] = tiled.bytes();
         let tiles = rows.tiles(tile).max(1.0) * ((n + columns - 1) / columns) as f64;
         // Few rounds are whole ones.
         let rounds = tiles / (blocks / deep) as f64;
         let rounds = if rounds < 6.0 { rounds.ceil() } else { rounds + 0.5 };
         let steps = ((k + bk * deep - 1) / (bk * deep)) as f64;
         let transposed = if tiled.swaps() { TRANSPOSED } else { 1.0 };
-        let multiplied = (tile * columns * matrices * bk * size) as f64 / (2.0 * PRODUCTS) * transposed;
-        let copied = ((tile + columns * matrices) * bk * size) as f64 / FROM_CACHE;
+        let (products, weights) = ((tile * columns * matrices * bk) as f64, (columns * matrices * bk) as f64);
+        let multiplied = products * multiplied / (2.0 * PRODUCTS) * transposed;
+        let copied = ((tile * bk) as f64 * of_activation + weights * of_weight) / FROM_CACHE;
+        let cast = weights * tiled.cast();
         let late = if tiled.gathers() { OF_GATHER } else { 0.0 };
         // The sums of a cluster's blocks meet in f32.
         let met = (tile * columns * matrices * 4) as f64 / FROM_CACHE;
         let of_cluster = if deep > 1 { OF_TILE + met } else { 0.0 };
-        let in_tiles = rounds * (steps * multiplied.max(copied).max(late) + OF_TILE + of_cluster);
-        let weights = rows.used() * (n * k * matrices * size) as f64;
-        let streamed = weights / FROM_MEMORY;
+        let in_tiles = rounds * (steps * multiplied.max(copied).max(cast).max(late) + OF_TILE + of_cluster);
+        let streamed = rows.used() * (n * k * matrices) as f64 * of_weight / FROM_MEMORY;
         in_tiles.max(streamed) + NOT_HIDDEN * in_tiles.min(streamed) + OF_LAUNCH
     }
+}
+
+/// Clock cycles in which rows are copied into the order of their experts.
+fn copied_ahead(layer: &MoeLayer, rows: Rows) -> f64 {
+    let copied = rows.each * rows.experts as f64 * (layer.hidden * bytes(layer.dtype)) as f64;
+    2.0 * copied / FROM_MEMORY + OF_LAUNCH
 }
 
 /// Sums of a thread.
@@ -273,6 +386,17 @@ fn fitted_blocks(config: Fp8BlocksConfig) -> Option<Fp8BlocksConfig> {
         math_registers,
         ..config
     });
+    deeper.into_iter().find(|config| config.validate().is_ok())
+}
+
+/// The same of a product with weights of a few bits, whose parts are whole units of them within a group.
+fn fitted_few(config: WeightsConfig) -> Option<WeightsConfig> {
+    let part = config.part.max(config.stored().columns()).min(config.group.unwrap_or(i64::MAX));
+    let config = WeightsConfig { part, bk: config.bk.max(part), ..config };
+    let load_registers = if config.gather { config.gathering_registers() } else { config.load_registers };
+    let math_registers = registers_beside(load_registers, config.warpgroups);
+    let deeper = (2..=MOST_STAGES).rev();
+    let deeper = deeper.map(|stages| WeightsConfig { stages, load_registers, math_registers, ..config });
     deeper.into_iter().find(|config| config.validate().is_ok())
 }
 

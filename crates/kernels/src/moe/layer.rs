@@ -4,7 +4,10 @@ use tilewright_machine::{Arch, DType};
 
 use super::choose::{Machine, Products, Rows, Tiled};
 use super::combine::MoeCombineConfig;
+use super::gate::MoeGateConfig;
+use super::gather::MoeGatherConfig;
 use super::quantise::MoeQuantiseConfig;
+use super::quantise_rows::MoeQuantiseRowsConfig;
 use super::reference::Places;
 use super::routing::MoeRoutingConfig;
 use super::sort::MoeSortConfig;
@@ -54,6 +57,15 @@ pub enum MoeWeights {
     /// In e4m3, with scales of 128 × 128. Activations are rounded to e4m3 with scales of 128 columns of a row ahead of each product (DeepSeek-V3 technical report, section
     /// 3.3.2).
     Fp8Blocks,
+    /// Of a few bits, stored as [`gemm_weights`](crate::gemm_weights) stores them, with scales of the type of activations.
+    Few {
+        /// The type.
+        dtype: DType,
+        /// Neighbours along a row that share a scale; `None`: all of a row.
+        group: Option<i64>,
+    },
+    /// Of 8 bits, e4m3 or i8, with a scale in f32 for each row of a matrix. Activations are rounded to the same type with a scale for each row ahead of each product.
+    Rows(DType),
 }
 
 /// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
@@ -107,6 +119,8 @@ pub struct MoeTensor {
 
 /// The launches of a layer. Its tensors are `x[tokens, hidden]`, `w13[experts, 2, intermediate, hidden]` (the rows of w1, then those of w3),
 /// `w2[experts, hidden, intermediate]`, with scales of blocks `s13[experts, ⌈2 · intermediate / 128⌉, ⌈hidden / 128⌉]` and `s2[experts, ⌈hidden / 128⌉, ⌈intermediate / 128⌉]`,
+/// with weights of a few bits `s13[experts, ⌈hidden / group⌉, 2 · intermediate]` and `s2[experts, ⌈intermediate / group⌉, hidden]`,
+/// with a scale for each row of a matrix `s13[experts, 2 · intermediate]` and `s2[experts, hidden]`,
 /// `y[tokens, hidden]`, where experts lie elsewhere `map[all_experts]`, and `logits[tokens, experts]` with `bias`, or `ids` and
 /// `weights[tokens, k]`.
 #[derive(Clone, PartialEq, Debug)]
@@ -140,15 +154,32 @@ impl MoeLayer {
     ///
     /// A [`MoeError`] that names what is out of range.
     pub fn plan(&self, tokens: i64, multiprocessors: i64) -> Result<MoePlan, MoeError> {
+        let products = self.products(tokens, multiprocessors)?;
+        let none =
+            MoeError::NoTile { hidden: self.hidden, intermediate: self.intermediate, dtype: self.dtype };
+        self.plan_of(products.first().ok_or(none)?, tokens)
+    }
+
+    /// The plans that the estimate takes for the fastest, at most so many, of which [`plan`](Self::plan) is the first: for those who measure.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](Self::plan).
+    pub fn plans(&self, tokens: i64, multiprocessors: i64, most: usize) -> Result<Vec<MoePlan>, MoeError> {
+        let products = self.products(tokens, multiprocessors)?;
+        products.iter().take(most).map(|products| self.plan_of(products, tokens)).collect()
+    }
+
+    /// The products of so many tokens by their estimated time.
+    fn products(&self, tokens: i64, multiprocessors: i64) -> Result<Vec<Products>, MoeError> {
         self.check(tokens, multiprocessors)?;
         let all = self.all_experts.unwrap_or(self.experts);
-        let machine = Machine { multiprocessors };
         let rows = Rows { experts: self.experts, each: (tokens * self.k) as f64 / all as f64 };
-        let products = machine.products(self, rows).ok_or(MoeError::NoTile {
-            hidden: self.hidden,
-            intermediate: self.intermediate,
-            dtype: self.dtype,
-        })?;
+        Ok(Machine { multiprocessors }.products(self, rows))
+    }
+
+    /// The launches around two products.
+    fn plan_of(&self, products: &Products, tokens: i64) -> Result<MoePlan, MoeError> {
         let sort = self.sort(tokens, products.tile);
         let places = sort.places(tokens);
         let mut plan = MoePlan {
@@ -159,7 +190,7 @@ impl MoeLayer {
         };
         self.route(&mut plan, tokens)?;
         self.order(&mut plan, &sort, tokens)?;
-        self.multiply(&mut plan, &products, places, tokens)?;
+        self.multiply(&mut plan, products, places, tokens)?;
         self.add(&mut plan, places, tokens)?;
         Ok(plan)
     }
@@ -175,7 +206,10 @@ impl MoeLayer {
         within("tokens", tokens, [1, MOST_TOKENS], 1)?;
         within("multiprocessors", multiprocessors, [1, 1 << 16], 1)?;
         // Rows of 16 bytes.
-        let elements = if self.weights == MoeWeights::Same { 8 } else { 16 };
+        let elements = match self.weights {
+            MoeWeights::Same | MoeWeights::Few { .. } => 8,
+            MoeWeights::Fp8Blocks | MoeWeights::Rows(_) => 16,
+        };
         within("hidden", self.hidden, [elements, MOST_ELEMENTS], elements)?;
         within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
         if let Some(all) = self.all_experts {
@@ -278,20 +312,87 @@ impl MoeLayer {
             Ok(())
         };
         let (hidden, between) = (self.hidden, self.intermediate);
-        if self.weights == MoeWeights::Same {
-            product(plan, up, [between, hidden], vec![("a", "x"), ("b", "w13"), ("c", "h")])?;
-            plan.tensor("h", self.dtype, vec![rows, between]);
-            product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
-        } else {
-            self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
-            let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
-            product(plan, up, [2 * between, hidden], tensors)?;
-            plan.tensor("units", self.dtype, vec![rows, 2 * between]);
-            self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
-            let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
-            product(plan, down, [hidden, between], tensors)?;
+        // Rows that a product does not gather are copied ahead of it.
+        let copied = matches!(self.weights, MoeWeights::Same | MoeWeights::Few { .. }) && !up.gathers();
+        let x = if copied { "xr" } else { "x" };
+        if copied {
+            self.gather(plan, [rows, tokens])?;
+        }
+        match self.weights {
+            MoeWeights::Same => {
+                product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
+                plan.tensor("h", self.dtype, vec![rows, between]);
+                product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+            }
+            MoeWeights::Few { .. } => {
+                let tensors = vec![("a", x), ("w", "w13"), ("s", "s13"), ("c", "units")];
+                product(plan, up, [2 * between, hidden], tensors)?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                self.gate(plan, [rows, between])?;
+                let tensors = vec![("a", "h"), ("w", "w2"), ("s", "s2"), ("c", "z")];
+                product(plan, down, [hidden, between], tensors)?;
+            }
+            MoeWeights::Rows(dtype) => {
+                let ahead = MoeQuantiseRowsConfig { out: dtype, gather: true, ..Default::default() };
+                self.quantise_rows(plan, ahead, ([rows, hidden], tokens), ["x", "xq", "xs"])?;
+                let scaled = |[a, s, b, t, c]: [&'static str; 5]| {
+                    vec![("a", a), ("row_scale", s), ("b", b), ("col_scale", t), ("c", c)]
+                };
+                product(plan, up, [2 * between, hidden], scaled(["xq", "xs", "w13", "s13", "units"]))?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                let behind = MoeQuantiseRowsConfig { gather: false, gated: true, ..ahead };
+                self.quantise_rows(plan, behind, ([rows, between], tokens), ["units", "hq", "hs"])?;
+                product(plan, down, [hidden, between], scaled(["hq", "hs", "w2", "s2", "z"]))?;
+            }
+            MoeWeights::Fp8Blocks => {
+                self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
+                let tensors = vec![("a", "xq"), ("sa", "xs"), ("b", "w13"), ("sb", "s13"), ("c", "units")];
+                product(plan, up, [2 * between, hidden], tensors)?;
+                plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
+                let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
+                product(plan, down, [hidden, between], tensors)?;
+            }
         }
         plan.tensor("z", self.dtype, vec![rows, hidden]);
+        Ok(())
+    }
+
+    /// The launch that rounds activations to 8 bits with a scale for each row.
+    fn quantise_rows(
+        &self,
+        plan: &mut MoePlan,
+        config: MoeQuantiseRowsConfig,
+        ([m, n], tokens): ([i64; 2], i64),
+        [x, y, s]: [&'static str; 3],
+    ) -> Result<(), MoeError> {
+        let config = MoeQuantiseRowsConfig { dtype: self.dtype, dependent: true, ..config };
+        config.validate().map_err(refused("moe_quantise_rows"))?;
+        let sizes = [("m", m), ("n", n)].into_iter().chain(config.gather.then_some(("r", tokens))).collect();
+        let tensors = vec![("x", x), ("y", y), ("s", s)];
+        plan.launch("moe_quantise_rows", differences(&config), 0, sizes, tensors);
+        plan.tensor(y, config.out, vec![m, n]);
+        plan.tensor(s, DType::F32, vec![m]);
+        Ok(())
+    }
+
+    /// The launch that copies the rows of tokens into the order of their experts.
+    fn gather(&self, plan: &mut MoePlan, [m, r]: [i64; 2]) -> Result<(), MoeError> {
+        let config = MoeGatherConfig { dtype: self.dtype, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_gather"))?;
+        let sizes = vec![("m", m), ("r", r), ("n", self.hidden)];
+        plan.launch("moe_gather", differences(&config), 0, sizes, vec![("y", "xr")]);
+        plan.tensor("xr", self.dtype, vec![m, self.hidden]);
+        Ok(())
+    }
+
+    /// The launch that makes gated units.
+    fn gate(&self, plan: &mut MoePlan, [m, n]: [i64; 2]) -> Result<(), MoeError> {
+        let config = MoeGateConfig { dtype: self.dtype, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_gate"))?;
+        let tensors = vec![("x", "units"), ("y", "h")];
+        plan.launch("moe_gate", differences(&config), 0, vec![("m", m), ("n", n)], tensors);
+        plan.tensor("h", self.dtype, vec![m, n]);
         Ok(())
     }
 

@@ -6,16 +6,22 @@
 
 mod choose;
 mod combine;
+mod gate;
+mod gather;
 mod layer;
 mod limits;
 mod quantise;
+mod quantise_rows;
 mod reference;
 mod routing;
 mod sort;
 
 pub use combine::MoeCombineConfig;
+pub use gate::MoeGateConfig;
+pub use gather::MoeGatherConfig;
 pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
 pub use quantise::MoeQuantiseConfig;
-pub use reference::{Places, Routed, Sorted, combine, quantise, route, sort};
+pub use quantise_rows::MoeQuantiseRowsConfig;
+pub use reference::{Places, Routed, Sorted, combine, gate, quantise, quantise_rows, route, sort};
 pub use routing::{MoeRoutingConfig, Scores};
 pub use sort::MoeSortConfig;

@@ -2,6 +2,7 @@
 
 use super::combine::MoeCombineConfig;
 use super::quantise::MoeQuantiseConfig;
+use super::quantise_rows::MoeQuantiseRowsConfig;
 use super::routing::{MoeRoutingConfig, Scores};
 use super::sort::MoeSortConfig;
 
@@ -138,16 +139,20 @@ pub fn sort(config: &MoeSortConfig, ids: &[i64], map: Option<&[i64]>) -> Sorted 
     sorted
 }
 
+/// The gated units of `x[m, 2 · n]`.
+pub fn gate(x: &[f64], [m, n]: [usize; 2]) -> Vec<f64> {
+    let unit = |row: usize, column: usize| {
+        let (gate, up) = (x[2 * row * n + column], x[(2 * row + 1) * n + column]);
+        gate / (1.0 + (-gate).exp()) * up
+    };
+    (0..m).flat_map(|row| (0..n).map(move |column| (row, column))).map(|(i, j)| unit(i, j)).collect()
+}
+
 /// The quotients of `x[m, n]`, or of gated units of `x[m, 2 · n]`, by their scales, not rounded, and the scales `[⌈n / 128⌉, m]`.
 pub fn quantise(config: &MoeQuantiseConfig, x: &[f64], [m, n]: [usize; 2]) -> (Vec<f64>, Vec<f64>) {
     let deep = n.div_ceil(128);
-    let value = |row: usize, column: usize| match config.gated {
-        false => x[row * n + column],
-        true => {
-            let (gate, up) = (x[2 * row * n + column], x[(2 * row + 1) * n + column]);
-            gate / (1.0 + (-gate).exp()) * up
-        }
-    };
+    let values = if config.gated { gate(x, [m, n]) } else { x.to_vec() };
+    let value = |row: usize, column: usize| values[row * n + column];
     let (mut y, mut s) = (vec![0.0; m * n], vec![0.0; deep * m]);
     for row in 0..m {
         for block in 0..deep {
@@ -158,6 +163,17 @@ pub fn quantise(config: &MoeQuantiseConfig, x: &[f64], [m, n]: [usize; 2]) -> (V
             columns.for_each(|column| y[row * n + column] = value(row, column) / scale);
         }
     }
+    (y, s)
+}
+
+/// The quotients of rows `x[m, n]` by their scales, not rounded, and the scales `[m]`.
+pub fn quantise_rows(config: &MoeQuantiseRowsConfig, x: &[f64], n: usize) -> (Vec<f64>, Vec<f64>) {
+    let scale = |row: &[f64]| {
+        let most = row.iter().map(|x| x.abs()).fold(0.0, f64::max);
+        (most / config.most()).max(f64::from(f32::MIN_POSITIVE))
+    };
+    let s: Vec<f64> = x.chunks(n).map(scale).collect();
+    let y = x.chunks(n).zip(&s).flat_map(|(row, s)| row.iter().map(move |x| x / s)).collect();
     (y, s)
 }
 

@@ -167,12 +167,12 @@ impl StoredWeights {
         side
     }
 
-    /// The modes of a view of the buffer along a unit's rows, or its columns.
-    pub(crate) fn view(&self, columns: bool) -> Vec<ViewMode> {
+    /// The modes of a view of the buffer along a unit's rows, or its columns. The buffer's modes stand behind so many others.
+    pub(crate) fn view(&self, columns: bool, behind: u32) -> Vec<ViewMode> {
         let piece = self.piece();
         let mode = |leaf: Leaf| match leaf.offset < piece {
-            true => steps(2, leaf.extent, leaf.offset),
-            false => steps(1, leaf.extent, leaf.offset / piece),
+            true => steps(2 + behind, leaf.extent, leaf.offset),
+            false => steps(1 + behind, leaf.extent, leaf.offset / piece),
         };
         self.side(columns).into_iter().map(mode).collect()
     }

@@ -9,10 +9,12 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Reference, Tensor, nested, steps, tile};
 
-use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes};
+use super::choices::Batch;
+use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes, numbers};
 use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::stored::StoredWeights;
 use super::tiling::{Numbers, Tiling};
+use super::views::with_batch;
 
 /// The factor that the scales of groups multiply.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,6 +48,8 @@ pub(crate) struct Weights {
     /// Columns of a stage that are cast and multiplied at a time.
     pub part: i64,
     pub hints: [Option<CacheHint>; 2],
+    /// Rows of activations lie anywhere: the table `rows` has the number of each.
+    pub gathered: bool,
 }
 
 impl fmt::Display for Scaled {
@@ -66,13 +70,14 @@ impl FromStr for Scaled {
     }
 }
 
-/// Activations, weights, their upper bits, scales and zero points.
+/// Activations, weights, their upper bits, scales, zero points, and the numbers of rows of activations where these lie anywhere.
 pub(crate) struct Operands<T> {
     a: T,
     w: T,
     h: Option<T>,
     s: T,
     z: Option<T>,
+    table: Option<T>,
 }
 
 /// The shared tensors of a stage: weights, activations, and what there is of upper bits, scales and zero points.
@@ -120,15 +125,25 @@ impl Weights {
         self.scaled == Scaled::Sums && self.group.is_some() || !self.products.is_float()
     }
 
-    /// Vectors of a step's groups: scales or zero points.
-    fn vector_view(&self, t: &mut KernelBuilder, name: &str, of: &Buffer, scheduler: &Scheduler) -> Tensor {
+    /// Vectors of a step's groups: scales or zero points, of each of several matrices.
+    fn vector_view(
+        &self,
+        t: &mut KernelBuilder,
+        (name, of): (&str, &Buffer),
+        matrices: Option<&Expr>,
+        scheduler: &Scheduler,
+    ) -> Tensor {
         let (bm, rows) = (&scheduler.numbers.bm, &scheduler.along_rows.count);
         let groups = self.groups();
         let count = match self.group {
             Some(group) => scheduler.numbers.k.ceil_div(group * groups),
             None => 1.into(),
         };
-        t.global_view(name, of, [tile(1, bm), steps(1, rows, bm), tile(0, groups), steps(0, count, groups)])
+        let behind = u32::from(matrices.is_some());
+        let along_n = [tile(1 + behind, bm), steps(1 + behind, rows, bm)];
+        let along_k = [tile(behind, groups), steps(behind, count, groups)];
+        let modes = along_n.into_iter().chain(along_k).collect();
+        t.global_view(name, of, with_batch(modes, matrices))
     }
 
     /// The number of a step's groups among all.
@@ -257,50 +272,61 @@ impl Mainloop for Weights {
         false
     }
 
+    fn problem(&self, t: &mut KernelBuilder, batch: Batch) -> (Problem, Expr) {
+        let (problem, k) = Problem::declare(t, batch, false);
+        let rows = self.gathered.then(|| t.size("r", 4096));
+        (problem.of_rows(rows), k)
+    }
+
     fn params(&self, t: &mut KernelBuilder, problem: &Problem, numbers: &Numbers) -> Operands<Buffer> {
-        let (Problem { m, n, .. }, k) = (problem, &numbers.k);
-        let a = t.tensor("a", self.dtype, [m, k]);
-        let w = t.tensor("w", self.stored.dtype(), self.stored.shape(n, k));
-        let h = self.upper.as_ref().map(|upper| t.tensor("h", upper.dtype(), upper.shape(n, k)));
+        let (Problem { m, n, rows, matrices, .. }, k) = (problem, &numbers.k);
+        let a = t.tensor("a", self.dtype, [rows.as_ref().unwrap_or(m), k]);
+        let of_each = |shape: [Expr; 3]| matrices.iter().cloned().chain(shape).collect::<Vec<_>>();
+        let w = t.tensor("w", self.stored.dtype(), of_each(self.stored.shape(n, k)));
+        let h = self.upper.as_ref().map(|upper| t.tensor("h", upper.dtype(), of_each(upper.shape(n, k))));
         let groups = self.group.map_or(1.into(), |group| k.ceil_div(group));
-        let s = t.tensor("s", self.scale, [&groups, n]);
-        let z = self.zeros.then(|| t.tensor("z", self.plain, [&groups, n]));
-        Operands { a, w, h, s, z }
+        let s = t.tensor("s", self.scale, matrices.iter().chain([&groups, n]));
+        let z = self.zeros.then(|| t.tensor("z", self.plain, matrices.iter().chain([&groups, n])));
+        let table = rows.as_ref().map(|_| t.tensor("rows", DType::I32, [m]));
+        Operands { a, w, h, s, z, table }
     }
 
     fn views(
         &self,
         t: &mut KernelBuilder,
-        Operands { a, w, h, s, z }: Operands<Buffer>,
-        _: &Problem,
+        Operands { a, w, h, s, z, table }: Operands<Buffer>,
+        Problem { rows, matrices, .. }: &Problem,
         scheduler: &Scheduler,
     ) -> Operands<Tensor> {
-        let Numbers { bn, bk, .. } = &scheduler.numbers;
-        let (rows, cols) = (&scheduler.along_rows.count, &scheduler.along_cols.count);
+        let Numbers { bk, .. } = &scheduler.numbers;
         let (part, parts) = (Expr::from(self.part), Expr::from(self.parts()));
         let along_k = [tile(1, &part), steps(1, &parts, &part), steps(1, &scheduler.depth, bk)];
-        let modes = [tile(0, bn), steps(0, cols, bn)].into_iter().chain(along_k);
-        let a = t.global_view("ga", &a, modes);
+        let along_m = scheduler.along_cols.modes(0);
+        let table = table.map(|table| t.global_view("gn", &table, along_m.clone()));
+        let of_a = rows.as_ref().map_or(along_m, |rows| vec![steps(0, rows, 1)]);
+        let a = t.global_view("ga", &a, of_a.into_iter().chain(along_k));
+        // Those of several matrices have a mode for these in front of the others.
+        let (matrices, behind) = (matrices.as_ref(), u32::from(matrices.is_some()));
         let units = |t: &mut KernelBuilder, name: &str, order: &StoredWeights, of: &Buffer| {
             // Units of the tile's rows and of a part's columns.
             let (down, units) = (self.tiling.bm / StoredWeights::ROWS, self.part / order.columns());
             let pieces = order.pieces();
-            let of_rows = order.view(false).into_iter().chain([steps(0, down, 1)]);
-            let of_columns = order.view(true).into_iter().chain([steps(1, units, pieces)]);
-            let modes = [
+            let of_rows = order.view(false, behind).into_iter().chain([steps(behind, down, 1)]);
+            let of_columns = order.view(true, behind).into_iter().chain([steps(1 + behind, units, pieces)]);
+            let modes = vec![
                 nested(of_rows),
-                steps(0, rows, down),
+                steps(behind, &scheduler.along_rows.count, down),
                 nested(of_columns),
-                steps(1, &parts, units * pieces),
-                steps(1, &scheduler.depth, units * pieces * self.parts()),
+                steps(1 + behind, &parts, units * pieces),
+                steps(1 + behind, &scheduler.depth, units * pieces * self.parts()),
             ];
-            t.global_view(name, of, modes)
+            t.global_view(name, of, with_batch(modes, matrices))
         };
         let w = units(t, "gw", &self.stored, &w);
         let h = self.upper.as_ref().zip(h).map(|(upper, h)| units(t, "gh", upper, &h));
-        let s = self.vector_view(t, "gs", &s, scheduler);
-        let z = z.map(|z| self.vector_view(t, "gz", &z, scheduler));
-        Operands { a, w, h, s, z }
+        let s = self.vector_view(t, ("gs", &s), matrices, scheduler);
+        let z = z.map(|z| self.vector_view(t, ("gz", &z), matrices, scheduler));
+        Operands { a, w, h, s, z, table }
     }
 
     fn stage(&self, t: &mut KernelBuilder, Numbers { bm, bn, .. }: &Numbers) -> Stage {
@@ -319,22 +345,36 @@ impl Mainloop for Weights {
         Stage { tensors, upper, scale, zero }
     }
 
+    fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
+        let Some(table) = &on.views.table else { return Vec::new() };
+        let left = tile.end.as_ref().map(|end| end - &tile.col);
+        let from = table.index([None, Some(tile.col.clone())]);
+        vec![numbers(t, "numbers", from, &on.numbers.bn, left)]
+    }
+
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
         let [how_a, how_w] = load_attributes(&self.tiling, self.hints);
         let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), step.clone());
         let (views, stage) = (&on.views, &on.stage);
-        for (view, shared) in [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())] {
+        let of_matrix = || tile.group.clone().map(Some);
+        for (view, shared) in
+            [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())]
+        {
             if let (Some(view), Some(shared)) = (view, shared) {
-                let weights = view.index([None, row.clone(), None, None, Some(step.clone())]);
-                t.copy_async_with(weights, shared, how_w);
+                let place = [None, row.clone(), None, None, Some(step.clone())];
+                t.copy_async_with(view.index(place.into_iter().chain(of_matrix())), shared, how_w);
             }
         }
-        let activations = views.a.index([None, col, None, None, Some(step.clone())]);
+        let activations = match tile.numbers.first() {
+            Some(numbers) => views.a.index([None, None, None, Some(step.clone())]).indexed(0, numbers),
+            None => views.a.index([None, col, None, None, Some(step.clone())]),
+        };
         t.copy_async_with(activations, stage.activations(), how_a);
         let group = self.group_at(&step);
         for (view, shared) in [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)] {
             if let (Some(view), Some(shared)) = (view, shared) {
-                t.copy_async(view.index([None, row.clone(), None, Some(group.clone())]), shared);
+                let place = [None, row.clone(), None, Some(group.clone())];
+                t.copy_async(view.index(place.into_iter().chain(of_matrix())), shared);
             }
         }
     }
@@ -403,7 +443,9 @@ impl Mainloop for Weights {
         if self.group.is_none() {
             let Numbers { bm, width, .. } = &on.numbers;
             let scale = t.register_tensor("scale_of_row", self.scale, [bm]);
-            t.copy(on.views.s.index([None, Some(tile.row.clone()), Some(0.into()), Some(0.into())]), scale);
+            let place = [None, Some(tile.row.clone()), Some(0.into()), Some(0.into())];
+            let place = place.into_iter().chain(tile.group.clone().map(Some));
+            t.copy(on.views.s.index(place), scale);
             let scale =
                 if self.scale == DType::F32 { scale } else { t.cast("scale_of_row_f32", scale, DType::F32) };
             let wide = wide(t, "scale_of_row", scale, [bm, width]);

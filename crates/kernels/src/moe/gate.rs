@@ -1,0 +1,102 @@
+//! Gated units of the sums of both matrices ahead, where a product leaves these in memory.
+
+use tilewright_machine::{Arch, DType, Features};
+use tilewright_tile::{Program, parse};
+
+use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters};
+use crate::warp_specialized::within;
+
+parameters! {
+    /// The gated units of rows that have both factors.
+    #[derive(Copy)]
+    pub struct MoeGateConfig, "moe_gate", programs {
+        /// The type of x and y: f16, bf16 or f32.
+        dtype: DType as LAYERS = DType::F16,
+        /// Rows of a block's tile.
+        bm: i64 as INT = 1,
+        /// Columns of a block's tile of y.
+        bn: i64 as INT = 1024,
+        /// Threads of a block.
+        threads: i64 as INT = 128,
+        /// Programmatic dependent launch: the program may be launched before the one ahead of it has ended, and waits for its results. Needs sm_90a.
+        dependent: bool as FLAG = false,
+    }
+}
+
+impl MoeGateConfig {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_dtype(self.dtype)?;
+        check_threads(self.threads)?;
+        within("bm", self.bm, [1, 128], 1)?;
+        within("bn", self.bn, [32, 8192], 32)?;
+        let held = self.bm * self.bn / self.threads;
+        if self.bm.count_ones() != 1 || self.bn.count_ones() != 1 || held > 32 {
+            let wanted = format!(
+                "bm and bn must be powers of two, and {} threads hold at most 32 numbers each of bm · bn",
+                self.threads
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        Ok(())
+    }
+
+    /// The program, with the sizes `m` and `n` and the tensors `x[m, 2 · n]` and `y[m, n]`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.validate()?;
+        Ok(parse(&self.text())?)
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
+    /// The features that the program needs.
+    pub fn needs(&self) -> Features {
+        launch_needs(self.dependent)
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        let missing = arch.lacks(self.needs());
+        if missing != Features::NONE {
+            return Some(format!("{arch} lacks {missing}"));
+        }
+        self.validate().err().map(|e| e.to_string())
+    }
+
+    fn text(&self) -> String {
+        let MoeGateConfig { dtype, bm, bn, threads, .. } = *self;
+        let wait = dependencies(self.dependent);
+        format!(
+            "// y = silu(x[:, : n]) · x[:, n :].\n\
+             size m = 64, n = 1024\n\
+             const BM = {bm}, BN = {bn}, THREADS = {threads}\n\
+             \n\
+             kernel moe_gate(x: {dtype}[m, 2 * n], y: {dtype}[m, n])\n    \
+                 grid(ceil_div(m, BM), ceil_div(n, BN)) threads(THREADS)\n\
+             {{\n\
+             {wait}    \
+                 gg = global_view(x[block.x * BM :, block.y * BN : n], (BM, BN) : (e0, e1))\n    \
+                 gu = global_view(x[block.x * BM :, n + block.y * BN :], (BM, BN) : (e0, e1))\n    \
+                 gy = global_view(y[block.x * BM :, block.y * BN :], (BM, BN) : (e0, e1))\n    \
+                 gate = register_tensor({dtype}, [BM, BN])\n    \
+                 up = register_tensor({dtype}, [BM, BN])\n    \
+                 copy(gg, gate)\n    \
+                 copy(gu, up)\n    \
+                 g = cast(gate, f32)\n    \
+                 v = fdividef(g, 1.0 + exp(-g)) * cast(up, f32)\n    \
+                 copy(cast(v, {dtype}), gy)\n\
+             }}\n"
+        )
+    }
+}

@@ -1,0 +1,100 @@
+//! Rows of tokens in the order of their experts, for products that read neighbours: by the tensor memory accelerator, which takes no threads.
+
+use tilewright_machine::{Arch, DType, Features};
+use tilewright_tile::{Program, parse};
+
+use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters};
+use crate::warp_specialized::within;
+
+parameters! {
+    /// The rows of a table of their numbers.
+    #[derive(Copy)]
+    pub struct MoeGatherConfig, "moe_gather", programs {
+        /// The type of x and y: f16, bf16 or f32.
+        dtype: DType as LAYERS = DType::F16,
+        /// Rows of a block's tile.
+        bm: i64 as INT = 2,
+        /// Columns of a block's tile.
+        bn: i64 as INT = 1024,
+        /// Threads of a block.
+        threads: i64 as INT = 128,
+        /// Programmatic dependent launch: the program may be launched before the one ahead of it has ended, and waits for its results. Needs sm_90a.
+        dependent: bool as FLAG = false,
+    }
+}
+
+impl MoeGatherConfig {
+    /// Checks the configuration.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConfigError::Value`] that names the field and says what would be right.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        check_dtype(self.dtype)?;
+        check_threads(self.threads)?;
+        within("bm", self.bm, [1, 128], 1)?;
+        within("bn", self.bn, [32, 8192], 32)?;
+        let held = self.bm * self.bn / self.threads;
+        if self.bm.count_ones() != 1 || self.bn.count_ones() != 1 || held > 64 {
+            let wanted = format!(
+                "bm and bn must be powers of two, and {} threads hold at most 64 numbers each of bm · bn",
+                self.threads
+            );
+            return Err(ConfigError::value("bn", self.bn, wanted));
+        }
+        Ok(())
+    }
+
+    /// The program, with the sizes `m`, `r` and `n` and the tensors `x[r, n]`, `rows[m]` (i32) and `y[m, n]`. Numbers that are none of a row give zeros.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate`](Self::validate).
+    pub fn program(&self) -> Result<Program, ConfigError> {
+        self.validate()?;
+        Ok(parse(&self.text())?)
+    }
+
+    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
+        Ok(vec![self.program()?])
+    }
+
+    /// The features that the program needs.
+    pub fn needs(&self) -> Features {
+        launch_needs(self.dependent)
+    }
+
+    /// The reason why the configuration cannot run on this architecture, if it cannot.
+    pub fn reject(&self, arch: Arch) -> Option<String> {
+        let missing = arch.lacks(self.needs());
+        if missing != Features::NONE {
+            return Some(format!("{arch} lacks {missing}"));
+        }
+        self.validate().err().map(|e| e.to_string())
+    }
+
+    fn text(&self) -> String {
+        let MoeGatherConfig { dtype, bm, bn, threads, .. } = *self;
+        let wait = dependencies(self.dependent);
+        format!(
+            "// y[i] = x[rows[i]].\n\
+             size m = 128, r = 64, n = 1024\n\
+             const BM = {bm}, BN = {bn}, THREADS = {threads}\n\
+             \n\
+             kernel moe_gather(x: {dtype}[r, n], rows: i32[m], y: {dtype}[m, n])\n    \
+                 grid(ceil_div(m, BM), ceil_div(n, BN)) threads(THREADS)\n\
+             {{\n\
+             {wait}    \
+                 gx = global_view(x[:, block.y * BN :], (r, BN) : (e0, e1))\n    \
+                 gn = global_view(rows[block.x * BM :], (BM) : (e0))\n    \
+                 gy = global_view(y[block.x * BM :, block.y * BN :], (BM, BN) : (e0, e1))\n    \
+                 number = register_tensor(i32, [BM])\n    \
+                 row = register_tensor({dtype}, [BM, BN])\n    \
+                 copy(gn, number, outside = -1)\n    \
+                 copy(gx[number, :], row)\n    \
+                 copy(row, gy)\n\
+             }}\n"
+        )
+    }
+}
