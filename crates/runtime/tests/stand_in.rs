@@ -23,7 +23,8 @@ fn devices_launches_sequences_and_graphs() {
             .env(VARIABLE, StandIn::path_of_this_test())
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&again.stdout).into_owned() + &String::from_utf8_lossy(&again.stderr);
+        let text =
+            String::from_utf8_lossy(&again.stdout).into_owned() + &String::from_utf8_lossy(&again.stderr);
         assert!(again.status.success() && text.contains("1 passed"), "{text}");
         return;
     }
@@ -87,13 +88,23 @@ fn launches(stand_in: &StandIn, device: &CudaDevice, x: &Tensor, y: &Tensor) {
     let graph = sequence.capture().unwrap();
     graph.run().unwrap();
     let time = graph.time(1, 2).unwrap().unwrap();
-    assert_eq!(time.median(), 0.25);
+    assert_eq!(time.median_ms, 0.25);
     let made = calls(stand_in, &["cuStreamBegin", "cuStreamEnd", "cuLaunch", "cuGraph"]);
     let [begin, end, put] =
         ["cuStreamBeginCapture_v2 STREAM mode=1", "cuStreamEndCapture STREAM", "cuGraphLaunch stream=STREAM"]
             .map(|call| call.replace("STREAM", &stream));
-    let expected =
-        [&begin, &launch, &launch, &end, "cuGraphInstantiateWithFlags 0", "cuGraphDestroy", &put, &put, &put, &put];
+    let expected = [
+        &begin,
+        &launch,
+        &launch,
+        &end,
+        "cuGraphInstantiateWithFlags 0",
+        "cuGraphDestroy",
+        &put,
+        &put,
+        &put,
+        &put,
+    ];
     assert_eq!(made, expected);
 }
 
@@ -118,7 +129,8 @@ fn records(stand_in: &StandIn, device: &CudaDevice) {
     let kernel = compile(&program, &options).unwrap();
     let tensors = [(); 2].map(|()| Tensor::zeros(device, DType::F32, 128).unwrap());
     stand_in.calls();
-    let report = device.launch(&kernel, &Sizes::new(), &[Arg::from(&tensors[0]), Arg::from(&tensors[1])]).unwrap();
+    let report =
+        device.launch(&kernel, &Sizes::new(), &[Arg::from(&tensors[0]), Arg::from(&tensors[1])]).unwrap();
     let LaunchReport::Cuda(report) = report else { panic!("a report of a GPU") };
     assert!(report.records.is_some() && report.broken.is_empty());
     // The buffer's address comes behind all other parameters.
