@@ -58,6 +58,8 @@ pub enum Command {
     Records(RecordsArgs),
     /// Put weights of a few bits in the order in which `gemm_weights` reads them
     Repack(RepackArgs),
+    /// Keep kernels in a file that programs without the compiler launch from, list what one holds, or compile it again
+    Pack(PackArgs),
     /// List the devices that kernels can run on
     Devices(DevicesArgs),
     /// Measure what instructions and the chip cost, as a table for --timing
@@ -693,6 +695,48 @@ pub struct MergeArgs {
     /// The file to write; it may be one of those
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
+}
+
+/// `tilewright pack`
+#[derive(Args)]
+pub struct PackArgs {
+    /// The command for packs.
+    #[command(subcommand)]
+    pub command: PackCommand,
+}
+
+/// The commands of `tilewright pack`.
+#[derive(Subcommand)]
+pub enum PackCommand {
+    /// Compile the kernels of a program into a pack
+    Build(Box<PackBuildArgs>),
+    /// List the kernels of a pack
+    List(PackFileArgs),
+    /// Compile the kernels of a pack again, and compare
+    Verify(PackFileArgs),
+}
+
+/// `tilewright pack build`
+#[derive(Args)]
+pub struct PackBuildArgs {
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// The file *.twpack to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The name of the kernel in the pack, instead of its own; of several kernels what their names begin with
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
+    /// A pack whose kernels are kept, too; it may be the file to write
+    #[arg(long, value_name = "FILE")]
+    pub with: Vec<PathBuf>,
+}
+
+/// `tilewright pack list` and `tilewright pack verify`
+#[derive(Args)]
+pub struct PackFileArgs {
+    /// The pack
+    pub file: PathBuf,
 }
 
 /// `tilewright devices`

@@ -24,6 +24,7 @@ mod lsp;
 mod messages;
 mod mutate;
 mod outcome;
+mod pack;
 mod patience;
 mod places;
 mod profile;
@@ -74,6 +75,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Tune(args) => tune::tune(&args),
         Command::Records(args) => records::records(&args),
         Command::Repack(args) => repack::repack(&args),
+        Command::Pack(args) => pack::pack(&args),
         Command::Devices(args) => devices::devices(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Fidelity(args) => fidelity::fidelity(&args),

@@ -19,6 +19,14 @@ pub enum LaunchError {
         /// The function.
         symbol: &'static str,
     },
+    /// Code was loaded by another driver library than a GPU's.
+    #[error("the code of `{entry}` was loaded by another driver library than that of {device}")]
+    OtherDriver {
+        /// The function.
+        entry: String,
+        /// The GPU.
+        device: String,
+    },
     /// No context is current in this thread.
     #[error(
         "this thread has no current CUDA context: make one current (an engine does when it chooses its device), or take `Gpu::primary`"

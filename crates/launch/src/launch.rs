@@ -243,7 +243,7 @@ impl Plan {
         }
         for (word, expected) in words.iter_mut().zip(self.0.tensors.iter()) {
             if let Some(place) = expected.as_ref().and_then(|expected| expected.workspace) {
-                *word = pointer + place;
+                *word = pointer.wrapping_add(place);
             }
         }
         Ok(())
@@ -386,7 +386,7 @@ impl Plan {
         }
         let expected = self.0.tensors[mapped.param as usize].as_ref()?;
         let place = expected.tables.iter().find(|(of, _)| *of == map)?.1;
-        Some(words[mapped.param as usize] + place)
+        Some(words[mapped.param as usize].wrapping_add(place))
     }
 
     /// The tensor map of the tensor at an address: the one that is kept, or one that is made for this launch alone.

@@ -247,6 +247,10 @@ impl Module {
     /// The driver fails, or is another one.
     pub fn on(&self, gpu: &Gpu) -> Result<Module, LaunchError> {
         let driver = gpu.driver();
+        if !ptr::eq(driver, self.0.gpu.driver()) {
+            let (entry, device) = (self.0.entry.clone(), gpu.name().to_string());
+            return Err(LaunchError::OtherDriver { entry, device });
+        }
         let action = || driver.failed(format!("loading `{}` on {}", self.0.entry, gpu.name()));
         gpu.within(|| {
             let mut function = ptr::null_mut();

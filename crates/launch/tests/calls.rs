@@ -256,5 +256,23 @@ fn without_attributes_in_the_driver_a_launch_is_the_plain_call() {
         "cuLaunchKernel grid=4,3,1 block=128,1,1 shared=65536 stream=0x1 function=scale params=[0010000000000000 0020000000000000 \
          00000040 03000000 00020000]"
     );
+    let error = kernel.on(&Turn::new().gpu()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the code of `scale` was loaded by another driver library than that of Stand-in GPU"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_an_engine_keeps_goes_to_any_thread() {
+    fn keeps<T: Send + Sync + 'static>() {}
+    keeps::<Gpu>();
+    keeps::<Kernel>();
+    keeps::<tilewright_launch::Plan>();
+    keeps::<tilewright_launch::Prepared>();
+    keeps::<tilewright_launch::Recipe>();
+    keeps::<tilewright_launch::LaunchError>();
+    keeps::<Stream<'static>>();
+    keeps::<View<'static>>();
 }

@@ -99,6 +99,7 @@ pub use tilewright_launch as launch;
 pub use tilewright_layout as layout;
 pub use tilewright_layout_calc as layout_calc;
 pub use tilewright_machine as machine;
+pub use tilewright_pack as pack;
 pub use tilewright_runtime as runtime;
 pub use tilewright_sim as sim;
 pub use tilewright_simt as simt;

@@ -1,4 +1,4 @@
-//! Recipes of the shipped operators: their bounds are the interpreter's verdict.
+//! Recipes of the shipped operators: their bounds are the interpreter's verdict, and packs hold them.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,6 +9,7 @@ use tilewright::compiler::recipe::outline;
 use tilewright::kernels::OPERATORS;
 use tilewright::launch::{LaunchError, ParamKind, Recipe, Scalar};
 use tilewright::machine::Arch;
+use tilewright::pack::{Entry, Pack};
 use tilewright::tile::interpret::{InterpretError, check_ranges, grid};
 use tilewright::tile::{Constants, ParamId, Verified, verify};
 
@@ -96,4 +97,19 @@ fn bounds_are_the_verdict_of_the_interpreter() {
     // Both verdicts occur often.
     let (refused, checked) = (refused.get(), checked.get());
     assert!(refused * 20 > checked && (checked - refused) * 20 > checked, "{refused} of {checked}");
+}
+
+#[test]
+fn recipes_of_all_operators_come_back_from_a_pack() {
+    let mut pack = Pack::new("a test");
+    for (number, (line, verified)) in programs().iter().enumerate() {
+        let recipe = outline(verified, Arch::SM_90A).unwrap();
+        let ptx = format!(".target sm_90a\n.visible .entry {}() {{ ret; }}", recipe.entry);
+        let entry = Entry::of_ptx(recipe, ptx).named(format!("{number} {line}"));
+        pack.add(entry).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let bytes = pack.to_bytes().unwrap();
+    let read = Pack::from_bytes(&bytes).unwrap();
+    assert_eq!(read, pack);
+    assert_eq!(read.to_bytes().unwrap(), bytes);
 }

@@ -1,0 +1,153 @@
+//! `tilewright pack`: kernels as files.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use tilewright::compiler::{self, Options, arch_named};
+use tilewright::pack::{Entry, Image, Pack, Source};
+use tilewright::tile::parse;
+
+use crate::args::{PackArgs, PackBuildArgs, PackCommand};
+use crate::load::{load_all, timing};
+use crate::messages::{Failure, cannot_write, error, print};
+use crate::target::target_without_device;
+
+/// Does what the command line asks of packs.
+pub fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
+    match &args.command {
+        PackCommand::Build(args) => build(args),
+        PackCommand::List(args) => list(&args.file),
+        PackCommand::Verify(args) => verify(&args.file),
+    }
+}
+
+/// A pack that is read from a file.
+fn read(file: &Path) -> Result<Pack, Failure> {
+    let failed = |reason: String| Failure::program(error(format!("`{}`: {reason}", file.display())));
+    let bytes = std::fs::read(file).map_err(|e| failed(format!("cannot be read: {e}")))?;
+    Pack::from_bytes(&bytes).map_err(|e| failed(e.to_string()))
+}
+
+/// Compiles the kernels of a program into a pack, beside those of other packs.
+fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
+    let all = load_all(&args.program)?;
+    let target = target_without_device(&args.program, &all)?;
+    target.say();
+    let failed = |e: &dyn std::fmt::Display| Failure::program(error(e));
+    let mut pack = Pack::new(format!("tilewright {}", env!("CARGO_PKG_VERSION")));
+    for file in &args.with {
+        for entry in read(file)?.entries() {
+            pack.add(entry.clone()).map_err(|e| failed(&e))?;
+        }
+    }
+    for loaded in &all {
+        let mut options = loaded.options(target.arch);
+        // The same bytes come of the same program in every folder.
+        options.lines = None;
+        options.timing = timing(&args.program, target.arch)?;
+        let kernel = loaded.compile(&options)?;
+        let recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        let name = match (&args.name, all.len()) {
+            (Some(name), 1) => name.clone(),
+            (Some(name), _) => format!("{name}.{}", recipe.name),
+            (None, _) => recipe.name.clone(),
+        };
+        let mut entry = Entry::of_ptx(recipe, kernel.ptx.clone()).named(name);
+        // What these options change is not kept.
+        if repeatable(&options) && loaded.core.is_none() {
+            let pairs =
+                |map: &mut dyn Iterator<Item = (&String, &i64)>| map.map(|(n, v)| (n.clone(), *v)).collect();
+            let (multiples, sizes) = (pairs(&mut options.multiples.iter()), pairs(&mut options.sizes.iter()));
+            entry = entry.with_source(Source::new(kernel.program().to_string(), multiples, sizes));
+        }
+        pack.add(entry).map_err(|e| failed(&e))?;
+    }
+    let bytes = pack.to_bytes().map_err(|e| failed(&e))?;
+    std::fs::write(&args.output, &bytes).map_err(|e| cannot_write(&args.output, e))?;
+    print(&format!(
+        "{} kernels, {} bytes in {}\n",
+        pack.entries().len(),
+        bytes.len(),
+        args.output.display()
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// True if a compilation with nothing but constants, multiples and sizes comes to the same.
+fn repeatable(options: &Options) -> bool {
+    let plain = Options::new(options.arch);
+    options.candidate.is_none()
+        && options.timing.is_none()
+        && !options.debug
+        && options.budget == plain.budget
+        && options.without == plain.without
+}
+
+/// Lists the kernels of a pack.
+fn list(file: &Path) -> Result<ExitCode, Failure> {
+    let pack = read(file)?;
+    let mut text = format!("made by {}\n", pack.made());
+    for entry in pack.entries() {
+        let recipe = &entry.recipe;
+        let sizes: Vec<String> = recipe
+            .sizes
+            .iter()
+            .map(|size| match size.multiple {
+                1 => size.name.clone(),
+                multiple => format!("{} (multiples of {multiple})", size.name),
+            })
+            .collect();
+        let params: Vec<&str> = recipe.params.iter().map(|param| param.name.as_str()).collect();
+        let code = match &entry.image {
+            Image::Ptx(text) => format!("PTX of {} bytes", text.len()),
+            Image::Binary(bytes) => format!("a binary of {} bytes", bytes.len()),
+            _ => "code".to_string(),
+        };
+        let id = entry.id().map_err(|e| Failure::program(error(e)))?;
+        text += &format!(
+            "{}: {}, {code}, {} threads, parameters {}, sizes {}, {}\n    {id}\n",
+            entry.name,
+            recipe.target.name,
+            recipe.threads,
+            params.join(", "),
+            if sizes.is_empty() { "none".to_string() } else { sizes.join(", ") },
+            if entry.source.is_some() { "with its program" } else { "without its program" },
+        );
+    }
+    print(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Compiles the kernels of a pack again, and compares.
+fn verify(file: &Path) -> Result<ExitCode, Failure> {
+    let pack = read(file)?;
+    let (mut text, mut same) = (String::new(), true);
+    for entry in pack.entries() {
+        let again = entry.source.as_ref().map(|source| compiled_again(entry, source));
+        same &= matches!(again, None | Some(Ok(true)));
+        let verdict = match again {
+            None => "no program to compile again".to_string(),
+            Some(Ok(true)) => "the same code and recipe".to_string(),
+            Some(Ok(false)) => "this version of Tilewright makes other code of its program".to_string(),
+            Some(Err(reason)) => format!("its program does not compile: {reason}"),
+        };
+        text += &format!("{}: {verdict}\n", entry.name);
+    }
+    print(&text)?;
+    Ok(ExitCode::from(u8::from(!same)))
+}
+
+/// True if the program of a kernel comes to the same recipe and code.
+fn compiled_again(entry: &Entry, source: &Source) -> Result<bool, String> {
+    let first = |diagnostics: tilewright::tile::Diagnostics| {
+        diagnostics.0.first().map_or(String::new(), |diagnostic| diagnostic.message.clone())
+    };
+    let arch = arch_named(&entry.recipe.target.name).map_err(|diagnostic| diagnostic.message)?;
+    let program = parse(&source.program).map_err(first)?;
+    let mut options = Options::new(arch);
+    options.multiples = source.multiples.iter().cloned().collect();
+    options.sizes = source.sizes.iter().cloned().collect();
+    let kernel = compiler::compile(&program, &options).map_err(first)?;
+    let recipe = kernel.recipe().map_err(|error| error.to_string())?;
+    Ok(recipe == entry.recipe && Image::Ptx(kernel.ptx) == entry.image)
+}

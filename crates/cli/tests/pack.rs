@@ -1,0 +1,58 @@
+//! `tilewright pack`: what is built is listed, and compiles to the same again.
+
+mod common;
+
+use common::tilewright;
+
+/// The command fails with 1, and says why.
+fn refused(args: &[&str], text: &str) {
+    let run = tilewright(args, None);
+    assert_eq!(run.code, Some(1), "{args:?}: {}{}", run.out, run.err);
+    assert!(run.err.contains(text), "{args:?} should say `{text}`:\n{}", run.err);
+}
+
+#[test]
+fn kernels_are_kept_listed_and_compiled_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (first, both) = (path("first.twpack"), path("both.twpack"));
+    let build =
+        ["pack", "build", "examples/gemm_shared.tile", "-p", "m=256", "--arch", "sm_80", "-o", &first];
+    let run = tilewright(&build, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    assert!(run.out.starts_with("1 kernels, "), "{}", run.out);
+    let bytes = std::fs::read(&first).unwrap();
+    // The same again, byte by byte.
+    tilewright(&build, None);
+    assert_eq!(std::fs::read(&first).unwrap(), bytes);
+
+    let hopper =
+        ["pack", "build", "examples/gemm_hopper.tile", "--name", "hopper", "--with", &first, "-o", &both];
+    let run = tilewright(&hopper, None);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let list = tilewright(&["pack", "list", &both], None).out;
+    assert!(
+        list.contains("gemm_shared: sm_80, PTX of ") && list.contains("hopper: sm_90a, PTX of "),
+        "{list}"
+    );
+    assert!(
+        list.contains(
+            "sizes m (multiples of 256), n (multiples of 256), k (multiples of 256), with its program"
+        ),
+        "{list}"
+    );
+    let run = tilewright(&["pack", "verify", &both], None);
+    assert_eq!(run.out, "gemm_shared: the same code and recipe\nhopper: the same code and recipe\n");
+    assert_eq!(run.code, Some(0));
+
+    refused(
+        &["pack", "build", "examples/gemm_shared.tile", "--with", &first, "-o", &both],
+        "the pack has two kernels of the name `gemm_shared`",
+    );
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    std::fs::write(&both, damaged).unwrap();
+    refused(&["pack", "list", &both], "the pack is damaged");
+    refused(&["pack", "verify", "examples/gemm.tile"], "this is no pack");
+    refused(&["pack", "list", &path("none.twpack")], "cannot be read");
+}
