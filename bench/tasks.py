@@ -24,7 +24,7 @@ SETS = {
     "sum": (SQUARES, ["gemm_sum.h200"], ["gemm_hopper sums_a=true"]),
     "gated": ([(4096, 14336, 4096), (8192, 8192, 8192)], ["gated.h200"], ["gemm_hopper dual=silu_mul bn=128"]),
     "attention": (HEADS, ["attention.fa2", "attention.fa2_three", "attention.fa3", "attention.fa3_by_hand"], ["attention d=128 warpgroups=2 bn=128 persistent=true", "attention d=128"]),
-    "causal": (HEADS, ["attention_causal.fa2", "attention_causal.fa2_blocks", "attention_causal.fa3", "attention_causal.fa3_blocks"], ["attention d=128 mask=causal warpgroups=2 bn=128 persistent=true", "attention d=128 mask=causal"]),
+    "causal": (HEADS, ["attention_causal.fa2", "attention_causal.fa2_blocks", "attention_causal.fa2_three", "attention_causal.fa3", "attention_causal.fa3_blocks"], ["attention d=128 mask=causal warpgroups=2 bn=128 persistent=true", "attention d=128 mask=causal warpgroups=2 bn=128", "attention d=128 mask=causal"]),
     "mlp": ([(16384, 1024)], ["mlp.h200"], []),
 }  # fmt: skip
 

@@ -26,13 +26,13 @@ const SHOWN: usize = 16;
 
 /// The problem of kernels with the values that they were given.
 fn problem(all: &[Loaded]) -> Result<ProgramProblem, Failure> {
-    if let [Loaded { mapping: Some((tasks, mapping)), sizes, .. }] = all {
-        return ProgramProblem::of_mapping(tasks, mapping, sizes).map_err(failure);
-    }
     let (mut sizes, mut pinned) = (BTreeMap::new(), Constants::new());
     for loaded in all {
         sizes.extend(loaded.sizes.clone());
         pinned.extend(loaded.constants.clone());
+    }
+    if let Some((tasks, mapping)) = all.first().and_then(|loaded| loaded.mapping.as_ref()) {
+        return ProgramProblem::of_mapping(tasks, mapping, &sizes).map_err(failure);
     }
     ProgramProblem::new(&module_of(all), &sizes, &pinned).map_err(failure)
 }

@@ -69,7 +69,7 @@ pub struct Estimate<'a> {
 impl<'a> Estimate<'a> {
     /// The estimate of a graph. Needs: rings.
     pub fn of(program: &Program, mapping: &Mapping, graph: &'a Graph) -> Estimate<'a> {
-        let ids = || (0..graph.nodes.len() as u32).map(NodeId);
+        let ids = || graph.node_ids();
         let mut bodies = Vec::new();
         collect(mapping, graph, None, &graph.order, &mut bodies);
         Estimate {

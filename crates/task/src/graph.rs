@@ -418,6 +418,11 @@ impl Graph {
         &self.objects[id.index()]
     }
 
+    /// The nodes.
+    pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (0..self.nodes.len() as u32).map(NodeId)
+    }
+
     /// The node's row.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]

@@ -187,6 +187,11 @@ impl Tree {
         &self.loops[id.index()]
     }
 
+    /// The loops, outermost first.
+    pub fn loop_ids(&self) -> impl Iterator<Item = LoopId> + use<> {
+        (0..self.loops.len() as u32).map(LoopId)
+    }
+
     /// The call's row.
     pub fn call(&self, id: CallId) -> &Call {
         &self.calls[id.index()]

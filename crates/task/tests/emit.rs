@@ -243,6 +243,18 @@ fn what_is_absent_is_not_brought() {
 }
 
 #[test]
+fn a_loop_that_is_shorter_than_its_pipeline_brings_its_own_tiles() {
+    let (_, program) = common::examples().into_iter().find(|(name, _)| name == "mlp_two_kernels").unwrap();
+    let program = program.with_constants(&[("D".to_string(), 64)].into_iter().collect());
+    let mapping = program.mappings.iter().find(|mapping| mapping.name == "ampere").unwrap();
+    let kernels = lower(&program, mapping).unwrap();
+    let text = kernels[0].program().to_string();
+    let (before, _) = text.split_once("wait_group(2)").unwrap_or_else(|| panic!("{text}"));
+    assert!(before.contains("unroll for kk_ahead in 0..2"), "{text}");
+    assert_eq!(before.matches("commit_group()").count(), 2, "{text}");
+}
+
+#[test]
 fn conditions_on_a_loop_are_in_it() {
     let text = "size n = 500
         task f(y: write f32[N], x: read f32[N]) {

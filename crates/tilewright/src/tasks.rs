@@ -85,15 +85,20 @@ pub fn agree(
             (row.name.clone(), options.sizes.get(&row.name).copied().unwrap_or(default))
         });
         let sizes: BTreeMap<String, i64> = sizes.collect();
+        // The only kernel has the entry's formals, in their order; several have what they use, by name.
+        let names: Vec<String> = match kernels {
+            [_] => names().collect(),
+            _ => program.params.iter().map(|param| param.name.clone()).collect(),
+        };
         let mut args = Vec::with_capacity(program.params.len());
-        for param in &program.params {
-            args.push(match known.get(&param.name) {
+        for (name, param) in names.iter().zip(&program.params) {
+            args.push(match known.get(name) {
                 Some(known) => known.clone(),
                 None => workspace(program, param, &sizes)?,
             });
         }
         interpret_tile(kernel, &sizes, &mut args).map_err(|error| Diagnostics(vec![error.diagnostic()]))?;
-        known.extend(program.params.iter().map(|param| param.name.clone()).zip(args));
+        known.extend(names.into_iter().zip(args));
     }
     let args: Vec<Argument> = names().filter_map(|name| known.remove(&name)).collect();
     let compared = |(i, mut output): (usize, Output)| {

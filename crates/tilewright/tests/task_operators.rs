@@ -18,10 +18,13 @@ fn difference(first: &str, second: &str) -> String {
     changes.map(|change| format!("{}{}\n", change.tag(), change.value().trim())).collect()
 }
 
+/// A file, a mapping of it, and parameters of the operator.
+type Pair<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+
 #[test]
 fn kernels_of_tasks_are_those_of_operators_but_for_these_lines() {
     let serpentine = ("rasterization", "serpentine(12)");
-    let pairs: [(&str, &str, &[(&str, &str)]); 4] = [
+    let pairs: [Pair<'_>; 4] = [
         ("gemm", "h200", &[serpentine]),
         ("gemm", "deferred", &[serpentine, ("overlap_epilogue", "true")]),
         ("gemm", "pairs", &[("cluster", "m2")]),

@@ -21,20 +21,13 @@ impl<'a> Emit<'a> {
             Item::Node(id) => self.open(&graph.node(*id).when),
             Item::Loop(id, _) => {
                 let within = |body: Option<LoopId>| graph.tree.around(body).contains(id);
-                let when = self.when_all(self.nodes().filter(|node| within(graph.node(*node).body)));
+                let when = self.when_all(self.graph.node_ids().filter(|node| within(graph.node(*node).body)));
                 let plain = graph.tree.loop_(*id).kind == LoopKind::Srange && !graph.ends.contains_key(id);
                 // The conditions have their values in front of the loop.
-                let mut inside = graph
-                    .tree
-                    .loops
-                    .iter()
-                    .enumerate()
-                    .filter_map(|(at, row)| within(Some(LoopId(at as u32))).then_some(&row.counters));
-                let before = inside.all(|counters| {
-                    let depends =
-                        |guard: &Guard| counters.iter().any(|var| self.vars.depends(guard.form(), *var));
-                    !when.iter().any(depends)
-                });
+                let inside = graph.tree.loop_ids().filter(|other| within(Some(*other)));
+                let mut counters = inside.flat_map(|other| &graph.tree.loop_(other).counters);
+                let before =
+                    counters.all(|var| !when.iter().any(|guard| self.vars.depends(guard.form(), *var)));
                 if plain && before { self.open(when) } else { Vec::new() }
             }
         }
@@ -43,10 +36,6 @@ impl<'a> Emit<'a> {
     /// The conditions that do not hold here.
     pub(super) fn open(&self, when: &[Guard]) -> Vec<Guard> {
         when.iter().filter(|guard| !self.holds.contains(guard)).cloned().collect()
-    }
-
-    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..self.graph.nodes.len() as u32).map(NodeId)
     }
 
     /// The conditions of nodes that are left out together in every role: all have the same, and no wait counts one of them.
@@ -71,7 +60,8 @@ impl<'a> Emit<'a> {
         let mut found = BTreeMap::new();
         for (at, ring) in self.graph.rings.iter().enumerate() {
             let Some(items) = ring.head.and_then(|head| body_of(&self.graph.order, head)) else { continue };
-            let touching: Vec<NodeId> = self.nodes().filter(|id| self.touches(*id, &ring.places)).collect();
+            let touching: Vec<NodeId> =
+                self.graph.node_ids().filter(|id| self.touches(*id, &ring.places)).collect();
             let inside = touching.iter().all(|id| self.graph.node(*id).body == ring.head);
             let when = self.when_all(touching.into_iter());
             let alone = [ring.from, ring.to].into_iter().all(|role| {

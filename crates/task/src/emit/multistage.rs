@@ -29,10 +29,15 @@ impl Emit<'_> {
         let first = self.symbol(&format!("{name}_ahead"), tile::SymbolKind::Unrolled, row.span);
         self.bound.insert(var, Expr::binary(IntOp::Add, lo.clone(), Expr::Symbol(first)));
         let body = self.brought(&ahead.copies)?;
-        let (from, to) = (Expr::Int(0), Expr::Int(ahead.depth - 1));
+        // A loop that is known to be shorter has fewer tiles; groups are counted, so that empty ones stand for the others.
+        let (start, end) = &row.ranges[0];
+        let most = ahead.depth - 1;
+        let brought = end.plus(start, -1).value().map_or(most, |count| count.clamp(0, most));
+        let (from, to) = (Expr::Int(0), Expr::Int(brought));
         out.push(
             self.stmt(StmtKind::For { counter: first, lo: from, hi: to, condition: None, body }, row.span),
         );
+        out.extend((brought..most).map(|_| self.stmt(StmtKind::Commit, Origin::Unknown)));
         let counter = self.symbol(&name, tile::SymbolKind::Counter, row.span);
         let current = Expr::Symbol(counter);
         let mut body = vec![self.stmt(StmtKind::Wait(Expr::Int(ahead.depth - 2)), Origin::Unknown)];

@@ -2,8 +2,8 @@
 //! to it need be done either: `yp[i] when j == 0` leaves out the sums that `y` would get.
 //!
 //! The conditions of a node are those that all readers of what it writes have in common, as far as they stay the same while the place lives: the greatest
-//! solution of these equations. What is asynchronous is counted by waits, and so always done, and all that it needs with it; but copies into a ring
-//! by a role of their own, which its other side waits for stage by stage.
+//! solution of these equations. What is asynchronous is counted by waits, and so always done, as is what a role of its own stores, and all that they need with
+//! them; but not copies into a ring by a role of their own, which its other side waits for stage by stage.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,17 @@ use tilewright_machine::Memory;
 
 use super::schedule;
 use crate::graph::{Graph, NodeId, ReplicaId, Role};
-use crate::instantiate::LoopId;
 use crate::piece::Guard;
 use crate::program::Program;
 
 /// Gives each node the conditions without which nobody needs it. Needs: places. Keeps: everything else.
 pub fn demand(program: &Program, graph: &mut Graph) {
     let counted = schedule::kinds(program, graph);
-    let always = |at: usize| counted.contains_key(&NodeId(at as u32)) && graph.nodes[at].role != Role::Load;
+    let always = |at: usize| match graph.nodes[at].role {
+        Role::Load => false,
+        Role::Compute => counted.contains_key(&NodeId(at as u32)),
+        Role::Store => true,
+    };
     let mut needs: Vec<Option<BTreeSet<Guard>>> = vec![None; graph.nodes.len()];
     loop {
         let found: Vec<_> = (0..graph.nodes.len())
@@ -67,8 +70,7 @@ fn need(graph: &Graph, needs: &[Option<BTreeSet<Guard>>], at: usize) -> Option<B
 /// True if a condition stays the same while a place lives.
 fn stays(graph: &Graph, guard: &Guard, place: ReplicaId) -> bool {
     let around = graph.tree.around(graph.replica(place).scope);
-    let changing = (0..graph.tree.loops.len() as u32).map(LoopId);
-    let mut changing = changing.filter(|id| !around.contains(id));
+    let mut changing = graph.tree.loop_ids().filter(|id| !around.contains(id));
     !changing
         .any(|id| graph.tree.loop_(id).counters.iter().any(|var| graph.tree.vars.depends(guard.form(), *var)))
 }

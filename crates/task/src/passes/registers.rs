@@ -158,7 +158,7 @@ fn sizes(program: &Program, graph: &Graph, threads: i64) -> BTreeMap<ReplicaId, 
     for id in (0..graph.replicas.len() as u32).map(ReplicaId) {
         let place = graph.replica(id);
         let (Some(Memory::Register), Some(elements)) = (place.memory, place.piece.size()) else { continue };
-        let nodes = || (0..graph.nodes.len() as u32).map(NodeId);
+        let nodes = || graph.node_ids();
         let writers = || nodes().filter(|node| graph.node(*node).writes(id));
         let mut readers = nodes().filter(|node| graph.node(*node).reads(id));
         let repeats =

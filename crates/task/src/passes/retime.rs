@@ -197,7 +197,7 @@ fn moves(program: &Program, mapping: &Mapping, graph: &Graph) -> Result<Vec<Move
 /// The `srange` of this name that stands beside a launch.
 fn beside(graph: &Graph, id: CallId, named: program::LoopId) -> Option<LoopId> {
     let call = graph.tree.call(id);
-    (0..graph.tree.loops.len() as u32).map(LoopId).find(|id| {
+    graph.tree.loop_ids().find(|id| {
         let row = graph.tree.loop_(*id);
         (Some(row.call), row.head, row.parent) == (call.parent, named, call.body)
             && row.kind == LoopKind::Srange

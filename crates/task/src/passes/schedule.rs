@@ -36,7 +36,7 @@ pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Resu
     let iterations = Iterations { graph, groups: &kinds, last: &last, lists: &lists };
     let waits: Vec<Vec<Wait>> =
         (0..graph.nodes.len() as u32).map(|id| iterations.waits(NodeId(id))).collect();
-    let ends = (0..graph.tree.loops.len() as u32).map(LoopId).filter_map(|head| {
+    let ends = graph.tree.loop_ids().filter_map(|head| {
         let end = iterations.end(program, mapping, head, &waits).transpose()?;
         Some(end.map(|wait| (head, vec![wait])))
     });
@@ -49,7 +49,7 @@ pub fn schedule(program: &Program, mapping: &Mapping, graph: &mut Graph) -> Resu
 
 /// The kinds of all asynchronous nodes.
 pub(crate) fn kinds(program: &Program, graph: &Graph) -> BTreeMap<NodeId, Group> {
-    let ids = (0..graph.nodes.len() as u32).map(NodeId);
+    let ids = graph.node_ids();
     ids.filter_map(|id| Some((id, group(program, graph, id)?))).collect()
 }
 
