@@ -52,6 +52,9 @@ const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
 /// Pairs of products for each number of rows, at most.
 const ALTERNATIVES: usize = 4;
 
+/// Registers of a thread that copies scales of rows.
+const COPYING_REGISTERS: i64 = 40;
+
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
 
@@ -246,6 +249,7 @@ impl Machine {
                 out: layer.dtype,
                 batch: Batch::Ragged,
                 gather,
+                load_registers: COPYING_REGISTERS,
                 cluster: Cluster::None,
                 dependent: true,
                 sm_count: self.multiprocessors,
