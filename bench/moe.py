@@ -100,8 +100,9 @@ def named(launches, tensors):
 
 
 def parts_of(launches):
-    """The launches of each part: those of `up` end ahead of the second product."""
+    """The launches of each part: those of `up` end ahead of the second product, and begin with the copy of rows where there is one."""
     first, second = (at for at, launch in enumerate(launches) if launch["kernel"] in PRODUCTS)
+    first -= launches[first - 1]["kernel"] == "moe_gather"
     return {"up": launches[first:second], "down": [launches[second]], "layer": launches}
 
 

@@ -322,6 +322,8 @@ class Experts(unittest.TestCase):
         launches = [{"kernel": name} for name in ("moe_sort", "gemm_fp8_blocks", "moe_quantise", "gemm_fp8_blocks", "moe_combine")]
         parts = moe.parts_of(launches)
         self.assertEqual([len(parts[part]) for part in moe.PARTS], [2, 1, 5])
+        launches = [{"kernel": name} for name in ("moe_sort", "moe_gather", "gemm_weights", "moe_gate", "gemm_weights", "moe_combine")]
+        self.assertEqual([len(moe.parts_of(launches)[part]) for part in moe.PARTS], [3, 1, 6])
 
     def test_parameters_have_the_names_of_the_layer(self):
         launch = {"params": [{"kind": "tensor", "name": "a"}, {"kind": "size", "name": "m"}, {"kind": "tensor", "name": "rows"}]}

@@ -180,6 +180,7 @@ fn nothing_spills() {
     let many = Fp8BlocksConfig {
         batch: Batch::Ragged,
         cluster: Cluster::None,
+        load_registers: 40,
         math_registers: 216,
         ..Fp8BlocksConfig::default()
     };

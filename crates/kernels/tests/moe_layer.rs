@@ -391,6 +391,19 @@ fn few_tokens_have_narrow_tiles_and_many_have_wide_ones() {
     }
 }
 
+/// Threads that gather rows slow tensor cores down: where these bound the time, and rows are few beside the products, the rows are copied ahead.
+#[test]
+fn rows_are_copied_ahead_where_tensor_cores_bound_the_time() {
+    let copies = |layer: MoeLayer, tokens: i64| {
+        let plan = layer.plan(tokens, 132).unwrap();
+        plan.launches.iter().any(|launch| launch.operator == "moe_gather")
+    };
+    assert!(copies(mixtral(), 1024) && copies(mixtral(), 4096));
+    for tokens in [1, 16, 64] {
+        assert!(!copies(mixtral(), tokens) && !copies(deepseek(), tokens), "{tokens}");
+    }
+}
+
 /// Few experts have few tiles: the blocks of a cluster share the steps of each.
 #[test]
 fn one_token_fills_the_machine() {

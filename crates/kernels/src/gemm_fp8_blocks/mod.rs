@@ -241,6 +241,7 @@ impl Fp8BlocksConfig {
             hints: [self.hint_a, self.hint_b],
             part: self.part(),
             gathered: self.gather,
+            anywhere: self.batch == Batch::Ragged,
         };
         let kernel = GemmKernel {
             stream_k: None,

@@ -50,7 +50,10 @@ const TILES: [i64; 12] = [8, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256];
 const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
 
 /// Pairs of products for each number of rows, at most.
-const ALTERNATIVES: usize = 4;
+const ALTERNATIVES: usize = 8;
+
+/// Registers of a thread that copies scales of rows.
+const COPYING_REGISTERS: i64 = 40;
 
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
@@ -78,8 +81,21 @@ const NOT_HIDDEN: f64 = 0.15;
 /// The time of tensor cores whose results are transposed on their way out, over that of others.
 const TRANSPOSED: f64 = 1.03;
 
-/// Cycles by which a step is late that threads copy rows for: they wait for a stage's rows before they hand it on.
-const OF_GATHER: f64 = 300.0;
+/// Rows at most of tiles whose weights are cast: on an H200 wider ones were slower.
+const MOST_ROWS_OF_CASTS: i64 = 96;
+
+/// Clusters that share a tile. On an H200 four blocks were never the fastest: fewer of their clusters run at once.
+const CLUSTERS: [Cluster; 2] = [Cluster::None, Cluster::AlongK(2)];
+
+/// Cycles of a step beside its casts and products, which a warpgroup does one after the other: fitted to an H200.
+const OF_CAST: f64 = 150.0;
+
+/// Tiles beyond one of each expert, from which one more is counted.
+const LIKELY: f64 = 0.05;
+
+/// Cycles by which products are late that threads copy rows for, times the stages of the ring: they wait for a stage's rows before they hand it on. On an H100 steps of
+/// 128 × 256 × 64 with four stages take 1790 to 2250 cycles instead of some 1280; on an H200 casts beside rings of 15 stages lose some 150.
+const OF_GATHER: f64 = 2400.0;
 
 impl Rows {
     /// Tiles of so many rows of all experts, if each row has an expert of its own choice: an expert has as many rows as a Poisson distribution says.
@@ -177,11 +193,23 @@ impl Tiled {
         }
     }
 
-    /// Instructions of a warpgroup for a weight that it casts, over the threads of a multiprocessor that issue at once.
-    fn cast(&self) -> f64 {
+    /// Cycles in which threads cast the weights of a step of so many rows, and scale its sums.
+    fn cast(&self, tile: i64) -> f64 {
+        let Tiled::Few(config) = self else { return 0.0 };
+        let weights = (config.bm * config.bk) as f64 * config.cast_of_weight();
+        let sums = match config.scaled {
+            Scaled::Sums if config.group.is_some() => config.bm * tile * (config.bk / config.part),
+            _ => 0,
+        };
+        (weights + sums as f64) / 128.0 + OF_CAST
+    }
+
+    /// Stages of the ring.
+    fn stages(&self) -> i64 {
         match self {
-            Tiled::Few(config) => config.cast_of_weight() / 128.0,
-            _ => 0.0,
+            Tiled::Same(config) => config.stages,
+            Tiled::Blocks(config) => config.stages,
+            Tiled::Few(config) => config.stages,
         }
     }
 
@@ -224,10 +252,13 @@ impl Machine {
         let mut pairs = Vec::new();
         for tile in TILES {
             let (ups, downs) = (ranked(up, true, tile), ranked(down, false, tile));
-            let count = ups.len().min(downs.len()).min(ALTERNATIVES);
-            pairs.extend(ups.into_iter().zip(downs).take(count).map(|((of_up, up), (of_down, down))| {
-                Products { tile, up, down, microseconds: (of_up + of_down) / CYCLES }
-            }));
+            let (Some(last_up), Some(last_down)) = (ups.last(), downs.last()) else { continue };
+            for i in 0..ups.len().max(downs.len()).min(ALTERNATIVES) {
+                let (of_up, up) = ups.get(i).unwrap_or(last_up);
+                let (of_down, down) = downs.get(i).unwrap_or(last_down);
+                let microseconds = (of_up + of_down) / CYCLES;
+                pairs.push(Products { tile, up: *up, down: *down, microseconds });
+            }
         }
         pairs.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
         pairs
@@ -245,6 +276,7 @@ impl Machine {
                 out: layer.dtype,
                 batch: Batch::Ragged,
                 gather,
+                load_registers: COPYING_REGISTERS,
                 cluster: Cluster::None,
                 dependent: true,
                 sm_count: self.multiprocessors,
@@ -277,9 +309,8 @@ impl Machine {
             _ if ahead => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
             _ => base,
         };
-        let clusters = [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)];
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
-            clusters.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
+            CLUSTERS.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
         });
         configs
             .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
@@ -315,15 +346,16 @@ impl Machine {
         let depths = [(64, 32), (128, 64), (256, 64)].into_iter();
         let depths = depths.filter(move |(bk, _)| *bk <= 128 || scaled == Scaled::Sums);
         let tiles = rows.into_iter().flat_map(|rows| depths.clone().map(move |depth| (rows, depth)));
-        let shared = tiles.flat_map(|tile| {
-            [Cluster::None, Cluster::AlongK(2), Cluster::AlongK(4)].map(|cluster| (tile, cluster))
-        });
+        let shared = tiles.flat_map(|tile| CLUSTERS.map(|cluster| (tile, cluster)));
         let configs = shared.map(|(((bm, warpgroups), (bk, part)), cluster)| {
             let sm_count = self.in_clusters(cluster);
             WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
         });
         let met = |config: &WeightsConfig| {
-            config.cluster == Cluster::None || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
+            let fits = config.bn <= MOST_ROWS_OF_CASTS;
+            let alone = config.cluster == Cluster::None
+                || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET;
+            fits && alone
         };
         configs.filter(met).filter_map(fitted_few).map(Tiled::Few).collect()
     }
@@ -339,7 +371,10 @@ impl Machine {
         let Product { n, k, matrices } = product;
         let ([columns, bk], [deep, blocks]) = (tiled.tile(), tiled.blocks());
         let [of_activation, of_weight, multiplied] = tiled.bytes();
-        let tiles = rows.tiles(tile).max(1.0) * ((n + columns - 1) / columns) as f64;
+        // An expert may have more rows than expected, whose tile begins one more round.
+        let more = if rows.tiles(tile) - rows.used() > LIKELY { 1.0 } else { 0.0 };
+        let of_rows = rows.tiles(tile).max(1.0) + if rows.each < tile as f64 { more } else { 0.0 };
+        let tiles = of_rows * ((n + columns - 1) / columns) as f64;
         // Few rounds are whole ones.
         let rounds = tiles / (blocks / deep) as f64;
         let rounds = if rounds < 6.0 { rounds.ceil() } else { rounds + 0.5 };
@@ -348,12 +383,13 @@ impl Machine {
         let (products, weights) = ((tile * columns * matrices * bk) as f64, (columns * matrices * bk) as f64);
         let multiplied = products * multiplied / (2.0 * PRODUCTS) * transposed;
         let copied = ((tile * bk) as f64 * of_activation + weights * of_weight) / FROM_CACHE;
-        let cast = weights * tiled.cast();
-        let late = if tiled.gathers() { OF_GATHER } else { 0.0 };
+        let cast = tiled.cast(tile);
+        // The deeper the ring, the earlier the copies.
+        let late = if tiled.gathers() { OF_GATHER / tiled.stages() as f64 } else { 0.0 };
         // The sums of a cluster's blocks meet in f32.
         let met = (tile * columns * matrices * 4) as f64 / FROM_CACHE;
         let of_cluster = if deep > 1 { OF_TILE + met } else { 0.0 };
-        let in_tiles = rounds * (steps * multiplied.max(copied).max(cast).max(late) + OF_TILE + of_cluster);
+        let in_tiles = rounds * (steps * (multiplied + late + cast).max(copied) + OF_TILE + of_cluster);
         let streamed = rows.used() * (n * k * matrices) as f64 * of_weight / FROM_MEMORY;
         in_tiles.max(streamed) + NOT_HIDDEN * in_tiles.min(streamed) + OF_LAUNCH
     }

@@ -18,7 +18,7 @@ parameters! {
         out: DType as ROUNDED = DType::E4M3,
         /// Quantises silu(g) · u of x[m, 2 n], whose rows have g and then u; else x[m, n].
         gated: bool as FLAG = false,
-        /// Row i of y is row rows[i] of x[r, n], of i32; zeros where that is none.
+        /// Row i of y is that of `x[r, n]` whose number `rows[i]` is, of i32; zeros where that is none.
         gather: bool as FLAG = false,
         /// Columns that a block reads at a time, a power of two.
         bn: i64 as INT = 2048,

@@ -3,7 +3,7 @@
 
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
-use tilewright_tile::dsl::{Buffer, KernelBuilder, Reference, Tensor, steps, tile};
+use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Reference, Tensor, index, steps, tile};
 
 use super::choices::Batch;
 use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes, numbers};
@@ -24,6 +24,9 @@ pub(crate) struct Promoted {
     pub part: i64,
     /// Rows of A and of its scales lie anywhere: the table `rows` has the number of each.
     pub gathered: bool,
+    /// Tiles begin at any row. Threads copy the scales of these: an H100 and an H200 take a tensor copy of a box that begins within 16 bytes of a row for an illegal
+    /// instruction (driver 580; the PTX ISA does not say so).
+    pub anywhere: bool,
 }
 
 impl Promoted {
@@ -57,6 +60,27 @@ impl Promoted {
             if swap { &tile.row * bm / BLOCK } else { (&tile.col * bn + index * (bn / count)) / BLOCK };
         let group = tile.group.clone().map(Some);
         on.views[3].index([None, Some(block), Some(step)].into_iter().chain(group))
+    }
+}
+
+impl Promoted {
+    /// The numbers of a tile's rows, where it begins anywhere among those of A: those of each part of its columns.
+    fn places(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
+        if !self.anywhere {
+            return Vec::new();
+        }
+        let Numbers { bm, width, .. } = &on.numbers;
+        let (begin, _) = self.tiling.sides((&tile.row, &tile.col));
+        let (count, parts) = match self.tiling.swap {
+            true => (width, self.tiling.bn / self.part),
+            false => (bm, 1),
+        };
+        let place = |part: i64| {
+            let none = t.register_tensor(&format!("none_{part}"), DType::I32, [count]);
+            t.fill(&none, 0.0);
+            t.define(&format!("place_{part}"), Elem::from(none) + index(0) + (begin + count * part))
+        };
+        (0..parts).map(place).collect()
     }
 }
 
@@ -101,7 +125,7 @@ impl Mainloop for Promoted {
         &self,
         t: &mut KernelBuilder,
         params: Vec<Buffer>,
-        Problem { n, rows, matrices, .. }: &Problem,
+        Problem { m, n, rows, matrices, .. }: &Problem,
         scheduler: &Scheduler,
     ) -> Vec<Tensor> {
         let Numbers { k, bk, width: part, .. } = &scheduler.numbers;
@@ -125,6 +149,7 @@ impl Mainloop for Promoted {
         let b = t.global_view(name_b, &params[1], with_batch(of_b, matrices.as_ref()));
         let along = match rows {
             Some(rows) => vec![steps(1, rows, 1)],
+            None if self.anywhere => vec![steps(1, m, 1)],
             None => side(!swap, 1),
         };
         let scales = along.into_iter().chain([steps(0, &scheduler.depth, 1)]);
@@ -149,7 +174,7 @@ impl Mainloop for Promoted {
     }
 
     fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
-        let Some(table) = on.views.get(4) else { return Vec::new() };
+        let Some(table) = on.views.get(4) else { return self.places(t, on, tile) };
         let Numbers { bm, width, .. } = &on.numbers;
         if !self.tiling.swap {
             let left = tile.end.as_ref().map(|end| end - &tile.row);
@@ -176,8 +201,10 @@ impl Mainloop for Promoted {
         };
         let (of_a, of_b) = self.tiling.sides((tl, tr));
         t.copy_async_with(on.views[1].index(at(swap).into_iter().chain(group)), of_b, how_b);
-        if tile.numbers.is_empty() {
+        if !self.gathered {
             t.copy_async_with(on.views[0].index(at(!swap)), of_a, how_a);
+        }
+        if tile.numbers.is_empty() {
             let place = if swap { vec![None, None, col, step] } else { vec![None, row, step] };
             t.copy_async(on.views[2].index(place), ts);
             return;
@@ -189,7 +216,9 @@ impl Mainloop for Promoted {
                 true => (of_a.index([None, Some(part.clone()), None]), ts.at(part)),
                 false => (of_a.into(), ts.into()),
             };
-            t.copy_async_with(a.clone().indexed(0, numbers), to, how_a);
+            if self.gathered {
+                t.copy_async_with(a.clone().indexed(0, numbers), to, how_a);
+            }
             t.copy_async(scales.clone().indexed(0, numbers), to_scales);
         }
     }
