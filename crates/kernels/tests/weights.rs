@@ -7,7 +7,9 @@ use common::{
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use tilewright_kernels::gemm_weights::{self, Cluster, Factors, RepackConfig, Scaled, Schedule, WeightsConfig};
+use tilewright_kernels::gemm_weights::{
+    self, Cluster, Factors, RepackConfig, Scaled, Schedule, WeightsConfig,
+};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
@@ -105,14 +107,33 @@ fn formats() -> Vec<WeightsConfig> {
         // Signed integers of 3 bits, and unsigned ones of 5 and 6.
         WeightsConfig { part: 128, upper: Some(DType::I1), ..of(DType::U2) },
         WeightsConfig { group: Some(64), zeros: true, upper: Some(DType::U1), ..of(DType::U4) },
-        WeightsConfig { group: None, bk: 256, part: 128, upper: Some(DType::U2), dtype: DType::BF16, ..of(DType::U4) },
+        WeightsConfig {
+            group: None,
+            bk: 256,
+            part: 128,
+            upper: Some(DType::U2),
+            dtype: DType::BF16,
+            ..of(DType::U4)
+        },
         // Activations of 8 bits.
         WeightsConfig { activations: Some(DType::E4M3), ..small },
         WeightsConfig { activations: Some(DType::E4M3), group: None, ..of(DType::U4) },
-        WeightsConfig { activations: Some(DType::E4M3), group: Some(32), part: 32, scale: Some(DType::UE8M0), ..block },
+        WeightsConfig {
+            activations: Some(DType::E4M3),
+            group: Some(32),
+            part: 32,
+            scale: Some(DType::UE8M0),
+            ..block
+        },
         WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, ..small },
         WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, group: None, ..of(DType::I8) },
-        WeightsConfig { activations: Some(DType::I8), dtype: DType::BF16, part: 128, group: Some(128), ..of(DType::I2) },
+        WeightsConfig {
+            activations: Some(DType::I8),
+            dtype: DType::BF16,
+            part: 128,
+            group: Some(128),
+            ..of(DType::I2)
+        },
     ]
 }
 
@@ -197,7 +218,8 @@ fn option_sets_by_chance_are_right() {
 fn chance(rng: &mut ChaCha8Rng) -> WeightsConfig {
     let mut of = |choices: usize| rng.random_range(0..choices);
     let warpgroups = [1, 1, 2][of(3)];
-    let cluster = [Cluster::None, Cluster::None, Cluster::AlongN(2), Cluster::AlongM(2), Cluster::AlongK(2)][of(5)];
+    let cluster =
+        [Cluster::None, Cluster::None, Cluster::AlongN(2), Cluster::AlongM(2), Cluster::AlongK(2)][of(5)];
     let bk = [32, 64, 128, 256][of(4)];
     let activations = [None, None, None, Some(DType::E4M3), Some(DType::I8)][of(5)];
     WeightsConfig {

@@ -250,7 +250,8 @@ impl WeightsConfig {
         let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32;
         let partial = if self.promotes() { turns * sums } else { 0 };
         // Values of scaled weights, of those without zero points, or of halves of them, on their way.
-        let changes = [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
+        let changes =
+            [self.zeros, self.scaled == Scaled::Weights && self.group.is_some(), self.upper.is_some()];
         let changes = changes.into_iter().filter(|change| *change).count() as i64;
         let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;

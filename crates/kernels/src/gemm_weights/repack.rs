@@ -56,8 +56,7 @@ impl RepackConfig {
         let w = t.tensor("w", self.weights, stored.shape(&n, &k));
         t.grid([&down, &across]);
         t.threads(THREADS);
-        let modes =
-            [tile(0, rows), steps(0, &down, rows), tile(1, columns), steps(1, &across, columns)];
+        let modes = [tile(0, rows), steps(0, &down, rows), tile(1, columns), steps(1, &across, columns)];
         let by_rows = t.global_view("gx", &x, modes);
         let pieces = stored.pieces();
         let of_columns = stored.view(true).into_iter().chain([steps(1, self.units, pieces)]);
@@ -68,8 +67,8 @@ impl RepackConfig {
             steps(1, &across, self.units * pieces),
         ];
         let by_units = t.global_view("gw", &w, modes);
-        let [here, there] = [by_rows, by_units]
-            .map(|view| view.index([None, Some(block_x()), None, Some(block_y())]));
+        let [here, there] =
+            [by_rows, by_units].map(|view| view.index([None, Some(block_x()), None, Some(block_y())]));
         let read = t.register_tensor("read", self.weights, [rows, columns]);
         t.copy(here, read);
         let order = t.rearrange("order", read, Some(stored.fragment([rows, columns], 1)));

@@ -323,7 +323,9 @@ impl Mainloop for Weights {
         let [how_a, how_w] = load_attributes(&self.tiling, self.hints);
         let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), step.clone());
         let (views, stage) = (&on.views, &on.stage);
-        for (view, shared) in [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())] {
+        for (view, shared) in
+            [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())]
+        {
             if let (Some(view), Some(shared)) = (view, shared) {
                 let weights = view.index([None, row.clone(), None, None, Some(step.clone())]);
                 t.copy_async_with(weights, shared, how_w);

@@ -85,7 +85,8 @@ pub(super) fn looked_up<E: Emit>(
     let table = table.map(|bytes| e.literal(bytes));
     let mut found = Vec::new();
     for (word, left) in words.iter().zip((1..=values).rev().step_by(8)) {
-        let [codes, upper, places, both] = [0x7777_7777, 0x4444_4444, 0x3210_3210, AND_OR].map(|x| e.literal(x));
+        let [codes, upper, places, both] =
+            [0x7777_7777, 0x4444_4444, 0x3210_3210, AND_OR].map(|x| e.literal(x));
         let code = e.op(ScalarOp::AndB32, &[*word, codes]);
         let upper_bit = shift_right(e, *word, 1);
         let side = e.op(ScalarOp::Lop3B32, &[upper_bit, upper, places, both]);
