@@ -30,7 +30,7 @@ TYPES = {
 }  # fmt: skip
 
 # Bits of the types that torch does not have: their elements are packed, element i of a tensor at bit i · bits, low bits first.
-BITS = {"u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "e2m1": 4}
+BITS = {"u1": 1, "i1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "e2m1": 4}
 # Bytes of a tensor map (CUDA driver API, `CUtensorMap`).
 MAP_BYTES = 128
 
