@@ -4,7 +4,8 @@
 //! The box's elements lie in shared memory in the order of its dimensions, dimension 0 fastest, without gaps, swizzled by
 //! address bits as the map's [`SwizzleMode`] says. What the box has outside the tensor reads as zero and is not written; the
 //! bytes that a load signals count the whole box. Dimension 0 is contiguous in global memory. A box that is loaded may begin at negative coordinates; one that is stored or added
-//! may not: an H100 takes it for an illegal instruction, also where a part of it lies in the tensor (driver 580; the PTX ISA does not say so).
+//! may not: an H100 takes it for an illegal instruction, also where a part of it lies in the tensor (driver 580; the PTX ISA does not say so), as it and an
+//! H200 do a box whose coordinate along dimension 0 is no multiple of 16 bytes (`bench/litmus/tensor_load_within.cu`, `tensor_store_ahead.cu`).
 //!
 //! Sources: PTX ISA 8.0, section 9.7.8.24; CUDA driver API, `cuTensorMapEncodeTiled`.
 

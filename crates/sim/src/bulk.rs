@@ -162,7 +162,19 @@ impl<'a> Cluster<'a> {
         {
             self.misuse(site, Rule::Place, || format!("there is no tensor map {}", map.number));
         }
-        // Seen on an H100; the PTX ISA does not say it.
+        // What follows was seen on H100 and H200 (bench/litmus/tensor_*.cu); the PTX ISA does not say it.
+        if let Course::Tensor { map, coords, .. } = course
+            && let Some((_, shape, ..)) = self.map(*map)
+            && let Some(first) = coords.first()
+        {
+            let bits = i64::from(shape.dtype.bits());
+            if i64::from(*first) * bits % (8 * i64::from(UNIT)) != 0 {
+                let dtype = shape.dtype;
+                self.misuse(site, Rule::Alignment, || {
+                    format!("a box begins at coordinate {first} of dimension 0, which is no multiple of 16 bytes of {dtype}: devices take it for an illegal instruction")
+                });
+            }
+        }
         if let Course::Tensor { op, coords, .. } = course
             && *op != TensorOp::Load
             && let Some(mode) = coords.iter().position(|at| *at < 0)

@@ -102,12 +102,12 @@ fn bytes(n: usize, seed: u64) -> Vec<u8> {
 fn boxes_of_every_rank_and_swizzle_arrive_as_they_should() {
     type Case = (DType, &'static [u32], &'static [u64], &'static [&'static [i64]]);
     let cases: [Case; 6] = [
-        (DType::F32, &[64], &[100], &[&[0], &[-7], &[60], &[200], &[-64]]),
-        (DType::F16, &[8, 32], &[24, 40], &[&[0, 0], &[8, 16], &[-3, 5], &[20, 30], &[3, -40]]),
-        (DType::F16, &[32, 16], &[64, 40], &[&[0, 0], &[40, 30], &[-5, -5]]),
-        (DType::U8, &[32, 4, 6], &[48, 5, 9], &[&[0, 0, 0], &[20, 2, 5], &[-1, -1, -1]]),
-        (DType::BF16, &[16, 2, 4, 4], &[32, 3, 5, 6], &[&[0, 0, 0, 0], &[17, 1, -2, 4]]),
-        (DType::I32, &[8, 2, 2, 4, 2], &[12, 3, 2, 5, 3], &[&[0, 0, 0, 0, 0], &[5, 2, 1, -1, 2]]),
+        (DType::F32, &[64], &[100], &[&[0], &[-8], &[60], &[200], &[-64]]),
+        (DType::F16, &[8, 32], &[24, 40], &[&[0, 0], &[8, 16], &[-8, 5], &[16, 30], &[8, -40]]),
+        (DType::F16, &[32, 16], &[64, 40], &[&[0, 0], &[40, 30], &[-8, -5]]),
+        (DType::U8, &[32, 4, 6], &[48, 5, 9], &[&[0, 0, 0], &[16, 2, 5], &[-16, -1, -1]]),
+        (DType::BF16, &[16, 2, 4, 4], &[32, 3, 5, 6], &[&[0, 0, 0, 0], &[24, 1, -2, 4]]),
+        (DType::I32, &[8, 2, 2, 4, 2], &[12, 3, 2, 5, 3], &[&[0, 0, 0, 0, 0], &[4, 2, 1, -1, 2]]),
     ];
     for (dtype, extents, size, all) in cases {
         let element = (dtype.bits() / 8) as usize;
@@ -180,10 +180,10 @@ fn fill(b: &mut Builder, src: u32, bytes: i64, threads: i64) {
 #[test]
 fn stores_write_what_lies_inside_the_tensor() {
     let cases: [(&[u32], &[u64], &[i64]); 4] = [
-        (&[64], &[100], &[60]),
-        (&[32, 16], &[64, 40], &[5, 30]),
-        (&[16, 4, 6], &[48, 5, 9], &[20, 3, 5]),
-        (&[16, 4, 6], &[48, 5, 9], &[2, 1, 1]),
+        (&[64], &[100], &[56]),
+        (&[32, 16], &[64, 40], &[8, 30]),
+        (&[16, 4, 6], &[48, 5, 9], &[40, 3, 5]),
+        (&[16, 4, 6], &[48, 5, 9], &[8, 1, 1]),
     ];
     for (extents, size, coords) in cases {
         for swizzle in SwizzleMode::ALL {
@@ -220,13 +220,27 @@ fn boxes_that_are_written_ahead_of_a_tensor_are_reported() {
 }
 
 #[test]
+fn boxes_that_begin_within_16_bytes_are_reported() {
+    for (dtype, x) in [(DType::F32, 1), (DType::F32, 4), (DType::F16, 4), (DType::F16, -8), (DType::U8, 24)] {
+        let f = load(dtype, &[64], SwizzleMode::None, &[x]);
+        let element = u64::from(dtype.bits() / 8);
+        let mut memory = GlobalMemory::new();
+        let (src, out) = (memory.alloc(64 * element as usize), memory.alloc(64 * element as usize));
+        let args = [Argument::Buffer(out), tensor(src, &[64], element)];
+        let found = run(&f, [1, 1, 1], &memory, &args, &Config::default()).unwrap().problems().join("\n");
+        let within = x * element as i64 % 16 != 0;
+        assert_eq!(found.contains("no multiple of 16 bytes"), within, "{dtype} {x}: {found}");
+    }
+}
+
+#[test]
 fn sums_are_made_element_by_element_in_their_type() {
     for dtype in [DType::F32, DType::F16, DType::BF16, DType::I32] {
         let size = (dtype.bits() / 8) as usize;
         let encode = |x: f64| -> Vec<u8> { dtype.encode(x).to_le_bytes()[..size].to_vec() };
         let old: Vec<u8> = (0..100).flat_map(|i| encode(f64::from(i) + 0.5)).collect();
         let image: Vec<u8> = (0..32).flat_map(|i| encode(f64::from(3 * i - 40))).collect();
-        let f = store(TensorOp::Add, dtype, &[32], SwizzleMode::None, &[90 - 3], true);
+        let f = store(TensorOp::Add, dtype, &[32], SwizzleMode::None, &[88], true);
         let mut memory = GlobalMemory::new();
         let (src, dst) = (memory.alloc(image.len()), memory.alloc(old.len()));
         memory.write(src, &image);
@@ -242,7 +256,7 @@ fn sums_are_made_element_by_element_in_their_type() {
                     bytes[size * i..size * i + size].iter().rev().fold(0, |w, b| w << 8 | u32::from(*b));
                 dtype.decode(word)
             };
-            let term = if i >= 87 { 2.0 * (3.0 * (i as f64 - 87.0) - 40.0) } else { 0.0 };
+            let term = if i >= 88 { 2.0 * (3.0 * (i as f64 - 88.0) - 40.0) } else { 0.0 };
             assert_eq!(decode(&after), decode(&old) + term, "{dtype} {i}");
         }
     }

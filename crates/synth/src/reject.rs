@@ -216,6 +216,9 @@ pub enum TmaReject {
     /// Mode ahead of which a written box begins at some places.
     #[error("the tile may begin ahead of mode {0} of the buffer, where the device refuses to write boxes")]
     BeginsAhead(usize),
+    /// Mode that is contiguous, and the elements of 16 bytes.
+    #[error("the tile must begin at a multiple of {1} elements (16 bytes) along mode {0} of the buffer")]
+    BeginsUnaligned(usize, i64),
     /// Modes of the buffer.
     #[error("the buffer has {0} modes, and tensor maps have 5")]
     Rank(usize),

@@ -244,6 +244,11 @@ fn plan_in(
             return Err(TmaReject::StepsUnaligned(dim, multiple));
         }
     }
+    // H100 and H200 take other boxes for illegal instructions (bench/litmus/tensor_load_within.cu).
+    let multiple = 16 * 8 / i64::from(bits);
+    if !divisibility.is_multiple(&global.base[inner], multiple) {
+        return Err(TmaReject::BeginsUnaligned(inner, multiple));
+    }
     let ends = [&global.base[inner], &global.shape[inner]];
     if !ends.iter().all(|end| divisibility.is_multiple(end, per_unit)) {
         return Err(TmaReject::WithinByte(inner, per_unit));
