@@ -226,6 +226,80 @@ unsafe extern "C" fn cuModuleLoadDataEx(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn cuLinkCreate_v2(
+    count: c_uint,
+    options: *mut c_int,
+    values: *mut *mut c_void,
+    state: *mut *mut c_void,
+) -> c_int {
+    let status = called("cuLinkCreate_v2", format!("options={count}"));
+    // SAFETY: options and values are as many as the caller says; option 5 is a log.
+    let log = unsafe {
+        let at = (0..count as usize).find(|i| options.add(*i).read() == 5);
+        at.map_or(0, |i| values.add(i).read().expose_provenance())
+    };
+    let handle = with(|all| {
+        let handle = all.handle();
+        all.assembled.insert(handle, (Vec::new(), log));
+        handle
+    });
+    // SAFETY: as above.
+    unsafe { give(status, state, std::ptr::without_provenance_mut(handle)) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLinkAddData_v2(
+    state: *mut c_void,
+    kind: c_int,
+    data: *mut c_void,
+    bytes: usize,
+    _name: *const c_char,
+    _count: c_uint,
+    _options: *mut c_int,
+    _values: *mut *mut c_void,
+) -> c_int {
+    let status = called("cuLinkAddData_v2", format!("kind={kind}"));
+    // SAFETY: as `image` says; the log lives as long as the assembler.
+    unsafe {
+        let log = with(|all| all.assembled.get(&state.addr()).map_or(0, |(_, log)| *log));
+        if let Err(error) = image(data) {
+            let (mut option, mut value) = (5, std::ptr::with_exposed_provenance_mut(log));
+            refuse(&raw mut option, &raw mut value, c_uint::from(log != 0));
+            return error;
+        }
+        let text = std::slice::from_raw_parts(data.cast::<u8>(), bytes).to_vec();
+        with(|all| all.assembled.insert(state.addr(), (text, log)));
+    }
+    status
+}
+
+/// The stand-in's binary of a text is the text.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuLinkComplete(
+    state: *mut c_void,
+    binary: *mut *mut c_void,
+    bytes: *mut usize,
+) -> c_int {
+    let status = called("cuLinkComplete", String::new());
+    let (at, len) = with(|all| {
+        all.assembled
+            .get_mut(&state.addr())
+            .map_or((std::ptr::null_mut(), 0), |(text, _)| (text.as_mut_ptr(), text.len()))
+    });
+    // SAFETY: the caller of a function of the driver gives places for its results.
+    unsafe {
+        give(status, bytes, len);
+        give(status, binary, at.cast())
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkDestroy(state: *mut c_void) -> c_int {
+    with(|all| all.assembled.remove(&state.addr()));
+    called("cuLinkDestroy", String::new())
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuModuleUnload(module: *mut c_void) -> c_int {
     with(|state| state.entries.remove(&module.addr()));
     called("cuModuleUnload", String::new())
