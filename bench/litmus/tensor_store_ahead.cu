@@ -5,7 +5,7 @@
 //
 // A box of 16 × 16 halves (no swizzle) is stored to a tensor of 64 × 64 at coordinates (x, y), which the kernel reads from its parameters. It prints the state of the context
 // and how many elements were written. A third argument of 1 adds instead (cp.reduce.async.bulk.tensor).
-// On an H100 (driver 580) every negative coordinate, however small and whether or not the box meets the tensor, is an illegal instruction; boxes behind the end are dropped. The PTX ISA says neither.
+// On H100 and H200 (driver 580) x that is no multiple of 16 bytes (2, 4), and every negative coordinate, however small and whether or not the box meets the tensor, are illegal instructions; boxes behind the end are dropped. The PTX ISA says neither.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -11,7 +11,7 @@ fn the_tree_of_a_mapping_is_printed() {
     let lines = [
         "levels for sm_90a",
         "gemm.host on host(c = c: global, a = a: global, b = b: global) { U = 128, V = 256 } persistent(grouped(12, serpentine))",
-        "clear.zero on block(x = acc: none), by default",
+        "fill.all on block(acc = acc: none), by default",
         "lane = gemm_add.product on thread(c = acc[w, 0][i][i2]: register, a = a[i, 0][0, kk][w, 0][i][i2]: shared, b = b[j, 0][0, kk][i][i2]: shared)",
     ];
     for line in lines {

@@ -7,12 +7,11 @@ use std::ffi::{CString, c_int, c_uint, c_void};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::slice;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::driver::{
-    Driver, DriverError, Function, FunctionAttribute, JitOption, KernelHandle, LINK_PTX, LaunchAttribute,
-    LaunchConfig, LibraryHandle, ModuleHandle,
+    Driver, DriverError, Function, FunctionAttribute, JitOption, KernelHandle, LaunchAttribute, LaunchConfig,
+    LibraryHandle, ModuleHandle,
 };
 use crate::error::LaunchError;
 use crate::gpu::Gpu;
@@ -132,27 +131,6 @@ impl Jit {
     }
 }
 
-/// The binary that the driver's assembler makes of a text that ends with NUL. Where a module is loaded from PTX the driver holds a lock until it is
-/// assembled, for which the launches of all threads wait; here several threads assemble at the same time, and launches go on (driver 580).
-fn assembled(driver: &Driver, ptx: &[u8], jit: &mut Jit) -> Result<Vec<u8>, DriverError> {
-    let (mut state, mut binary, mut bytes) = (ptr::null_mut(), ptr::null_mut(), 0);
-    let (count, options, values) =
-        (jit.options.len() as c_uint, jit.options.as_mut_ptr(), jit.values.as_mut_ptr());
-    // SAFETY: the context is current; options and values are equally many, of the types that the options have; they and the logs live until the
-    // assembler has ended; the text ends with NUL, and the binary is copied while the assembler has it.
-    unsafe {
-        driver.link_create(count, options, values, &raw mut state)?;
-        let text = ptx.as_ptr().cast_mut().cast();
-        let (options, values) = (ptr::null_mut(), ptr::null_mut());
-        let made = driver
-            .link_add(state, LINK_PTX, text, ptx.len(), c"kernel".as_ptr(), 0, options, values)
-            .and_then(|()| driver.link_complete(state, &raw mut binary, &raw mut bytes))
-            .map(|()| slice::from_raw_parts(binary.cast::<u8>(), bytes).to_vec());
-        driver.link_destroy(state)?;
-        made
-    }
-}
-
 impl Module {
     /// Loads the code of a recipe on a GPU, for all contexts where the driver can.
     ///
@@ -237,21 +215,16 @@ impl Module {
                 jit.log(JitOption::ErrorLog, JitOption::ErrorLogBytes, &mut errors);
                 jit.log(JitOption::InfoLog, JitOption::InfoLogBytes, &mut infos);
             }
-            let binary = if ptx {
-                Some(assembled(driver, &image, &mut jit).map_err(|error| failed(error, &errors))?)
-            } else {
-                None
-            };
             let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the context is current, and this call reads the binary before it returns.
+            // SAFETY: as above, and this call reads and writes all that it is given before it returns.
             let loaded = unsafe {
                 driver
                     .module_load(
                         &raw mut module,
-                        binary.as_deref().unwrap_or(&image).as_ptr().cast(),
-                        0,
-                        ptr::null_mut(),
-                        ptr::null_mut(),
+                        image.as_ptr().cast(),
+                        jit.options.len() as c_uint,
+                        jit.options.as_mut_ptr(),
+                        jit.values.as_mut_ptr(),
                     )
                     .and_then(|()| driver.module_function(&raw mut function, module, entry.as_ptr()))
             };

@@ -131,17 +131,7 @@ fn the_whole_log_is_of_one_context() {
     // SAFETY: the stand-in runs no code.
     let module = unsafe { Module::load(&turn.gpu(), &recipe(), Code::Ptx(PTX), Log::Full) }.unwrap();
     let calls = turn.stand_in.calls();
-    // Assembled first, and then loaded.
-    let made: Vec<&str> =
-        calls.iter().map(String::as_str).filter(|c| c.contains("Link") || c.contains("Load")).collect();
-    let wanted = [
-        "cuLinkCreate_v2 options=4",
-        "cuLinkAddData_v2 kind=1",
-        "cuLinkComplete",
-        "cuLinkDestroy",
-        "cuModuleLoadDataEx options=0",
-    ];
-    assert_eq!(made, wanted);
+    assert!(calls.contains(&"cuModuleLoadDataEx options=4".to_string()), "{calls:?}");
     assert_eq!((module.registers(), module.log()), (40, ""));
     let kernel = Kernel::new(&module, recipe().into()).unwrap();
     // On another GPU it is loaded again.
@@ -258,7 +248,7 @@ fn without_attributes_in_the_driver_a_launch_is_the_plain_call() {
     stand_in.calls();
     let plain = PTX.replace(", // n\n    .param .align 64 .b8 scale_param_5[128] // y", " // n");
     let kernel = unsafe { gpu.load(&recipe, Code::Ptx(&plain)) }.unwrap();
-    assert!(stand_in.calls().contains(&"cuModuleLoadDataEx options=0".to_string()));
+    assert!(stand_in.calls().contains(&"cuModuleLoadDataEx options=4".to_string()));
     let (x, mut y) = (view(0x1000, &SHAPE), view_mut(0x2000, &SHAPE));
     kernel.launch(Stream::legacy(), &SHAPE, (&x, &mut y, 2.0f32)).unwrap();
     assert_eq!(

@@ -78,7 +78,7 @@ fn launches(stand_in: &StandIn, device: &CudaDevice, x: &Tensor, y: &Tensor) {
     );
     let stream = device_stream(&made[1]);
     let launch = launch.replace("STREAM", &stream);
-    assert_eq!(made, ["cuModuleLoadDataEx options=0".to_string(), launch.clone()]);
+    assert_eq!(made, ["cuModuleLoadDataEx options=4".to_string(), launch.clone()]);
     // The code is there; three runs of two launches each.
     let mut sequence = device.sequence();
     sequence.push(&kernel, &sizes(300), &args, LaunchOptions::default()).unwrap();

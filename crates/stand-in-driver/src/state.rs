@@ -25,8 +25,6 @@ pub(crate) struct State {
     /// Entries of modules, libraries, kernels and functions, by handle.
     pub(crate) entries: HashMap<usize, Vec<Entry>>,
     pub(crate) captured: HashSet<usize>,
-    /// Texts that assemblers were given, and the address of their logs of errors, by handle.
-    pub(crate) assembled: HashMap<usize, (Vec<u8>, usize)>,
     /// Memory by its address.
     pub(crate) memory: BTreeMap<u64, Vec<u64>>,
     next: usize,

@@ -18,7 +18,7 @@ use libloading::Library;
 use crate::error::LaunchError;
 
 use self::table::Table;
-pub(crate) use self::types::{CAPTURE_IMPLICIT, CAPTURE_NONE, INVALID_VALUE, JitOption, LINK_PTX, MAP_PLAIN};
+pub(crate) use self::types::{CAPTURE_IMPLICIT, CAPTURE_NONE, INVALID_VALUE, JitOption, MAP_PLAIN};
 pub use self::types::{
     CAPTURE_THREAD_LOCAL, Context, Device, DeviceAttribute, DevicePointer, Event, Function,
     FunctionAttribute, Graph, GraphExec, HOST_PORTABLE_AND_MAPPED, KernelHandle, LaunchAttribute,

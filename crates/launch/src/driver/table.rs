@@ -6,7 +6,7 @@ use libloading::Library;
 
 use super::types::{
     Context, Device, DevicePointer, Event, Function, Graph, GraphExec, KernelHandle, LaunchConfig,
-    LibraryHandle, LinkState, ModuleHandle, NOT_FOUND, RawStream, TensorMap,
+    LibraryHandle, ModuleHandle, NOT_FOUND, RawStream, TensorMap,
 };
 use super::{Driver, DriverError};
 
@@ -161,19 +161,6 @@ functions! {
         copy_to_device = cuMemcpyHtoDAsync_v2(to: DevicePointer, from: *const c_void, bytes: usize, stream: RawStream);
         /// Puts a filling of memory on a stream.
         memory_set = cuMemsetD8Async(pointer: DevicePointer, byte: u8, bytes: usize, stream: RawStream);
-        /// Gives code to the assembler.
-        link_add = cuLinkAddData_v2(
-            state: LinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint,
-            options: *mut c_int, values: *mut *mut c_void
-        );
-        /// Assembles code: the binary, which lives as long as the assembler.
-        link_complete = cuLinkComplete(state: LinkState, binary: *mut *mut c_void, bytes: *mut usize);
-        /// Begins assembling.
-        link_create = cuLinkCreate_v2(
-            count: c_uint, options: *mut c_int, values: *mut *mut c_void, state: *mut LinkState
-        );
-        /// Ends assembling.
-        link_destroy = cuLinkDestroy(state: LinkState);
         /// A function of a module.
         module_function = cuModuleGetFunction(function: *mut Function, module: ModuleHandle, name: *const c_char);
         /// Loads code into this thread's context.

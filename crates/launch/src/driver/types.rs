@@ -14,8 +14,6 @@ pub type RawStream = *mut c_void;
 pub type Event = *mut c_void;
 /// `CUmodule`.
 pub type ModuleHandle = *mut c_void;
-/// The driver's assembler at work (`CUlinkState`).
-pub(crate) type LinkState = *mut c_void;
 /// `CUlibrary`.
 pub type LibraryHandle = *mut c_void;
 /// `CUkernel`.
@@ -138,8 +136,6 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const CAPTURE_THREAD_LOCAL: c_int = 1;
 /// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTALLOC_DEVICEMAP`: memory of the host that every context has, at an address of the GPU's.
 pub const HOST_PORTABLE_AND_MAPPED: c_uint = 3;
-/// `CU_JIT_INPUT_PTX`.
-pub(crate) const LINK_PTX: c_int = 1;
 /// `CUDA_ERROR_INVALID_VALUE`.
 pub(crate) const INVALID_VALUE: c_int = 1;
 /// `CUDA_ERROR_NOT_FOUND`.

@@ -39,7 +39,7 @@ impl CudaDevice {
         let loaded = match modules.get(&kernel.ptx) {
             Some(loaded) => loaded.clone(),
             None => {
-                let loaded = Arc::new(self.assemble(kernel, &recipe)?);
+                let loaded = Arc::new(self.assemble(kernel, &recipe, Log::Full)?);
                 modules.entry(kernel.ptx.clone()).or_insert(loaded).clone()
             }
         };
@@ -48,10 +48,15 @@ impl CudaDevice {
         Ok((loaded, ready))
     }
 
-    /// Gives the PTX to the driver's assembler.
-    pub(super) fn assemble(&self, kernel: &Kernel, recipe: &Recipe) -> Result<Loaded, RuntimeError> {
+    /// Gives the PTX to the driver's assembler. Its advisories are those of [`Log::Full`].
+    pub(super) fn assemble(
+        &self,
+        kernel: &Kernel,
+        recipe: &Recipe,
+        log: Log,
+    ) -> Result<Loaded, RuntimeError> {
         // SAFETY: the recipe is that of the kernel, whose PTX does what its function says.
-        let module = unsafe { Module::load(&self.gpu, recipe, Code::Ptx(&kernel.ptx), Log::Full) };
+        let module = unsafe { Module::load(&self.gpu, recipe, Code::Ptx(&kernel.ptx), log) };
         let module = module.map_err(|error| match launch_error(error) {
             RuntimeError::Load { kernel: name, code, log } => {
                 RuntimeError::Load { kernel: name, code, log: kernel.explain_log(&log) }
