@@ -80,6 +80,13 @@ impl Lower<'_> {
                 let own = scalar::scale(self.b, place, share.step);
                 at = add(self.b, at, own);
             }
+            // One element of a mode at a place that a kernel reads, such as a group that there is not: as an unsigned number a negative one lies behind.
+            let single = plan.shape.extents[k] == 1 && plan.calls.iter().all(|call| call.coords[k] == 0);
+            let place_in_mode = along(k, &global.base);
+            let known = place_in_mode.is_none_or(|base| self.divisibility.is_nonnegative(&base));
+            if !loads && single && !known {
+                at = self.b.scalar(ScalarOp::MinU32, &[at, int(OUTSIDE)]);
+            }
             if let Some(inside) = inside.filter(|_| k == 0) {
                 // A tensor that the array does not have: all of the box is outside of another.
                 at = self.b.scalar(ScalarOp::Select, &[at, int(OUTSIDE), inside]);
