@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::{CacheHint, DType};
+use tilewright_machine::{Arch, CacheHint, DType, Features};
 use tilewright_tile::renamed::{Place, renamed};
 use tilewright_tile::{Diagnostics, Program};
 
@@ -277,4 +277,12 @@ pub(crate) fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> 
     let default = C::default();
     let values = C::FIELDS.iter().map(|field| (field.name, (field.get)(config), (field.get)(&default)));
     values.filter(|(_, value, default)| value != default).map(|(name, value, _)| (name, value)).collect()
+}
+/// The reason why a configuration cannot run on an architecture: features that it lacks, or else what its check found.
+pub(crate) fn refusal(arch: Arch, needs: Features, checked: Result<(), ConfigError>) -> Option<String> {
+    let missing = arch.lacks(needs);
+    if missing != Features::NONE {
+        return Some(format!("{arch} lacks {missing}"));
+    }
+    checked.err().map(|error| error.to_string())
 }

@@ -24,7 +24,7 @@ pub use part::Cascade;
 pub use reference::{DecodeInputs, DecodeSizes, edge_sizes, reference};
 pub use schedule::{DecodeLengths, DecodePlan, DecodeSchedule, QueryTokens, ScheduleError};
 
-use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
+use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters, refusal};
 use crate::warp_specialized::NEEDS;
 
 parameters! {
@@ -302,11 +302,7 @@ impl AttentionDecodeConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().and_then(|()| self.check_shared(arch)).err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate().and_then(|()| self.check_shared(arch)))
     }
 
     /// Blocks that a multiprocessor of this architecture holds at once, as far as shared memory and registers decide.

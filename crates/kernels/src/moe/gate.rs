@@ -3,9 +3,8 @@
 use tilewright_machine::{Arch, DType, Features};
 use tilewright_tile::{Program, parse};
 
-use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters};
-use crate::warp_specialized::within;
+use super::limits::{check_dtype, check_threads, check_tile, dependencies, launch_needs};
+use crate::config::{ConfigError, parameters, refusal};
 
 parameters! {
     /// The gated units of rows that have both factors.
@@ -33,17 +32,7 @@ impl MoeGateConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         check_dtype(self.dtype)?;
         check_threads(self.threads)?;
-        within("bm", self.bm, [1, 128], 1)?;
-        within("bn", self.bn, [32, 8192], 32)?;
-        let held = self.bm * self.bn / self.threads;
-        if self.bm.count_ones() != 1 || self.bn.count_ones() != 1 || held > 32 {
-            let wanted = format!(
-                "bm and bn must be powers of two, and {} threads hold at most 32 numbers each of bm · bn",
-                self.threads
-            );
-            return Err(ConfigError::value("bn", self.bn, wanted));
-        }
-        Ok(())
+        check_tile(self.bm, self.bn, self.threads, 32)
     }
 
     /// The program, with the sizes `m` and `n` and the tensors `x[m, 2 · n]` and `y[m, n]`.
@@ -67,11 +56,7 @@ impl MoeGateConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

@@ -3,6 +3,7 @@
 use tilewright_machine::{DType, Feature, Features};
 
 use crate::config::{Codec, ConfigError, dtype_of};
+use crate::warp_specialized::within;
 
 /// Experts of a layer at most.
 pub(super) const MOST_EXPERTS: i64 = 256;
@@ -35,6 +36,19 @@ pub(super) fn launch_needs(dependent: bool) -> Features {
 /// Statements ahead of all others, where a program may be launched before the one ahead of it has ended.
 pub(super) fn dependencies(dependent: bool) -> &'static str {
     if dependent { "    wait_dependencies()\n    launch_dependents()\n" } else { "" }
+}
+
+/// Checks a block's tile, of whose numbers each thread holds at most so many.
+pub(super) fn check_tile(bm: i64, bn: i64, threads: i64, most: i64) -> Result<(), ConfigError> {
+    within("bm", bm, [1, 128], 1)?;
+    within("bn", bn, [32, 8192], 32)?;
+    if bm.count_ones() == 1 && bn.count_ones() == 1 && bm * bn / threads <= most {
+        return Ok(());
+    }
+    let wanted = format!(
+        "bm and bn must be powers of two, and {threads} threads hold at most {most} numbers each of bm · bn"
+    );
+    Err(ConfigError::value("bn", bn, wanted))
 }
 
 /// Checks a number of threads of a block.

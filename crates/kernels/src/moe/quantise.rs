@@ -4,7 +4,7 @@ use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
 use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters};
+use crate::config::{ConfigError, parameters, refusal};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -69,11 +69,7 @@ impl MoeQuantiseConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

@@ -5,7 +5,7 @@ use tilewright_machine::{Arch, DType, Feature, Features};
 use tilewright_tile::{Program, parse};
 
 use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{Codec, ConfigError, dtype_of, parameters};
+use crate::config::{Codec, ConfigError, dtype_of, parameters, refusal};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -93,11 +93,7 @@ impl MoeQuantiseRowsConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate())
     }
 
     /// The statements that define the numbers `v` of a part of the row, whose names end with a letter of the loop's.

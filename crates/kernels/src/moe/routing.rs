@@ -7,7 +7,7 @@ use tilewright_machine::{Arch, DType, Features};
 use tilewright_tile::{Program, parse};
 
 use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_dtype, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters};
+use crate::config::{ConfigError, parameters, refusal};
 use crate::warp_specialized::within;
 
 /// The function that makes scores of the logits of a token.
@@ -111,11 +111,7 @@ impl MoeRoutingConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

@@ -5,7 +5,7 @@ use tilewright_machine::{Arch, Features};
 use tilewright_tile::{Program, parse};
 
 use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_threads, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters};
+use crate::config::{ConfigError, parameters, refusal};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -85,11 +85,7 @@ impl MoeSortConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        let missing = arch.lacks(self.needs());
-        if missing != Features::NONE {
-            return Some(format!("{arch} lacks {missing}"));
-        }
-        self.validate().err().map(|e| e.to_string())
+        refusal(arch, self.needs(), self.validate())
     }
 
     /// The parameter of the experts that lie elsewhere, and its size.
