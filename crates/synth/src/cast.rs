@@ -616,9 +616,12 @@ mod tests {
         }
     }
 
+    /// By day a quarter of the patterns of 16 bits, another one for each pair of types.
     #[test]
     fn every_bit_pattern_of_every_type_becomes_every_type() {
         let at_most_32 = |t: &DType| t.bits() <= 32;
+        let nightly = std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some();
+        let mut pairs = 0;
         for from in DType::ALL.into_iter().filter(at_most_32) {
             for to in DType::ALL.into_iter().filter(at_most_32) {
                 let width = from.bits().min(16);
@@ -636,7 +639,9 @@ mod tests {
                 if matches!(from, DType::I32 | DType::U32) && to.is_float() {
                     elements.retain(|x| from.decode(*x).abs() < 2f64.powi(24));
                 }
-                for part in elements.chunks(64) {
+                pairs += 1;
+                let in_turn = |i: usize| nightly || width < 16 || (i + pairs).is_multiple_of(4);
+                for (_, part) in elements.chunks(64).enumerate().filter(|(i, _)| in_turn(*i)) {
                     check(from, to, part);
                 }
                 // Each position of a register, and registers that are filled in part.
