@@ -4,8 +4,7 @@
 //! driver; [`Kernel::plan`] checks sizes once, and [`Plan::launch`] puts a launch on a [`Stream`] that somebody else owns:
 //!
 //! ```no_run
-//! # fn main() -> Result<(), tilewright_launch::LaunchError> {
-//! # let (recipe, ptx): (tilewright_launch::Recipe, String) = unimplemented!();
+//! # fn launched(recipe: tilewright_launch::Recipe, ptx: String) -> Result<(), tilewright_launch::LaunchError> {
 //! # let (raw, x, y, n) = (std::ptr::null_mut(), 0, 0, 1024);
 //! use tilewright_launch::{Code, DType, Gpu, Stream, View, ViewMut};
 //!

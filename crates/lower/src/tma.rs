@@ -75,16 +75,15 @@ impl Lower<'_> {
         };
         let mut base: Vec<Operand> = Vec::new();
         for k in 0..dims.len() {
-            let mut at = self.expr(&along(k, &global.base).unwrap_or(Expr::Int(0)));
+            let begin = along(k, &global.base).unwrap_or(Expr::Int(0));
+            let mut at = self.expr(&begin);
             if let (Some(share), Some(place)) = (plan.multicast.filter(|s| s.dim == k), place) {
                 let own = scalar::scale(self.b, place, share.step);
                 at = add(self.b, at, own);
             }
             // One element of a mode at a place that a kernel reads, such as a group that there is not: as an unsigned number a negative one lies behind.
             let single = plan.shape.extents[k] == 1 && plan.calls.iter().all(|call| call.coords[k] == 0);
-            let place_in_mode = along(k, &global.base);
-            let known = place_in_mode.is_none_or(|base| self.divisibility.is_nonnegative(&base));
-            if !loads && single && !known {
+            if !loads && single && !self.divisibility.is_nonnegative(&begin) {
                 at = self.b.scalar(ScalarOp::MinU32, &[at, int(OUTSIDE)]);
             }
             if let Some(inside) = inside.filter(|_| k == 0) {

@@ -127,18 +127,7 @@ const EXCHANGED_AT_ONCE: i64 = 4;
 
 impl WeightsConfig {
     /// The types that weights can have.
-    pub const WEIGHTS: [DType; 10] = [
-        DType::I4,
-        DType::U4,
-        DType::E2M1,
-        DType::I8,
-        DType::U8,
-        DType::E4M3,
-        DType::I2,
-        DType::U2,
-        DType::I1,
-        DType::U1,
-    ];
+    pub const WEIGHTS: [DType; 10] = StoredWeights::TYPES;
 
     /// The types that activations can have beside that of c.
     pub const ACTIVATIONS: [DType; 2] = [DType::E4M3, DType::I8];

@@ -41,6 +41,20 @@ pub struct StoredWeights {
 }
 
 impl StoredWeights {
+    /// The types that weights can have.
+    pub const TYPES: [DType; 10] = [
+        DType::I4,
+        DType::U4,
+        DType::E2M1,
+        DType::I8,
+        DType::U8,
+        DType::E4M3,
+        DType::I2,
+        DType::U2,
+        DType::I1,
+        DType::U1,
+    ];
+
     /// Rows of a unit.
     pub const ROWS: i64 = WgmmaRow::M;
 
@@ -232,22 +246,9 @@ fn half_a_word_apart(fragment: Vec<(i64, i64)>, half: i64) -> Vec<(i64, i64)> {
 mod tests {
     use super::*;
 
-    const TYPES: [DType; 10] = [
-        DType::I4,
-        DType::U4,
-        DType::E2M1,
-        DType::I8,
-        DType::U8,
-        DType::E4M3,
-        DType::I2,
-        DType::U2,
-        DType::I1,
-        DType::U1,
-    ];
-
     #[test]
     fn units_are_stored_without_gaps_and_each_element_once() {
-        for dtype in TYPES {
+        for dtype in StoredWeights::TYPES {
             let groups = [None, Some(16), Some(32), Some(64), Some(128)];
             for (group, a) in groups.into_iter().flat_map(|g| [DType::F16, DType::E4M3].map(|a| (g, a))) {
                 let stored = StoredWeights::for_activations(dtype, group, a);
@@ -278,7 +279,9 @@ mod tests {
 
     #[test]
     fn packing_and_unpacking_are_opposites_and_fill_up_units() {
-        for (dtype, group) in TYPES.into_iter().zip([None, Some(32), Some(16)].into_iter().cycle()) {
+        for (dtype, group) in
+            StoredWeights::TYPES.into_iter().zip([None, Some(32), Some(16)].into_iter().cycle())
+        {
             let stored = StoredWeights::new(dtype, group);
             for [n, k] in [[1, 1], [64, 64], [65, 129], [130, 40]] {
                 let weights: Vec<usize> = (1..=n * k).collect();
