@@ -13,6 +13,7 @@ use crate::PassTime;
 /// A launch passes, in this order: for each parameter of the tile program a pointer (tensors) or an `f32` (scalars), then
 /// each run-time size as a signed 32-bit integer, then the tensor maps by value. The grid comes from [`Kernel::verified`] and the sizes.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Kernel {
     /// The program it was compiled from, verified and folded over the tile constants.
     pub verified: Verified,
@@ -49,6 +50,12 @@ impl Kernel {
     /// The program, folded over the tile constants.
     pub fn program(&self) -> &Program {
         self.verified.program()
+    }
+
+    /// This kernel with other code behind the same parameters: a thread-level program, and its PTX text as it is printed.
+    pub fn with_function(&self, function: Function) -> Kernel {
+        let ptx = tilewright_ptx::print(&function);
+        Kernel { function, ptx, ..self.clone() }
     }
 
     /// Threads of a block.

@@ -37,6 +37,7 @@ pub use tilewright_lower::{MAX_EXTENT, MapRecipe};
 
 /// Options of a compilation.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
     /// The architecture.
     pub arch: Arch,
@@ -77,6 +78,30 @@ impl Options {
             lines: None,
             debug: false,
         }
+    }
+
+    /// These options with assertions and prints kept in the PTX text, or not.
+    pub fn with_debug(mut self, debug: bool) -> Self {
+        self.debug = debug;
+        self
+    }
+
+    /// These options with a candidate to take, by its number in the report.
+    pub fn with_candidate(mut self, number: usize) -> Self {
+        self.candidate = Some(number);
+        self
+    }
+
+    /// These options with values for tile constants.
+    pub fn with_constants(mut self, constants: Constants) -> Self {
+        self.constants = constants;
+        self
+    }
+
+    /// These options with assumptions: what sizes are multiples of.
+    pub fn with_multiples(mut self, multiples: Multiples) -> Self {
+        self.multiples = multiples;
+        self
     }
 
     /// Relies on what the given sizes (others: their defaults) are multiples of: the kernel is then as fast as it can be

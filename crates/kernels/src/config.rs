@@ -10,6 +10,7 @@ use tilewright_tile::{Diagnostics, Program};
 
 /// The reason why a configuration has no program.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A field has a value that the operator cannot have.
     #[error("`{field}` = {value}: {wanted}")]

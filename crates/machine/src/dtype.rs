@@ -20,6 +20,7 @@ pub const fn registers_of(bits: u32) -> u32 {
 
 /// The type of one tensor element.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum DType {
     /// IEEE binary16.
     F16,

@@ -12,6 +12,7 @@ pub type Sizes = BTreeMap<String, i64>;
 
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub enum Arg<'a> {
     /// Memory for a tensor parameter.
     Buffer(&'a Buffer),

@@ -16,7 +16,9 @@ use crate::report::{LaunchReport, Timing};
 ///
 /// Every call returns when its work is done: a result that was launched can be downloaded, and an error that a kernel
 /// met while it ran is the error of its launch.
-pub trait Device: Any + Send + Sync {
+///
+/// The trait is sealed: [`SimDevice`](crate::SimDevice) and [`CudaDevice`](crate::CudaDevice) are its types.
+pub trait Device: sealed::Sealed + Any + Send + Sync {
     /// The name, e.g. `NVIDIA H200`.
     fn name(&self) -> String;
 
@@ -56,8 +58,15 @@ pub trait Device: Any + Send + Sync {
     ) -> Result<Option<Timing>, RuntimeError>;
 }
 
+/// Keeps [`Device`] from other implementations, which would lack what the next version asks of it.
+pub(crate) mod sealed {
+    /// A device of this crate.
+    pub trait Sealed {}
+}
+
 /// A driver's description of itself and of its chip.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Chip {
     /// Multiprocessors.
     pub multiprocessors: Option<u32>,
@@ -69,6 +78,7 @@ pub struct Chip {
 
 /// The kind of a [`Device`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DeviceKind {
     /// The simulator.
     Sim,
@@ -87,6 +97,7 @@ impl fmt::Display for DeviceKind {
 
 /// The device to open. The text forms are `auto`, `sim`, `cuda` (the first GPU) and `cuda:1`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
 pub enum DeviceChoice {
     /// The first GPU that kernels can be compiled for, or else the simulator.
     #[default]
@@ -126,6 +137,7 @@ impl FromStr for DeviceChoice {
 
 /// A device that can be opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DeviceInfo {
     /// Argument of [`open`](crate::open).
     pub choice: DeviceChoice,

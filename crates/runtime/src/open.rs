@@ -16,6 +16,7 @@ impl dyn Device {
 
 /// The devices of a machine, as [`devices`] lists them.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct DeviceList {
     /// Every device, the simulator first.
     pub devices: Vec<DeviceInfo>,

@@ -6,6 +6,7 @@ use tilewright_simt::record::{Broken, Records};
 
 /// Report of one launch.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum LaunchReport {
     /// On the simulator: what it counted.
     Sim(Box<tilewright_sim::Report>),
@@ -60,6 +61,7 @@ impl LaunchReport {
 
 /// Report of one launch on a GPU.
 #[derive(Clone, PartialEq, Debug)]
+#[non_exhaustive]
 pub struct CudaReport {
     /// Blocks along x, y and z.
     pub grid: [u32; 3],

@@ -11,6 +11,7 @@ use tilewright_simt::FunctionParamKind;
 
 use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
+use crate::device::sealed::Sealed;
 use crate::device::{Device, DeviceKind};
 use crate::error::RuntimeError;
 use crate::launch::{Launch, Mapped, Passed, check};
@@ -203,6 +204,8 @@ fn copy_of(bytes: &Mutex<Vec<u8>>) -> Vec<u8> {
 fn replace(bytes: &Mutex<Vec<u8>>, data: Vec<u8>) {
     *bytes.lock().unwrap_or_else(PoisonError::into_inner) = data;
 }
+
+impl Sealed for SimDevice {}
 
 impl Device for SimDevice {
     fn name(&self) -> String {

@@ -124,9 +124,10 @@ fn move_kernel(cluster: u32) -> Kernel {
         strides: vec![n.clone()],
     };
     let function = moved(cluster);
-    let ptx = tilewright_ptx::print(&function);
     tilewright_simt::verify(&function).unwrap();
-    Kernel { function, ptx, maps: vec![recipe(0), recipe(1)], ..program }
+    let mut kernel = program.with_function(function);
+    kernel.maps = vec![recipe(0), recipe(1)];
+    kernel
 }
 
 fn extents(m: i64, n: i64) -> Sizes {

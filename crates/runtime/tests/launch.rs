@@ -61,6 +61,7 @@ fn a_kernel_runs_on_every_device() {
                     assert_eq!((report.local_bytes, report.shared_bytes), (0, 0));
                     assert_eq!(report.grid, [(n as u32).div_ceil(128), 1, 1]);
                 }
+                other => panic!("a report of neither kind: {other:?}"),
             }
             // In place: both parameters are one buffer.
             let args = [Arg::from(x.buffer()), Arg::from(x.buffer()), Arg::Scalar(0.5)];
@@ -320,7 +321,8 @@ fn arrays_of_tensors_are_checked() {
 
 #[test]
 fn grids_are_checked() {
-    let wide = Kernel { verified: compiled(&SOURCE.replace("grid(", "grid(1, ")).verified, ..kernel() };
+    let mut wide = kernel();
+    wide.verified = compiled(&SOURCE.replace("grid(", "grid(1, ")).verified;
     assert_eq!(
         refusal(&wide, &sizes(128 * 65535 + 1), |_| {}),
         "kernel `scale` cannot be launched at these sizes: the grid's y extent is 65536; it must be from 1 to 65535"

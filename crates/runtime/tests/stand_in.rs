@@ -125,7 +125,7 @@ fn records(stand_in: &StandIn, device: &CudaDevice) {
             copy(r, gy)
         }";
     let program = tilewright_tile::parse(source).unwrap();
-    let options = Options { debug: true, ..Options::new(Arch::SM_80) };
+    let options = Options::new(Arch::SM_80).with_debug(true);
     let kernel = compile(&program, &options).unwrap();
     let tensors = [(); 2].map(|()| Tensor::zeros(device, DType::F32, 128).unwrap());
     stand_in.calls();

@@ -25,6 +25,7 @@ macro_rules! codes {
     ($($kind:ident { $($(#[doc = $doc:literal])+ $code:ident = $name:literal,)+ })+) => {
         /// The kind of mistake that a [`Diagnostic`](crate::Diagnostic) is about. The text form is stable: tools may match on it.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
         pub enum Code {
             $($($(#[doc = $doc])+ $code,)+)+
         }

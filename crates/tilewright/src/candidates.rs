@@ -90,7 +90,7 @@ fn compile_all(
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let share = notes.len().div_ceil(cores).max(1);
     let one = |note: &CandidateNote| {
-        let wanted = Options { candidate: Some(note.number), ..options.clone() };
+        let wanted = options.clone().with_candidate(note.number);
         Ok((note.clone(), compile(program, &wanted)?))
     };
     std::thread::scope(|scope| {

@@ -67,58 +67,98 @@
 //!
 //! # Where things are
 //!
-//! | module | what |
-//! | --- | --- |
-//! | [`layout`], [`layout_calc`] | layouts and their algebra; the calculator and pictures |
-//! | [`machine`] | element types, architectures, instruction rows |
-//! | [`tile`] | the language: program, text form, [Rust DSL](tile::dsl), verifier, interpreter |
-//! | [`task`], [`tasks`] | sequential programs and mappings above the language; runs of them by their interpreter |
-//! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
-//! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
-//! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
-//! | [`lab`] | contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware |
-//! | [`kernels`] | operators as tile programs, with references and tuning spaces |
-//! | [`tune`] | the autotuner and its records |
+//! | module | what | feature |
+//! | --- | --- | --- |
+//! | [`layout`], [`layout_calc`] | layouts and their algebra; the calculator and pictures | |
+//! | [`machine`] | element types, architectures, instruction rows | `compile` |
+//! | [`tile`] | the language: program, text form, [Rust DSL](tile::dsl), verifier, interpreter | `compile` |
+//! | [`task`], [`tasks`] | sequential programs and mappings above the language; runs of them by their interpreter | `compile`, `sim` |
+//! | [`synth`] | synthesis and its [explanation](synth::Explanation) | `compile` |
+//! | [`simt`], [`compiler`] | what one thread runs; the passes | `compile` |
+//! | [`sim`], [`runtime`] | the simulated GPU; devices, buffers, launches that wait | `sim` |
+//! | [`check`], [`candidates`], [`mutate`], [`sequence`] | kernels compared with the interpreter, and what else was possible | `sim` |
+//! | [`kernels`] | operators as tile programs, with references and tuning spaces | `kernels` |
+//! | [`launch`], [`pack`] | launches on streams and in memory of others; kernels as files | `cuda` |
+//! | [`tune`], [`lab`] | the autotuner and its records; contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware | `tune` |
+//!
+//! All features are on by default. An engine that only launches kernels takes `default-features = false, features = ["cuda"]`, which has no
+//! compiler; one that compiles when it starts takes `compile` too. The crates below this one are its parts: they have its version, and
+//! what they offer beyond this list may change with any version.
 
+#[cfg(feature = "sim")]
 pub mod arrays;
+#[cfg(feature = "sim")]
 pub mod candidates;
+#[cfg(feature = "sim")]
 pub mod check;
+#[cfg(feature = "sim")]
 mod coordinate;
+#[cfg(feature = "sim")]
 pub mod findings;
+#[cfg(feature = "sim")]
 pub mod input;
+#[cfg(feature = "sim")]
 mod memory;
+#[cfg(feature = "sim")]
 pub mod mutate;
+#[cfg(feature = "sim")]
 pub mod printed;
+#[cfg(feature = "sim")]
 pub mod sequence;
+#[cfg(feature = "sim")]
 pub mod tasks;
 
+#[cfg(feature = "compile")]
 pub use tilewright_compiler as compiler;
+#[cfg(feature = "kernels")]
 pub use tilewright_kernels as kernels;
+#[cfg(feature = "tune")]
 pub use tilewright_lab as lab;
+#[cfg(feature = "cuda")]
 pub use tilewright_launch as launch;
 pub use tilewright_layout as layout;
 pub use tilewright_layout_calc as layout_calc;
+#[cfg(feature = "compile")]
 pub use tilewright_machine as machine;
+#[cfg(feature = "cuda")]
 pub use tilewright_pack as pack;
+#[cfg(feature = "sim")]
 pub use tilewright_runtime as runtime;
+#[cfg(feature = "sim")]
 pub use tilewright_sim as sim;
+#[cfg(feature = "compile")]
 pub use tilewright_simt as simt;
+#[cfg(feature = "compile")]
 pub use tilewright_synth as synth;
+#[cfg(feature = "compile")]
 pub use tilewright_task as task;
+#[cfg(feature = "compile")]
 pub use tilewright_tile as tile;
+#[cfg(feature = "tune")]
 pub use tilewright_tune as tune;
 
 /// Imports for a program that writes, compiles and runs kernels.
+#[cfg(feature = "compile")]
 pub mod prelude {
+    #[cfg(feature = "sim")]
     pub use crate::check::{CheckOptions, Outcome, check};
     pub use tilewright_compiler::{Kernel, Options, compile};
     pub use tilewright_machine::Arch;
     pub use tilewright_machine::DType::{
-        self, BF16, E4M3, E5M2, F16, F32, I1, I2, I4, I8, I32, U1, U2, U4, U8,
+        self, BF16, E2M1, E4M3, E5M2, F16, F32, F64, I1, I2, I4, I8, I16, I32, I64, U1, U2, U4, U8, U16, U32,
+        U64, UE4M3, UE8M0,
     };
-    pub use tilewright_runtime::{Arg, Device, DeviceChoice, LaunchReport, Sizes, Tensor, open};
+    #[cfg(feature = "sim")]
+    pub use tilewright_runtime::{
+        Arg, Buffer, Device, DeviceChoice, LaunchOptions, LaunchReport, Sizes, Tensor, open,
+    };
+    pub use tilewright_tile::ReduceOp;
     pub use tilewright_tile::dsl::{
         KernelBuilder, asm, block_x, block_y, block_z, float, index, nested, steps, tile, where_,
     };
     pub use tilewright_tile::{Constants, Diagnostics, Program, parse};
 }
+
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

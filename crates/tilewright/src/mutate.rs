@@ -831,7 +831,11 @@ impl Judge<'_> {
                     return Ok((Some(Found { seed: 0, sign: Sign::Refused, message }), None));
                 }
             },
-            _ => Kernel { function: mutant.apply(&self.kernel.function), ..self.kernel.clone() },
+            _ => {
+                let mut kernel = self.kernel.clone();
+                kernel.function = mutant.apply(&kernel.function);
+                kernel
+            }
         };
         if kernel.function.body == self.kernel.function.body {
             return Ok((None, Some(Reason::SameKernel)));

@@ -192,7 +192,7 @@ fn simulated(function: &Function, n: usize, records: Option<&[u8]>) -> (Report, 
 #[test]
 fn records_of_a_gpu_are_what_the_simulator_shows() {
     let program = read("diagnosed.tile", DIAGNOSED).programs.remove(0);
-    let kernel = compile(&program, &Options { debug: true, ..options(&program, true) }).unwrap();
+    let kernel = compile(&program, &options(&program, true).with_debug(true)).unwrap();
     let recording = kernel.recording.clone().unwrap();
     let (function, again) = recorded(&kernel.function).unwrap();
     assert_eq!(recording, again);
@@ -223,7 +223,7 @@ fn records_of_a_gpu_are_what_the_simulator_shows() {
 #[test]
 fn records_that_find_no_room_are_counted() {
     let program = read("diagnosed.tile", DIAGNOSED).programs.remove(0);
-    let kernel = compile(&program, &Options { debug: true, ..options(&program, false) }).unwrap();
+    let kernel = compile(&program, &options(&program, false).with_debug(true)).unwrap();
     let (function, recording) = recorded(&kernel.function).unwrap();
     // A buffer that is full but for some words.
     let mut buffer = vec![0; BUFFER_BYTES];

@@ -94,13 +94,13 @@ impl Values {
                 .map(|(arch, _)| arch)
                 .expect("an architecture of the list has everything that a test's program uses"),
         };
-        Ok(Options { constants, ..self.options_for(program, arch) })
+        Ok(self.options_for(program, arch).with_constants(constants))
     }
 
     /// Options for an architecture, without constants.
     fn options_for(&self, program: &Program, arch: Arch) -> Options {
         let multiples = self.sizes(program).into_iter().map(|(n, v)| (n, multiple_of(v))).collect();
-        Options { multiples, ..Options::new(arch) }
+        Options::new(arch).with_multiples(multiples)
     }
 
     fn compile(&self, program: &Program) -> Result<Kernel, Diagnostics> {

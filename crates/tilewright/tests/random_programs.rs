@@ -179,7 +179,7 @@ fn all_candidates_hold(
     let chosen = first.explanation.candidates.iter().find(|c| c.chosen).map_or(0, |c| c.number);
     let others = [pick, pick / 7].map(|p| possible[p % possible.len()]);
     for number in [chosen, others[0], others[1]] {
-        let kernel = compile(&program, &Options { candidate: Some(number), ..options.clone() })
+        let kernel = compile(&program, &options.clone().with_candidate(number))
             .map_err(|e| TestCaseError::fail(format!("candidate {number}: {e}\n{source}")))?;
         let device = SimDevice::new(tilewright::sim::Config { seed: pick as u64, ..Default::default() });
         let options = CheckOptions {

@@ -345,8 +345,9 @@ impl<'a> Bench<'a> {
     }
 
     fn kernel(&self, function: Function, warps: u32) -> Kernel {
-        let ptx = tilewright_ptx::print(&function);
-        Kernel { function: Function { threads: 32 * warps, ..function }, ptx, ..self.carrier.clone() }
+        let mut kernel = self.carrier.with_function(function);
+        kernel.function.threads = 32 * warps;
+        kernel
     }
 
     fn sizes(&self, run: &Run<'_>) -> Sizes {

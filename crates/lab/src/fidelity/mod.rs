@@ -316,8 +316,7 @@ pub fn fidelity(
     for (number, rows) in all.chunks(ROWS).enumerate() {
         progress(number * ROWS, all.len(), rows.first().map_or("", |row| row.row));
         let function = function(&format!("fidelity_{number}"), arch, rows, threads);
-        let ptx = tilewright_ptx::print(&function);
-        let kernel = Kernel { function, ptx, ..carrier.clone() };
+        let kernel = carrier.with_function(function);
         let inputs: Vec<Vec<u32>> = rows.iter().map(|row| row.draw(threads, &mut random)).collect();
         let actual = run(device, &kernel, &config, rows, &inputs)?;
         let expected = if device.kind() == DeviceKind::Sim {

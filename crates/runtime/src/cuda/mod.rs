@@ -28,6 +28,7 @@ use tilewright_machine::Arch;
 
 use crate::arg::{Arg, LaunchOptions, Sizes};
 use crate::buffer::{Buffer, DeviceId, Storage};
+use crate::device::sealed::Sealed;
 use crate::device::{Chip, Device, DeviceInfo, DeviceKind};
 use crate::error::RuntimeError;
 use crate::report::{CudaReport, LaunchReport, Timing, assertions};
@@ -116,6 +117,8 @@ impl CudaDevice {
         }
     }
 }
+
+impl Sealed for CudaDevice {}
 
 impl Device for CudaDevice {
     fn name(&self) -> String {

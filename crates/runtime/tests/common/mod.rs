@@ -49,8 +49,7 @@ pub fn function(arch: Arch, skip: i32) -> Function {
 pub fn kernel_of(function: Function) -> Kernel {
     tilewright_simt::verify(&function).unwrap();
     assert!(function.values.iter().all(|ty| *ty != RegType::B16));
-    let ptx = tilewright_ptx::print(&function);
-    Kernel { function, ptx, ..compiled(SOURCE) }
+    compiled(SOURCE).with_function(function)
 }
 
 pub fn sizes(n: i64) -> Sizes {
