@@ -65,19 +65,18 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
             }
             FunctionParamKind::F32 => json!({ "kind": "scalar", "name": param.name }),
             FunctionParamKind::F64 => json!({ "kind": "scalar", "name": param.name, "dtype": "f64" }),
-            FunctionParamKind::I32 | FunctionParamKind::I64
-                if let Some(Param { kind: ParamKind::Scalar { default }, dtype, .. }) =
-                    program.params.get(i) =>
-            {
-                let (bits, dtype) = (default.bits(*dtype), dtype.to_string());
-                let value =
-                    if dtype == "u64" { json!(bits) } else { json!(default.integer().map(|x| x as i64)) };
-                json!({ "kind": "integer", "name": param.name, "dtype": dtype, "value": value })
-            }
-            FunctionParamKind::I32 | FunctionParamKind::I64 => {
-                let value = named.next().map(|(_, value)| *value);
-                json!({ "kind": "size", "name": param.name, "value": value })
-            }
+            FunctionParamKind::I32 | FunctionParamKind::I64 => match program.params.get(i) {
+                Some(Param { kind: ParamKind::Scalar { default }, dtype, .. }) => {
+                    let (bits, dtype) = (default.bits(*dtype), dtype.to_string());
+                    let value =
+                        if dtype == "u64" { json!(bits) } else { json!(default.integer().map(|x| x as i64)) };
+                    json!({ "kind": "integer", "name": param.name, "dtype": dtype, "value": value })
+                }
+                _ => {
+                    let value = named.next().map(|(_, value)| *value);
+                    json!({ "kind": "size", "name": param.name, "value": value })
+                }
+            },
             FunctionParamKind::TensorMap(map) | FunctionParamKind::TensorMaps(map) => {
                 let recipe = kernel.maps.get(map as usize).ok_or_else(|| refuse(&"a map has no recipe"))?;
                 let shape = &kernel.function.tensor_maps[map as usize].shape;

@@ -139,15 +139,17 @@ impl Lower<'_> {
         coordinates: &mut Coordinates<'_>,
     ) -> Result<Operand, Diagnostic> {
         let (arch, at) = (self.arch, (index, count));
+        if let Rounded::Convert([_, to], x) = tree
+            && let Some((id, dtype)) = self.element_of_type(x, *to)
+        {
+            let array = self.array(id)?;
+            return Ok(match coordinates.parts.get(&id) {
+                None => self.b.read(elements::place(array, 2 * index, dtype.bits()).0),
+                Some(values) => elements::read_pair(self.b, array, values, index),
+            });
+        }
         Ok(match tree {
             Rounded::Number(compute, x) => packed::both(compute.dtype(), *x),
-            Rounded::Convert([_, to], x) if let Some((id, dtype)) = self.element_of_type(x, *to) => {
-                let array = self.array(id)?;
-                match coordinates.parts.get(&id) {
-                    None => self.b.read(elements::place(array, 2 * index, dtype.bits()).0),
-                    Some(values) => elements::read_pair(self.b, array, values, index),
-                }
-            }
             Rounded::Unary(op @ (UnaryOp::Neg | UnaryOp::Abs), _, x) => {
                 let x = self.pair(x, at, coordinates)?;
                 packed::sign(self.b, *op, x)

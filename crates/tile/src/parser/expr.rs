@@ -407,6 +407,10 @@ impl Parser<'_> {
             let ([x], height) = self.elem_arguments()?;
             return Ok((ElemExpr::unary(op, x), self.too_deep(height + 1, span)?));
         }
+        if let Some((_, dtype)) = PACKED.into_iter().find(|(packed, _)| *packed == name) {
+            let ([x], height) = self.elem_arguments()?;
+            return Ok((ElemExpr::Packed(dtype, Box::new(x)), self.too_deep(height + 1, span)?));
+        }
         match name {
             "ceil_div" => {
                 self.next();
@@ -425,10 +429,6 @@ impl Parser<'_> {
             "where" => {
                 let (operands, height) = self.elem_arguments()?;
                 return Ok((ElemExpr::Where(Box::new(operands)), self.too_deep(height + 1, span)?));
-            }
-            _ if let Some((_, dtype)) = PACKED.into_iter().find(|(packed, _)| *packed == name) => {
-                let ([x], height) = self.elem_arguments()?;
-                return Ok((ElemExpr::Packed(dtype, Box::new(x)), self.too_deep(height + 1, span)?));
             }
             "asm" => return self.asm(span),
             "bitcast" => {

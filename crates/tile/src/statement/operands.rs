@@ -223,8 +223,7 @@ macro_rules! operands {
                         }
                     }
                     $($($kind)* => {
-                        let plain: [Option<$Operand<'_, F>>; _] = [$(operand_of!($Operand $shape $arg)),*];
-                        out.extend(plain.into_iter().flatten());
+                        $(out.extend::<Option<$Operand<'_, F>>>(operand_of!($Operand $shape $arg));)*
                     })*
                     StmtKind::Pipeline(id) => out.push(Pipeline(Use::Define, id)),
                     StmtKind::SyncGrid { counter } => out.push(Param(Use::Accumulate, counter)),
