@@ -34,7 +34,10 @@ SETS = {
     "int4-e4m3": ["weights=i4", "activations=e4m3"],
     "int4-int8": ["weights=i4", "activations=i8"],
     "mxfp4-e4m3": ["weights=e2m1", "scale=ue8m0", "group=32", "activations=e4m3"],
+    "w4a16": [],
 }
+# Sets of another operator, which reads rows as they are, and its architecture.
+OTHERS = {"w4a16": {"operator": "w4a16", "arch": "sm_80"}}
 BITS = {"u1": 1, "i1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "e2m1": 4, "i8": 8, "e4m3": 8}
 PEERS = ["marlin", "marlin-ist", "machete", "humming", "gemlite", "int4pack", "dot_scaled"]
 # The values of e2m1, by their bits.
@@ -43,20 +46,35 @@ E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 # Configurations of so many rows, at most: the fastest of sweeps on an H200, for some shape each. Stages are those of 4 and of 8 bits; 0: not with these.
 CONFIGS = [
     (8, ["bn=8 bm=256 warpgroups=4 math_registers=112 stages={4,3} schedule=data_parallel", "bn=8 bm=256 warpgroups=4 math_registers=112 stages={4,3}",
-         "bn=8 bk=256 part=128 stages={4,3}", "bn=8 bk=256 part=128 stages={4,3} schedule=data_parallel", "bn=8 stages={8,5}",
-         "bn=8 bm=64 warpgroups=1 bk=512 part=128 stages={4,3} schedule=data_parallel cluster=k2"]),
-    (16, ["bn=16 bm=256 warpgroups=4 math_registers=112 stages={10,5} schedule=data_parallel", "bn=16 bk=256 part=128 stages={3,3}", "bn=16 stages={6,4}",
-          "bn=16 bk=256 part=128 stages={3,3} schedule=data_parallel", "bn=16 bm=64 warpgroups=1 bk=256 part=128 stages={8,5} schedule=data_parallel cluster=k2",
-          "bn=16 bm=64 warpgroups=1 bk=512 part=128 stages={6,3} schedule=data_parallel"]),
+         "bn=8 bm=64 warpgroups=1 bk=512 part=128 stages={4,3} schedule=data_parallel cluster=k2",
+         "instruction=mma bn=8 bm=256 warpgroups=4 math_registers=112 stages={4,3} schedule=data_parallel",
+         "instruction=mma bn=8 bm=256 warpgroups=4 math_registers=112 stages={4,3}", "instruction=mma bn=8 bk=256 part=128 stages={4,3}",
+         "instruction=mma bn=8 bm=256 warpgroups=4 math_registers=112 bk=256 part=128 stages={3,2} schedule=data_parallel",
+         "instruction=mma bn=8 bm=64 warpgroups=1 bk=512 part=128 stages={4,3} schedule=data_parallel cluster=k2",
+         "instruction=mma bn=8 bk=512 part=128 stages={2,2} schedule=data_parallel cluster=k4"]),
+    (16, ["bn=16 bm=256 warpgroups=4 math_registers=112 stages={10,5} schedule=data_parallel", "bn=16 bk=256 part=128 stages={3,3}",
+          "bn=16 bm=64 warpgroups=1 bk=256 part=128 stages={8,5} schedule=data_parallel cluster=k2",
+          "bn=16 bm=64 warpgroups=1 bk=512 part=128 stages={6,3} schedule=data_parallel",
+          "instruction=mma bn=16 bm=256 stages={6,4} schedule=data_parallel", "instruction=mma bn=16 bk=256 part=128 stages={3,3}",
+          "instruction=mma bn=16 bm=256 warpgroups=4 math_registers=112 stages={6,4} schedule=data_parallel",
+          "instruction=mma bn=16 bm=64 warpgroups=1 bk=256 part=128 stages={8,5} schedule=data_parallel cluster=k2"]),
     (64, ["bn=64 bm=256 scaled=weights stages={5,3} schedule=data_parallel", "bn=64 bm=256 scaled=weights stages={5,3}", "bn=64 scaled=weights stages={4,4}",
           "bn=64 bk=256 part=128 scaled=weights stages={3,2} schedule=data_parallel cluster=k2",
           "bn=64 bm=64 warpgroups=1 bk=256 part=128 scaled=weights stages={4,3} schedule=data_parallel cluster=k2"]),
     (128, ["bn=128 bm=256 scaled=weights stages={4,0} chunk=32 schedule=data_parallel", "bn=128 scaled=weights stages={3,3} chunk=32", "bn=64 scaled=weights stages={8,6}",
            "bn=128 scaled=weights stages={4,3} chunk=32 schedule=data_parallel cluster=k2"]),
-    (256, ["bn=128 bm=256 scaled=weights stages={4,0} chunk=32", "bn=128 scaled=weights stages={3,3} chunk=32", "bn=256 bk=64 scaled=weights stages={6,4} chunk=32",
-           "bn=128 scaled=weights stages={4,3} chunk=32 schedule=data_parallel cluster=k2", "bn=256 bk=64 scaled=weights stages={5,4} chunk=32 schedule=data_parallel cluster=k2"]),
+    (256, ["bn=128 bm=256 scaled=weights stages={4,0} chunk=32", "bn=128 scaled=weights stages={4,3} chunk=32 schedule=data_parallel cluster=k2",
+           "bn=256 bk=64 scaled=weights stages={6,4} chunk=32", "bn=256 bk=64 scaled=weights stages={5,4} chunk=32 schedule=data_parallel cluster=k2"]),
     (1 << 30, ["bn=256 scaled=weights stages={3,2} chunk=32 schedule=data_parallel", "bn=256 scaled=weights stages={3,2} chunk=32 schedule=data_parallel cluster=n2", "bn=256 scaled=weights stages={3,2} chunk=32",
-               "bn=128 bm=256 scaled=weights stages={4,0} chunk=32 schedule=data_parallel", "bn=128 scaled=weights stages={5,3} schedule=data_parallel overlap_epilogue=true"]),
+               "bn=128 bm=256 scaled=weights stages={4,0} chunk=32 schedule=data_parallel"]),
+]  # fmt: skip
+
+
+# Those of `w4a16`.
+ROWS_AS_THEY_ARE = [
+    (16, ["bm=16 bn=64 bk=128 kk=64 stages=4", "bm=16 bn=128 bk=128 kk=64 stages=4", "bm=16 bn=64 bk=128 kk=64 stages=6", "bm=16 bn=32 bk=128 kk=64 stages=8",
+          "bm=16 bn=64 bk=128 kk=64 stages=4 weights=direct", "bm=16 bn=128 bk=128 kk=64 stages=6 threads=256"]),
+    (1 << 30, ["bm=64 bn=64 bk=128 kk=64 stages=4", "bm=64 bn=128 bk=64 kk=32 stages=4", "bm=64 bn=128 bk=128 kk=64 stages=3 threads=256", "bm=64 bn=64 bk=64 kk=32 stages=4"]),
 ]  # fmt: skip
 
 
@@ -90,9 +108,13 @@ def work(args):
     found = []
     shapes = [tuple(map(int, text.split(","))) for text in args.shapes] if args.shapes else SHAPES
     for name, (n, k), m in itertools.product(args.set, shapes, args.rows):
-        words = [f"dtype={args.dtype}", *SETS[name]]
-        configs = args.config or configs_of(words, m)
-        jobs = [{"operator": "gemm_weights", "words": words, "config": config, "sizes": {"m": m, "n": n, "k": k}, "set": name} for config in configs]
+        if name in OTHERS:
+            words, configs = SETS[name], next(configs for most, configs in ROWS_AS_THEY_ARE if m <= most)
+        else:
+            words = [f"dtype={args.dtype}", *SETS[name]]
+            configs = configs_of(words, m)
+        of = {"operator": "gemm_weights", **OTHERS.get(name, {}), "words": words, "sizes": {"m": m, "n": n, "k": k}, "set": name}
+        jobs = [{**of, "config": config} for config in args.config or configs]
         found.append(((m, n, k), jobs))
     return found
 
@@ -166,13 +188,14 @@ class Weights:
         self.tensors["w"] = held.view(torch.float8_e4m3fn) if self.kind == "e4m3" else held.view(torch.int8) if bits == 8 else held
         self.plain = plain * wide.T.repeat_interleave(group, 1)
         self.dense = self.plain.to(dtype)
+        if name in OTHERS:
+            self.tensors = {"w": codes, "s": scales.T.contiguous()}
         self.bytes = n * k * (bits + (BITS[upper] if upper else 0)) / 8 + scales.numel() * scales.element_size()
-        self.found, self.missing, self.scaled = {}, [], None
-        if name == "int4" and args.dtype == "f16":
-            # Their codes are ours plus 8.
-            self.found, self.missing = weights_peers.of_int4(codes ^ 8, scales, args.peers)
-        elif name.startswith("mxfp4") and "dot_scaled" in args.peers:
-            self.scaled = (codes, raw)
+        self.scaled = (codes, raw) if name.startswith("mxfp4") and "dot_scaled" in args.peers else None
+        signed = numbers_of(self.kind, codes) + (numbers_of(upper, more) * (1 << bits) if upper else 0)
+        whole = bits + (BITS[upper] if upper else 0)
+        given = weights_peers.Given(self.kind, whole, codes, signed, scales, self.tensors.get("z"), group, self.activations, dtype)
+        self.found, self.missing = weights_peers.of(given, args.peers)
 
     def rows(self, m):
         """Activations."""

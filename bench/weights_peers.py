@@ -2,9 +2,11 @@
 Machete (PEERS_VLLM is the path of its `_C_stable_libtorch.abi3.so`), IST's Marlin (PEERS_MARLIN, a checkout of it), Humming, GemLite and torch; of MXFP4
 Triton's `dot_scaled`. What is not installed is left out, and said.
 
-Weights are codes [n, k], a byte each, whose values are those of i4 plus 8, and scales [k / 128, n]; or of MXFP4 the codes of e2m1 and those of ue8m0.
+Humming has weights of every format here. Weights of int4 are codes [n, k], a byte each, whose values are those of i4 plus 8, and scales [k / 128, n]; or of
+MXFP4 the codes of e2m1 and those of ue8m0.
 """
 
+import collections
 import os
 
 import torch
@@ -63,14 +65,41 @@ def machete(codes, scales):
     return lambda a: vllm().machete_mm(a, weights, UINT4B8, None, scales, None, GROUP, None, None, None)
 
 
-def humming(codes, scales):
+# Weights of a format: the name of their type and their bits, codes [n, k], numbers [n, k], scales [k / group, n], zero points of the same shape or none, the
+# neighbours that share a scale, and the types of the activations and of the result.
+Given = collections.namedtuple("Given", "kind bits codes numbers scales zeros group activations dtype")
+
+# Humming's names of types of floats.
+FLOATS = {"e4m3": "float8e4m3", "e2m1": "float4e2m1", "i8": "int8", "f16": "float16", "bf16": "bfloat16"}
+
+
+def humming(given):
+    """Humming's layer: integers are codes from 0 on, with signs those of half their range more."""
+    from humming import ops
     from humming.layer import HummingLayer
 
-    n, k = codes.shape
-    layer = HummingLayer(shape_n=n, shape_k=k, weight_config={"dtype": "uint4", "group_size": GROUP}, torch_dtype=torch.float16).cuda()
-    layer.load_from_tensors({"weight": eights(codes, 1), "weight_scale": scales.T.contiguous()})
+    n, k = given.codes.shape
+    config = {"dtype": FLOATS.get(given.kind) if given.kind in ("e4m3", "e2m1") else f"uint{given.bits}", "group_size": given.group}
+    if given.scales.dtype == torch.float8_e8m0fnu:
+        config["scale_dtype"] = "float8e8m0"
+    elif given.scales.dtype == torch.float8_e4m3fn:
+        config["scale_dtype"] = "float8e4m3"
+    if given.kind in ("e4m3", "e2m1"):
+        codes = given.codes.int()
+    else:
+        codes = given.numbers.int() + (0 if given.zeros is not None else 1 << given.bits - 1)
+    tensors = {"weight": ops.pack_weight(codes.contiguous(), given.bits), "weight_scale": given.scales.T.contiguous()}
+    if given.zeros is not None:
+        config["has_zero_point"] = True
+        tensors["zero_point"] = ops.pack_weight(given.zeros.int().contiguous(), given.bits).T.contiguous()
+    layer = HummingLayer(shape_n=n, shape_k=k, weight_config=config, input_config={"dtype": FLOATS[given.activations]}, torch_dtype=given.dtype).cuda()
+    layer.load_from_tensors(tensors)
     layer.transform()
-    return layer
+    if given.activations in ("f16", "bf16"):
+        return layer
+    # Theirs have a scale for each row of activations.
+    ones = torch.ones(8192, 1, device="cuda")
+    return lambda a: layer(a, input_scale=ones[: a.shape[0]])
 
 
 def gemlite(codes, scales):
@@ -88,16 +117,20 @@ def int4pack(codes, scales):
 
 
 # Peers of int4, with the rows of activations up to which they are asked: torch's takes as long for each row.
-INT4 = {"marlin": marlin, "marlin-ist": marlin_ist, "machete": machete, "humming": humming, "gemlite": gemlite, "int4pack": int4pack}
+INT4 = {"marlin": marlin, "marlin-ist": marlin_ist, "machete": machete, "gemlite": gemlite, "int4pack": int4pack}
 MOST_ROWS = {"int4pack": 256}
 
 
-def of_int4(codes, scales, wanted):
+def of(given, wanted):
     """Peers by name, and why others are missing."""
+    makes = {"humming": lambda: humming(given)}
+    if (given.kind, given.bits, given.group, given.activations) == ("i4", 4, GROUP, "f16"):
+        # Their codes are ours plus 8.
+        makes |= {name: lambda make=make: make(given.codes ^ 8, given.scales) for name, make in INT4.items()}
     found, missing = {}, []
-    for name in (name for name in INT4 if name in wanted):
+    for name in (name for name in makes if name in wanted):
         try:
-            found[name] = INT4[name](codes, scales)
+            found[name] = makes[name]()
         except Exception as error:  # A peer is somebody else's program: whatever it throws, ours is measured without it.
             missing.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:160]}")
     return found, missing

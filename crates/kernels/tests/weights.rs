@@ -8,7 +8,7 @@ use common::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_weights::{
-    self, Cluster, Factors, RepackConfig, Scaled, Schedule, WeightsConfig,
+    self, Cluster, Factors, Instruction, RepackConfig, Scaled, Schedule, WeightsConfig,
 };
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
@@ -153,6 +153,8 @@ fn configs() -> Vec<WeightsConfig> {
         WeightsConfig { bm: 128, warpgroups: 2, cluster: Cluster::AlongM(2), ..whole },
         WeightsConfig { scaled: Scaled::Weights, bn: 64, bk: 64, ..whole },
         WeightsConfig { epilogue: "alpha+bias+silu".parse().unwrap(), scaled: Scaled::Weights, ..whole },
+        WeightsConfig { instruction: Instruction::Mma, bm: 256, warpgroups: 2, bn: 8, ..small },
+        WeightsConfig { instruction: Instruction::Mma, cluster: Cluster::AlongK(2), bn: 24, ..whole },
     ]
 }
 
@@ -172,6 +174,15 @@ fn wide() -> Vec<WeightsConfig> {
         few,
         WeightsConfig { bn: 8, stages: 16, ..few },
         WeightsConfig { bm: 256, warpgroups: 4, math_registers: 112, stages: 8, ..few },
+        WeightsConfig {
+            instruction: Instruction::Mma,
+            bn: 8,
+            bm: 256,
+            warpgroups: 4,
+            math_registers: 112,
+            stages: 4,
+            ..few
+        },
         WeightsConfig { schedule: Schedule::DataParallel, cluster: Cluster::AlongK(4), stages: 8, ..few },
         WeightsConfig { bn: 64, stages: 8, cluster: Cluster::AlongN(2), ..few },
         many,
@@ -186,6 +197,15 @@ fn every_format_is_right_at_edges() {
         if config.epilogue.is_empty() {
             check(&config, size, &[size[2] as u64]);
         }
+    }
+}
+
+/// The same by instructions of a warp.
+#[test]
+fn every_format_is_right_at_edges_where_warps_multiply() {
+    let by_warps = |config| WeightsConfig { instruction: Instruction::Mma, bn: 8, ..config };
+    for (config, size) in crossed(formats().into_iter().map(by_warps), gemm_weights::edge_sizes, 6) {
+        check(&config, size, &[size[2] as u64]);
     }
 }
 
@@ -232,6 +252,7 @@ fn chance(rng: &mut ChaCha8Rng) -> WeightsConfig {
         group: [None, Some(16), Some(32), Some(64), Some(128)][of(5)],
         zeros: of(3) == 0,
         scaled: [Scaled::Sums, Scaled::Weights][of(2)],
+        instruction: [Instruction::Wgmma, Instruction::Mma][of(2)],
         bm: 64 * warpgroups * [1, 1, 2][of(3)],
         bn: [8, 16, 24, 32][of(4)],
         bk,
@@ -253,6 +274,7 @@ fn it_computes_the_same_whatever_the_order_of_events() {
         small,
         WeightsConfig { sm_count: 5, zeros: true, weights: DType::U4, ..small },
         WeightsConfig { scaled: Scaled::Weights, schedule: Schedule::DataParallel, ..small },
+        WeightsConfig { instruction: Instruction::Mma, ..small },
     ] {
         check(&config, [20, 200, 640], &seeds);
     }
@@ -376,6 +398,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         (("weights", "i16"), "must be i4, u4"),
         (("scale", "e5m2"), "must be f32, ue8m0"),
         (("scaled", "products"), "sums or weights"),
+        (("instruction", "mma.sync"), "wgmma or mma"),
         (("group", "row"), "an integer"),
     ] {
         let error = named(&[given]).unwrap_err().to_string();

@@ -17,7 +17,9 @@ use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
 
 pub use crate::epilogue::{Epilogue, Part};
-pub use crate::warp_specialized::{Batch, Cluster, Rasterization, Scaled, Schedule, StoredWeights};
+pub use crate::warp_specialized::{
+    Batch, Cluster, Instruction, Rasterization, Scaled, Schedule, StoredWeights,
+};
 pub use checkpoint::{Checkpoint, CheckpointError, ReadWeights};
 pub use reference::{Factors, edge_sizes, reference};
 pub use repack::RepackConfig;
@@ -51,6 +53,8 @@ parameters! {
         zeros: bool as FLAG = false,
         /// The factor of the scales of groups: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
         scaled: Scaled as OWN = Scaled::Sums,
+        /// The instruction that multiplies: wgmma; or mma, which takes less time where bn is small.
+        instruction: Instruction as OWN = Instruction::Wgmma,
         /// Batching: none; or grouped (each tile of rows of a has the weights of its group, and their scales); or ragged (the same for groups that are not padded).
         batch: Batch as OWN = Batch::None,
         /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of zeros.
@@ -242,9 +246,13 @@ impl WeightsConfig {
     fn fragments(&self, chain: &Chain<'_>) -> i64 {
         let threads = 128 * self.warpgroups;
         let sums = self.bm * self.bn / threads;
-        let turns = (self.bk / self.part).min(2);
+        // Parts of a stage that are there at once, and a warp's part of the activations.
+        let (turns, right) = match self.instruction {
+            Instruction::Wgmma => ((self.bk / self.part).min(2), 0),
+            Instruction::Mma => (1, self.bn * self.part * bytes(self.a()) / (4 * 32)),
+        };
         let weights = self.bm * self.part / threads;
-        let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32;
+        let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32 + right;
         let partial = if self.promotes() { turns * sums } else { 0 };
         // Values of scaled weights, of those without zero points, or of halves of them, on their way.
         let changes =
@@ -411,6 +419,7 @@ impl WeightsConfig {
             group: self.group,
             zeros: self.zeros,
             scaled: self.scaled,
+            instruction: self.instruction,
             part: self.part,
             hints: [self.hint_a, self.hint_w],
             gathered: self.gather,

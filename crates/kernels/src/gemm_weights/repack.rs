@@ -7,7 +7,7 @@ use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, nested, steps, tile}
 
 use super::{StoredWeights, WeightsConfig};
 use crate::config::{ConfigError, parameters};
-use crate::warp_specialized::within;
+use crate::warp_specialized::{Takers, within};
 
 parameters! {
     /// The formats of weights that are put in the order in which `gemm_weights` loads them. The order does not depend on tiles.
@@ -71,7 +71,7 @@ impl RepackConfig {
             [by_rows, by_units].map(|view| view.index([None, Some(block_x()), None, Some(block_y())]));
         let read = t.register_tensor("read", self.weights, [rows, columns]);
         t.copy(here, read);
-        let order = t.rearrange("order", read, Some(stored.fragment([rows, columns], 1)));
+        let order = t.rearrange("order", read, Some(stored.fragment([rows, columns], Takers::Warpgroups(1))));
         t.copy(order, there);
         Ok(t.finish()?)
     }

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{Arch, CacheHint, DType};
 
-use super::{Cluster, Scaled, Schedule, StoredWeights, WeightsConfig};
+use super::{Cluster, Instruction, Scaled, Schedule, StoredWeights, WeightsConfig};
 use crate::epilogue::Chain;
 use crate::model::Model;
 use crate::parts::{Estimate, Part, Resource, Steps};
@@ -14,6 +14,9 @@ const ROWS: [(i64, i64, i64); 4] = [(64, 1, 240), (128, 2, 240), (256, 2, 240), 
 
 /// Rows of activations of tiles.
 const COLUMNS: [i64; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+/// Rows of activations of tiles up to which `mma` may be faster than `wgmma`.
+const ROWS_OF_MMA: i64 = 16;
 
 /// Bytes of which TMA wants strides to be multiples.
 const STRIDE: i64 = 16;
@@ -51,6 +54,15 @@ const STEP: f64 = 180.0;
 
 /// Cycles of 64 columns in which the tensor cores wait for casts of all warpgroups.
 const EXPOSED: f64 = 90.0;
+
+/// Cycles of a tensor core for an `mma` of 16 rows, 8 columns and a step along k; those of e4m3 are two of f16.
+const OF_MMA: f64 = 6.0;
+
+/// Bytes that a warp loads of activations at once.
+const LOADED: f64 = 512.0;
+
+/// Cycles between the steps of a warp whose products nobody waits for.
+const STEP_OF_WARP: f64 = 120.0;
 
 /// Rows of activations up to which sums are scaled: more have as much to do for their sums as weights have.
 const SUMS_OF: i64 = 32;
@@ -108,11 +120,16 @@ impl WeightsConfig {
         let depths = tiles.flat_map(|tile| {
             [(64, 64), (128, 64), (128, 128), (256, 128), (512, 128)].map(|deep| (tile, deep))
         });
-        let scaled = depths.flat_map(|point| [Scaled::Sums, Scaled::Weights].map(|scaled| (point, scaled)));
-        let shapes = scaled.map(|((((bm, warpgroups, math_registers), bn), (bk, part)), scaled)| {
+        let forms = depths.flat_map(|point| {
+            let by_warps = (point.0.1 <= ROWS_OF_MMA).then_some((Scaled::Sums, Instruction::Mma));
+            let by_groups = [Scaled::Sums, Scaled::Weights].map(|scaled| (scaled, Instruction::Wgmma));
+            by_groups.into_iter().chain(by_warps).map(move |form| (point, form))
+        });
+        let shapes = forms.map(|((((bm, warpgroups, math_registers), bn), (bk, part)), form)| {
             // Of weights a cache keeps nothing.
-            let hint_w = Some(CacheHint::EvictFirst);
-            WeightsConfig { bm, bn, bk, part, warpgroups, math_registers, scaled, hint_w, ..Self::default() }
+            let (scaled, instruction, hint_w) = (form.0, form.1, Some(CacheHint::EvictFirst));
+            let tile = WeightsConfig { bm, bn, bk, part, warpgroups, math_registers, ..Self::default() };
+            WeightsConfig { scaled, instruction, hint_w, ..tile }
         });
         shapes.flat_map(Self::shared_out).map(Self::deepest)
     }
@@ -212,24 +229,41 @@ impl WeightsConfig {
 
         // A step: products, casts of all warpgroups on the four schedulers, a warpgroup by itself, factors through the port to the L2 cache.
         let step = StoredWeights::step_of(self.a()) as f64;
-        let multiply = bm / 64.0 * bk / step * (bn / 2.0).max(16.0);
+        let a_bytes = bytes(self.a()) as f64;
+        // Cycles of the tensor cores, and instructions of a thread for them and for what they read.
+        let (multiply, of_products) = match self.instruction {
+            Instruction::Wgmma => (bm / 64.0 * bk / step * (bn / 2.0).max(16.0), 0.0),
+            Instruction::Mma => {
+                let products = bm / 16.0 * bk / step * bn / 8.0;
+                let halves = if self.a() == DType::E4M3 { 2.0 } else { 1.0 };
+                (products * halves * OF_MMA / 4.0, products / (4.0 * groups) + a_bytes * bn * bk / LOADED)
+            }
+        };
         let of_lane = bm * bk / (128.0 * groups);
         let promoted = if self.promotes() { parts * bm * bn / (128.0 * groups) } else { 0.0 };
-        let instructions = of_lane * self.cast_of_weight() + promoted + parts * OF_PART;
+        let instructions = of_lane * self.cast_of_weight() + promoted + parts * OF_PART + of_products;
         let issue = groups * instructions;
         let products = multiply / groups;
-        // Of a stage with one part nothing overlaps, nor where sums are waited for.
-        let turn = match promoted > 0.0 || self.bk == self.part {
-            true => ALONE * instructions + products,
-            false => (ALONE * instructions).max(products) + STEP,
-        } + parts * COMPLETE;
+        let of_warp = ALONE * instructions;
+        let turn = match self.instruction {
+            Instruction::Mma => of_warp + STEP_OF_WARP,
+            // Of a stage with one part nothing overlaps, nor where sums are waited for.
+            Instruction::Wgmma if promoted > 0.0 || self.bk == self.part => {
+                of_warp + products + parts * COMPLETE
+            }
+            Instruction::Wgmma => of_warp.max(products) + STEP + parts * COMPLETE,
+        };
+        let exposed = match self.instruction {
+            Instruction::Wgmma => bk / 64.0 * EXPOSED,
+            Instruction::Mma => 0.0,
+        };
         let of_weights = bm * bk * bits / 8.0 / blocks_m as f64;
-        let of_activations = bytes(self.a()) as f64 * bn * bk / blocks_n as f64;
+        let of_activations = a_bytes * bn * bk / blocks_n as f64;
         let port = (of_weights + of_activations) / 128.0 * model.port;
         let latency = model.latency / (self.stages as f64 - 1.0).max(1.0);
         let mut wanted = [0.0; Resource::ALL.len()];
         for (resource, cycles) in [
-            (Resource::TensorCores, multiply / model.tensor_cores + bk / 64.0 * EXPOSED),
+            (Resource::TensorCores, multiply / model.tensor_cores + exposed),
             (Resource::Threads, issue.max(turn)),
             (Resource::Port, port),
             (Resource::Latency, latency),
@@ -306,7 +340,8 @@ impl Tunable for WeightsConfig {
         "epilogue",
         "dependent",
     ];
-    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "part", "warpgroups", "scaled", "schedule"];
+    const FAMILY: &'static [&'static str] =
+        &["bm", "bn", "bk", "part", "warpgroups", "scaled", "instruction", "schedule"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2", "k2"]),

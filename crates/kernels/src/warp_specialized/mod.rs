@@ -30,10 +30,11 @@ pub(crate) use rules::*;
 pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
 pub(crate) use sparse::SparseWgmma;
 pub use stored::StoredWeights;
+pub(crate) use stored::Takers;
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
-pub use weights::Scaled;
 pub(crate) use weights::Weights;
+pub use weights::{Instruction, Scaled};
 
 use nested::Share;
 use operands::Operands;

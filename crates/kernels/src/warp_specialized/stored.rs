@@ -66,17 +66,13 @@ impl StoredWeights {
     /// The same for activations of a type: f16, bf16, e4m3 or i8.
     pub fn for_activations(dtype: DType, group: Option<i64>, activations: DType) -> Self {
         let bits = i64::from(dtype.bits());
-        let sums = if activations.is_float() { DType::F32 } else { DType::I32 };
         let step = Self::step_of(activations);
         // Values of a thread for an instruction.
         let each = Self::ROWS * step / 128;
         let widest = (WIDEST * 8 / bits).max(each);
         let values = group.map_or(widest, |group| widest.min(group / step * each).max(32 / bits).max(each));
         let steps = values / each;
-        let fragment = wgmmas(activations, activations, sums, false).next().map(|row| &row.a_tv);
-        let modes = fragment.map_or_else(Vec::new, |fragment| fragment.modes());
-        let leaves_of = |mode: usize| modes.get(mode).map_or_else(Vec::new, Layout::leaves);
-        let (threads, mut fragment) = (leaves_of(0), leaves_of(1));
+        let [threads, mut fragment] = Self::factor_of(activations);
         fragment.push((steps, Self::ROWS * step));
         if bits < 8 && activations.bits() == 16 {
             fragment = half_a_word_apart(fragment, 32 / bits / 2);
@@ -97,6 +93,14 @@ impl StoredWeights {
         }
         stored.leaves = leaves;
         stored
+    }
+
+    /// The modes of an instruction's left factor of a type, of 64 rows: extents and steps of threads, and of a thread's values.
+    fn factor_of(dtype: DType) -> [Vec<(i64, i64)>; 2] {
+        let sums = if dtype.is_float() { DType::F32 } else { DType::I32 };
+        let factor = wgmmas(dtype, dtype, sums, false).next().map(|row| &row.a_tv);
+        let modes = factor.map_or_else(Vec::new, |factor| factor.modes());
+        [0, 1].map(|mode| modes.get(mode).map_or_else(Vec::new, Layout::leaves))
     }
 
     /// The type of the weights.
@@ -202,20 +206,51 @@ impl StoredWeights {
         modes([rows, of(true, (units, unit)), vec![(parts, unit * units)]])
     }
 
-    /// The fragment of a part of so many rows and columns: a thread's values in the order of memory. Each warpgroup has neighbouring rows.
-    pub(crate) fn fragment(&self, [rows, part]: [i64; 2], warpgroups: i64) -> Layout {
-        let index = |leaf: &Leaf| match leaf.index < Self::ROWS {
-            true => leaf.index,
-            false => leaf.index / Self::ROWS * rows,
-        };
-        let of = |leaves: &[Leaf], more: &[(i64, i64)]| {
-            let leaves = leaves.iter().map(|leaf| (leaf.extent, index(leaf)));
-            leaves.chain(more.iter().copied()).collect::<Vec<_>>()
-        };
+    /// The fragment of a part of so many rows and columns: a thread's values in the order of memory.
+    pub(crate) fn fragment(&self, shape: [i64; 2], takers: Takers) -> Layout {
         let (values, threads) = self.leaves.split_at(self.values);
-        let each = (rows / (Self::ROWS * warpgroups), Self::ROWS);
-        let units = (part / self.columns(), self.columns() * rows);
-        modes([of(threads, &[(warpgroups, rows / warpgroups)]), of(values, &[units, each])])
+        let [threads, values] = [threads, values]
+            .map(|leaves| leaves.iter().map(|leaf| (leaf.extent, leaf.index)).collect::<Vec<_>>());
+        takers.share_out(shape, self.columns(), [threads, values])
+    }
+
+    /// The same of what the weights are cast to, the type of the activations: a thread's values in the order of the instruction's.
+    pub(super) fn factor(dtype: DType, shape: [i64; 2], takers: Takers) -> Layout {
+        takers.share_out(shape, Self::step_of(dtype), Self::factor_of(dtype))
+    }
+}
+
+/// Those who share the rows of a tile, and have neighbouring ones each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Takers {
+    /// So many warpgroups.
+    Warpgroups(i64),
+    /// So many warps.
+    Warps(i64),
+}
+
+impl Takers {
+    /// The layout of a part of so many rows and columns, which consists of units of 64 rows and so many columns: of threads and values of a unit.
+    fn share_out(
+        self,
+        [rows, part]: [i64; 2],
+        columns: i64,
+        [threads, values]: [Vec<(i64, i64)>; 2],
+    ) -> Layout {
+        let (count, own) = match self {
+            Takers::Warpgroups(count) => (count, StoredWeights::ROWS),
+            Takers::Warps(count) => (count, StoredWeights::ROWS / 4),
+        };
+        let in_tile = |(extent, index): (i64, i64)| match index < StoredWeights::ROWS {
+            true => (extent, index),
+            false => (extent, index / StoredWeights::ROWS * rows),
+        };
+        // Rows of a unit that other warps have.
+        let theirs = |(_, index): &(i64, i64)| (own..StoredWeights::ROWS).contains(index);
+        let threads = threads.into_iter().filter(|leaf| !theirs(leaf)).map(in_tile);
+        let values = values.into_iter().map(in_tile);
+        let more = [(part / columns, columns * rows), (rows / (own * count), own)];
+        modes([threads.chain([(count, rows / count)]).collect(), values.chain(more).collect()])
     }
 }
 

@@ -1,6 +1,7 @@
 //! The mainloop of weights of a few bits: they come in the order of [`StoredWeights`], go from shared memory to registers as they are, are cast there and
 //! multiplied as the left factor of wgmma by activations in shared memory. Their scales multiply the sums of a group, in f32, or the
-//! weights themselves. While a part of a stage is multiplied, the weights of the next one are loaded and cast.
+//! weights themselves. While a part of a stage is multiplied, the weights of the next one are loaded and cast. With few rows of activations `mma` takes
+//! fewer cycles than `wgmma`, which takes 16 of the tensor cores' however narrow its factor is, and nobody waits for its sums.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Reference, Tensor, neste
 use super::choices::Batch;
 use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes, numbers};
 use super::scheduler::{Problem, Scheduler, WorkTile};
-use super::stored::StoredWeights;
+use super::stored::{StoredWeights, Takers};
 use super::tiling::{Numbers, Tiling};
 use super::views::with_batch;
 
@@ -23,6 +24,15 @@ pub enum Scaled {
     Sums,
     /// The weights, in the type of the activations.
     Weights,
+}
+
+/// The instruction that multiplies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Instruction {
+    /// That of a warpgroup, which reads the activations from shared memory.
+    Wgmma,
+    /// That of a warp, which loads the activations into registers.
+    Mma,
 }
 
 /// See the [module](self).
@@ -45,6 +55,7 @@ pub(crate) struct Weights {
     /// Zero points are taken from the weights.
     pub zeros: bool,
     pub scaled: Scaled,
+    pub instruction: Instruction,
     /// Columns of a stage that are cast and multiplied at a time.
     pub part: i64,
     pub hints: [Option<CacheHint>; 2],
@@ -67,6 +78,25 @@ impl FromStr for Scaled {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let found = [Scaled::Sums, Scaled::Weights].into_iter().find(|scaled| scaled.to_string() == text);
         found.ok_or("must be sums or weights")
+    }
+}
+
+impl fmt::Display for Instruction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Instruction::Wgmma => "wgmma",
+            Instruction::Mma => "mma",
+        })
+    }
+}
+
+impl FromStr for Instruction {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found =
+            [Instruction::Wgmma, Instruction::Mma].into_iter().find(|found| found.to_string() == text);
+        found.ok_or("must be wgmma or mma")
     }
 }
 
@@ -174,13 +204,21 @@ impl Weights {
         self.parts().min(2)
     }
 
+    /// Those who share the rows of weights.
+    fn takers(&self) -> Takers {
+        match self.instruction {
+            Instruction::Wgmma => Takers::Warpgroups(self.tiling.warpgroups),
+            Instruction::Mma => Takers::Warps(4 * self.tiling.warpgroups),
+        }
+    }
+
     /// A part's weights as the products take them.
     fn cast(&self, t: &mut KernelBuilder, on: &Collective<Self>, (site, part): (&str, i64), to: &Tensor) {
         let Numbers { bm, .. } = &on.numbers;
         let columns = Expr::from(self.part);
         let name = |word: &str| format!("{word}{site}_{part}");
         let loaded = |t: &mut KernelBuilder, word: &str, order: &StoredWeights, from: &Tensor| {
-            let layout = order.fragment([self.tiling.bm, self.part], self.tiling.warpgroups);
+            let layout = order.fragment([self.tiling.bm, self.part], self.takers());
             let stored = t.register_tensor_with(&name(word), order.dtype(), [bm, &columns], layout);
             t.copy(of_part(from, part), stored);
             stored
@@ -245,6 +283,88 @@ impl Weights {
         let stored = self.vector(t, on, (&format!("stored_scale{site}_{part}"), scales), part, self.scale);
         let wide = self.scale == DType::F32;
         Some(if wide { stored } else { t.cast(&format!("scale_of{site}_{part}"), stored, DType::F32) })
+    }
+
+    /// Multiplies the parts of a stage. The sums of each are scaled and added while the next one is multiplied; those of the last part behind it, since
+    /// the assembler lets products overlap with reads of others' sums within an iteration only.
+    fn step_of_warpgroups(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        sums: &Accumulators,
+        site: &str,
+    ) {
+        let (turns, last) = (self.turns(), self.parts() - 1);
+        let Numbers { bm, width, .. } = &on.numbers;
+        let part_columns = Expr::from(self.part);
+        let mut in_turn = |name: &str, dtype: DType, columns: &Expr| -> Vec<Tensor> {
+            (0..turns)
+                .map(|which| t.register_tensor(&format!("{name}{site}_{which}"), dtype, [bm, columns]))
+                .collect()
+        };
+        let lefts = in_turn("left", self.dtype, &part_columns);
+        let partials = if self.promotes() { in_turn("partial", self.products, width) } else { Vec::new() };
+        let of = |of_parts: &[Tensor], part: i64| of_parts.get((part % turns) as usize).copied();
+        t.consume(&on.ring, |t| {
+            let mut scale = self.scale_of(t, on, (site, 0));
+            for part in 0..=last {
+                let Some(left) = of(&lefts, part) else { continue };
+                self.cast(t, on, (site, part), &left);
+                let partial = of(&partials, part);
+                if let Some(partial) = &partial {
+                    t.fill(partial, 0.0);
+                }
+                let to = partial.as_ref().unwrap_or(&sums.parts[0]);
+                let right = of_part(on.stage.activations(), part);
+                t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+                t.commit_gemm();
+                // With an odd number of parts the next stage begins with the registers of the last one.
+                let odd = part == last && last % 2 == 0;
+                if partials.is_empty() {
+                    t.wait_gemm(if odd { 0 } else { 1 });
+                    continue;
+                }
+                if part > 0 {
+                    t.wait_gemm(1);
+                    self.promote(t, on, sums, (&format!("{site}_{part}"), of(&partials, part - 1), scale));
+                    if self.group_of(part) != self.group_of(part - 1) {
+                        scale = self.scale_of(t, on, (site, part));
+                    }
+                }
+            }
+            if !partials.is_empty() {
+                t.wait_gemm(0);
+                self.promote(t, on, sums, (&format!("{site}_{}", last + 1), of(&partials, last), scale));
+            }
+        });
+    }
+
+    /// Multiplies the parts of a stage one after another, each warp by itself: the assembler mixes the casts of one with the products of others.
+    fn step_of_warps(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, site: &str) {
+        let Numbers { bm, bn, width, .. } = &on.numbers;
+        let (columns, warps) = (Expr::from(self.part), 4 * self.tiling.warpgroups);
+        let layout = StoredWeights::factor(self.dtype, [self.tiling.bm, self.part], self.takers());
+        t.consume(&on.ring, |t| {
+            let mut scale = None;
+            for part in 0..self.parts() {
+                let name = |word: &str| format!("{word}{site}_{part}");
+                if part == 0 || self.group_of(part) != self.group_of(part - 1) {
+                    scale = self.scale_of(t, on, (site, part));
+                }
+                let left = t.register_tensor_with(&name("left"), self.dtype, [bm, &columns], layout.clone());
+                self.cast(t, on, (site, part), &left);
+                let right = t.register_tensor(&name("right"), self.dtype, [bn, &columns]);
+                t.copy(of_part(on.stage.activations(), part), right);
+                let partial = self.promotes().then(|| {
+                    let partial = t.register_tensor(&name("partial"), self.products, [bm, width]);
+                    t.fill(&partial, 0.0);
+                    partial
+                });
+                let to = partial.as_ref().unwrap_or(&sums.parts[0]);
+                t.gemm_over(to, left, right, [warps.into(), 1.into()]);
+                self.promote(t, on, sums, (&format!("{site}_{}", part + 1), partial, scale));
+            }
+        });
     }
 }
 
@@ -383,8 +503,6 @@ impl Mainloop for Weights {
         self.tiling.begin(t, &on.numbers)
     }
 
-    /// Multiplies the parts of a stage. The sums of each are scaled and added while the next one is multiplied; those of the last part behind it, since
-    /// the assembler lets products overlap with reads of others' sums within an iteration only.
     fn step(
         &self,
         t: &mut KernelBuilder,
@@ -393,53 +511,16 @@ impl Mainloop for Weights {
         _: &WorkTile,
         (_, site): (&Expr, &str),
     ) {
-        let (turns, last) = (self.turns(), self.parts() - 1);
-        let Numbers { bm, width, .. } = &on.numbers;
-        let part_columns = Expr::from(self.part);
-        let mut in_turn = |name: &str, dtype: DType, columns: &Expr| -> Vec<Tensor> {
-            (0..turns)
-                .map(|which| t.register_tensor(&format!("{name}{site}_{which}"), dtype, [bm, columns]))
-                .collect()
-        };
-        let lefts = in_turn("left", self.dtype, &part_columns);
-        let partials = if self.promotes() { in_turn("partial", self.products, width) } else { Vec::new() };
-        let of = |of_parts: &[Tensor], part: i64| of_parts.get((part % turns) as usize).copied();
-        t.consume(&on.ring, |t| {
-            let mut scale = self.scale_of(t, on, (site, 0));
-            for part in 0..=last {
-                let Some(left) = of(&lefts, part) else { continue };
-                self.cast(t, on, (site, part), &left);
-                let partial = of(&partials, part);
-                if let Some(partial) = &partial {
-                    t.fill(partial, 0.0);
-                }
-                let to = partial.as_ref().unwrap_or(&sums.parts[0]);
-                let right = of_part(on.stage.activations(), part);
-                t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
-                t.commit_gemm();
-                // With an odd number of parts the next stage begins with the registers of the last one.
-                let odd = part == last && last % 2 == 0;
-                if partials.is_empty() {
-                    t.wait_gemm(if odd { 0 } else { 1 });
-                    continue;
-                }
-                if part > 0 {
-                    t.wait_gemm(1);
-                    self.promote(t, on, sums, (&format!("{site}_{part}"), of(&partials, part - 1), scale));
-                    if self.group_of(part) != self.group_of(part - 1) {
-                        scale = self.scale_of(t, on, (site, part));
-                    }
-                }
-            }
-            if !partials.is_empty() {
-                t.wait_gemm(0);
-                self.promote(t, on, sums, (&format!("{site}_{}", last + 1), of(&partials, last), scale));
-            }
-        });
+        match self.instruction {
+            Instruction::Wgmma => self.step_of_warpgroups(t, on, sums, site),
+            Instruction::Mma => self.step_of_warps(t, on, sums, site),
+        }
     }
 
     fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
-        t.wait_gemm(0);
+        if self.instruction == Instruction::Wgmma {
+            t.wait_gemm(0);
+        }
         if self.group.is_none() {
             let Numbers { bm, width, .. } = &on.numbers;
             let scale = t.register_tensor("scale_of_row", self.scale, [bm]);
