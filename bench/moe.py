@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Layers of experts, and their two products alone, beside torch (`torch._grouped_mm`) and vLLM's Triton kernels, in one interleaved run.
+"""Layers of experts, and their two products alone, beside torch (`torch._grouped_mm`), vLLM's Triton kernels and Humming's, in one interleaved run.
 
     cargo build --release && cargo build --release -p tilewright-kernels --example moe_plan
     python3 bench/moe.py --condition rested
@@ -10,9 +10,10 @@
 
 Needs what bench/gemm.py needs. The launches are those of `MoeLayer::plan`; --up and --down replace the parameters of a product that say how it is done, whose
 tiles of rows must be as the plan's. --kernels says what each launch takes alone. Experts are drawn at random, once. A row is a part of a layer: `up`, the product with both matrices
-ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128, with int4 of 4 bits with a scale for 128 neighbours; `up` ends with the gated units, in fp8 with their rounding, and that of tokens counts in `layer`
+ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128, with int4 of 4 bits with a scale for 128 neighbours, with rows-e4m3 and rows-i8 of 8 bits with a scale for each row, as activations; `up` ends with the gated units, in 8 bits with their rounding, and that of tokens counts in `layer`
 alone. vLLM's kernels are there where PEERS_VLLM_SRC names
-vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted.
+vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted. Humming's products of int4 are there where it can be imported,
+beside vLLM's silu · mul; it has no `layer`.
 The GPU spins
 ahead of each timing, so that launches are queued. Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
 """
@@ -30,6 +31,8 @@ import common
 
 # Experts, experts of a token, hidden, intermediate: of DeepSeek-V3 an eighth of each expert, as eight GPUs share them.
 SETS = {"deepseek": (256, 8, 7168, 256), "mixtral": (8, 2, 4096, 14336)}
+# A layer that tools that run kernels slowly go through.
+SMALL = (8, 2, 512, 256)
 TOKENS = [1, 4, 16, 64, 256, 1024, 4096]
 PARTS = ("up", "down", "layer")
 # Parameters of a product that say what is computed.
@@ -38,7 +41,8 @@ PRODUCTS = ("gemm_hopper", "gemm_fp8_blocks", "gemm_weights")
 # Neighbours that share a scale.
 BLOCK = 128
 # What a weight and its part of a scale take in memory, and words for the plan.
-WEIGHTS = {"same": (2, []), "fp8": (1, ["--fp8"]), "int4": (0.5 + 2 / BLOCK, ["--int4", BLOCK])}
+ROWS = {"rows-e4m3": "e4m3", "rows-i8": "i8"}
+WEIGHTS = {"same": (2, []), "fp8": (1, ["--fp8"]), "int4": (0.5 + 2 / BLOCK, ["--int4", BLOCK]), **{name: (1, ["--rows", kind]) for name, kind in ROWS.items()}}
 # Milliseconds in which the host queues the launches of a layer.
 QUEUED = 0.4
 
@@ -143,15 +147,34 @@ def torch_layer(x, matrices, ids, weights):
     return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
 
 
+def load_vllm():
+    """vLLM's two libraries of operators."""
+    import torch
+
+    for library in ("PEERS_VLLM", "PEERS_VLLM_MOE"):
+        torch.ops.load_library(os.environ[library])
+
+
+def aligned_by(ids, experts, rows):
+    """vLLM's tables of the places of tokens in tiles of so many rows, and what fills them."""
+    import torch
+
+    most = ids.numel() + experts * (rows - 1)
+    most = min(most, ids.numel() * rows) if ids.numel() < experts else most
+    table = [torch.empty(size, dtype=torch.int32, device="cuda") for size in (most, -(-most // rows), 1)]
+    return table, most, lambda: torch.ops._moe_C.moe_align_block_size(ids, experts, rows, *table, None, None)
+
+
 def vllm_layer(x, matrices, ids, weights):
     """vLLM's Triton kernels, in the tiles that it chooses for an H200: its tuned file where there is one."""
     import torch
     import triton
     import triton.language as tl
 
+    if matrices.how in ROWS:
+        raise RuntimeError("no products of rows with scales here")
     source = pathlib.Path(os.environ["PEERS_VLLM_SRC"])
-    for library in ("PEERS_VLLM", "PEERS_VLLM_MOE"):
-        torch.ops.load_library(os.environ[library])
+    load_vllm()
     text = (source / "fused_moe.py").read_text()
     begin, end = text.index("@triton.jit\ndef write_zeros_to_output"), text.index("def invoke_fused_moe_wna16_cuda_kernel")
     file = pathlib.Path(tempfile.mkdtemp(), "vllm_moe_kernels.py")
@@ -179,14 +202,9 @@ def vllm_layer(x, matrices, ids, weights):
         tiles = {"BLOCK_SIZE_M": rows, "BLOCK_SIZE_N": 64 if tokens <= 64 else 128, "BLOCK_SIZE_K": 128 if tokens <= 64 else 64,
                  "GROUP_SIZE_M": 16 if tokens // experts > 128 else 1, "num_warps": 4 if tokens <= 128 else 8, "num_stages": 4 if tokens <= 32 else 3}  # fmt: skip
     rows, kept = tiles["BLOCK_SIZE_M"], {}
-    most = ids.numel() + experts * (rows - 1)
-    most = min(most, ids.numel() * rows) if ids.numel() < experts else most
-    table = [torch.empty(size, dtype=torch.int32, device="cuda") for size in (most, triton.cdiv(most, rows), 1)]
+    table, most, align = aligned_by(ids, experts, rows)
     gated, h, y = (torch.empty(ids.numel(), size, device="cuda", dtype=x.dtype) for size in (2 * between, between, hidden))
     out = torch.empty_like(x)
-
-    def align():
-        torch.ops._moe_C.moe_align_block_size(ids, experts, rows, *table, None, None)
 
     def rounded(x):
         if not fp8:
@@ -236,8 +254,53 @@ def vllm_layer(x, matrices, ids, weights):
     return {"up": up, "down": down, "layer": layer}, lambda: kept["y"]
 
 
+def humming_layer(x, matrices, ids, weights):
+    """Humming's products by tables of tokens, in the tiles that it chooses; tokens have their weights behind them."""
+    import torch
+    from humming.layer import HummingLayer, HummingLayerMethod
+    from humming.tune import get_heuristics_config
+
+    if matrices.how != "int4":
+        raise RuntimeError("products of int4 alone")
+    load_vllm()
+    (experts, hidden, between), (tokens, k) = matrices.extents, ids.shape
+    w13, w2, s13, s2 = matrices.of_vllm()
+
+    def product(w, s, shape):
+        layer = HummingLayer(shape_n=shape[0], shape_k=shape[1], weight_config={"dtype": "uint4", "group_size": BLOCK}, num_experts=experts, torch_dtype=x.dtype).cuda()
+        layer.load_from_tensors({"weight": w.view(torch.int32), "weight_scale": s})
+        layer.transform()
+        tuned = get_heuristics_config(layer_config=layer.humming_metas[""], gemm_type="indexed")
+        rows = next((config["block_shape"][0] for low, high, config in tuned if low < ids.numel() <= high), 64)
+        table, _, align = aligned_by(ids, experts, rows)
+        align()
+        out = torch.empty(ids.numel(), shape[0], device="cuda", dtype=x.dtype)
+
+        def run(a, each):
+            HummingLayerMethod.forward_layer(
+                layer, a, outputs=out, sorted_ids=table[0], expert_ids=table[1], num_tokens_padded=table[2], top_k=each, valid_shape_m=ids.numel(),
+                compute_config={"gemm_type": "indexed"}, tuning_config=tuned)  # fmt: skip
+            return out
+
+        return run
+
+    ahead, behind = product(w13, s13, (2 * between, hidden)), product(w2, s2, (hidden, between))
+    h = torch.empty(ids.numel(), between, device="cuda", dtype=x.dtype)
+
+    def up():
+        torch.ops._C.silu_and_mul(h, ahead(x, k))
+
+    def result():
+        up()
+        return (behind(h, 1).view(tokens, k, hidden).float() * weights[..., None]).sum(1)
+
+    result()
+    torch.cuda.synchronize()
+    return {"up": up, "down": lambda: behind(h, 1)}, result
+
+
 class Matrices:
-    """The weights of all experts at random: of the type of activations, in e4m3 with scales of blocks, or codes of 4 bits with scales of groups."""
+    """The weights of all experts at random: of the type of activations, in e4m3 with scales of blocks, codes of 4 bits with scales of groups, or of 8 bits with scales of rows."""
 
     def __init__(self, shape, how, dtype):
         import torch
@@ -249,6 +312,13 @@ class Matrices:
             if how == "int4":
                 s = (torch.rand(experts, depth // BLOCK, rows, device="cuda") + 0.5) * depth**-0.5 / 4
                 return torch.randint(0, 16, (experts, rows, depth), device="cuda", dtype=torch.uint8), s.to(dtype)
+            if how in ROWS:
+                kind = common.torch_type(ROWS[how])
+                most = 127 if kind == torch.int8 else 448
+                w = torch.empty(experts, rows, depth, device="cuda", dtype=kind)
+                for each in w:
+                    each.copy_((torch.randn(rows, depth, device="cuda") * most / 5).clamp(-most, most))
+                return w, (torch.rand(experts, rows, device="cuda") + 0.5) * depth**-0.5 * 5 / most
             w = torch.empty(experts, rows, depth, device="cuda", dtype=torch.float8_e4m3fn if how == "fp8" else dtype)
             for each in w:
                 each.copy_(torch.randn(rows, depth, device="cuda") * (1 if how == "fp8" else depth**-0.5))
@@ -262,6 +332,8 @@ class Matrices:
         if self.how == "int4":
             codes = w[expert].float()
             return (codes - 16 * (codes >= 8)) * s[expert].float().T.repeat_interleave(BLOCK, 1)
+        if self.how in ROWS:
+            return w[expert].float() * s[expert][:, None]
         wide = s[expert].repeat_interleave(BLOCK, 0).repeat_interleave(BLOCK, 1) if self.how == "fp8" else 1
         return w[expert].float() * wide
 
@@ -275,7 +347,7 @@ class Matrices:
             w13, w2 = (w.view(experts, -1, *w.shape[1:]) for w in held)
         else:
             w13, w2 = self.w13, self.w2
-            w13 = w13 if self.how == "fp8" else w13.view(len(w13), 2, -1, w13.shape[-1])
+            w13 = w13.view(len(w13), 2, -1, w13.shape[-1]) if self.how == "same" else w13
         return {"w13": w13, "w2": w2, "s13": self.s13, "s2": self.s2}
 
     def of_vllm(self):
@@ -322,14 +394,15 @@ def measure(args, case, jobs, launches, modules, clock, file):
     for note in missing:
         print(f"{label:<28} without {note}", flush=True)
     for name, runs, result in found:
-        runs["layer"]()
+        for run in runs.values():
+            run()
         torch.cuda.synchronize()
         off = float((result()[sample].float() - exact).norm() / exact.norm())
         if not off < 6e-2:
             print(f"{label:<28} {name} is off by {off:.1e}", flush=True)
     between = ["rows", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xr", "xq", "xs", "hq", "hs"]
     given = {"x": x, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between), **matrices.given()}
-    bound, wrong, stored = 6e-2 if args.weights == "fp8" else 3e-3 if dtype == torch.float16 else 2e-2, 0, {}
+    bound, wrong, stored = 6e-2 if args.weights in ("fp8", *ROWS) else 3e-3 if dtype == torch.float16 else 2e-2, 0, {}
     layers = []
     for both in whole_plans(jobs, launches):
         whole, configs, plans, made = launches_of_plan(both), configs_of([job for job, _ in both]), {}, dict(stored)
@@ -359,7 +432,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
             return f"{label:<28} {part:<6} {error:.1e}" + (f" {job['config']}" if len(layers) > 1 else "")
 
         common.raced(
-            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found],
+            clock, args, [*case, part], f"{label} {part}", [(name, runs[part]) for name, runs, _ in found if part in runs],
             [({"config": configs[part]}, plans[part], error, notes) for configs, plans, error, notes, _ in layers], file, speed=speed, head=head,
             shown=lambda name, ms: f"{name} {ms * 1000:.1f}",
             more=lambda plan, error: {"error": error, "experts_hit": hit},
@@ -371,7 +444,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
     return wrong
 
 
-PEERS = {"torch": torch_layer, "vllm": vllm_layer}
+PEERS = {"torch": torch_layer, "vllm": vllm_layer, "humming": humming_layer}
 
 
 def whole_plans(jobs, launches):
@@ -402,7 +475,7 @@ def alone(clock, plan, names):
 def arguments():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", default="all", choices=["all", *SETS])
+    parser.add_argument("--set", default="all", choices=["all", *SETS, "small"])
     parser.add_argument("--tokens", nargs="+", type=int, default=TOKENS)
     parser.add_argument("--dtype", default="bf16", choices=["f16", "bf16"])
     parser.add_argument("--weights", default="same", choices=list(WEIGHTS))
@@ -418,7 +491,7 @@ def arguments():
 
 def main():
     args = arguments()
-    sets = SETS.values() if args.set == "all" else [SETS[args.set]]
+    sets = SETS.values() if args.set == "all" else [SETS.get(args.set, SMALL)]
     todo = [((*shape, tokens), jobs_of(args, shape, tokens)) for shape in sets for tokens in args.tokens]
     ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:

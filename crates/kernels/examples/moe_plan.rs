@@ -5,7 +5,7 @@
 use std::error::Error;
 
 use clap::Parser;
-use tilewright_kernels::moe::{MoeLaunch, MoeLayer, MoeRoutingConfig, MoeWeights, Scores};
+use tilewright_kernels::moe::{MoeLaunch, MoeLayer, MoeReduction, MoeRoutingConfig, MoeWeights, Scores};
 use tilewright_machine::DType;
 
 /// Print the launches of a layer of experts.
@@ -41,6 +41,9 @@ struct Args {
     /// Choose the experts by logits, with scores by softmax or sigmoid
     #[arg(long, value_name = "SCORES")]
     routing: Option<Scores>,
+    /// Add the results of experts in this type as they leave, in an open order
+    #[arg(long, value_name = "TYPE")]
+    added: Option<String>,
     /// Numbers of tokens
     #[arg(long, value_delimiter = ',', default_value = "1,16,64,256,1024,4096")]
     tokens: Vec<i64>,
@@ -73,6 +76,14 @@ fn line(launch: &MoeLaunch) -> String {
 fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let dtype = [DType::F16, DType::BF16].into_iter().find(|dtype| dtype.to_string() == args.dtype);
+    let of_sums = |text: &str| {
+        [DType::F16, DType::BF16, DType::F32].into_iter().find(|dtype| dtype.to_string() == text)
+    };
+    let added = args
+        .added
+        .as_deref()
+        .map(|text| of_sums(text).ok_or("--added must be f16, bf16 or f32"))
+        .transpose()?;
     let named = |text: &str| [DType::E4M3, DType::I8].into_iter().find(|dtype| dtype.to_string() == text);
     let rows = args.rows.as_deref().map(|text| named(text).ok_or("--rows must be e4m3 or i8")).transpose()?;
     let experts = args.all_experts.unwrap_or(args.experts);
@@ -92,6 +103,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         all_experts: args.all_experts,
         k: args.k,
         routing,
+        reduction: added.map_or(MoeReduction::Ordered, MoeReduction::Added),
     };
     for tokens in args.tokens {
         for plan in layer.plans(tokens, args.multiprocessors, args.plans)? {

@@ -14,8 +14,8 @@ use crate::gemm_fp8_blocks::Fp8BlocksConfig;
 use crate::gemm_hopper::HopperGemmConfig;
 use crate::gemm_weights::{RepackConfig, WeightsConfig};
 use crate::moe::{
-    MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeQuantiseRowsConfig,
-    MoeRoutingConfig, MoeSortConfig,
+    MoeClearConfig, MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig,
+    MoeQuantiseRowsConfig, MoeRoutingConfig, MoeSortConfig,
 };
 use crate::text::LISTED;
 use crate::tuning::{Tuning, tuning};
@@ -205,6 +205,14 @@ const PRODUCTS: &[Operator] = &[
         needs: Features::NONE,
         parameters: parameter_list::<MoeGatherConfig>,
         programs: programs::<MoeGatherConfig>,
+        tuning: None,
+    },
+    Operator {
+        name: "moe_clear",
+        about: "y[m, n] = 0",
+        needs: Features::NONE,
+        parameters: parameter_list::<MoeClearConfig>,
+        programs: programs::<MoeClearConfig>,
         tuning: None,
     },
     Operator {

@@ -8,8 +8,8 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::moe::{
-    self, MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig, MoeQuantiseRowsConfig,
-    MoeRoutingConfig, MoeSortConfig, Places, Scores,
+    self, MoeClearConfig, MoeCombineConfig, MoeGateConfig, MoeGatherConfig, MoeQuantiseConfig,
+    MoeQuantiseRowsConfig, MoeRoutingConfig, MoeSortConfig, Places, Scores,
 };
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
@@ -107,10 +107,10 @@ fn sorts() -> Vec<MoeSortConfig> {
     vec![
         default,
         MoeSortConfig { padded: true, ..default },
-        MoeSortConfig { experts: 256, k: 8, tile: 8, chunk: 512, ..default },
+        MoeSortConfig { experts: 256, k: 8, tile: 8, chunk: 512, weighted: true, ..default },
         MoeSortConfig { experts: 5, k: 3, map: true, chunk: 128, threads: 128, dependent: true, ..default },
         split,
-        MoeSortConfig { padded: true, map: true, experts: 100, dependent: true, ..split },
+        MoeSortConfig { padded: true, map: true, experts: 100, dependent: true, weighted: true, ..split },
         MoeSortConfig { chunk: 128, threads: 64, tile: 64, experts: 8, k: 2, ..split },
         MoeSortConfig { chunk: 1024, threads: 512, tile: 128, padded: true, ..split },
     ]
@@ -146,8 +146,10 @@ fn check_sort(config: &MoeSortConfig, tokens: i64, spread: Spread, seeds: &[u64]
     let programs = config.programs().unwrap();
     let sizes = [("tokens", tokens), ("m", rows), ("t", tiles), ("e", all)];
     let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
-    let mut given = tensors([("ids", floats(&ids)), ("map", floats(&map))]);
+    let weights = random(&mut rng, DType::F32, tokens * config.k);
+    let mut given = tensors([("ids", floats(&ids)), ("map", floats(&map)), ("weights", weights.clone())]);
     given.retain(|name, _| config.map || name != "map");
+    given.retain(|name, _| config.weighted || name != "weights");
     let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {tokens} tokens, {spread:?}, of {config:?}");
@@ -161,6 +163,11 @@ fn check_sort(config: &MoeSortConfig, tokens: i64, spread: Spread, seeds: &[u64]
             assert_eq!(results["first"], floats(&expected.first), "first rows of {at}");
         }
         assert_eq!(results["ends"], floats(&expected.ends), "ends of {at}");
+        let of_row = |(place, row): (usize, &i64)| Some((usize::try_from(*row).ok()?, weights[place]));
+        for (row, weight) in expected.places.iter().enumerate().filter_map(of_row).filter(|_| config.weighted)
+        {
+            assert_eq!(results["factor"][row], weight, "factor of row {row} of {at}");
+        }
     }
 }
 
@@ -271,6 +278,30 @@ fn gated_units_are_right_at_edges() {
             let bound: Vec<f64> = exact.iter().map(|y| y.abs() * config.dtype.epsilon() + 1e-5).collect();
             for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
                 close(&format!("{who} at {sizes:?} of {config:?}"), &results["y"], &exact, &bound);
+            }
+        }
+    }
+}
+
+fn clears() -> Vec<MoeClearConfig> {
+    let default = MoeClearConfig::default();
+    vec![
+        default,
+        MoeClearConfig { dtype: DType::BF16, dependent: true, ..default },
+        MoeClearConfig { dtype: DType::F32, bm: 1, bn: 64, threads: 32, ..default },
+    ]
+}
+
+#[test]
+fn rows_are_cleared_to_the_last() {
+    for config in clears() {
+        for [m, n] in [[1, 1], [7, 1030], [33, 64]] {
+            let programs = [config.program().unwrap()];
+            let sizes = [("m", m), ("n", n)];
+            let launch = Launch { programs: &programs, sizes: &sizes, scalars: &[] };
+            let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[1, 2], &Tensors::new());
+            for results in [simulated, interpreted] {
+                assert!(results["y"].iter().all(|y| y.to_bits() == 0), "{sizes:?} of {config:?}");
             }
         }
     }
@@ -388,6 +419,7 @@ fn nothing_spills() {
     let programs = programs.chain(gathers().into_iter().map(|config| one(config.program())));
     let programs = programs.chain(quantisations_of_rows().into_iter().map(|config| one(config.program())));
     let programs = programs.chain(gates().into_iter().map(|config| one(config.program())));
+    let programs = programs.chain(clears().into_iter().map(|config| one(config.program())));
     for (i, program) in programs.flatten().enumerate().filter(|(i, _)| in_turn(*i, 3)) {
         let kernel = common::kernel_for(&program, Arch::SM_90A, [4096, 4096, 4096]);
         assert_eq!(assemble(&ptxas, &format!("moe_{i}"), &kernel, Arch::SM_90A), 0, "{program}");
@@ -431,6 +463,9 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(MoeGateConfig { bn: 96, ..gate }.validate(), "bn", "powers of two");
     says(MoeGateConfig { bm: 8, ..gate }.validate(), "bn", "at most 32 numbers each");
     says(MoeGateConfig { dtype: DType::E4M3, ..gate }.validate(), "dtype", "f16, bf16 or f32");
+    let clear = MoeClearConfig::default();
+    says(MoeClearConfig { bn: 96, ..clear }.validate(), "bn", "powers of two");
+    says(MoeClearConfig { bm: 64, ..clear }.validate(), "bn", "at most 64 numbers each");
     let gather = MoeGatherConfig::default();
     says(MoeGatherConfig { bn: 96, ..gather }.validate(), "bn", "powers of two");
     says(MoeGatherConfig { bm: 16, ..gather }.validate(), "bn", "at most 64 numbers each");

@@ -9,7 +9,9 @@ use common::{Launch, Tensors, close, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_weights::StoredWeights;
-use tilewright_kernels::moe::{self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeRoutingConfig, MoeWeights};
+use tilewright_kernels::moe::{
+    self, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeReduction, MoeRoutingConfig, MoeWeights,
+};
 use tilewright_kernels::operator;
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, SymbolKind};
@@ -266,6 +268,7 @@ fn small() -> MoeLayer {
         all_experts: None,
         k: 2,
         routing: None,
+        reduction: MoeReduction::Ordered,
     }
 }
 
@@ -324,6 +327,27 @@ fn layers_with_scales_of_rows_are_right() {
     check(&elsewhere, 13, Given::Random, &[1, 2]);
 }
 
+/// The second product adds its rows to those of tokens, in an open order.
+#[test]
+fn layers_whose_results_are_added_as_they_leave_are_right() {
+    let added = MoeLayer { reduction: MoeReduction::Added(DType::F32), ..small() };
+    let here = MoeReduction::Added(DType::BF16);
+    let elsewhere =
+        MoeLayer { experts: 3, all_experts: Some(9), k: 3, dtype: DType::BF16, reduction: here, ..small() };
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    let few = MoeLayer { weights: few, reduction: MoeReduction::Added(DType::F16), ..small() };
+    let blocks = MoeLayer { weights: MoeWeights::Fp8Blocks, hidden: 144, intermediate: 80, ..added.clone() };
+    let rows = MoeLayer { weights: MoeWeights::Rows(DType::I8), ..blocks.clone() };
+    let routed = MoeLayer { routing: Some(MoeRoutingConfig::default()), ..added.clone() };
+    check(&routed, 40, Given::Logits, &[1]);
+    check(&elsewhere, 30, Given::Random, &[2]);
+    check(&few, 13, Given::Same, &[1]);
+    check(&blocks, 5, Given::Random, &[1]);
+    check(&rows, 40, Given::Random, &[1]);
+    let many = MoeLayer { experts: 2, k: 1, hidden: 64, intermediate: 64, ..added };
+    check(&many, 600, Given::Random, &[1]);
+}
+
 /// The first product of some plans reads rows that were copied into the order of their experts.
 #[test]
 fn layers_whose_rows_are_copied_ahead_are_right() {
@@ -355,6 +379,7 @@ fn deepseek() -> MoeLayer {
         all_experts: None,
         k: 8,
         routing: None,
+        reduction: MoeReduction::Ordered,
     }
 }
 
@@ -445,5 +470,8 @@ fn mistakes_name_what_is_out_of_range() {
     says(MoeLayer { routing: Some(routing), ..small() }, 1, "`routing.k` = 3: must be 2");
     says(MoeLayer { k: 9, ..small() }, 1, "`moe_sort`: `k` = 9: must be from 1 to 8");
     says(MoeLayer { dtype: DType::I32, ..small() }, 1, "no tile of 136 × 72 in i32");
+    let few = MoeWeights::Few { dtype: DType::I4, group: Some(64) };
+    let added = MoeLayer { weights: few, reduction: MoeReduction::Added(DType::F32), ..small() };
+    says(added, 1, "activations in f16 do not add in f32: must be f16");
     assert!(matches!(small().plan(-1, 132), Err(MoeError::Value { field: "tokens", value: -1, .. })));
 }

@@ -420,6 +420,7 @@ impl HopperConvConfig {
             batch: Batch::None,
             split: self.split,
             result: self.result(),
+            scatter: false,
             mainloop,
             chain: &self.applied(),
         };

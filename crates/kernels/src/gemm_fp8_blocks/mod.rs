@@ -15,7 +15,8 @@ use crate::epilogue::{Chain, EpilogueOp};
 use crate::gemm_hopper::{Batch, Cluster, Rasterization};
 pub use crate::warp_specialized::BLOCK;
 use crate::warp_specialized::{
-    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Tiling, aligned, gathering_registers, refused, tiling,
+    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Scattered, Tiling, aligned, gathering_registers,
+    refused, scattering_registers, tiling,
 };
 
 parameters! {
@@ -34,6 +35,8 @@ parameters! {
         /// Rows of a, and their scales, lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
         /// zeros. Threads copy them, and need load_registers.
         gather: bool as FLAG = false,
+        /// Row i of the product, times `factor[i]`, of f32, is added to row `to[i]`, of i32, of the q rows of c, in an open order; to none where that is negative.
+        scatter: bool as FLAG = false,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
         swap: bool as FLAG = false,
         /// Rows of a block's tile of c, a multiple of 64 for each math warpgroup; if swapped within a block of b.
@@ -133,13 +136,18 @@ impl Fp8BlocksConfig {
         let (sums, part) = (self.bm * self.bn / threads, self.bm * self.part() / threads);
         let rounded = sums * i64::from(self.out.bits()) / 32;
         let scales = if self.swap { self.part() / 4 } else { 2 * self.bm / (64 * self.warpgroups) };
-        let chunks = if chain.is_empty() { 0 } else { 2 * self.bm * self.columns() / threads };
+        let chunks =
+            if chain.is_empty() && !self.scatter { 0 } else { 2 * self.bm * self.columns() / threads };
+        let rows = match self.scatter {
+            true => scattering_registers(self.sides((self.bm, self.bn)).0, self.swap),
+            false => 0,
+        };
         let leaving = match (self.overlap_epilogue, self.out) {
             (true, _) => part + rounded,
             (false, DType::F32) => part,
             (false, _) => part.max(rounded),
         };
-        sums + leaving.max(chunks) + scales
+        sums + rows + leaving.max(chunks) + scales
     }
 
     /// Checks the configuration.
@@ -181,6 +189,11 @@ impl Fp8BlocksConfig {
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
         self.check_gather()?;
+        if self.scatter {
+            let reads = Chain::new(&Default::default(), custom).in_place(self.out);
+            let whole = true;
+            Scattered { batch: self.batch, whole, fill: FillMode::Full, reads, tiling: &tiling }.check()?;
+        }
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let chain = Chain::new(&Default::default(), custom);
         tiling.check_resources(&Needs {
@@ -251,6 +264,7 @@ impl Fp8BlocksConfig {
             nesting: None,
             split: 1,
             result: self.out,
+            scatter: self.scatter,
             mainloop,
             chain: &Chain::new(&Default::default(), custom),
         };

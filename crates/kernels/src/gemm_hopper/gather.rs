@@ -1,9 +1,10 @@
 //! Rows of A that lie anywhere: a table has the number of each. Threads copy them to the stages, 16 bytes at a time, since the tensor memory
-//! accelerator of Hopper copies rows that are neighbours.
+//! accelerator of Hopper copies rows that are neighbours. And rows of C anywhere, to which results are added.
 
 use super::{Form, HopperGemmConfig};
 use crate::config::ConfigError;
-use crate::warp_specialized::{FillMode, Major, Schedule, Triangle, bytes, gathering_registers};
+use crate::epilogue::{Chain, EpilogueOp};
+use crate::warp_specialized::{FillMode, Major, Scattered, Schedule, Triangle, bytes, gathering_registers};
 
 impl HopperGemmConfig {
     /// Checks what rows that lie anywhere go with.
@@ -37,6 +38,26 @@ impl HopperGemmConfig {
     pub(crate) fn gathering_registers(&self) -> i64 {
         let (of_a, _) = self.sides((self.bm, self.bn));
         gathering_registers(of_a, self.bk * bytes(self.dtype))
+    }
+
+    /// Checks what results that are added to rows anywhere go with.
+    pub(super) fn check_scatter(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
+        if !self.scatter {
+            return Ok(());
+        }
+        if self.form != Form::Wgmma {
+            let wanted = "form must be wgmma: others write rows that are neighbours";
+            return Err(ConfigError::value("scatter", true, wanted));
+        }
+        let chain = Chain::new(&self.epilogue, custom);
+        Scattered {
+            batch: self.batch,
+            whole: self.schedule == Schedule::DataParallel && self.split == 1,
+            fill: self.fill,
+            reads: chain.in_place(self.result()) || !chain.sums.is_empty(),
+            tiling: &self.tiling(),
+        }
+        .check()
     }
 
     fn check_loading_registers(&self) -> Result<(), ConfigError> {

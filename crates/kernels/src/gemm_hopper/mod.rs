@@ -40,7 +40,7 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
     BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Mainloop, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma,
-    aligned, bytes, refused, tiling, within,
+    aligned, bytes, refused, scattering_registers, tiling, within,
 };
 
 parameters! {
@@ -78,6 +78,8 @@ parameters! {
         /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of
         /// zeros. Threads copy them, and need load_registers.
         gather: bool as FLAG = false,
+        /// Row i of the product, times `factor[i]`, of f32, is added to row `to[i]`, of i32, of the q rows of c, in an open order; to none where that is negative.
+        scatter: bool as FLAG = false,
         /// A second matrix that a is multiplied by in the same pass, and the value of both sums: none; add (a · bᵀ + a · upᵀ); or mul, relu_mul, gelu_mul,
         /// silu_mul: f(a · bᵀ) · (a · upᵀ). `up` is as large as b, and stored as it is.
         dual: Dual as OWN = Dual::None,
@@ -296,7 +298,8 @@ impl HopperGemmConfig {
         };
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
         // A second sum has a chunk of its own.
-        let chunks = if chain.is_empty() { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
+        let as_they_are = chain.is_empty() && !self.scatter;
+        let chunks = if as_they_are { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
         // A chunk of others' sums on its way.
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
         let chunks = chunks.max(theirs);
@@ -307,8 +310,12 @@ impl HopperGemmConfig {
             true => waiting + chunk + rounded(chunk) - SPARE_REGISTERS,
             false => 0,
         };
+        let rows = match self.scatter {
+            true => scattering_registers(self.sides((self.bm, self.bn)).0, self.swap),
+            false => 0,
+        };
         let multiplying = waiting + partial + self.registers_of_a() + self.registers_of_metadata();
-        self.dual.sums() * sums + waiting.max(chunks).max(applied).max(multiplying)
+        self.dual.sums() * sums + rows + waiting.max(chunks).max(applied).max(multiplying)
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -338,6 +345,7 @@ impl HopperGemmConfig {
         self.check_sums_of_c(!custom.is_empty())?;
         self.check_in_place(custom)?;
         self.check_gather()?;
+        self.check_scatter(custom)?;
         if self.form != Form::Wgmma {
             return self.check_form();
         }
@@ -521,6 +529,7 @@ impl HopperGemmConfig {
             split: self.split,
             stream_k: self.exchanged_at_once(),
             result: self.result(),
+            scatter: self.scatter,
             mainloop,
             chain,
         }

@@ -2,7 +2,7 @@
 
 use super::WeightsConfig;
 use crate::config::ConfigError;
-use crate::warp_specialized::{Batch, Schedule, gathering_registers};
+use crate::warp_specialized::{Batch, FillMode, Scattered, Schedule, gathering_registers};
 
 impl WeightsConfig {
     /// Checks what groups and rows that lie anywhere go with.
@@ -19,6 +19,11 @@ impl WeightsConfig {
         if self.batch.has_groups() && along_m > 1 {
             let wanted = "neighbours along m may be of different groups: use n2, k2 or none";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
+        }
+        if self.scatter {
+            let whole = self.schedule == Schedule::DataParallel;
+            let (fill, reads, tiling) = (FillMode::Full, false, &self.tiling());
+            Scattered { batch: self.batch, whole, fill, reads, tiling }.check()?;
         }
         if !self.gather {
             return Ok(());

@@ -28,7 +28,7 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::Chain;
 use crate::warp_specialized::{
     BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned, bytes,
-    refused, within,
+    refused, scattering_registers, within,
 };
 
 parameters! {
@@ -60,6 +60,8 @@ parameters! {
         /// Rows of a lie anywhere: `rows[m]`, of i32, has for each row of c the number of its row among the r rows of a, a negative number for a row of zeros.
         /// Threads copy them, and need load_registers.
         gather: bool as FLAG = false,
+        /// Row i of the product, times `factor[i]`, of f32, is added to row `to[i]`, of i32, of the q rows of c, in an open order; to none where that is negative.
+        scatter: bool as FLAG = false,
         /// Operations on the sums, in order: none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual, some joined with +.
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// Rows of weights of a block's tile, along n: a multiple of 64 for each math warpgroup.
@@ -261,9 +263,10 @@ impl WeightsConfig {
         let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;
         let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
-        let chunks = (if chain.is_empty() { chunk / 2 } else { 2 * chunk }).max(theirs);
+        let chunks = (if chain.is_empty() && !self.scatter { chunk / 2 } else { 2 * chunk }).max(theirs);
+        let rows = if self.scatter { scattering_registers(self.bn, true) } else { 0 };
         let waiting = if self.overlap_epilogue { sums / 2 } else { 0 };
-        sums + (left + partial + plain + waiting).max(chunks)
+        sums + rows + (left + partial + plain + waiting).max(chunks)
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
@@ -432,6 +435,7 @@ impl WeightsConfig {
             split: 1,
             stream_k: self.exchanged_at_once(),
             result: self.dtype,
+            scatter: self.scatter,
             mainloop,
             chain: &Chain::new(&self.epilogue, &[]),
         };

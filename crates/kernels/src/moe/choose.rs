@@ -3,7 +3,7 @@
 
 use tilewright_machine::DType;
 
-use super::layer::{MoeLayer, MoeWeights};
+use super::layer::{MoeLayer, MoeReduction, MoeWeights};
 use crate::config::{ConfigError, differences};
 use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
@@ -162,6 +162,14 @@ impl Tiled {
         }
     }
 
+    pub fn scatters(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.scatter,
+            Tiled::Blocks(config) => config.scatter,
+            Tiled::Few(config) => config.scatter,
+        }
+    }
+
     /// Columns of the tile that are of weights, and columns of a step.
     fn tile(&self) -> [i64; 2] {
         let columns = |swap: bool, bm: i64, bn: i64| if swap { bm } else { bn };
@@ -271,11 +279,18 @@ impl Machine {
         let plain =
             rows.into_iter().flat_map(|(bm, warpgroups)| COLUMNS.map(|bn| (false, bm, bn, warpgroups)));
         let tiles = swapped.into_iter().chain(plain);
+        // The type that the results of the second product are added in.
+        let added = match layer.reduction {
+            MoeReduction::Added(dtype) if !ahead => Some(dtype),
+            _ => None,
+        };
+        let scatter = added.is_some();
         if layer.weights == MoeWeights::Fp8Blocks {
             let base = Fp8BlocksConfig {
-                out: layer.dtype,
+                out: added.unwrap_or(layer.dtype),
                 batch: Batch::Ragged,
                 gather,
+                scatter,
                 load_registers: COPYING_REGISTERS,
                 cluster: Cluster::None,
                 dependent: true,
@@ -289,18 +304,20 @@ impl Machine {
             return tiles.filter_map(of).map(Tiled::Blocks).collect();
         }
         if let MoeWeights::Few { dtype, group } = layer.weights {
-            return self.of_few_bits(layer.dtype, (dtype, group), gather, tile);
+            return self.of_few_bits(layer.dtype, (dtype, group), [gather, scatter], tile);
         }
         let base = HopperGemmConfig {
             dtype: layer.dtype,
+            out: added.filter(|added| *added != layer.dtype),
             batch: Batch::Ragged,
+            scatter,
             dependent: true,
             ..HopperGemmConfig::default()
         };
         let base = match layer.weights {
             MoeWeights::Rows(dtype) => HopperGemmConfig {
                 dtype,
-                out: Some(layer.dtype),
+                out: Some(added.unwrap_or(layer.dtype)),
                 bk: 128,
                 epilogue: Epilogue::new(&[Part::RowScale, Part::ColScale])
                     .expect("a row and a column have a scale each"),
@@ -325,7 +342,7 @@ impl Machine {
         self,
         dtype: DType,
         (weights, group): (DType, Option<i64>),
-        gather: bool,
+        [gather, scatter]: [bool; 2],
         tile: i64,
     ) -> Vec<Tiled> {
         let base = WeightsConfig {
@@ -334,6 +351,7 @@ impl Machine {
             group,
             batch: Batch::Ragged,
             gather,
+            scatter,
             schedule: Schedule::DataParallel,
             bn: tile,
             dependent: true,

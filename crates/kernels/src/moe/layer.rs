@@ -3,6 +3,7 @@
 use tilewright_machine::{Arch, DType};
 
 use super::choose::{Machine, Products, Rows, Tiled};
+use super::clear::MoeClearConfig;
 use super::combine::MoeCombineConfig;
 use super::gate::MoeGateConfig;
 use super::gather::MoeGatherConfig;
@@ -36,6 +37,18 @@ pub enum MoeError {
         /// The reason.
         error: ConfigError,
     },
+    /// Results are added in a type in which the second product has none.
+    #[error(
+        "`reduction`: products of {weights:?} with activations in {dtype} do not add in {sums}: must be {dtype}, or f32 where weights have 8 bits or more"
+    )]
+    Sums {
+        /// The type of activations.
+        dtype: DType,
+        /// The type of sums.
+        sums: DType,
+        /// The weights.
+        weights: MoeWeights,
+    },
     /// No tile fits the products.
     #[error("no tile of {hidden} × {intermediate} in {dtype} fits a block")]
     NoTile {
@@ -68,6 +81,17 @@ pub enum MoeWeights {
     Rows(DType),
 }
 
+/// The way in which the results of a token's experts become their sum.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MoeReduction {
+    /// A launch adds them in the order of the token's experts: launches repeat bit by bit.
+    #[default]
+    Ordered,
+    /// The second product adds each to y, which has this type, f32 or that of activations, as it leaves. Each sum is rounded to the type, and the order is open: launches differ
+    /// in the last bits.
+    Added(DType),
+}
+
 /// A layer of experts: `y[t] = Σ weights · w2 · (silu(w1 · x[t]) ∘ (w3 · x[t]))` over the experts of a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MoeLayer {
@@ -87,6 +111,8 @@ pub struct MoeLayer {
     pub k: i64,
     /// The choice of experts by logits; `None`: `ids` and `weights` are given.
     pub routing: Option<MoeRoutingConfig>,
+    /// The sum of the results of a token's experts.
+    pub reduction: MoeReduction,
 }
 
 /// A launch of a program.
@@ -190,6 +216,7 @@ impl MoeLayer {
         };
         self.route(&mut plan, tokens)?;
         self.order(&mut plan, &sort, tokens)?;
+        self.clear(&mut plan, tokens)?;
         self.multiply(&mut plan, products, places, tokens)?;
         self.add(&mut plan, places, tokens)?;
         Ok(plan)
@@ -214,6 +241,13 @@ impl MoeLayer {
         within("intermediate", self.intermediate, [elements, MOST_ELEMENTS], elements)?;
         if let Some(all) = self.all_experts {
             within("all_experts", all, [self.experts.max(1), 1 << 16], 1)?;
+        }
+        if let MoeReduction::Added(dtype) = self.reduction {
+            let few = matches!(self.weights, MoeWeights::Few { .. });
+            if dtype != self.dtype && (few || dtype != DType::F32) {
+                let (dtype, sums, weights) = (self.dtype, dtype, self.weights);
+                return Err(MoeError::Sums { dtype, sums, weights });
+            }
         }
         let Some(routing) = &self.routing else { return Ok(()) };
         for (field, value, wanted) in [
@@ -257,6 +291,7 @@ impl MoeLayer {
             experts: self.experts,
             k: self.k,
             map: self.all_experts.is_some(),
+            weighted: self.reduction != MoeReduction::Ordered,
             tile,
             padded: false,
             chunk,
@@ -279,6 +314,9 @@ impl MoeLayer {
         }
         let sizes = [("tokens", tokens), ("t", tiles), ("m", rows)].into_iter().chain(elsewhere).collect();
         plan.launch("moe_sort", differences(config), usize::from(config.split), sizes, Vec::new());
+        if config.weighted {
+            plan.tensor("factor", DType::F32, vec![rows]);
+        }
         for (name, length) in [
             ("rows", rows),
             ("places", tokens * self.k),
@@ -306,12 +344,21 @@ impl MoeLayer {
                        tensors: Vec<(&'static str, &'static str)>| {
             tiled.validate().map_err(refused(tiled.operator()))?;
             let gathered = tiled.gathers().then_some(("r", tokens));
+            let scattered = tiled.scatters().then_some(("q", tokens));
             let sizes = [("m", rows), ("n", n), ("k", k), ("g", self.experts), ("t", tiles)];
-            let sizes = sizes.into_iter().chain(gathered).collect();
+            let sizes = sizes.into_iter().chain(gathered).chain(scattered).collect();
             plan.launch(tiled.operator(), tiled.parameters(), 0, sizes, tensors);
             Ok(())
         };
         let (hidden, between) = (self.hidden, self.intermediate);
+        // The results of the second product, or what they are added to.
+        let results = |tensors: &[(&'static str, &'static str)]| {
+            let to = match self.reduction {
+                MoeReduction::Ordered => vec![("c", "z")],
+                MoeReduction::Added(_) => vec![("c", "y"), ("to", "rows")],
+            };
+            [tensors, &to].concat()
+        };
         // Rows that a product does not gather are copied ahead of it.
         let copied = matches!(self.weights, MoeWeights::Same | MoeWeights::Few { .. }) && !up.gathers();
         let x = if copied { "xr" } else { "x" };
@@ -322,27 +369,27 @@ impl MoeLayer {
             MoeWeights::Same => {
                 product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
                 plan.tensor("h", self.dtype, vec![rows, between]);
-                product(plan, down, [hidden, between], vec![("a", "h"), ("b", "w2"), ("c", "z")])?;
+                product(plan, down, [hidden, between], results(&[("a", "h"), ("b", "w2")]))?;
             }
             MoeWeights::Few { .. } => {
                 let tensors = vec![("a", x), ("w", "w13"), ("s", "s13"), ("c", "units")];
                 product(plan, up, [2 * between, hidden], tensors)?;
                 plan.tensor("units", self.dtype, vec![rows, 2 * between]);
                 self.gate(plan, [rows, between])?;
-                let tensors = vec![("a", "h"), ("w", "w2"), ("s", "s2"), ("c", "z")];
-                product(plan, down, [hidden, between], tensors)?;
+                product(plan, down, [hidden, between], results(&[("a", "h"), ("w", "w2"), ("s", "s2")]))?;
             }
             MoeWeights::Rows(dtype) => {
                 let ahead = MoeQuantiseRowsConfig { out: dtype, gather: true, ..Default::default() };
                 self.quantise_rows(plan, ahead, ([rows, hidden], tokens), ["x", "xq", "xs"])?;
-                let scaled = |[a, s, b, t, c]: [&'static str; 5]| {
-                    vec![("a", a), ("row_scale", s), ("b", b), ("col_scale", t), ("c", c)]
+                let scaled = |[a, s, b, t]: [&'static str; 4]| {
+                    vec![("a", a), ("row_scale", s), ("b", b), ("col_scale", t)]
                 };
-                product(plan, up, [2 * between, hidden], scaled(["xq", "xs", "w13", "s13", "units"]))?;
+                let tensors = [scaled(["xq", "xs", "w13", "s13"]), vec![("c", "units")]].concat();
+                product(plan, up, [2 * between, hidden], tensors)?;
                 plan.tensor("units", self.dtype, vec![rows, 2 * between]);
                 let behind = MoeQuantiseRowsConfig { gather: false, gated: true, ..ahead };
                 self.quantise_rows(plan, behind, ([rows, between], tokens), ["units", "hq", "hs"])?;
-                product(plan, down, [hidden, between], scaled(["hq", "hs", "w2", "s2", "z"]))?;
+                product(plan, down, [hidden, between], results(&scaled(["hq", "hs", "w2", "s2"])))?;
             }
             MoeWeights::Fp8Blocks => {
                 self.quantise(plan, false, [tokens, hidden], ["x", "xq", "xs"])?;
@@ -350,11 +397,23 @@ impl MoeLayer {
                 product(plan, up, [2 * between, hidden], tensors)?;
                 plan.tensor("units", self.dtype, vec![rows, 2 * between]);
                 self.quantise(plan, true, [rows, between], ["units", "hq", "hs"])?;
-                let tensors = vec![("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2"), ("c", "z")];
+                let tensors = results(&[("a", "hq"), ("sa", "hs"), ("b", "w2"), ("sb", "s2")]);
                 product(plan, down, [hidden, between], tensors)?;
             }
         }
-        plan.tensor("z", self.dtype, vec![rows, hidden]);
+        if self.reduction == MoeReduction::Ordered {
+            plan.tensor("z", self.dtype, vec![rows, hidden]);
+        }
+        Ok(())
+    }
+
+    /// The launch of zeros, where results are added to y.
+    fn clear(&self, plan: &mut MoePlan, tokens: i64) -> Result<(), MoeError> {
+        let MoeReduction::Added(dtype) = self.reduction else { return Ok(()) };
+        let config = MoeClearConfig { dtype, dependent: true, ..Default::default() };
+        config.validate().map_err(refused("moe_clear"))?;
+        let sizes = vec![("m", tokens), ("n", self.hidden)];
+        plan.launch("moe_clear", differences(&config), 0, sizes, Vec::new());
         Ok(())
     }
 
@@ -413,8 +472,11 @@ impl MoeLayer {
         Ok(())
     }
 
-    /// The launch that adds the results of a token's experts.
+    /// The launch that adds the results of a token's experts in their order.
     fn add(&self, plan: &mut MoePlan, places: Places, tokens: i64) -> Result<(), MoeError> {
+        if self.reduction != MoeReduction::Ordered {
+            return Ok(());
+        }
         let config = MoeCombineConfig { dtype: self.dtype, k: self.k, dependent: true, ..Default::default() };
         config.validate().map_err(refused("moe_combine"))?;
         let sizes = vec![("tokens", tokens), ("n", self.hidden), ("m", places.rows)];

@@ -5,6 +5,7 @@
 //! The programs are text with the choices written out; `tilewright kernels moe_sort -p …` prints one.
 
 mod choose;
+mod clear;
 mod combine;
 mod gate;
 mod gather;
@@ -16,10 +17,11 @@ mod reference;
 mod routing;
 mod sort;
 
+pub use clear::MoeClearConfig;
 pub use combine::MoeCombineConfig;
 pub use gate::MoeGateConfig;
 pub use gather::MoeGatherConfig;
-pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
+pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeReduction, MoeTensor, MoeWeights};
 pub use quantise::MoeQuantiseConfig;
 pub use quantise_rows::MoeQuantiseRowsConfig;
 pub use reference::{Places, Routed, Sorted, combine, gate, quantise, quantise_rows, route, sort};

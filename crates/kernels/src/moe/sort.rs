@@ -18,6 +18,8 @@ parameters! {
         k: i64 as INT = 2,
         /// Experts that lie elsewhere: `map[e]`, of i32, has for each of all e experts its number here, or a negative one.
         map: bool as FLAG = false,
+        /// Writes `factor[m]`, of f32, the weight of each row, of `weights[tokens, k]`.
+        weighted: bool as FLAG = false,
         /// Rows of a tile of the product by groups: those of a in a tile.
         tile: i64 as INT = 64,
         /// The rows of each expert begin at a multiple of tile, behind rows of padding (batch=grouped); else they follow each other (batch=ragged).
@@ -67,7 +69,7 @@ impl MoeSortConfig {
 
     /// The programs, to be launched in this order; tensors of the same name are the same. They have the sizes `tokens`, `t`, an upper bound of
     /// the tiles, and `m`, one of the rows, and the tensors `ids[tokens · k]`, `rows[m]`, `places[tokens · k]`, `groups[t]`, `ends[experts]` and, unless
-    /// padded, `first[t]`, all i32.
+    /// padded, `first[t]`, all i32; if weighted `weights[tokens · k]` and `factor[m]`, both f32.
     ///
     /// # Errors
     ///
@@ -171,6 +173,18 @@ impl MoeSortConfig {
             let total = "    assert(tokens * K <= CHUNK, \"one block sorts at most chunk experts of tokens: split=true\")\n    total = counts\n";
             ("", total.to_string(), "", "1")
         };
+        let (weights, factor, weigh) = match self.weighted {
+            true => (
+                "weights: f32[tokens * K], ",
+                "factor: f32[m], ",
+                "    gw = global_view(weights, (tokens * K) : (e0))\n    \
+                     gx = global_view(factor, (m) : (e0))\n    \
+                     weight = register_tensor(f32, [CHUNK])\n    \
+                     copy(gw[place], weight)\n    \
+                     copy(weight, gx[row_of])\n",
+            ),
+            false => ("", "", ""),
+        };
         let (first, begin, sized, pads) = if self.padded {
             let pads = "        // Rows of padding have no token.\n        \
                         for j in 0..TILE - 1 {\n            \
@@ -200,7 +214,7 @@ impl MoeSortConfig {
              size tokens = 64, t = 16, m = 512{size}\n\
              const G = {experts}, K = {k}, P = {counters}, CHUNK = {chunk}, TILE = {tile}, TILES = {TILES}, THREADS = {threads}\n\
              \n\
-             kernel moe_sort(ids: i32[tokens * K], {map}{parameter}rows: i32[m], places: i32[tokens * K], groups: i32[t], {first}ends: i32[G])\n    \
+             kernel moe_sort(ids: i32[tokens * K], {map}{weights}{parameter}rows: i32[m], {factor}places: i32[tokens * K], groups: i32[t], {first}ends: i32[G])\n    \
                  grid({grid}) threads(THREADS)\n\
              {{\n    \
                  let chunks = {grid}\n\
@@ -227,7 +241,8 @@ impl MoeSortConfig {
                  copy(start[expert], at)\n    \
                  row_of = where(expert < P, at + index(0), -1)\n    \
                  copy(place / K, gr[row_of])\n    \
-                 copy(row_of, gp[place])\n    \
+                 copy(row_of, gp[place])\n\
+             {weigh}    \
                  if block.x == 0 {{\n        \
                      copy(base + total, ge)\n\
              {pads}    \

@@ -7,6 +7,7 @@ mod nested;
 mod operands;
 mod promoted;
 mod rules;
+mod scatter;
 mod scheduler;
 mod sparse;
 mod store;
@@ -27,6 +28,7 @@ pub(crate) use operands::{Param, Params, spread_as};
 pub use promoted::BLOCK;
 pub(crate) use promoted::Promoted;
 pub(crate) use rules::*;
+pub(crate) use scatter::{Scattered, scattering_registers};
 pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, packed_lines};
 pub(crate) use sparse::SparseWgmma;
 pub use stored::StoredWeights;
@@ -38,7 +40,8 @@ pub use weights::{Instruction, Scaled};
 
 use nested::Share;
 use operands::Operands;
-use store::{Store, Waiting};
+use scatter::Scatter;
+use store::{Destination, Store, Waiting};
 use stream_k::{Exchange, StepShare};
 use tiling::Chunk;
 use views::OperandView;
@@ -60,6 +63,8 @@ pub(crate) struct GemmKernel<'a, M> {
     pub stream_k: Option<i64>,
     /// The type of C.
     pub result: DType,
+    /// Rows of the product are added to rows of C anywhere.
+    pub scatter: bool,
     pub mainloop: M,
     pub chain: &'a Chain<'a>,
 }
@@ -82,24 +87,34 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         let work = (self.batch, split.as_ref());
         let scheduler = Scheduler::declare(t, &self.tiling, &numbers, &problem, work);
         let operands = self.chain.declare(t, &problem, self.result);
-        let c = match &problem.nested {
-            Some(nested) => nested.buffer(t, 2, "c", self.result),
-            None => problem.result(t, self.result, split.as_ref()),
+        let (c, scattered) = match &problem.nested {
+            Some(nested) => (nested.buffer(t, 2, "c", self.result), None),
+            None if self.scatter => {
+                let (c, rows, tables) = problem.scattered(t, self.result);
+                (c, Some((rows, tables)))
+            }
+            None => (problem.result(t, self.result, split.as_ref()), None),
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
         let params = self.mainloop.outputs(t, &problem, params);
         let exchanged = self.stream_k.map(|_| stream_k::exchanged(t, &numbers, self.tiling.accumulator));
         scheduler.launch(t, self.stream_k.is_some());
         let views = self.mainloop.views(t, params, &problem, &scheduler);
-        let view = match &problem.nested {
+        let to = match &problem.nested {
             Some(nested) => {
                 let Numbers { bm, bn, chunk, .. } = &numbers;
                 let (rows, columns) = self.tiling.sides((Group::M, Group::N));
                 let chunked = Share::Chunk(self.tiling.chunk, chunk, bn);
                 let view = nested.view(t, "gc", (2, &c), (rows, Share::Whole(bm)), (columns, chunked));
-                OperandView::Nested(view)
+                Destination::Boxes(OperandView::Nested(view))
             }
-            None => OperandView::Matrix(scheduler.result_view(t, "gc", &c, scheduler.several.as_ref())),
+            None => match &scattered {
+                Some((rows, tables)) => Destination::Rows(Scatter::views(t, &scheduler, (&c, rows), tables)),
+                None => {
+                    let view = scheduler.result_view(t, "gc", &c, scheduler.several.as_ref());
+                    Destination::Boxes(OperandView::Matrix(view))
+                }
+            },
         };
         let stage = self.mainloop.stage(t, &numbers);
         let shape = [&numbers.bm, &numbers.chunk, &numbers.buffers];
@@ -118,7 +133,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 tiling: self.tiling,
                 numbers: numbers.clone(),
                 buffer: c,
-                view,
+                to,
                 shared,
                 mirror,
                 late: self.mainloop.rounds_at_once(),
@@ -223,6 +238,7 @@ impl<M: Mainloop> Roles<'_, M> {
             });
             mainloop.complete(t, on, &sums, tile);
             let finish = |t: &mut KernelBuilder| {
+                let way = store.way(t, scheduler, tile, "shared");
                 exchange.wait(t, segment);
                 store.first_buffer(t);
                 let add = |t: &mut KernelBuilder, values: &Tensor, chunk: &Chunk| {
@@ -230,7 +246,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 };
                 self.operands.apply(t, (scheduler, tile), (&sums, Some(&add)), |t, values, chunk| {
                     let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
-                    store.chunk(t, (scheduler, tile), values, chunk, &None);
+                    store.chunk(t, (scheduler, tile), values, chunk, &way);
                 });
                 exchange.reset(t, segment);
             };
@@ -245,28 +261,31 @@ impl<M: Mainloop> Roles<'_, M> {
     fn immediate(&self, t: &mut KernelBuilder, share: Option<&StepShare>) {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
         self.scheduler.for_tiles(t, share, ["um", "un"], |t, tile| {
-            let clipped = store.clipped(t, &self.scheduler, tile, "now");
+            let way = store.way(t, &self.scheduler, tile, "now");
             let sums = mainloop.begin(t, on, tile);
             let range = mainloop.range(&self.scheduler, tile);
             t.for_range("km", 0, range.count, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
             mainloop.complete(t, on, &sums, tile);
             store.first_buffer(t);
             let to = (&self.scheduler, tile);
-            if self.kernel.chain.is_empty() && mainloop.rounds_at_once() {
+            if self.kernel.chain.is_empty() && mainloop.rounds_at_once() && !self.kernel.scatter {
                 for (part, sums) in sums.parts.iter().enumerate() {
                     let rounded =
                         t.cast(&format!("rounded{}", on.numbers.tag(part)), sums, store.tiling.stored);
                     on.numbers.for_chunks_of(t, part, "j", |t, chunk| {
                         let values =
                             |t: &mut KernelBuilder| store.slice(t, &chunk.name("out"), &rounded, chunk);
-                        store.chunk(t, to, values, chunk, &clipped);
+                        store.chunk(t, to, values, chunk, &way);
                     });
                 }
                 return;
             }
             self.operands.apply(t, to, (&sums, None), |t, values, chunk| {
-                let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
-                store.chunk(t, to, values, chunk, &clipped);
+                let values = |t: &mut KernelBuilder| {
+                    let values = way.scaled(t, store, values, chunk);
+                    store.round(t, &chunk.name("half"), &values)
+                };
+                store.chunk(t, to, values, chunk, &way);
             });
         });
     }
@@ -278,13 +297,13 @@ impl<M: Mainloop> Roles<'_, M> {
         let waiting = Waiting::declare(t, store, self.kernel.chain.is_empty());
         let body = |t: &mut KernelBuilder, tile: &WorkTile, previous: &WorkTile| {
             let to = (&self.scheduler, previous);
-            let clipped = store.clipped(t, &self.scheduler, previous, "late");
+            let way = store.way(t, &self.scheduler, previous, "late");
             let sums = mainloop.begin(t, on, tile);
             store.first_buffer(t);
             on.numbers.for_chunks(t, "j", |t, chunk| {
                 mainloop.step(t, on, &sums, tile, (&chunk.index, &chunk.tag));
                 let values = |t: &mut KernelBuilder| waiting.chunk(t, store, "part", chunk);
-                store.chunk(t, to, values, chunk, &clipped);
+                store.chunk(t, to, values, chunk, &way);
             });
             let range = mainloop.range(&self.scheduler, tile);
             t.for_range("km", &on.numbers.chunks, range.count, |t, step| {
@@ -305,11 +324,11 @@ impl<M: Mainloop> Roles<'_, M> {
             }
         };
         self.scheduler.for_tiles_after(t, share, ["um", "un", "pm", "pn"], body, |t, last| {
-            let clipped = store.clipped(t, &self.scheduler, last, "last");
+            let way = store.way(t, &self.scheduler, last, "last");
             store.first_buffer(t);
             on.numbers.for_chunks(t, "i", |t, chunk| {
                 let values = |t: &mut KernelBuilder| waiting.chunk(t, store, "rest", chunk);
-                store.chunk(t, (&self.scheduler, last), values, chunk, &clipped);
+                store.chunk(t, (&self.scheduler, last), values, chunk, &way);
             });
         });
     }

@@ -3,6 +3,7 @@
 use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor};
 use tilewright_tile::{AsyncCopyAttrs, Expr};
 
+use super::scatter::{Scatter, Targets};
 use super::scheduler::{Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
 use super::views::{OperandView, at, matrix_view};
@@ -12,12 +13,20 @@ pub(super) struct Store {
     pub tiling: Tiling,
     pub numbers: Numbers,
     pub buffer: Buffer,
-    pub view: OperandView,
+    pub to: Destination,
     pub shared: Tensor,
     /// The view of the transpose of C, and the buffers of chunks on their way there, where C is symmetric.
     pub mirror: Option<(Tensor, Tensor)>,
     /// Makes the values of a chunk once its buffer is free: fewer registers are in use meanwhile.
     pub late: bool,
+}
+
+/// The places of results.
+pub(super) enum Destination {
+    /// Boxes of C, or of a tensor of its elements.
+    Boxes(OperandView),
+    /// Rows of C anywhere, to which they are added.
+    Rows(Scatter),
 }
 
 /// A view of C that ends with the rows of a group, and the word for the loops of chunks that leave through it.
@@ -26,19 +35,44 @@ pub(super) struct Clipped {
     site: &'static str,
 }
 
+/// The way of a tile's results to C.
+pub(super) enum Way<'a> {
+    /// Boxes at the tile's place, which may reach beyond its group.
+    Boxes(&'a OperandView, Option<Clipped>),
+    /// Additions to rows anywhere.
+    Rows(Targets),
+}
+
+impl Way<'_> {
+    /// The values of a chunk as they are stored, but for their type.
+    pub fn scaled(&self, t: &mut KernelBuilder, store: &Store, values: &Tensor, chunk: &Chunk) -> Tensor {
+        match self {
+            Way::Boxes(..) => *values,
+            Way::Rows(targets) => targets.scaled(t, store, values, chunk),
+        }
+    }
+}
+
 impl Store {
-    /// The view for a tile that may reach beyond its group.
-    pub fn clipped(
+    /// The way of a tile's results, at a place of the program that the site tells from others.
+    pub fn way(
         &self,
         t: &mut KernelBuilder,
         scheduler: &Scheduler,
         tile: &WorkTile,
         site: &'static str,
-    ) -> Option<Clipped> {
-        let from = self.buffer.from([0, 0]).until(0, tile.end.clone()?);
-        let (modes, name) = (self.tiling.sides((0, 1)), format!("gc_{site}"));
-        let view = matrix_view(t, &name, &from, None, modes, &scheduler.along_rows, &scheduler.chunked);
-        Some(Clipped { view, site })
+    ) -> Way<'_> {
+        let boxes = match &self.to {
+            Destination::Boxes(view) => view,
+            Destination::Rows(scatter) => return Way::Rows(scatter.targets(t, scheduler, tile)),
+        };
+        let clipped = |end: &Expr| {
+            let from = self.buffer.from([0, 0]).until(0, end.clone());
+            let (modes, name) = (self.tiling.sides((0, 1)), format!("gc_{site}"));
+            let view = matrix_view(t, &name, &from, None, modes, &scheduler.along_rows, &scheduler.chunked);
+            Clipped { view, site }
+        };
+        Way::Boxes(boxes, tile.end.as_ref().map(clipped))
     }
 
     /// Rounds values to the type of C.
@@ -67,8 +101,12 @@ impl Store {
         (scheduler, tile): (&Scheduler, &WorkTile),
         values: impl Fn(&mut KernelBuilder) -> Tensor,
         chunk: &Chunk,
-        clipped: &Option<Clipped>,
+        way: &Way<'_>,
     ) {
+        let (view, clipped) = match way {
+            Way::Boxes(view, clipped) => (*view, clipped),
+            Way::Rows(targets) => return targets.add(t, self, (scheduler, tile), values, chunk),
+        };
         let j = &chunk.index;
         let buffer = || self.shared.at(j % &self.numbers.buffers);
         let early = (!self.late).then(|| values(t));
@@ -89,7 +127,7 @@ impl Store {
             let to = scheduler.result_at(view, &row, &column, tile.of_c());
             t.copy_async_with(mirrored.at(j % &self.numbers.buffers), to, attributes);
         }
-        let to = match &self.view {
+        let to = match view {
             OperandView::Matrix(view) => scheduler.result_at(view, &row, &column, tile.of_c()),
             OperandView::Nested(view) => view.at(&row, (&tile.col, Some(j)), tile.of_c()),
         };
