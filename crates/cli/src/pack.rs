@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tilewright::compiler::{self, Options, arch_named};
+use tilewright::launch::ParamKind;
 use tilewright::pack::{Entry, Image, Pack, PackFile, Source};
 use tilewright::tile::parse;
 
@@ -55,13 +56,19 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
             pack.add(entry.clone()).map_err(|e| failed(&e))?;
         }
     }
+    let mut found = vec![false; args.workspace.len()];
     for loaded in &all {
         let mut options = loaded.options(target.arch);
         // The same bytes come of the same program in every folder.
         options.lines = None;
         options.timing = timing(&args.program, target.arch)?;
         let kernel = loaded.compile(&options)?;
-        let recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        let mut recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        for (number, name) in args.workspace.iter().enumerate() {
+            if let Some(tensor) = recipe.tensor_mut(name) {
+                (tensor.workspace, found[number]) = (true, true);
+            }
+        }
         let name = match (&args.name, all.len()) {
             (Some(name), 1) => name.clone(),
             (Some(name), _) => format!("{name}.{}", recipe.name),
@@ -83,6 +90,11 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
             entry = entry.with_source(Source::new(kernel.program().to_string(), multiples, sizes));
         }
         pack.add(entry).map_err(|e| failed(&e))?;
+    }
+    if let Some((name, _)) = args.workspace.iter().zip(found).find(|(_, found)| !found) {
+        return Err(failed(&format!(
+            "no kernel has a tensor `{name}`, of which `--workspace` is to make a part of the workspace"
+        )));
     }
     let bytes = pack.to_bytes().map_err(|e| failed(&e))?;
     std::fs::write(&args.output, &bytes).map_err(|e| cannot_write(&args.output, e))?;
@@ -180,6 +192,12 @@ fn compiled_again(entry: &Entry, source: &Source) -> Result<bool, String> {
     options.multiples = source.multiples.iter().cloned().collect();
     options.sizes = source.sizes.iter().cloned().collect();
     let kernel = compiler::compile(&program, &options).map_err(first)?;
-    let recipe = kernel.recipe().map_err(|error| error.to_string())?;
+    let mut recipe = kernel.recipe().map_err(|error| error.to_string())?;
+    // What the maker of the pack has made a part of the workspace is none of the program's.
+    for param in &entry.recipe.params {
+        if let (ParamKind::Tensor(kept), Some(tensor)) = (&param.kind, recipe.tensor_mut(&param.name)) {
+            tensor.workspace = kept.workspace;
+        }
+    }
     Ok(recipe == entry.recipe && Some(kernel.ptx.as_str()) == entry.ptx())
 }

@@ -26,6 +26,16 @@ fn kernels_are_kept_listed_and_compiled_again() {
     tilewright(&build, None);
     assert_eq!(std::fs::read(&first).unwrap(), bytes);
 
+    let parts = [&build[..], &["--workspace", "c"]].concat();
+    assert_eq!(tilewright(&parts, None).code, Some(0));
+    assert_ne!(std::fs::read(&first).unwrap(), bytes);
+    assert_eq!(tilewright(&["pack", "verify", &first], None).out, "gemm_shared: the same code and recipe\n");
+    tilewright(&build, None);
+    refused(
+        &[&build[..], &["--workspace", "d"]].concat(),
+        "no kernel has a tensor `d`, of which `--workspace`",
+    );
+
     let hopper =
         ["pack", "build", "examples/gemm_hopper.tile", "--name", "hopper", "--with", &first, "-o", &both];
     let run = tilewright(&hopper, None);

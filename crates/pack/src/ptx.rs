@@ -62,14 +62,10 @@ pub(crate) fn entry(text: &str) -> Result<Entry<'_>, &'static str> {
         return Err("the text has a NUL character");
     }
     let mut words = Words(text);
-    let (mut target, mut found) = (None, None);
+    let (mut targets, mut found) = (Vec::new(), None);
     while let Some(word) = words.next() {
         match word {
-            ".target" => {
-                if target.replace(words.next().unwrap_or_default()).is_some() {
-                    return Err("the text has more than one `.target`");
-                }
-            }
+            ".target" => targets.push(words.next().unwrap_or_default()),
             ".entry" => {
                 if found.is_some() {
                     return Err("the text has not exactly one `.entry`");
@@ -85,7 +81,7 @@ pub(crate) fn entry(text: &str) -> Result<Entry<'_>, &'static str> {
         }
     }
     let (name, list) = found.ok_or("the text has not exactly one `.entry`")?;
-    let target = target.ok_or("the text has no `.target`")?;
+    let [target] = targets[..] else { return Err("the text has not exactly one `.target`") };
     let params = if list.is_empty() {
         Vec::new()
     } else {
@@ -118,8 +114,8 @@ mod tests {
             ("a\0b", "the text has a NUL character"),
             ("", "the text has not exactly one `.entry`"),
             (".target sm_80 .entry a() {} .entry b() {}", "the text has not exactly one `.entry`"),
-            (".target sm_80 .target sm_90 .entry a() {}", "the text has more than one `.target`"),
-            (".entry a() {}", "the text has no `.target`"),
+            (".target sm_80 .target sm_90 .entry a() {}", "the text has not exactly one `.target`"),
+            (".entry a() {}", "the text has not exactly one `.target`"),
             (".target sm_80 .entry a {}", "the entry has no parameters"),
             (".target sm_80 .entry", "the entry has no parameters"),
             (".target sm_80 .entry a(.param .pred p)", "a parameter of the entry has no type that is known"),

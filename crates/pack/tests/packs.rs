@@ -360,7 +360,7 @@ fn code_that_is_not_of_the_recipe_is_refused() {
     let of = |reason: &str| format!("the code of kernel `scale` of the pack: {reason}");
     assert_eq!(add(recipe(), "a\0b"), of("the text has a NUL character"));
     assert_eq!(add(recipe(), "nothing"), of("the text has not exactly one `.entry`"));
-    assert_eq!(add(recipe(), &format!("{0}{0}", ptx())), of("the text has more than one `.target`"));
+    assert_eq!(add(recipe(), &format!("{0}{0}", ptx())), of("the text has not exactly one `.entry`"));
     assert_eq!(
         add(recipe(), &ptx().replace("entry scale_entry", "entry other")),
         of("the entry has another name than the recipe's")
