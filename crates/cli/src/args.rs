@@ -730,6 +730,12 @@ pub struct PackBuildArgs {
     /// A pack whose kernels are kept, too; it may be the file to write
     #[arg(long, value_name = "FILE")]
     pub with: Vec<PathBuf>,
+    /// A tensor that is a part of the workspace of a launch, and no argument. May be given several times
+    #[arg(long, value_name = "TENSOR")]
+    pub workspace: Vec<String>,
+    /// An architecture for which a binary is kept beside the PTX text, as `sm_86`; `ptxas` makes it. May be given several times
+    #[arg(long, value_name = "SM")]
+    pub binary: Vec<String>,
 }
 
 /// `tilewright pack list` and `tilewright pack verify`

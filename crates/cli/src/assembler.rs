@@ -1,4 +1,4 @@
-//! `ptxas`, where it is at hand: the registers and spills of a kernel, for reports.
+//! `ptxas`, where it is at hand: the registers and spills of a kernel, for reports, and binaries for packs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -67,6 +67,30 @@ pub fn assembled(kernel: &Kernel) -> Option<Result<Assembled, String>> {
         Ok(figures(&text).filter(|_| output.status.success()).ok_or_else(first))
     };
     Some(run().unwrap_or_else(|e| Err(format!("`{}` does not run: {e}", ptxas.display()))))
+}
+
+/// The binary that the assembler makes of a kernel for an architecture (`sm_86`), or the reason why it makes none.
+pub fn binary(kernel: &Kernel, arch: &str) -> Result<Vec<u8>, String> {
+    let ptxas = ptxas().ok_or("binaries need `ptxas`: set TILEWRIGHT_PTXAS to its path")?;
+    let run = || -> std::io::Result<Result<Vec<u8>, String>> {
+        let name = format!("tilewright-{}-{arch}-{}", kernel.function.name, std::process::id());
+        let [text, code] =
+            ["ptx", "cubin"].map(|ending| std::env::temp_dir().join(format!("{name}.{ending}")));
+        std::fs::write(&text, &kernel.ptx)?;
+        let arch = format!("-arch={arch}");
+        let output = Command::new(&ptxas).arg(arch).arg("-o").args([&code, &text]).output();
+        std::fs::remove_file(&text)?;
+        let output = output?;
+        if !output.status.success() {
+            let said =
+                [output.stdout, output.stderr].map(|t| String::from_utf8_lossy(&t).into_owned()).concat();
+            return Ok(Err(kernel.explain_log(said.lines().next().unwrap_or("the assembler says nothing"))));
+        }
+        let bytes = std::fs::read(&code)?;
+        std::fs::remove_file(&code)?;
+        Ok(Ok(bytes))
+    };
+    run().unwrap_or_else(|e| Err(format!("`{}` makes no binary: {e}", ptxas.display())))
 }
 
 #[cfg(test)]

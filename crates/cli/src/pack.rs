@@ -4,10 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use tilewright::compiler::{self, Options, arch_named};
-use tilewright::pack::{Entry, Image, Pack, Source};
+use tilewright::launch::ParamKind;
+use tilewright::pack::{Entry, Image, Pack, PackFile, Source};
 use tilewright::tile::parse;
 
 use crate::args::{PackArgs, PackBuildArgs, PackCommand};
+use crate::assembler::binary;
 use crate::load::{load_all, timing};
 use crate::messages::{Failure, cannot_write, error, print};
 use crate::target::target_without_device;
@@ -23,9 +25,23 @@ pub fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
 
 /// A pack that is read from a file.
 fn read(file: &Path) -> Result<Pack, Failure> {
-    let failed = |reason: String| Failure::program(error(format!("`{}`: {reason}", file.display())));
-    let bytes = std::fs::read(file).map_err(|e| failed(format!("cannot be read: {e}")))?;
-    Pack::from_bytes(&bytes).map_err(|e| failed(e.to_string()))
+    opened(file)?.pack().map_err(|e| wrong(file, e))
+}
+
+/// The file of a pack.
+fn opened(file: &Path) -> Result<PackFile<'static>, Failure> {
+    let bytes = std::fs::read(file).map_err(|e| wrong(file, format!("cannot be read: {e}")))?;
+    PackFile::open(bytes).map_err(|e| wrong(file, e))
+}
+
+fn wrong(file: &Path, reason: impl std::fmt::Display) -> Failure {
+    Failure::program(error(format!("`{}`: {reason}", file.display())))
+}
+
+/// The compute capability that an architecture is named after: 8.6 of `sm_86`, 9.0 of `sm_90a`.
+fn capability(arch: &str) -> Option<(u32, u32)> {
+    let number: u32 = arch.strip_prefix("sm_")?.trim_end_matches(char::is_alphabetic).parse().ok()?;
+    Some((number / 10, number % 10))
 }
 
 /// Compiles the kernels of a program into a pack, beside those of other packs.
@@ -40,19 +56,32 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
             pack.add(entry.clone()).map_err(|e| failed(&e))?;
         }
     }
+    let mut found = vec![false; args.workspace.len()];
     for loaded in &all {
         let mut options = loaded.options(target.arch);
         // The same bytes come of the same program in every folder.
         options.lines = None;
         options.timing = timing(&args.program, target.arch)?;
         let kernel = loaded.compile(&options)?;
-        let recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        let mut recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        for (number, name) in args.workspace.iter().enumerate() {
+            if let Some(tensor) = recipe.tensor_mut(name) {
+                (tensor.workspace, found[number]) = (true, true);
+            }
+        }
         let name = match (&args.name, all.len()) {
             (Some(name), 1) => name.clone(),
             (Some(name), _) => format!("{name}.{}", recipe.name),
             (None, _) => recipe.name.clone(),
         };
         let mut entry = Entry::of_ptx(recipe, kernel.ptx.clone()).named(name);
+        for arch in &args.binary {
+            let unknown = || failed(&format!("`{arch}` is no architecture of `--binary`, as `sm_86` is"));
+            let capability = capability(arch).ok_or_else(unknown)?;
+            let made = binary(&kernel, arch);
+            let reason = |e| failed(&format!("no binary of `{}` for {arch}: {e}", kernel.function.name));
+            entry = entry.with_binary(capability, made.map_err(reason)?);
+        }
         // What these options change is not kept.
         if repeatable(&options) && loaded.core.is_none() {
             let pairs =
@@ -61,6 +90,11 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
             entry = entry.with_source(Source::new(kernel.program().to_string(), multiples, sizes));
         }
         pack.add(entry).map_err(|e| failed(&e))?;
+    }
+    if let Some((name, _)) = args.workspace.iter().zip(found).find(|(_, found)| !found) {
+        return Err(failed(&format!(
+            "no kernel has a tensor `{name}`, of which `--workspace` is to make a part of the workspace"
+        )));
     }
     let bytes = pack.to_bytes().map_err(|e| failed(&e))?;
     std::fs::write(&args.output, &bytes).map_err(|e| cannot_write(&args.output, e))?;
@@ -85,8 +119,9 @@ fn repeatable(options: &Options) -> bool {
 
 /// Lists the kernels of a pack.
 fn list(file: &Path) -> Result<ExitCode, Failure> {
-    let pack = read(file)?;
-    let mut text = format!("made by {}\n", pack.made());
+    let opened = opened(file)?;
+    let pack = opened.pack().map_err(|e| wrong(file, e))?;
+    let mut text = format!("made by {}, hash {}\n", pack.made(), opened.hash());
     for entry in pack.entries() {
         let recipe = &entry.recipe;
         let sizes: Vec<String> = recipe
@@ -98,16 +133,19 @@ fn list(file: &Path) -> Result<ExitCode, Failure> {
             })
             .collect();
         let params: Vec<&str> = recipe.params.iter().map(|param| param.name.as_str()).collect();
-        let code = match &entry.image {
+        let code = entry.images.iter().map(|image| match image {
             Image::Ptx(text) => format!("PTX of {} bytes", text.len()),
-            Image::Binary(bytes) => format!("a binary of {} bytes", bytes.len()),
+            Image::Binary { capability: (major, minor), bytes } => {
+                format!("a binary for {major}.{minor} of {} bytes", bytes.len())
+            }
             _ => "code".to_string(),
-        };
+        });
         let id = entry.id().map_err(|e| Failure::program(error(e)))?;
         text += &format!(
-            "{}: {}, {code}, {} threads, parameters {}, sizes {}, {}\n    {id}\n",
+            "{}: {}, {}, {} threads, parameters {}, sizes {}, {}\n    {id}\n",
             entry.name,
             recipe.target.name,
+            code.collect::<Vec<_>>().join(", "),
             recipe.threads,
             params.join(", "),
             if sizes.is_empty() { "none".to_string() } else { sizes.join(", ") },
@@ -131,7 +169,13 @@ fn verify(file: &Path) -> Result<ExitCode, Failure> {
             Some(Ok(false)) => "this version of Tilewright makes other code of its program".to_string(),
             Some(Err(reason)) => format!("its program does not compile: {reason}"),
         };
-        text += &format!("{}: {verdict}\n", entry.name);
+        let binaries = entry.images.iter().filter(|image| matches!(image, Image::Binary { .. })).count();
+        let left = match binaries {
+            0 => String::new(),
+            1 => "; its binary is not compared".to_string(),
+            _ => format!("; its {binaries} binaries are not compared"),
+        };
+        text += &format!("{}: {verdict}{left}\n", entry.name);
     }
     print(&text)?;
     Ok(ExitCode::from(u8::from(!same)))
@@ -148,6 +192,12 @@ fn compiled_again(entry: &Entry, source: &Source) -> Result<bool, String> {
     options.multiples = source.multiples.iter().cloned().collect();
     options.sizes = source.sizes.iter().cloned().collect();
     let kernel = compiler::compile(&program, &options).map_err(first)?;
-    let recipe = kernel.recipe().map_err(|error| error.to_string())?;
-    Ok(recipe == entry.recipe && Image::Ptx(kernel.ptx) == entry.image)
+    let mut recipe = kernel.recipe().map_err(|error| error.to_string())?;
+    // What the maker of the pack has made a part of the workspace is none of the program's.
+    for param in &entry.recipe.params {
+        if let (ParamKind::Tensor(kept), Some(tensor)) = (&param.kind, recipe.tensor_mut(&param.name)) {
+            tensor.workspace = kept.workspace;
+        }
+    }
+    Ok(recipe == entry.recipe && Some(kernel.ptx.as_str()) == entry.ptx())
 }

@@ -26,6 +26,16 @@ fn kernels_are_kept_listed_and_compiled_again() {
     tilewright(&build, None);
     assert_eq!(std::fs::read(&first).unwrap(), bytes);
 
+    let parts = [&build[..], &["--workspace", "c"]].concat();
+    assert_eq!(tilewright(&parts, None).code, Some(0));
+    assert_ne!(std::fs::read(&first).unwrap(), bytes);
+    assert_eq!(tilewright(&["pack", "verify", &first], None).out, "gemm_shared: the same code and recipe\n");
+    tilewright(&build, None);
+    refused(
+        &[&build[..], &["--workspace", "d"]].concat(),
+        "no kernel has a tensor `d`, of which `--workspace`",
+    );
+
     let hopper =
         ["pack", "build", "examples/gemm_hopper.tile", "--name", "hopper", "--with", &first, "-o", &both];
     let run = tilewright(&hopper, None);
@@ -47,7 +57,7 @@ fn kernels_are_kept_listed_and_compiled_again() {
 
     refused(
         &["pack", "build", "examples/gemm_shared.tile", "--with", &first, "-o", &both],
-        "the pack has two kernels of the name `gemm_shared`",
+        "the pack has two kernels of the name `gemm_shared` for sm_80",
     );
     let mut damaged = bytes.clone();
     *damaged.last_mut().unwrap() ^= 1;
@@ -55,4 +65,40 @@ fn kernels_are_kept_listed_and_compiled_again() {
     refused(&["pack", "list", &both], "the pack is damaged");
     refused(&["pack", "verify", "examples/gemm.tile"], "this is no pack");
     refused(&["pack", "list", &path("none.twpack")], "cannot be read");
+}
+
+#[test]
+fn binaries_are_kept_beside_the_text() {
+    if std::env::var_os("TILEWRIGHT_PTXAS").is_none() {
+        assert!(std::env::var_os("CI").is_none(), "CI has no ptxas: set TILEWRIGHT_PTXAS");
+        eprintln!("no TILEWRIGHT_PTXAS: no binary is made");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("both.twpack").display().to_string();
+    let program = "examples/transpose.tile";
+    let build = |arch: &str, binaries: &[&str]| {
+        let mut args = vec!["pack", "build", program, "--arch", arch, "-o", &file];
+        binaries.iter().for_each(|arch| args.extend(["--binary", arch]));
+        tilewright(&args, None)
+    };
+    let run = build("sm_80", &["sm_90", "sm_86"]);
+    assert_eq!(run.code, Some(0), "{}", run.err);
+    let list = tilewright(&["pack", "list", &file], None).out;
+    let at = |text: &str| list.find(text).unwrap_or_else(|| panic!("{text}: {list}"));
+    assert!(
+        at("PTX of ") < at("a binary for 8.6 of ") && at("a binary for 8.6 of ") < at("a binary for 9.0 of ")
+    );
+    assert!(list.starts_with("made by tilewright 0.1.0, hash "), "{list}");
+    let run = tilewright(&["pack", "verify", &file], None);
+    assert_eq!(run.out, "transpose: the same code and recipe; its 2 binaries are not compared\n");
+    for (arch, binary, text) in [
+        ("sm_80", "86", "`86` is no architecture of `--binary`, as `sm_86` is"),
+        ("sm_90a", "sm_80", "no binary of `transpose` for sm_80: ptxas "),
+        ("sm_80", "sm_75", "no binary of `transpose` for sm_75: ptxas "),
+    ] {
+        let run = build(arch, &[binary]);
+        assert_eq!(run.code, Some(1), "{}", run.out);
+        assert!(run.err.contains(text), "{}", run.err);
+    }
 }

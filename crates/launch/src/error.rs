@@ -1,26 +1,26 @@
 //! Errors of launches.
 
+use std::error::Error;
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::recipe::RecipeError;
 
 /// A launch, or something before it, that did not work. Each names the kernel and what clashes.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum LaunchError {
     /// There is no driver, or it does not start.
-    #[error("CUDA is not available: {reason}")]
     NoDriver {
         /// The reason.
         reason: String,
     },
     /// The driver lacks a function.
-    #[error("CUDA is not available: the installed CUDA driver is too old: it has no {symbol}")]
     DriverTooOld {
         /// The function.
         symbol: &'static str,
     },
     /// Code was loaded by another driver library than a GPU's.
-    #[error("the code of `{entry}` was loaded by another driver library than that of {device}")]
     OtherDriver {
         /// The function.
         entry: String,
@@ -28,12 +28,8 @@ pub enum LaunchError {
         device: String,
     },
     /// No context is current in this thread.
-    #[error(
-        "this thread has no current CUDA context: make one current (an engine does when it chooses its device), or take `Gpu::primary`"
-    )]
     NoContext,
     /// There are fewer GPUs.
-    #[error("there is no CUDA device {ordinal}; this machine has {count}, numbered from 0")]
     NoSuchDevice {
         /// The device that was asked for.
         ordinal: u32,
@@ -41,7 +37,6 @@ pub enum LaunchError {
         count: u32,
     },
     /// A call of the driver failed.
-    #[error("{action}: {code} ({message})")]
     Driver {
         /// Activity that failed.
         action: String,
@@ -51,7 +46,6 @@ pub enum LaunchError {
         message: String,
     },
     /// The driver did not take the code.
-    #[error("the driver rejects the code of kernel `{kernel}`: {code}\n{log}")]
     Load {
         /// The kernel.
         kernel: String,
@@ -61,10 +55,6 @@ pub enum LaunchError {
         log: String,
     },
     /// A launch was refused by the driver, or an earlier one has failed.
-    #[error(
-        "the driver does not launch kernel `{kernel}`: {code} ({message}); the context of its GPU must be current and the stream one of it, \
-         and an error of work that was launched before is reported here too"
-    )]
     Launch {
         /// The kernel.
         kernel: String,
@@ -74,7 +64,6 @@ pub enum LaunchError {
         message: String,
     },
     /// A recipe that no launch can follow.
-    #[error("kernel `{kernel}` cannot be launched: {error}")]
     Recipe {
         /// The kernel.
         kernel: String,
@@ -82,10 +71,6 @@ pub enum LaunchError {
         error: RecipeError,
     },
     /// The GPU cannot run the code.
-    #[error(
-        "kernel `{kernel}` is compiled for {target}, which {device} (compute capability {}.{}) cannot run",
-        capability.0, capability.1
-    )]
     UnsupportedTarget {
         /// The kernel.
         kernel: String,
@@ -97,7 +82,6 @@ pub enum LaunchError {
         capability: (u32, u32),
     },
     /// The GPU has less shared memory than a block needs.
-    #[error("a block of kernel `{kernel}` needs {needed} bytes of shared memory; {device} has {available}")]
     SharedMemory {
         /// The kernel.
         kernel: String,
@@ -109,9 +93,6 @@ pub enum LaunchError {
         device: String,
     },
     /// The blocks of a kernel wait for each other, and do not all run at once.
-    #[error(
-        "kernel `{kernel}` has {blocks} blocks that wait for each other, and this GPU holds {resident} at once; choose a smaller grid"
-    )]
     NotResident {
         /// The kernel.
         kernel: String,
@@ -121,7 +102,6 @@ pub enum LaunchError {
         resident: u32,
     },
     /// Too many or too few sizes are given.
-    #[error("kernel `{kernel}` takes {expected} sizes ({names}); {given} are given")]
     SizeCount {
         /// The kernel.
         kernel: String,
@@ -133,7 +113,6 @@ pub enum LaunchError {
         given: usize,
     },
     /// A size is out of range.
-    #[error("size `{size}` of kernel `{kernel}` is {value}; it must be from 1 to {most}")]
     Size {
         /// The kernel.
         kernel: String,
@@ -145,7 +124,6 @@ pub enum LaunchError {
         most: i64,
     },
     /// The code relies on a size being a multiple of something, and it is not.
-    #[error("kernel `{kernel}` is compiled for multiples of {multiple} as size `{size}`; {value} is none")]
     BrokenAssumption {
         /// The kernel.
         kernel: String,
@@ -157,7 +135,6 @@ pub enum LaunchError {
         value: i64,
     },
     /// A number of the launch divides by zero or overflows at these sizes.
-    #[error("{what} of kernel `{kernel}` has no value at these sizes: it divides by zero or overflows")]
     NoValue {
         /// The kernel.
         kernel: String,
@@ -165,7 +142,6 @@ pub enum LaunchError {
         what: String,
     },
     /// A number of the launch is out of range at these sizes.
-    #[error("{what} of kernel `{kernel}` is {value} at these sizes; it must be from {least} to {most}")]
     OutOfRange {
         /// The kernel.
         kernel: String,
@@ -179,9 +155,6 @@ pub enum LaunchError {
         most: i64,
     },
     /// The grid is not made of whole clusters.
-    #[error(
-        "the grid of kernel `{kernel}` has {blocks} blocks along x at these sizes, and its clusters have {cluster}"
-    )]
     PartOfCluster {
         /// The kernel.
         kernel: String,
@@ -191,9 +164,6 @@ pub enum LaunchError {
         cluster: u32,
     },
     /// An integer of the kernel does not fit in 32 bits at these sizes.
-    #[error(
-        "kernel `{kernel}`: {what} can reach {value} at these sizes: the integers of a kernel have 32 bits"
-    )]
     TooWide {
         /// The kernel.
         kernel: String,
@@ -203,10 +173,6 @@ pub enum LaunchError {
         value: i64,
     },
     /// A stride of a tensor that is copied by tensor maps is no multiple of 16 bytes.
-    #[error(
-        "`{param}` of kernel `{kernel}` is copied by tensor maps, whose strides are multiples of {multiple} elements (16 bytes); one is \
-         {elements} at these sizes"
-    )]
     MapStride {
         /// The kernel.
         kernel: String,
@@ -218,7 +184,6 @@ pub enum LaunchError {
         multiple: i64,
     },
     /// Too many or too few arguments are given.
-    #[error("kernel `{kernel}` takes {expected} arguments ({params}); {given} are given")]
     ArgumentCount {
         /// The kernel.
         kernel: String,
@@ -230,7 +195,6 @@ pub enum LaunchError {
         given: usize,
     },
     /// An argument is of another kind than its parameter.
-    #[error("parameter `{param}` of kernel `{kernel}` is {expected}; {given} is given")]
     ArgumentKind {
         /// The kernel.
         kernel: String,
@@ -242,7 +206,6 @@ pub enum LaunchError {
         given: &'static str,
     },
     /// A kernel writes a tensor, and is given a view for reading.
-    #[error("kernel `{kernel}` writes `{param}`: give it a `&mut ViewMut`")]
     NotMutable {
         /// The kernel.
         kernel: String,
@@ -250,7 +213,6 @@ pub enum LaunchError {
         param: String,
     },
     /// A tensor has another element type than its parameter.
-    #[error("`{param}` of kernel `{kernel}` has elements of type {expected}; the tensor has {given}")]
     ArgumentType {
         /// The kernel.
         kernel: String,
@@ -262,7 +224,6 @@ pub enum LaunchError {
         given: DType,
     },
     /// A tensor has another shape than its parameter.
-    #[error("`{param}` of kernel `{kernel}` has shape {expected:?} at these sizes; the tensor has {given:?}")]
     Shape {
         /// The kernel.
         kernel: String,
@@ -274,9 +235,6 @@ pub enum LaunchError {
         given: Vec<i64>,
     },
     /// A tensor has other strides than its parameter.
-    #[error(
-        "`{param}` of kernel `{kernel}` has strides {expected:?} at these sizes; the tensor has {given:?}"
-    )]
     Strides {
         /// The kernel.
         kernel: String,
@@ -288,9 +246,6 @@ pub enum LaunchError {
         given: Vec<i64>,
     },
     /// The address of a tensor is no multiple of what the kernel relies on.
-    #[error(
-        "`{param}` of kernel `{kernel}` begins at a multiple of {alignment} bytes; the tensor is at {pointer:#x}"
-    )]
     Alignment {
         /// The kernel.
         kernel: String,
@@ -302,9 +257,6 @@ pub enum LaunchError {
         pointer: u64,
     },
     /// A tensor that is constant for a kernel is given as one that it writes, too.
-    #[error(
-        "`{constant}` of kernel `{kernel}` is constant, and the kernel writes the same memory as `{written}`"
-    )]
     ConstantWritten {
         /// The kernel.
         kernel: String,
@@ -314,10 +266,6 @@ pub enum LaunchError {
         written: String,
     },
     /// Two tensors of an array that the kernel writes are at one address.
-    #[error(
-        "kernel `{kernel}` writes the tensors of `{param}`, of which numbers {} and {} are at the same address: each needs its own",
-        tensors[0], tensors[1]
-    )]
     SharedResult {
         /// The kernel.
         kernel: String,
@@ -327,9 +275,6 @@ pub enum LaunchError {
         tensors: [usize; 2],
     },
     /// An array of tensors has another number of them than its parameter.
-    #[error(
-        "`{param}` of kernel `{kernel}` is an array of {expected} tensors at these sizes; {given} are given"
-    )]
     TensorCount {
         /// The kernel.
         kernel: String,
@@ -341,9 +286,6 @@ pub enum LaunchError {
         given: usize,
     },
     /// The workspace is too small, not aligned, or not given.
-    #[error(
-        "kernel `{kernel}` needs a workspace of {needed} bytes at a multiple of 256 at these sizes; {given} are given"
-    )]
     Workspace {
         /// The kernel.
         kernel: String,
@@ -353,9 +295,6 @@ pub enum LaunchError {
         given: u64,
     },
     /// A kernel records assertions and prints, and has no buffer for them.
-    #[error(
-        "kernel `{kernel}` records assertions and prints: give it a buffer of {bytes} bytes, filled with zeros"
-    )]
     NoRecords {
         /// The kernel.
         kernel: String,
@@ -363,11 +302,156 @@ pub enum LaunchError {
         bytes: u64,
     },
     /// A stream is being captured, and the launch is not prepared: a capture must not wait for that.
-    #[error(
-        "kernel `{kernel}` is not ready for these sizes, and the stream is being captured: make the plan before the capture (`Kernel::plan`)"
-    )]
     NotReady {
         /// The kernel.
         kernel: String,
     },
 }
+
+impl fmt::Display for LaunchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LaunchError::NoDriver { reason } => write!(f, "CUDA is not available: {reason}"),
+            LaunchError::DriverTooOld { symbol } => {
+                write!(f, "CUDA is not available: the installed CUDA driver is too old: it has no {symbol}")
+            }
+            LaunchError::OtherDriver { entry, device } => {
+                write!(f, "the code of `{entry}` was loaded by another driver library than that of {device}")
+            }
+            LaunchError::NoContext => f.write_str(
+                "this thread has no current CUDA context: make one current (an engine does when it \
+                 chooses its device), or take `Gpu::primary`",
+            ),
+            LaunchError::NoSuchDevice { ordinal, count } => {
+                write!(f, "there is no CUDA device {ordinal}; this machine has {count}, numbered from 0")
+            }
+            LaunchError::Driver { action, code, message } => write!(f, "{action}: {code} ({message})"),
+            LaunchError::Load { kernel, code, log } => {
+                write!(f, "the driver rejects the code of kernel `{kernel}`: {code}\n{log}")
+            }
+            LaunchError::Launch { kernel, code, message } => write!(
+                f,
+                "the driver does not launch kernel `{kernel}`: {code} ({message}); the context of \
+                 its GPU must be current and the stream one of it, and an error of work that was \
+                 launched before is reported here too"
+            ),
+            LaunchError::Recipe { kernel, error } => {
+                write!(f, "kernel `{kernel}` cannot be launched: {error}")
+            }
+            LaunchError::UnsupportedTarget { kernel, target, device, capability } => write!(
+                f,
+                "kernel `{kernel}` is compiled for {target}, which {device} (compute capability \
+                 {}.{}) cannot run",
+                capability.0, capability.1
+            ),
+            LaunchError::SharedMemory { kernel, needed, available, device } => write!(
+                f,
+                "a block of kernel `{kernel}` needs {needed} bytes of shared memory; {device} has \
+                 {available}"
+            ),
+            LaunchError::NotResident { kernel, blocks, resident } => write!(
+                f,
+                "kernel `{kernel}` has {blocks} blocks that wait for each other, and this GPU holds \
+                 {resident} at once; choose a smaller grid"
+            ),
+            LaunchError::SizeCount { kernel, expected, names, given } => {
+                write!(f, "kernel `{kernel}` takes {expected} sizes ({names}); {given} are given")
+            }
+            LaunchError::Size { kernel, size, value, most } => {
+                write!(f, "size `{size}` of kernel `{kernel}` is {value}; it must be from 1 to {most}")
+            }
+            LaunchError::BrokenAssumption { kernel, size, multiple, value } => write!(
+                f,
+                "kernel `{kernel}` is compiled for multiples of {multiple} as size `{size}`; {value} \
+                 is none"
+            ),
+            LaunchError::NoValue { kernel, what } => write!(
+                f,
+                "{what} of kernel `{kernel}` has no value at these sizes: it divides by zero or \
+                 overflows"
+            ),
+            LaunchError::OutOfRange { kernel, what, value, least, most } => write!(
+                f,
+                "{what} of kernel `{kernel}` is {value} at these sizes; it must be from {least} to \
+                 {most}"
+            ),
+            LaunchError::PartOfCluster { kernel, blocks, cluster } => write!(
+                f,
+                "the grid of kernel `{kernel}` has {blocks} blocks along x at these sizes, and its \
+                 clusters have {cluster}"
+            ),
+            LaunchError::TooWide { kernel, what, value } => write!(
+                f,
+                "kernel `{kernel}`: {what} can reach {value} at these sizes: the integers of a \
+                 kernel have 32 bits"
+            ),
+            LaunchError::MapStride { kernel, param, elements, multiple } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` is copied by tensor maps, whose strides are \
+                 multiples of {multiple} elements (16 bytes); one is {elements} at these sizes"
+            ),
+            LaunchError::ArgumentCount { kernel, expected, params, given } => {
+                write!(f, "kernel `{kernel}` takes {expected} arguments ({params}); {given} are given")
+            }
+            LaunchError::ArgumentKind { kernel, param, expected, given } => {
+                write!(f, "parameter `{param}` of kernel `{kernel}` is {expected}; {given} is given")
+            }
+            LaunchError::NotMutable { kernel, param } => {
+                write!(f, "kernel `{kernel}` writes `{param}`: give it a `&mut ViewMut`")
+            }
+            LaunchError::ArgumentType { kernel, param, expected, given } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` has elements of type {expected}; the tensor has \
+                 {given}"
+            ),
+            LaunchError::Shape { kernel, param, expected, given } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` has shape {expected:?} at these sizes; the tensor \
+                 has {given:?}"
+            ),
+            LaunchError::Strides { kernel, param, expected, given } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` has strides {expected:?} at these sizes; the tensor \
+                 has {given:?}"
+            ),
+            LaunchError::Alignment { kernel, param, alignment, pointer } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` begins at a multiple of {alignment} bytes; the \
+                 tensor is at {pointer:#x}"
+            ),
+            LaunchError::ConstantWritten { kernel, constant, written } => write!(
+                f,
+                "`{constant}` of kernel `{kernel}` is constant, and the kernel writes the same \
+                 memory as `{written}`"
+            ),
+            LaunchError::SharedResult { kernel, param, tensors } => write!(
+                f,
+                "kernel `{kernel}` writes the tensors of `{param}`, of which numbers {} and {} are \
+                 at the same address: each needs its own",
+                tensors[0], tensors[1]
+            ),
+            LaunchError::TensorCount { kernel, param, expected, given } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` is an array of {expected} tensors at these sizes; \
+                 {given} are given"
+            ),
+            LaunchError::Workspace { kernel, needed, given } => write!(
+                f,
+                "kernel `{kernel}` needs a workspace of {needed} bytes at a multiple of 256 at these \
+                 sizes; {given} are given"
+            ),
+            LaunchError::NoRecords { kernel, bytes } => write!(
+                f,
+                "kernel `{kernel}` records assertions and prints: give it a buffer of {bytes} bytes, \
+                 filled with zeros"
+            ),
+            LaunchError::NotReady { kernel } => write!(
+                f,
+                "kernel `{kernel}` is not ready for these sizes, and the stream is being captured: \
+                 make the plan before the capture (`Kernel::plan`)"
+            ),
+        }
+    }
+}
+
+impl Error for LaunchError {}

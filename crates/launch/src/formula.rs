@@ -1,5 +1,8 @@
 //! Integers of a launch as functions of its sizes: formulas in postfix form, their values, and the values that they may take.
 
+use std::error::Error;
+use std::fmt;
+
 /// An operator on two integers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
@@ -68,19 +71,30 @@ const DEPTH: usize = 64;
 pub struct Formula(Vec<Item>);
 
 /// A list of items is no formula.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FormulaError {
     /// It has too many items.
-    #[error("a formula has {0} items; {MOST_ITEMS} is the most")]
     Long(usize),
     /// An evaluation holds too many values at once.
-    #[error("a formula holds more than {DEPTH} values at once")]
     Deep,
     /// An operator has no two operands, or more than one value is left.
-    #[error("a formula is not one value: an operator lacks an operand, or a value has no operator")]
     Unbalanced,
 }
+
+impl fmt::Display for FormulaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FormulaError::Long(first) => write!(f, "a formula has {first} items; {MOST_ITEMS} is the most"),
+            FormulaError::Deep => write!(f, "a formula holds more than {DEPTH} values at once"),
+            FormulaError::Unbalanced => f.write_str(
+                "a formula is not one value: an operator lacks an operand, or a value has no operator",
+            ),
+        }
+    }
+}
+
+impl Error for FormulaError {}
 
 /// An evaluation that leads nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,9 @@
 //!
 //! A recipe owns what it says and knows nothing of programs, so that it can be written to a file and read without a compiler.
 
+use std::error::Error;
+use std::fmt;
+
 use crate::dtype::DType;
 use crate::formula::{Formula, Item};
 use crate::view::MAX_RANK;
@@ -308,11 +311,10 @@ pub struct Recipe {
 }
 
 /// A recipe that no launch can follow.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RecipeError {
     /// A number is outside its limits.
-    #[error("{what} is {value}; it is from {least} to {most}")]
     Limit {
         /// The number.
         what: String,
@@ -324,7 +326,6 @@ pub enum RecipeError {
         most: i64,
     },
     /// Something refers to a size, a parameter, a map or a counter that there is not.
-    #[error("{what} refers to {of} {number}, which the recipe does not have")]
     Reference {
         /// The part that refers to it.
         what: String,
@@ -334,7 +335,6 @@ pub enum RecipeError {
         number: u32,
     },
     /// A parameter is used as what it is not.
-    #[error("{what} takes parameter `{param}`, which is of another kind")]
     Kind {
         /// The part that uses it.
         what: String,
@@ -342,7 +342,6 @@ pub enum RecipeError {
         param: String,
     },
     /// Two lists that belong together have other lengths.
-    #[error("{what} has {given} entries; {expected} belong to it")]
     Length {
         /// The list.
         what: String,
@@ -352,7 +351,6 @@ pub enum RecipeError {
         expected: usize,
     },
     /// An element type has no tensor maps.
-    #[error("{what} has elements of type {dtype}, of which there are no tensor maps")]
     MapType {
         /// The map.
         what: String,
@@ -360,9 +358,33 @@ pub enum RecipeError {
         dtype: DType,
     },
     /// A name that a driver cannot have.
-    #[error("the name of the function is empty, or has a NUL character")]
     Entry,
 }
+
+impl fmt::Display for RecipeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RecipeError::Limit { what, value, least, most } => {
+                write!(f, "{what} is {value}; it is from {least} to {most}")
+            }
+            RecipeError::Reference { what, of, number } => {
+                write!(f, "{what} refers to {of} {number}, which the recipe does not have")
+            }
+            RecipeError::Kind { what, param } => {
+                write!(f, "{what} takes parameter `{param}`, which is of another kind")
+            }
+            RecipeError::Length { what, given, expected } => {
+                write!(f, "{what} has {given} entries; {expected} belong to it")
+            }
+            RecipeError::MapType { what, dtype } => {
+                write!(f, "{what} has elements of type {dtype}, of which there are no tensor maps")
+            }
+            RecipeError::Entry => f.write_str("the name of the function is empty, or has a NUL character"),
+        }
+    }
+}
+
+impl Error for RecipeError {}
 
 fn limit(
     what: impl FnOnce() -> String,

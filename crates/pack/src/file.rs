@@ -1,186 +1,170 @@
-//! The file: header, code, and what is checked before anything of it is used.
+//! The file: a header that lists kernels with the places and hashes of their parts, and these parts, each checked before it is handed out.
 
-use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use tilewright_launch::{Code, Recipe};
+use std::borrow::Cow;
 
+use tilewright_launch::{Recipe, Target};
+
+use crate::entry::{self, Entry, Image, Kind, Source};
 use crate::error::PackError;
 use crate::header;
-use crate::json::{At, object};
+use crate::json::{At, Json, object};
+use crate::pack::Pack;
+use crate::sha256::{hex, sha256, unhex};
 
 /// The first bytes of a pack.
 pub const MAGIC: [u8; 8] = *b"TWPACK\0\x01";
 /// The format that this version writes, and the newest that it reads.
 pub const FORMAT: u64 = 1;
 /// Bytes before the header.
-const HEADER: usize = 8 + 8 + 8 + 32;
-/// Code begins at multiples of this.
+pub(crate) const HEADER: usize = 8 + 8 + 8 + 32;
+/// Parts begin at multiples of this.
 const ALIGNMENT: usize = 16;
 const MOST_BYTES: u64 = 256 << 20;
-const MOST_HEADER: u64 = 16 << 20;
+const MOST_HEADER: u64 = 4 << 20;
 const MOST_KERNELS: u64 = 4096;
+/// Bytes of a recipe, and of a program.
+const MOST_TEXT: u64 = 4 << 20;
 
-/// Code of a kernel.
+/// The place of a part, counted from the end of the header on, and its hash.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Image {
-    /// PTX text.
-    Ptx(String),
-    /// A binary for one kind of GPU.
-    Binary(Vec<u8>),
+pub(crate) struct Part {
+    begin: usize,
+    end: usize,
+    hash: [u8; 32],
 }
 
-impl Image {
-    /// The code, to be loaded.
-    pub fn code(&self) -> Code<'_> {
-        match self {
-            Image::Ptx(text) => Code::Ptx(text),
-            Image::Binary(bytes) => Code::Binary(bytes),
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Image::Ptx(text) => text.as_bytes(),
-            Image::Binary(bytes) => bytes,
-        }
-    }
-
-    fn kind(&self) -> &'static str {
-        match self {
-            Image::Ptx(_) => "ptx",
-            Image::Binary(_) => "binary",
-        }
-    }
-}
-
-/// The program that a kernel was compiled from, so that it can be compiled again and compared.
+/// A kernel as the header of a pack lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Source {
-    /// The program as text, over no constants but those below.
-    pub program: String,
-    /// Sizes that the code relies on being multiples of numbers.
-    pub multiples: Vec<(String, i64)>,
-    /// Sizes for which candidates were compared.
-    pub sizes: Vec<(String, i64)>,
+pub struct Listed {
+    name: String,
+    target: Target,
+    id: String,
+    recipe: Part,
+    images: Vec<(Kind, Part)>,
+    source: Option<Part>,
 }
 
-impl Source {
-    /// A program with the options of its compilation.
-    pub fn new(program: String, multiples: Vec<(String, i64)>, sizes: Vec<(String, i64)>) -> Self {
-        Source { program, multiples, sizes }
+impl Listed {
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The GPUs that it is for.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The identity, as [`Entry::id`].
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The code that there is, in words.
+    pub(crate) fn code(&self) -> impl Iterator<Item = String> {
+        self.images.iter().map(|(kind, _)| kind.words(&self.target.name))
+    }
+
+    /// The number of the image that suits a GPU best.
+    pub(crate) fn image_for(&self, capability: (u32, u32)) -> Option<usize> {
+        let number = entry::best(self.images.iter().map(|(kind, _)| *kind), capability)?;
+        self.target.runs_on(capability).then_some(number)
     }
 }
 
-/// A kernel of a pack.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Entry {
-    /// The name in the pack.
-    pub name: String,
-    /// Everything that launches read of it.
-    pub recipe: Recipe,
-    /// Its code.
-    pub image: Image,
-    /// The program, if it was kept.
-    pub source: Option<Source>,
+/// The file of a pack, of which everything but the parts of kernels is checked; these are read and checked when they are asked for. [`Pack::from_bytes`] reads all at once.
+#[derive(Clone, Debug)]
+pub struct PackFile<'a> {
+    bytes: Cow<'a, [u8]>,
+    /// The end of the header, where places are counted from.
+    parts: usize,
+    made: String,
+    kernels: Vec<Listed>,
 }
 
-impl Entry {
-    /// A kernel as PTX text.
-    pub fn of_ptx(recipe: Recipe, ptx: impl Into<String>) -> Self {
-        Entry { name: recipe.name.clone(), recipe, image: Image::Ptx(ptx.into()), source: None }
+/// The lengths of header and file that a file says, if it begins as a pack does.
+pub(crate) const fn lengths(bytes: &[u8]) -> Option<(u64, u64)> {
+    if bytes.len() < HEADER {
+        return None;
     }
-
-    /// A kernel as a binary for one kind of GPU.
-    pub fn of_binary(recipe: Recipe, bytes: Vec<u8>) -> Self {
-        Entry { name: recipe.name.clone(), recipe, image: Image::Binary(bytes), source: None }
+    let (mut at, mut words) = (0, [0u64; 2]);
+    while at < 8 {
+        if bytes[at] != MAGIC[at] {
+            return None;
+        }
+        words[0] |= (bytes[8 + at] as u64) << (8 * at);
+        words[1] |= (bytes[16 + at] as u64) << (8 * at);
+        at += 1;
     }
+    Some((words[0], words[1]))
+}
 
-    /// With another name in the pack than that of the kernel.
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
-        self
-    }
+fn within(what: &'static str, value: u64, most: u64) -> Result<(), PackError> {
+    if value <= most { Ok(()) } else { Err(PackError::Limit { what, value, most }) }
+}
 
-    /// With the program that it was compiled from.
-    pub fn with_source(mut self, source: Source) -> Self {
-        self.source = Some(source);
-        self
-    }
+fn form<T>(place: &str) -> Result<T, PackError> {
+    Err(PackError::Form { place: place.to_string() })
+}
 
-    /// The identity: the SHA-256 of recipe and code, in hexadecimal digits.
+impl<'a> PackFile<'a> {
+    /// Reads the header of a file.
     ///
     /// # Errors
     ///
-    /// A recipe that packs cannot hold.
-    pub fn id(&self) -> Result<String, PackError> {
-        let mut hash = Sha256::new();
-        hash.update(header::write(&self.recipe)?.to_string());
-        hash.update([0]);
-        hash.update(self.image.bytes());
-        Ok(hex(&hash.finalize()))
-    }
-
-    /// Checks that a launch can follow the recipe, and that the code can be of it.
-    fn check(&self) -> Result<(), PackError> {
-        let kernel = || self.name.clone();
-        self.recipe.check().map_err(|error| PackError::Recipe { kernel: kernel(), error })?;
-        let wrong = |reason| Err(PackError::Code { kernel: kernel(), reason });
-        match &self.image {
-            Image::Binary(bytes) if !bytes.starts_with(b"\x7fELF") => {
-                wrong("it does not begin as an ELF file does")
-            }
-            Image::Binary(_) => Ok(()),
-            Image::Ptx(text) if text.contains('\0') => wrong("the text has a NUL character"),
-            Image::Ptx(text) => {
-                let mut entries = text.split(".entry").skip(1);
-                let (Some(entry), None) = (entries.next(), entries.next()) else {
-                    return wrong("the text has not exactly one `.entry`");
-                };
-                let Some((name, rest)) = entry.split_once('(') else {
-                    return wrong("the entry has no parameters");
-                };
-                if name.trim() != self.recipe.entry {
-                    return wrong("the entry has another name than the recipe's");
-                }
-                let list = rest.split_once(')').map_or("", |(list, _)| list);
-                let code = list.lines().map(|line| line.split("//").next().unwrap_or_default());
-                let params: usize = code.map(|line| line.matches(".param").count()).sum();
-                if params != self.recipe.passed.len() {
-                    return wrong("the entry has another number of parameters than the recipe");
-                }
-                let target = text.lines().find_map(|line| line.trim().strip_prefix(".target"));
-                match target {
-                    Some(target)
-                        if target.trim().split([',', ' ']).next() != Some(&self.recipe.target.name) =>
-                    {
-                        wrong("its `.target` is another one than the recipe's")
-                    }
-                    _ => Ok(()),
-                }
-            }
+    /// A file that is no pack, or whose header is damaged or lists what cannot be.
+    pub fn open(bytes: impl Into<Cow<'a, [u8]>>) -> Result<PackFile<'a>, PackError> {
+        let bytes = bytes.into();
+        let Some((header, said)) = lengths(&bytes) else { return Err(PackError::Magic) };
+        let given = bytes.len() as u64;
+        if said != given {
+            return Err(PackError::Length { given, said });
         }
+        within("the length", given, MOST_BYTES)?;
+        within("the length of the header", header, MOST_HEADER.min(given - HEADER as u64))?;
+        let text = &bytes[HEADER..HEADER + header as usize];
+        if bytes[HEADER - 32..HEADER] != sha256(text) {
+            return Err(PackError::Hash { place: "the header".to_string() });
+        }
+        let value = Json::of(text, "the header")?;
+        let at = At::new(&value, "the header");
+        let format = at.field("format")?.number()?;
+        if format > FORMAT {
+            return Err(PackError::Format { given: format, known: FORMAT });
+        }
+        let listed = at.field("kernels")?;
+        let listed = if listed.is_null() { Vec::new() } else { listed.list()? };
+        within("the number of kernels", listed.len() as u64, MOST_KERNELS)?;
+        let parts = (HEADER + text.len()).next_multiple_of(ALIGNMENT);
+        let mut places = Places { bytes: bytes.get(parts..).unwrap_or_default(), behind: 0 };
+        let kernels: Vec<Listed> = listed.iter().map(|at| places.kernel(at)).collect::<Result<_, _>>()?;
+        let said = (parts + places.behind) as u64;
+        if said != given {
+            return Err(PackError::Length { given, said });
+        }
+        if bytes[HEADER + text.len()..parts].iter().any(|byte| *byte != 0) {
+            return form("the space between parts");
+        }
+        let made = at.field("made")?.text()?;
+        // What is written again is the same: nothing stands in a header that nobody has read.
+        if write_header(&made, &kernels).to_string().as_bytes() != text {
+            return form("the header");
+        }
+        let file = PackFile { bytes, parts, made, kernels };
+        file.check_names()?;
+        Ok(file)
     }
-}
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Kernels, each by its name.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Pack {
-    /// The maker, in words: a program and its version.
-    made: String,
-    entries: Vec<Entry>,
-}
-
-impl Pack {
-    /// A pack without kernels. It says who made it, and has no time: the same kernels make the same bytes.
-    pub fn new(made: impl Into<String>) -> Self {
-        Pack { made: made.into(), entries: Vec::new() }
+    fn check_names(&self) -> Result<(), PackError> {
+        let mut names: Vec<(&str, &str)> =
+            self.kernels.iter().map(|kernel| (kernel.name(), kernel.target.name.as_str())).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => {
+                Err(PackError::Twice { kernel: pair[0].0.to_string(), target: pair[0].1.to_string() })
+            }
+            None => Ok(()),
+        }
     }
 
     /// The maker, in words.
@@ -189,166 +173,241 @@ impl Pack {
     }
 
     /// The kernels, in order.
-    pub fn entries(&self) -> &[Entry] {
-        &self.entries
+    pub fn kernels(&self) -> &[Listed] {
+        &self.kernels
     }
 
-    /// The kernel with a name.
-    pub fn get(&self, name: &str) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.name == name)
+    /// The kernels of a name, each for other GPUs.
+    pub fn named(&self, name: &str) -> impl Iterator<Item = &Listed> {
+        self.kernels.iter().filter(move |kernel| kernel.name == name)
     }
 
-    /// Adds a kernel.
+    /// The SHA-256 of the header, in hexadecimal digits. The header has the hashes of everything else: two files with one hash are the same pack.
+    pub fn hash(&self) -> String {
+        hex(&sha256(self.header()))
+    }
+
+    fn header(&self) -> &[u8] {
+        let length = lengths(&self.bytes).map_or(0, |(header, _)| header as usize);
+        self.bytes.get(HEADER..HEADER + length).unwrap_or_default()
+    }
+
+    /// The bytes of a part, which are those that were written.
+    fn part(&self, part: &Part, what: &str, kernel: &Listed) -> Result<&[u8], PackError> {
+        let parts = self.bytes.get(self.parts..).unwrap_or_default();
+        let bytes = parts.get(part.begin..part.end).unwrap_or_default();
+        if sha256(bytes) == part.hash {
+            return Ok(bytes);
+        }
+        Err(PackError::Hash { place: format!("{what} of kernel `{}`", kernel.name) })
+    }
+
+    fn json<T>(
+        &self,
+        part: &Part,
+        what: &str,
+        kernel: &Listed,
+        read: impl FnOnce(&At<'_>) -> Result<T, PackError>,
+        write: impl FnOnce(&T) -> Result<Json, PackError>,
+    ) -> Result<T, PackError> {
+        let bytes = self.part(part, what, kernel)?;
+        let place = format!("{what} of `{}`", kernel.name);
+        let value = Json::of(bytes, &place)?;
+        let read = read(&At::new(&value, &place))?;
+        if write(&read)?.to_string().as_bytes() == bytes { Ok(read) } else { form(&place) }
+    }
+
+    /// The recipe of a kernel of this pack.
     ///
     /// # Errors
     ///
-    /// A kernel of the same name is there, no launch can follow the recipe, or the code is not of it.
-    pub fn add(&mut self, entry: Entry) -> Result<(), PackError> {
-        entry.check()?;
-        if self.get(&entry.name).is_some() {
-            return Err(PackError::Twice(entry.name));
+    /// It is damaged, or no launch can follow it.
+    pub fn recipe(&self, kernel: &Listed) -> Result<Recipe, PackError> {
+        let recipe = self.json(&kernel.recipe, "the recipe", kernel, header::read, header::write)?;
+        if recipe.target != kernel.target {
+            let reason = "its recipe is for other GPUs than the header says";
+            return Err(PackError::Code { kernel: kernel.name.clone(), reason });
         }
-        self.entries.push(entry);
-        Ok(())
+        entry::check_recipe(&kernel.name, &recipe)?;
+        Ok(recipe)
     }
 
-    /// The file.
+    /// An image of a kernel of this pack, by its number.
+    pub(crate) fn image(&self, kernel: &Listed, recipe: &Recipe, number: usize) -> Result<Image, PackError> {
+        let (kind, part) = &kernel.images[number];
+        let bytes = self.part(part, "the code", kernel)?;
+        let image = match kind {
+            Kind::Ptx => match std::str::from_utf8(bytes) {
+                Ok(text) => Image::Ptx(text.to_string()),
+                Err(_) => {
+                    let reason = "the text is no UTF-8";
+                    return Err(PackError::Code { kernel: kernel.name.clone(), reason });
+                }
+            },
+            Kind::Binary(capability) => Image::Binary { capability: *capability, bytes: bytes.to_vec() },
+        };
+        entry::check_image(&kernel.name, recipe, &image)?;
+        Ok(image)
+    }
+
+    /// A kernel of this pack with all its code.
     ///
     /// # Errors
     ///
-    /// A pack that is larger than one may be, or a recipe that packs cannot hold.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, PackError> {
-        // Places of code are counted from the end of the header, whose length they would else change.
-        let (mut code, mut kernels) = (Vec::new(), Vec::new());
-        for entry in &self.entries {
-            code.resize(code.len().next_multiple_of(ALIGNMENT), 0);
-            let bytes = entry.image.bytes();
-            kernels.push(object([
-                ("name", json!(entry.name)),
-                ("id", json!(entry.id()?)),
-                ("recipe", header::write(&entry.recipe)?),
-                ("code", json!({ "kind": entry.image.kind(), "at": code.len(), "bytes": bytes.len() })),
-                ("source", entry.source.as_ref().map_or(Value::Null, write_source)),
-            ]));
-            code.extend_from_slice(bytes);
-        }
-        let header = json!({ "format": FORMAT, "made": self.made, "kernels": kernels }).to_string();
-        let mut bytes = MAGIC.to_vec();
-        let begin = (HEADER + header.len()).next_multiple_of(ALIGNMENT);
-        let length = (begin + code.len()) as u64;
-        within("the length", length, MOST_BYTES)?;
-        within("the length of the header", header.len() as u64, MOST_HEADER)?;
-        within("the number of kernels", self.entries.len() as u64, MOST_KERNELS)?;
-        bytes.extend((header.len() as u64).to_le_bytes());
-        bytes.extend(length.to_le_bytes());
-        let mut content = header.into_bytes();
-        content.resize(begin - HEADER, 0);
-        content.extend(code);
-        bytes.extend(Sha256::digest(&content));
-        bytes.extend(content);
-        Ok(bytes)
+    /// A part of it is damaged, no launch can follow the recipe, or the code is not of it.
+    pub fn entry(&self, kernel: &Listed) -> Result<Entry, PackError> {
+        let recipe = self.recipe(kernel)?;
+        let image = |number| self.image(kernel, &recipe, number);
+        let images = (0..kernel.images.len()).map(image).collect::<Result<_, _>>()?;
+        let source = |part| self.json(part, "the program", kernel, Source::read, |source| Ok(source.write()));
+        let source = kernel.source.as_ref().map(source).transpose()?;
+        Ok(Entry { name: kernel.name.clone(), recipe, images, source })
     }
 
-    /// The pack of a file.
+    /// The whole pack.
     ///
     /// # Errors
     ///
-    /// A file that is no pack, is damaged, or has a kernel that no launch can follow.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Pack, PackError> {
-        if bytes.len() < HEADER || bytes[..8] != MAGIC {
-            return Err(PackError::Magic);
-        }
-        let word =
-            |at: usize| bytes[at..at + 8].iter().rev().fold(0u64, |sum, byte| sum << 8 | u64::from(*byte));
-        let (header, said, given) = (word(8), word(16), bytes.len() as u64);
-        if said != given {
-            return Err(PackError::Length { given, said });
-        }
-        within("the length", given, MOST_BYTES)?;
-        within("the length of the header", header, MOST_HEADER.min(given - HEADER as u64))?;
-        let content = &bytes[HEADER..];
-        if bytes[24..HEADER] != Sha256::digest(content)[..] {
-            return Err(PackError::Hash);
-        }
-        let text = &content[..header as usize];
-        let value: Value =
-            serde_json::from_slice(text).map_err(|error| PackError::Json(error.to_string()))?;
-        let at = At { value: &value, place: "the header".to_string() };
-        let format = at.field("format")?.number()?;
-        if format > FORMAT {
-            return Err(PackError::Format { given: format, known: FORMAT });
-        }
-        let kernels = at.field("kernels")?.list()?;
-        within("the number of kernels", kernels.len() as u64, MOST_KERNELS)?;
-        let begin = (HEADER + text.len()).next_multiple_of(ALIGNMENT) - HEADER;
-        let code = content.get(begin..).unwrap_or_default();
-        let mut pack = Pack::new(at.field("made")?.text()?);
-        let mut behind = 0;
-        for kernel in &kernels {
-            let entry = read_entry(kernel, code, &mut behind)?;
-            let id = kernel.field("id")?;
-            if id.text()? != entry.id()? {
-                return id.wrong("the hash of its recipe and code");
-            }
-            pack.add(entry)?;
+    /// As of [`PackFile::entry`], of any kernel.
+    pub fn pack(&self) -> Result<Pack, PackError> {
+        let mut pack = Pack::new(self.made.clone());
+        for kernel in &self.kernels {
+            pack.add(self.entry(kernel)?)?;
         }
         Ok(pack)
     }
 }
 
-fn within(what: &'static str, value: u64, most: u64) -> Result<(), PackError> {
-    if value <= most { Ok(()) } else { Err(PackError::Limit { what, value, most }) }
+/// A reader of the places of parts, each of which lies directly behind the one before.
+struct Places<'a> {
+    /// The bytes behind the header.
+    bytes: &'a [u8],
+    /// The end of the part before.
+    behind: usize,
 }
 
-fn write_source(source: &Source) -> Value {
-    let pairs =
-        |list: &[(String, i64)]| list.iter().map(|(name, value)| json!([name, value])).collect::<Vec<_>>();
-    object([
-        ("program", json!(source.program)),
-        ("multiples", json!(pairs(&source.multiples))),
-        ("sizes", json!(pairs(&source.sizes))),
-    ])
-}
-
-fn read_source(at: &At<'_>) -> Result<Source, PackError> {
-    let pairs = |name| -> Result<Vec<(String, i64)>, PackError> {
-        let list = at.field(name)?;
-        if list.is_null() {
-            return Ok(Vec::new());
+impl Places<'_> {
+    fn part(&mut self, at: &At<'_>, kernel: &str, most: u64) -> Result<Part, PackError> {
+        let outside = || PackError::Place { kernel: kernel.to_string() };
+        let (begin, length): (usize, u64) = (at.field("at")?.number()?, at.field("bytes")?.number()?);
+        within("the length of a part", length, most)?;
+        let end = begin.checked_add(length as usize).ok_or_else(outside)?;
+        let zeros = self.bytes.get(self.behind..begin).ok_or_else(outside)?;
+        if begin != self.behind.next_multiple_of(ALIGNMENT) || end > self.bytes.len() {
+            return Err(outside());
         }
-        let pair = |at: &At<'_>| match &at.list()?[..] {
-            [name, value] => Ok((name.text()?, value.integer()?)),
-            _ => at.wrong("a name and a number"),
-        };
-        list.list()?.iter().map(pair).collect()
-    };
-    Ok(Source::new(at.field("program")?.text()?, pairs("multiples")?, pairs("sizes")?))
+        if zeros.iter().any(|byte| *byte != 0) {
+            return form("the space between parts");
+        }
+        self.behind = end;
+        let hash = at.field("hash")?;
+        let hash = unhex(&hash.text()?).map_or_else(|| hash.wrong("the digits of a SHA-256"), Ok)?;
+        Ok(Part { begin, end, hash })
+    }
+
+    fn kernel(&mut self, at: &At<'_>) -> Result<Listed, PackError> {
+        let name = at.field("name")?.text()?;
+        let recipe = self.part(&at.field("recipe")?, &name, MOST_TEXT)?;
+        let mut images = Vec::new();
+        for image in at.field("code")?.list()? {
+            let kind = image.field("kind")?;
+            let kind = match kind.text()?.as_str() {
+                "ptx" => Kind::Ptx,
+                "binary" => Kind::Binary(header::read_capability(&image.field("capability")?)?),
+                _ => return kind.wrong("ptx or binary"),
+            };
+            images.push((kind, self.part(&image, &name, MOST_BYTES)?));
+        }
+        let kinds: Vec<Kind> = images.iter().map(|(kind, _)| *kind).collect();
+        entry::check_kinds(&name, &kinds)?;
+        let source = at.field("source")?;
+        let source = if source.is_null() { None } else { Some(self.part(&source, &name, MOST_TEXT)?) };
+        let id = at.field("id")?;
+        let hashes = images.iter().map(|(kind, part)| (*kind, part.hash));
+        if id.text()? != entry::id(&recipe.hash, hashes) {
+            return id.wrong("the hash of the hashes of its recipe and code");
+        }
+        let target = header::read_target(&at.field("arch")?)?;
+        Ok(Listed { name, target, id: id.text()?, recipe, images, source })
+    }
 }
 
-/// A kernel, whose code lies behind all code before it.
-fn read_entry(at: &At<'_>, code: &[u8], behind: &mut usize) -> Result<Entry, PackError> {
-    let (name, recipe) = (at.field("name")?.text()?, header::read(&at.field("recipe")?)?);
-    let place = at.field("code")?;
-    let (begin, count): (usize, usize) = (place.field("at")?.number()?, place.field("bytes")?.number()?);
-    let outside = || PackError::Place(name.clone());
-    let end = begin.checked_add(count).ok_or_else(outside)?;
-    if begin != behind.next_multiple_of(ALIGNMENT) {
-        return Err(outside());
+/// A writer of parts, one behind the other.
+#[derive(Default)]
+struct Written(Vec<u8>);
+
+impl Written {
+    fn put(&mut self, bytes: &[u8]) -> Part {
+        self.0.resize(self.0.len().next_multiple_of(ALIGNMENT), 0);
+        let begin = self.0.len();
+        self.0.extend_from_slice(bytes);
+        Part { begin, end: self.0.len(), hash: sha256(bytes) }
     }
-    let bytes = code.get(begin..end).ok_or_else(outside)?;
-    *behind = end;
-    let kind = place.field("kind")?;
-    let image = match kind.text()?.as_str() {
-        "ptx" => match std::str::from_utf8(bytes) {
-            Ok(text) => Image::Ptx(text.to_string()),
-            Err(_) => {
-                return Err(PackError::Code { kernel: name, reason: "the text is no UTF-8" });
-            }
-        },
-        "binary" => Image::Binary(bytes.to_vec()),
-        _ => return kind.wrong("ptx or binary"),
+
+    fn entry(&mut self, entry: &Entry) -> Result<Listed, PackError> {
+        let recipe = self.put(header::write(&entry.recipe)?.to_string().as_bytes());
+        let images: Vec<(Kind, Part)> =
+            entry.images.iter().map(|image| (image.kind(), self.put(image.bytes()))).collect();
+        let source = entry.source.as_ref().map(|source| self.put(source.write().to_string().as_bytes()));
+        for text in [Some(&recipe), source.as_ref()].into_iter().flatten() {
+            within("the length of a part", (text.end - text.begin) as u64, MOST_TEXT)?;
+        }
+        let id = entry::id(&recipe.hash, images.iter().map(|(kind, part)| (*kind, part.hash)));
+        let (name, target) = (entry.name.clone(), entry.recipe.target.clone());
+        Ok(Listed { name, target, id, recipe, images, source })
+    }
+}
+
+/// The file with these kernels.
+pub(crate) fn write(made: &str, entries: &[Entry]) -> Result<Vec<u8>, PackError> {
+    within("the number of kernels", entries.len() as u64, MOST_KERNELS)?;
+    let mut parts = Written::default();
+    let listed = entries.iter().map(|entry| parts.entry(entry)).collect::<Result<Vec<_>, _>>()?;
+    let header = write_header(made, &listed).to_string();
+    let begin = (HEADER + header.len()).next_multiple_of(ALIGNMENT);
+    let length = (begin + parts.0.len()) as u64;
+    within("the length", length, MOST_BYTES)?;
+    within("the length of the header", header.len() as u64, MOST_HEADER)?;
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend((header.len() as u64).to_le_bytes());
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(sha256(header.as_bytes()));
+    bytes.extend(header.into_bytes());
+    bytes.resize(begin, 0);
+    bytes.extend(parts.0);
+    Ok(bytes)
+}
+
+/// The header of kernels, the places of whose parts are known.
+fn write_header(made: &str, kernels: &[Listed]) -> Json {
+    let place = |part: &Part| {
+        [
+            ("at", Json::Int(part.begin as i64)),
+            ("bytes", Json::Int((part.end - part.begin) as i64)),
+            ("hash", Json::Text(hex(&part.hash))),
+        ]
     };
-    let source = at.field("source")?;
-    let source = if source.is_null() { None } else { Some(read_source(&source)?) };
-    Ok(Entry { name, recipe, image, source })
+    let image = |(kind, part): &(Kind, Part)| {
+        let [at, bytes, hash] = place(part);
+        let (kind, capability) = match kind {
+            Kind::Ptx => ("ptx", Json::Null),
+            Kind::Binary(capability) => ("binary", header::write_capability(*capability)),
+        };
+        object([at, bytes, hash, ("kind", kind.into()), ("capability", capability)])
+    };
+    let kernel = |kernel: &Listed| {
+        object([
+            ("name", kernel.name.as_str().into()),
+            ("arch", header::write_target(&kernel.target)),
+            ("id", kernel.id.as_str().into()),
+            ("recipe", object(place(&kernel.recipe))),
+            ("code", Json::List(kernel.images.iter().map(image).collect())),
+            ("source", kernel.source.as_ref().map_or(Json::Null, |part| object(place(part)))),
+        ])
+    };
+    object([
+        ("format", Json::Int(FORMAT as i64)),
+        ("made", made.into()),
+        ("kernels", Json::List(kernels.iter().map(kernel).collect())),
+    ])
 }

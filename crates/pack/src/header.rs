@@ -1,13 +1,12 @@
 //! Recipes as JSON. Formulas are lists in postfix form, as `["m", 128, "ceil_div"]`.
 
-use serde_json::{Value, json};
 use tilewright_launch::{
     Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
     Target, TensorParam,
 };
 
 use crate::error::PackError;
-use crate::json::{At, object};
+use crate::json::{At, Json, object};
 
 const OPERATORS: [(Op, &str); 16] = [
     (Op::Add, "+"),
@@ -50,125 +49,181 @@ fn unknown(kernel: &str) -> PackError {
 struct Writer<'a>(&'a Recipe);
 
 impl Writer<'_> {
-    fn formula(&self, formula: &Formula) -> Result<Value, PackError> {
+    fn formula(&self, formula: &Formula) -> Result<Json, PackError> {
         let item = |item: &Item| {
             Ok(match *item {
-                Item::Int(value) => json!(value),
-                Item::Size(size) => json!(self.0.sizes.get(size as usize).map(|size| &size.name)),
-                Item::Counter(counter) => json!(format!("{COUNTER}{counter}")),
-                Item::Block(axis) => json!(format!("{BLOCK}{axis}")),
-                Item::Scalar(param) => json!(format!("{SCALAR}{param}")),
-                Item::Element(count) => json!(format!("{ELEMENT}{count}")),
+                Item::Int(value) => Json::Int(value),
+                Item::Size(size) => match self.0.sizes.get(size as usize) {
+                    Some(size) => size.name.as_str().into(),
+                    None => return Err(unknown(&self.0.name)),
+                },
+                Item::Counter(counter) => Json::Text(format!("{COUNTER}{counter}")),
+                Item::Block(axis) => Json::Text(format!("{BLOCK}{axis}")),
+                Item::Scalar(param) => Json::Text(format!("{SCALAR}{param}")),
+                Item::Element(count) => Json::Text(format!("{ELEMENT}{count}")),
                 Item::Op(op) => match OPERATORS.iter().find(|(known, _)| *known == op) {
-                    Some((_, name)) => json!(name),
+                    Some((_, name)) => (*name).into(),
                     None => return Err(unknown(&self.0.name)),
                 },
                 _ => return Err(unknown(&self.0.name)),
             })
         };
-        formula.items().iter().map(item).collect::<Result<Vec<_>, _>>().map(Value::from)
+        listed(formula.items(), item)
     }
 
-    fn formulas(&self, list: &[Formula]) -> Result<Value, PackError> {
-        list.iter().map(|formula| self.formula(formula)).collect::<Result<Vec<_>, _>>().map(Value::from)
+    fn formulas(&self, list: &[Formula]) -> Result<Json, PackError> {
+        listed(list, |formula| self.formula(formula))
     }
 
-    fn param(&self, param: &Param) -> Result<Value, PackError> {
+    fn param(&self, param: &Param) -> Result<Json, PackError> {
         match &param.kind {
             ParamKind::Tensor(tensor) => Ok(object([
-                ("name", json!(param.name)),
-                ("dtype", json!(tensor.dtype.name())),
-                // A tensor without modes has a shape, too.
+                ("name", param.name.as_str().into()),
+                ("dtype", tensor.dtype.name().into()),
+                // A tensor without modes is one, too.
                 (
                     "tensor",
-                    json!({ "shape": self.formulas(&tensor.shape)?, "strides": self.formulas(&tensor.strides)? }),
+                    object([
+                        ("shape", self.formulas(&tensor.shape)?),
+                        ("strides", self.formulas(&tensor.strides)?),
+                    ]),
                 ),
-                ("alignment", json!(tensor.alignment)),
-                ("written", json!(tensor.access == Access::Write)),
-                ("constant", json!(tensor.constant)),
-                ("array", json!(tensor.array)),
-                ("workspace", json!(tensor.workspace)),
+                ("alignment", tensor.alignment.into()),
+                ("written", (tensor.access == Access::Write).into()),
+                ("constant", tensor.constant.into()),
+                ("array", tensor.array.into()),
+                ("workspace", tensor.workspace.into()),
             ])),
             ParamKind::Scalar(scalar) => {
-                Ok(object([("name", json!(param.name)), ("number", json!(scalar.name()))]))
+                Ok(object([("name", param.name.as_str().into()), ("number", scalar.name().into())]))
             }
             _ => Err(unknown(&self.0.name)),
         }
     }
 
-    fn passed(&self, passed: &Passed) -> Result<Value, PackError> {
-        Ok(match *passed {
-            Passed::Tensor(param) => json!(["tensor", param]),
-            Passed::Scalar(param) => json!(["number", param]),
-            Passed::Size(size) => json!(["size", size]),
-            Passed::Map(map) => json!(["map", map]),
-            Passed::Records => json!(["records", 0]),
+    fn passed(&self, passed: &Passed) -> Result<Json, PackError> {
+        let (kind, number) = match *passed {
+            Passed::Tensor(param) => ("tensor", param),
+            Passed::Scalar(param) => ("number", param),
+            Passed::Size(size) => ("size", size),
+            Passed::Map(map) => ("map", map),
+            Passed::Records => ("records", 0),
             _ => return Err(unknown(&self.0.name)),
-        })
+        };
+        Ok(vec![kind.into(), number.into()].into())
     }
 
-    fn bound(&self, bound: &Bound) -> Result<Value, PackError> {
+    fn bound(&self, bound: &Bound) -> Result<Json, PackError> {
         Ok(match bound {
-            Bound::Fits { what, formula, reach } => {
-                json!({ "what": what, "fits": self.formula(formula)?, "reach": reach })
-            }
-            Bound::Range { what, counter, least, most, beyond, body } => json!({
-                "what": what, "counter": counter, "least": self.formula(least)?, "most": self.formula(most)?,
-                "beyond": beyond, "body": body,
-            }),
-            Bound::When { what, condition, body } => {
-                json!({ "what": what, "when": self.formula(condition)?, "body": body })
-            }
+            Bound::Fits { what, formula, reach } => object([
+                ("what", what.as_str().into()),
+                ("fits", self.formula(formula)?),
+                ("reach", (*reach).into()),
+            ]),
+            Bound::Range { what, counter, least, most, beyond, body } => object([
+                ("what", what.as_str().into()),
+                ("counter", (*counter).into()),
+                ("least", self.formula(least)?),
+                ("most", self.formula(most)?),
+                ("beyond", (*beyond).into()),
+                ("body", (*body).into()),
+            ]),
+            Bound::When { what, condition, body } => object([
+                ("what", what.as_str().into()),
+                ("when", self.formula(condition)?),
+                ("body", (*body).into()),
+            ]),
             _ => return Err(unknown(&self.0.name)),
         })
     }
 
-    fn map(&self, map: &Map) -> Result<Value, PackError> {
+    fn map(&self, map: &Map) -> Result<Json, PackError> {
         let swizzle = SWIZZLES.iter().find(|(known, _)| *known == map.swizzle).map(|(_, bytes)| bytes);
-        Ok(json!({
-            "param": map.param, "dtype": map.dtype.name(), "box": map.extents, "steps": map.steps,
-            "swizzle": swizzle.ok_or_else(|| unknown(&self.0.name))?,
-            "extents": self.formulas(&map.tensor_extents)?, "strides": self.formulas(&map.tensor_strides)?,
-        }))
+        let swizzle = swizzle.ok_or_else(|| unknown(&self.0.name))?;
+        let numbers = |list: &[u32]| Json::List(list.iter().map(|number| (*number).into()).collect());
+        Ok(object([
+            ("param", map.param.into()),
+            ("dtype", map.dtype.name().into()),
+            ("box", numbers(&map.extents)),
+            ("steps", numbers(&map.steps)),
+            ("swizzle", (*swizzle).into()),
+            ("extents", self.formulas(&map.tensor_extents)?),
+            ("strides", self.formulas(&map.tensor_strides)?),
+        ]))
     }
 }
 
-fn listed<T>(list: &[T], write: impl Fn(&T) -> Result<Value, PackError>) -> Result<Value, PackError> {
-    list.iter().map(write).collect::<Result<Vec<_>, _>>().map(Value::from)
+fn listed<T>(list: &[T], write: impl Fn(&T) -> Result<Json, PackError>) -> Result<Json, PackError> {
+    list.iter().map(write).collect::<Result<Vec<_>, _>>().map(Json::List)
 }
 
 /// The recipe as JSON.
-pub(crate) fn write(recipe: &Recipe) -> Result<Value, PackError> {
+pub(crate) fn write(recipe: &Recipe) -> Result<Json, PackError> {
     let taken = |size: &&Size| OPERATORS.iter().any(|(_, name)| *name == size.name);
     if let Some(size) = recipe.sizes.iter().find(taken) {
         return Err(PackError::Name { kernel: recipe.name.clone(), size: size.name.clone() });
     }
     let writer = Writer(recipe);
     let size = |size: &Size| {
-        Ok(json!({ "name": size.name, "default": size.default, "multiple": size.multiple, "max": size.most }))
+        Ok(object([
+            ("name", size.name.as_str().into()),
+            ("default", size.default.into()),
+            ("multiple", size.multiple.into()),
+            ("max", size.most.into()),
+        ]))
     };
-    let (major, minor) = recipe.target.capability;
+    let records = match recipe.records.map(i64::try_from) {
+        None => Json::Null,
+        Some(Ok(bytes)) => Json::Int(bytes),
+        Some(Err(_)) => return Err(unknown(&recipe.name)),
+    };
     Ok(object([
-        ("name", json!(recipe.name)),
-        ("entry", json!(recipe.entry)),
-        (
-            "arch",
-            json!({ "name": recipe.target.name, "capability": [major, minor], "specific": recipe.target.specific }),
-        ),
-        ("threads", json!(recipe.threads)),
-        ("cluster", json!(recipe.cluster)),
-        ("shared_bytes", json!(recipe.shared_bytes)),
-        ("waits", json!(recipe.waits)),
-        ("resident", json!(recipe.resident)),
-        ("records", json!(recipe.records)),
+        ("name", recipe.name.as_str().into()),
+        ("entry", recipe.entry.as_str().into()),
+        ("arch", write_target(&recipe.target)),
+        ("threads", recipe.threads.into()),
+        ("cluster", recipe.cluster.into()),
+        ("shared_bytes", recipe.shared_bytes.into()),
+        ("waits", recipe.waits.into()),
+        ("resident", recipe.resident.into()),
+        ("records", records),
         ("sizes", listed(&recipe.sizes, size)?),
         ("params", listed(&recipe.params, |param| writer.param(param))?),
         ("launch", listed(&recipe.passed, |passed| writer.passed(passed))?),
         ("grid", writer.formulas(&recipe.grid)?),
-        ("most_extent", json!(recipe.most_extent)),
+        ("most_extent", recipe.most_extent.into()),
         ("bounds", listed(&recipe.bounds, |bound| writer.bound(bound))?),
         ("maps", listed(&recipe.maps, |map| writer.map(map))?),
     ]))
+}
+
+/// The GPUs that code is for, as JSON.
+pub(crate) fn write_target(target: &Target) -> Json {
+    object([
+        ("name", target.name.as_str().into()),
+        ("capability", write_capability(target.capability)),
+        ("specific", target.specific.into()),
+    ])
+}
+
+/// A compute capability as a list of two numbers.
+pub(crate) fn write_capability((major, minor): (u32, u32)) -> Json {
+    vec![major.into(), minor.into()].into()
+}
+
+/// A compute capability.
+pub(crate) fn read_capability(at: &At<'_>) -> Result<(u32, u32), PackError> {
+    let [major, minor] = &at.list()?[..] else { return at.wrong("two numbers") };
+    Ok((major.number()?, minor.number()?))
+}
+
+/// The GPUs that code is for.
+pub(crate) fn read_target(at: &At<'_>) -> Result<Target, PackError> {
+    Ok(Target {
+        name: at.field("name")?.text()?,
+        capability: read_capability(&at.field("capability")?)?,
+        specific: at.field("specific")?.truth()?,
+    })
 }
 
 /// The names of sizes, for the formulas of a kernel that is read.
@@ -184,8 +239,8 @@ fn dtype(at: &At<'_>) -> Result<DType, PackError> {
 
 impl Reader {
     fn item(&self, at: &At<'_>) -> Result<Item, PackError> {
-        if let Some(value) = at.value.as_i64() {
-            return Ok(Item::Int(value));
+        if let Json::Int(value) = at.value {
+            return Ok(Item::Int(*value));
         }
         let text = at.text()?;
         if let Some((op, _)) = OPERATORS.iter().find(|(_, name)| *name == text) {
@@ -284,14 +339,7 @@ fn passed(at: &At<'_>) -> Result<Passed, PackError> {
 
 /// The recipe of a kernel, which a launch can follow.
 pub(crate) fn read(at: &At<'_>) -> Result<Recipe, PackError> {
-    let arch = at.field("arch")?;
-    let capability = arch.field("capability")?;
-    let [major, minor] = &capability.list()?[..] else { return capability.wrong("two numbers") };
-    let target = Target {
-        name: arch.field("name")?.text()?,
-        capability: (major.number()?, minor.number()?),
-        specific: arch.field("specific")?.truth()?,
-    };
+    let target = read_target(&at.field("arch")?)?;
     let mut recipe = Recipe::new(at.field("name")?.text()?, at.field("entry")?.text()?, target);
     recipe.threads = at.field("threads")?.number()?;
     recipe.cluster = at.field("cluster")?.number()?;

@@ -2,26 +2,41 @@
 //!
 //! ```
 //! use tilewright_launch::{Recipe, Target};
-//! use tilewright_pack::{Entry, Pack};
+//! use tilewright_pack::{Entry, Pack, PackFile};
 //!
 //! let target = Target { name: "sm_80".into(), capability: (8, 0), specific: false };
 //! let recipe = Recipe::new("nothing", "nothing", target);
 //! let mut pack = Pack::new("an example");
-//! pack.add(Entry::of_ptx(recipe, ".visible .entry nothing() { ret; }"))?;
+//! pack.add(Entry::of_ptx(recipe, ".version 7.0\n.target sm_80\n.visible .entry nothing() { ret; }"))?;
 //! let bytes = pack.to_bytes()?;
-//! let read = Pack::from_bytes(&bytes)?;
-//! assert_eq!(read.get("nothing").unwrap().recipe, pack.get("nothing").unwrap().recipe);
+//! assert_eq!(Pack::from_bytes(&bytes)?, pack);
+//!
+//! // The header alone, and then what is asked for.
+//! let file = PackFile::open(bytes)?;
+//! let kernel = file.named("nothing").next().unwrap();
+//! assert_eq!(file.recipe(kernel)?.threads, 1);
 //! # Ok::<(), tilewright_pack::PackError>(())
 //! ```
 //!
-//! The file: the 8 bytes [`MAGIC`], the length of the header and that of the file (64 bits each, little-endian), the SHA-256 of everything behind it (32 bytes), the header as JSON with
-//! sorted keys, and then code, each at a multiple of 16 bytes with zeros before it. The same kernels make the same bytes. Reading a pack runs no code and trusts nothing in it;
-//! loading a kernel of it trusts its author, and is `unsafe` for that ([`Gpu::load`](tilewright_launch::Gpu::load)).
+//! The file: the 8 bytes [`MAGIC`], the length of the header and that of the file (64 bits each, little-endian), the SHA-256 of the header (32 bytes), the header as JSON with sorted keys,
+//! and then parts, each directly behind the one before, at the next multiple of 16 bytes with zeros between: of each kernel the recipe (JSON), its code (PTX text and binaries), and its program (JSON), if it was
+//! kept. The header lists kernels with the places, lengths and hashes of their parts. The same kernels make the same bytes, and other bytes are other kernels, or refused. Reading a pack runs no code and trusts nothing in it;
+//! loading a kernel of it trusts its author ([`PackFile::load`], [`PackFile::pinned`], [`include_kernels!`]).
+//!
+//! The crate has few dependencies, so that a program with nothing but kernels is small: JSON and SHA-256 are its own.
 
+mod entry;
 mod error;
 mod file;
 mod header;
 mod json;
+mod load;
+mod pack;
+mod ptx;
+mod sha256;
 
+pub use entry::{Entry, Image, Source};
 pub use error::PackError;
-pub use file::{Entry, FORMAT, Image, MAGIC, Pack, Source};
+pub use file::{FORMAT, Listed, MAGIC, PackFile};
+pub use load::{Included, Trusted};
+pub use pack::Pack;

@@ -6,7 +6,7 @@ use tilewright_launch::{
     Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
     Target, TensorParam,
 };
-use tilewright_pack::{Entry, Image, Pack, PackError, Source};
+use tilewright_pack::{Entry, Image, Pack, PackError, PackFile, Source};
 
 fn formula(items: &[Item]) -> Formula {
     Formula::new(items.to_vec()).unwrap()
@@ -72,19 +72,39 @@ fn recipe() -> Recipe {
     recipe
 }
 
+/// The types of the function's parameters.
+const TYPES: [&str; 9] = [".u64", ".u64", ".u64", ".u64", ".s32", ".u32", ".u32", ".align 64 .b8", ".u64"];
+
 fn ptx() -> String {
-    let params: Vec<String> = (0..9).map(|i| format!("    .param .u64 scale_param_{i}")).collect();
+    let param = |(i, ty): (usize, &&str)| {
+        let bytes = if ty.ends_with(".b8") { "[128]" } else { "" };
+        format!("    .param {ty} scale_param_{i}{bytes}")
+    };
+    let params: Vec<String> = TYPES.iter().enumerate().map(param).collect();
     format!(
         ".version 8.0\n.target sm_90a\n.visible .entry scale_entry(\n{}\n)\n{{ ret; }}\n",
         params.join(", // p\n")
     )
 }
 
+const ELF: &[u8] = b"\x7fELF odd";
+
+/// The recipe for all GPUs from a compute capability on.
+fn general(capability: (u32, u32)) -> Recipe {
+    let mut recipe = recipe();
+    let name = format!("sm_{}{}", capability.0, capability.1);
+    recipe.target = Target { name, capability, specific: false };
+    recipe
+}
+
 fn pack() -> Pack {
     let mut pack = Pack::new("a test");
     let source = Source::new("kernel scale()".into(), vec![("n".into(), 8)], vec![("m".into(), 4)]);
-    pack.add(Entry::of_ptx(recipe(), ptx()).with_source(source)).unwrap();
-    pack.add(Entry::of_binary(recipe(), b"\x7fELF odd".to_vec()).named("scale as a binary")).unwrap();
+    let scale = Entry::of_ptx(recipe(), ptx()).with_source(source);
+    pack.add(scale.with_binary((9, 0), ELF.to_vec())).unwrap();
+    let old = general((8, 0));
+    pack.add(Entry::of_ptx(old.clone(), ptx().replace("sm_90a", "sm_80"))).unwrap();
+    pack.add(Entry::of_binary(old, (8, 6), ELF.to_vec()).named("scale as a binary")).unwrap();
     pack
 }
 
@@ -97,7 +117,9 @@ fn what_is_read_is_what_was_written() {
     assert_eq!(read.to_bytes().unwrap(), bytes);
     assert_eq!(read.made(), "a test");
     assert_eq!(read.get("scale").unwrap().recipe, recipe());
-    assert_eq!(read.get("scale").unwrap().image, Image::Ptx(ptx()));
+    let scale = read.get("scale").unwrap();
+    assert_eq!(scale.images, [Image::Ptx(ptx()), Image::clone(&scale.images[1])]);
+    assert_eq!(scale.ptx(), Some(ptx().as_str()));
     assert_eq!(read.get("scale").unwrap().id().unwrap().len(), 64);
     assert!(read.get("nothing").is_none());
     assert_eq!(Pack::from_bytes(&Pack::new("").to_bytes().unwrap()).unwrap().entries().len(), 0);
@@ -116,89 +138,215 @@ fn every_damaged_byte_is_found() {
     let mut longer = bytes.clone();
     longer.push(0);
     assert!(matches!(Pack::from_bytes(&longer), Err(PackError::Length { .. })));
+    let mut damaged = bytes.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    // A kernel that is whole is handed out all the same, and the damaged one is not.
+    let file = PackFile::open(&damaged[..]).unwrap();
+    assert!(file.entry(&file.kernels()[0]).is_ok());
+    let error = file.entry(&file.kernels()[2]).unwrap_err().to_string();
+    let text =
+        "the pack is damaged: the hash of the code of kernel `scale as a binary` is not the one that it has";
+    assert_eq!(error, text);
 }
 
 /// The pack with its header changed, and lengths and hash that fit.
 fn with_header(change: impl FnOnce(String) -> String) -> Vec<u8> {
     let bytes = pack().to_bytes().unwrap();
-    let length = u64::from_le_bytes(bytes[8..16].try_into().unwrap()) as usize;
-    let header = String::from_utf8(bytes[56..56 + length].to_vec()).unwrap();
-    let header = change(header);
-    resealed(&header, &bytes[(56 + length).next_multiple_of(16)..])
+    let (header, parts) = split(&bytes);
+    resealed(&change(header.to_string()), parts)
 }
 
-fn resealed(header: &str, code: &[u8]) -> Vec<u8> {
-    let mut content = header.as_bytes().to_vec();
-    content.resize((56 + header.len()).next_multiple_of(16) - 56, 0);
-    content.extend(code);
+fn split(bytes: &[u8]) -> (&str, &[u8]) {
+    let length = u64::from_le_bytes(bytes[8..16].try_into().unwrap()) as usize;
+    let header = std::str::from_utf8(&bytes[56..56 + length]).unwrap();
+    (header, &bytes[(56 + length).next_multiple_of(16)..])
+}
+
+fn resealed(header: &str, parts: &[u8]) -> Vec<u8> {
+    let begin = (56 + header.len()).next_multiple_of(16);
     let mut bytes = b"TWPACK\0\x01".to_vec();
     bytes.extend((header.len() as u64).to_le_bytes());
-    bytes.extend((56 + content.len() as u64).to_le_bytes());
-    bytes.extend(Sha256::digest(&content));
-    bytes.extend(content);
+    bytes.extend(((begin + parts.len()) as u64).to_le_bytes());
+    bytes.extend(Sha256::digest(header));
+    bytes.extend(header.as_bytes());
+    bytes.resize(begin, 0);
+    bytes.extend(parts);
     bytes
+}
+
+fn digits(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A pack of one kernel whose recipe is changed, with all hashes, lengths and places that fit.
+fn with_recipe(change: impl FnOnce(String) -> String) -> Vec<u8> {
+    let mut one = Pack::new("a test");
+    one.add(Entry::of_ptx(recipe(), ptx())).unwrap();
+    let bytes = one.to_bytes().unwrap();
+    let (header, parts) = split(&bytes);
+    let end = parts.windows(2).position(|pair| pair == b"}\0").map_or(parts.len(), |at| at + 1);
+    let at = header.split_once("\"at\":").unwrap().1.split_once(',').unwrap().0.to_string();
+    let before = std::str::from_utf8(&parts[..end]).unwrap();
+    let after = change(before.to_string());
+    let begin = after.len().next_multiple_of(16);
+    let mut changed = after.clone().into_bytes();
+    changed.resize(begin, 0);
+    changed.extend(ptx().into_bytes());
+    let id = |recipe: &str| {
+        digits(format!("{}\nptx {}", digits(recipe.as_bytes()), digits(ptx().as_bytes())).as_bytes())
+    };
+    let header = header
+        .replace(&format!("\"at\":{at},"), &format!("\"at\":{begin},"))
+        .replace(&format!("\"bytes\":{}", before.len()), &format!("\"bytes\":{}", after.len()))
+        .replace(&digits(before.as_bytes()), &digits(after.as_bytes()))
+        .replace(&id(before), &id(&after));
+    resealed(&header, &changed)
 }
 
 #[test]
 fn headers_of_others_are_refused_by_name() {
     assert!(Pack::from_bytes(&with_header(|header| header)).is_ok());
+    let replaced = |from: &str, to: &str| {
+        Pack::from_bytes(&with_header(|header| {
+            assert!(header.contains(from), "{from}: {header}");
+            header.replacen(from, to, 1)
+        }))
+    };
+    let digits_of_elf = digits(ELF);
     for (from, to, text) in [
         (
             r#""format":1"#,
             r#""format":9"#,
             "the pack has format 9, and this version reads formats up to 1: take a newer version",
         ),
+        (r#""format":1"#, r#""format":"#, "the header of the pack is no JSON that packs have: at byte 10, "),
+        (r#""format":1"#, r#""format":-1"#, "the header.format of the pack: an integer in range is expected"),
+        (r#""format":1"#, r#""format": 1"#, "the header of the pack is not as packs are written"),
+        (r#""format":1"#, r#""format":1,"hidden":[1]"#, "the header of the pack is not as packs are written"),
+        (
+            r#""at":0"#,
+            r#""at":16"#,
+            "a part of kernel `scale` of the pack does not lie behind the part before it, or leaves the file",
+        ),
+        (
+            r#""at":0"#,
+            r#""at":9223372036854775807"#,
+            "a part of kernel `scale` of the pack does not lie behind the part before it, or leaves the file",
+        ),
+        (
+            r#""bytes":8,"#,
+            r#""bytes":800,"#,
+            "a part of kernel `scale` of the pack does not lie behind the part before it, or leaves the file",
+        ),
+        (
+            r#""bytes":8,"#,
+            r#""bytes":999999999,"#,
+            "the length of a part of the pack is 999999999; 268435456 is the most",
+        ),
+        (
+            r#""kind":"ptx""#,
+            r#""kind":"sass""#,
+            "the header.kernels[0].code[0].kind of the pack: ptx or binary is expected",
+        ),
+        (
+            r#""capability":[9,0],"hash""#,
+            r#""capability":[9],"hash""#,
+            "the header.kernels[0].code[1].capability of the pack: two numbers is expected",
+        ),
+        (
+            &digits_of_elf,
+            &digits_of_elf.to_uppercase(),
+            "the header.kernels[0].code[1].hash of the pack: the digits of a SHA-256 is expected",
+        ),
+        (
+            &digits_of_elf,
+            &digits(b"others"),
+            "the header.kernels[0].id of the pack: the hash of the hashes of its recipe and code is expected",
+        ),
+        (
+            r#""name":"sm_90a""#,
+            r#""name":"sm_90""#,
+            "the code of kernel `scale` of the pack: its recipe is for other GPUs than the header says",
+        ),
+        (
+            "sm_90a\",\"specific\":true},\"code",
+            "sm_80\"},\"code",
+            "the pack has two kernels of the name `scale` for sm_80",
+        ),
+    ] {
+        let error = replaced(from, to).unwrap_err().to_string();
+        assert!(error.starts_with(text), "{from} → {to}: {error}");
+    }
+}
+
+#[test]
+fn recipes_of_others_are_refused_by_name() {
+    assert!(Pack::from_bytes(&with_recipe(|recipe| recipe)).is_ok());
+    for (from, to, text) in [
         (
             r#""threads":128"#,
             r#""threads":4096"#,
             "kernel `scale` of the pack: the number of threads is 4096; it is from 1 to 1024",
         ),
-        (r#""threads":128"#, r#""threads":"#, "the header of the pack is no JSON: "),
         (
             r#""threads":128"#,
             r#""threads":-1"#,
-            "the header.kernels[0].recipe.threads of the pack: an integer in range is expected",
+            "the recipe of `scale`.threads of the pack: an integer in range is expected",
+        ),
+        (
+            r#""threads":128"#,
+            r#""threads":0128"#,
+            "the recipe of `scale` of the pack is no JSON that packs have: at byte ",
+        ),
+        (
+            r#""threads":128"#,
+            r#""threads":128,"tries":1"#,
+            "the recipe of `scale` of the pack is not as packs are written: it has something else, or in another form",
         ),
         (
             r#""ceil_div""#,
             r#""ceil""#,
-            "the header.kernels[0].recipe.grid[0][2] of the pack: an integer, a size or an operator is expected",
+            "the recipe of `scale`.grid[0][2] of the pack: an integer, a size or an operator is expected",
         ),
         (
             r#","ceil_div""#,
             "",
-            "the header.kernels[0].recipe.grid[0] of the pack: a formula is not one value: an operator lacks an operand, or a value has no operator",
+            "the recipe of `scale`.grid[0] of the pack: a formula is not one value: an operator lacks an operand, or a value has no operator",
         ),
-        (
-            r#""at":0"#,
-            r#""at":16"#,
-            "the code of kernel `scale` of the pack lies outside of the file, or where other code lies",
-        ),
-        (
-            r#""kind":"ptx""#,
-            r#""kind":"sass""#,
-            "the header.kernels[0].code.kind of the pack: ptx or binary is expected",
-        ),
-        (
-            "scale_entry",
-            "other_entry",
-            "the header.kernels[0].id of the pack: the hash of its recipe and code is expected",
-        ),
-        ("scale as a binary", "scale", "the pack has two kernels of the name `scale`"),
         (
             r#""swizzle":128"#,
             r#""swizzle":96"#,
-            "the header.kernels[0].recipe.maps[0].swizzle of the pack: 0, 32, 64 or 128 is expected",
+            "the recipe of `scale`.maps[0].swizzle of the pack: 0, 32, 64 or 128 is expected",
+        ),
+        (
+            r#""box":[64,8]"#,
+            r#""box":[512,8]"#,
+            "kernel `scale` of the pack: an extent of tensor map 0 is 512; it is from 1 to 256",
+        ),
+        (
+            r#""cluster":2"#,
+            r#""cluster":64"#,
+            "kernel `scale` of the pack: the number of blocks of a cluster is 64; it is from 1 to 16",
+        ),
+        (
+            r#""shared_bytes":1024"#,
+            r#""shared_bytes":232449"#,
+            "kernel `scale` of the pack: the number of bytes of shared memory is 232449; it is from 0 to 232448",
         ),
         (
             r#"["size",1]"#,
             r#"["size",7]"#,
             "kernel `scale` of the pack: parameter 6 of the function refers to size 7, which the recipe does not have",
         ),
+        (
+            "scale_entry",
+            "other_entry",
+            "the code of kernel `scale` of the pack: the entry has another name than the recipe's",
+        ),
     ] {
-        let error = Pack::from_bytes(&with_header(|header| {
-            assert!(header.contains(from), "{from}");
-            header.replacen(from, to, 1)
+        let error = Pack::from_bytes(&with_recipe(|recipe| {
+            assert!(recipe.contains(from), "{from}: {recipe}");
+            recipe.replacen(from, to, 1)
         }));
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(text), "{from} → {to}: {error}");
@@ -207,8 +355,8 @@ fn headers_of_others_are_refused_by_name() {
 
 #[test]
 fn code_that_is_not_of_the_recipe_is_refused() {
-    let add =
-        |recipe: Recipe, ptx: &str| Pack::new("").add(Entry::of_ptx(recipe, ptx)).unwrap_err().to_string();
+    let refused = |entry: Entry| Pack::new("").add(entry).unwrap_err().to_string();
+    let add = |recipe: Recipe, ptx: &str| refused(Entry::of_ptx(recipe, ptx));
     let of = |reason: &str| format!("the code of kernel `scale` of the pack: {reason}");
     assert_eq!(add(recipe(), "a\0b"), of("the text has a NUL character"));
     assert_eq!(add(recipe(), "nothing"), of("the text has not exactly one `.entry`"));
@@ -222,11 +370,37 @@ fn code_that_is_not_of_the_recipe_is_refused() {
         of("the entry has another number of parameters than the recipe")
     );
     assert_eq!(
-        add(recipe(), &ptx().replace("sm_90a", "sm_80")),
-        of("its `.target` is another one than the recipe's")
+        add(recipe(), &ptx().replacen(".param .u64 scale_param_0,", ",", 1)),
+        of("a parameter of the entry has no type that is known")
     );
-    let error = Pack::new("").add(Entry::of_binary(recipe(), b"no".to_vec())).unwrap_err().to_string();
-    assert_eq!(error, of("it does not begin as an ELF file does"));
+    for (from, to) in
+        [(".u64 scale_param_0", ".u32 scale_param_0"), (".b8 scale_param_7[128]", ".b8 scale_param_7[64]")]
+    {
+        let error = add(recipe(), &ptx().replace(from, to));
+        assert_eq!(error, of("a parameter of the entry has another number of bytes than the recipe passes"));
+    }
+    let other = of("its `.target` is another one than the recipe's");
+    assert_eq!(add(recipe(), &ptx().replace("sm_90a", "sm_80")), other);
+    assert_eq!(add(general((9, 0)), &ptx()), other);
+    assert_eq!(
+        refused(Entry::of_binary(recipe(), (9, 0), b"no".to_vec())),
+        of("a binary does not begin as an ELF file does")
+    );
+    for entry in [
+        Entry::of_binary(recipe(), (10, 0), ELF.to_vec()),
+        Entry::of_binary(general((8, 0)), (7, 5), ELF.to_vec()),
+    ] {
+        assert_eq!(refused(entry), of("a binary is for GPUs that the recipe is not for"));
+    }
+    let mut none = Entry::of_ptx(recipe(), ptx());
+    none.images.clear();
+    assert_eq!(refused(none), of("there is none"));
+    let mut twice = Entry::of_ptx(recipe(), ptx());
+    twice.images.push(Image::Ptx(ptx()));
+    assert_eq!(refused(twice), of("the text comes first, then binaries by compute capability, each once"));
+    let mut twice = pack();
+    let error = twice.add(Entry::of_ptx(recipe(), ptx())).unwrap_err().to_string();
+    assert_eq!(error, "the pack has two kernels of the name `scale` for sm_90a");
     let mut named = recipe();
     named.sizes[0].name = "min".into();
     let mut pack = Pack::new("");
@@ -237,6 +411,34 @@ fn code_that_is_not_of_the_recipe_is_refused() {
     );
 }
 
+#[test]
+fn a_gpu_gets_the_newest_binary_that_it_runs_or_the_text() {
+    let binary = |mark: u8| [ELF, &[mark]].concat();
+    let entry = Entry::of_ptx(general((8, 0)), ptx().replace("sm_90a", "sm_80"))
+        .with_binary((8, 9), binary(1))
+        .with_binary((8, 0), binary(2))
+        .with_binary((9, 0), binary(3))
+        .with_binary((8, 9), binary(4));
+    let mark = |capability| match entry.image_for(capability) {
+        Some(Image::Binary { bytes, .. }) => Some(bytes[ELF.len()]),
+        Some(_) => Some(0),
+        None => None,
+    };
+    let marks = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0)].map(mark);
+    assert_eq!(marks, [None, Some(2), Some(2), Some(4), Some(3), Some(0)]);
+    let specific = Entry::of_binary(recipe(), (9, 0), binary(1));
+    assert!(specific.image_for((9, 0)).is_some() && specific.image_for((9, 1)).is_none());
+    let mut both = Pack::new("");
+    both.add(entry).unwrap();
+    both.add(specific).unwrap();
+    let bytes = both.to_bytes().unwrap();
+    assert_eq!(Pack::from_bytes(&bytes).unwrap(), both);
+    let ids: Vec<_> = both.entries().iter().map(|entry| entry.id().unwrap()).collect();
+    let file = PackFile::open(bytes).unwrap();
+    assert_eq!(file.kernels().iter().map(|kernel| kernel.id().to_string()).collect::<Vec<_>>(), ids);
+    assert_eq!(file.named("scale").count(), 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -245,15 +447,18 @@ proptest! {
     fn hostile_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in 0usize..4000, byte in any::<u8>(), cut in 0usize..4000) {
         let _ = Pack::from_bytes(&bytes);
         let _ = Pack::from_bytes(&resealed(&String::from_utf8_lossy(&bytes), &bytes));
-        let changed = with_header(|header| {
-            let mut header = header.into_bytes();
-            let (at, cut) = (at % header.len(), cut % header.len());
-            header[at] = byte & 0x7f;
-            header.drain(at.min(cut)..at.min(cut) + at.abs_diff(cut) % 3);
-            String::from_utf8_lossy(&header).into_owned()
-        });
-        if let Ok(read) = Pack::from_bytes(&changed) {
-            prop_assert!(read.entries().iter().all(|entry| entry.recipe.check().is_ok()));
+        let change = |text: String| {
+            let mut text = text.into_bytes();
+            let (at, cut) = (at % text.len(), cut % text.len());
+            text[at] = byte & 0x7f;
+            text.drain(at.min(cut)..at.min(cut) + at.abs_diff(cut) % 3);
+            String::from_utf8_lossy(&text).into_owned()
+        };
+        for changed in [with_header(change), with_recipe(change)] {
+            if let Ok(read) = Pack::from_bytes(&changed) {
+                prop_assert!(read.entries().iter().all(|entry| entry.recipe.check().is_ok()));
+                prop_assert_eq!(read.to_bytes().unwrap(), changed);
+            }
         }
     }
 }

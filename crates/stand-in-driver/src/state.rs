@@ -2,7 +2,12 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The environment variable that names a file to write calls to, too.
+const CALLS_VARIABLE: &str = "TILEWRIGHT_STAND_IN_CALLS";
 
 /// Multiprocessors of each device.
 pub(crate) const MULTIPROCESSORS: i32 = 132;
@@ -42,6 +47,13 @@ fn lock() -> MutexGuard<'static, Option<State>> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The file that calls are also written to, for tests in another process.
+fn log() -> Option<&'static File> {
+    static LOG: OnceLock<Option<File>> = OnceLock::new();
+    let open = || File::create(std::env::var_os(CALLS_VARIABLE)?).ok();
+    LOG.get_or_init(open).as_ref()
+}
+
 /// Calls a function with the state.
 pub(crate) fn with<T>(call: impl FnOnce(&mut State) -> T) -> T {
     call(lock().get_or_insert_with(State::default))
@@ -51,7 +63,12 @@ pub(crate) fn with<T>(call: impl FnOnce(&mut State) -> T) -> T {
 pub(crate) fn called(name: &str, line: String) -> i32 {
     let mut state = lock();
     let all = state.get_or_insert_with(State::default);
-    all.calls.push(if line.is_empty() { name.to_string() } else { format!("{name} {line}") });
+    let call = if line.is_empty() { name.to_string() } else { format!("{name} {line}") };
+    if let Some(mut file) = log() {
+        // A test that finds a call missing says so.
+        let _ = writeln!(file, "{call}");
+    }
+    all.calls.push(call);
     let held = format!("hold {name}");
     while state.as_ref().is_some_and(|state| state.setting(&held, 0) != 0) {
         state = CHANGED.wait(state).unwrap_or_else(PoisonError::into_inner);
