@@ -1,0 +1,231 @@
+//! The kernels of a step: the engine's own, which are files in `kernels/`, and operators of `tilewright-kernels`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
+use std::sync::Arc;
+
+use tilewright::kernels::attention_decode::{AttentionDecodeConfig, DecodeLengths, QueryTokens};
+use tilewright::machine::Arch;
+use tilewright::prelude::{Kernel, Options, Program, compile, parse};
+use tilewright::runtime::Sizes;
+use tilewright::tune::{Problem, Target, choose};
+
+use crate::config::Config;
+use crate::error::LlamaError;
+
+/// Keys of a page of the cache.
+pub(crate) const PAGE: usize = 64;
+/// Parts of a row of scores whose largest are found apart.
+const PARTS: usize = 64;
+/// Bytes of shared memory that the tiles of weights of a block take: two launches share a multiprocessor, one of which waits for the other.
+const STAGED: usize = 100 << 10;
+
+/// The file of a kernel of the engine's own.
+macro_rules! own {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../kernels/", $name, ".tile")))
+    };
+}
+
+pub(crate) const EMBED: (&str, &str) = own!("embed");
+pub(crate) const NORM: (&str, &str) = own!("norm");
+pub(crate) const ROPE: (&str, &str) = own!("rope");
+pub(crate) const QKV: (&str, &str) = own!("qkv");
+pub(crate) const ADD: (&str, &str) = own!("add");
+pub(crate) const GATE: (&str, &str) = own!("gate");
+pub(crate) const LOGITS: (&str, &str) = own!("logits");
+pub(crate) const TOP: (&str, &str) = own!("top");
+pub(crate) const ADVANCE: (&str, &str) = own!("advance");
+
+/// The layout of a row of weights in the files, which is that of their constants' defaults.
+const PINNED: &str = "layout = ((32), (8, 4)) : ((8), (1, 256))";
+
+/// Constants of a kernel by name.
+pub(crate) type Numbers<'a> = &'a [(&'a str, usize)];
+
+/// A kernel with the sizes of its launch.
+pub(crate) type Sized = (Arc<Kernel>, Sizes);
+
+/// Kernels that are compiled, each once.
+pub(crate) struct Programs {
+    target: Target,
+    multiprocessors: usize,
+    compiled: HashMap<String, Arc<Kernel>>,
+}
+
+/// The error of a kernel.
+fn failed<E: Error + Send + Sync + 'static>(kernel: &str) -> impl Fn(E) -> LlamaError {
+    move |error| LlamaError::Kernel { kernel: kernel.to_string(), source: Box::new(error) }
+}
+
+impl Programs {
+    /// For a device of this name.
+    pub(crate) fn new(device: &str, arch: Arch, multiprocessors: usize) -> Self {
+        Programs { target: Target::new(device, arch), multiprocessors, compiled: HashMap::new() }
+    }
+
+    fn compile(
+        &mut self,
+        program: &Program,
+        constants: Numbers<'_>,
+        sizes: Numbers<'_>,
+    ) -> Result<Sized, LlamaError> {
+        let key = format!("{program}{constants:?}{sizes:?}");
+        let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (*name, *value as i64)).collect();
+        let known = match self.compiled.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let mut options = Options::new(self.target.arch).for_sizes(program, &sizes);
+                for (name, value) in constants {
+                    options = options.constant(*name, *value as i64);
+                }
+                let kernel = compile(program, &options).map_err(failed(&program.name))?;
+                self.compiled.entry(key).or_insert(Arc::new(kernel)).clone()
+            }
+        };
+        Ok((known, sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect()))
+    }
+
+    /// A kernel of the engine's own.
+    pub(crate) fn own(
+        &mut self,
+        (name, text): (&str, &str),
+        constants: Numbers<'_>,
+        sizes: Numbers<'_>,
+    ) -> Result<Sized, LlamaError> {
+        let program = parse(text).map_err(failed(name))?;
+        self.compile(&program, constants, sizes)
+    }
+
+    /// A kernel of the engine's own that multiplies one token's vector, of k elements, by weights: `rows` names the constant that says how many of `results`
+    /// a tile has, `pairs` is 2 where each of these is two rows of weights.
+    pub(crate) fn rows(
+        &mut self,
+        (name, text): (&str, &str),
+        (rows, pairs, k): (&str, usize, usize),
+        constants: Numbers<'_>,
+        sizes: Numbers<'_>,
+    ) -> Result<Sized, LlamaError> {
+        let tile = RowTile::of(k, pairs);
+        let Some((before, after)) = text.split_once(PINNED) else {
+            let what = format!("`kernels/{name}.tile` has not the text `{PINNED}`");
+            return Err(LlamaError::Kernel { kernel: name.to_string(), source: what.into() });
+        };
+        let program = parse(&format!("{before}{}{after}", tile.layout())).map_err(failed(name))?;
+        let own = [
+            (rows, tile.rows / pairs),
+            ("BK", tile.columns),
+            ("STAGES", tile.stages),
+            ("THREADS", tile.threads),
+            ("BLOCKS", self.multiprocessors),
+        ];
+        self.compile(&program, &[&own, constants].concat(), sizes)
+    }
+
+    /// The launches of a product of m rows: c = a · bᵀ with `pinned` parameters of `gemm_hopper`.
+    pub(crate) fn product(
+        &mut self,
+        [m, n, k]: [usize; 3],
+        pinned: &[(&str, &str)],
+    ) -> Result<Vec<Sized>, LlamaError> {
+        let sizes = [("m", m), ("n", n), ("k", k)];
+        let problem = BTreeMap::from(sizes.map(|(name, value)| (name.to_string(), value as i64)));
+        let pinned = [pinned, &[("dependent", "true")]].concat();
+        let failed = failed("gemm_hopper");
+        let problem = Problem::new("gemm_hopper", &problem, &pinned).map_err(&failed)?;
+        let choice = choose(&problem, &self.target, None).map_err(&failed)?;
+        let programs = choice.candidate.programs(problem.operator()).map_err(self::failed("gemm_hopper"))?;
+        programs.iter().map(|program| self.compile(program, &[], &sizes)).collect()
+    }
+
+    /// The launches of attention of `tokens` query tokens of each of some sequences over a cache of `pages` pages, of which a sequence has up to
+    /// `reach`.
+    pub(crate) fn attention(
+        &mut self,
+        config: &Config,
+        [sequences, tokens]: [usize; 2],
+        [pages, reach]: [usize; 2],
+    ) -> Result<Vec<Sized>, LlamaError> {
+        let group = config.heads / config.kv_heads;
+        let rows = [16, 32, 64].into_iter().find(|rows| *rows >= tokens * group).unwrap_or(64);
+        let shape = AttentionDecodeConfig {
+            d: config.head as i64,
+            group: group as i64,
+            hk: Some(config.kv_heads as i64),
+            page: Some(PAGE as i64),
+            rows: rows as i64,
+            dependent: true,
+            ..AttentionDecodeConfig::default()
+        };
+        let capacity = (reach * PAGE) as i64;
+        let lengths = vec![capacity; sequences];
+        let lengths = DecodeLengths {
+            lengths: &lengths,
+            capacity,
+            heads: config.kv_heads as i64,
+            tokens: QueryTokens::All(tokens as i64),
+        };
+        let failed = failed("attention_decode");
+        let plan =
+            lengths.plan(&shape, self.target.arch, self.multiprocessors as i64).map_err(failed)?;
+        let programs = plan.config.programs().map_err(self::failed("attention_decode"))?;
+        let all = [
+            ("b", sequences),
+            ("sq", tokens),
+            ("pages", pages),
+            ("mb", reach),
+            ("splits", plan.schedule.splits as usize),
+            ("chunk", plan.schedule.chunk as usize),
+        ];
+        let sizes_of = |program: &Program| -> Vec<(&str, usize)> {
+            let has = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
+            all.iter().filter(|(name, _)| has(name)).copied().collect()
+        };
+        programs.iter().map(|program| self.compile(program, &[], &sizes_of(program))).collect()
+    }
+
+    /// The parts of a row of scores, as constants.
+    pub(crate) fn parts() -> (&'static str, usize) {
+        ("PARTS", PARTS)
+    }
+}
+
+/// A tile of rows of weights of k elements: one vector of 16 bytes of each row a thread at a time.
+#[derive(Debug, PartialEq)]
+struct RowTile {
+    rows: usize,
+    columns: usize,
+    stages: usize,
+    threads: usize,
+}
+
+impl RowTile {
+    /// The tile of which three, or at least two, have room.
+    fn of(k: usize, pairs: usize) -> Self {
+        let threads = k.div_ceil(8).next_power_of_two().clamp(32, 256);
+        let columns = 8 * threads;
+        let row = 2 * k.next_multiple_of(columns);
+        let most = STAGED / 3 / row;
+        let rows = [4, 2, 1].into_iter().find(|rows| *rows <= most).unwrap_or(1).max(pairs);
+        RowTile { rows, columns, stages: (STAGED / (rows * row)).clamp(2, 4), threads }
+    }
+
+    fn layout(&self) -> String {
+        let RowTile { rows, columns, threads, .. } = self;
+        format!("layout = (({threads}), (8, {rows})) : ((8), (1, {columns}))")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_of_rows_fit_twice() {
+        let tile = |rows, columns, stages, threads| RowTile { rows, columns, stages, threads };
+        assert_eq!(RowTile::of(4096, 1), tile(4, 2048, 3, 256));
+        assert_eq!(RowTile::of(14336, 1), tile(1, 2048, 3, 256));
+        assert_eq!(RowTile::of(64, 2), tile(4, 256, 4, 32));
+        assert_eq!(RowTile::of(256, 1).layout(), PINNED);
+    }
+}
