@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tilewright_launch::{
     Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
-    Target, TensorParam,
+    Target, TensorParam, Zeros,
 };
 
 use crate::error::PackError;
@@ -88,6 +88,7 @@ impl Writer<'_> {
                 ("constant", json!(tensor.constant)),
                 ("array", json!(tensor.array)),
                 ("workspace", json!(tensor.workspace)),
+                ("zeros", if tensor.zeros == Zeros::None { Value::Null } else { json!(tensor.zeros.name()) }),
             ])),
             ParamKind::Scalar(scalar) => {
                 Ok(object([("name", json!(param.name)), ("number", json!(scalar.name()))]))
@@ -229,6 +230,12 @@ impl Reader {
         tensor.constant = at.field("constant")?.truth()?;
         tensor.array = at.field("array")?.truth()?;
         tensor.workspace = at.field("workspace")?.truth()?;
+        let zeros = at.field("zeros")?;
+        if !zeros.is_null() {
+            let text = zeros.text()?;
+            let known = Zeros::ALL.into_iter().find(|known| known.name() == text);
+            tensor.zeros = known.map_or_else(|| zeros.wrong("none, before or left"), Ok)?;
+        }
         Ok(Param::new(name, ParamKind::Tensor(tensor)))
     }
 
