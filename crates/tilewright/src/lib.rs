@@ -79,6 +79,8 @@
 //! | [`lab`] | contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces |
 //! | [`tune`] | the autotuner and its records |
+//! | [`launch`], [`pack`] | launches on one's own streams and memory; kernels as files |
+//! | [`ops`] | operators by views, on one's own streams: chosen, compiled ahead of time, kept |
 
 pub mod arrays;
 pub mod candidates;
@@ -99,6 +101,7 @@ pub use tilewright_launch as launch;
 pub use tilewright_layout as layout;
 pub use tilewright_layout_calc as layout_calc;
 pub use tilewright_machine as machine;
+pub use tilewright_ops as ops;
 pub use tilewright_pack as pack;
 pub use tilewright_runtime as runtime;
 pub use tilewright_sim as sim;
