@@ -105,8 +105,28 @@ impl Options {
     }
 
     /// Relies on what the given sizes (others: their defaults) are multiples of: the kernel is then as fast as it can be
-    /// for these sizes, and runs for all that share those divisors.
+    /// for these sizes, and runs for all that share those divisors. A name that is no size of the program is an error of the compilation.
+    ///
+    /// ```
+    /// use tilewright_compiler::{Options, compile};
+    /// let program = tilewright_tile::parse(
+    ///     "size n = 1024
+    ///      kernel nothing(x: f32[n]) grid(1) threads(32) { gx = global_view(x[:], (32) : (e0)); r = register_tensor(f32, [32]); copy(gx, r) }",
+    /// )?;
+    /// let options = Options::new(tilewright_machine::Arch::SM_80).for_sizes(&program, &[("N", 1000)]);
+    /// assert!(compile(&program, &options).unwrap_err().to_string().contains("`N` is not a size of the program"));
+    /// # Ok::<(), tilewright_tile::Diagnostics>(())
+    /// ```
     pub fn for_sizes(mut self, program: &Program, sizes: &[(&str, i64)]) -> Self {
+        let own = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
+        for (name, value) in sizes.iter().filter(|(name, _)| !own(name)) {
+            self.multiples.insert((*name).to_string(), multiple_of(*value));
+        }
+        self.for_own_sizes(program, sizes)
+    }
+
+    /// The same for one of several programs: sizes that it lacks are others'.
+    pub fn for_own_sizes(mut self, program: &Program, sizes: &[(&str, i64)]) -> Self {
         for (_, symbol, default) in program.sizes() {
             let given =
                 sizes.iter().find(|(name, _)| *name == symbol.name).map_or(default, |(_, value)| *value);

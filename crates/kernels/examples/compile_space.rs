@@ -221,7 +221,7 @@ fn measure(args: &Args, number: usize, case: &Case, row: &mut Row) -> Result<(),
     let programs = (operator(&case.operator)?.programs)(&given)?;
     let sizes: Vec<(&str, i64)> = case.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
     for (i, program) in programs.iter().enumerate() {
-        let options = Options::new(case.arch).for_sizes(program, &sizes);
+        let options = Options::new(case.arch).for_own_sizes(program, &sizes);
         let started = Instant::now();
         let kernel = compile(program, &options)?;
         row.compiled += started.elapsed();

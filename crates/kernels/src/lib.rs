@@ -40,9 +40,11 @@ mod tiles;
 mod tuning;
 pub mod w4a16;
 mod warp_specialized;
+mod workspaces;
 
 pub use config::{ConfigError, Parameter};
 pub use operators::{MakePrograms, OPERATORS, Operator, operator};
 pub use parts::{Estimate, Part, Resource, Steps};
 pub use tiles::Path;
 pub use tuning::{Chip, ForProblem, Launch, OnChip, Point, Reject, SameProblem, SizeKind, Space, Tuning};
+pub use workspaces::{Before, Workspace};

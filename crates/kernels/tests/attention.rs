@@ -417,7 +417,7 @@ fn attention_is_assembled_without_spills() {
     for (i, config) in forms.iter().enumerate() {
         let program = config.program().unwrap();
         let sizes = [("b", 2), ("hq", 16), ("hk", 4), ("sq", 4096), ("sk", 4096)];
-        let kernel = compile(&program, &Options::new(Arch::SM_90A).for_sizes(&program, &sizes)).unwrap();
+        let kernel = compile(&program, &Options::new(Arch::SM_90A).for_own_sizes(&program, &sizes)).unwrap();
         assert_eq!(assemble(&ptxas, &format!("attention_{i}"), &kernel, Arch::SM_90A), 0, "{config:?}");
     }
 }

@@ -229,7 +229,7 @@ fn attention_is_assembled_without_spills() {
         let program = config.program().unwrap();
         let sizes = [("b", 2), ("hq", 16), ("hk", 4), ("sq", 4096), ("sk", 4096)];
         for arch in [Arch::SM_80, Arch::SM_90A] {
-            let kernel = compile(&program, &Options::new(arch).for_sizes(&program, &sizes)).unwrap();
+            let kernel = compile(&program, &Options::new(arch).for_own_sizes(&program, &sizes)).unwrap();
             let name = format!("attention_sm80_{arch}_{i}");
             assert_eq!(assemble(&ptxas, &name, &kernel, arch), 0, "{config:?} for {arch}");
             for wanted in

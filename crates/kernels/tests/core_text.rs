@@ -20,7 +20,7 @@ fn read_back(line: &str) -> usize {
         words.map(pair).map(|(name, value)| (name, value.parse().unwrap())).collect();
     let mut count = 0;
     for program in (operator.programs)(&parameters).unwrap() {
-        let options = Options::new(arch).for_sizes(&program, &sizes);
+        let options = Options::new(arch).for_own_sizes(&program, &sizes);
         for dump in dumps(&program, &options).unwrap() {
             let Some(program) = dump.program else { continue };
             let text = program.to_string();

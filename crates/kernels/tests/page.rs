@@ -135,7 +135,7 @@ fn kernels(operator: &TextOperator) -> Vec<Kernel> {
     let sizes: Vec<(&str, i64)> =
         operator.sizes.iter().map(|(name, _)| *name).zip(operator.large.iter().copied()).collect();
     let compiled =
-        |program| compile(program, &Options::new(Arch::SM_90A).for_sizes(program, &sizes)).unwrap();
+        |program| compile(program, &Options::new(Arch::SM_90A).for_own_sizes(program, &sizes)).unwrap();
     programs.iter().map(compiled).collect()
 }
 

@@ -290,7 +290,7 @@ fn vectors_are_whole_and_nothing_spills() {
             let programs = operator.programs(&borrowed(&given)).unwrap();
             for (arch, program) in archs.flat_map(|arch| programs.iter().map(move |program| (arch, program)))
             {
-                let options = Options::new(arch).for_sizes(program, &named);
+                let options = Options::new(arch).for_own_sizes(program, &named);
                 let kernel =
                     compile(program, &options).unwrap_or_else(|e| panic!("{} {given:?}: {e}", operator.name));
                 for narrow in if operator.narrow { &[] } else { NARROW } {

@@ -301,6 +301,24 @@ pub enum LaunchError {
         /// Bytes of the buffer.
         bytes: u64,
     },
+    /// Kernels of a chain have different things by one name.
+    #[error("`{param}` of kernel `{kernel}` is something else than what the kernels ahead of it call so")]
+    OtherThing {
+        /// The kernel.
+        kernel: String,
+        /// The parameter.
+        param: String,
+    },
+    /// A chain has too many arguments.
+    #[error("the chain of kernels that begins with `{kernel}` has {given} arguments; {most} is the most")]
+    ChainParams {
+        /// The first kernel.
+        kernel: String,
+        /// The number of its arguments.
+        given: usize,
+        /// The most that there may be.
+        most: usize,
+    },
     /// A stream is being captured, and the launch is not prepared: a capture must not wait for that.
     NotReady {
         /// The kernel.

@@ -14,7 +14,8 @@ use crate::memo::hash;
 use crate::plan::{Expected, Plan, WORKSPACE_ALIGNMENT};
 use crate::recipe::{Access, MOST_MAPS, MOST_PARAMS, Param, ParamKind, Passed, Scalar, TensorParam};
 use crate::stream::Stream;
-use crate::view::{Args, Kind, MAX_RANK, Raw, Tensor, Workspace};
+use crate::view::{Args, Kind, MAX_RANK, Raw, Tensor};
+use crate::workspace::Workspace;
 
 /// Multiples at which the table of an array of tensors begins.
 const TABLE_ALIGNMENT: u32 = 128;
@@ -22,9 +23,9 @@ const TABLE_ALIGNMENT: u32 = 128;
 /// More than its arguments that a launch may be given.
 #[derive(Debug, Default)]
 pub struct LaunchOptions<'a> {
-    dependent: bool,
-    records: Option<u64>,
-    workspace: Option<&'a Workspace<'a>>,
+    pub(crate) dependent: bool,
+    pub(crate) records: Option<u64>,
+    pub(crate) workspace: Option<&'a Workspace<'a>>,
 }
 
 impl<'a> LaunchOptions<'a> {
@@ -58,8 +59,20 @@ impl<'a> LaunchOptions<'a> {
     }
 }
 
+impl LaunchOptions<'_> {
+    /// The address of a workspace of so many bytes.
+    pub(crate) fn workspace_of(&self, needed: u64, kernel: impl Fn() -> String) -> Result<u64, LaunchError> {
+        let (pointer, bytes) = self.workspace.map_or((0, 0), |given| (given.pointer, given.bytes));
+        let given = if pointer.is_multiple_of(WORKSPACE_ALIGNMENT) { bytes } else { 0 };
+        if given < needed {
+            return Err(LaunchError::Workspace { kernel: kernel(), needed, given });
+        }
+        Ok(pointer)
+    }
+}
+
 /// Addresses and bits of numbers, by parameter.
-type Words = [u64; MOST_PARAMS];
+pub(crate) type Words = [u64; MOST_PARAMS];
 
 /// A parameter of a prepared launch.
 #[derive(Clone, Copy)]
@@ -136,22 +149,11 @@ impl Plan {
             let mut words = [0; MOST_PARAMS];
             self.count(args.len())?;
             self.place_workspace(&mut words, options)?;
-            let params = self.0.ready.recipe.params.iter().zip(self.0.tensors.iter()).enumerate();
             let mut args = args.iter();
-            for (number, (param, expected)) in params {
-                words[number] = match (&param.kind, expected) {
-                    (ParamKind::Tensor(tensor), Some(expected)) if expected.workspace.is_none() => {
-                        let arg = args.next().map(|arg| &arg.0);
-                        self.tensor_argument(param, tensor, expected, arg)?
-                    }
-                    (ParamKind::Tensor(_), _) => words[number],
-                    (ParamKind::Scalar(scalar), _) => {
-                        let arg = args.next().map(|arg| &arg.0);
-                        arg.and_then(|arg| arg.bits(*scalar)).ok_or_else(|| {
-                            self.other_kind(param, scalar.words(), arg.map_or("nothing", Kind::name))
-                        })?
-                    }
-                };
+            for (number, expected) in self.0.tensors.iter().enumerate() {
+                if expected.as_ref().is_none_or(|expected| expected.workspace.is_none()) {
+                    words[number] = self.word(number, args.next().map(|arg| &arg.0))?;
+                }
             }
             self.send(&words, stream, options)
         })
@@ -236,11 +238,7 @@ impl Plan {
         if needed == 0 {
             return Ok(());
         }
-        let (pointer, bytes) = options.workspace.map_or((0, 0), |given| (given.pointer, given.bytes));
-        let given = if pointer.is_multiple_of(WORKSPACE_ALIGNMENT) { bytes } else { 0 };
-        if given < needed {
-            return Err(LaunchError::Workspace { kernel: self.kernel(), needed, given });
-        }
+        let pointer = options.workspace_of(needed, || self.kernel())?;
         for (word, expected) in words.iter_mut().zip(self.0.tensors.iter()) {
             if let Some(place) = expected.as_ref().and_then(|expected| expected.workspace) {
                 *word = pointer.wrapping_add(place);
@@ -269,6 +267,21 @@ impl Plan {
             }
         }
         Ok(words)
+    }
+
+    /// The bits of an argument that is as its parameter.
+    #[inline]
+    pub(crate) fn word(&self, number: usize, arg: Option<&Kind<'_>>) -> Result<u64, LaunchError> {
+        let param = &self.0.ready.recipe.params[number];
+        match (&param.kind, &self.0.tensors[number]) {
+            (ParamKind::Tensor(tensor), Some(expected)) => self.tensor_argument(param, tensor, expected, arg),
+            (ParamKind::Scalar(scalar), _) => arg
+                .and_then(|arg| arg.bits(*scalar))
+                .ok_or_else(|| self.other_kind(param, scalar.words(), arg.map_or("nothing", Kind::name))),
+            (ParamKind::Tensor(_), None) => {
+                Err(self.other_kind(param, "a tensor", arg.map_or("nothing", Kind::name)))
+            }
+        }
     }
 
     /// The address of a tensor that is as its parameter.
@@ -402,7 +415,7 @@ impl Plan {
     }
 
     /// Gathers the function's parameters, and launches it.
-    fn send(
+    pub(crate) fn send(
         &self,
         words: &Words,
         stream: Stream<'_>,

@@ -26,6 +26,7 @@
 //! else binds the driver.
 
 mod bounds;
+mod chain;
 pub mod driver;
 mod dtype;
 mod error;
@@ -40,7 +41,9 @@ mod plan;
 mod recipe;
 mod stream;
 mod view;
+mod workspace;
 
+pub use chain::Chain;
 pub use driver::Driver;
 pub use dtype::DType;
 pub use error::LaunchError;
@@ -49,11 +52,13 @@ pub use gpu::Gpu;
 pub use kernel::Kernel;
 pub use launch::{LaunchOptions, Prepared};
 pub use map::l2_promotion;
+pub use memo::{Memo, hash};
 pub use module::{Code, Log, Module};
 pub use plan::Plan;
 pub use recipe::{
     Access, Bound, MOST_MAPS, MOST_PARAMS, Map, Param, ParamKind, Passed, Recipe, RecipeError, Scalar, Size,
-    Swizzle, Target, TensorParam,
+    Swizzle, Target, TensorParam, Zeros,
 };
 pub use stream::Stream;
-pub use view::{Arg, Args, MAX_RANK, Raw, View, ViewMut, Workspace};
+pub use view::{Arg, Args, MAX_RANK, Raw, View, ViewMut};
+pub use workspace::Workspace;

@@ -15,7 +15,7 @@ struct Node<K, V> {
 }
 
 /// Results by keys. They are only added, up to a number, and live as long as the table does: who reads one needs no lock.
-pub(crate) struct Memo<K, V> {
+pub struct Memo<K, V> {
     buckets: [AtomicPtr<Node<K, V>>; BUCKETS],
     len: AtomicUsize,
     most: usize,
@@ -27,7 +27,8 @@ unsafe impl<K: Send, V: Send> Send for Memo<K, V> {}
 unsafe impl<K: Send + Sync, V: Send + Sync> Sync for Memo<K, V> {}
 
 /// A number of a sequence of integers, for [`Memo`].
-pub(crate) fn hash(values: impl IntoIterator<Item = u64>) -> u64 {
+#[inline]
+pub fn hash(values: impl IntoIterator<Item = u64>) -> u64 {
     // Multiples of an odd constant near 2^64/φ, whose upper bits depend on all bits of the values.
     values
         .into_iter()
@@ -36,7 +37,7 @@ pub(crate) fn hash(values: impl IntoIterator<Item = u64>) -> u64 {
 
 impl<K, V> Memo<K, V> {
     /// An empty table of at most so many results.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Memo { buckets: [const { AtomicPtr::new(ptr::null_mut()) }; BUCKETS], len: AtomicUsize::new(0), most }
     }
 
@@ -44,8 +45,8 @@ impl<K, V> Memo<K, V> {
         &self.buckets[(hash >> 58) as usize % BUCKETS]
     }
 
-    /// The result for a key.
-    pub(crate) fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<&V> {
+    /// The result for the key with this number ([`hash`]) for which the function says yes.
+    pub fn get(&self, hash: u64, is: impl Fn(&K) -> bool) -> Option<&V> {
         let mut at: *const Node<K, V> = self.bucket(hash).load(Ordering::Acquire);
         // SAFETY: nodes in a list are complete (they were published by a release), are never changed, and live as long as `self`.
         while let Some(node) = unsafe { at.as_ref() } {
@@ -57,12 +58,12 @@ impl<K, V> Memo<K, V> {
         None
     }
 
-    /// Adds a result. Of two threads that add one for the same key at the same time, both may succeed; both results are right.
+    /// Adds a result for a key with this number. Of two threads that add one for the same key at the same time, both may succeed; both results are right.
     ///
     /// # Errors
     ///
     /// The result, if the table is full.
-    pub(crate) fn insert(&self, hash: u64, key: K, value: V) -> Result<&V, V> {
+    pub fn insert(&self, hash: u64, key: K, value: V) -> Result<&V, V> {
         if self.len.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.len.fetch_sub(1, Ordering::Relaxed);
             return Err(value);
@@ -81,8 +82,13 @@ impl<K, V> Memo<K, V> {
         }
     }
 
+    /// True of a table without results.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The number of results.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
 }

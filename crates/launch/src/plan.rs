@@ -8,6 +8,7 @@ use crate::bounds;
 use crate::driver::{LaunchAttribute, TensorMap};
 use crate::error::LaunchError;
 use crate::formula::{Fault, Formula};
+use crate::gpu::Gpu;
 use crate::kernel::Ready;
 use crate::map::{MAP_ALIGNMENT, STRIDE_LIMIT, Shape};
 use crate::memo::Memo;
@@ -188,6 +189,11 @@ impl Plan {
     /// The recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.0.ready.recipe
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Gpu {
+        self.0.ready.module.gpu()
     }
 
     /// The sizes, in the order of [`Recipe::sizes`].

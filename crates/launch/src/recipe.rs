@@ -103,6 +103,33 @@ pub enum Access {
     Write,
 }
 
+/// The zeros that a part of a workspace holds before a launch.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[non_exhaustive]
+pub enum Zeros {
+    /// It may hold anything.
+    #[default]
+    None,
+    /// It holds zeros before each launch.
+    Before,
+    /// It holds zeros before the first launch, and each launch leaves zeros.
+    Left,
+}
+
+impl Zeros {
+    /// Every value.
+    pub const ALL: [Zeros; 3] = [Zeros::None, Zeros::Before, Zeros::Left];
+
+    /// The name in packs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Zeros::None => "none",
+            Zeros::Before => "before",
+            Zeros::Left => "left",
+        }
+    }
+}
+
 /// A tensor parameter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -123,6 +150,8 @@ pub struct TensorParam {
     pub array: bool,
     /// True if it is a part of the workspace of a launch, and no argument.
     pub workspace: bool,
+    /// Zeros that it holds before a launch, as a part of the workspace. A [`Chain`](crate::Chain) sees to it.
+    pub zeros: Zeros,
 }
 
 impl TensorParam {
@@ -137,6 +166,7 @@ impl TensorParam {
             alignment: 16,
             array: false,
             workspace: false,
+            zeros: Zeros::None,
         }
     }
 }

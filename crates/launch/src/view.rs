@@ -113,26 +113,6 @@ impl ViewMut<'_> {
     }
 }
 
-/// Memory of a GPU for what a kernel keeps between its blocks.
-#[derive(Debug)]
-pub struct Workspace<'a> {
-    pub(crate) pointer: u64,
-    pub(crate) bytes: u64,
-    memory: PhantomData<&'a mut [u8]>,
-}
-
-impl Workspace<'_> {
-    /// Memory at an address of a GPU.
-    ///
-    /// # Safety
-    ///
-    /// The memory is the GPU's, has so many bytes, and is used by nothing else until the work of each launch that was given it has ended, unless
-    /// that is ordered behind it on the same stream. Where a kernel takes its workspace to be filled with zeros, it is.
-    pub unsafe fn new<'a>(pointer: u64, bytes: u64) -> Workspace<'a> {
-        Workspace { pointer, bytes, memory: PhantomData }
-    }
-}
-
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg<'a>(pub(crate) Kind<'a>);
@@ -168,6 +148,18 @@ impl Kind<'_> {
 }
 
 impl Arg<'_> {
+    /// The element type, the shape and the strides of a view; `None` of a table and of a number.
+    #[inline]
+    pub fn tensor(&self) -> Option<(DType, &[i64], &[i64])> {
+        match self.0 {
+            Kind::Read(tensor) | Kind::Write(tensor) => {
+                let rank = tensor.rank.min(MAX_RANK);
+                Some((tensor.dtype, &tensor.shape[..rank], &tensor.strides[..rank]))
+            }
+            _ => None,
+        }
+    }
+
     /// The table of an array of tensors: the address at which the bytes of [`Plan::table`](crate::Plan::table) lie.
     ///
     /// # Safety

@@ -2,7 +2,7 @@
 
 use tilewright_launch::{
     Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
-    Target, TensorParam,
+    Target, TensorParam, Zeros,
 };
 
 use crate::error::PackError;
@@ -93,6 +93,7 @@ impl Writer<'_> {
                 ("constant", tensor.constant.into()),
                 ("array", tensor.array.into()),
                 ("workspace", tensor.workspace.into()),
+                ("zeros", if tensor.zeros == Zeros::None { Json::Null } else { tensor.zeros.name().into() }),
             ])),
             ParamKind::Scalar(scalar) => {
                 Ok(object([("name", param.name.as_str().into()), ("number", scalar.name().into())]))
@@ -284,6 +285,12 @@ impl Reader {
         tensor.constant = at.field("constant")?.truth()?;
         tensor.array = at.field("array")?.truth()?;
         tensor.workspace = at.field("workspace")?.truth()?;
+        let zeros = at.field("zeros")?;
+        if !zeros.is_null() {
+            let text = zeros.text()?;
+            let known = Zeros::ALL.into_iter().find(|known| known.name() == text);
+            tensor.zeros = known.map_or_else(|| zeros.wrong("none, before or left"), Ok)?;
+        }
         Ok(Param::new(name, ParamKind::Tensor(tensor)))
     }
 

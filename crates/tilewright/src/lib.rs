@@ -79,6 +79,7 @@
 //! | [`check`], [`candidates`], [`mutate`], [`sequence`] | kernels compared with the interpreter, and what else was possible | `sim` |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces | `kernels` |
 //! | [`launch`], [`pack`] | launches on streams and in memory of others; kernels as files | `cuda` |
+//! | [`ops`] | operators by views, on streams of others: chosen, compiled ahead of time, kept | `tune` |
 //! | [`tune`], [`lab`] | the autotuner and its records; contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware | `tune` |
 //!
 //! All features are on by default. An engine that only launches kernels takes `default-features = false, features = ["cuda"]`, which has no
@@ -120,6 +121,8 @@ pub use tilewright_layout as layout;
 pub use tilewright_layout_calc as layout_calc;
 #[cfg(feature = "compile")]
 pub use tilewright_machine as machine;
+#[cfg(feature = "tune")]
+pub use tilewright_ops as ops;
 #[cfg(feature = "cuda")]
 pub use tilewright_pack as pack;
 #[cfg(feature = "sim")]

@@ -48,7 +48,7 @@ fn kernels(mut each: impl FnMut(&str, &Mapping, &[Kernel], &[(&str, i64)])) {
             let name = format!("{file}.{}", mapping.name);
             let lowered = lower(&program, mapping).unwrap_or_else(|errors| panic!("{name}: {errors}"));
             let one = |lowered: &Verified| {
-                let options = Options::new(mapping.arch).for_sizes(lowered.program(), sizes);
+                let options = Options::new(mapping.arch).for_own_sizes(lowered.program(), sizes);
                 compile(lowered.program(), &options).unwrap_or_else(|errors| panic!("{name}: {errors}"))
             };
             each(&name, mapping, &lowered.iter().map(one).collect::<Vec<Kernel>>(), sizes);

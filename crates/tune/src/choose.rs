@@ -74,6 +74,26 @@ const RIVALS: usize = 2;
 ///
 /// [`TuneError::Empty`] if the operator has nothing for the problem; [`TuneError::NothingRuns`] if the compiler refuses the best estimates.
 pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Result<Choice, TuneError> {
+    choose_accepted(problem, target, store, &mut |candidate, from| match from {
+        Origin::Cache | Origin::Shipped => Ok(()),
+        Origin::Nearby | Origin::Estimate => compiled(problem, target, candidate).map(drop),
+    })
+}
+
+/// Says of a configuration why it is not to be taken, if it is not.
+pub type Accept<'a> = dyn FnMut(&Candidate, Origin) -> Result<(), String> + 'a;
+
+/// The same for who compiles by rules of its own: the first that it accepts is chosen, of records too.
+///
+/// # Errors
+///
+/// As of [`choose`].
+pub fn choose_accepted(
+    problem: &Problem,
+    target: &Target,
+    store: Option<&Store>,
+    accept: &mut Accept<'_>,
+) -> Result<Choice, TuneError> {
     let mut refused = Vec::new();
     let looked = [
         (Origin::Cache, store.map(|s| s.find(problem, target))),
@@ -82,6 +102,10 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
     for (from, found) in looked {
         match found {
             Some(Found::Record(record, candidate)) => {
+                if let Err(reason) = accept(&candidate, from) {
+                    refused.push(format!("the {from} record's `{candidate}` is not used: {reason}"));
+                    continue;
+                }
                 let why = format!(
                     "measured on {} at {}: {:.1} µs{}",
                     record.device,
@@ -98,8 +122,8 @@ pub fn choose(problem: &Problem, target: &Target, store: Option<&Store>) -> Resu
     let (all, refused_by_rules) = contenders(problem, target, store)?;
     let mut first = None;
     for Contender { candidate, from, how, expected, .. } in all.into_iter().take(TRIES) {
-        match compiled(problem, target, &candidate) {
-            Ok(_) => {
+        match accept(&candidate, from) {
+            Ok(()) => {
                 let (class, device) = (problem.class(), &target.device);
                 let why = format!(
                     "no record of {class} for {device}; {how}, estimated at {expected:.1} µs here and not measured"

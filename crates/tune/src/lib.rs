@@ -35,7 +35,10 @@ mod simulated;
 mod store;
 mod why;
 
-pub use choose::{Choice, Contender, MakeMeasurer, Neighbour, Origin, Tuned, Why, choose, explain, tune};
+pub use choose::{
+    Accept, Choice, Contender, MakeMeasurer, Neighbour, Origin, Tuned, Why, choose, choose_accepted, explain,
+    tune,
+};
 pub use error::TuneError;
 pub use fit::{
     EXPERIMENTS, Experiment, Fit, Fitted, Residual, Timed, experiments, fit, read_timings, timed,
@@ -43,7 +46,7 @@ pub use fit::{
 };
 pub use gpu::GpuMeasurer;
 pub use measurer::{Load, Measurer};
-pub use problem::{Candidate, Problem, Target};
+pub use problem::{Candidate, Problem, Target, class_end};
 pub use program::{
     Assignment, MAX_ASSIGNMENTS, ProgramProblem, ProgramRecord, ProgramReport, program_record, rank_program,
     text_of as constants_text, tune_program,

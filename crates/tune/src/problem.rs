@@ -234,7 +234,7 @@ impl Problem {
     pub fn class(&self) -> String {
         let one = |(name, kind): &(&'static str, SizeKind)| {
             let size = self.sizes.get(*name)?;
-            Some(format!("{name}<={}/{}", round_up(*size, *kind), 1 << size.trailing_zeros().min(4)))
+            Some(format!("{name}<={}/{}", class_end(*size, *kind), 1 << size.trailing_zeros().min(4)))
         };
         self.tuning.sizes.iter().filter_map(one).collect::<Vec<_>>().join(" ")
     }
@@ -260,7 +260,8 @@ impl fmt::Display for Problem {
     }
 }
 
-fn round_up(size: i64, kind: SizeKind) -> i64 {
+/// The largest size of a class: what a size is rounded up to ([`Problem::class`]).
+pub fn class_end(size: i64, kind: SizeKind) -> i64 {
     let to = |multiple: i64| (size + multiple - 1) / multiple * multiple;
     match kind {
         SizeKind::Extent if size <= 64 => [8, 16, 32].into_iter().find(|n| size <= *n).unwrap_or(64),
@@ -268,7 +269,7 @@ fn round_up(size: i64, kind: SizeKind) -> i64 {
         SizeKind::Depth if size <= 1024 => to(64),
         SizeKind::Depth => to(256),
         SizeKind::Index if size <= 16 => size,
-        SizeKind::Index => round_up(size, SizeKind::Extent),
+        SizeKind::Index => class_end(size, SizeKind::Extent),
         SizeKind::Count => size.unsigned_abs().next_power_of_two().cast_signed(),
     }
 }
@@ -287,11 +288,11 @@ mod tests {
         assert_eq!(problem(4096, 4090, 4100, &[]).class(), "m<=4096/16 n<=4096/2 k<=4352/4");
         assert_eq!(problem(1, 9, 65, &[]).class(), "m<=8/1 n<=16/1 k<=128/1");
         assert_eq!(problem(33, 65, 1025, &[]).class(), "m<=64/1 n<=128/1 k<=1280/1");
-        assert_eq!(round_up(5, SizeKind::Count), 8);
+        assert_eq!(class_end(5, SizeKind::Count), 8);
         for kind in [SizeKind::Extent, SizeKind::Depth, SizeKind::Count, SizeKind::Index] {
             for size in 1..3000 {
-                let rounded = round_up(size, kind);
-                assert!(rounded >= size && round_up(rounded, kind) == rounded, "{kind:?} {size}");
+                let rounded = class_end(size, kind);
+                assert!(rounded >= size && class_end(rounded, kind) == rounded, "{kind:?} {size}");
             }
         }
     }

@@ -221,7 +221,7 @@ impl ProgramProblem {
             options.constants = given.map(|(name, value)| (name.clone(), *value)).collect();
             let sizes: Vec<(&str, i64)> =
                 self.sizes.iter().map(|(name, size)| (name.as_str(), *size)).collect();
-            let options = options.for_sizes(program, &sizes);
+            let options = options.for_own_sizes(program, &sizes);
             compile(program, &options).map_err(first_message)
         };
         match &self.source {

@@ -436,7 +436,7 @@ pub(crate) fn compiled(problem: &Problem, target: &Target, candidate: &Candidate
         .map_err(|e| e.to_string())?;
     let sizes: Vec<(&str, i64)> = launch.sizes.iter().map(|(name, v)| (name.as_str(), *v)).collect();
     let one = |program| {
-        compile(program, &Options::new(target.arch).for_sizes(program, &sizes)).map_err(|d| d.to_string())
+        compile(program, &Options::new(target.arch).for_own_sizes(program, &sizes)).map_err(|d| d.to_string())
     };
     Ok((programs.iter().map(one).collect::<Result<_, String>>()?, launch))
 }

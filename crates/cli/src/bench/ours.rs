@@ -79,7 +79,7 @@ impl Ours {
         let given: Sizes = shape.sizes().map(|(name, value)| (name.to_string(), value)).into();
         let mut kernels = Vec::new();
         for program in programs {
-            let options = Options::new(arch).for_sizes(program, &shape.sizes());
+            let options = Options::new(arch).for_own_sizes(program, &shape.sizes());
             let kernel = compile(program, &options).map_err(|e| e.to_string())?;
             let sizes = sizes_of(&kernel, &given);
             kernels.push((kernel, sizes));

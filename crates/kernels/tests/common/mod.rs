@@ -20,7 +20,7 @@ use tilewright_tile::{Param, ParamId, ParamKind, Program};
 const SIZES: [&str; 3] = ["m", "n", "k"];
 
 pub fn kernel_for(program: &Program, arch: Arch, [m, n, k]: [i64; 3]) -> Kernel {
-    let options = Options::new(arch).for_sizes(program, &[("m", m), ("n", n), ("k", k)]);
+    let options = Options::new(arch).for_own_sizes(program, &[("m", m), ("n", n), ("k", k)]);
     compile(program, &options).unwrap_or_else(|e| panic!("{m} × {n} × {k}: {e}\n{program}"))
 }
 
@@ -50,7 +50,7 @@ impl Launch<'_> {
     /// Compiles the programs for their sizes.
     pub fn kernels(&self, arch: Arch) -> Vec<Kernel> {
         let compiled = |program: &Program| {
-            let options = Options::new(arch).for_sizes(program, self.sizes);
+            let options = Options::new(arch).for_own_sizes(program, self.sizes);
             compile(program, &options).unwrap_or_else(|e| panic!("{:?}: {e}\n{program}", self.sizes))
         };
         self.programs.iter().map(compiled).collect()

@@ -1,0 +1,386 @@
+//! Calls of operators: arguments by name, and the launches that are ready for such.
+
+use std::sync::Arc;
+
+use tilewright_launch::{Arg, Chain, LaunchOptions, Stream, Workspace, hash};
+use tilewright_tune::{Problem, explain};
+
+use crate::base::borrowed;
+use crate::error::OpsError;
+use crate::few::Few;
+use crate::library::{Asked, Found, Library, May, text_of};
+use crate::sizes::Sizes;
+use crate::value::{Value, words_of};
+use crate::why::Why;
+
+/// The most arguments of an operator.
+const MOST_ARGUMENTS: usize = 24;
+/// The most options of a call.
+const MOST_OPTIONS: usize = 16;
+/// The most sizes that a call gives by name.
+const MOST_SIZES: usize = 8;
+
+/// The arguments and options of a call, but for addresses and numbers.
+pub(crate) struct Key(Box<[u64]>);
+
+/// The origin of an argument of a chain.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    /// The argument of the call with this number.
+    Given(usize),
+    /// The operator's own number.
+    Number(Arg<'static>),
+}
+
+/// Launches that are ready for calls of a kind.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    operator: &'static str,
+    chain: Chain,
+    slots: Box<[Slot]>,
+}
+
+/// A call of an operator, to which options and arguments are given by name.
+///
+/// ```no_run
+/// # fn called(lib: &tilewright_ops::Library, stream: tilewright_launch::Stream<'_>, x: tilewright_launch::View<'_>, w: tilewright_launch::View<'_>, mut y: tilewright_launch::ViewMut<'_>) -> Result<(), tilewright_ops::OpsError> {
+/// lib.operator("rmsnorm").arg("x", &x).arg("w", &w).arg("y", &mut y).arg("eps", 1e-5f32).run(stream)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a call does nothing before it is run"]
+pub struct Call<'a> {
+    library: &'a Library,
+    name: &'a str,
+    options: Few<(&'a str, Value<'a>), MOST_OPTIONS>,
+    arguments: Few<(&'a str, Arg<'a>), MOST_ARGUMENTS>,
+    sizes: Few<(&'a str, i64), MOST_SIZES>,
+    workspace: Option<Workspace<'a>>,
+    dependent: bool,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(library: &'a Library, name: &'a str) -> Self {
+        let (options, arguments, sizes) = (Few::new(), Few::new(), Few::new());
+        Call { library, name, options, arguments, sizes, workspace: None, dependent: false }
+    }
+
+    /// With an option of the operator: what `tilewright kernels` lists as its parameters. Those that say how something is computed are chosen where they are not given.
+    pub fn option(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Self {
+        self.set(name, value.into());
+        self
+    }
+
+    /// Sets an option.
+    pub(crate) fn set(&mut self, name: &'a str, value: Value<'a>) {
+        self.options.put((name, value), |(known, _)| *known == name);
+    }
+
+    /// With an argument: a view, a view for writing, or a number, for the parameter of this name.
+    pub fn arg(mut self, name: &'a str, arg: impl Into<Arg<'a>>) -> Self {
+        self.give(name, arg.into());
+        self
+    }
+
+    /// Gives an argument.
+    pub(crate) fn give(&mut self, name: &'a str, arg: Arg<'a>) {
+        self.arguments.put((name, arg), |(known, _)| *known == name);
+    }
+
+    /// With a size that no tensor's shape tells.
+    pub fn size(mut self, name: &'a str, size: i64) -> Self {
+        self.sizes.put((name, size), |(known, _)| *known == name);
+        self
+    }
+
+    /// With a workspace, for kernels that leave something for each other: at least as many bytes as [`Call::workspace_bytes`].
+    pub fn workspace(mut self, workspace: &'a mut Workspace<'_>) -> Self {
+        self.lend(workspace);
+        self
+    }
+
+    /// Lends the workspace.
+    pub(crate) fn lend(&mut self, workspace: &'a mut Workspace<'_>) {
+        self.workspace = Some(workspace.reborrow());
+    }
+
+    /// With kernels that may begin before the launch ahead of them on the stream has ended, and wait for it themselves, where the operator has such. What the launch ahead writes is then
+    /// nothing that the operator takes as constant.
+    pub fn dependent(mut self, dependent: bool) -> Self {
+        self.dependent = dependent;
+        self
+    }
+
+    /// True of a call whose kernels may begin early.
+    pub(crate) fn set_dependent(&mut self, dependent: bool) {
+        self.dependent = dependent;
+    }
+
+    /// Puts the launches on a stream. The context of the library's GPU is current, and the stream is one of it. Nothing waits.
+    ///
+    /// # Errors
+    ///
+    /// Arguments that do not fit; [`OpsError::Workspace`] without one, where one is needed; what is chosen for the sizes cannot be compiled or loaded; [`OpsError::NotWarm`] of a
+    /// strict library, [`OpsError::NotReady`] while the stream is captured, where it would have to be.
+    pub fn run(mut self, stream: Stream<'_>) -> Result<(), OpsError> {
+        let number = self.number();
+        if let Some(ready) = self.known(number) {
+            return ready.launch(&mut self, stream);
+        }
+        let driver = self.library.gpu().driver();
+        let may = match (stream.is_capturing(driver), self.library.is_strict()) {
+            (true, _) => May::Captured,
+            (false, true) => May::Nothing,
+            (false, false) => May::Everything,
+        };
+        let ready = self.make(may)?;
+        match self.keep(number, ready) {
+            Ok(ready) => ready.launch(&mut self, stream),
+            // The table is full.
+            Err(ready) => ready.launch(&mut self, stream),
+        }
+    }
+
+    /// Makes everything ready that a run takes, as the first run would: it is chosen, compiled and loaded.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`].
+    pub fn prepare(&self) -> Result<(), OpsError> {
+        self.with_ready(|_| ())
+    }
+
+    /// Bytes of the workspace that a run takes, at a multiple of 256; 0 if it takes none. Everything is made ready for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`].
+    pub fn workspace_bytes(&self) -> Result<u64, OpsError> {
+        self.with_ready(|ready| ready.chain.workspace_bytes())
+    }
+
+    /// The choice, its origin, and its estimate with the parts. Everything is made ready for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`].
+    pub fn why(&self) -> Result<Why, OpsError> {
+        let may = if self.library.is_strict() { May::Nothing } else { May::Everything };
+        let found = self.find(may)?;
+        let kept = &found.chosen.kept;
+        let mut why = Why {
+            operator: kept.operator.name.to_string(),
+            sizes: text_of(&found.known),
+            class: found.chosen.class.text(),
+            parameters: kept.parameters.to_string(),
+            kernels: kept.entries.iter().map(|entry| entry.name.clone()).collect(),
+            from: None,
+            reason: String::new(),
+            refused: Vec::new(),
+            estimate: None,
+        };
+        if let Some((problem, choice)) = &found.chosen.choice {
+            (why.from, why.reason) = (Some(choice.from), choice.why.clone());
+            why.refused.clone_from(&choice.refused);
+            why.estimate = Some(explain(problem, self.library.target(), self.library.store(), choice)?);
+        }
+        Ok(why)
+    }
+
+    /// True if a run would find everything ready.
+    pub fn is_ready(&self) -> bool {
+        self.known(self.number()).is_some()
+    }
+
+    fn with_ready<T>(&self, call: impl Fn(&Ready) -> T) -> Result<T, OpsError> {
+        let number = self.number();
+        if let Some(ready) = self.known(number) {
+            return Ok(call(ready));
+        }
+        let ready = self.make(if self.library.is_strict() { May::Nothing } else { May::Everything })?;
+        Ok(match self.keep(number, ready) {
+            Ok(ready) => call(ready),
+            Err(ready) => call(&ready),
+        })
+    }
+
+    /// Gives integers that are alike for calls for which the same launches are ready.
+    #[inline]
+    fn words(&self, each: &mut impl FnMut(u64)) {
+        words_of(self.name, each);
+        each(u64::from(self.dependent));
+        for (name, value) in self.options.iter() {
+            words_of(name, each);
+            value.words(each);
+        }
+        each(u64::MAX);
+        for (name, size) in self.sizes.iter() {
+            words_of(name, each);
+            each(size.cast_unsigned());
+        }
+        each(u64::MAX);
+        for (name, arg) in self.arguments.iter() {
+            words_of(name, each);
+            match arg.tensor() {
+                Some((dtype, shape, strides)) => {
+                    words_of(dtype.name(), each);
+                    each(shape.len() as u64);
+                    shape.iter().chain(strides).for_each(|number| each(number.cast_unsigned()));
+                }
+                None => each(0),
+            }
+        }
+    }
+
+    fn number(&self) -> u64 {
+        let mut number = 0;
+        self.words(&mut |word| number = hash([number, word]));
+        number
+    }
+
+    fn known(&self, number: u64) -> Option<&'a Ready> {
+        if self.over() {
+            return None;
+        }
+        self.library.table(number).get(number, |Key(words)| {
+            let (mut at, mut same) = (0, true);
+            self.words(&mut |word| {
+                same &= words.get(at) == Some(&word);
+                at += 1;
+            });
+            same && at == words.len()
+        })
+    }
+
+    fn keep(&self, number: u64, ready: Ready) -> Result<&'a Ready, Ready> {
+        let mut words = Vec::new();
+        self.words(&mut |word| words.push(word));
+        self.library.table(number).insert(number, Key(words.into()), ready)
+    }
+
+    fn over(&self) -> bool {
+        self.options.over() || self.arguments.over() || self.sizes.over()
+    }
+
+    fn argument(&self, name: &str) -> Option<Arg<'a>> {
+        self.arguments.iter().find(|(known, _)| *known == name).map(|(_, arg)| *arg)
+    }
+
+    fn find(&self, may: May) -> Result<Found, OpsError> {
+        let too_many = |what, most| OpsError::TooMany { operator: self.name.to_string(), what, most };
+        if self.options.over() {
+            return Err(too_many("options", MOST_OPTIONS));
+        }
+        if self.arguments.over() {
+            return Err(too_many("arguments", MOST_ARGUMENTS));
+        }
+        if self.sizes.over() {
+            return Err(too_many("sizes", MOST_SIZES));
+        }
+        let text = |(name, value): &(&str, Value<'_>)| ((*name).to_string(), value.text().into_owned());
+        let asked = Asked {
+            name: self.name,
+            options: self.options.iter().map(text).collect(),
+            sizes: self.sizes.iter().map(|(name, size)| ((*name).to_string(), *size)).collect(),
+            argument: &|name| self.argument(name),
+            dependent: self.dependent,
+        };
+        self.library.find(&asked, may)
+    }
+
+    /// Chooses, compiles and loads what it may, and checks the arguments' names.
+    fn make(&self, may: May) -> Result<Ready, OpsError> {
+        let found = self.find(may)?;
+        let kernels = found.chosen.kept.load(self.library.gpu())?;
+        let of_launch = self.launch_sizes(&found)?;
+        let operator = found.base.operator.name;
+        let mut plans = Vec::with_capacity(kernels.len());
+        for kernel in kernels {
+            let mut sizes = Vec::with_capacity(kernel.recipe().sizes.len());
+            for size in &kernel.recipe().sizes {
+                let known = found.known.get(&size.name).or_else(|| of_launch.get(&size.name));
+                sizes.push(*known.ok_or_else(|| OpsError::Size {
+                    operator: operator.to_string(),
+                    size: size.name.clone(),
+                })?);
+            }
+            plans.push(kernel.plan(&sizes)?);
+        }
+        let chain = Chain::new(plans)?;
+        if chain.params().len() > MOST_ARGUMENTS {
+            let (operator, what) = (operator.to_string(), "arguments");
+            return Err(OpsError::TooMany { operator, what, most: MOST_ARGUMENTS });
+        }
+        let mut slots = Vec::with_capacity(chain.params().len());
+        for param in chain.params() {
+            let given = self.arguments.iter().position(|(name, _)| *name == param.name);
+            let number = || found.base.numbers.get(&param.name).copied().map(Slot::Number);
+            slots.push(given.map(Slot::Given).or_else(number).ok_or_else(|| OpsError::Missing {
+                operator: operator.to_string(),
+                argument: param.name.clone(),
+                what: found.base.operand(&param.name),
+            })?);
+        }
+        if let Some((name, _)) =
+            self.arguments.iter().find(|(name, _)| chain.params().iter().all(|param| param.name != *name))
+        {
+            let names: Vec<&str> = chain.params().iter().map(|param| param.name.as_str()).collect();
+            return Err(OpsError::Unknown {
+                operator: operator.to_string(),
+                argument: (*name).to_string(),
+                known: names.join(", "),
+            });
+        }
+        Ok(Ready { operator, chain, slots: slots.into() })
+    }
+
+    /// The sizes of a launch that follow from the choice.
+    fn launch_sizes(&self, found: &Found) -> Result<Sizes, OpsError> {
+        let Some((_, choice)) = &found.chosen.choice else { return Ok(Sizes::new()) };
+        let base = &found.base;
+        let own = |name: &str| base.kinds().iter().any(|(size, _)| *size == name);
+        let sizes: Sizes = found
+            .known
+            .iter()
+            .filter(|(name, _)| own(name))
+            .map(|(name, size)| (name.clone(), *size))
+            .collect();
+        let problem = Problem::new(base.operator.name, &sizes, &borrowed(&base.options))?;
+        let given = choice.candidate.given();
+        Ok((problem.tuning().launch)(self.library.arch(), problem.sizes(), &given)?.sizes)
+    }
+}
+
+impl Ready {
+    fn launch(&self, call: &mut Call<'_>, stream: Stream<'_>) -> Result<(), OpsError> {
+        let mut arguments = [Arg::from(0i32); MOST_ARGUMENTS];
+        for (argument, slot) in arguments.iter_mut().zip(&self.slots) {
+            match *slot {
+                Slot::Given(number) => {
+                    if let Some((_, given)) = call.arguments.get(number) {
+                        *argument = *given;
+                    }
+                }
+                Slot::Number(number) => *argument = number,
+            }
+        }
+        let mut options = LaunchOptions::new().dependent(call.dependent);
+        match &mut call.workspace {
+            Some(workspace) => options = options.workspace(workspace),
+            None if self.chain.workspace_bytes() > 0 => {
+                let (operator, needed) = (self.operator.to_string(), self.chain.workspace_bytes());
+                return Err(OpsError::Workspace { operator, needed });
+            }
+            None => {}
+        }
+        Ok(self.chain.launch_with(stream, &arguments[..self.slots.len()], &options)?)
+    }
+}
+
+/// The launches of a call are kept as long as the library.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Ready>();
+    shared::<Arc<Library>>();
+};

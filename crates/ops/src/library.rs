@@ -1,0 +1,406 @@
+//! The library: what is chosen for operators, compiled and loaded, and kept.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tilewright_kernels::{SizeKind, operator};
+use tilewright_launch::{Gpu, Memo};
+use tilewright_machine::Arch;
+use tilewright_pack::Pack;
+use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted};
+
+use crate::base::{Base, Options, borrowed};
+use crate::call::{Call, Key, Ready};
+use crate::class::{Class, Member};
+use crate::error::OpsError;
+use crate::kept::{Kept, key_of};
+use crate::rows::{ROWS, Row};
+use crate::sizes::{Given, Sizes, told};
+
+/// Tables of launches that are ready: each keeps its own.
+const TABLES: usize = 64;
+/// Launches that a table keeps. Those of further arguments are made ready anew each time.
+const KEPT: usize = 256;
+
+/// A value that one thread makes while others wait for it.
+type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
+
+/// Operators on a GPU: what is chosen for their sizes by records, neighbours and estimates, compiled, loaded, and kept.
+///
+/// A call whose launches are ready allocates nothing, takes no lock, and calls the driver once a launch. What is not ready is chosen, compiled and loaded by the call that
+/// asks first, which takes a second; [`Library::warm_up`] does it ahead, and a [strict](Library::strict) library does nothing else.
+#[derive(Clone)]
+pub struct Library {
+    shared: Arc<Shared>,
+    strict: bool,
+}
+
+struct Shared {
+    gpu: Gpu,
+    target: Target,
+    store: Option<Store>,
+    pack: Option<Pack>,
+    ready: Box<[Memo<Key, Ready>]>,
+    bases: Mutex<HashMap<String, Arc<Base>>>,
+    classes: Mutex<HashMap<String, Slot<Chosen>>>,
+    kept: Mutex<HashMap<String, Slot<Kept>>>,
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Library")
+            .field("gpu", &self.shared.gpu)
+            .field("strict", &self.strict)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The configuration of a class.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) class: Class,
+    pub(crate) kept: Arc<Kept>,
+    /// The choice, of an operator that is tuned, as the tuner knows it.
+    pub(crate) choice: Option<(Problem, Choice)>,
+}
+
+/// A question to the library.
+pub(crate) struct Asked<'a, 'b> {
+    pub(crate) name: &'a str,
+    pub(crate) options: Options,
+    /// Sizes that are given by name.
+    pub(crate) sizes: Sizes,
+    pub(crate) argument: Given<'a, 'b>,
+    /// True of kernels that may begin before those ahead have ended.
+    pub(crate) dependent: bool,
+}
+
+/// An answer.
+pub(crate) struct Found {
+    pub(crate) base: Arc<Base>,
+    /// The sizes that are known without a choice.
+    pub(crate) known: Sizes,
+    pub(crate) chosen: Arc<Chosen>,
+}
+
+/// The work that an answer may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum May {
+    /// Choosing, compiling and loading.
+    Everything,
+    /// None: what is warm.
+    Nothing,
+    /// None, since a stream is captured.
+    Captured,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The value of a slot, which is made if there is none.
+fn made<T>(slot: &Slot<T>, make: impl FnOnce() -> Result<T, OpsError>) -> Result<Arc<T>, OpsError> {
+    let mut value = locked(slot);
+    if let Some(value) = &*value {
+        return Ok(value.clone());
+    }
+    let new = Arc::new(make()?);
+    *value = Some(new.clone());
+    Ok(new)
+}
+
+/// Sizes as text.
+pub(crate) fn text_of(sizes: &Sizes) -> String {
+    let words: Vec<String> = sizes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    words.join(", ")
+}
+
+impl Library {
+    /// The library of a GPU: by the records that come with the kernels and those of the user, with the model that was fitted to the GPU, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// A GPU that runs none of the architectures that kernels are compiled for, or a model that cannot be read.
+    pub fn for_gpu(gpu: &Gpu) -> Result<Library, OpsError> {
+        Library::with_store(gpu, Store::of_user().ok())
+    }
+
+    /// The same with the records of a store, or with none beside those that come with the kernels.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Library::for_gpu`].
+    pub fn with_store(gpu: &Gpu, store: Option<Store>) -> Result<Library, OpsError> {
+        let capability = gpu.capability();
+        let arch = Arch::ALL.into_iter().rev().find(|arch| arch.runs_on(capability));
+        let arch = arch.ok_or_else(|| OpsError::Device { device: gpu.name().to_string(), capability })?;
+        let mut target = Target::new(gpu.name(), arch);
+        if let Some(model) = store.as_ref().map(|store| store.model(gpu.name())).transpose()?.flatten() {
+            target = target.with_model(model);
+        }
+        let shared = Shared {
+            gpu: gpu.clone(),
+            target,
+            store,
+            pack: None,
+            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
+            bases: Mutex::default(),
+            classes: Mutex::default(),
+            kept: Mutex::default(),
+        };
+        Ok(Library { shared: Arc::new(shared), strict: false })
+    }
+
+    /// With kernels that another library has compiled ([`Library::pack`]): those are not compiled again. Nothing is warm yet.
+    ///
+    /// # Safety
+    ///
+    /// The kernels do what their recipes say, and what the library that made the pack had compiled by these names.
+    pub unsafe fn with_pack(self, pack: Pack) -> Library {
+        let Shared { gpu, target, store, .. } = &*self.shared;
+        let shared = Shared {
+            gpu: gpu.clone(),
+            target: target.clone(),
+            store: store.clone(),
+            pack: Some(pack),
+            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
+            bases: Mutex::default(),
+            classes: Mutex::default(),
+            kept: Mutex::default(),
+        };
+        Library { shared: Arc::new(shared), strict: self.strict }
+    }
+
+    /// The same library, for calls that choose, compile and load nothing: what is not warm is an error ([`OpsError::NotWarm`]). It shares all that is kept with the one
+    /// that it is made of; [`Library::warm_up`] works as before.
+    #[must_use]
+    pub fn strict(mut self) -> Library {
+        self.strict = true;
+        self
+    }
+
+    /// True of a strict library.
+    pub fn is_strict(&self) -> bool {
+        self.strict
+    }
+
+    /// The GPU.
+    pub fn gpu(&self) -> &Gpu {
+        &self.shared.gpu
+    }
+
+    /// The architecture that kernels are compiled for.
+    pub fn arch(&self) -> Arch {
+        self.shared.target.arch
+    }
+
+    /// The device and the model that choices are made for.
+    pub(crate) fn target(&self) -> &Target {
+        &self.shared.target
+    }
+
+    /// The user's records.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.shared.store.as_ref()
+    }
+
+    /// A call of an operator, by its name: that of a row of `tilewright kernels`, where `gemm` and `attention` are those of the GPU's architecture.
+    pub fn operator<'a>(&'a self, name: &'a str) -> Call<'a> {
+        Call::new(self, name)
+    }
+
+    /// The kernels that were compiled, or taken from a pack, as a pack: `Library::with_pack` reads it. They are in the order of their names.
+    ///
+    /// # Errors
+    ///
+    /// A kernel that packs cannot hold.
+    pub fn pack(&self) -> Result<Pack, OpsError> {
+        let mut kept: Vec<Arc<Kept>> =
+            locked(&self.shared.kept).values().filter_map(|slot| locked(slot).clone()).collect();
+        kept.sort_by(|a, b| a.key.cmp(&b.key));
+        let mut pack = Pack::new(concat!("tilewright-ops ", env!("CARGO_PKG_VERSION")));
+        for entry in kept.iter().flat_map(|kept| &kept.entries) {
+            pack.add(entry.clone())?;
+        }
+        Ok(pack)
+    }
+
+    /// The table of ready launches for a number.
+    pub(crate) fn table(&self, number: u64) -> &Memo<Key, Ready> {
+        &self.shared.ready[(number as usize) % TABLES]
+    }
+
+    /// An operator with the options of a call, which is worked out once.
+    fn base(&self, member: &'static str, row: &Row, asked: &Asked<'_, '_>) -> Result<Arc<Base>, OpsError> {
+        let base = Base::new(operator(member)?, row, &asked.options, self.arch(), asked.argument)?;
+        let key = format!("{} {}", base.operator.name, words_of(&base.options));
+        Ok(locked(&self.shared.bases).entry(key).or_insert_with(|| Arc::new(base)).clone())
+    }
+
+    /// The operators that compute what is asked for, in the order of preference.
+    pub(crate) fn members(
+        &self,
+        asked: &Asked<'_, '_>,
+    ) -> Result<Vec<Result<Arc<Base>, OpsError>>, OpsError> {
+        let row = ROWS.iter().find(|row| row.name == asked.name);
+        Ok(match row {
+            Some(row) => row.of.iter().map(|member| self.base(member, row, asked)).collect(),
+            None => {
+                let name = operator(asked.name)?.name;
+                let of: &'static [&'static str] = &[];
+                vec![self.base(name, &Row { name, of, options: &[], sizes: &[] }, asked)]
+            }
+        })
+    }
+
+    /// Answers: the operator, its sizes, and the configuration.
+    pub(crate) fn find(&self, asked: &Asked<'_, '_>, may: May) -> Result<Found, OpsError> {
+        let mut refused = Vec::new();
+        for base in self.members(asked)? {
+            match base.and_then(|base| self.answer(&base, asked, may)) {
+                Ok(found) => return Ok(found),
+                Err(error) => refused.push(error),
+            }
+        }
+        // What is not warm, and might be, before what cannot be at all.
+        let cold = |error: &OpsError| matches!(error, OpsError::NotWarm { .. } | OpsError::NotReady { .. });
+        if let Some(at) = refused.iter().position(cold) {
+            return Err(refused.swap_remove(at));
+        }
+        if refused.len() == 1 {
+            return Err(refused.remove(0));
+        }
+        let reasons: Vec<String> = refused.iter().map(OpsError::to_string).collect();
+        Err(OpsError::Nothing { operator: asked.name.to_string(), reasons: reasons.join("; ") })
+    }
+
+    fn answer(&self, base: &Arc<Base>, asked: &Asked<'_, '_>, may: May) -> Result<Found, OpsError> {
+        base.check_types(asked.argument)?;
+        let mut known = told(base.operator.name, &base.recipes, &asked.sizes, asked.argument)?;
+        base.tell(&mut known, asked.argument);
+        let class = class_of(base, &known)?;
+        let chosen = self.chosen(base, &class, asked.dependent, may)?;
+        let chosen = chosen.filter(|chosen| may == May::Everything || chosen.kept.loaded().is_some());
+        let Some(chosen) = chosen else {
+            let (operator, sizes) = (asked.name.to_string(), text_of(&known));
+            return Err(match may {
+                May::Captured => OpsError::NotReady { operator, sizes },
+                _ => OpsError::NotWarm { operator, class: class.text(), sizes },
+            });
+        };
+        Ok(Found { base: base.clone(), known, chosen })
+    }
+
+    /// The configuration of a class; nothing if none is known and none may be looked for.
+    fn chosen(
+        &self,
+        base: &Base,
+        class: &Class,
+        dependent: bool,
+        may: May,
+    ) -> Result<Option<Arc<Chosen>>, OpsError> {
+        let key =
+            format!("{} {} | {} | {dependent}", base.operator.name, words_of(&base.options), class.text());
+        if may != May::Everything {
+            let slot = locked(&self.shared.classes).get(&key).cloned();
+            return Ok(slot.and_then(|slot| locked(&slot).clone()));
+        }
+        let slot = locked(&self.shared.classes).entry(key).or_default().clone();
+        made(&slot, || self.choose(base, class, dependent)).map(Some)
+    }
+
+    fn choose(&self, base: &Base, class: &Class, dependent: bool) -> Result<Chosen, OpsError> {
+        let multiples = class.multiples();
+        if base.operator.tuning.is_none() {
+            let own = Candidate(base.options.clone());
+            let kept = self.kept(base.operator, &own, &multiples, dependent)?;
+            return Ok(Chosen { class: class.clone(), kept, choice: None });
+        }
+        let problem = Problem::new(base.operator.name, &class.chosen_for(), &borrowed(&base.options))?;
+        let (mut found, mut failed) = (None, None);
+        let choice = choose_accepted(&problem, self.target(), self.store(), &mut |candidate, _| match self
+            .kept(problem.operator(), candidate, &multiples, dependent)
+        {
+            Ok(kept) => {
+                found = Some(kept);
+                Ok(())
+            }
+            Err(error) => {
+                let reason = error.to_string();
+                failed = Some(error);
+                Err(reason)
+            }
+        });
+        match (choice, found) {
+            (Ok(choice), Some(kept)) => {
+                Ok(Chosen { class: class.clone(), kept, choice: Some((problem, choice)) })
+            }
+            (Err(error), _) => Err(error.into()),
+            (Ok(_), None) => Err(failed.unwrap_or_else(|| OpsError::Nothing {
+                operator: base.operator.name.to_string(),
+                reasons: "nothing was chosen".to_string(),
+            })),
+        }
+    }
+
+    /// The kernels of a configuration on this GPU: of as many blocks as it has multiprocessors, and such as wait for others if they are to.
+    fn kept(
+        &self,
+        operator: &'static tilewright_kernels::Operator,
+        candidate: &Candidate,
+        multiples: &Sizes,
+        dependent: bool,
+    ) -> Result<Arc<Kept>, OpsError> {
+        let parameters = (operator.parameters)();
+        let default = |name: &str| parameters.iter().find(|p| p.name == name).map(|p| p.default.as_str());
+        let mut fitted = candidate.clone();
+        let multiprocessors = self.gpu().multiprocessors().to_string();
+        let given = |fitted: &Candidate, name: &str| fitted.value(name).is_some();
+        if default("sm_count").is_some_and(|count| count != multiprocessors) && !given(&fitted, "sm_count") {
+            fitted.0.push(("sm_count".to_string(), multiprocessors));
+        }
+        if dependent && default("dependent") == Some("false") && !given(&fitted, "dependent") {
+            let mut waiting = fitted.clone();
+            waiting.0.push(("dependent".to_string(), "true".to_string()));
+            let refused = operator.tuning.and_then(|tuning| (tuning.reject)(self.arch(), &waiting.given()));
+            if refused.is_none() {
+                fitted = waiting;
+            }
+        }
+        let key = key_of(operator, &fitted, multiples);
+        let slot = locked(&self.shared.kept).entry(key).or_default().clone();
+        made(&slot, || Kept::new(operator, &fitted, multiples, self.arch(), self.shared.pack.as_ref()))
+    }
+}
+
+/// Options as text.
+fn words_of(options: &Options) -> String {
+    let words: Vec<String> = options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    words.join(" ")
+}
+
+/// The members of a class that an operator's problems have, by name: the kind of the size, if choices depend on it, and the largest multiple that kernels rely on.
+pub(crate) fn class_sizes(base: &Base) -> Vec<(String, Option<SizeKind>, i64)> {
+    let limit = |name: &str| base.limits.get(name).copied().unwrap_or(1);
+    let of_problem = base.kinds().iter().map(|(name, kind)| ((*name).to_string(), Some(*kind), limit(name)));
+    let relied = base
+        .limits
+        .iter()
+        .filter(|(name, limit)| **limit > 1 && base.kinds().iter().all(|(other, _)| *other != name.as_str()));
+    of_problem.chain(relied.map(|(name, limit)| (name.clone(), None, *limit))).collect()
+}
+
+/// The class of sizes.
+pub(crate) fn class_of(base: &Base, known: &Sizes) -> Result<Class, OpsError> {
+    let mut members = Vec::new();
+    for (name, kind, limit) in class_sizes(base) {
+        match known.get(&name) {
+            Some(size) => members.push(Member::of(&name, *size, kind, limit)),
+            None if kind.is_some_and(SizeKind::is_optional) && !base.needs(&name) => {}
+            None => return Err(OpsError::Size { operator: base.operator.name.to_string(), size: name }),
+        }
+    }
+    Ok(Class(members))
+}

@@ -1,0 +1,158 @@
+//! The table of operators whose arguments say more than the sizes: options that follow from types and shapes, and which of several operators computes it.
+//!
+//! An operator without a row is one all the same: its option `dtype` follows from its first tensor of that type, and its sizes from the shapes.
+
+/// An option that follows from arguments, where the caller does not give it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Derived {
+    pub(crate) option: &'static str,
+    pub(crate) from: From,
+}
+
+/// The origin of an option's value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    /// The element type of an argument, where the operator has another one.
+    Type(&'static str),
+    /// An extent of an argument.
+    Extent(&'static str, usize),
+    /// The last extent of an argument, where it is another than that of a second one.
+    Beside(&'static str, &'static str),
+    /// The quotient of two extents.
+    Ratio([(&'static str, usize); 2]),
+    /// This value, where there is an argument of a name.
+    With(&'static str, &'static str),
+    /// This value, where an argument has so many modes.
+    Modes(&'static str, usize, &'static str),
+}
+
+/// A size of the problem that is no size of the programs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Told {
+    /// An extent of an argument.
+    Extent(&'static str, usize),
+    /// An extent of an argument times an option.
+    Times(&'static str, usize, &'static str),
+}
+
+/// An operator of the library.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    /// The operators that compute it: the first that the GPU runs, and that has kernels for it.
+    pub(crate) of: &'static [&'static str],
+    pub(crate) options: &'static [Derived],
+    pub(crate) sizes: &'static [(&'static str, Told)],
+}
+
+const fn derived(option: &'static str, from: From) -> Derived {
+    Derived { option, from }
+}
+
+/// Heads of attention.
+const HEADS: [Derived; 2] = [derived("d", From::Extent("q", 3)), derived("dv", From::Beside("v", "q"))];
+const LSE: Derived = derived("lse", From::With("lse", "true"));
+
+const ATTENTION: &[Derived] = &[
+    HEADS[0],
+    HEADS[1],
+    LSE,
+    derived("out", From::Type("o")),
+    derived("bias", From::With("bias", "true")),
+    derived("sink", From::With("sinks", "true")),
+    derived("alibi", From::With("slopes", "true")),
+];
+
+/// The rows.
+pub(crate) const ROWS: &[Row] = &[
+    Row {
+        name: "gemm",
+        of: &["gemm_hopper", "gemm"],
+        options: &[
+            derived("dtype_b", From::Type("b")),
+            derived("out", From::Type("c")),
+            derived("batch", From::Modes("c", 3, "packed")),
+            derived("sparse", From::With("meta", "true")),
+            derived("sums_a", From::With("sums_a", "true")),
+        ],
+        sizes: &[],
+    },
+    Row {
+        name: "gemm_fp8_blocks",
+        of: &["gemm_fp8_blocks"],
+        options: &[
+            derived("a", From::Type("a")),
+            derived("b", From::Type("b")),
+            derived("out", From::Type("c")),
+        ],
+        sizes: &[],
+    },
+    Row {
+        name: "gemm_weights",
+        of: &["gemm_weights"],
+        options: &[
+            derived("weights", From::Type("w")),
+            derived("activations", From::Type("a")),
+            derived("scale", From::Type("s")),
+            derived("zeros", From::With("z", "true")),
+            derived("upper", From::Type("h")),
+        ],
+        sizes: &[],
+    },
+    Row { name: "attention", of: &["attention", "attention_sm80"], options: ATTENTION, sizes: &[] },
+    Row { name: "attention_backward", of: &["attention_backward"], options: ATTENTION, sizes: &[] },
+    Row {
+        name: "attention_decode",
+        of: &["attention_decode"],
+        options: &[
+            HEADS[0],
+            HEADS[1],
+            LSE,
+            derived("group", From::Ratio([("q", 2), ("k", 2)])),
+            derived("group", From::Ratio([("q", 2), ("kc", 1)])),
+            derived("kv", From::Type("k")),
+            derived("kv", From::Type("kc")),
+        ],
+        sizes: &[
+            ("heads", Told::Extent("k", 2)),
+            ("heads", Told::Extent("kc", 1)),
+            ("sk", Told::Times("table", 1, "page")),
+        ],
+    },
+    Row { name: "rope", of: &["rope"], options: &[derived("d", From::Extent("x", 2))], sizes: &[] },
+    Row {
+        name: "rope_interleaved",
+        of: &["rope_interleaved"],
+        options: &[derived("d", From::Extent("x", 2))],
+        sizes: &[],
+    },
+    Row { name: "topk", of: &["topk"], options: &[derived("k", From::Extent("v", 1))], sizes: &[] },
+    Row {
+        name: "moe_routing",
+        of: &["moe_routing"],
+        options: &[
+            derived("experts", From::Extent("x", 1)),
+            derived("k", From::Extent("ids", 1)),
+            derived("bias", From::With("bias", "true")),
+        ],
+        sizes: &[],
+    },
+    Row {
+        name: "moe_sort",
+        of: &["moe_sort"],
+        options: &[derived("experts", From::Extent("ends", 0)), derived("map", From::With("map", "true"))],
+        sizes: &[],
+    },
+    Row {
+        name: "moe_quantise_rows",
+        of: &["moe_quantise_rows"],
+        options: &[derived("out", From::Type("y")), derived("gather", From::With("rows", "true"))],
+        sizes: &[],
+    },
+    Row {
+        name: "moe_combine",
+        of: &["moe_combine"],
+        options: &[derived("k", From::Extent("weights", 1))],
+        sizes: &[],
+    },
+];

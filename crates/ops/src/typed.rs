@@ -1,0 +1,331 @@
+//! Operators with arguments by position and options by methods: a table on top of [`Call`].
+
+use tilewright_kernels::epilogue::Part;
+use tilewright_launch::{Stream, View, ViewMut, Workspace};
+
+use crate::call::Call;
+use crate::error::OpsError;
+use crate::library::Library;
+use crate::value::{Kind, Parts, Value};
+use crate::why::Why;
+
+/// A method of a call's type.
+macro_rules! method {
+    ($(#[$doc:meta])* tensor $name:ident = $param:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
+            self.call.give($param, tensor.into());
+            self
+        }
+    };
+    ($(#[$doc:meta])* result $name:ident = $param:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
+            self.call.give($param, tensor.into());
+            self
+        }
+    };
+    ($(#[$doc:meta])* number $name:ident = $param:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self, number: f32) -> Self {
+            self.call.give($param, number.into());
+            self
+        }
+    };
+    ($(#[$doc:meta])* option $name:ident = $option:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self, value: impl Into<Value<'a>>) -> Self {
+            self.call.set($option, value.into());
+            self
+        }
+    };
+    ($(#[$doc:meta])* choice $name:ident = $option:literal is $value:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self) -> Self {
+            self.call.set($option, $value.into());
+            self
+        }
+    };
+    ($(#[$doc:meta])* applied $name:ident = $option:literal to $word:literal) => {
+        $(#[$doc])*
+        pub fn $name(mut self, number: i64) -> Self {
+            self.call.set($option, Value(Kind::Applied($word, number)));
+            self
+        }
+    };
+    ($(#[$doc:meta])* part $name:ident = $part:ident) => {
+        $(#[$doc])*
+        pub fn $name(self) -> Self {
+            self.with(Part::$part)
+        }
+    };
+    ($(#[$doc:meta])* part_tensor $name:ident = $part:ident) => {
+        $(#[$doc])*
+        pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
+            self.call.give(Part::$part.name(), tensor.into());
+            self.with(Part::$part)
+        }
+    };
+    ($(#[$doc:meta])* part_result $name:ident = $part:ident) => {
+        $(#[$doc])*
+        pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
+            self.call.give(Part::$part.name(), tensor.into());
+            self.with(Part::$part)
+        }
+    };
+    ($(#[$doc:meta])* part_number $name:ident = $part:ident) => {
+        $(#[$doc])*
+        pub fn $name(mut self, number: f32) -> Self {
+            self.call.give(Part::$part.name(), number.into());
+            self.with(Part::$part)
+        }
+    };
+}
+
+/// Defines a type of calls for each row, and the method of the library that begins one.
+macro_rules! operators {
+    ($(
+        $(#[$doc:meta])*
+        $Type:ident = $begin:ident, $operator:literal ($($read:ident),* ; $($write:ident),*) {
+            $($(#[$of:meta])* $kind:ident $name:ident = $what:tt $($word:ident $value:literal)?;)*
+        }
+    )*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            #[must_use = "a call does nothing before it is run"]
+            pub struct $Type<'a> {
+                call: Call<'a>,
+                stream: Stream<'a>,
+                parts: Parts,
+            }
+
+            impl<'a> $Type<'a> {
+                $(method!($(#[$of])* $kind $name = $what $($word $value)?);)*
+
+                /// With one more operation of the epilogue behind the others.
+                #[allow(dead_code, reason = "not every operator has an epilogue")]
+                fn with(mut self, part: Part) -> Self {
+                    self.parts = self.parts.with(part);
+                    self.call.set("epilogue", Value(Kind::Parts(self.parts)));
+                    self
+                }
+
+                /// With an option of the operator: see [`Call::option`].
+                pub fn option(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Self {
+                    self.call.set(name, value.into());
+                    self
+                }
+
+                /// With a workspace: see [`Call::workspace`].
+                pub fn workspace(mut self, workspace: &'a mut Workspace<'_>) -> Self {
+                    self.call.lend(workspace);
+                    self
+                }
+
+                /// With kernels that may begin early: see [`Call::dependent`].
+                pub fn dependent(mut self, dependent: bool) -> Self {
+                    self.call.set_dependent(dependent);
+                    self
+                }
+
+                /// The call, with arguments by name.
+                pub fn call(&self) -> &Call<'a> {
+                    &self.call
+                }
+
+                /// Puts the launches on the stream: see [`Call::run`].
+                ///
+                /// # Errors
+                ///
+                /// As of [`Call::run`].
+                pub fn run(self) -> Result<(), OpsError> {
+                    self.call.run(self.stream)
+                }
+
+                /// Bytes of the workspace that a run takes: see [`Call::workspace_bytes`].
+                ///
+                /// # Errors
+                ///
+                /// As of [`Call::run`].
+                pub fn workspace_bytes(&self) -> Result<u64, OpsError> {
+                    self.call.workspace_bytes()
+                }
+
+                /// The choice and its origin: see [`Call::why`].
+                ///
+                /// # Errors
+                ///
+                /// As of [`Call::run`].
+                pub fn why(&self) -> Result<Why, OpsError> {
+                    self.call.why()
+                }
+            }
+        )*
+
+        /// Operators with arguments by position.
+        impl Library {
+            $(
+                $(#[$doc])*
+                pub fn $begin<'a>(
+                    &'a self,
+                    stream: Stream<'a>,
+                    $($read: &'a View<'_>,)*
+                    $($write: &'a mut ViewMut<'_>,)*
+                ) -> $Type<'a> {
+                    let mut call = self.operator($operator);
+                    $(call.give(stringify!($read), $read.into());)*
+                    $(call.give(stringify!($write), $write.into());)*
+                    $Type { call, stream, parts: Parts::new() }
+                }
+            )*
+        }
+    };
+}
+
+operators! {
+    /// `c[m, n] = a[m, k] · b[n, k]ᵀ`, or `l` such products of tensors with one mode more. The epilogue's operations are applied in the order in which they are asked for.
+    GemmCall = gemm, "gemm" (a, b; c) {
+        /// Multiplies the sums by a number.
+        part_number alpha = Alpha;
+        /// Multiplies each row by a number of its own, of `f32`.
+        part_tensor row_scale = RowScale;
+        /// Multiplies each column by a number of its own, of `f32`.
+        part_tensor col_scale = ColScale;
+        /// Adds a number to each column, of c's type.
+        part_tensor bias = Bias;
+        /// The larger of each value and 0.
+        part relu = Relu;
+        /// Gelu, by tanh.
+        part gelu = Gelu;
+        /// Silu.
+        part silu = Silu;
+        /// Adds a matrix of c's type and shape.
+        part_tensor residual = Residual;
+        /// Adds what c holds before, times a number.
+        part_number beta = Beta;
+        /// Adds the sums of rows to a vector of `f32`.
+        part_result row_sums = RowSums;
+        /// Adds the sums of columns to a vector of `f32`.
+        part_result col_sums = ColSums;
+        /// a is stored as `[k, m]`.
+        choice transposed_a = "a" is "m";
+        /// b is stored as `[k, n]`.
+        choice transposed_b = "b" is "n";
+    }
+    /// `c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ` with weights `w` of a few bits, stored by `repack_weights`, and scales `s[⌈k / group⌉, n]`.
+    GemmWeightsCall = gemm_weights, "gemm_weights" (a, w, s; c) {
+        /// Zero points, a number for each scale.
+        tensor zero_points = "z";
+        /// Neighbours along k that share a scale; 128 if nothing is said.
+        option group = "group";
+        /// Multiplies the sums by a number.
+        part_number alpha = Alpha;
+        /// Multiplies each row by a number of its own, of `f32`.
+        part_tensor row_scale = RowScale;
+        /// Adds a number to each column, of c's type.
+        part_tensor bias = Bias;
+        /// The larger of each value and 0.
+        part relu = Relu;
+        /// Gelu, by tanh.
+        part gelu = Gelu;
+        /// Silu.
+        part silu = Silu;
+        /// Adds a matrix of c's type and shape.
+        part_tensor residual = Residual;
+    }
+    /// `c[m, n] = a[m, k] · b[n, k]ᵀ` in 8-bit floats with scales of blocks, `sa[⌈k / 128⌉, m]` and `sb[⌈n / 128⌉, ⌈k / 128⌉]`.
+    GemmFp8BlocksCall = gemm_fp8_blocks, "gemm_fp8_blocks" (a, b, sa, sb; c) {}
+    /// `o[b, sq, hq, dv] = softmax(scale · q kᵀ) v` by heads.
+    AttentionCall = attention, "attention" (q, k, v; o) {
+        /// A query attends to keys up to its own place.
+        choice causal = "mask" is "causal";
+        /// A query attends to so many keys up to its own place.
+        applied window = "mask" to "window";
+        /// The factor of scores; that of heads of so many elements if nothing is said, 1 / √d.
+        number scale = "scale";
+        /// Logarithms of the queries' sums of exponentials, `[b, hq, sq]`.
+        result lse = "lse";
+        /// Summands of scores, `[b or 1, hq or 1, sq, sk]`.
+        tensor bias = "bias";
+        /// A score without a value for each head of q.
+        tensor sinks = "sinks";
+        /// Slopes of each head of q (ALiBi).
+        tensor slopes = "slopes";
+    }
+    /// The same of few queries over `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, of which `len[b]` are there.
+    AttentionDecodeCall = attention_decode, "attention_decode" (q, k, v, len; o) {
+        /// Keys up to its own place that a query attends to.
+        option window = "window";
+        /// The factor of scores; 1 / √d if nothing is said.
+        number scale = "scale";
+        /// Logarithms of the queries' sums of exponentials, `[b, sq, hq]`.
+        result lse = "lse";
+    }
+    /// The same over a cache in pages, `kc[pages · page, hk, d]` and `vc`, with `table[b, mb]`.
+    AttentionPagedCall = attention_paged, "attention_decode" (q, kc, vc, table, len; o) {
+        /// Keys of a page: to be given.
+        option page = "page";
+        /// Keys up to its own place that a query attends to.
+        option window = "window";
+        /// The factor of scores; 1 / √d if nothing is said.
+        number scale = "scale";
+    }
+    /// `y = x · rsqrt(mean(x²) + eps) · w` by rows.
+    RmsnormCall = rmsnorm, "rmsnorm" (x, w; y) {
+        /// The summand of the mean of squares.
+        number eps = "eps";
+    }
+    /// `h = x + r`, and `y` as of [`Library::rmsnorm`] of it.
+    AddRmsnormCall = add_rmsnorm, "add_rmsnorm" (x, r, w; h, y) {
+        /// The summand of the mean of squares.
+        number eps = "eps";
+    }
+    /// `y = (x − mean(x)) · rsqrt(var(x) + eps) · w + b` by rows.
+    LayernormCall = layernorm, "layernorm" (x, w, b; y) {
+        /// The summand of the variance.
+        number eps = "eps";
+    }
+    /// `h = x + r`, and `y` as of [`Library::layernorm`] of it.
+    AddLayernormCall = add_layernorm, "add_layernorm" (x, r, w, b; h, y) {
+        /// The summand of the variance.
+        number eps = "eps";
+    }
+    /// `y = softmax(x)` by rows.
+    SoftmaxCall = softmax, "softmax" (x; y) {}
+    /// `y = log(softmax(x))` by rows.
+    LogSoftmaxCall = log_softmax, "log_softmax" (x; y) {}
+    /// `y[t, h, d]`: x with the pairs `(x[i], x[i + d/2])` of every head turned by the angles of `cos`, `sin[t, d/2]`.
+    RopeCall = rope, "rope" (x, cos, sin; y) {}
+    /// The same with the pairs `(x[2i], x[2i + 1])`.
+    RopeInterleavedCall = rope_interleaved, "rope_interleaved" (x, cos, sin; y) {}
+    /// `y = silu(a) · b`.
+    SiluMulCall = silu_mul, "silu_mul" (a, b; y) {}
+    /// `y = gelu(a) · b`, gelu by tanh.
+    GeluMulCall = gelu_mul, "gelu_mul" (a, b; y) {}
+    /// `y[t, n] = w[ids[t], n]`.
+    EmbeddingCall = embedding, "embedding" (w, ids; y) {}
+    /// `lse` and `loss[m]` of the logits `x[m, n]` with the classes `target[m]`.
+    CrossEntropyCall = cross_entropy, "cross_entropy" (x, target; lse, loss) {}
+    /// `y[m, n]`, the sums of each row up to a column, in `f32`.
+    CumsumCall = cumsum, "cumsum" (x; y) {}
+    /// `v[m]`, the largest of each row, and `y[m]`, its column.
+    ArgmaxCall = argmax, "argmax" (x; y, v) {}
+    /// `v[m, k]`, the k largest of each row, and `y[m, k]`, their columns.
+    TopkCall = topk, "topk" (x; v, y) {}
+    /// `y[m, n]` in `e4m3` with a scale for each row, `s[m]`.
+    QuantiseRowsFp8Call = quantise_rows_fp8, "quantise_rows_fp8" (x; y, s) {}
+    /// `y[m, n]` in `e4m3` with a scale for 128 columns of a row, `s[m, ⌈n / 128⌉]`.
+    QuantiseBlocksFp8Call = quantise_blocks_fp8, "quantise_blocks_fp8" (x; y, s) {}
+    /// The experts of tokens with the largest of the logits `x[tokens, experts]`: `ids` and `weights[tokens, k]`.
+    MoeRoutingCall = moe_routing, "moe_routing" (x; weights, ids) {
+        /// Summands of the scores where experts are chosen.
+        tensor bias = "bias";
+        /// Scores of logits: softmax or sigmoid.
+        option scores = "scores";
+        /// The factor of weights.
+        number scale = "scale";
+    }
+    /// `y[m, n] = silu(x[m, : n]) · x[m, n :]`.
+    MoeGateCall = moe_gate, "moe_gate" (x; y) {}
+}

@@ -1,0 +1,245 @@
+//! Calls of operators on the stand-in driver: what is launched, in which order and with which parameters, and what is refused.
+#![allow(unsafe_code, reason = "workspaces and packs of nothing")]
+
+mod common;
+
+use common::{Turn, view, view_mut, workspace};
+use tilewright_launch::DType::{BF16, F16, F32, I32};
+use tilewright_ops::{OpsError, Problems};
+
+/// The parameters of a launch.
+fn params(launch: &str) -> Vec<String> {
+    let list = launch.split("params=[").nth(1).unwrap().trim_end_matches(']');
+    list.split(' ').map(str::to_string).collect()
+}
+
+/// An address as the driver reads it.
+fn word(pointer: u64) -> String {
+    pointer.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn a_product_with_an_epilogue_is_one_call_of_the_driver() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b, bias) =
+        (view(0x1000, F16, &[64, 128]), view(0x2000, F16, &[256, 128]), view(0x3000, F16, &[256]));
+    let mut c = view_mut(0x4000, F16, &[64, 256]);
+    for round in 0..2 {
+        lib.gemm(stream, &a, &b, &mut c).bias(&bias).gelu().run().unwrap();
+        let calls = turn.stand_in.calls();
+        let launches: Vec<&String> = calls.iter().filter(|call| call.starts_with("cuLaunch")).collect();
+        assert_eq!(launches.len(), 1, "{calls:?}");
+        assert!(launches[0].contains("function=gemm"), "{}", launches[0]);
+        let pointers = [0x1000, 0x2000, 0x3000, 0x4000].map(word);
+        let given = params(launches[0]);
+        assert!(pointers.iter().all(|pointer| given.contains(pointer)), "{given:?}");
+        // m, n and k, behind the tensors.
+        assert_eq!(given[given.len() - 3..], ["40000000", "00010000", "80000000"]);
+        assert!(round == 0 || calls.len() == 1, "{calls:?}");
+    }
+    // The same by the generic door, and of another type by itself.
+    lib.operator("gemm")
+        .option("epilogue", "bias+gelu")
+        .arg("c", &mut c)
+        .arg("a", &a)
+        .arg("b", &b)
+        .arg("bias", &bias)
+        .run(stream)
+        .unwrap();
+    assert_eq!(turn.work().len(), 1);
+    let (a, b) = (view(0x1000, BF16, &[64, 128]), view(0x2000, BF16, &[256, 128]));
+    let mut c = view_mut(0x4000, F32, &[64, 256]);
+    lib.gemm(stream, &a, &b, &mut c).run().unwrap();
+    assert_eq!(turn.work().len(), 1);
+}
+
+#[test]
+fn several_launches_share_a_workspace_that_the_caller_lends() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b) = (view(0x1000, F16, &[64, 4096]), view(0x2000, F16, &[64, 4096]));
+    let mut c = view_mut(0x4000, F16, &[64, 64]);
+    let error = lib.gemm(stream, &a, &b, &mut c).relu().option("split", 4).run().unwrap_err();
+    let needed = 4096 + 4 * 64 * 64 * 4;
+    assert!(matches!(&error, OpsError::Workspace { needed: bytes, .. } if *bytes == needed), "{error}");
+    assert!(error.to_string().contains(&format!("needs a workspace of {needed} bytes")), "{error}");
+    let bytes = lib.gemm(stream, &a, &b, &mut c).relu().option("split", 4).workspace_bytes().unwrap();
+    assert_eq!(bytes, needed);
+    turn.stand_in.calls();
+    let mut small = workspace(0x10_0000, needed - 1);
+    let error =
+        lib.gemm(stream, &a, &b, &mut c).relu().option("split", 4).workspace(&mut small).run().unwrap_err();
+    assert!(error.to_string().contains(&format!("{} are given", needed - 1)), "{error}");
+    assert_eq!(turn.work().len(), 0);
+    let mut enough = workspace(0x10_0000, needed);
+    for _ in 0..2 {
+        lib.gemm(stream, &a, &b, &mut c).relu().option("split", 4).workspace(&mut enough).run().unwrap();
+        let work = turn.work();
+        assert_eq!(work.len(), 2, "{work:?}");
+        assert!(work[0].contains("function=gemm ") && work[1].contains("function=split_sum "), "{work:?}");
+        // Behind the bytes for what launches leave as zeros.
+        assert!(work.iter().all(|launch| params(launch).contains(&word(0x10_1000))), "{work:?}");
+        assert!(params(&work[1]).contains(&word(0x4000)) && !params(&work[0]).contains(&word(0x4000)));
+    }
+}
+
+#[test]
+fn counters_are_filled_with_zeros_unless_the_workspace_is_clear() {
+    let turn = Turn::new(90);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let x = view(0x1000, F16, &[300_000]);
+    let mut y = view_mut(0x9000, F32, &[1]);
+    let call = lib.operator("sum_all").arg("x", &x).arg("y", &mut y);
+    let bytes = call.workspace_bytes().unwrap();
+    assert!(bytes > 4096);
+    let address = turn.stand_in.alloc(bytes as usize);
+    turn.stand_in.calls();
+    let mut memory = workspace(address, bytes);
+    let run = |memory: &mut tilewright_launch::Workspace<'_>, y: &mut tilewright_launch::ViewMut<'_>| {
+        lib.operator("sum_all").arg("x", &x).arg("y", y).workspace(memory).run(stream).unwrap();
+        turn.work()
+    };
+    let work = run(&mut memory, &mut y);
+    assert_eq!(work.len(), 2, "{work:?}");
+    assert!(work[0].starts_with("cuMemsetD8Async"), "{work:?}");
+    // SAFETY: nothing runs.
+    unsafe { memory.clear(&turn.gpu, stream) }.unwrap();
+    assert_eq!(turn.work().len(), 1);
+    let work = run(&mut memory, &mut y);
+    assert_eq!(work.len(), 1, "{work:?}");
+    assert!(params(&work[0]).contains(&word(address)), "{work:?}");
+}
+
+#[test]
+fn options_follow_from_types_and_shapes() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    // Heads of 64 elements of bf16, four of which share one of k and v.
+    let (q, k) = (view(0x1000, BF16, &[2, 1, 8, 64]), view(0x2000, BF16, &[2, 300, 2, 64]));
+    let (v, len) = (view(0x3000, BF16, &[2, 300, 2, 64]), view(0x4000, I32, &[2]));
+    let mut o = view_mut(0x5000, BF16, &[2, 1, 8, 64]);
+    let call = lib.attention_decode(stream, &q, &k, &v, &len, &mut o).option("split", true);
+    let why = call.why().unwrap();
+    for word in ["dtype=bf16", "d=64"] {
+        assert!(why.parameters.contains(word), "{why}");
+    }
+    assert_eq!(why.kernels.len(), 2, "{why}");
+    let mut memory = workspace(0x10_0000, call.workspace_bytes().unwrap());
+    turn.stand_in.calls();
+    call.workspace(&mut memory).run().unwrap();
+    let work = turn.work();
+    assert!(work.len() == 2 && work[1].contains("function=combine "), "{work:?}");
+    // 1 / √64 is the program's own number.
+    assert!(params(&work[0]).contains(&"0000003e".to_string()), "{work:?}");
+
+    let (x, angles) = (view(0x1000, F32, &[5, 4, 64]), view(0x2000, F32, &[5, 32]));
+    let mut y = view_mut(0x3000, F32, &[5, 4, 64]);
+    let why = lib.rope(stream, &x, &angles, &angles, &mut y).why().unwrap();
+    assert!(why.parameters.contains("dtype=f32") && why.parameters.contains("d=64"), "{why}");
+    lib.rope(stream, &x, &angles, &angles, &mut y).run().unwrap();
+    // A batch of products, since there is a mode more.
+    let (a, b) = (view(0x1000, F16, &[3, 64, 32]), view(0x2000, F16, &[3, 64, 32]));
+    let mut c = view_mut(0x4000, F16, &[3, 64, 64]);
+    let why = lib.gemm(stream, &a, &b, &mut c).why().unwrap();
+    assert!(why.parameters.contains("batch=packed") && why.class.contains("l=3"), "{why}");
+}
+
+#[test]
+fn refusals_name_the_argument_and_the_clash() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (x, w) = (view(0x1000, F16, &[4, 256]), view(0x2000, F16, &[256]));
+    let mut y = view_mut(0x3000, F16, &[4, 256]);
+    let said = |call: tilewright_ops::Call<'_>| call.run(stream).unwrap_err().to_string();
+    let call = |name| lib.operator(name);
+    assert!(said(call("rms_norm").arg("x", &x)).contains("there is no operator `rms_norm`"));
+    assert!(said(call("rmsnorm").option("bmm", 4).arg("x", &x)).contains("`rmsnorm` has no parameter `bmm`"));
+    assert!(said(call("rmsnorm").option("bm", "x").arg("x", &x)).contains("must be an integer"));
+    let missing = said(call("rmsnorm").arg("x", &x).arg("y", &mut y));
+    assert_eq!(missing, "`rmsnorm` takes `w` (f16[n]), which is not given");
+    let unknown = said(call("rmsnorm").arg("x", &x).arg("w", &w).arg("y", &mut y).arg("bias", &w));
+    assert_eq!(unknown, "`rmsnorm` takes no `bias` with these options; it takes x, w, y, eps");
+    let modes = said(call("rmsnorm").arg("x", &w));
+    assert_eq!(modes, "`x` of `rmsnorm` is f16[m, n]; the tensor has 1 modes");
+    let other = view(0x2000, F16, &[128]);
+    let clash = said(call("rmsnorm").arg("x", &x).arg("w", &other).arg("y", &mut y));
+    assert_eq!(clash, "size `n` of `rmsnorm` is 256 by `x`, and 128 by `w`");
+    let other = view(0x2000, BF16, &[256]);
+    let types = said(call("rmsnorm").arg("x", &x).arg("w", &other).arg("y", &mut y));
+    assert_eq!(types, "`w` of `rmsnorm` has elements of type f16; the tensor has bf16");
+    let size = said(call("rmsnorm").arg("w", &w));
+    assert_eq!(size, "no argument of `rmsnorm` tells its size `m`: give it (`.size(\"m\", …)`)");
+    let constant = said(call("rmsnorm").arg("x", &x).arg("w", &w).arg("y", &x));
+    assert!(constant.contains("writes `y`: give it a `&mut ViewMut`"), "{constant}");
+    let hopper = said(call("gemm_fp8_blocks").arg("a", &x));
+    assert!(hopper.contains("sm_80 lacks"), "{hopper}");
+    let mut many = call("rmsnorm");
+    let names: Vec<String> = (0..25).map(|i| format!("x{i}")).collect();
+    for name in &names {
+        many = many.arg(name, &x);
+    }
+    assert_eq!(said(many), "a call of `rmsnorm` has more than 24 arguments");
+    let page = call("attention_decode").arg("len", &view(0, I32, &[2])).run(stream).unwrap_err();
+    assert!(matches!(&page, OpsError::Size { size, .. } if size == "sk" || size == "heads"), "{page}");
+    assert!(turn.work().is_empty());
+}
+
+#[test]
+fn nothing_is_compiled_while_a_stream_is_captured_or_in_a_strict_library() {
+    let turn = Turn::new(80);
+    let (lib, captured) = (turn.library(), turn.captured());
+    let x = view(0x1000, F16, &[4, 256]);
+    let mut y = view_mut(0x3000, F16, &[4, 256]);
+    let error = lib.softmax(captured, &x, &mut y).run().unwrap_err();
+    assert!(matches!(&error, OpsError::NotReady { .. }), "{error}");
+    assert!(error.to_string().contains("`softmax` is not ready for m = 4, n = 256"), "{error}");
+    let strict = lib.clone().strict();
+    let error = strict.softmax(turn.stream(), &x, &mut y).run().unwrap_err();
+    assert!(matches!(&error, OpsError::NotWarm { .. }), "{error}");
+    assert!(error.to_string().contains("with a range that has m = 4, n = 256"), "{error}");
+    assert!(!turn.stand_in.calls().iter().any(|call| call.contains("Load")));
+    let warm = lib.warm_up(&Problems::of("softmax").size("m", 4).size("n", 256)).unwrap();
+    assert_eq!((warm.classes, warm.specialisations, warm.kernels), (1, 1, 1));
+    strict.softmax(turn.stream(), &x, &mut y).run().unwrap();
+    lib.softmax(captured, &x, &mut y).run().unwrap();
+    assert_eq!(turn.work().len(), 2);
+    let error = lib.warm_up(&Problems::of("softmax").size("m", 0..=3).size("n", 256)).unwrap_err();
+    assert!(error.to_string().contains("the range of size `m` of `softmax` goes from 0 to 3"), "{error}");
+    let error = lib.warm_up(&Problems::of("softmax").size("m", 4)).unwrap_err();
+    assert!(error.to_string().contains("size `n`"), "{error}");
+}
+
+#[test]
+fn launches_of_a_dependent_call_may_begin_early() {
+    let turn = Turn::new(90);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b) = (view(0x1000, F16, &[64, 128]), view(0x2000, F16, &[256, 128]));
+    let mut c = view_mut(0x4000, F16, &[64, 256]);
+    for dependent in [false, true] {
+        let call =
+            lib.gemm(stream, &a, &b, &mut c).option("split", 1).option("pack", "none").dependent(dependent);
+        call.run().unwrap();
+        let work = turn.work();
+        assert_eq!(work.len(), 1, "{work:?}");
+        assert!(work[0].contains("function=gemm_hopper "), "{work:?}");
+        assert_eq!(work[0].contains("6:1"), dependent, "{work:?}");
+    }
+}
+
+#[test]
+fn a_pack_has_what_a_library_has_compiled() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let x = view(0x1000, F16, &[4, 256]);
+    let mut y = view_mut(0x3000, F16, &[4, 256]);
+    lib.softmax(stream, &x, &mut y).run().unwrap();
+    let pack = lib.pack().unwrap();
+    assert_eq!(pack.entries().len(), 1);
+    let bytes = pack.to_bytes().unwrap();
+    let read = tilewright_pack::Pack::from_bytes(&bytes).unwrap();
+    // SAFETY: nothing runs.
+    let other = unsafe { turn.library().with_pack(read) };
+    other.softmax(stream, &x, &mut y).run().unwrap();
+    assert_eq!(other.pack().unwrap().to_bytes().unwrap(), bytes);
+}

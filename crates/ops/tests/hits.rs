@@ -1,0 +1,117 @@
+//! A call whose launches are ready: no allocation, no lock that another call holds, one call of the driver a launch.
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use common::{Turn, view, view_mut, workspace};
+use tilewright_launch::DType::F16;
+
+thread_local! {
+    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The system's allocator, which counts what each thread asks for. The stand-in is a library with an allocator of its own.
+struct Counting;
+
+// SAFETY: all is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.set(ALLOCATED.get() + 1);
+        // SAFETY: as the caller says.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as the caller says.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_hit_allocates_nothing_and_calls_the_driver_once_a_launch() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b, bias) =
+        (view(0x1000, F16, &[64, 512]), view(0x2000, F16, &[64, 512]), view(0x3000, F16, &[64]));
+    let mut c = view_mut(0x4000, F16, &[64, 64]);
+    let mut memory = workspace(0x10_0000, 1 << 20);
+    let mut run = || {
+        lib.gemm(stream, &a, &b, &mut c).alpha(0.5).bias(&bias).gelu().workspace(&mut memory).run().unwrap();
+        lib.gemm(stream, &a, &b, &mut c).option("split", 2).workspace(&mut memory).run().unwrap();
+        let call = lib.operator("softmax").option("dtype", "f16");
+        call.arg("x", &a)
+            .arg("y", &mut view_mut(0x5000, F16, &[64, 512]))
+            .dependent(true)
+            .run(stream)
+            .unwrap();
+    };
+    run();
+    turn.stand_in.calls();
+    let before = ALLOCATED.get();
+    (0..100).for_each(|_| run());
+    assert_eq!(ALLOCATED.get() - before, 0);
+    let calls = turn.stand_in.calls();
+    assert_eq!(calls.len(), 400);
+    assert!(calls.iter().all(|call| call.starts_with("cuLaunchKernelEx ")));
+}
+
+#[test]
+fn a_hit_does_not_wait_for_a_miss() {
+    let turn = Turn::new(80);
+    let (lib, streams, done) = (turn.library(), [turn.stream(), turn.stream()], channel());
+    let x = view(0x1000, F16, &[64, 512]);
+    lib.softmax(streams[0], &x, &mut view_mut(0x2000, F16, &[64, 512])).run().unwrap();
+    turn.stand_in.calls();
+    // The driver takes its time to load a kernel for one thread.
+    turn.stand_in.set("hold cuLibraryLoadData", 1);
+    std::thread::scope(|scope| {
+        let (lib, x) = (&lib, &x);
+        scope.spawn(move || {
+            lib.log_softmax(streams[0], x, &mut view_mut(0x3000, F16, &[64, 512])).run().unwrap();
+        });
+        let mut calls = Vec::new();
+        while !calls.iter().any(|call: &String| call.starts_with("cuLibraryLoadData")) {
+            calls.extend(turn.stand_in.calls());
+            std::thread::yield_now();
+        }
+        scope.spawn(move || {
+            lib.softmax(streams[1], x, &mut view_mut(0x2000, F16, &[64, 512])).run().unwrap();
+            done.0.send(()).unwrap();
+        });
+        let result = done.1.recv_timeout(Duration::from_secs(20));
+        turn.stand_in.set("hold cuLibraryLoadData", 0);
+        result.expect("the hit does not wait");
+    });
+    assert_eq!(turn.work().len(), 2);
+}
+
+#[test]
+fn threads_that_ask_for_the_same_compile_it_once() {
+    let turn = Turn::new(80);
+    let lib = turn.library();
+    let streams = [(); 4].map(|()| turn.stream());
+    std::thread::scope(|scope| {
+        for stream in streams {
+            let lib = &lib;
+            scope.spawn(move || {
+                for rows in 1..50 {
+                    let x = view(0x1000, F16, &[rows, 512]);
+                    let mut y = view_mut(0x2000, F16, &[rows, 512]);
+                    lib.softmax(stream, &x, &mut y).run().unwrap();
+                }
+            });
+        }
+    });
+    let calls = turn.stand_in.calls();
+    let loads = calls.iter().filter(|call| call.starts_with("cuLibraryLoadData")).count();
+    assert_eq!(loads, lib.pack().unwrap().entries().len());
+    assert_eq!(calls.iter().filter(|call| call.starts_with("cuLaunch")).count(), 4 * 49);
+}
