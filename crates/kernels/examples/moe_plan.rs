@@ -109,9 +109,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         for plan in layer.plans(tokens, args.multiprocessors, args.plans)? {
             let launches: Vec<String> = plan.launches.iter().map(line).collect();
             println!(
-                "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"launches\": [{}]}}",
+                "{{\"tokens\": {tokens}, \"bytes\": {}, \"estimate\": {:.1}, \"why\": \"{}\", \"launches\": [{}]}}",
                 plan.bytes,
                 plan.estimate,
+                plan.reason,
                 launches.join(", ")
             );
         }

@@ -279,6 +279,12 @@ pub(crate) fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> 
     let values = C::FIELDS.iter().map(|field| (field.name, (field.get)(config), (field.get)(&default)));
     values.filter(|(_, value, default)| value != default).map(|(name, value, _)| (name, value)).collect()
 }
+
+/// The value of a parameter as text, if there is one of this name.
+pub(crate) fn value_of<C: Config>(config: &C, name: &str) -> Option<String> {
+    C::FIELDS.iter().find(|field| field.name == name).map(|field| (field.get)(config))
+}
+
 /// The reason why a configuration cannot run on an architecture: features that it lacks, or else what its check found.
 pub(crate) fn refusal(arch: Arch, needs: Features, checked: Result<(), ConfigError>) -> Option<String> {
     let missing = arch.lacks(needs);

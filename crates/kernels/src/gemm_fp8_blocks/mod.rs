@@ -94,7 +94,7 @@ const OF_SCALES: i64 = 8;
 
 impl Fp8BlocksConfig {
     /// Columns that are promoted at a time.
-    fn part(&self) -> i64 {
+    pub(crate) fn part(&self) -> i64 {
         self.part.unwrap_or_else(|| [128, 64, 32, 16].into_iter().find(|p| self.bn % p == 0).unwrap_or(8))
     }
 

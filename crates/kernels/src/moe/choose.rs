@@ -4,7 +4,8 @@
 use tilewright_machine::DType;
 
 use super::layer::{MoeLayer, MoeReduction, MoeWeights};
-use crate::config::{ConfigError, differences};
+use super::measured::{MoeReason, measured};
+use crate::config::{ConfigError, differences, value_of};
 use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
@@ -32,6 +33,7 @@ pub(super) struct Products {
     pub up: Tiled,
     pub down: Tiled,
     pub microseconds: f64,
+    pub reason: MoeReason,
 }
 
 /// A product of rows with a matrix of each expert.
@@ -73,6 +75,12 @@ const FROM_CACHE: f64 = 40.0;
 
 /// Cycles of a tile beside its steps, and of a launch.
 const OF_TILE: f64 = 1200.0;
+
+/// The same of a tile that leaves while the next one is multiplied.
+const OF_LATE_TILE: f64 = 1210.0;
+
+/// Tiles leave ahead of the next, or meanwhile.
+const OVERLAPS: [bool; 2] = [false, true];
 const OF_LAUNCH: f64 = 4000.0;
 
 /// The part of the shorter of two times that the longer one does not hide.
@@ -89,6 +97,9 @@ const CLUSTERS: [Cluster; 2] = [Cluster::None, Cluster::AlongK(2)];
 
 /// Cycles of a step beside its casts and products, which a warpgroup does one after the other: fitted to an H200.
 const OF_CAST: f64 = 150.0;
+
+/// Cycles of a part of a tile whose sums of a step are scaled, beside its products: on an H100 steps of 128 × 160 in five parts take some 3000.
+const OF_PART: f64 = 400.0;
 
 /// Tiles beyond one of each expert, from which one more is counted.
 const LIKELY: f64 = 0.05;
@@ -146,6 +157,15 @@ impl Tiled {
         }
     }
 
+    /// The value of a parameter as text.
+    pub fn value(&self, name: &str) -> Option<String> {
+        match self {
+            Tiled::Same(config) => value_of(config, name),
+            Tiled::Blocks(config) => value_of(config, name),
+            Tiled::Few(config) => value_of(config, name),
+        }
+    }
+
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self {
             Tiled::Same(config) => config.validate(),
@@ -159,6 +179,20 @@ impl Tiled {
             Tiled::Same(config) => config.gather,
             Tiled::Blocks(config) => config.gather,
             Tiled::Few(config) => config.gather,
+        }
+    }
+
+    /// Returns whether both matrices ahead are multiplied in one pass, which ends with gated units.
+    pub fn gates(&self) -> bool {
+        matches!(self, Tiled::Same(config) if config.dual != Dual::None)
+    }
+
+    /// Returns whether tiles leave while others are multiplied.
+    fn overlaps(&self) -> bool {
+        match self {
+            Tiled::Same(config) => config.overlap_epilogue,
+            Tiled::Blocks(config) => config.overlap_epilogue,
+            Tiled::Few(config) => config.overlap_epilogue,
         }
     }
 
@@ -203,6 +237,11 @@ impl Tiled {
 
     /// Cycles in which threads cast the weights of a step of so many rows, and scale its sums.
     fn cast(&self, tile: i64) -> f64 {
+        if let Tiled::Blocks(config) = self {
+            // The sums of a part are added to those of the tile by both warpgroups, each behind its products.
+            let parts = (config.bn / config.part()) as f64;
+            return parts * OF_PART + (config.bm * config.bn) as f64 / 128.0;
+        }
         let Tiled::Few(config) = self else { return 0.0 };
         let weights = (config.bm * config.bk) as f64 * config.cast_of_weight();
         let sums = match config.scaled {
@@ -232,23 +271,29 @@ impl Tiled {
 }
 
 impl Machine {
-    /// The products by their estimated time, the least ahead, with a few pairs for each number of rows; none: no tile fits.
-    pub fn products(self, layer: &MoeLayer, rows: Rows) -> Vec<Products> {
-        let fused = layer.weights == MoeWeights::Same;
-        let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
-        let up = Product { n, k: layer.hidden, matrices };
+    /// The products by their estimated time, the least ahead, with a few pairs for each number of rows, but those first that were measured to be the fastest; none: no tile fits.
+    pub fn products(self, layer: &MoeLayer, tokens: i64, rows: Rows) -> Vec<Products> {
+        let (between, k) = (layer.intermediate, layer.hidden);
+        let up = |tiled: &Tiled| match tiled.gates() {
+            true => Product { n: between, k, matrices: 2 },
+            false => Product { n: 2 * between, k, matrices: 1 },
+        };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
         // Rows of activations with scales of their own are rounded into the order of the experts.
         let by_rows = matches!(layer.weights, MoeWeights::Rows(_));
-        let ranked = |product: Product, ahead: bool, tile: i64| {
+        let ranked = |ahead: bool, tile: i64| {
             let here = self.configs(layer, (ahead, false), tile).into_iter();
-            // Rows that are copied ahead are written and read once more.
+            // Rows that are copied ahead are written and read once more, as are units that are gated behind the product.
             let copied = if ahead && !by_rows { copied_ahead(layer, rows) } else { 0.0 };
-            let here = here.map(|tiled| (self.cycles(product, &tiled, rows, tile) + copied, tiled));
+            let cycles = |tiled: &Tiled| match ahead {
+                true if tiled.gates() => self.cycles(up(tiled), tiled, rows, tile),
+                true => self.cycles(up(tiled), tiled, rows, tile) + gated_behind(layer, rows),
+                false => self.cycles(down, tiled, rows, tile),
+            };
+            let here = here.map(|tiled| (cycles(&tiled) + copied, tiled));
             let anywhere =
                 if ahead && !by_rows { self.configs(layer, (true, true), tile) } else { Vec::new() };
-            let anywhere =
-                anywhere.into_iter().map(|tiled| (self.cycles(product, &tiled, rows, tile), tiled));
+            let anywhere = anywhere.into_iter().map(|tiled| (cycles(&tiled), tiled));
             let mut timed: Vec<(f64, Tiled)> = if ahead && layer.weights == MoeWeights::Fp8Blocks {
                 anywhere.collect()
             } else {
@@ -259,16 +304,29 @@ impl Machine {
         };
         let mut pairs = Vec::new();
         for tile in TILES {
-            let (ups, downs) = (ranked(up, true, tile), ranked(down, false, tile));
+            let (ups, downs) = (ranked(true, tile), ranked(false, tile));
             let (Some(last_up), Some(last_down)) = (ups.last(), downs.last()) else { continue };
             for i in 0..ups.len().max(downs.len()).min(ALTERNATIVES) {
                 let (of_up, up) = ups.get(i).unwrap_or(last_up);
                 let (of_down, down) = downs.get(i).unwrap_or(last_down);
                 let microseconds = (of_up + of_down) / CYCLES;
-                pairs.push(Products { tile, up: *up, down: *down, microseconds });
+                pairs.push(Products {
+                    tile,
+                    up: *up,
+                    down: *down,
+                    microseconds,
+                    reason: MoeReason::Estimated,
+                });
             }
         }
         pairs.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
+        let Some(row) = measured(layer, tokens, self.multiprocessors) else { return pairs };
+        let (ups, downs) = (ranked(true, row.tile), ranked(false, row.tile));
+        let found =
+            |which: usize, of: &[(f64, Tiled)]| of.iter().find(|(_, tiled)| row.is(which, tiled)).copied();
+        let Some(((of_up, up), (of_down, down))) = found(0, &ups).zip(found(1, &downs)) else { return pairs };
+        let microseconds = (of_up + of_down) / CYCLES;
+        pairs.insert(0, Products { tile: row.tile, up, down, microseconds, reason: row.reason });
         pairs
     }
 
@@ -295,13 +353,25 @@ impl Machine {
                 cluster: Cluster::None,
                 dependent: true,
                 sm_count: self.multiprocessors,
-                overlap_epilogue: false,
                 ..Fp8BlocksConfig::default()
             };
             let of = |(swap, bm, bn, warpgroups)| {
-                fitted_blocks(Fp8BlocksConfig { swap, bm, bn, warpgroups, ..base })
+                let whole = (bn <= BLOCK).then_some(bn);
+                let parts = [None, whole.filter(|whole| *whole != Fp8BlocksConfig { bn, ..base }.part())];
+                let parts = parts.into_iter().enumerate().filter(|(at, part)| *at == 0 || part.is_some());
+                parts.flat_map(move |(_, part)| {
+                    OVERLAPS.map(|overlap_epilogue| Fp8BlocksConfig {
+                        swap,
+                        bm,
+                        bn,
+                        warpgroups,
+                        part,
+                        overlap_epilogue,
+                        ..base
+                    })
+                })
             };
-            return tiles.filter_map(of).map(Tiled::Blocks).collect();
+            return tiles.flat_map(of).filter_map(fitted_blocks).map(Tiled::Blocks).collect();
         }
         if let MoeWeights::Few { dtype, group } = layer.weights {
             return self.of_few_bits(layer.dtype, (dtype, group), [gather, scatter], tile);
@@ -326,10 +396,23 @@ impl Machine {
             _ if ahead => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
             _ => base,
         };
+        // Where tiles with both matrices are few, those of one at a time are twice as many.
+        let apart = (layer.weights == MoeWeights::Same && ahead).then_some(HopperGemmConfig {
+            dual: Dual::None,
+            fused: false,
+            ..base
+        });
+        let late = |config: HopperGemmConfig| {
+            OVERLAPS.map(|overlap_epilogue| HopperGemmConfig { overlap_epilogue, ..config })
+        };
+        let bases: Vec<HopperGemmConfig> = [base].into_iter().chain(apart).collect();
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
-            CLUSTERS.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
+            let tile = move |base| HopperGemmConfig { swap, bm, bn, warpgroups, ..base };
+            let tiles: Vec<_> = bases.iter().map(|base| tile(*base)).collect();
+            tiles.into_iter().flat_map(|tile| CLUSTERS.map(|cluster| HopperGemmConfig { cluster, ..tile }))
         });
         configs
+            .flat_map(late)
             .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
             .map(|config| HopperGemmConfig { sm_count: self.in_clusters(config.cluster), ..config })
             .filter_map(fitted)
@@ -365,9 +448,10 @@ impl Machine {
         let depths = depths.filter(move |(bk, _)| *bk <= 128 || scaled == Scaled::Sums);
         let tiles = rows.into_iter().flat_map(|rows| depths.clone().map(move |depth| (rows, depth)));
         let shared = tiles.flat_map(|tile| CLUSTERS.map(|cluster| (tile, cluster)));
-        let configs = shared.map(|(((bm, warpgroups), (bk, part)), cluster)| {
+        let configs = shared.flat_map(|(((bm, warpgroups), (bk, part)), cluster)| {
             let sm_count = self.in_clusters(cluster);
-            WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
+            let config = WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base };
+            OVERLAPS.map(|overlap_epilogue| WeightsConfig { overlap_epilogue, ..config })
         });
         let met = |config: &WeightsConfig| {
             let fits = config.bn <= MOST_ROWS_OF_CASTS;
@@ -407,7 +491,8 @@ impl Machine {
         // The sums of a cluster's blocks meet in f32.
         let met = (tile * columns * matrices * 4) as f64 / FROM_CACHE;
         let of_cluster = if deep > 1 { OF_TILE + met } else { 0.0 };
-        let in_tiles = rounds * (steps * (multiplied + late + cast).max(copied) + OF_TILE + of_cluster);
+        let of_tile = if tiled.overlaps() { OF_LATE_TILE } else { OF_TILE };
+        let in_tiles = rounds * (steps * (multiplied + late + cast).max(copied) + of_tile + of_cluster);
         let streamed = rows.used() * (n * k * matrices) as f64 * of_weight / FROM_MEMORY;
         in_tiles.max(streamed) + NOT_HIDDEN * in_tiles.min(streamed) + OF_LAUNCH
     }
@@ -417,6 +502,12 @@ impl Machine {
 fn copied_ahead(layer: &MoeLayer, rows: Rows) -> f64 {
     let copied = rows.each * rows.experts as f64 * (layer.hidden * bytes(layer.dtype)) as f64;
     2.0 * copied / FROM_MEMORY + OF_LAUNCH
+}
+
+/// Clock cycles in which units are gated by a launch of their own.
+fn gated_behind(layer: &MoeLayer, rows: Rows) -> f64 {
+    let units = rows.each * rows.experts as f64 * (layer.intermediate * bytes(layer.dtype)) as f64;
+    3.0 * units / FROM_MEMORY + OF_LAUNCH
 }
 
 /// Sums of a thread.

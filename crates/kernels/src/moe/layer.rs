@@ -7,6 +7,7 @@ use super::clear::MoeClearConfig;
 use super::combine::MoeCombineConfig;
 use super::gate::MoeGateConfig;
 use super::gather::MoeGatherConfig;
+use super::measured::MoeReason;
 use super::quantise::MoeQuantiseConfig;
 use super::quantise_rows::MoeQuantiseRowsConfig;
 use super::reference::Places;
@@ -159,6 +160,8 @@ pub struct MoePlan {
     pub bytes: i64,
     /// The estimated time of both products in microseconds: for ranking.
     pub estimate: f64,
+    /// The reason why the plan is the first, if it is.
+    pub reason: MoeReason,
 }
 
 /// Tokens of a layer at most: places are integers of 32 bits.
@@ -186,7 +189,7 @@ impl MoeLayer {
         self.plan_of(products.first().ok_or(none)?, tokens)
     }
 
-    /// The plans that the estimate takes for the fastest, at most so many, of which [`plan`](Self::plan) is the first: for those who measure.
+    /// The plans that the estimate takes for the fastest, behind those that were measured, at most so many, of which [`plan`](Self::plan) is the first: for those who measure.
     ///
     /// # Errors
     ///
@@ -201,7 +204,7 @@ impl MoeLayer {
         self.check(tokens, multiprocessors)?;
         let all = self.all_experts.unwrap_or(self.experts);
         let rows = Rows { experts: self.experts, each: (tokens * self.k) as f64 / all as f64 };
-        Ok(Machine { multiprocessors }.products(self, rows))
+        Ok(Machine { multiprocessors }.products(self, tokens, rows))
     }
 
     /// The launches around two products.
@@ -213,6 +216,7 @@ impl MoeLayer {
             workspace: Vec::new(),
             bytes: 0,
             estimate: products.microseconds,
+            reason: products.reason.clone(),
         };
         self.route(&mut plan, tokens)?;
         self.order(&mut plan, &sort, tokens)?;
@@ -367,8 +371,15 @@ impl MoeLayer {
         }
         match self.weights {
             MoeWeights::Same => {
-                product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
-                plan.tensor("h", self.dtype, vec![rows, between]);
+                if up.gates() {
+                    product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
+                    plan.tensor("h", self.dtype, vec![rows, between]);
+                } else {
+                    let tensors = vec![("a", x), ("b", "w13"), ("c", "units")];
+                    product(plan, up, [2 * between, hidden], tensors)?;
+                    plan.tensor("units", self.dtype, vec![rows, 2 * between]);
+                    self.gate(plan, [rows, between])?;
+                }
                 product(plan, down, [hidden, between], results(&[("a", "h"), ("b", "w2")]))?;
             }
             MoeWeights::Few { .. } => {
