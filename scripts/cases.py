@@ -14,8 +14,9 @@ def cases():
         for line in path.read_text().splitlines():
             if line.startswith("// run:"):
                 yield path, line.removeprefix("// run:").split()
+    examples = {path.stem: path for path in (ROOT / "examples").rglob("*.tile")}
     for example, words in lines_of("examples.txt"):
-        yield ROOT / "examples" / f"{example}.tile", words.split()
+        yield examples[example], words.split()
 
 
 def named_operators():

@@ -6,6 +6,18 @@ use serde_json::Value;
 
 use crate::error::LlamaError;
 
+/// Neighbours of a row of integers that share a scale.
+pub(crate) const GROUP: usize = 128;
+
+/// The format of the weights of layers; those of words stay f16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// As they are.
+    F16,
+    /// Integers of 4 bits, with a scale for each 128 neighbours of a row.
+    I4,
+}
+
 /// Scaling of the angles of the rotary embedding by their wavelengths (`rope_type` = `llama3`).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RopeScaling {
@@ -135,12 +147,16 @@ impl Config {
         }
         let eights = [("hidden_size", self.hidden), ("intermediate_size", self.intermediate)];
         if let Some((field, value)) = eights.into_iter().find(|(_, value)| *value == 0 || value % 8 != 0) {
-            return wrong(field, value, "must be a multiple of 8: rows of weights are read 16 bytes at a time");
+            return wrong(
+                field,
+                value,
+                "must be a multiple of 8: rows of weights are read 16 bytes at a time",
+            );
         }
-        if self.head == 0 || self.head % 16 != 0 || self.head > 256 {
+        if self.head == 0 || !self.head.is_multiple_of(16) || self.head > 256 {
             return wrong("head_dim", self.head, "must be a multiple of 16 up to 256, as attention takes it");
         }
-        if self.heads % self.kv_heads != 0 {
+        if !self.heads.is_multiple_of(self.kv_heads) {
             let wanted = "must divide the heads of queries";
             return wrong("num_key_value_heads", self.kv_heads, wanted);
         }
@@ -168,16 +184,19 @@ impl Config {
     fn scaled(&self, frequency: f64) -> f64 {
         let Some(scaling) = self.scaling else { return frequency };
         let turns = scaling.context * frequency / (2.0 * std::f64::consts::PI);
-        let smooth =
-            (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency);
+        let smooth = (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency);
         let smooth = smooth.clamp(0.0, 1.0);
         frequency * ((1.0 - smooth) / scaling.factor + smooth)
     }
 
-    /// Bytes of weights in 16 bits that a step reads, without the words' vectors, of which it reads a row a token.
-    pub fn bytes_of_weights(&self) -> usize {
-        let layer = self.hidden * (self.qkv() + self.heads * self.head + 3 * self.intermediate + 2);
-        2 * (self.layers * layer + self.hidden * (self.vocabulary + 1))
+    /// Bytes of weights that a step reads, without the words' vectors, of which it reads a row a token.
+    pub fn bytes_of_weights(&self, format: Format) -> usize {
+        let matrices = self.hidden * (self.qkv() + self.heads * self.head + 3 * self.intermediate);
+        let matrices = match format {
+            Format::F16 => 2 * matrices,
+            Format::I4 => matrices / 2 + 2 * matrices / GROUP,
+        };
+        self.layers * (matrices + 4 * self.hidden) + 2 * self.hidden * (self.vocabulary + 1)
     }
 
     /// Bytes of keys and values of a token.

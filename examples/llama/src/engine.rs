@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use half::f16;
 use tilewright::machine::Arch;
@@ -10,12 +11,13 @@ use tilewright::runtime::{
     Bindings, Buffer, CudaDevice, CudaGraph, Device, L2, LaunchOptions, SimDevice, Sizes, Turn,
 };
 
-use crate::config::Config;
+use crate::config::{Config, Format, GROUP};
 use crate::error::LlamaError;
 use crate::programs::{
-    ADD, ADVANCE, EMBED, GATE, LOGITS, NORM, PAGE, Programs, QKV, ROPE, Sized, TOP,
+    ADD, ADVANCE, EMBED, GATE, LOGITS, MOST_SHARING, PAGE, Programs, QKV, ROPE, SILU, Sized, TOP,
 };
-use crate::weights::Weights;
+use crate::quantise::Quantised;
+use crate::weights::{Layer, Weights};
 
 /// Tokens of a prompt that a step takes at a time.
 const CHUNK: usize = 64;
@@ -77,14 +79,20 @@ pub struct Limits {
     pub places: usize,
 }
 
+/// A matrix on a device.
+enum Matrix {
+    F16(Buffer),
+    I4 { integers: Buffer, scales: Buffer },
+}
+
 /// The weights of a layer on a device, and its part of the cache.
 struct LayerBuffers {
     attention_norm: Buffer,
-    qkv: Buffer,
-    output: Buffer,
+    qkv: Matrix,
+    output: Matrix,
     gate_norm: Buffer,
-    gate_up: Buffer,
-    down: Buffer,
+    gate_up: Matrix,
+    down: Matrix,
     keys: Buffer,
     values: Buffer,
 }
@@ -136,7 +144,9 @@ pub struct Engine<'d> {
 }
 
 fn bytes_of(numbers: &[f16]) -> Vec<u8> {
-    numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
+    let mut bytes = vec![0; 2 * numbers.len()];
+    bytes.chunks_exact_mut(2).zip(numbers).for_each(|(to, x)| to.copy_from_slice(&x.to_le_bytes()));
+    bytes
 }
 
 fn bytes_of_words(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> {
@@ -167,28 +177,71 @@ impl Limits {
     }
 }
 
+/// The bytes of a matrix.
+enum MatrixBytes {
+    F16(Vec<u8>),
+    I4(Vec<u8>, Vec<u8>),
+}
+
+/// The bytes of a layer's matrices, in their order; each is made by a thread of its own.
+fn matrices(config: &Config, format: Format, layer: &Layer) -> [MatrixBytes; 4] {
+    let Config { hidden, heads, head, intermediate, .. } = *config;
+    let bytes = move |numbers: &[f16], k: usize| match format {
+        Format::F16 => MatrixBytes::F16(bytes_of(numbers)),
+        Format::I4 => {
+            let (integers, scales) = Quantised::of(numbers, k).bytes();
+            MatrixBytes::I4(integers, scales)
+        }
+    };
+    let of = [
+        (&layer.qkv, hidden),
+        (&layer.output, heads * head),
+        (&layer.gate_up, hidden),
+        (&layer.down, intermediate),
+    ];
+    std::thread::scope(|scope| {
+        let threads = of.map(|(numbers, k)| scope.spawn(move || bytes(numbers, k)));
+        // A thread that panics is a mistake of ours, and goes on as one.
+        threads.map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
 impl Model {
     fn new(
         device: &dyn Device,
         config: &Config,
         weights: &Weights,
-        limits: Limits,
+        (limits, format): (Limits, Format),
     ) -> Result<Self, LlamaError> {
         let put = |numbers: &[f16]| filled(device, &bytes_of(numbers));
+        let matrix = |bytes: &MatrixBytes| match bytes {
+            MatrixBytes::F16(bytes) => filled(device, bytes).map(Matrix::F16),
+            MatrixBytes::I4(integers, scales) => {
+                let (integers, scales) = (filled(device, integers)?, filled(device, scales)?);
+                Ok(Matrix::I4 { integers, scales })
+            }
+        };
         let cache = 2 * limits.all_pages() * PAGE * config.kv_heads * config.head;
-        let layers = weights.layers.iter().map(|layer| {
-            Ok::<_, LlamaError>(LayerBuffers {
+        let mut layers: Vec<LayerBuffers> = Vec::with_capacity(weights.layers.len());
+        // The bytes of the layer before, which may be this one's.
+        let mut last: Option<(&Arc<Layer>, [MatrixBytes; 4])> = None;
+        for layer in &weights.layers {
+            let bytes = match last.take() {
+                Some((known, bytes)) if Arc::ptr_eq(known, layer) => bytes,
+                _ => matrices(config, format, layer),
+            };
+            layers.push(LayerBuffers {
                 attention_norm: put(&layer.attention_norm)?,
-                qkv: put(&layer.qkv)?,
-                output: put(&layer.output)?,
+                qkv: matrix(&bytes[0])?,
+                output: matrix(&bytes[1])?,
                 gate_norm: put(&layer.gate_norm)?,
-                gate_up: put(&layer.gate_up)?,
-                down: put(&layer.down)?,
+                gate_up: matrix(&bytes[2])?,
+                down: matrix(&bytes[3])?,
                 keys: device.alloc(cache)?,
                 values: device.alloc(cache)?,
-            })
-        });
-        let layers = layers.collect::<Result<_, _>>()?;
+            });
+            last = Some((layer, bytes));
+        }
         let (cos, sin) = config.angles(limits.pages() * PAGE);
         let angles = |numbers: &[f32]| {
             filled(device, &numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())
@@ -230,11 +283,8 @@ impl Builder<'_> {
             let params = &kernel.program().params;
             params.iter().map(|param| (key(kernel), param.name.clone())).collect()
         };
-        let missing: Vec<(String, String)> = launches
-            .iter()
-            .flat_map(params)
-            .filter(|(_, param)| bindings.get(param).is_none())
-            .collect();
+        let missing: Vec<(String, String)> =
+            launches.iter().flat_map(params).filter(|(_, param)| bindings.get(param).is_none()).collect();
         for own in &missing {
             if let Some(known) = self.workspaces.get(own) {
                 bindings.set(own.1.clone(), known);
@@ -252,6 +302,28 @@ impl Builder<'_> {
             self.launches.push(Launch { kernel, sizes, bindings: bindings.clone() });
         }
         Ok(())
+    }
+
+    /// Adds the product of rows of `a` by a matrix, with parameters of the operator.
+    fn product(
+        &mut self,
+        matrix: &Matrix,
+        shape: [usize; 3],
+        pinned: &[(&str, &str)],
+        buffers: &[(&str, &Buffer)],
+    ) -> Result<(), LlamaError> {
+        match matrix {
+            Matrix::F16(weights) => {
+                let launches = self.programs.product("gemm_hopper", shape, pinned)?;
+                self.launch(launches, &[buffers, &[("b", weights)]].concat())
+            }
+            Matrix::I4 { integers, scales } => {
+                let group = GROUP.to_string();
+                let pinned = [pinned, &[("weights", "i4"), ("group", &group)]].concat();
+                let launches = self.programs.product("gemm_weights", shape, &pinned)?;
+                self.launch(launches, &[buffers, &[("w", integers), ("s", scales)]].concat())
+            }
+        }
     }
 }
 
@@ -302,22 +374,24 @@ impl<'d> Step<'d> {
 
     fn put_together(&self, b: &mut Builder<'_>) -> Result<(), LlamaError> {
         let model = b.model;
-        let Config { hidden, heads, kv_heads, head, intermediate, vocabulary, .. } = model.config;
+        let Config { hidden, heads, kv_heads, head, vocabulary, .. } = model.config;
         let m = self.sequences * self.tokens;
         let alloc = |columns: usize| b.device.alloc(2 * m * columns);
         // Products that add to h read one buffer and write the other.
         let (h, other) = (alloc(hidden)?, alloc(hidden)?);
         let (x, qkv, q) = (alloc(hidden)?, alloc(model.config.qkv())?, alloc(heads * head)?);
-        let (attended, gated) = (alloc(heads * head)?, alloc(intermediate)?);
+        let attended = alloc(heads * head)?;
         let own = [("H", hidden)];
         let widest = hidden.next_power_of_two().min(1024);
-        let embed =
-            b.programs.own(EMBED, &[own[0], ("BN", widest), ("THREADS", (widest / 8).max(32))], &[("m", m), ("v", vocabulary)])?;
+        let embed = b.programs.own(
+            EMBED,
+            &[own[0], ("BN", widest), ("THREADS", (widest / 8).max(32))],
+            &[("m", m), ("v", vocabulary)],
+        )?;
         b.launch(vec![embed], &[("ids", &self.ids), ("w", &model.embedding), ("h", &h)])?;
         let pages = [model.limits.all_pages(), model.limits.pages()];
         let cache = [("pages", pages[0]), ("mb", pages[1]), ("places", pages[1] * PAGE)];
         let shape = [("HQ", heads), ("HK", kv_heads), ("D", head), ("PAGE", PAGE)];
-        let norm = [own[0], ("BN", hidden.next_power_of_two()), ("THREADS", row_threads(hidden))];
         for layer in &model.layers {
             let turned = [
                 ("at", &self.at),
@@ -328,21 +402,25 @@ impl<'d> Step<'d> {
                 ("kc", &layer.keys),
                 ("vc", &layer.values),
             ];
-            if m == 1 {
+            if let (1, Matrix::F16(weights)) = (m, &layer.qkv) {
                 let product = b.programs.rows(QKV, ("P", 2, hidden), &[&own[..], &shape].concat(), &cache)?;
-                let given = [("h", &h), ("g", &layer.attention_norm), ("w", &layer.qkv)];
+                let given = [("h", &h), ("g", &layer.attention_norm), ("w", weights)];
                 b.launch(vec![product], &[&given[..], &turned].concat())?;
             } else {
-                let ahead = b.programs.own(NORM, &norm, &[("m", m)])?;
+                let ahead = b.programs.norm(hidden, m)?;
                 b.launch(vec![ahead], &[("h", &h), ("g", &layer.attention_norm), ("y", &x)])?;
-                let product = b.programs.product([m, model.config.qkv(), hidden], &[])?;
-                b.launch(product, &[("a", &x), ("b", &layer.qkv), ("c", &qkv)])?;
+                let width = model.config.qkv();
+                b.product(&layer.qkv, [m, width, hidden], &[], &[("a", &x), ("c", &qkv)])?;
                 let constants = [&shape[..], &[("SQ", self.tokens)]].concat();
                 let sizes = [&cache[..], &[("m", m), ("b", self.sequences)]].concat();
                 let rope = b.programs.own(ROPE, &constants, &sizes)?;
                 b.launch(vec![rope], &[&[("x", &qkv)][..], &turned].concat())?;
             }
-            let attention = b.programs.attention(&model.config, [self.sequences, self.tokens], pages)?;
+            let attention = if m == 1 && heads / kv_heads <= MOST_SHARING {
+                vec![b.programs.attention_of_one(&model.config, pages)?]
+            } else {
+                b.programs.attention(&model.config, [self.sequences, self.tokens], pages)?
+            };
             let given = [
                 ("q", &q),
                 ("kc", &layer.keys),
@@ -352,31 +430,7 @@ impl<'d> Step<'d> {
                 ("o", &attended),
             ];
             b.launch(attention, &given)?;
-            if m == 1 {
-                let [n, k] = [hidden, heads * head];
-                let product = b.programs.rows(ADD, ("R", 1, k), &[("N", n), ("K", k)], &[("m", m)])?;
-                b.launch(vec![product], &[("x", &attended), ("w", &layer.output), ("h", &h)])?;
-                let constants = [own[0], ("F", intermediate)];
-                let product = b.programs.rows(GATE, ("P", 2, hidden), &constants, &[("m", m)])?;
-                b.launch(
-                    vec![product],
-                    &[("h", &h), ("g", &layer.gate_norm), ("w", &layer.gate_up), ("y", &gated)],
-                )?;
-                let [n, k] = [hidden, intermediate];
-                let product = b.programs.rows(ADD, ("R", 1, k), &[("N", n), ("K", k)], &[("m", m)])?;
-                b.launch(vec![product], &[("x", &gated), ("w", &layer.down), ("h", &h)])?;
-            } else {
-                let residual = [("epilogue", "residual")];
-                let product = b.programs.product([m, hidden, heads * head], &residual)?;
-                b.launch(product, &[("a", &attended), ("b", &layer.output), ("residual", &h), ("c", &other)])?;
-                let ahead = b.programs.own(NORM, &norm, &[("m", m)])?;
-                b.launch(vec![ahead], &[("h", &other), ("g", &layer.gate_norm), ("y", &x)])?;
-                let units = [("dual", "silu_mul"), ("fused", "true")];
-                let product = b.programs.product([m, intermediate, hidden], &units)?;
-                b.launch(product, &[("a", &x), ("b", &layer.gate_up), ("c", &gated)])?;
-                let product = b.programs.product([m, hidden, intermediate], &residual)?;
-                b.launch(product, &[("a", &gated), ("b", &layer.down), ("residual", &other), ("c", &h)])?;
-            }
+            self.gated(b, layer, [&h, &other], &attended)?;
         }
         let Some(logits) = &self.logits else { return Ok(()) };
         if m == 1 {
@@ -384,9 +438,9 @@ impl<'d> Step<'d> {
             let product = b.programs.rows(LOGITS, ("R", 1, hidden), &constants, &[("m", m)])?;
             b.launch(vec![product], &[("h", &h), ("g", &model.norm), ("w", &model.words), ("y", logits)])?;
         } else {
-            let ahead = b.programs.own(NORM, &norm, &[("m", m)])?;
+            let ahead = b.programs.norm(hidden, m)?;
             b.launch(vec![ahead], &[("h", &h), ("g", &model.norm), ("y", &x)])?;
-            let product = b.programs.product([m, vocabulary, hidden], &[("out", "f32")])?;
+            let product = b.programs.product("gemm_hopper", [m, vocabulary, hidden], &[("out", "f32")])?;
             b.launch(product, &[("a", &x), ("b", &model.words), ("c", logits)])?;
         }
         let parts = Programs::parts();
@@ -404,6 +458,55 @@ impl<'d> Step<'d> {
             ("words", &self.noted),
         ];
         b.launch(vec![advance], &given)
+    }
+
+    /// The launches behind a layer's attention: its product, the gated units and theirs, each added to `h`. Products of several rows read what they
+    /// add to in one buffer and write the other.
+    fn gated(
+        &self,
+        b: &mut Builder<'_>,
+        layer: &LayerBuffers,
+        [h, other]: [&Buffer; 2],
+        attended: &Buffer,
+    ) -> Result<(), LlamaError> {
+        let Config { hidden, heads, head, intermediate, .. } = b.model.config;
+        let m = self.sequences * self.tokens;
+        let gated = b.device.alloc(2 * m * intermediate)?;
+        let (own, width) = (("H", hidden), heads * head);
+        let matrices = (m, &layer.output, &layer.gate_up, &layer.down);
+        if let (1, Matrix::F16(output), Matrix::F16(gate_up), Matrix::F16(down)) = matrices {
+            let rows = [("m", m)];
+            let product = b.programs.rows(ADD, ("R", 1, width), &[("N", hidden), ("K", width)], &rows)?;
+            b.launch(vec![product], &[("x", attended), ("w", output), ("h", h)])?;
+            let product = b.programs.rows(GATE, ("P", 2, hidden), &[own, ("F", intermediate)], &rows)?;
+            b.launch(vec![product], &[("h", h), ("g", &layer.gate_norm), ("w", gate_up), ("y", &gated)])?;
+            let constants = [("N", hidden), ("K", intermediate)];
+            let product = b.programs.rows(ADD, ("R", 1, intermediate), &constants, &rows)?;
+            return b.launch(vec![product], &[("x", &gated), ("w", down), ("h", h)]);
+        }
+        let residual = [("epilogue", "residual")];
+        let given = [("a", attended), ("residual", h), ("c", other)];
+        b.product(&layer.output, [m, hidden, width], &residual, &given)?;
+        let x = b.device.alloc(2 * m * hidden)?;
+        let ahead = b.programs.norm(hidden, m)?;
+        b.launch(vec![ahead], &[("h", other), ("g", &layer.gate_norm), ("y", &x)])?;
+        match &layer.gate_up {
+            Matrix::F16(_) => {
+                let units = [("dual", "silu_mul"), ("fused", "true")];
+                let given = [("a", &x), ("c", &gated)];
+                b.product(&layer.gate_up, [m, intermediate, hidden], &units, &given)?;
+            }
+            Matrix::I4 { .. } => {
+                let both = b.device.alloc(4 * m * intermediate)?;
+                let given = [("a", &x), ("c", &both)];
+                b.product(&layer.gate_up, [m, 2 * intermediate, hidden], &[], &given)?;
+                let constants = [("F", intermediate), ("BN", 1024), ("THREADS", 128)];
+                let units = b.programs.own(SILU, &constants, &[("m", m)])?;
+                b.launch(vec![units], &[("x", &both), ("y", &gated)])?;
+            }
+        }
+        let given = [("a", &gated), ("residual", other), ("c", h)];
+        b.product(&layer.down, [m, hidden, intermediate], &residual, &given)
     }
 
     /// Says which words come next in each sequence, and where; the pages of sequences are those from `first` on.
@@ -428,7 +531,7 @@ impl<'d> Step<'d> {
     fn run(&self, place: &Place, times: usize) -> Result<Vec<f64>, LlamaError> {
         match (place, &self.graph) {
             (Place::Cuda(device), Some(graph)) => {
-                let turn = Turn { rest: std::time::Duration::ZERO, l2: L2::Kept, warmup: 0, runs: times };
+                let turn = Turn { rest: Duration::ZERO, l2: L2::Kept, warmup: 0, runs: times };
                 Ok(device.turn(&turn, graph)?)
             }
             (Place::Sim(device), _) => {
@@ -456,11 +559,6 @@ impl<'d> Step<'d> {
     }
 }
 
-/// Threads for a row of so many elements.
-fn row_threads(elements: usize) -> usize {
-    (elements.next_power_of_two() / 8).clamp(32, 512)
-}
-
 impl<'d> Engine<'d> {
     /// Puts a model on a device, and makes the launches of its steps.
     ///
@@ -471,6 +569,7 @@ impl<'d> Engine<'d> {
         place: &'d Place,
         config: &Config,
         weights: &Weights,
+        format: Format,
         limits: Limits,
     ) -> Result<Self, LlamaError> {
         config.validate()?;
@@ -483,7 +582,7 @@ impl<'d> Engine<'d> {
         let device = place.device();
         let arch = device.arch().unwrap_or(Arch::SM_90A);
         let mut programs = Programs::new(&place.chosen_for(), arch, place.multiprocessors());
-        let model = Model::new(device, config, weights, limits)?;
+        let model = Model::new(device, config, weights, (limits, format))?;
         let mut step = |shape| Step::new(place, &mut programs, &model, shape);
         let all = step([limits.sequences, 1])?;
         let one = (limits.sequences > 1).then(|| step([1, 1])).transpose()?;
@@ -500,7 +599,11 @@ impl<'d> Engine<'d> {
         let (limits, vocabulary) = (self.model.limits, self.model.config.vocabulary);
         let room = limits.pages() * PAGE;
         if prompts.len() != limits.sequences || prompts.iter().any(Vec::is_empty) {
-            let given = format!("{} prompts, the shortest of {:?} words", prompts.len(), prompts.iter().map(Vec::len).min());
+            let given = format!(
+                "{} prompts, the shortest of {:?} words",
+                prompts.len(),
+                prompts.iter().map(Vec::len).min()
+            );
             return Err(LlamaError::Prompts { given, sequences: limits.sequences });
         }
         if let Some(word) = prompts.iter().flatten().find(|word| **word as usize >= vocabulary) {
@@ -577,6 +680,35 @@ impl<'d> Engine<'d> {
         let room = self.model.limits.pages() * PAGE;
         let of = |row: &[u32]| row.get(places.clone()).unwrap_or_default().to_vec();
         Ok(words.chunks_exact(room).map(of).collect())
+    }
+
+    /// The milliseconds that the launches of each kernel of a step take, all of a kernel's behind each other, by name with their number.
+    ///
+    /// # Errors
+    ///
+    /// A device that fails.
+    pub fn profile(&self, times: usize) -> Result<Vec<(String, usize, f64)>, LlamaError> {
+        let Place::Cuda(device) = self.place else { return Ok(Vec::new()) };
+        let mut kernels: Vec<&Arc<Kernel>> = Vec::new();
+        for launch in &self.all.launches {
+            if !kernels.iter().any(|known| Arc::ptr_eq(known, &launch.kernel)) {
+                kernels.push(&launch.kernel);
+            }
+        }
+        let mut found = Vec::new();
+        for kernel in kernels {
+            let mut sequence = device.sequence();
+            let own = || self.all.launches.iter().filter(|launch| Arc::ptr_eq(&launch.kernel, kernel));
+            for Launch { kernel, sizes, bindings } in own() {
+                sequence.push(kernel, sizes, &bindings.args(kernel)?, LaunchOptions { dependent: true })?;
+            }
+            let graph = sequence.capture()?;
+            let turn = Turn { rest: Duration::ZERO, l2: L2::Kept, warmup: 3, runs: times.max(1) };
+            let mut times = device.turn(&turn, &graph)?;
+            times.sort_by(f64::total_cmp);
+            found.push((kernel.program().name.clone(), own().count(), times[times.len() / 2]));
+        }
+        Ok(found)
     }
 
     /// The launches of a step of all sequences.

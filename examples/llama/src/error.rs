@@ -56,7 +56,9 @@ pub enum LlamaError {
         room: usize,
     },
     /// Another number of prompts than of sequences, or one without words.
-    #[error("{given}: the engine was made for {sequences} sequences, each of which begins with at least one word")]
+    #[error(
+        "{given}: the engine was made for {sequences} sequences, each of which begins with at least one word"
+    )]
     Prompts {
         /// The words for what was given.
         given: String,

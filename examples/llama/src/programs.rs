@@ -17,6 +17,10 @@ use crate::error::LlamaError;
 pub(crate) const PAGE: usize = 64;
 /// Parts of a row of scores whose largest are found apart.
 const PARTS: usize = 64;
+/// Blocks of a cluster that share a head's keys.
+const ATTENDING: usize = 8;
+/// The heads of queries that share keys, at most, where a cluster attends.
+pub(crate) const MOST_SHARING: usize = 16;
 /// Bytes of shared memory that the tiles of weights of a block take: two launches share a multiprocessor, one of which waits for the other.
 const STAGED: usize = 100 << 10;
 
@@ -28,8 +32,10 @@ macro_rules! own {
 }
 
 pub(crate) const EMBED: (&str, &str) = own!("embed");
-pub(crate) const NORM: (&str, &str) = own!("norm");
+const NORM: (&str, &str) = own!("norm");
 pub(crate) const ROPE: (&str, &str) = own!("rope");
+pub(crate) const ATTEND: (&str, &str) = own!("attend");
+pub(crate) const SILU: (&str, &str) = own!("silu");
 pub(crate) const QKV: (&str, &str) = own!("qkv");
 pub(crate) const ADD: (&str, &str) = own!("add");
 pub(crate) const GATE: (&str, &str) = own!("gate");
@@ -97,6 +103,13 @@ impl Programs {
         self.compile(&program, constants, sizes)
     }
 
+    /// The norm of m rows.
+    pub(crate) fn norm(&mut self, hidden: usize, m: usize) -> Result<Sized, LlamaError> {
+        let width = hidden.next_power_of_two();
+        let constants = [("H", hidden), ("BN", width), ("THREADS", (width / 8).clamp(32, 512))];
+        self.own(NORM, &constants, &[("m", m)])
+    }
+
     /// A kernel of the engine's own that multiplies one token's vector, of k elements, by weights: `rows` names the constant that says how many of `results`
     /// a tile has, `pairs` is 2 where each of these is two rows of weights.
     pub(crate) fn rows(
@@ -122,20 +135,38 @@ impl Programs {
         self.compile(&program, &[&own, constants].concat(), sizes)
     }
 
-    /// The launches of a product of m rows: c = a · bᵀ with `pinned` parameters of `gemm_hopper`.
+    /// The launches of a product of m rows of activations by an operator, with some of its parameters.
     pub(crate) fn product(
         &mut self,
+        operator: &'static str,
         [m, n, k]: [usize; 3],
         pinned: &[(&str, &str)],
     ) -> Result<Vec<Sized>, LlamaError> {
         let sizes = [("m", m), ("n", n), ("k", k)];
         let problem = BTreeMap::from(sizes.map(|(name, value)| (name.to_string(), value as i64)));
         let pinned = [pinned, &[("dependent", "true")]].concat();
-        let failed = failed("gemm_hopper");
-        let problem = Problem::new("gemm_hopper", &problem, &pinned).map_err(&failed)?;
+        let failed = failed(operator);
+        let problem = Problem::new(operator, &problem, &pinned).map_err(&failed)?;
         let choice = choose(&problem, &self.target, None).map_err(&failed)?;
-        let programs = choice.candidate.programs(problem.operator()).map_err(self::failed("gemm_hopper"))?;
+        let programs = choice.candidate.programs(problem.operator()).map_err(self::failed(operator))?;
         programs.iter().map(|program| self.compile(program, &[], &sizes)).collect()
+    }
+
+    /// Attention of one token of one sequence.
+    pub(crate) fn attention_of_one(
+        &mut self,
+        config: &Config,
+        [pages, reach]: [usize; 2],
+    ) -> Result<Sized, LlamaError> {
+        let constants = [
+            ("HQ", config.heads),
+            ("HK", config.kv_heads),
+            ("D", config.head),
+            ("PAGE", PAGE),
+            ("KB", PAGE),
+            ("C", ATTENDING),
+        ];
+        self.own(ATTEND, &constants, &[("pages", pages), ("mb", reach)])
     }
 
     /// The launches of attention of `tokens` query tokens of each of some sequences over a cache of `pages` pages, of which a sequence has up to
@@ -166,8 +197,7 @@ impl Programs {
             tokens: QueryTokens::All(tokens as i64),
         };
         let failed = failed("attention_decode");
-        let plan =
-            lengths.plan(&shape, self.target.arch, self.multiprocessors as i64).map_err(failed)?;
+        let plan = lengths.plan(&shape, self.target.arch, self.multiprocessors as i64).map_err(failed)?;
         let programs = plan.config.programs().map_err(self::failed("attention_decode"))?;
         let all = [
             ("b", sequences),

@@ -41,8 +41,7 @@ impl<'a> Reference<'a> {
     pub fn step(&mut self, word: u32) -> Vec<f32> {
         let Config { hidden, eps, .. } = *self.config;
         let row = word as usize * hidden;
-        let mut h: Vec<f32> =
-            self.weights.embedding[row..row + hidden].iter().map(|x| x.to_f32()).collect();
+        let mut h: Vec<f32> = self.weights.embedding[row..row + hidden].iter().map(|x| x.to_f32()).collect();
         let (cos, sin) = self.config.angles(self.tokens() + 1);
         let last = cos.len() - self.config.head / 2;
         for number in 0..self.config.layers {

@@ -87,7 +87,9 @@ impl Part {
         };
         let bytes = size * shape.iter().product::<usize>();
         let place = numbers("data_offsets")?;
-        let [from, to] = place[..] else { return Err(wrong(format!("`data_offsets` of `{name}` are no two"))) };
+        let [from, to] = place[..] else {
+            return Err(wrong(format!("`data_offsets` of `{name}` are no two")));
+        };
         if to.checked_sub(from) != Some(bytes as u64) {
             return Err(wrong(format!("tensor `{name}` has not the {bytes} bytes of its shape")));
         }

@@ -44,11 +44,12 @@ pub struct Weights {
 /// Random numbers of this standard deviation (uniform ones).
 fn random(rng: &mut ChaCha8Rng, count: usize, deviation: f32) -> Vec<f16> {
     let widest = deviation * 3f32.sqrt();
-    let number = |bits: u16| (f32::from(bits) / 32768.0 - 1.0) * widest;
+    let number = |bits: u16| f16::from_f32((f32::from(bits) / 32768.0 - 1.0) * widest);
+    let table: Vec<f16> = (0..=u16::MAX).map(number).collect();
     let mut numbers = Vec::with_capacity(count);
     while numbers.len() < count {
         let word = rng.next_u64();
-        numbers.extend((0..4).map(|part| f16::from_f32(number((word >> (16 * part)) as u16))));
+        numbers.extend((0..4).map(|part| table[(word >> (16 * part)) as usize & 0xffff]));
     }
     numbers.truncate(count);
     numbers
@@ -72,9 +73,8 @@ impl Layer {
 
     fn read(config: &Config, from: &Checkpoint, number: usize) -> Result<Self, LlamaError> {
         let Config { hidden, heads, kv_heads, head, intermediate, .. } = *config;
-        let read = |name: &str, shape: &[usize]| {
-            from.read(&format!("model.layers.{number}.{name}.weight"), shape)
-        };
+        let read =
+            |name: &str, shape: &[usize]| from.read(&format!("model.layers.{number}.{name}.weight"), shape);
         let rows = |names: &[(&str, usize)]| -> Result<Vec<f16>, LlamaError> {
             let parts = names.iter().map(|(name, rows)| read(name, &[*rows, hidden]));
             Ok(parts.collect::<Result<Vec<_>, _>>()?.concat())
