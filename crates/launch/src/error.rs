@@ -302,7 +302,6 @@ pub enum LaunchError {
         bytes: u64,
     },
     /// Kernels of a chain have different things by one name.
-    #[error("`{param}` of kernel `{kernel}` is something else than what the kernels ahead of it call so")]
     OtherThing {
         /// The kernel.
         kernel: String,
@@ -310,7 +309,6 @@ pub enum LaunchError {
         param: String,
     },
     /// A chain has too many arguments.
-    #[error("the chain of kernels that begins with `{kernel}` has {given} arguments; {most} is the most")]
     ChainParams {
         /// The first kernel.
         kernel: String,
@@ -462,6 +460,14 @@ impl fmt::Display for LaunchError {
                 f,
                 "kernel `{kernel}` records assertions and prints: give it a buffer of {bytes} bytes, \
                  filled with zeros"
+            ),
+            LaunchError::OtherThing { kernel, param } => write!(
+                f,
+                "`{param}` of kernel `{kernel}` is something else than what the kernels ahead of it call so"
+            ),
+            LaunchError::ChainParams { kernel, given, most } => write!(
+                f,
+                "the chain of kernels that begins with `{kernel}` has {given} arguments; {most} is the most"
             ),
             LaunchError::NotReady { kernel } => write!(
                 f,

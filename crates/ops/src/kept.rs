@@ -8,7 +8,7 @@ use tilewright_compiler::{Options, compile};
 use tilewright_kernels::{Before, Operator};
 use tilewright_launch::{Gpu, Kernel, Recipe, Zeros};
 use tilewright_machine::Arch;
-use tilewright_pack::{Entry, Image, Pack};
+use tilewright_pack::{Entry, Pack};
 use tilewright_tile::Program;
 use tilewright_tune::Candidate;
 
@@ -115,7 +115,7 @@ impl Kept {
         let mut kernels = Vec::with_capacity(self.entries.len());
         for entry in &self.entries {
             // SAFETY: code and recipe are of one kernel of the compiler; or of a pack, for which `Library::with_pack` has the caller's word.
-            kernels.push(unsafe { gpu.load(&entry.recipe, entry.image.code()) }?);
+            kernels.push(unsafe { entry.load(gpu) }?);
         }
         Ok(self.loaded.get_or_init(|| kernels))
     }
@@ -142,8 +142,5 @@ fn compiled(
         parameters: words(),
         error,
     })?;
-    let mut entry = Entry::of_ptx(marked(recipe, operator), kernel.ptx);
-    debug_assert!(matches!(entry.image, Image::Ptx(_)));
-    entry.source = None;
-    Ok(entry)
+    Ok(Entry::of_ptx(marked(recipe, operator), kernel.ptx))
 }

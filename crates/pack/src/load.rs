@@ -5,8 +5,31 @@ use std::sync::OnceLock;
 
 use tilewright_launch::{Gpu, Kernel};
 
+use crate::entry::Entry;
 use crate::error::PackError;
 use crate::file::{self, HEADER, Listed, PackFile};
+
+impl Entry {
+    /// Loads the kernel on a GPU, with the code that suits it best.
+    ///
+    /// # Safety
+    ///
+    /// The code does what the recipe says: whoever made the entry is trusted ([`Gpu::load`]).
+    ///
+    /// # Errors
+    ///
+    /// The GPU runs none of the code; the GPU or its driver does not take the kernel.
+    pub unsafe fn load(&self, gpu: &Gpu) -> Result<Kernel, PackError> {
+        let capability = gpu.capability();
+        let Some(image) = self.image_for(capability) else {
+            let code = self.images.iter().map(|image| image.kind().words(&self.recipe.target.name)).collect();
+            let (name, device) = (self.name.clone(), gpu.name().to_string());
+            return Err(PackError::NotForGpu { name, device, capability, code });
+        };
+        // SAFETY: as the caller says.
+        Ok(unsafe { gpu.load(&self.recipe, image.code()) }?)
+    }
+}
 
 impl<'a> PackFile<'a> {
     /// The kernel of a name that suits a GPU best: one for its compute capability alone before others, then the one for the newest.
