@@ -536,8 +536,8 @@ fn warm_up(p: &Place) -> Fallible<()> {
         "strict: 135 sizes of the range, the slowest first run took {:.0} µs of the host",
         slowest * 1e6
     );
-    let a = unsafe { View::new(a.pointer, a.dtype(), &[16, 4000]) };
-    let b = unsafe { View::new(b.pointer, b.dtype(), &[4096, 4000]) };
+    let a = unsafe { View::new(a.pointer, a.dtype(), &[16, 2000]) };
+    let b = unsafe { View::new(b.pointer, b.dtype(), &[4096, 2000]) };
     let mut c = unsafe { ViewMut::new(c.pointer, c.dtype(), &[16, 4096]) };
     match lib.gemm(p.stream, &a, &b, &mut c).run() {
         Err(error @ OpsError::NotWarm { .. }) => println!("strict: {error}"),
