@@ -85,6 +85,12 @@ impl DType {
         DType::ALL.iter().copied().find(|dtype| dtype.name() == name)
     }
 
+    /// The place in [`DType::ALL`].
+    #[inline]
+    pub fn index(self) -> usize {
+        self as usize
+    }
+
     /// Bytes that so many elements take, which lie side by side.
     pub fn bytes_of(self, elements: u64) -> u64 {
         elements.saturating_mul(u64::from(self.bits())).div_ceil(8)

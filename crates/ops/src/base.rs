@@ -114,8 +114,31 @@ impl Derived {
     }
 }
 
+/// Options, and those that follow from arguments but for their types.
+pub(crate) fn said(
+    operator: &'static Operator,
+    row: &Row,
+    given: &Options,
+    argument: Given<'_, '_>,
+) -> Result<Options, OpsError> {
+    let parameters = (operator.parameters)();
+    let mut all = given.clone();
+    for derived in row.options {
+        let has = parameters.iter().any(|parameter| parameter.name == derived.option);
+        if has
+            && all.iter().all(|(option, _)| option != derived.option)
+            && let Some(value) = derived.value(argument)
+        {
+            all.push((derived.option.to_string(), value));
+        }
+    }
+    // What is given is kept though it is a default: it does not follow from types.
+    ordered(operator, &all)?;
+    Ok(all)
+}
+
 impl Base {
-    /// An operator with these options and those that follow from arguments.
+    /// An operator with these options and those that follow from the arguments' types.
     pub(crate) fn new(
         operator: &'static Operator,
         row: &Row,
@@ -129,17 +152,9 @@ impl Base {
         }
         let parameters = (operator.parameters)();
         let has = |name: &str| parameters.iter().any(|parameter| parameter.name == name);
-        let mut all = ordered(operator, options)?;
         let given =
             |all: &Options, name: &str| options.iter().chain(all.iter()).any(|(option, _)| option == name);
-        for derived in row.options.iter().filter(|derived| has(derived.option)) {
-            if !given(&all, derived.option)
-                && let Some(value) = derived.value(argument)
-            {
-                all.push((derived.option.to_string(), value));
-            }
-        }
-        all = ordered(operator, &all)?;
+        let mut all = ordered(operator, options)?;
         let mut made = programs(operator, &all, arch)?;
         let mut recipes = outlines(operator, &made, arch)?;
         let types = row.options.iter().filter_map(|derived| match derived.from {

@@ -15,13 +15,44 @@ use crate::why::Why;
 
 /// The most arguments of an operator.
 const MOST_ARGUMENTS: usize = 24;
-/// The most options of a call.
-const MOST_OPTIONS: usize = 16;
-/// The most sizes that a call gives by name.
-const MOST_SIZES: usize = 8;
+/// Arguments, options and sizes of a call that take no allocation.
+const FEW: [usize; 3] = [8, 6, 2];
+/// Words of a call that has its launches kept.
+const MOST_WORDS: usize = 120;
 
 /// The arguments and options of a call, but for addresses and numbers.
 pub(crate) struct Key(Box<[u64]>);
+
+/// The words of a call: alike for calls for which the same launches are ready.
+struct Words {
+    words: [u64; MOST_WORDS],
+    len: usize,
+}
+
+impl Words {
+    /// The words; none of a call that has too many.
+    #[inline]
+    fn given(&self) -> Option<&[u64]> {
+        self.words.get(..self.len)
+    }
+
+    /// A number of them: products of 128 bits, folded, of two at a time.
+    #[inline]
+    fn number(words: &[u64]) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let number = words.chunks(2).fold(words.len() as u64, |number, pair| {
+            let second = pair.get(1).copied().unwrap_or(0);
+            fold(
+                pair[0] ^ number ^ 0x9e37_79b9_7f4a_7c15,
+                second ^ number.rotate_left(32) ^ 0xd1b5_4a32_d192_ed03,
+            )
+        });
+        hash([number])
+    }
+}
 
 /// The origin of an argument of a chain.
 #[derive(Clone, Copy, Debug)]
@@ -53,37 +84,42 @@ pub(crate) struct Ready {
 pub struct Call<'a> {
     library: &'a Library,
     name: &'a str,
-    options: Few<(&'a str, Value<'a>), MOST_OPTIONS>,
-    arguments: Few<(&'a str, Arg<'a>), MOST_ARGUMENTS>,
-    sizes: Few<(&'a str, i64), MOST_SIZES>,
+    options: Few<(&'a str, Value<'a>), { FEW[1] }>,
+    arguments: Few<(&'a str, Arg<'a>), { FEW[0] }>,
+    sizes: Few<(&'a str, i64), { FEW[2] }>,
     workspace: Option<Workspace<'a>>,
     dependent: bool,
 }
 
 impl<'a> Call<'a> {
+    #[inline]
     pub(crate) fn new(library: &'a Library, name: &'a str) -> Self {
         let (options, arguments, sizes) = (Few::new(), Few::new(), Few::new());
         Call { library, name, options, arguments, sizes, workspace: None, dependent: false }
     }
 
     /// With an option of the operator: what `tilewright kernels` lists as its parameters. Those that say how something is computed are chosen where they are not given.
+    #[inline]
     pub fn option(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Self {
         self.set(name, value.into());
         self
     }
 
     /// Sets an option.
+    #[inline]
     pub(crate) fn set(&mut self, name: &'a str, value: Value<'a>) {
         self.options.put((name, value), |(known, _)| *known == name);
     }
 
     /// With an argument: a view, a view for writing, or a number, for the parameter of this name.
+    #[inline]
     pub fn arg(mut self, name: &'a str, arg: impl Into<Arg<'a>>) -> Self {
         self.give(name, arg.into());
         self
     }
 
     /// Gives an argument.
+    #[inline]
     pub(crate) fn give(&mut self, name: &'a str, arg: Arg<'a>) {
         self.arguments.put((name, arg), |(known, _)| *known == name);
     }
@@ -101,6 +137,7 @@ impl<'a> Call<'a> {
     }
 
     /// Lends the workspace.
+    #[inline]
     pub(crate) fn lend(&mut self, workspace: &'a mut Workspace<'_>) {
         self.workspace = Some(workspace.reborrow());
     }
@@ -113,6 +150,7 @@ impl<'a> Call<'a> {
     }
 
     /// True of a call whose kernels may begin early.
+    #[inline]
     pub(crate) fn set_dependent(&mut self, dependent: bool) {
         self.dependent = dependent;
     }
@@ -124,8 +162,8 @@ impl<'a> Call<'a> {
     /// Arguments that do not fit; [`OpsError::Workspace`] without one, where one is needed; what is chosen for the sizes cannot be compiled or loaded; [`OpsError::NotWarm`] of a
     /// strict library, [`OpsError::NotReady`] while the stream is captured, where it would have to be.
     pub fn run(mut self, stream: Stream<'_>) -> Result<(), OpsError> {
-        let number = self.number();
-        if let Some(ready) = self.known(number) {
+        let words = self.words();
+        if let Some(ready) = self.known(&words) {
             return ready.launch(&mut self, stream);
         }
         let driver = self.library.gpu().driver();
@@ -135,7 +173,7 @@ impl<'a> Call<'a> {
             (false, false) => May::Everything,
         };
         let ready = self.make(may)?;
-        match self.keep(number, ready) {
+        match self.keep(&words, ready) {
             Ok(ready) => ready.launch(&mut self, stream),
             // The table is full.
             Err(ready) => ready.launch(&mut self, stream),
@@ -190,77 +228,65 @@ impl<'a> Call<'a> {
 
     /// True if a run would find everything ready.
     pub fn is_ready(&self) -> bool {
-        self.known(self.number()).is_some()
+        self.known(&self.words()).is_some()
     }
 
     fn with_ready<T>(&self, call: impl Fn(&Ready) -> T) -> Result<T, OpsError> {
-        let number = self.number();
-        if let Some(ready) = self.known(number) {
+        let words = self.words();
+        if let Some(ready) = self.known(&words) {
             return Ok(call(ready));
         }
         let ready = self.make(if self.library.is_strict() { May::Nothing } else { May::Everything })?;
-        Ok(match self.keep(number, ready) {
+        Ok(match self.keep(&words, ready) {
             Ok(ready) => call(ready),
             Err(ready) => call(&ready),
         })
     }
 
-    /// Gives integers that are alike for calls for which the same launches are ready.
     #[inline]
-    fn words(&self, each: &mut impl FnMut(u64)) {
-        words_of(self.name, each);
-        each(u64::from(self.dependent));
+    fn words(&self) -> Words {
+        let mut words = Words { words: [0; MOST_WORDS], len: 0 };
+        let mut each = |word: u64| {
+            if let Some(place) = words.words.get_mut(words.len) {
+                *place = word;
+            }
+            words.len += 1;
+        };
+        words_of(self.name, &mut each);
         for (name, value) in self.options.iter() {
-            words_of(name, each);
-            value.words(each);
+            words_of(name, &mut each);
+            value.words(&mut each);
         }
-        each(u64::MAX);
+        each(u64::from(self.dependent));
         for (name, size) in self.sizes.iter() {
-            words_of(name, each);
+            words_of(name, &mut each);
             each(size.cast_unsigned());
         }
         each(u64::MAX);
         for (name, arg) in self.arguments.iter() {
-            words_of(name, each);
+            words_of(name, &mut each);
             match arg.tensor() {
                 Some((dtype, shape, strides)) => {
-                    words_of(dtype.name(), each);
-                    each(shape.len() as u64);
+                    each((dtype.index() as u64) << 8 | shape.len() as u64 + 1);
                     shape.iter().chain(strides).for_each(|number| each(number.cast_unsigned()));
                 }
                 None => each(0),
             }
         }
+        words
     }
 
-    fn number(&self) -> u64 {
-        let mut number = 0;
-        self.words(&mut |word| number = hash([number, word]));
-        number
+    #[inline]
+    fn known(&self, words: &Words) -> Option<&'a Ready> {
+        let words = words.given()?;
+        let number = Words::number(words);
+        self.library.table(number).get(number, |Key(known)| **known == *words)
     }
 
-    fn known(&self, number: u64) -> Option<&'a Ready> {
-        if self.over() {
-            return None;
-        }
-        self.library.table(number).get(number, |Key(words)| {
-            let (mut at, mut same) = (0, true);
-            self.words(&mut |word| {
-                same &= words.get(at) == Some(&word);
-                at += 1;
-            });
-            same && at == words.len()
-        })
-    }
-
-    fn keep(&self, number: u64, ready: Ready) -> Result<&'a Ready, Ready> {
-        let mut words = Vec::new();
-        self.words(&mut |word| words.push(word));
+    fn keep(&self, words: &Words, ready: Ready) -> Result<&'a Ready, Ready> {
+        let Some(words) = words.given() else { return Err(ready) };
+        let number = Words::number(words);
         self.library.table(number).insert(number, Key(words.into()), ready)
-    }
-
-    fn over(&self) -> bool {
-        self.options.over() || self.arguments.over() || self.sizes.over()
     }
 
     fn argument(&self, name: &str) -> Option<Arg<'a>> {
@@ -268,21 +294,16 @@ impl<'a> Call<'a> {
     }
 
     fn find(&self, may: May) -> Result<Found, OpsError> {
-        let too_many = |what, most| OpsError::TooMany { operator: self.name.to_string(), what, most };
-        if self.options.over() {
-            return Err(too_many("options", MOST_OPTIONS));
-        }
-        if self.arguments.over() {
-            return Err(too_many("arguments", MOST_ARGUMENTS));
-        }
-        if self.sizes.over() {
-            return Err(too_many("sizes", MOST_SIZES));
-        }
         let text = |(name, value): &(&str, Value<'_>)| ((*name).to_string(), value.text().into_owned());
         let asked = Asked {
             name: self.name,
             options: self.options.iter().map(text).collect(),
             sizes: self.sizes.iter().map(|(name, size)| ((*name).to_string(), *size)).collect(),
+            types: self
+                .arguments
+                .iter()
+                .filter_map(|(name, arg)| Some(format!("{name}: {}", arg.tensor()?.0)))
+                .collect(),
             argument: &|name| self.argument(name),
             dependent: self.dependent,
         };
@@ -293,14 +314,19 @@ impl<'a> Call<'a> {
     fn make(&self, may: May) -> Result<Ready, OpsError> {
         let found = self.find(may)?;
         let kernels = found.chosen.kept.load(self.library.gpu())?;
-        let of_launch = self.launch_sizes(&found)?;
         let operator = found.base.operator.name;
-        let mut plans = Vec::with_capacity(kernels.len());
+        let (mut plans, mut of_launch) = (Vec::with_capacity(kernels.len()), None);
         for kernel in kernels {
             let mut sizes = Vec::with_capacity(kernel.recipe().sizes.len());
             for size in &kernel.recipe().sizes {
-                let known = found.known.get(&size.name).or_else(|| of_launch.get(&size.name));
-                sizes.push(*known.ok_or_else(|| OpsError::Size {
+                let mut value = found.known.get(&size.name).copied();
+                if value.is_none() {
+                    if of_launch.is_none() {
+                        of_launch = Some(self.launch_sizes(&found)?);
+                    }
+                    value = of_launch.as_ref().and_then(|sizes| sizes.get(&size.name).copied());
+                }
+                sizes.push(value.ok_or_else(|| OpsError::Size {
                     operator: operator.to_string(),
                     size: size.name.clone(),
                 })?);

@@ -1,47 +1,70 @@
-//! Lists of a few values that need no allocation.
+//! Lists of values, of which a few need no allocation.
 
-/// At most `N` values, in order.
-#[derive(Clone, Copy, Debug)]
+/// Values in order, of which the first `N` lie in place.
+#[derive(Clone, Debug)]
 pub(crate) struct Few<T, const N: usize> {
     values: [Option<T>; N],
     len: usize,
+    rest: Vec<T>,
 }
 
 impl<T: Copy, const N: usize> Few<T, N> {
     /// Nothing.
-    pub(crate) fn new() -> Self {
-        Few { values: [None; N], len: 0 }
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Few { values: [None; N], len: 0, rest: Vec::new() }
     }
 
-    /// Adds a value. One that has no room is counted all the same: see [`Few::over`].
+    /// Adds a value.
+    #[inline]
     pub(crate) fn push(&mut self, value: T) {
-        if let Some(place) = self.values.get_mut(self.len) {
-            *place = Some(value);
+        match self.values.get_mut(self.len) {
+            Some(place) => {
+                *place = Some(value);
+                self.len += 1;
+            }
+            None => self.rest.push(value),
         }
-        self.len += 1;
     }
 
     /// The values.
+    #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.values[..self.len.min(N)].iter().flatten()
+        self.values[..self.len].iter().flatten().chain(&self.rest)
     }
 
     /// The value with a number.
     #[inline]
     pub(crate) fn get(&self, number: usize) -> Option<&T> {
-        self.values.get(number)?.as_ref()
+        match self.values.get(number) {
+            Some(value) => value.as_ref(),
+            None => self.rest.get(number - N),
+        }
     }
 
     /// Puts a value in the place of the one that is like it, or behind all.
+    #[inline]
     pub(crate) fn put(&mut self, value: T, like: impl Fn(&T) -> bool) {
-        match self.values.iter_mut().flatten().find(|known| like(known)) {
+        let known =
+            self.values[..self.len].iter_mut().flatten().chain(&mut self.rest).find(|known| like(known));
+        match known {
             Some(known) => *known = value,
             None => self.push(value),
         }
     }
+}
 
-    /// True if a value had no room.
-    pub(crate) fn over(&self) -> bool {
-        self.len > N
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_order_whether_or_not_they_have_a_place() {
+        let mut few: Few<u32, 2> = Few::new();
+        for value in [3, 1, 4, 1, 5] {
+            few.put(value, |known| *known == value);
+        }
+        assert_eq!(few.iter().copied().collect::<Vec<_>>(), [3, 1, 4, 5]);
+        assert_eq!([0, 2, 3, 4].map(|number| few.get(number).copied()), [Some(3), Some(4), Some(5), None]);
     }
 }

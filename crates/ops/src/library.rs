@@ -11,7 +11,7 @@ use tilewright_machine::Arch;
 use tilewright_pack::Pack;
 use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted};
 
-use crate::base::{Base, Options, borrowed};
+use crate::base::{Base, Options, borrowed, said};
 use crate::call::{Call, Key, Ready};
 use crate::class::{Class, Member};
 use crate::error::OpsError;
@@ -72,6 +72,8 @@ pub(crate) struct Asked<'a, 'b> {
     pub(crate) options: Options,
     /// Sizes that are given by name.
     pub(crate) sizes: Sizes,
+    /// Names and types of tensors.
+    pub(crate) types: Vec<String>,
     pub(crate) argument: Given<'a, 'b>,
     /// True of kernels that may begin before those ahead have ended.
     pub(crate) dependent: bool,
@@ -232,11 +234,16 @@ impl Library {
         &self.shared.ready[(number as usize) % TABLES]
     }
 
-    /// An operator with the options of a call, which is worked out once.
+    /// An operator with the options of a call, which is worked out once for the types of the arguments.
     fn base(&self, member: &'static str, row: &Row, asked: &Asked<'_, '_>) -> Result<Arc<Base>, OpsError> {
-        let base = Base::new(operator(member)?, row, &asked.options, self.arch(), asked.argument)?;
-        let key = format!("{} {}", base.operator.name, words_of(&base.options));
-        Ok(locked(&self.shared.bases).entry(key).or_insert_with(|| Arc::new(base)).clone())
+        let operator = operator(member)?;
+        let options = said(operator, row, &asked.options, asked.argument)?;
+        let key = format!("{member} {} | {}", words_of(&options), asked.types.join(", "));
+        if let Some(known) = locked(&self.shared.bases).get(&key) {
+            return Ok(known.clone());
+        }
+        let base = Arc::new(Base::new(operator, row, &options, self.arch(), asked.argument)?);
+        Ok(locked(&self.shared.bases).entry(key).or_insert(base).clone())
     }
 
     /// The operators that compute what is asked for, in the order of preference.

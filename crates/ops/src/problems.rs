@@ -74,7 +74,14 @@ impl Problems {
 
     fn asked<'a>(&'a self, sizes: &Sizes) -> Asked<'a, 'static> {
         let (name, options) = (self.name.as_str(), self.options.clone());
-        Asked { name, options, sizes: sizes.clone(), argument: &|_| None, dependent: self.dependent }
+        Asked {
+            name,
+            options,
+            sizes: sizes.clone(),
+            types: Vec::new(),
+            argument: &|_| None,
+            dependent: self.dependent,
+        }
     }
 
     /// Sizes, of each class some.

@@ -13,6 +13,7 @@ use crate::why::Why;
 macro_rules! method {
     ($(#[$doc:meta])* tensor $name:ident = $param:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
             self.call.give($param, tensor.into());
             self
@@ -20,6 +21,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* result $name:ident = $param:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
             self.call.give($param, tensor.into());
             self
@@ -27,6 +29,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* number $name:ident = $param:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, number: f32) -> Self {
             self.call.give($param, number.into());
             self
@@ -34,6 +37,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* option $name:ident = $option:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, value: impl Into<Value<'a>>) -> Self {
             self.call.set($option, value.into());
             self
@@ -41,6 +45,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* choice $name:ident = $option:literal is $value:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self) -> Self {
             self.call.set($option, $value.into());
             self
@@ -48,6 +53,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* applied $name:ident = $option:literal to $word:literal) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, number: i64) -> Self {
             self.call.set($option, Value(Kind::Applied($word, number)));
             self
@@ -55,12 +61,14 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* part $name:ident = $part:ident) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(self) -> Self {
             self.with(Part::$part)
         }
     };
     ($(#[$doc:meta])* part_tensor $name:ident = $part:ident) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
             self.call.give(Part::$part.name(), tensor.into());
             self.with(Part::$part)
@@ -68,6 +76,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* part_result $name:ident = $part:ident) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
             self.call.give(Part::$part.name(), tensor.into());
             self.with(Part::$part)
@@ -75,6 +84,7 @@ macro_rules! method {
     };
     ($(#[$doc:meta])* part_number $name:ident = $part:ident) => {
         $(#[$doc])*
+        #[inline]
         pub fn $name(mut self, number: f32) -> Self {
             self.call.give(Part::$part.name(), number.into());
             self.with(Part::$part)
@@ -105,6 +115,7 @@ macro_rules! operators {
 
                 /// With one more operation of the epilogue behind the others.
                 #[allow(dead_code, reason = "not every operator has an epilogue")]
+                #[inline]
                 fn with(mut self, part: Part) -> Self {
                     self.parts = self.parts.with(part);
                     self.call.set("epilogue", Value(Kind::Parts(self.parts)));
@@ -167,6 +178,7 @@ macro_rules! operators {
         impl Library {
             $(
                 $(#[$doc])*
+                #[inline]
                 pub fn $begin<'a>(
                     &'a self,
                     stream: Stream<'a>,

@@ -5,33 +5,31 @@ use std::borrow::Cow;
 use tilewright_kernels::epilogue::Part;
 use tilewright_launch::DType;
 
-/// Parts of an epilogue, at most.
-const MOST_PARTS: usize = 12;
-
-/// Operations on the sums of a product, in order.
+/// Operations on the sums of a product, in order: their numbers from 1 on, four bits each, the first in the highest bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Parts {
-    parts: [Option<Part>; MOST_PARTS],
-    len: usize,
-}
+pub(crate) struct Parts(u64);
+
+/// Bits of an operation.
+const PART_BITS: u32 = 4;
 
 impl Parts {
     /// None.
-    pub(crate) fn new() -> Self {
-        Parts { parts: [None; MOST_PARTS], len: 0 }
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Parts(0)
     }
 
-    /// With one more behind the others.
-    pub(crate) fn with(mut self, part: Part) -> Self {
-        if let Some(place) = self.parts.get_mut(self.len) {
-            *place = Some(part);
-            self.len += 1;
-        }
-        self
+    /// With one more behind the others. No product has as many as there is room for.
+    #[inline]
+    pub(crate) fn with(self, part: Part) -> Self {
+        Parts(self.0 << PART_BITS | (part as u64 + 1))
     }
 
-    fn iter(&self) -> impl Iterator<Item = Part> {
-        self.parts.iter().flatten().copied()
+    fn names(self) -> Vec<&'static str> {
+        let number = |place: u32| (self.0 >> (PART_BITS * place)) as usize & 15;
+        let places = (0..u64::BITS / PART_BITS).rev();
+        let part = |place: u32| Some(Part::ALL.get(number(place).checked_sub(1)?)?.name());
+        places.filter_map(part).collect()
     }
 }
 
@@ -86,7 +84,7 @@ impl Value<'_> {
             Kind::Number(number) => Cow::Owned(number.to_string()),
             Kind::Applied(word, number) => Cow::Owned(format!("{word}({number})")),
             Kind::Parts(parts) => {
-                let names: Vec<&str> = parts.iter().map(Part::name).collect();
+                let names = parts.names();
                 Cow::Owned(if names.is_empty() { "none".to_string() } else { names.join("+") })
             }
         }
@@ -102,28 +100,20 @@ impl Value<'_> {
                 words_of(word, each);
                 each(number.cast_unsigned());
             }
-            Kind::Parts(parts) => {
-                each(parts.iter().fold(1, |sum, part| sum << 4 | (part as u64 + 1)));
-            }
+            Kind::Parts(parts) => each(parts.0),
         }
     }
 }
 
-/// The integers of a text: its length, and its bytes by eights.
+/// The integers of a text: its length with the first bytes, and further bytes by eights.
 #[inline]
 pub(crate) fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let mut word = text.len() as u64;
-    let mut bits = 8;
-    for byte in text.bytes() {
-        word |= u64::from(byte) << bits;
-        bits += 8;
-        if bits == 64 {
-            each(word);
-            (word, bits) = (0, 0);
-        }
-    }
-    if bits > 0 {
-        each(word);
+    let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
+    let bytes = text.as_bytes();
+    let (first, rest) = bytes.split_at(bytes.len().min(7));
+    each(word(first) << 8 | bytes.len() as u64 & 0xff);
+    for bytes in rest.chunks(8) {
+        each(word(bytes));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::error::TuneError;
 
 /// Values of an operator's parameters: those that differ from the defaults, in the operator's order. As text
 /// `bm=128 bn=192 overlap_epilogue=true`; the defaults are the empty text.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Candidate(pub Vec<(String, String)>);
 
 impl Candidate {

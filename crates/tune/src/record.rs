@@ -1,9 +1,10 @@
 //! Records: the configuration found for a problem, as it is written, and the conditions under which it holds.
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use tilewright_kernels::ConfigError;
+use tilewright_kernels::{ConfigError, Operator};
 use tilewright_tile::renamed::{Place, renamed};
 
 use crate::problem::{Candidate, Problem, Target, sha256};
@@ -136,6 +137,19 @@ pub enum Stale {
     },
 }
 
+/// The hash of a configuration's programs, which a process works out once: records of a device are compared with each problem.
+fn hash_of(operator: &Operator, candidate: &Candidate) -> Result<String, ConfigError> {
+    static HASHES: Mutex<BTreeMap<(&str, Candidate), String>> = Mutex::new(BTreeMap::new());
+    let known = || HASHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (operator.name, candidate.clone());
+    if let Some(hash) = known().get(&key) {
+        return Ok(hash.clone());
+    }
+    let hash = candidate.hash(operator)?;
+    known().insert(key, hash.clone());
+    Ok(hash)
+}
+
 impl Record {
     /// Reads one line.
     ///
@@ -194,7 +208,7 @@ impl Record {
         }
         let candidate =
             Candidate::parse(&self.configuration).map_err(|error| Stale::Corrupt(error.to_string()))?;
-        let programs = candidate.hash(problem.operator()).map_err(Stale::Configuration)?;
+        let programs = hash_of(problem.operator(), &candidate).map_err(Stale::Configuration)?;
         if let Some(reason) = (problem.tuning().reject)(target.arch, &candidate.given()) {
             return Err(Stale::Rejected(reason));
         }
