@@ -76,6 +76,8 @@
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) |
 //! | [`simt`], [`sim`] | what one thread runs; the simulated GPU |
 //! | [`compiler`], [`runtime`] | the passes; devices, buffers, launches |
+//! | [`mod@launch`], [`pack`] | launches on one's own streams; kernels as files |
+//! | [`cache`], [`build`] | compiled kernels that are kept; packs of build scripts |
 //! | [`lab`] | contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces |
 //! | [`tune`] | the autotuner and its records |
@@ -92,6 +94,8 @@ pub mod printed;
 pub mod sequence;
 pub mod tasks;
 
+pub use tilewright_build as build;
+pub use tilewright_cache as cache;
 pub use tilewright_compiler as compiler;
 pub use tilewright_kernels as kernels;
 pub use tilewright_lab as lab;
