@@ -3,10 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use tilewright::compiler::{self, Options, arch_named};
-use tilewright::launch::ParamKind;
-use tilewright::pack::{Entry, Image, Pack, PackFile, Source};
-use tilewright::tile::parse;
+use tilewright::build;
+use tilewright::pack::{Image, Pack, PackFile};
 
 use crate::args::{PackArgs, PackBuildArgs, PackCommand};
 use crate::assembler::binary;
@@ -17,7 +15,7 @@ use crate::target::target_without_device;
 /// Does what the command line asks of packs.
 pub fn pack(args: &PackArgs) -> Result<ExitCode, Failure> {
     match &args.command {
-        PackCommand::Build(args) => build(args),
+        PackCommand::Build(args) => made(args),
         PackCommand::List(args) => list(&args.file),
         PackCommand::Verify(args) => verify(&args.file),
     }
@@ -45,7 +43,7 @@ fn capability(arch: &str) -> Option<(u32, u32)> {
 }
 
 /// Compiles the kernels of a program into a pack, beside those of other packs.
-fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
+fn made(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
     let all = load_all(&args.program)?;
     let target = target_without_device(&args.program, &all)?;
     target.say();
@@ -63,18 +61,17 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
         options.lines = None;
         options.timing = timing(&args.program, target.arch)?;
         let kernel = loaded.compile(&options)?;
-        let mut recipe = kernel.recipe().map_err(|e| failed(&e))?;
+        let mut entry = build::entry(&kernel, &options).map_err(|e| failed(&e))?;
         for (number, name) in args.workspace.iter().enumerate() {
-            if let Some(tensor) = recipe.tensor_mut(name) {
+            if let Some(tensor) = entry.recipe.tensor_mut(name) {
                 (tensor.workspace, found[number]) = (true, true);
             }
         }
-        let name = match (&args.name, all.len()) {
-            (Some(name), 1) => name.clone(),
-            (Some(name), _) => format!("{name}.{}", recipe.name),
-            (None, _) => recipe.name.clone(),
-        };
-        let mut entry = Entry::of_ptx(recipe, kernel.ptx.clone()).named(name);
+        match (&args.name, all.len()) {
+            (Some(name), 1) => entry.name = name.clone(),
+            (Some(name), _) => entry.name = format!("{name}.{}", entry.name),
+            (None, _) => {}
+        }
         for arch in &args.binary {
             let unknown = || failed(&format!("`{arch}` is no architecture of `--binary`, as `sm_86` is"));
             let capability = capability(arch).ok_or_else(unknown)?;
@@ -82,12 +79,9 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
             let reason = |e| failed(&format!("no binary of `{}` for {arch}: {e}", kernel.function.name));
             entry = entry.with_binary(capability, made.map_err(reason)?);
         }
-        // What these options change is not kept.
-        if repeatable(&options) && loaded.core.is_none() {
-            let pairs =
-                |map: &mut dyn Iterator<Item = (&String, &i64)>| map.map(|(n, v)| (n.clone(), *v)).collect();
-            let (multiples, sizes) = (pairs(&mut options.multiples.iter()), pairs(&mut options.sizes.iter()));
-            entry = entry.with_source(Source::new(kernel.program().to_string(), multiples, sizes));
+        if loaded.core.is_some() {
+            // The text of a core program is none of the surface's.
+            entry.source = None;
         }
         pack.add(entry).map_err(|e| failed(&e))?;
     }
@@ -105,16 +99,6 @@ fn build(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
         args.output.display()
     ))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// True if a compilation with nothing but constants, multiples and sizes comes to the same.
-fn repeatable(options: &Options) -> bool {
-    let plain = Options::new(options.arch);
-    options.candidate.is_none()
-        && options.timing.is_none()
-        && !options.debug
-        && options.budget == plain.budget
-        && options.without == plain.without
 }
 
 /// Lists the kernels of a pack.
@@ -161,7 +145,7 @@ fn verify(file: &Path) -> Result<ExitCode, Failure> {
     let pack = read(file)?;
     let (mut text, mut same) = (String::new(), true);
     for entry in pack.entries() {
-        let again = entry.source.as_ref().map(|source| compiled_again(entry, source));
+        let again = build::compiled_again(entry);
         same &= matches!(again, None | Some(Ok(true)));
         let verdict = match again {
             None => "no program to compile again".to_string(),
@@ -179,25 +163,4 @@ fn verify(file: &Path) -> Result<ExitCode, Failure> {
     }
     print(&text)?;
     Ok(ExitCode::from(u8::from(!same)))
-}
-
-/// True if the program of a kernel comes to the same recipe and code.
-fn compiled_again(entry: &Entry, source: &Source) -> Result<bool, String> {
-    let first = |diagnostics: tilewright::tile::Diagnostics| {
-        diagnostics.0.first().map_or(String::new(), |diagnostic| diagnostic.message.clone())
-    };
-    let arch = arch_named(&entry.recipe.target.name).map_err(|diagnostic| diagnostic.message)?;
-    let program = parse(&source.program).map_err(first)?;
-    let mut options = Options::new(arch);
-    options.multiples = source.multiples.iter().cloned().collect();
-    options.sizes = source.sizes.iter().cloned().collect();
-    let kernel = compiler::compile(&program, &options).map_err(first)?;
-    let mut recipe = kernel.recipe().map_err(|error| error.to_string())?;
-    // What the maker of the pack has made a part of the workspace is none of the program's.
-    for param in &entry.recipe.params {
-        if let (ParamKind::Tensor(kept), Some(tensor)) = (&param.kind, recipe.tensor_mut(&param.name)) {
-            tensor.workspace = kept.workspace;
-        }
-    }
-    Ok(recipe == entry.recipe && Some(kernel.ptx.as_str()) == entry.ptx())
 }

@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::ffi::c_void;
 
+use tilewright::cache::Kernels;
 use tilewright::launch::{
     Code, DType, Gpu, Kernel, LaunchError, LaunchOptions, Raw, Recipe, Stream, View, ViewMut,
 };
@@ -62,6 +63,14 @@ pub fn launches(engine: &Engine, recipe: &Recipe, ptx: &str) -> Result<Kernel, L
     Ok(kernel)
 }
 
+/// The kernel of the user's cache, which is compiled once on this machine.
+pub fn kept(gpu: &Gpu) -> Result<Kernel, Box<dyn Error>> {
+    let kept = Kernels::of_user()?.load_or_compile(&parse(SCALE)?, &Options::new(Arch::SM_80))?;
+    kept.warnings.iter().for_each(|warning| eprintln!("{warning}"));
+    let kernel = kept.load(gpu)?;
+    Ok(kernel)
+}
+
 /// A launch while the engine captures its stream in a graph, which holds no plan yet for twice as many elements.
 pub fn captured(engine: &Engine, kernel: &Kernel) -> Result<(), LaunchError> {
     let (stream, n) = (unsafe { Stream::borrow(engine.stream) }, engine.n);
@@ -96,6 +105,7 @@ pub fn main() -> Result<(), Box<dyn Error>> {
         n: n as i64,
     };
     launches(&engine, &recipe, &ptx)?;
+    kept(&engine.gpu)?;
     // The engine waits when it wants to.
     unsafe { engine.gpu.driver().stream_synchronize(engine.stream) }
         .map_err(|error| format!("{:?}", engine.gpu.driver().describe(error)))?;

@@ -14,8 +14,12 @@ mod my_operators;
 mod my_stream;
 
 const PAGE: &str = include_str!("../../../docs/my-data-my-stream.md");
-const EXAMPLES: [&str; 2] =
-    [include_str!("../examples/my_stream.rs"), include_str!("../examples/my_operators.rs")];
+const EXAMPLES: [&str; 4] = [
+    include_str!("../examples/my_stream.rs"),
+    include_str!("../examples/my_operators.rs"),
+    include_str!("../../../examples/packed/build.rs"),
+    include_str!("../../../examples/packed/src/main.rs"),
+];
 
 /// Lines without what indents them.
 fn lines(text: &str) -> Vec<&str> {
@@ -23,15 +27,15 @@ fn lines(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_page_shows_the_code_of_the_example() {
+fn the_page_shows_the_code_of_the_examples() {
     let examples = EXAMPLES.map(lines);
+    let has = |block: &[&str]| examples.iter().any(|text| text.windows(block.len()).any(|w| w == block));
     let blocks: Vec<&str> =
         PAGE.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
     assert!(blocks.len() >= 5);
     for block in blocks {
         let block = lines(block);
-        let shown = |example: &Vec<&str>| example.windows(block.len()).any(|window| window == block);
-        assert!(examples.iter().any(shown), "not in the examples: {block:#?}");
+        assert!(has(&block), "in no example: {block:#?}");
     }
 }
 
@@ -108,4 +112,11 @@ fn the_example_launches_on_the_streams_and_memory_that_it_is_given() {
     assert!(!stand_in.calls().iter().any(|call| call.starts_with("cuLaunch")));
     let error = kernel.plan(&[0]).unwrap_err();
     assert!(matches!(error, LaunchError::Size { .. }));
+
+    let folder = tempfile::tempdir().unwrap();
+    // SAFETY: the other test of this process does not read the environment.
+    unsafe { std::env::set_var("TILEWRIGHT_CACHE", folder.path()) };
+    for _ in 0..2 {
+        assert_eq!(my_stream::kept(&engine.gpu).unwrap().recipe(), &recipe);
+    }
 }

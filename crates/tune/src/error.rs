@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tilewright_cache::FolderError;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::model::ModelError;
 use tilewright_runtime::RuntimeError;
@@ -159,5 +160,15 @@ impl TuneError {
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |error| TuneError::Store { action, path, error }
+    }
+}
+
+impl From<FolderError> for TuneError {
+    fn from(error: FolderError) -> Self {
+        match error {
+            FolderError::File { action, path, error } => TuneError::Store { action, path, error },
+            FolderError::NoCache { reason } => TuneError::NoCache { reason },
+            error => TuneError::NoCache { reason: error.to_string() },
+        }
     }
 }

@@ -55,6 +55,7 @@ pub use record::{COMPILER, Conditions, FORMAT, Measured, Record, RunnerUp, Stale
 pub use report::{Entry, Refused, RejectedBy, Report, Seconds, Source, Stop};
 pub use search::{Progress, ProgressFn, Settings, rank, search};
 pub use store::{
-    CACHE_VARIABLE, DeviceLock, Found, Lock, Merged, SHIPPED, Store, arch_of_shipped, merge, read_lines,
-    read_model, refresh_hashes, shipped, write_lines,
+    DeviceLock, Found, Merged, SHIPPED, Store, arch_of_shipped, merge, read_lines, read_model,
+    refresh_hashes, shipped, write_lines,
 };
+pub use tilewright_cache::{CACHE_VARIABLE, Lock};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
+pub(crate) use tilewright_cache::sha256;
 use tilewright_compiler::MAX_EXTENT;
 use tilewright_kernels::model::Model;
 use tilewright_kernels::{Chip, ConfigError, Operator, SizeKind, Tuning, operator};
@@ -89,11 +89,6 @@ impl From<Vec<(&'static str, String)>> for Candidate {
 pub(crate) fn hash_of(programs: &[Program]) -> String {
     let text: Vec<String> = programs.iter().map(Program::to_string).collect();
     sha256(&text.join("\n"))
-}
-
-/// The SHA-256 of a text, in hexadecimal digits.
-pub(crate) fn sha256(text: &str) -> String {
-    Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Device and architecture that kernels are chosen for: records of one device say nothing of another.

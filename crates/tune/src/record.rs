@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_kernels::{ConfigError, Operator};
 use tilewright_tile::renamed::{Place, renamed};
 
-use crate::problem::{Candidate, Problem, Target, sha256};
+use crate::problem::{Candidate, Problem, Target};
 
 /// The form of records that this version writes and reads.
 pub const FORMAT: u32 = 1;
@@ -281,12 +281,6 @@ fn with_new_names(text: &str) -> String {
         format!("{name}={}{arguments}", renamed(Place::Value, value).unwrap_or(value))
     };
     text.split_whitespace().map(word).collect::<Vec<_>>().join(" ")
-}
-
-/// The name of the file of a key.
-pub(crate) fn file_of(key: &str) -> String {
-    let operator: String = key.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
-    format!("{operator}-{}", &sha256(key)[..32])
 }
 
 #[cfg(test)]

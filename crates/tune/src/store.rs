@@ -1,27 +1,22 @@
 //! Storage of records: a folder of the user with one file a key, and the file that comes with the kernels. Files are written
-//! beside their place and moved there, under locks that the operating system gives back when a process ends.
+//! beside their place and moved there, under locks that the operating system gives back when a process ends (`tilewright_cache`).
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 
-use etcetera::BaseStrategy;
-use fs4::FileExt;
+use tilewright_cache::{Folder, Lock, file_of};
 use tilewright_kernels::model::Model;
 use tilewright_machine::Arch;
 
 use crate::error::TuneError;
 use crate::problem::{Candidate, Problem, Target, sha256};
-use crate::record::{Record, Stale, file_of};
+use crate::record::{Record, Stale};
 
 /// The records that come with the kernels, one a line.
 pub const SHIPPED: &str = include_str!("../records/nvidia-h200.jsonl");
-
-/// The variable that names the folder of the cache.
-pub const CACHE_VARIABLE: &str = "TILEWRIGHT_CACHE";
 
 /// The key.
 #[derive(Debug)]
@@ -39,10 +34,6 @@ pub enum Found {
     Nothing,
 }
 
-/// A lock between processes, given back when dropped.
-#[derive(Debug)]
-pub struct Lock(#[expect(dead_code, reason = "the lock is held as long as the file is open")] File);
-
 /// A device on which this process alone measures. Measurers that have turns on it hold it together.
 #[derive(Clone, Debug)]
 pub struct DeviceLock(
@@ -52,13 +43,13 @@ pub struct DeviceLock(
 /// A folder of records.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Store {
-    folder: PathBuf,
+    folder: Folder,
 }
 
 impl Store {
     /// The store in a folder, which is made when something is written.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Store { folder: folder.into() }
+        Store { folder: Folder::new(folder) }
     }
 
     /// The user's store: the folder that `TILEWRIGHT_CACHE` names, else `tilewright` in the platform's folder for caches.
@@ -67,22 +58,17 @@ impl Store {
     ///
     /// [`TuneError::NoCache`] if the user has no home.
     pub fn of_user() -> Result<Self, TuneError> {
-        if let Some(folder) = std::env::var_os(CACHE_VARIABLE).filter(|f| !f.is_empty()) {
-            return Ok(Store::new(folder));
-        }
-        let strategy = etcetera::choose_base_strategy()
-            .map_err(|error| TuneError::NoCache { reason: error.to_string() })?;
-        Ok(Store::new(strategy.cache_dir().join("tilewright")))
+        Ok(Store { folder: Folder::of_user()? })
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// The file of a key.
     pub fn file(&self, key: &str) -> PathBuf {
-        self.folder.join("tuning").join(format!("{}.json", file_of(key)))
+        self.folder().join("tuning").join(format!("{}.json", file_of(key)))
     }
 
     /// Looks for the record of a problem on a device.
@@ -103,7 +89,7 @@ impl Store {
     /// The file of a device's model.
     pub fn model_file(&self, device: &str) -> PathBuf {
         let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
-        self.folder.join("models").join(format!("{}.txt", device.chars().map(plain).collect::<String>()))
+        self.folder().join("models").join(format!("{}.txt", device.chars().map(plain).collect::<String>()))
     }
 
     /// The model of a device, where one was fitted.
@@ -132,7 +118,7 @@ impl Store {
 
     /// Every record of an operator that can be read, whatever it is for.
     pub fn all(&self, operator: &str) -> Vec<Record> {
-        let Ok(folder) = std::fs::read_dir(self.folder.join("tuning")) else { return Vec::new() };
+        let Ok(folder) = std::fs::read_dir(self.folder().join("tuning")) else { return Vec::new() };
         let mut files: Vec<PathBuf> = folder.filter_map(|entry| Some(entry.ok()?.path())).collect();
         files.sort();
         let read = |file: PathBuf| Record::parse(&std::fs::read_to_string(file).ok()?).ok();
@@ -156,17 +142,7 @@ impl Store {
     ///
     /// [`TuneError::Store`].
     pub fn lock(&self, name: &str, waiting: impl FnOnce()) -> Result<Lock, TuneError> {
-        let folder = self.folder.join("locks");
-        std::fs::create_dir_all(&folder).map_err(TuneError::store("make the folder", &folder))?;
-        let path = folder.join(format!("{}.lock", file_of(name)));
-        let open = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = open.map_err(TuneError::store("open the lock", &path))?;
-        // Not every file system says at once whether a lock is taken; waiting is right in any case.
-        if FileExt::try_lock(&file).is_err() {
-            waiting();
-            FileExt::lock(&file).map_err(TuneError::store("take the lock", &path))?;
-        }
-        Ok(Lock(file))
+        Ok(self.folder.lock(name, waiting)?)
     }
 
     /// Waits until no other process measures on the device of this model and number; `waiting` is called first if one does.
@@ -341,12 +317,5 @@ pub fn write_lines(path: &Path, records: &[Record]) -> Result<(), TuneError> {
 
 /// Writes a file beside its place and moves it there: a reader sees the old one or the new one.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), TuneError> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder).map_err(TuneError::store("make the folder", folder))?;
-    let failed = |error| TuneError::store("write", path)(error);
-    let mut file = tempfile::NamedTempFile::new_in(folder).map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.as_file().sync_all().map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
+    Ok(tilewright_cache::replace(path, text.as_bytes())?)
 }
