@@ -73,6 +73,9 @@ pub enum LlamaError {
         /// The words that there are.
         vocabulary: usize,
     },
+    /// A text, or words, that a tokenizer does not take.
+    #[error("the tokenizer: {0}")]
+    Text(String),
     /// A kernel that does not compile.
     #[error("kernel `{kernel}`: {source}")]
     Kernel {

@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand};
 use tilewright::kernels::operator;
 use tilewright::prelude::{Options, Sizes, compile};
 use tilewright::runtime::Arg;
-use tilewright_llama::{Config, Engine, Format, Limits, Place, Reference, Sampler, Weights};
+use tilewright_llama::{Config, Engine, Format, Limits, Model, Place, Reference, Sampler, Weights};
 
 /// An engine for models of the Llama family whose kernels are all tile programs
 #[derive(Parser)]
@@ -111,16 +111,13 @@ fn generate(args: &Generate) -> Fallible<()> {
     let config = Config::read(&args.folder)?;
     let weights = Weights::read(&config, &args.folder)?;
     let place = place(&args.device)?;
+    let model = Model::new(&place, &config, &weights, args.weights)?;
     let limits = Limits { sequences: 1, places: args.ids.len() + args.number };
-    let mut engine = Engine::new(&place, &config, &weights, args.weights, limits)?;
-    engine.begin(std::slice::from_ref(&args.ids))?;
+    let mut engine = Engine::new(&model, limits)?;
     let mut sampler = Sampler::new(args.temperature, args.top_p, args.seed);
-    for _ in 0..args.number {
-        engine.run(1)?;
-        let word = sampler.next(&engine.logits()?[0]);
-        engine.choose(&[word])?;
-        println!("{word}");
-    }
+    let words = engine.generate(&args.ids, args.number, &mut sampler)?;
+    let words: Vec<String> = words.iter().map(u32::to_string).collect();
+    println!("{}", words.join(","));
     Ok(())
 }
 
@@ -148,10 +145,13 @@ fn bench(args: &Bench) -> Fallible<()> {
     let place = Place::cuda(args.device)?;
     let speed = copy_speed(&place)?;
     println!("{}: a copy moves {speed:.0} GB/s", place.device().name());
+    let began = Instant::now();
+    let model = Model::new(&place, &config, &weights, args.weights)?;
+    println!("{:.1} s for the model on the GPU", began.elapsed().as_secs_f64());
     for &batch in &args.batch {
         let began = Instant::now();
         let limits = Limits { sequences: batch, places: args.context + 2 * args.steps };
-        let mut engine = Engine::new(&place, &config, &weights, args.weights, limits)?;
+        let mut engine = Engine::new(&model, limits)?;
         let ready = began.elapsed().as_secs_f64();
         let word = |sequence: usize, place: usize| (sequence * 7919 + place * 104_729) % config.vocabulary;
         let prompts: Vec<Vec<u32>> = (0..batch)
@@ -193,20 +193,19 @@ fn check(args: &Check) -> Fallible<()> {
     let place = place(&args.device)?;
     let config = Config { head: 64, hidden: 256, ..Config::small(3) };
     let weights = Weights::random(&config, 3);
+    let rounded = weights.rounded_to_4_bits(&config);
     for (sequences, format) in [(1, Format::F16), (3, Format::F16), (1, Format::I4), (3, Format::I4)] {
-        let weights = match format {
-            Format::F16 => weights.clone(),
-            Format::I4 => weights.rounded_to_4_bits(&config),
-        };
+        let exact = if format == Format::I4 { &rounded } else { &weights };
+        let model = Model::new(&place, &config, &weights, format)?;
         let limits = Limits { sequences, places: 128 };
-        let mut engine = Engine::new(&place, &config, &weights, format, limits)?;
+        let mut engine = Engine::new(&model, limits)?;
         let word = |i: usize| (i * 37 % config.vocabulary) as u32;
         let mut sequence: Vec<Vec<u32>> =
             (0..sequences).map(|s| (s..s + 67 + s).map(word).collect()).collect();
         engine.begin(&sequence)?;
         let mut references: Vec<Reference<'_>> = Vec::new();
         for words in &sequence {
-            let mut reference = Reference::new(&config, &weights);
+            let mut reference = Reference::new(&config, exact);
             words[..words.len() - 1].iter().for_each(|word| drop(reference.step(*word)));
             references.push(reference);
         }

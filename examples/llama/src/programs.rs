@@ -21,8 +21,14 @@ const PARTS: usize = 64;
 const ATTENDING: usize = 8;
 /// The heads of queries that share keys, at most, where a cluster attends.
 pub(crate) const MOST_SHARING: usize = 16;
-/// Bytes of shared memory that the tiles of weights of a block take: two launches share a multiprocessor, one of which waits for the other.
-const STAGED: usize = 100 << 10;
+/// Rows of weights of a tile.
+const ROWS: usize = 2;
+/// Tiles of a block: one that is multiplied, and those on their way.
+const TILES: usize = 3;
+/// Elements of a row from which on a block has more threads.
+const LONG: usize = 8192;
+/// Bytes of shared memory of a multiprocessor that tiles of weights take.
+const STAGED: usize = 192 << 10;
 
 /// The file of a kernel of the engine's own.
 macro_rules! own {
@@ -119,7 +125,7 @@ impl Programs {
         constants: Numbers<'_>,
         sizes: Numbers<'_>,
     ) -> Result<Sized, LlamaError> {
-        let tile = RowTile::of(k, pairs);
+        let tile = RowTile::of(k);
         let Some((before, after)) = text.split_once(PINNED) else {
             let what = format!("`kernels/{name}.tile` has not the text `{PINNED}`");
             return Err(LlamaError::Kernel { kernel: name.to_string(), source: what.into() });
@@ -130,7 +136,7 @@ impl Programs {
             ("BK", tile.columns),
             ("STAGES", tile.stages),
             ("THREADS", tile.threads),
-            ("BLOCKS", self.multiprocessors),
+            ("BLOCKS", self.multiprocessors * tile.blocks),
         ];
         self.compile(&program, &[&own, constants].concat(), sizes)
     }
@@ -227,17 +233,17 @@ struct RowTile {
     columns: usize,
     stages: usize,
     threads: usize,
+    /// Blocks of a multiprocessor.
+    blocks: usize,
 }
 
 impl RowTile {
-    /// The tile of which three, or at least two, have room.
-    fn of(k: usize, pairs: usize) -> Self {
-        let threads = k.div_ceil(8).next_power_of_two().clamp(32, 256);
+    /// The tile for rows of k elements: as many threads as leave each several vectors of a row, and as many blocks as have room.
+    fn of(k: usize) -> Self {
+        let threads = (k / 32).next_power_of_two().clamp(32, if k > LONG { 256 } else { 128 });
         let columns = 8 * threads;
-        let row = 2 * k.next_multiple_of(columns);
-        let most = STAGED / 3 / row;
-        let rows = [4, 2, 1].into_iter().find(|rows| *rows <= most).unwrap_or(1).max(pairs);
-        RowTile { rows, columns, stages: (STAGED / (rows * row)).clamp(2, 4), threads }
+        let bytes = ROWS * 2 * k.next_multiple_of(columns) * TILES;
+        RowTile { rows: ROWS, columns, stages: TILES, threads, blocks: (STAGED / bytes).clamp(1, 4) }
     }
 
     fn layout(&self) -> String {
@@ -251,11 +257,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tiles_of_rows_fit_twice() {
-        let tile = |rows, columns, stages, threads| RowTile { rows, columns, stages, threads };
-        assert_eq!(RowTile::of(4096, 1), tile(4, 2048, 3, 256));
-        assert_eq!(RowTile::of(14336, 1), tile(1, 2048, 3, 256));
-        assert_eq!(RowTile::of(64, 2), tile(4, 256, 4, 32));
-        assert_eq!(RowTile::of(256, 1).layout(), PINNED);
+    fn tiles_of_rows_fill_a_multiprocessor() {
+        let tile = |rows, columns, threads, blocks| RowTile { rows, columns, stages: 3, threads, blocks };
+        assert_eq!(RowTile::of(4096), tile(2, 1024, 128, 4));
+        assert_eq!(RowTile::of(14336), tile(2, 2048, 256, 1));
+        assert_eq!(RowTile::of(64), tile(2, 256, 32, 4));
+        let pinned = RowTile { rows: 4, ..RowTile::of(256) }.layout();
+        assert_eq!(pinned, PINNED);
     }
 }

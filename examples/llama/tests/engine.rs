@@ -1,6 +1,6 @@
 //! The engine beside the reference on the host, on the simulator.
 
-use tilewright_llama::{Config, Engine, Format, Limits, Place, Reference, Weights};
+use tilewright_llama::{Config, Engine, Format, Limits, Model, Place, Reference, Sampler, Weights};
 
 /// The largest difference of two rows of scores.
 fn difference(a: &[f32], b: &[f32]) -> f32 {
@@ -15,8 +15,9 @@ fn one_sequence_has_the_scores_of_the_reference() {
     let config = Config::small(1);
     let weights = Weights::random(&config, 3);
     let place = Place::sim();
+    let model = Model::new(&place, &config, &weights, Format::F16).unwrap();
     let limits = Limits { sequences: 1, places: 64 };
-    let mut engine = Engine::new(&place, &config, &weights, Format::F16, limits).unwrap();
+    let mut engine = Engine::new(&model, limits).unwrap();
     let mut reference = Reference::new(&config, &weights);
     let prompt = vec![5, 119, 300];
     engine.begin(std::slice::from_ref(&prompt)).unwrap();
@@ -40,8 +41,9 @@ fn sequences_of_their_own_lengths_have_the_scores_of_the_reference() {
     let config = Config::small(1);
     let weights = Weights::random(&config, 4);
     let place = Place::sim();
+    let model = Model::new(&place, &config, &weights, Format::F16).unwrap();
     let limits = Limits { sequences: 2, places: 128 };
-    let mut engine = Engine::new(&place, &config, &weights, Format::F16, limits).unwrap();
+    let mut engine = Engine::new(&model, limits).unwrap();
     // The first prompt takes a step of many words, and two of one.
     let prompts: Vec<Vec<u32>> = vec![(0..67).map(|i| i * 37 % 320).collect(), vec![9, 8]];
     engine.begin(&prompts).unwrap();
@@ -54,14 +56,33 @@ fn sequences_of_their_own_lengths_have_the_scores_of_the_reference() {
 }
 
 #[test]
+fn layers_that_are_one_have_memory_of_their_own() {
+    let config = Config::small(2);
+    let weights = Weights::repeated(&config, 8);
+    let place = Place::sim();
+    for format in [Format::F16, Format::I4] {
+        let model = Model::new(&place, &config, &weights, format).unwrap();
+        let limits = Limits { sequences: 1, places: 64 };
+        let mut engine = Engine::new(&model, limits).unwrap();
+        engine.begin(&[vec![11]]).unwrap();
+        engine.run(1).unwrap();
+        let exact = if format == Format::I4 { weights.rounded_to_4_bits(&config) } else { weights.clone() };
+        let expected = Reference::new(&config, &exact).step(11);
+        let scores = &engine.logits().unwrap()[0];
+        assert!(difference(scores, &expected) < BOUND, "{}", difference(scores, &expected));
+    }
+}
+
+#[test]
 fn integers_of_4_bits_have_the_scores_of_what_they_stand_for() {
     let config = Config::small(1);
     let weights = Weights::random(&config, 6);
     let rounded = weights.rounded_to_4_bits(&config);
     let place = Place::sim();
+    let model = Model::new(&place, &config, &weights, Format::I4).unwrap();
     for sequences in [1, 2] {
         let limits = Limits { sequences, places: 64 };
-        let mut engine = Engine::new(&place, &config, &weights, Format::I4, limits).unwrap();
+        let mut engine = Engine::new(&model, limits).unwrap();
         engine.begin(&vec![vec![7, 8, 9]; sequences]).unwrap();
         engine.run(1).unwrap();
         let mut reference = Reference::new(&config, &rounded);
@@ -80,8 +101,9 @@ fn what_an_engine_does_not_take_is_named() {
     let config = Config::small(1);
     let weights = Weights::random(&config, 5);
     let place = Place::sim();
+    let model = Model::new(&place, &config, &weights, Format::F16).unwrap();
     let limits = Limits { sequences: 1, places: 64 };
-    let mut engine = Engine::new(&place, &config, &weights, Format::F16, limits).unwrap();
+    let mut engine = Engine::new(&model, limits).unwrap();
     let mut message = |prompts: &[Vec<u32>]| engine.begin(prompts).unwrap_err().to_string();
     assert_eq!(message(&[vec![1, 320]]), "word 320 is not of a vocabulary of 320");
     assert_eq!(message(&[vec![1; 65]]), "65 words do not fit in 64: give the engine more `places`");
@@ -89,8 +111,25 @@ fn what_an_engine_does_not_take_is_named() {
     assert!(message(&[vec![]]).contains("at least one word"));
     assert!(engine.choose(&[1, 2]).is_err() && engine.choose(&[320]).is_err());
     let limits = Limits { sequences: 0, places: 64 };
-    let error = Engine::new(&place, &config, &weights, Format::F16, limits).err().unwrap();
+    let error = Engine::new(&model, limits).err().unwrap();
     assert_eq!(error.to_string(), "`sequences` is 0: must be at least 1");
-    let odd = Config { hidden: 100, ..config };
-    assert!(odd.validate().unwrap_err().to_string().contains("multiple of 8"));
+    let odd = Config { hidden: 100, ..config.clone() };
+    let error = Model::new(&place, &odd, &weights, Format::F16).err().unwrap();
+    assert!(error.to_string().contains("multiple of 8"));
+}
+
+#[test]
+fn samplers_continue_a_prompt() {
+    let config = Config::small(1);
+    let weights = Weights::random(&config, 9);
+    let place = Place::sim();
+    let model = Model::new(&place, &config, &weights, Format::F16).unwrap();
+    let limits = Limits { sequences: 1, places: 64 };
+    let mut engine = Engine::new(&model, limits).unwrap();
+    let most = engine.generate(&[1, 2], 3, &mut Sampler::new(0.0, 1.0, 0)).unwrap();
+    engine.begin(&[vec![1, 2]]).unwrap();
+    engine.run(3).unwrap();
+    // The GPU notes the words that it chooses at their places.
+    assert_eq!(engine.words(2..5).unwrap(), [most]);
+    assert!(engine.generate(&[1], 64, &mut Sampler::new(0.0, 1.0, 0)).is_err());
 }

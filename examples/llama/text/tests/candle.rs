@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
 use candle_transformers::models::llama::{Cache, Llama, LlamaConfig};
 use serde_json::{Value, json};
-use tilewright_llama::{Config, Engine, Format, Limits, Place, Reference, Weights};
+use tilewright_llama::{Config, Engine, Format, Limits, Model, Place, Reference, Weights};
 
 /// Writes `config.json` and a checkpoint with random weights of this type.
 fn write(folder: &Path, config: &Value, dtype: DType) {
@@ -89,8 +89,9 @@ fn compare(config: &Value, dtype: DType) {
         assert!(apart < 1e-4, "the reference is {apart} apart");
     }
     let place = Place::sim();
+    let model = Model::new(&place, &shape, &weights, Format::F16).unwrap();
     let limits = Limits { sequences: 1, places: 128 };
-    let mut engine = Engine::new(&place, &shape, &weights, Format::F16, limits).unwrap();
+    let mut engine = Engine::new(&model, limits).unwrap();
     for count in [1, 70] {
         engine.begin(&[words[..count].to_vec()]).unwrap();
         engine.run(1).unwrap();

@@ -1,1 +1,0 @@
-//! The example engine beside candle: see `tests/`.
