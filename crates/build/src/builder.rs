@@ -121,7 +121,8 @@ impl Builder {
         let failed =
             |diagnostics| BuildError::Program { of: format!("kernel `{}`", program.name), diagnostics };
         // The same bytes come of the same program in every folder.
-        let options = Options { lines: None, ..options.clone() };
+        let mut options = options.clone();
+        options.lines = None;
         let kernel = compile(program, &options).map_err(failed)?;
         self.entry(entry(&kernel, &options)?)
     }

@@ -79,7 +79,7 @@
 //! | [`check`], [`candidates`], [`mutate`], [`sequence`] | kernels compared with the interpreter, and what else was possible | `sim` |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces | `kernels` |
 //! | [`mod@launch`], [`pack`] | launches on streams and in memory of others; kernels as files | `cuda` |
-//! | [`cache`], [`build`] | compiled kernels that are kept; packs of build scripts | `compile` |
+//! | [`cache`], [`build`] | compiled kernels that are kept; packs of build scripts | `cache`, `kernels` |
 //! | [`ops`] | operators by views, on streams of others: chosen, compiled ahead of time, kept | `tune` |
 //! | [`tune`], [`lab`] | the autotuner and its records; contests, cuBLASLt as a peer, microbenchmarks, fidelity to hardware | `tune` |
 //!
@@ -110,9 +110,9 @@ pub mod sequence;
 #[cfg(feature = "sim")]
 pub mod tasks;
 
-#[cfg(feature = "compile")]
+#[cfg(feature = "kernels")]
 pub use tilewright_build as build;
-#[cfg(feature = "compile")]
+#[cfg(feature = "cache")]
 pub use tilewright_cache as cache;
 #[cfg(feature = "compile")]
 pub use tilewright_compiler as compiler;
