@@ -1,4 +1,5 @@
-"""The inputs of a product, what it should give, and who else computes it: cuBLAS and cuBLASLt through torch, cuSPARSELt, plain Triton, DeepGEMM.
+"""The inputs of a product, what it should give, and who else computes it: cuBLAS and cuBLASLt through torch, cuBLASLt's best of eight ways,
+cuSPARSELt, plain Triton, DeepGEMM.
 
 A *problem* is a dict: `tensors` and `scalars` that kernels bind by name, the `exact` result, `tolerance`, `missing` (who is left out, and why) and `peers`, a
 list of (name, prepare, run, result): `prepare` is called once before a timing, `run` is what is timed, `result` gives the tensor. The ratio is
@@ -11,7 +12,7 @@ import statistics
 import common
 import torch
 
-LIBRARY = ["torch", "cublaslt", "cublaslt fast"]
+LIBRARY = ["torch", "cublaslt", "cublaslt8", "cublaslt fast"]
 TOLERANCE = {torch.float16: 1e-3, torch.bfloat16: 8e-3, torch.float32: 1e-5, torch.float64: 1e-13, torch.int32: 1e-12}
 
 
@@ -75,6 +76,8 @@ def plain(shape, dtype, out, wanted, missing):
         peers = [(name, by_library(library, tf32), run, lambda: theirs) for name, library, tf32 in ways]
         return {"tensors": {"a": a, "b": b}, "exact": product(a, b), "peers": peers, "tolerance": 2e-3}
     peers = [(name, by_library(library), run, lambda: theirs) for name, library in both]
+    if "cublaslt8" in wanted and not batch:
+        peers += attempt(missing, "cublaslt8", lambda: best_of_cublaslt(a, b, theirs))
     if "triton" in wanted and not batch:
         peers += attempt(missing, "triton", lambda: fastest_of("triton", triton_products(a, b, out or dtype)))
     return {"tensors": {"a": a, "b": b}, "exact": product(a, b), "peers": peers}
@@ -301,13 +304,24 @@ def ran(name, multiply):
     return [(name, nothing, run, lambda: kept["c"])]
 
 
+def recorded(peers):
+    """The same as CUDA graphs: torch makes cuSPARSELt's plan in each call, which takes the host longer than the product takes the GPU."""
+    found = []
+    for name, prepare, run, result in peers:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+        found.append((name, prepare, graph.replay, result))
+    return found
+
+
 def by_cusparselt(a, b, out, search):
     """cuSPARSELt's product, as `to_sparse_semi_structured` calls it, by the algorithm that its search takes for the fastest, or by the first."""
     if not torch.backends.cusparselt.is_available():
         raise RuntimeError("torch was built without it, or the library is not there")
     compressed, given = torch._cslt_compress(a), {} if out == a.dtype else {"out_dtype": out}
     chosen = {"alg_id": torch._cslt_sparse_mm_search(compressed, b.T, **given)} if search else {}
-    return ran("cusparselt", lambda: torch._cslt_sparse_mm(compressed, b.T, **given, **chosen))
+    return recorded(ran("cusparselt", lambda: torch._cslt_sparse_mm(compressed, b.T, **given, **chosen)))
 
 
 def by_cutlass(a, b, out):
@@ -362,18 +376,27 @@ def triton_blocks(a, b, scale_a, scale_b, out):
     return [(*named, c) for named in triton_gemm.blocks_products(a, b, c, scale_a, scale_b)]
 
 
-def fastest_of(name, candidates):
-    """The peer that is the fastest of several functions, by three quick launches each; those that do not run are left out."""
+def best_of_cublaslt(a, b, c):
+    """The fastest of the ways that cuBLASLt's heuristics propose, by launches with an L2 cache that was emptied by writing."""
+    import cublaslt
+
+    others = torch.empty(64 << 20, device="cuda", dtype=torch.int32)
+    return fastest_of("cublaslt8", cublaslt.products(a, b, c), others, 7)
+
+
+def fastest_of(name, candidates, written=None, launches=3):
+    """The peer that is the fastest of several functions, by a few quick launches each, ahead of which its result or what is named is written; those that do
+    not run are left out."""
     found, last = [], None
     for what, run, result in candidates:
         try:
             run()
             torch.cuda.synchronize()
             times = []
-            for _ in range(3):
+            for _ in range(launches):
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 # Something to do while the launch is being prepared.
-                result.zero_()
+                (result if written is None else written).zero_()
                 start.record()
                 run()
                 end.record()

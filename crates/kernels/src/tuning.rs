@@ -100,6 +100,8 @@ pub struct Tuning {
     pub sizes: &'static [(&'static str, SizeKind)],
     /// Parameters that say what is computed: never varied.
     pub meaning: &'static [&'static str],
+    /// Values of such parameters that make no difference to times: what is known of one holds for the others.
+    pub alike: &'static [(&'static str, &'static [&'static str])],
     /// Parameters in which configurations of different families differ. A tuner measures several families.
     pub family: &'static [&'static str],
     /// Parameters that are varied around a good configuration, in this order, with the values worth trying.
@@ -131,6 +133,7 @@ pub type Reject = fn(Arch, &[(&str, &str)]) -> Option<String>;
 pub(crate) trait Tunable: Config + Clone + Eq + Hash {
     const SIZES: &'static [(&'static str, SizeKind)];
     const MEANING: &'static [&'static str];
+    const ALIKE: &'static [(&'static str, &'static [&'static str])] = &[];
     const FAMILY: &'static [&'static str];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])];
 
@@ -164,6 +167,7 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
     Tuning {
         sizes: C::SIZES,
         meaning: C::MEANING,
+        alike: C::ALIKE,
         family: C::FAMILY,
         secondary: C::SECONDARY,
         space: space::<C>,
@@ -239,6 +243,9 @@ pub(crate) const MNK: &[(&str, SizeKind)] =
 /// The sizes of several.
 pub(crate) const MNKL: &[(&str, SizeKind)] =
     &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth), ("l", SizeKind::Count)];
+
+/// Types of elements whose products take as long.
+pub(crate) const HALVES: &[(&str, &[&str])] = &[("dtype", &["f16", "bf16"])];
 
 /// The first three sizes.
 pub(crate) fn three(sizes: &[i64]) -> [i64; 3] {

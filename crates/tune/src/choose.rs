@@ -55,7 +55,7 @@ pub struct Choice {
 /// Choices whose programs are compiled to find one that the compiler accepts.
 const TRIES: usize = 8;
 /// Part by which an unmeasured candidate counts as slower than estimated.
-const UNPROVEN: f64 = 0.05;
+const UNPROVEN: f64 = 0.02;
 /// Sizes that are multiples of this power of two are aligned: rows of 16-bit elements at multiples of 16 bytes.
 const ALIGNED: u32 = 3;
 /// Times of records, the nearest ones, from which corrections follow.
@@ -119,7 +119,7 @@ pub fn choose_accepted(
             Some(Found::Nothing) | None => {}
         }
     }
-    let (all, refused_by_rules) = contenders(problem, target, store)?;
+    let (all, refused_by_rules) = contenders(problem, target, records(problem, store))?;
     let mut first = None;
     for Contender { candidate, from, how, expected, .. } in all.into_iter().take(TRIES) {
         match accept(&candidate, from) {
@@ -188,8 +188,8 @@ pub(crate) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// The nearest times of these records that hold for other sizes, of the same operator, device and pins, with rows that are aligned as well as the
-    /// problem's.
+    /// The nearest times of these records that hold for other sizes, of the same operator and device and of pins that make no difference, with rows that
+    /// are aligned as well as the problem's.
     pub(crate) fn of(
         problem: &'a Problem,
         target: &'a Target,
@@ -212,8 +212,7 @@ impl<'a> Known<'a> {
                 continue;
             }
             let Ok(other) = record.problem() else { continue };
-            let same = other.operator().name == problem.operator().name && other.pinned() == problem.pinned();
-            if !same || aligned(&other) != own {
+            if !problem.is_like(&other) || aligned(&other) != own {
                 continue;
             }
             let Ok(winner) = record.holds(&other, target, any_compiler) else { continue };
@@ -222,6 +221,7 @@ impl<'a> Known<'a> {
             for (candidate, microseconds) in [(winner, record.microseconds)].into_iter().chain(lost) {
                 let estimate = (other.tuning().estimate)(target.chip(), other.sizes(), &candidate.given());
                 let Some(estimate) = estimate.ok().filter(|e| e.microseconds.is_finite()) else { continue };
+                let Ok(candidate) = problem.adopted(&other, &candidate, target.chip()) else { continue };
                 let neighbour = Neighbour {
                     sizes: record.sizes.clone(),
                     configuration: candidate.to_string(),
@@ -282,10 +282,10 @@ pub(crate) fn records(problem: &Problem, store: Option<&Store>) -> Vec<(Record, 
 fn contenders(
     problem: &Problem,
     target: &Target,
-    store: Option<&Store>,
+    records: Vec<(Record, bool)>,
 ) -> Result<(Vec<Contender>, usize), TuneError> {
     let space = (problem.tuning().space)(target.chip(), problem.sizes(), &problem.pinned().given())?;
-    let known = Known::of(problem, target, records(problem, store));
+    let known = Known::of(problem, target, records);
     let (mut all, mut seen) = (Vec::new(), HashSet::new());
     for (place, time) in &known.times {
         let candidate = place.candidate();
@@ -341,8 +341,9 @@ pub fn explain(
         let of = |(name, _): &&(String, String)| problem.tuning().family.contains(&name.as_str());
         candidate.0.iter().filter(of).cloned().collect()
     };
-    let (all, _) = contenders(problem, target, store)?;
-    let known = Known::of(problem, target, records(problem, store));
+    let records = records(problem, store);
+    let known = Known::of(problem, target, records.clone());
+    let (all, _) = contenders(problem, target, records)?;
     let chosen = known.contender(choice.candidate.clone(), choice.from, choice.why.clone())?;
     let mut families = vec![family(&chosen.candidate)];
     let mut shown = vec![chosen];

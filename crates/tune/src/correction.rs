@@ -19,8 +19,9 @@ const OF_SECONDARY: f64 = 0.006;
 const ALONE: f64 = 0.003;
 const NOISE: f64 = 0.003;
 
-/// Binary logarithms of sizes over which errors of estimates are alike: by 1/e after four doublings.
-const SIZES_ALIKE: f64 = 4.0;
+/// Binary logarithms of sizes over which errors of estimates are alike, but for those that are common to a device: by 1/e after half a doubling. Where records of other
+/// sizes said more, choices for 100 products of an H200 were 3.0 % slower than the tuned ones, and 2.2 % with this.
+const SIZES_ALIKE: f64 = 0.5;
 
 /// Binary logarithms of numbers as values of a parameter over which they are alike.
 const VALUES_ALIKE: f64 = 0.5;

@@ -31,6 +31,10 @@ const CHUNK: usize = 1 << 16;
 const TURN_MS: f64 = 3.0;
 /// Runs of a turn.
 const RUNS: std::ops::RangeInclusive<usize> = 2..=8;
+/// Times as long as a turn's runs that the rest before them is, if that is no longer than the longest one: the chip is busy for a ninth of the time.
+const RESTS: f64 = 8.0;
+/// Milliseconds in which the L2 cache is emptied before a run, about.
+const EMPTYING_MS: f64 = 0.1;
 
 /// Measures on a GPU. Every turn begins with a rest; each run of it follows a flush of the L2 cache on the same stream, so that the host
 /// has queued the run when it begins, and lies between two events; the median of a turn's runs is its time.
@@ -223,7 +227,7 @@ impl Measurer for GpuMeasurer<'_> {
             // Never run before: these runs are no measurement, and say how many a turn can have.
             None => timed(candidate, Duration::ZERO, 1, 1)?,
         };
-        let milliseconds = timed(candidate, rest, 0, turn_of(last))?;
+        let milliseconds = timed(candidate, rest_before(last, rest), 0, turn_of(last))?;
         candidate.milliseconds = Some(milliseconds);
         Ok(milliseconds * 1e3)
     }
@@ -268,6 +272,12 @@ fn name_of(l2: L2) -> &'static str {
 
 fn turn_of(milliseconds: f64) -> usize {
     ((TURN_MS / milliseconds.max(1e-3)) as usize).clamp(*RUNS.start(), *RUNS.end())
+}
+
+/// The rest before a turn of runs that take so many milliseconds each, at most the longest one.
+fn rest_before(milliseconds: f64, longest: Duration) -> Duration {
+    let busy = turn_of(milliseconds) as f64 * (milliseconds + EMPTYING_MS);
+    Duration::try_from_secs_f64(RESTS * busy / 1e3).map_or(longest, |rest| rest.min(longest))
 }
 
 /// Integers of a tensor that the kernel reads: those of the launch, or small ones.
@@ -400,5 +410,9 @@ mod tests {
     #[test]
     fn short_kernels_run_more_often_in_a_turn() {
         assert_eq!([0.0, 0.01, 0.5, 13.0].map(turn_of), [8, 8, 6, 2]);
+        // And rest no longer than what little they heat the chip wants.
+        let longest = Duration::from_millis(30);
+        let rests = [0.0, 0.01, 0.1, 0.5, 13.0, f64::NAN].map(|ms| rest_before(ms, longest).as_micros());
+        assert_eq!(rests, [6400, 7040, 12_800, 28_800, 30_000, 30_000]);
     }
 }

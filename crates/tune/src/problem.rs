@@ -220,6 +220,42 @@ impl Problem {
         })
     }
 
+    /// Returns whether what is known of another problem's times says something of this one's: the operator and what is pinned are the same, but for
+    /// values that make no difference.
+    pub(crate) fn is_like(&self, other: &Problem) -> bool {
+        let parameters = (self.operator.parameters)();
+        let stands_for = |pinned: &Candidate, name: &str| -> Option<String> {
+            let default = || parameters.iter().find(|p| p.name == name).map(|p| p.default.clone());
+            let value = pinned.value(name).map(str::to_string).or_else(default)?;
+            let alike =
+                self.tuning.alike.iter().find(|(own, all)| *own == name && all.contains(&value.as_str()));
+            Some(alike.map_or(value, |(_, all)| all[0].to_string()))
+        };
+        let same =
+            |(name, _): &(String, String)| stands_for(&self.pinned, name) == stands_for(&other.pinned, name);
+        self.operator.name == other.operator.name && self.pinned.0.iter().chain(&other.pinned.0).all(same)
+    }
+
+    /// A configuration of another problem that this one [is like](Self::is_like), with the values that are pinned here.
+    ///
+    /// # Errors
+    ///
+    /// [`TuneError::Config`] from the operator.
+    pub(crate) fn adopted(
+        &self,
+        other: &Problem,
+        candidate: &Candidate,
+        chip: Chip<'_>,
+    ) -> Result<Candidate, TuneError> {
+        if self.pinned == other.pinned {
+            return Ok(candidate.clone());
+        }
+        let theirs = |(name, _): &(&str, &str)| other.pinned.value(name).is_some();
+        let mut given = self.pinned.given();
+        given.extend(candidate.given().into_iter().filter(|pair| !theirs(pair)));
+        Ok(Candidate::from((self.tuning.point)(chip, &self.sizes, &given)?.parameters))
+    }
+
     /// The shape class: problems of one class share a choice. As text `m<=4096/16 n<=4096/16 k<=4096/16`: each size rounded up, and the
     /// largest power of two, up to 16, that divides it.
     ///
@@ -297,6 +333,20 @@ mod tests {
         let own = problem(64, 64, 64, &[("bn", "256"), ("dtype", "f16"), ("b", "n")]);
         assert_eq!(own.pinned().to_string(), "b=n bn=256");
         assert_eq!(own.to_string(), "gemm_hopper m=64 n=64 k=64 b=n bn=256");
+    }
+
+    #[test]
+    fn types_that_take_as_long_are_like_each_other() {
+        let of = |pinned: &[(&str, &str)]| problem(64, 128, 256, pinned);
+        let (halves, brains, bytes) = (of(&[]), of(&[("dtype", "bf16")]), of(&[("dtype", "e4m3")]));
+        assert!(halves.is_like(&brains) && brains.is_like(&halves) && brains.is_like(&brains));
+        assert!(!halves.is_like(&bytes) && !bytes.is_like(&brains));
+        assert!(!halves.is_like(&of(&[("dtype", "bf16"), ("b", "n")])));
+        let found = Candidate::parse("bn=128 overlap_epilogue=true").unwrap();
+        let chip = Chip::from(Arch::SM_90A);
+        let adopted = brains.adopted(&halves, &found, chip).unwrap();
+        assert_eq!(adopted.to_string(), "dtype=bf16 bn=128 overlap_epilogue=true");
+        assert_eq!(halves.adopted(&brains, &adopted, chip).unwrap(), found);
     }
 
     #[test]

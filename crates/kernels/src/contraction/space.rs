@@ -15,7 +15,7 @@ use crate::config::{Config, ConfigError, apply, configured, differences};
 use crate::gemm_hopper::{Form, HopperGemmConfig, Pack, PerStep, Schedule};
 use crate::model::{Model, Numbers};
 use crate::parts::Estimate;
-use crate::tuning::{Chip, Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
+use crate::tuning::{Chip, HALVES, Launch, Point, SameProblem, SizeKind, Space, Tunable, Tuning};
 use crate::warp_specialized::bytes;
 
 /// Every letter, in the order of the alphabet.
@@ -66,6 +66,7 @@ const RESULT_ALONE: Permute = Permute { a: false, b: false, c: true };
 pub(crate) const TUNING: Tuning = Tuning {
     sizes: LETTERS,
     meaning: &["einsum", "dtype", "dtype_b", "out", "epilogue"],
+    alike: HALVES,
     family: &["permute", "tile", "swap", "bm", "bn", "bk", "warpgroups"],
     secondary: HopperGemmConfig::SECONDARY,
     space,

@@ -21,9 +21,23 @@ const SHORT: i64 = 96;
 /// Elements of a step of the form for short sums, beyond which its time grows.
 const DEEP: i64 = 16;
 
-/// Cycles of a warpgroup between the products of two steps with a sparse A. On an H100 128 × 192 of i8 takes 9 % longer for each column than 128 × 256, whose
-/// products another warpgroup hides it behind.
-const SPARSE_TURN: f64 = 230.0;
+/// Cycles of a warpgroup between the products of two steps with a sparse A. On an H100 128 × 208 of f16 takes 9 % longer for each column than 128 × 256, whose
+/// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
+const SPARSE_TURN: f64 = 290.0;
+
+/// Part by which steps with a sparse A are longer where a warpgroup has more than 64 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
+/// than 128 × 256.
+const SPARSE_ROWS: f64 = 1.1;
+
+/// The part of the time until device memory is at speed that the first bytes wait, and the bytes over which the rest comes about: until others' lines are
+/// written back, as many as come. Fitted to 610 timings of products that read at most 20 MB on an H200.
+const FIRST: f64 = 0.5;
+const COMING: f64 = 2e6;
+
+/// Cycles until device memory is at speed for so many bytes.
+fn warm_up(model: &Numbers, bytes: f64) -> f64 {
+    model.warm_up * (1.0 - (1.0 - FIRST) * (-bytes / COMING).exp())
+}
 
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 fn together(a: f64, b: f64, sharpness: f64) -> f64 {
@@ -73,14 +87,14 @@ fn rounds(things: i64, each: i64) -> f64 {
     ((things + each - 1) / each) as f64
 }
 
-/// Cycles for which threads load these elements of lines with a stride; none where TMA does.
-fn accesses(model: &Numbers, line: i64, elements: f64, size: f64) -> f64 {
+/// Cycles for which threads load these elements of lines with a stride, of which some are there; none where TMA does.
+fn accesses(model: &Numbers, line: i64, [elements, there]: [f64; 2], size: f64) -> f64 {
     let bytes = elements * size;
     match line * size as i64 % STRIDE {
         0 => 0.0,
         rest if rest % 8 == 0 => bytes / 8.0 / model.asynchronous,
         rest if rest % 4 == 0 => bytes / 4.0 / model.asynchronous,
-        rest => bytes / (if rest % 2 == 0 { 2.0 } else { 1.0 }) / model.through_registers,
+        rest => there * size / (if rest % 2 == 0 { 2.0 } else { 1.0 }) / model.through_registers,
     }
 }
 
@@ -146,8 +160,10 @@ impl HopperGemmConfig {
         let (pitch_a, pitch_b) = (pitch(direct_a, packs[0]), pitch(direct_b, packs[1]));
         // Blocks of a cluster share what TMA loads.
         let (all_a, all_b) = self.sides((bm, bn));
-        let loads = |pitch, elements| accesses(model, pitch, elements, size);
-        let loading = loads(pitch_a, all_a * bk * kept) + matrices * loads(pitch_b, all_b * bk);
+        let loads = |pitch, rows: f64, of: i64, columns| {
+            accesses(model, pitch, [rows * columns, rows.min(of as f64) * columns], size)
+        };
+        let loading = loads(pitch_a, all_a, m, bk * kept) + matrices * loads(pitch_b, all_b, n, bk);
         let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
         let port = model.port
             * crowded
@@ -185,6 +201,7 @@ impl HopperGemmConfig {
             * few_stages
             * narrow
             * in_step;
+        let step = step * if self.sparse && self.bm > 64 * self.warpgroups { SPARSE_ROWS } else { 1.0 };
         let step = step.max(loading);
         let wanted = Resource::ALL.map(|resource| match resource {
             Resource::TensorCores => multiply,
@@ -246,7 +263,7 @@ impl HopperGemmConfig {
         let in_flight = active * self.stages as f64 * loaded * bk * size;
         let write = if n * bytes(self.result()) % 32 == 0 { model.write } else { model.write_parts };
         let read = model.read.min(in_flight / model.memory_latency);
-        let mut memory = (a + b) / read + c / write + model.warm_up;
+        let mut memory = (a + b) / read + c / write + warm_up(model, a + b + c);
         let shares_the_smaller = match self.cluster {
             Cluster::AlongM(_) => b < a,
             Cluster::AlongN(_) => a < b,
@@ -268,7 +285,8 @@ impl HopperGemmConfig {
         }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
-        let both = together(cycles, memory, 6.0);
+        // Blocks of stream-K meet when all is read.
+        let both = together(cycles - leaving_sums, memory, 6.0) + leaving_sums;
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
             (Part::Prologue, prologue),
@@ -318,9 +336,8 @@ impl HopperGemmConfig {
         let wide = n * bytes(self.result()) % STRIDE == 0;
         let (rows, cols, depth) = (m as f64, n as f64, k as f64);
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
-        let write = if n * bytes(self.result()) % 32 == 0 { model.outer_write } else { model.write_parts };
-        let memory =
-            read / model.read + rows * cols * bytes(self.result()) as f64 / write + model.outer_warm_up;
+        let written = rows * cols * bytes(self.result()) as f64;
+        let memory = read / model.read + written / model.outer_write + model.outer_warm_up;
         let deep = if self.bk > DEEP { model.outer_deep } else { 1.0 };
         let cycles = self.outer_cycles(model, [m, n, k], wide);
         let both = together(cycles, memory, 6.0);
@@ -341,7 +358,7 @@ impl HopperGemmConfig {
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
         let write = rows * cols * bytes(self.result()) as f64;
         let fastest = model.read.min(in_flight / model.memory_latency);
-        let memory = read / fastest + write / model.write_parts + model.warm_up;
+        let memory = read / fastest + write / model.write_parts + warm_up(model, read + write);
         let (both, adding) = (together(cycles, memory, 6.0), self.adding(model, rows * cols * 4.0));
         let of = |cycles: f64| cycles / model.clock;
         let parts = [

@@ -7,7 +7,7 @@ use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
 use crate::parts::Estimate;
-use crate::tuning::{Chip, Launch, MNKL, SizeKind, Tunable, three};
+use crate::tuning::{Chip, HALVES, Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -267,6 +267,7 @@ impl Tunable for HopperGemmConfig {
         "scalars",
         "tensors",
     ];
+    const ALIKE: &'static [(&'static str, &'static [&'static str])] = HALVES;
     const FAMILY: &'static [&'static str] =
         &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
@@ -305,7 +306,11 @@ impl Tunable for HopperGemmConfig {
         let apart = if unaligned == Pack::None && often { self.astride([m, n, k]) } else { unaligned };
         let packed = Some(self.packable(apart)).filter(|pack| *pack != Pack::None);
         let packed = packed.map(|pack| Self { pack, ..stored });
-        [Some(read), packed].into_iter().flatten().map(|form| form.ordered([m, n])).collect()
+        // Between two steps with a sparse factor a warpgroup's products wait: longer ones wait less often, where registers have room for their metadata.
+        let room = self.sparse && self.bm <= 64 * self.warpgroups;
+        let longer = Some(Self { bk: 2 * read.bk, ..read }).filter(|_| room);
+        let forms = [Some(read), packed, longer];
+        forms.into_iter().flatten().map(|form| form.ordered([m, n])).collect()
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.

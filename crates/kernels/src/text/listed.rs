@@ -22,6 +22,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
         tuning: Some(Tuning {
             sizes: T::OPERATOR.sizes,
             meaning: &["dtype"],
+            alike: &[],
             family: &["form", "bm", "threads"],
             secondary: &[("threads", &["64", "128", "256", "512", "1024"])],
             space: |chip, sizes, pinned| T::OPERATOR.points(chip.arch, sizes, pinned),
