@@ -2,7 +2,8 @@
 conditions, and summaries.
 
 Importing this needs neither torch nor a GPU. A *configuration* is what stands behind an operator's `-p`, as words: `bn=192 stages=4`. A word
-without `=` names an operator, and `+` begins another kernel that runs after the one before: `split=4 + add_partials parts=4`.
+without `=` names an operator, and `+` begins another kernel that runs after the one before: `split=4 + add_partials parts=4`. The word
+`without=PART` is for the compiler: it leaves out a part of synthesis (`compile --without`).
 """
 
 import base64
@@ -102,6 +103,8 @@ def compiled(binary, job):
         return compiled_file(binary, job)
     launches = []
     for operator, words in kernels_of(job["config"], job["operator"]):
+        left_out = [word.split("=")[1] for word in words if word.startswith("without=")]
+        words = [word for word in words if not word.startswith("without=")]
         given = {word.split("=")[0] for word in words}
         common = [word for word in job["words"] if word.split("=")[0] not in given] if operator == job["operator"] else []
         command = [binary, "kernels", operator, *(w for word in [*common, *words] for w in ("-p", word))]
@@ -115,7 +118,7 @@ def compiled(binary, job):
             several = re.search(r"program \d+ of (\d+)", done.stderr)
             count = int(several[1]) if several else 1
         for program in programs:
-            launches += compiled_program(binary, job, operator, program)
+            launches += compiled_program(binary, job, operator, program, left_out)
     return launches
 
 
@@ -127,14 +130,15 @@ def compiled_file(binary, job):
     return sequence_of(json.loads(asked(command)))
 
 
-def compiled_program(binary, job, operator, program):
-    """What `--emit launch` says of one program of an operator at a job's sizes."""
+def compiled_program(binary, job, operator, program, left_out=()):
+    """What `--emit launch` says of one program of an operator at a job's sizes, without some parts of synthesis."""
     sizes = set(re.findall(r"(\w+) *=", " ".join(re.findall(r"^size (.*)$", program, re.M))))
     named = {alias: job["sizes"][name] for name in job["sizes"] for alias in (name, *SIZE_NAMES.get(name, [])) if alias in sizes}
     if operator == job["operator"] and "batch" in job["sizes"] and len(named) < len(job["sizes"]):
         raise RuntimeError(f"`{operator}` has the sizes {', '.join(sorted(sizes))}, and none for batches")
     values = (w for name, value in named.items() for w in ("-p", f"{name}={value}"))
-    command = [binary, "compile", "-", "--arch", job.get("arch", DEVICE), "--emit", "launch", *values]
+    parts = (w for part in left_out for w in ("--without", part))
+    command = [binary, "compile", "-", "--arch", job.get("arch", DEVICE), "--emit", "launch", *parts, *values]
     return sequence_of(json.loads(asked(command, program)))
 
 

@@ -8,6 +8,7 @@ MXFP4 the codes of e2m1 and those of ue8m0.
 
 import collections
 import os
+import sys
 
 import torch
 
@@ -32,32 +33,30 @@ def vllm():
     return torch.ops._C
 
 
-def marlin_parts(codes, scales):
-    """Weights, scales and locks as both Marlins take them."""
+def marlin(codes, scales):
     n, k = codes.shape
     weights = vllm().gptq_marlin_repack(eights(codes.T, 0), k, n, 4, False)
     order = scales.reshape(-1, 64)[:, SCALES].reshape(-1, n).contiguous()
-    return weights, order, torch.zeros(132 * 64, dtype=torch.int32, device="cuda")
-
-
-def marlin(codes, scales):
-    (n, k), (weights, order, locks) = codes.shape, marlin_parts(codes, scales)
+    locks = torch.zeros(132 * 64, dtype=torch.int32, device="cuda")
     return lambda a: vllm().marlin_gemm(a, None, weights, None, order, None, None, None, locks, UINT4B8, a.shape[0], n, k, False, True, False)
 
 
 def marlin_ist(codes, scales):
+    """IST's layer, which rounds weights of 16 bits to its own codes."""
     from torch.utils.cpp_extension import load
 
-    folder = os.environ["PEERS_MARLIN"] + "/marlin/"
-    built = load("marlin_cuda", [folder + "marlin_cuda.cpp", folder + "marlin_cuda_kernel.cu"], extra_cuda_cflags=["-O3", "-gencode=arch=compute_90,code=sm_90"])
-    weights, order, locks = marlin_parts(codes, scales)
+    folder = os.environ["PEERS_MARLIN"]
+    files = [f"{folder}/marlin/marlin_cuda.cpp", f"{folder}/marlin/marlin_cuda_kernel.cu"]
+    sys.modules["marlin_cuda"] = load("marlin_cuda", files, extra_cuda_cflags=["-O3", "-gencode=arch=compute_90,code=sm_90"])
+    sys.path.insert(0, folder)
+    from marlin import Layer
 
-    def run(a):
-        c = torch.empty(a.shape[0], codes.shape[0], device="cuda", dtype=a.dtype)
-        built.mul(a, weights, c, order, locks, -1, -1, -1, 16)
-        return c
-
-    return run
+    n, k = codes.shape
+    linear = torch.nn.Linear(k, n, bias=False, dtype=torch.float16, device="cuda")
+    linear.weight.data = (codes.half() - 8) * scales.T.repeat_interleave(GROUP, 1)
+    layer = Layer(k, n, GROUP).cuda()
+    layer.pack(linear, scales.T)
+    return layer
 
 
 def machete(codes, scales):

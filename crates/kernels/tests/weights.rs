@@ -389,6 +389,8 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(WeightsConfig { bm: 64, ..default }, "bm", "64 for each of 2");
     says(WeightsConfig { stages: 32, ..default }, "stages", "fewer stages");
     says(WeightsConfig { bn: 256, stages: 2, ..default }, "bn", "registers of a thread");
+    let spread = WeightsConfig { bm: 256, bn: 128, bk: 256, stages: 2, chunk: Some(8), ..default };
+    says(WeightsConfig { scaled: Scaled::Weights, ..spread }, "bn", "registers of a thread");
     says(WeightsConfig { cluster: Cluster::AlongK(2), ..default }, "schedule", "share a tile already");
     says(WeightsConfig { cluster: Cluster::AlongM(4), bm: 128, ..default }, "cluster", "2 units");
     says(WeightsConfig { epilogue: "row_sums".parse().unwrap(), ..default }, "epilogue", "alpha, row_scale");

@@ -91,6 +91,16 @@ impl Lower<'_> {
         });
     }
 
+    /// Waits until all blocks have read what this one has shown last; nothing of theirs is read behind that. Nobody reaches its memory any more: an arrival that is
+    /// still on its way is at a block that waits for it here.
+    pub(crate) fn wait_for_readers(&mut self) {
+        let Some((plan, [_, free])) = self.state.cluster_reduce else { return };
+        let base = self.shared_base();
+        let barriers = add(self.b, base, int(i64::from(plan.slot.barriers)));
+        let now = self.b.read(free);
+        self.b.mbarrier(MbarrierOp::Wait, Address { base: barriers, offset: 8 }, now);
+    }
+
     /// Stores runs of registers once all blocks have read those before, and waits until all blocks have stored theirs.
     fn show_to_cluster(&mut self, exchange: &Exchange, runs: &[Vec<Reg>]) {
         let [full, free] = exchange.parities;

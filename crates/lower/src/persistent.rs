@@ -33,13 +33,18 @@ impl Arithmetic for Emit<'_> {
     fn div(&mut self, a: Operand, b: Operand) -> Operand {
         match b {
             Operand::Imm(divisor) => scalar::divide(self.0, a, divisor as i64),
-            Operand::Value(_) => self.0.scalar(ScalarOp::DivI32, &[a, b]),
+            Operand::Value(_) => self.0.scalar(ScalarOp::DivU32, &[a, b]),
         }
     }
     fn rem(&mut self, a: Operand, b: Operand) -> Operand {
         match b {
             Operand::Imm(divisor) => scalar::remainder(self.0, a, divisor as i64),
-            Operand::Value(_) => self.0.scalar(ScalarOp::RemI32, &[a, b]),
+            // The quotient is asked for too.
+            Operand::Value(_) => {
+                let whole = self.0.scalar(ScalarOp::DivU32, &[a, b]);
+                let whole = self.0.scalar(ScalarOp::MulI32, &[whole, b]);
+                self.0.scalar(ScalarOp::SubI32, &[a, whole])
+            }
         }
     }
     fn min(&mut self, a: Operand, b: Operand) -> Operand {

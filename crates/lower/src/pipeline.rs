@@ -58,7 +58,7 @@ pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
             b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         });
     }
-    b.sync(if plan.meets_cluster() { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
+    b.sync(if plan.meets_cluster() { SyncOp::ClusterStart } else { SyncOp::Barrier });
 }
 
 impl<'a> Lower<'a> {

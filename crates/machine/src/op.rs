@@ -424,7 +424,7 @@ impl From<SyncOp> for OpKey {
             SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::BarrierArrive { .. } => {
                 Class::BlockBarrier
             }
-            SyncOp::ClusterBarrier => Class::ClusterBarrier,
+            SyncOp::ClusterBarrier | SyncOp::ClusterStart => Class::ClusterBarrier,
             // The fence of global memory has no memory barrier before it (SASS of sm_90a).
             SyncOp::FenceProxyAsync(ProxyFence::Global) => Class::GlobalProxyFence,
             SyncOp::FenceProxyAsync(_) => Class::ProxyFence,

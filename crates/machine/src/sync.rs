@@ -33,6 +33,11 @@ pub enum SyncOp {
     /// Every thread of the cluster arrives and waits for the others; memory accesses before, also to the shared memory of peers, are
     /// seen after.
     ClusterBarrier,
+    /// The same at the start of a kernel, behind [`FenceMbarrierInit`](Self::FenceMbarrierInit): initialised mbarriers are seen after, and no other memory access before is. An
+    /// arrival that releases waits for all of the thread's accesses to global memory, as a fence of the GPU does (SASS of sm_90a).
+    ///
+    /// Source: PTX ISA 9.0, section 9.7.13.4 (`fence.mbarrier_init`, with its example).
+    ClusterStart,
     /// The registers that `wgmma` is about to read and write are as ordinary code has left them.
     WgmmaFence,
     /// Closes the warpgroup's current group of matrix products.
@@ -77,6 +82,9 @@ impl SyncOp {
             SyncOp::ClusterBarrier => {
                 "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned".to_string()
             }
+            SyncOp::ClusterStart => {
+                "barrier.cluster.arrive.relaxed.aligned; barrier.cluster.wait.acquire.aligned".to_string()
+            }
             SyncOp::WgmmaFence => "wgmma.fence.sync.aligned".to_string(),
             SyncOp::WgmmaCommit => "wgmma.commit_group.sync.aligned".to_string(),
             SyncOp::WgmmaWait(n) => format!("wgmma.wait_group.sync.aligned {n}"),
@@ -101,7 +109,7 @@ impl SyncOp {
             | SyncOp::NamedBarrier { .. }
             | SyncOp::BarrierArrive { .. } => Features::NONE,
             SyncOp::AsyncCommit | SyncOp::AsyncWaitGroup(_) | SyncOp::AsyncWaitAll => Feature::CpAsync.into(),
-            SyncOp::ClusterBarrier => Feature::Cluster.into(),
+            SyncOp::ClusterBarrier | SyncOp::ClusterStart => Feature::Cluster.into(),
             SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => Feature::Wgmma.into(),
             SyncOp::BulkCommit
             | SyncOp::BulkWait(_)

@@ -772,6 +772,7 @@ fn every_barrier_fence_and_wait_of_hopper() {
         SyncOp::DependencyWait,
         SyncOp::NamedBarrier { id: 15, threads: 128 },
         SyncOp::ClusterBarrier,
+        SyncOp::ClusterStart,
         SyncOp::WgmmaFence,
         SyncOp::WgmmaCommit,
         SyncOp::WgmmaWait(0),

@@ -809,7 +809,7 @@ pub(crate) fn sync_name(op: SyncOp) -> &'static str {
         SyncOp::AsyncWaitAll => "cp.async.wait_all",
         SyncOp::NamedBarrier { .. } => "bar.sync",
         SyncOp::BarrierArrive { .. } => "bar.arrive",
-        SyncOp::ClusterBarrier => "barrier.cluster",
+        SyncOp::ClusterBarrier | SyncOp::ClusterStart => "barrier.cluster",
         SyncOp::WgmmaFence => "wgmma.fence",
         SyncOp::WgmmaCommit => "wgmma.commit_group",
         SyncOp::WgmmaWait(_) => "wgmma.wait_group",

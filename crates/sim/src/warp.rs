@@ -729,7 +729,8 @@ impl Warp {
             SyncOp::Barrier
             | SyncOp::NamedBarrier { .. }
             | SyncOp::BarrierArrive { .. }
-            | SyncOp::ClusterBarrier => {
+            | SyncOp::ClusterBarrier
+            | SyncOp::ClusterStart => {
                 self.all_lanes(cluster, origin)?;
                 match op {
                     SyncOp::NamedBarrier { id, threads } => {
@@ -738,7 +739,7 @@ impl Warp {
                     SyncOp::BarrierArrive { id, threads } => {
                         self.come(cluster, (id, threads), false, (statement, origin));
                     }
-                    SyncOp::ClusterBarrier => self.wait(Wait::Cluster),
+                    SyncOp::ClusterBarrier | SyncOp::ClusterStart => self.wait(Wait::Cluster),
                     _ => self.wait(Wait::Block),
                 }
             }

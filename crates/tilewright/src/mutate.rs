@@ -343,7 +343,7 @@ impl Elected {
 fn synchronisation(op: &Op) -> Option<String> {
     match op {
         Op::Sync(SyncOp::SetMaxRegisters { .. } | SyncOp::DependentsLaunch) => None,
-        Op::Sync(SyncOp::ClusterBarrier) => Some("barrier.cluster".to_string()),
+        Op::Sync(SyncOp::ClusterBarrier | SyncOp::ClusterStart) => Some("barrier.cluster".to_string()),
         Op::Sync(sync) => Some(sync.spelling()),
         Op::BarrierSync { .. } => Some("bar.sync of a warpgroup".to_string()),
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),
@@ -671,7 +671,7 @@ fn weaker(op: SyncOp) -> Vec<SyncOp> {
         SyncOp::BarrierArrive { id, threads } => {
             vec![SyncOp::BarrierArrive { id, threads: threads.saturating_sub(32) }]
         }
-        SyncOp::ClusterBarrier => vec![SyncOp::Barrier],
+        SyncOp::ClusterBarrier | SyncOp::ClusterStart => vec![SyncOp::Barrier],
         SyncOp::Barrier => vec![SyncOp::WarpBarrier],
         _ => Vec::new(),
     }

@@ -266,7 +266,13 @@ impl WeightsConfig {
         let chunks = (if chain.is_empty() && !self.scatter { chunk / 2 } else { 2 * chunk }).max(theirs);
         let rows = if self.scatter { scattering_registers(self.bn, true) } else { 0 };
         let waiting = if self.overlap_epilogue { sums / 2 } else { 0 };
-        sums + rows + (left + partial + plain + waiting).max(chunks)
+        // With more than two parts those of both turns are there while vectors are spread over a third, which the compiler counts without a reserve.
+        let spread = if changes > 0 && self.bk > 2 * self.part {
+            turns * weights * bytes(self.a()) / 4 + weights * (1 + changes) / 2 - SPARE_REGISTERS
+        } else {
+            0
+        };
+        sums + rows + (left + partial + plain + waiting).max(chunks).max(spread)
     }
 
     /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.

@@ -93,6 +93,6 @@ impl BlockPlan {
 
     /// True if threads of other blocks of the cluster arrive at this block's barriers.
     pub fn meets_cluster(&self) -> bool {
-        self.roles.iter().any(|role| role.ends_with_cluster)
+        self.roles.iter().any(|role| role.ends_with_cluster || role.cluster_reduce.is_some())
     }
 }

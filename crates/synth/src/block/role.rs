@@ -84,7 +84,7 @@ impl RolePlan {
             elects: false,
             single_thread: false,
             registers: budget(whole, part, arch),
-            ends_with_cluster: slot.is_some(),
+            ends_with_cluster: false,
             cluster_reduce: slot.map(|slot| ClusterReducePlan {
                 slot,
                 arrivals: part.verified.threads() / 32 * blocks,

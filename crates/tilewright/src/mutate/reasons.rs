@@ -200,7 +200,12 @@ fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Opti
         matches!(
             op,
             Op::BarrierSync { .. }
-                | Op::Sync(SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier)
+                | Op::Sync(
+                    SyncOp::Barrier
+                        | SyncOp::NamedBarrier { .. }
+                        | SyncOp::ClusterBarrier
+                        | SyncOp::ClusterStart
+                )
         )
     };
     if (fence(op) && barrier(other)) || (barrier(op) && fence(other)) {
@@ -259,10 +264,12 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
             (waits == 1).then_some(Reason::NotDependent)
         }
         SyncOp::Barrier if function.threads == 32 && mutant.kind == Kind::Weaken => Some(Reason::OneWarp),
-        SyncOp::Barrier | SyncOp::NamedBarrier { .. } | SyncOp::ClusterBarrier | SyncOp::WarpBarrier => {
-            beside(body, index, |other| (*other == *op).then_some(Reason::OtherBarrier))
-                .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore))
-        }
+        SyncOp::Barrier
+        | SyncOp::NamedBarrier { .. }
+        | SyncOp::ClusterBarrier
+        | SyncOp::ClusterStart
+        | SyncOp::WarpBarrier => beside(body, index, |other| (*other == *op).then_some(Reason::OtherBarrier))
+            .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore)),
         wait if is_wait(*wait) => {
             follows(function, &mutant.block, index, *wait).map(Reason::WaitFollows).or_else(|| {
                 let before = body[..index].iter().rev();
