@@ -90,7 +90,10 @@ def jobs_of_plan(args, at, launches):
         if launch["operator"] in PRODUCTS:
             launch = replaced(launch, args.up if launch is products[0] else args.down)
         config = " ".join(f"{name}={value}" for name, value in launch["parameters"].items())
-        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": launch["tensors"], "plan": at})
+        tensors = launch["tensors"] | ({"weights": "weights_of_places"} if launch["operator"] == "moe_sort" else {})
+        if tensors.get("b") == "w13" and args.weights == "same" and "dual" not in launch["parameters"]:
+            tensors["b"] = "w13_rows"
+        jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": tensors, "plan": at})
     return [job | {"of": len(jobs)} for job in jobs]
 
 
@@ -349,7 +352,8 @@ class Matrices:
         else:
             w13, w2 = self.w13, self.w2
             w13 = w13.view(len(w13), 2, -1, w13.shape[-1]) if self.how == "same" else w13
-        return {"w13": w13, "w2": w2, "s13": self.s13, "s2": self.s2}
+        # The same memory as a matrix of each expert.
+        return {"w13": w13, "w13_rows": self.w13, "w2": w2, "s13": self.s13, "s2": self.s2}
 
     def of_vllm(self):
         """What vLLM's kernels read: codes count from -8, the first of two in the low half of a byte, and scales are by rows."""
@@ -402,7 +406,7 @@ def measure(args, case, jobs, launches, modules, clock, file):
         if not off < 6e-2:
             print(f"{label:<28} {name} is off by {off:.1e}", flush=True)
     between = ["rows", "factor", "places", "groups", "first", "ends", "counted", "h", "z", "y", "units", "xr", "xq", "xs", "hq", "hs"]
-    given = {"x": x, "ids": ids.flatten(), "weights": weights, **dict.fromkeys(between), **matrices.given()}
+    given = {"x": x, "ids": ids.flatten(), "weights": weights, "weights_of_places": weights.flatten(), **dict.fromkeys(between), **matrices.given()}
     bound, wrong, stored = 6e-2 if args.weights in ("fp8", *ROWS) else 3e-3 if dtype == torch.float16 else 2e-2, 0, {}
     layers = []
     for both in whole_plans(jobs, launches):

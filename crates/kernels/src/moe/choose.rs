@@ -73,7 +73,7 @@ const PRODUCTS: f64 = 0.8 * 2048.0;
 const FROM_MEMORY: f64 = 2400.0;
 const FROM_CACHE: f64 = 40.0;
 
-/// Cycles of a tile beside its steps, and of a launch.
+/// Cycles of a tile beside its steps.
 const OF_TILE: f64 = 1200.0;
 
 /// The same of a tile that leaves while the next one is multiplied.
@@ -81,6 +81,11 @@ const OF_LATE_TILE: f64 = 1210.0;
 
 /// Tiles leave ahead of the next, or meanwhile.
 const OVERLAPS: [bool; 2] = [false, true];
+
+/// Rows at most of tiles of 16-bit weights that leave late: wider ones need local memory, and none was faster.
+const MOST_LATE_ROWS: i64 = 64;
+
+/// Cycles of a launch.
 const OF_LAUNCH: f64 = 4000.0;
 
 /// The part of the shorter of two times that the longer one does not hide.
@@ -403,7 +408,9 @@ impl Machine {
             ..base
         });
         let late = |config: HopperGemmConfig| {
-            OVERLAPS.map(|overlap_epilogue| HopperGemmConfig { overlap_epilogue, ..config })
+            let late = OVERLAPS.map(|overlap_epilogue| HopperGemmConfig { overlap_epilogue, ..config });
+            let narrow = config.swap && config.bn <= MOST_LATE_ROWS;
+            late.into_iter().filter(move |config| narrow || !config.overlap_epilogue)
         };
         let bases: Vec<HopperGemmConfig> = [base].into_iter().chain(apart).collect();
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
@@ -448,10 +455,9 @@ impl Machine {
         let depths = depths.filter(move |(bk, _)| *bk <= 128 || scaled == Scaled::Sums);
         let tiles = rows.into_iter().flat_map(|rows| depths.clone().map(move |depth| (rows, depth)));
         let shared = tiles.flat_map(|tile| CLUSTERS.map(|cluster| (tile, cluster)));
-        let configs = shared.flat_map(|(((bm, warpgroups), (bk, part)), cluster)| {
+        let configs = shared.map(|(((bm, warpgroups), (bk, part)), cluster)| {
             let sm_count = self.in_clusters(cluster);
-            let config = WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base };
-            OVERLAPS.map(|overlap_epilogue| WeightsConfig { overlap_epilogue, ..config })
+            WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
         });
         let met = |config: &WeightsConfig| {
             let fits = config.bn <= MOST_ROWS_OF_CASTS;

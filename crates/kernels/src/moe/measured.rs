@@ -90,7 +90,7 @@ fn rows() -> impl Iterator<Item = &'static str> {
     ROWS.lines().filter(|row| !row.starts_with('#') && !row.is_empty())
 }
 
-/// Measurements of a layer at the number of tokens that is nearest to this one.
+/// The row of a layer with about so many tokens, of the nearest number of them.
 pub(super) fn measured(layer: &MoeLayer, tokens: i64, multiprocessors: i64) -> Option<Measured> {
     if layer.all_experts.is_some() || layer.reduction != MoeReduction::Ordered {
         return None;
