@@ -12,7 +12,9 @@
 //!      kernel copy(x: f32[n], y: f32[n]) grid(ceil_div(n, 128)) threads(128) {
 //!          gx = global_view(x[block.x * 128 :], (128) : (e0))
 //!          gy = global_view(y[block.x * 128 :], (128) : (e0))
-//!          copy(gx, gy)
+//!          r = register_tensor(f32, [128])
+//!          copy(gx, r)
+//!          copy(r, gy)
 //!      }",
 //! )?;
 //! let folder = tempfile::tempdir()?;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use tilewright_cache::{COMPILER, Folder, Kept, Kernels, Key, Origin, Warning};
+use tilewright_cache::{COMPILER, CompileError, Folder, Kept, Kernels, Key, Origin, Warning};
 use tilewright_compiler::{LineInfo, Options, compile};
 use tilewright_launch::{Driver, Gpu};
 use tilewright_machine::Arch;
@@ -76,10 +76,12 @@ fn a_kernel_is_compiled_once_and_loaded() {
     let kernel = second.load(&Gpu::current_of(driver).unwrap()).unwrap();
     assert_eq!(kernel.plan(&[1000]).unwrap().grid(), [8, 1, 1]);
 
-    let wrong = parse("kernel wrong(x: f32[1]) grid(1) threads(32) { copy(x, x) }");
-    if let Ok(wrong) = wrong {
-        assert!(kernels.load_or_compile(&wrong, &options()).is_err());
-    }
+    // What does not compile is not kept.
+    let mut unknown = options();
+    unknown.multiples.insert("k".into(), 8);
+    let error = kernels.load_or_compile(&program(1), &unknown).unwrap_err();
+    assert!(matches!(error, CompileError::Diagnostics(_)), "{error}");
+    assert!(!kernels.file(&Key::of(&program(1), &unknown).unwrap()).exists());
 }
 
 #[test]

@@ -260,7 +260,7 @@ impl Reader {
 
     fn formula(&self, at: &At<'_>) -> Result<Formula, PackError> {
         let items = at.list()?.iter().map(|item| self.item(item)).collect::<Result<Vec<_>, _>>()?;
-        Formula::new(items).map_err(|error| PackError::Formula { place: at.place.clone(), error })
+        Formula::new(items).map_err(|error| PackError::Formula { place: at.place(), error })
     }
 
     fn formulas(&self, at: &At<'_>) -> Result<Vec<Formula>, PackError> {

@@ -1,6 +1,7 @@
 //! JSON as packs have it: integers, texts, truth values, lists, and objects with sorted keys, in one form for each value; and the place of each value in errors.
 
 use std::fmt::{self, Write};
+use std::rc::Rc;
 
 use crate::error::PackError;
 
@@ -61,17 +62,26 @@ pub(crate) fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
     Json::Object(fields)
 }
 
+/// True of the characters that a text has in another form.
+fn special(c: char) -> bool {
+    matches!(c, '"' | '\\') || c < ' '
+}
+
 fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_char('"')?;
-    for c in text.chars() {
-        match c {
-            '"' => f.write_str("\\\"")?,
-            '\\' => f.write_str("\\\\")?,
-            '\n' => f.write_str("\\n")?,
-            c if c < ' ' => write!(f, "\\u{:04x}", u32::from(c))?,
-            c => f.write_char(c)?,
+    let mut rest = text;
+    while let Some(at) = rest.find(special) {
+        let (plain, behind) = rest.split_at(at);
+        f.write_str(plain)?;
+        match behind.as_bytes()[0] {
+            b'"' => f.write_str("\\\"")?,
+            b'\\' => f.write_str("\\\\")?,
+            b'\n' => f.write_str("\\n")?,
+            c => write!(f, "\\u{c:04x}")?,
         }
+        rest = &behind[1..];
     }
+    f.write_str(rest)?;
     f.write_char('"')
 }
 
@@ -85,8 +95,8 @@ impl fmt::Display for Json {
             Json::List(list) => {
                 f.write_char('[')?;
                 for (i, value) in list.iter().enumerate() {
-                    let comma = if i > 0 { "," } else { "" };
-                    write!(f, "{comma}{value}")?;
+                    f.write_str(if i > 0 { "," } else { "" })?;
+                    value.fmt(f)?;
                 }
                 f.write_char(']')
             }
@@ -95,7 +105,8 @@ impl fmt::Display for Json {
                 for (i, (name, value)) in fields.iter().enumerate() {
                     f.write_str(if i > 0 { "," } else { "" })?;
                     quoted(f, name)?;
-                    write!(f, ":{value}")?;
+                    f.write_char(':')?;
+                    value.fmt(f)?;
                 }
                 f.write_char('}')
             }
@@ -223,7 +234,7 @@ impl Parser<'_> {
         let mut text = String::new();
         loop {
             let rest = &self.text[self.at..];
-            let plain = rest.find(|c| c == '"' || c == '\\' || c < ' ').unwrap_or(rest.len());
+            let plain = rest.find(special).unwrap_or(rest.len());
             text.push_str(&rest[..plain]);
             self.at += plain;
             match self.peek() {
@@ -279,33 +290,55 @@ impl Json {
     }
 }
 
-/// A value, and the path to it.
+/// The way to a value, as text only where something is wrong there.
+enum Place {
+    Root(String),
+    Field(Rc<Place>, &'static str),
+    Entry(Rc<Place>, usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Root(name) => f.write_str(name),
+            Place::Field(of, name) => write!(f, "{of}.{name}"),
+            Place::Entry(of, number) => write!(f, "{of}[{number}]"),
+        }
+    }
+}
+
+/// A value, and the way to it.
 #[derive(Clone)]
 pub(crate) struct At<'a> {
     pub(crate) value: &'a Json,
-    pub(crate) place: String,
+    place: Rc<Place>,
 }
 
 impl<'a> At<'a> {
     pub(crate) fn new(value: &'a Json, place: &str) -> At<'a> {
-        At { value, place: place.to_string() }
+        At { value, place: Rc::new(Place::Root(place.to_string())) }
+    }
+
+    /// The way, in words.
+    pub(crate) fn place(&self) -> String {
+        self.place.to_string()
     }
 
     pub(crate) fn wrong<T>(&self, expected: &'static str) -> Result<T, PackError> {
-        Err(PackError::Field { place: self.place.clone(), expected })
+        Err(PackError::Field { place: self.place(), expected })
     }
 
     /// A field of an object; null if it has none of the name.
-    pub(crate) fn field(&self, name: &str) -> Result<At<'a>, PackError> {
+    pub(crate) fn field(&self, name: &'static str) -> Result<At<'a>, PackError> {
         let Json::Object(fields) = self.value else { return self.wrong("an object") };
         let found = fields.iter().find(|(known, _)| known == name);
         let value = found.map_or(&Json::Null, |(_, value)| value);
-        Ok(At { value, place: format!("{}.{name}", self.place) })
+        Ok(At { value, place: Rc::new(Place::Field(self.place.clone(), name)) })
     }
 
     pub(crate) fn list(&self) -> Result<Vec<At<'a>>, PackError> {
         let Json::List(list) = self.value else { return self.wrong("a list") };
-        let entry = |(i, value)| At { value, place: format!("{}[{i}]", self.place) };
+        let entry = |(i, value)| At { value, place: Rc::new(Place::Entry(self.place.clone(), i)) };
         Ok(list.iter().enumerate().map(entry).collect())
     }
 

@@ -58,7 +58,12 @@ fn compress(state: &mut [u32; 8], block: &[u8; BLOCK]) {
 pub(crate) fn hex(hash: &[u8; 32]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 15)]);
-    hash.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
+    let mut text = String::with_capacity(2 * hash.len());
+    for byte in hash {
+        text.push(digit(byte >> 4));
+        text.push(digit(*byte));
+    }
+    text
 }
 
 /// The hash with these digits, as [`hex`] writes them.

@@ -280,6 +280,32 @@ fn headers_of_others_are_refused_by_name() {
 }
 
 #[test]
+fn files_above_the_limits_are_refused_before_anything_is_read() {
+    let text = |bytes: &[u8]| Pack::from_bytes(bytes).unwrap_err().to_string();
+    let header = format!(r#"{{"format":1,"kernels":[{}0],"made":""}}"#, "0,".repeat(4096));
+    assert_eq!(text(&resealed(&header, &[])), "the number of kernels of the pack is 4097; 4096 is the most");
+    let header = format!(r#"{{"format":1,"made":"{}"}}"#, "m".repeat(4 << 20));
+    let length = header.len();
+    let most = 4 << 20;
+    assert_eq!(
+        text(&resealed(&header, &[])),
+        format!("the length of the header of the pack is {length}; {most} is the most")
+    );
+    // A header that is longer than the file.
+    let mut bytes = pack().to_bytes().unwrap();
+    bytes[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+    let most = bytes.len() - 56;
+    assert_eq!(
+        text(&bytes),
+        format!("the length of the header of the pack is {}; {most} is the most", u64::MAX)
+    );
+    let mut bytes = vec![0; (256 << 20) + 1];
+    bytes[..8].copy_from_slice(b"TWPACK\0\x01");
+    bytes[16..24].copy_from_slice(&((256u64 << 20) + 1).to_le_bytes());
+    assert_eq!(text(&bytes), "the length of the pack is 268435457; 268435456 is the most");
+}
+
+#[test]
 fn recipes_of_others_are_refused_by_name() {
     assert!(Pack::from_bytes(&with_recipe(|recipe| recipe)).is_ok());
     for (from, to, text) in [
