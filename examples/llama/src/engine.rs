@@ -22,6 +22,8 @@ pub struct Limits {
 pub struct Engine<'d> {
     model: &'d Model<'d>,
     limits: Limits,
+    /// Words of the longest sequence, those of its prompt and those that steps have chosen.
+    longest: usize,
     /// All sequences, a token of each.
     all: Step<'d>,
     /// One sequence, a token; nothing where there is but one.
@@ -67,7 +69,7 @@ impl<'d> Engine<'d> {
         let all = step([limits.sequences, 1])?;
         let one = (limits.sequences > 1).then(|| step([1, 1])).transpose()?;
         let chunk = (limits.places > CHUNK).then(|| step([1, CHUNK])).transpose()?;
-        Ok(Engine { model, limits, all, one, chunk })
+        Ok(Engine { model, limits, longest: 1, all, one, chunk })
     }
 
     /// Begins sequences: after it, the engine has read all words of each but its last, which [`Engine::run`] reads first.
@@ -106,6 +108,7 @@ impl<'d> Engine<'d> {
         let last = |prompt: &Vec<u32>| prompt.len() - 1;
         let words: Vec<(usize, &[u32])> =
             prompts.iter().map(|prompt| (last(prompt), &prompt[last(prompt)..])).collect();
+        self.longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
         self.all.begin(device, limits, 0, &words)
     }
 
@@ -113,8 +116,14 @@ impl<'d> Engine<'d> {
     ///
     /// # Errors
     ///
-    /// A device that fails.
+    /// Words that have no room any more, or a device that fails.
     pub fn run(&mut self, steps: usize) -> Result<Vec<f64>, LlamaError> {
+        // The last word that is chosen is not read any more.
+        let (words, room) = (self.longest + steps, self.limits.pages() * PAGE + 1);
+        if words > room {
+            return Err(LlamaError::Room { words, room });
+        }
+        self.longest = words;
         self.all.run(self.model.place, steps)
     }
 
@@ -189,7 +198,7 @@ impl<'d> Engine<'d> {
     }
 
     /// The milliseconds that the launches of each kernel of a step take, all of a kernel's behind each other, by name with their number; nothing on the
-    /// simulator.
+    /// simulator. Sequences are begun anew afterwards: the launches have moved them on.
     ///
     /// # Errors
     ///

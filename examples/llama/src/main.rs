@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
-use tilewright::kernels::operator;
 use tilewright::prelude::{Options, Sizes, compile};
 use tilewright::runtime::Arg;
+use tilewright::tune::{Problem, Target, choose};
 use tilewright_llama::{Config, Engine, Format, Limits, Model, Place, Reference, Sampler, Weights};
 
 /// An engine for models of the Llama family whose kernels are all tile programs
@@ -124,9 +124,11 @@ fn generate(args: &Generate) -> Fallible<()> {
 /// The gigabytes a second that a copy moves, those read and those written.
 fn copy_speed(place: &Place) -> Fallible<f64> {
     let (m, n) = (65536usize, 8192usize);
-    let program = (operator("copy")?.programs)(&[])?.remove(0);
     let arch = place.device().arch().ok_or("the simulator has no speed")?;
     let sizes = [("m", m as i64), ("n", n as i64)];
+    let problem = Problem::new("copy", &sizes.map(|(name, value)| (name.to_string(), value)).into(), &[])?;
+    let choice = choose(&problem, &Target::new(place.device().name(), arch), None)?;
+    let program = choice.candidate.programs(problem.operator())?.remove(0);
     let kernel = compile(&program, &Options::new(arch).for_sizes(&program, &sizes))?;
     let device = place.device();
     let (x, y) = (device.alloc(2 * m * n)?, device.alloc(2 * m * n)?);

@@ -62,7 +62,8 @@ pub(crate) type Sized = (Arc<Kernel>, Sizes);
 pub(crate) struct Programs {
     target: Target,
     multiprocessors: usize,
-    compiled: HashMap<String, Arc<Kernel>>,
+    /// By what was asked for.
+    made: HashMap<String, Vec<Sized>>,
 }
 
 /// The error of a kernel.
@@ -73,29 +74,36 @@ fn failed<E: Error + Send + Sync + 'static>(kernel: &str) -> impl Fn(E) -> Llama
 impl Programs {
     /// For a device of this name.
     pub(crate) fn new(device: &str, arch: Arch, multiprocessors: usize) -> Self {
-        Programs { target: Target::new(device, arch), multiprocessors, compiled: HashMap::new() }
+        Programs { target: Target::new(device, arch), multiprocessors, made: HashMap::new() }
     }
 
     fn compile(
-        &mut self,
+        &self,
         program: &Program,
         constants: Numbers<'_>,
         sizes: Numbers<'_>,
     ) -> Result<Sized, LlamaError> {
-        let key = format!("{program}{constants:?}{sizes:?}");
         let sizes: Vec<(&str, i64)> = sizes.iter().map(|(name, value)| (*name, *value as i64)).collect();
-        let known = match self.compiled.get(&key) {
-            Some(known) => known.clone(),
-            None => {
-                let mut options = Options::new(self.target.arch).for_sizes(program, &sizes);
-                for (name, value) in constants {
-                    options = options.constant(*name, *value as i64);
-                }
-                let kernel = compile(program, &options).map_err(failed(&program.name))?;
-                self.compiled.entry(key).or_insert(Arc::new(kernel)).clone()
-            }
-        };
-        Ok((known, sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect()))
+        let mut options = Options::new(self.target.arch).for_sizes(program, &sizes);
+        for (name, value) in constants {
+            options = options.constant(*name, *value as i64);
+        }
+        let kernel = compile(program, &options).map_err(failed(&program.name))?;
+        Ok((Arc::new(kernel), sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect()))
+    }
+
+    /// What was made for a request, or is made now.
+    fn once(
+        &mut self,
+        request: String,
+        make: impl FnOnce(&Self) -> Result<Vec<Sized>, LlamaError>,
+    ) -> Result<Vec<Sized>, LlamaError> {
+        if let Some(made) = self.made.get(&request) {
+            return Ok(made.clone());
+        }
+        let made = make(self)?;
+        self.made.insert(request, made.clone());
+        Ok(made)
     }
 
     /// A kernel of the engine's own.
@@ -104,13 +112,15 @@ impl Programs {
         (name, text): (&str, &str),
         constants: Numbers<'_>,
         sizes: Numbers<'_>,
-    ) -> Result<Sized, LlamaError> {
-        let program = parse(text).map_err(failed(name))?;
-        self.compile(&program, constants, sizes)
+    ) -> Result<Vec<Sized>, LlamaError> {
+        self.once(format!("{name} {constants:?} {sizes:?}"), |programs| {
+            let program = parse(text).map_err(failed(name))?;
+            Ok(vec![programs.compile(&program, constants, sizes)?])
+        })
     }
 
     /// The norm of m rows.
-    pub(crate) fn norm(&mut self, hidden: usize, m: usize) -> Result<Sized, LlamaError> {
+    pub(crate) fn norm(&mut self, hidden: usize, m: usize) -> Result<Vec<Sized>, LlamaError> {
         let width = hidden.next_power_of_two();
         let constants = [("H", hidden), ("BN", width), ("THREADS", (width / 8).clamp(32, 512))];
         self.own(NORM, &constants, &[("m", m)])
@@ -124,21 +134,25 @@ impl Programs {
         (rows, pairs, k): (&str, usize, usize),
         constants: Numbers<'_>,
         sizes: Numbers<'_>,
-    ) -> Result<Sized, LlamaError> {
+    ) -> Result<Vec<Sized>, LlamaError> {
         let tile = RowTile::of(k);
-        let Some((before, after)) = text.split_once(PINNED) else {
-            let what = format!("`kernels/{name}.tile` has not the text `{PINNED}`");
-            return Err(LlamaError::Kernel { kernel: name.to_string(), source: what.into() });
-        };
-        let program = parse(&format!("{before}{}{after}", tile.layout())).map_err(failed(name))?;
+        let blocks = self.multiprocessors * tile.blocks;
         let own = [
             (rows, tile.rows / pairs),
             ("BK", tile.columns),
             ("STAGES", tile.stages),
             ("THREADS", tile.threads),
-            ("BLOCKS", self.multiprocessors * tile.blocks),
+            ("BLOCKS", blocks),
         ];
-        self.compile(&program, &[&own, constants].concat(), sizes)
+        let constants = [&own, constants].concat();
+        self.once(format!("{name} {constants:?} {sizes:?}"), |programs| {
+            let Some((before, after)) = text.split_once(PINNED) else {
+                let what = format!("`kernels/{name}.tile` has not the text `{PINNED}`");
+                return Err(LlamaError::Kernel { kernel: name.to_string(), source: what.into() });
+            };
+            let program = parse(&format!("{before}{}{after}", tile.layout())).map_err(failed(name))?;
+            Ok(vec![programs.compile(&program, &constants, sizes)?])
+        })
     }
 
     /// The launches of a product of m rows of activations by an operator, with some of its parameters.
@@ -149,13 +163,15 @@ impl Programs {
         pinned: &[(&str, &str)],
     ) -> Result<Vec<Sized>, LlamaError> {
         let sizes = [("m", m), ("n", n), ("k", k)];
-        let problem = BTreeMap::from(sizes.map(|(name, value)| (name.to_string(), value as i64)));
         let pinned = [pinned, &[("dependent", "true")]].concat();
-        let failed = failed(operator);
-        let problem = Problem::new(operator, &problem, &pinned).map_err(&failed)?;
-        let choice = choose(&problem, &self.target, None).map_err(&failed)?;
-        let programs = choice.candidate.programs(problem.operator()).map_err(self::failed(operator))?;
-        programs.iter().map(|program| self.compile(program, &[], &sizes)).collect()
+        self.once(format!("{operator} {sizes:?} {pinned:?}"), |programs| {
+            let problem = BTreeMap::from(sizes.map(|(name, value)| (name.to_string(), value as i64)));
+            let refused = failed(operator);
+            let problem = Problem::new(operator, &problem, &pinned).map_err(&refused)?;
+            let choice = choose(&problem, &programs.target, None).map_err(&refused)?;
+            let made = choice.candidate.programs(problem.operator()).map_err(failed(operator))?;
+            made.iter().map(|program| programs.compile(program, &[], &sizes)).collect()
+        })
     }
 
     /// Attention of one token of one sequence.
@@ -163,7 +179,7 @@ impl Programs {
         &mut self,
         config: &Config,
         [pages, reach]: [usize; 2],
-    ) -> Result<Sized, LlamaError> {
+    ) -> Result<Vec<Sized>, LlamaError> {
         let constants = [
             ("HQ", config.heads),
             ("HK", config.kv_heads),
@@ -183,41 +199,44 @@ impl Programs {
         [sequences, tokens]: [usize; 2],
         [pages, reach]: [usize; 2],
     ) -> Result<Vec<Sized>, LlamaError> {
-        let group = config.heads / config.kv_heads;
-        let rows = [16, 32, 64].into_iter().find(|rows| *rows >= tokens * group).unwrap_or(64);
-        let shape = AttentionDecodeConfig {
-            d: config.head as i64,
-            group: group as i64,
-            hk: Some(config.kv_heads as i64),
-            page: Some(PAGE as i64),
-            rows: rows as i64,
-            dependent: true,
-            ..AttentionDecodeConfig::default()
-        };
-        let capacity = (reach * PAGE) as i64;
-        let lengths = vec![capacity; sequences];
-        let lengths = DecodeLengths {
-            lengths: &lengths,
-            capacity,
-            heads: config.kv_heads as i64,
-            tokens: QueryTokens::All(tokens as i64),
-        };
-        let failed = failed("attention_decode");
-        let plan = lengths.plan(&shape, self.target.arch, self.multiprocessors as i64).map_err(failed)?;
-        let programs = plan.config.programs().map_err(self::failed("attention_decode"))?;
-        let all = [
-            ("b", sequences),
-            ("sq", tokens),
-            ("pages", pages),
-            ("mb", reach),
-            ("splits", plan.schedule.splits as usize),
-            ("chunk", plan.schedule.chunk as usize),
-        ];
-        let sizes_of = |program: &Program| -> Vec<(&str, usize)> {
-            let has = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
-            all.iter().filter(|(name, _)| has(name)).copied().collect()
-        };
-        programs.iter().map(|program| self.compile(program, &[], &sizes_of(program))).collect()
+        let shape = [sequences, tokens, pages, reach];
+        self.once(format!("attention_decode {shape:?}"), |programs| {
+            let group = config.heads / config.kv_heads;
+            let rows = [16, 32, 64].into_iter().find(|rows| *rows >= tokens * group).unwrap_or(64);
+            let shape = AttentionDecodeConfig {
+                d: config.head as i64,
+                group: group as i64,
+                hk: Some(config.kv_heads as i64),
+                page: Some(PAGE as i64),
+                rows: rows as i64,
+                dependent: true,
+                ..AttentionDecodeConfig::default()
+            };
+            let capacity = (reach * PAGE) as i64;
+            let lengths = vec![capacity; sequences];
+            let lengths = DecodeLengths {
+                lengths: &lengths,
+                capacity,
+                heads: config.kv_heads as i64,
+                tokens: QueryTokens::All(tokens as i64),
+            };
+            let plan = lengths.plan(&shape, programs.target.arch, programs.multiprocessors as i64);
+            let plan = plan.map_err(failed("attention_decode"))?;
+            let made = plan.config.programs().map_err(failed("attention_decode"))?;
+            let all = [
+                ("b", sequences),
+                ("sq", tokens),
+                ("pages", pages),
+                ("mb", reach),
+                ("splits", plan.schedule.splits as usize),
+                ("chunk", plan.schedule.chunk as usize),
+            ];
+            let sizes_of = |program: &Program| -> Vec<(&str, usize)> {
+                let has = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
+                all.iter().filter(|(name, _)| has(name)).copied().collect()
+            };
+            made.iter().map(|program| programs.compile(program, &[], &sizes_of(program))).collect()
+        })
     }
 
     /// The parts of a row of scores, as constants.

@@ -63,6 +63,18 @@ pub(crate) fn bytes_of_words(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> 
     numbers.into_iter().flat_map(|x| (x as i32).to_le_bytes()).collect()
 }
 
+/// What layers leave for each other: rows of a step's tokens.
+struct Rows {
+    /// The tokens' vectors; products that add to them read one of two buffers and write the other.
+    h: [Buffer; 2],
+    /// Behind a norm.
+    x: Buffer,
+    attended: Buffer,
+    gated: Buffer,
+    /// Gates and what they multiply, where they are not multiplied at once.
+    both: Buffer,
+}
+
 /// A step that is being put together.
 struct Builder<'b> {
     device: &'b dyn Device,
@@ -71,7 +83,7 @@ struct Builder<'b> {
     cache: &'b Cache,
     launches: Vec<Launch>,
     /// Memory that kernels keep between their blocks, by the kernel and the parameter: launches of one kernel share it.
-    workspaces: HashMap<(String, String), Buffer>,
+    workspaces: HashMap<(usize, String), Buffer>,
 }
 
 impl Builder<'_> {
@@ -81,12 +93,13 @@ impl Builder<'_> {
         buffers.iter().for_each(|(name, buffer)| bindings.set(*name, buffer));
         bindings.set_scalar("eps", self.model.config.eps);
         bindings.set_scalar("scale", (self.model.config.head as f32).sqrt().recip());
-        let key = |kernel: &Kernel| kernel.program().to_string();
-        let params = |(kernel, _): &Sized| -> Vec<(String, String)> {
+        // Launches keep their kernels, so that an address is one kernel's.
+        let key = |kernel: &Arc<Kernel>| Arc::as_ptr(kernel).addr();
+        let params = |(kernel, _): &Sized| -> Vec<(usize, String)> {
             let params = &kernel.program().params;
             params.iter().map(|param| (key(kernel), param.name.clone())).collect()
         };
-        let missing: Vec<(String, String)> =
+        let missing: Vec<(usize, String)> =
             launches.iter().flat_map(params).filter(|(_, param)| bindings.get(param).is_none()).collect();
         for own in &missing {
             if let Some(known) = self.workspaces.get(own) {
@@ -177,13 +190,18 @@ impl<'d> Step<'d> {
 
     fn put_together(&self, b: &mut Builder<'_>) -> Result<(), LlamaError> {
         let (model, limits) = (b.model, b.cache.limits);
-        let Config { hidden, heads, kv_heads, head, vocabulary, .. } = model.config;
+        let Config { hidden, heads, kv_heads, head, intermediate, vocabulary, .. } = model.config;
         let m = self.sequences * self.tokens;
         let alloc = |columns: usize| b.device.alloc(2 * m * columns);
-        // Products that add to h read one buffer and write the other.
-        let (h, other) = (alloc(hidden)?, alloc(hidden)?);
-        let (x, qkv, q) = (alloc(hidden)?, alloc(model.config.qkv())?, alloc(heads * head)?);
-        let attended = alloc(heads * head)?;
+        let rows = Rows {
+            h: [alloc(hidden)?, alloc(hidden)?],
+            x: alloc(hidden)?,
+            attended: alloc(heads * head)?,
+            gated: alloc(intermediate)?,
+            both: alloc(2 * intermediate)?,
+        };
+        let Rows { h: [h, _], x, attended, .. } = &rows;
+        let (qkv, q) = (alloc(model.config.qkv())?, alloc(heads * head)?);
         let own = [("H", hidden)];
         let widest = hidden.next_power_of_two().min(1024);
         let embed = b.programs.own(
@@ -191,7 +209,7 @@ impl<'d> Step<'d> {
             &[own[0], ("BN", widest), ("THREADS", (widest / 8).max(32))],
             &[("m", m), ("v", vocabulary)],
         )?;
-        b.launch(vec![embed], &[("ids", &self.ids), ("w", &model.embedding), ("h", &h)])?;
+        b.launch(embed, &[("ids", &self.ids), ("w", &model.embedding), ("h", h)])?;
         let pages = [limits.all_pages(), limits.pages()];
         let cache = [("pages", pages[0]), ("mb", pages[1]), ("places", pages[1] * PAGE)];
         let shape = [("HQ", heads), ("HK", kv_heads), ("D", head), ("PAGE", PAGE)];
@@ -207,20 +225,20 @@ impl<'d> Step<'d> {
             ];
             if let (1, Matrix::F16(weights)) = (m, &layer.qkv) {
                 let product = b.programs.rows(QKV, ("P", 2, hidden), &[&own[..], &shape].concat(), &cache)?;
-                let given = [("h", &h), ("g", &layer.attention_norm), ("w", weights)];
-                b.launch(vec![product], &[&given[..], &turned].concat())?;
+                let given = [("h", h), ("g", &layer.attention_norm), ("w", weights)];
+                b.launch(product, &[&given[..], &turned].concat())?;
             } else {
                 let ahead = b.programs.norm(hidden, m)?;
-                b.launch(vec![ahead], &[("h", &h), ("g", &layer.attention_norm), ("y", &x)])?;
+                b.launch(ahead, &[("h", h), ("g", &layer.attention_norm), ("y", x)])?;
                 let width = model.config.qkv();
-                b.product(&layer.qkv, [m, width, hidden], &[], &[("a", &x), ("c", &qkv)])?;
+                b.product(&layer.qkv, [m, width, hidden], &[], &[("a", x), ("c", &qkv)])?;
                 let constants = [&shape[..], &[("SQ", self.tokens)]].concat();
                 let sizes = [&cache[..], &[("m", m), ("b", self.sequences)]].concat();
                 let rope = b.programs.own(ROPE, &constants, &sizes)?;
-                b.launch(vec![rope], &[&[("x", &qkv)][..], &turned].concat())?;
+                b.launch(rope, &[&[("x", &qkv)][..], &turned].concat())?;
             }
             let attention = if m == 1 && heads / kv_heads <= MOST_SHARING {
-                vec![b.programs.attention_of_one(&model.config, pages)?]
+                b.programs.attention_of_one(&model.config, pages)?
             } else {
                 b.programs.attention(&model.config, [self.sequences, self.tokens], pages)?
             };
@@ -230,26 +248,26 @@ impl<'d> Step<'d> {
                 ("vc", values),
                 ("table", &self.table),
                 ("len", &self.lengths),
-                ("o", &attended),
+                ("o", attended),
             ];
             b.launch(attention, &given)?;
-            self.gated(b, layer, [&h, &other], &attended)?;
+            self.gated(b, layer, &rows)?;
         }
         let Some(logits) = &self.logits else { return Ok(()) };
         if m == 1 {
             let constants = [own[0], ("V", vocabulary)];
             let product = b.programs.rows(LOGITS, ("R", 1, hidden), &constants, &[("m", m)])?;
-            b.launch(vec![product], &[("h", &h), ("g", &model.norm), ("w", &model.words), ("y", logits)])?;
+            b.launch(product, &[("h", h), ("g", &model.norm), ("w", &model.words), ("y", logits)])?;
         } else {
             let ahead = b.programs.norm(hidden, m)?;
-            b.launch(vec![ahead], &[("h", &h), ("g", &model.norm), ("y", &x)])?;
+            b.launch(ahead, &[("h", h), ("g", &model.norm), ("y", x)])?;
             let product = b.programs.product("gemm_hopper", [m, vocabulary, hidden], &[("out", "f32")])?;
-            b.launch(product, &[("a", &x), ("b", &model.words), ("c", logits)])?;
+            b.launch(product, &[("a", x), ("b", &model.words), ("c", logits)])?;
         }
         let parts = Programs::parts();
         let (v, column) = (b.device.alloc(4 * m * parts.1)?, b.device.alloc(4 * m * parts.1)?);
         let top = b.programs.own(TOP, &[parts], &[("m", m), ("n", vocabulary)])?;
-        b.launch(vec![top], &[("x", logits), ("v", &v), ("column", &column)])?;
+        b.launch(top, &[("x", logits), ("v", &v), ("column", &column)])?;
         let places = limits.pages() * PAGE;
         let advance = b.programs.own(ADVANCE, &[parts], &[("m", m), ("places", places)])?;
         let given = [
@@ -260,55 +278,46 @@ impl<'d> Step<'d> {
             ("len", &self.lengths),
             ("words", &self.noted),
         ];
-        b.launch(vec![advance], &given)
+        b.launch(advance, &given)
     }
 
-    /// The launches behind a layer's attention: its product, the gated units and theirs, each added to `h`. Products of several rows read what they
-    /// add to in one buffer and write the other.
-    fn gated(
-        &self,
-        b: &mut Builder<'_>,
-        layer: &LayerBuffers,
-        [h, other]: [&Buffer; 2],
-        attended: &Buffer,
-    ) -> Result<(), LlamaError> {
+    /// The launches behind a layer's attention: its product, the gated units and theirs, each added to the tokens' vectors.
+    fn gated(&self, b: &mut Builder<'_>, layer: &LayerBuffers, rows: &Rows) -> Result<(), LlamaError> {
+        let Rows { h: [h, other], x, attended, gated, both } = rows;
         let Config { hidden, heads, head, intermediate, .. } = b.model.config;
         let m = self.sequences * self.tokens;
-        let gated = b.device.alloc(2 * m * intermediate)?;
         let (own, width) = (("H", hidden), heads * head);
         let matrices = (m, &layer.output, &layer.gate_up, &layer.down);
         if let (1, Matrix::F16(output), Matrix::F16(gate_up), Matrix::F16(down)) = matrices {
-            let rows = [("m", m)];
-            let product = b.programs.rows(ADD, ("R", 1, width), &[("N", hidden), ("K", width)], &rows)?;
-            b.launch(vec![product], &[("x", attended), ("w", output), ("h", h)])?;
-            let product = b.programs.rows(GATE, ("P", 2, hidden), &[own, ("F", intermediate)], &rows)?;
-            b.launch(vec![product], &[("h", h), ("g", &layer.gate_norm), ("w", gate_up), ("y", &gated)])?;
+            let sizes = [("m", m)];
+            let product = b.programs.rows(ADD, ("R", 1, width), &[("N", hidden), ("K", width)], &sizes)?;
+            b.launch(product, &[("x", attended), ("w", output), ("h", h)])?;
+            let product = b.programs.rows(GATE, ("P", 2, hidden), &[own, ("F", intermediate)], &sizes)?;
+            b.launch(product, &[("h", h), ("g", &layer.gate_norm), ("w", gate_up), ("y", gated)])?;
             let constants = [("N", hidden), ("K", intermediate)];
-            let product = b.programs.rows(ADD, ("R", 1, intermediate), &constants, &rows)?;
-            return b.launch(vec![product], &[("x", &gated), ("w", down), ("h", h)]);
+            let product = b.programs.rows(ADD, ("R", 1, intermediate), &constants, &sizes)?;
+            return b.launch(product, &[("x", gated), ("w", down), ("h", h)]);
         }
         let residual = [("epilogue", "residual")];
         let given = [("a", attended), ("residual", h), ("c", other)];
         b.product(&layer.output, [m, hidden, width], &residual, &given)?;
-        let x = b.device.alloc(2 * m * hidden)?;
         let ahead = b.programs.norm(hidden, m)?;
-        b.launch(vec![ahead], &[("h", other), ("g", &layer.gate_norm), ("y", &x)])?;
+        b.launch(ahead, &[("h", other), ("g", &layer.gate_norm), ("y", x)])?;
         match &layer.gate_up {
             Matrix::F16(_) => {
                 let units = [("dual", "silu_mul"), ("fused", "true")];
-                let given = [("a", &x), ("c", &gated)];
+                let given = [("a", x), ("c", gated)];
                 b.product(&layer.gate_up, [m, intermediate, hidden], &units, &given)?;
             }
             Matrix::I4 { .. } => {
-                let both = b.device.alloc(4 * m * intermediate)?;
-                let given = [("a", &x), ("c", &both)];
+                let given = [("a", x), ("c", both)];
                 b.product(&layer.gate_up, [m, 2 * intermediate, hidden], &[], &given)?;
                 let constants = [("F", intermediate), ("BN", 1024), ("THREADS", 128)];
                 let units = b.programs.own(SILU, &constants, &[("m", m)])?;
-                b.launch(vec![units], &[("x", &both), ("y", &gated)])?;
+                b.launch(units, &[("x", both), ("y", gated)])?;
             }
         }
-        let given = [("a", &gated), ("residual", other), ("c", h)];
+        let given = [("a", gated), ("residual", other), ("c", h)];
         b.product(&layer.down, [m, hidden, intermediate], &residual, &given)
     }
 

@@ -110,6 +110,9 @@ fn what_an_engine_does_not_take_is_named() {
     assert!(message(&[]).contains("made for 1 sequences"));
     assert!(message(&[vec![]]).contains("at least one word"));
     assert!(engine.choose(&[1, 2]).is_err() && engine.choose(&[320]).is_err());
+    engine.begin(&[vec![1]]).unwrap();
+    let error = engine.run(65).unwrap_err().to_string();
+    assert_eq!(error, "66 words do not fit in 65: give the engine more `places`");
     let limits = Limits { sequences: 0, places: 64 };
     let error = Engine::new(&model, limits).err().unwrap();
     assert_eq!(error.to_string(), "`sequences` is 0: must be at least 1");
