@@ -267,7 +267,7 @@ impl<'a> Call<'a> {
             words_of(name, &mut each);
             match arg.tensor() {
                 Some((dtype, shape, strides)) => {
-                    each((dtype.index() as u64) << 8 | shape.len() as u64 + 1);
+                    each(((dtype.index() as u64) << 8) | (shape.len() as u64 + 1));
                     shape.iter().chain(strides).for_each(|number| each(number.cast_unsigned()));
                 }
                 None => each(0),

@@ -63,7 +63,7 @@ fn kernels_of_a_class_are_right_for_its_sizes() {
                 for program in parameters.programs(operator(one.operator).unwrap()).unwrap() {
                     let own = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
                     let relied = one.multiples.iter().filter(|(size, _)| own(size)).cloned();
-                    let options = Options { multiples: relied.collect(), ..Options::new(lib.arch()) };
+                    let options = Options::new(lib.arch()).with_multiples(relied.collect());
                     let kernel = compile(&program, &options).unwrap();
                     let sizes = launch.sizes.iter().filter(|(size, _)| own(size));
                     let sizes = sizes.map(|(size, value)| (size.clone(), *value)).collect();
