@@ -202,18 +202,19 @@ fn records_of_other_sizes_help() {
     let store = Store::new(folder.path());
     let wanted = problem("gemm", [1024, 512, 512], &[]);
     tuned(&problem("gemm", [1088, 512, 512], &[]), &store, false, true);
-    let mut record = tuned(&problem("gemm", SIZES, &[]), &store, false, true).record;
+    let nearby = [960, 512, 512];
+    let mut record = tuned(&problem("gemm", nearby, &[]), &store, false, true).record;
     // A configuration that the estimate would not take, and a time that says that the estimate is wrong about it: the nearest
     // record is slower than estimated, this one is faster.
     record.configuration = "bm=64 bn=96 stages=3".to_string();
     let candidate = Candidate::parse(&record.configuration).unwrap();
-    record.programs = candidate.hash(problem("gemm", SIZES, &[]).operator()).unwrap();
+    record.programs = candidate.hash(problem("gemm", nearby, &[]).operator()).unwrap();
     record.microseconds = 0.5;
     store.put(&record).unwrap();
     let near = choose(&wanted, &gpu(), Some(&store)).unwrap();
     assert_eq!((near.from, &near.candidate), (Origin::Nearby, &candidate));
-    assert!(near.why.contains("measured at k=512 m=512 n=512"), "{}", near.why);
-    for other in [problem("gemm", [1023, 512, 512], &[]), problem("gemm", SIZES, &[("dtype", "bf16")])] {
+    assert!(near.why.contains("measured at k=512 m=960 n=512"), "{}", near.why);
+    for other in [problem("gemm", [1023, 512, 512], &[]), problem("gemm", nearby, &[("dtype", "bf16")])] {
         assert_eq!(choose(&other, &gpu(), Some(&store)).unwrap().from, Origin::Estimate, "{other}");
     }
     // A record that no longer holds says nothing of other sizes either.
