@@ -91,8 +91,6 @@ def jobs_of_plan(args, at, launches):
             launch = replaced(launch, args.up if launch is products[0] else args.down)
         config = " ".join(f"{name}={value}" for name, value in launch["parameters"].items())
         tensors = launch["tensors"] | ({"weights": "weights_of_places"} if launch["operator"] == "moe_sort" else {})
-        if tensors.get("b") == "w13" and args.weights == "same" and "dual" not in launch["parameters"]:
-            tensors["b"] = "w13_rows"
         jobs.append({"operator": launch["operator"], "words": [], "config": config, "sizes": launch["sizes"], "tensors": tensors, "plan": at})
     return [job | {"of": len(jobs)} for job in jobs]
 
@@ -352,8 +350,7 @@ class Matrices:
         else:
             w13, w2 = self.w13, self.w2
             w13 = w13.view(len(w13), 2, -1, w13.shape[-1]) if self.how == "same" else w13
-        # The same memory as a matrix of each expert.
-        return {"w13": w13, "w13_rows": self.w13, "w2": w2, "s13": self.s13, "s2": self.s2}
+        return {"w13": w13, "w2": w2, "s13": self.s13, "s2": self.s2}
 
     def of_vllm(self):
         """What vLLM's kernels read: codes count from -8, the first of two in the low half of a byte, and scales are by rows."""

@@ -79,11 +79,8 @@ const OF_TILE: f64 = 1200.0;
 /// The same of a tile that leaves while the next one is multiplied.
 const OF_LATE_TILE: f64 = 1210.0;
 
-/// Tiles leave ahead of the next, or meanwhile.
+/// Tiles of scaled blocks leave ahead of the next, or meanwhile; of others none that left late was faster, on an H100.
 const OVERLAPS: [bool; 2] = [false, true];
-
-/// Rows at most of tiles of 16-bit weights that leave late: wider ones need local memory, and none was faster.
-const MOST_LATE_ROWS: i64 = 64;
 
 /// Cycles of a launch.
 const OF_LAUNCH: f64 = 4000.0;
@@ -187,11 +184,6 @@ impl Tiled {
         }
     }
 
-    /// Returns whether both matrices ahead are multiplied in one pass, which ends with gated units.
-    pub fn gates(&self) -> bool {
-        matches!(self, Tiled::Same(config) if config.dual != Dual::None)
-    }
-
     /// Returns whether tiles leave while others are multiplied.
     fn overlaps(&self) -> bool {
         match self {
@@ -278,23 +270,17 @@ impl Tiled {
 impl Machine {
     /// The products by their estimated time, the least ahead, with a few pairs for each number of rows, but those first that were measured to be the fastest; none: no tile fits.
     pub fn products(self, layer: &MoeLayer, tokens: i64, rows: Rows) -> Vec<Products> {
-        let (between, k) = (layer.intermediate, layer.hidden);
-        let up = |tiled: &Tiled| match tiled.gates() {
-            true => Product { n: between, k, matrices: 2 },
-            false => Product { n: 2 * between, k, matrices: 1 },
-        };
+        let fused = layer.weights == MoeWeights::Same;
+        let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
+        let up = Product { n, k: layer.hidden, matrices };
         let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
         // Rows of activations with scales of their own are rounded into the order of the experts.
         let by_rows = matches!(layer.weights, MoeWeights::Rows(_));
         let ranked = |ahead: bool, tile: i64| {
             let here = self.configs(layer, (ahead, false), tile).into_iter();
-            // Rows that are copied ahead are written and read once more, as are units that are gated behind the product.
+            // Rows that are copied ahead are written and read once more.
             let copied = if ahead && !by_rows { copied_ahead(layer, rows) } else { 0.0 };
-            let cycles = |tiled: &Tiled| match ahead {
-                true if tiled.gates() => self.cycles(up(tiled), tiled, rows, tile),
-                true => self.cycles(up(tiled), tiled, rows, tile) + gated_behind(layer, rows),
-                false => self.cycles(down, tiled, rows, tile),
-            };
+            let cycles = |tiled: &Tiled| self.cycles(if ahead { up } else { down }, tiled, rows, tile);
             let here = here.map(|tiled| (cycles(&tiled) + copied, tiled));
             let anywhere =
                 if ahead && !by_rows { self.configs(layer, (true, true), tile) } else { Vec::new() };
@@ -401,25 +387,10 @@ impl Machine {
             _ if ahead => HopperGemmConfig { dual: Dual::SiluMul, fused: true, gather, ..base },
             _ => base,
         };
-        // Where tiles with both matrices are few, those of one at a time are twice as many.
-        let apart = (layer.weights == MoeWeights::Same && ahead).then_some(HopperGemmConfig {
-            dual: Dual::None,
-            fused: false,
-            ..base
-        });
-        let late = |config: HopperGemmConfig| {
-            let late = OVERLAPS.map(|overlap_epilogue| HopperGemmConfig { overlap_epilogue, ..config });
-            let narrow = config.swap && config.bn <= MOST_LATE_ROWS;
-            late.into_iter().filter(move |config| narrow || !config.overlap_epilogue)
-        };
-        let bases: Vec<HopperGemmConfig> = [base].into_iter().chain(apart).collect();
         let configs = tiles.flat_map(|(swap, bm, bn, warpgroups)| {
-            let tile = move |base| HopperGemmConfig { swap, bm, bn, warpgroups, ..base };
-            let tiles: Vec<_> = bases.iter().map(|base| tile(*base)).collect();
-            tiles.into_iter().flat_map(|tile| CLUSTERS.map(|cluster| HopperGemmConfig { cluster, ..tile }))
+            CLUSTERS.map(|cluster| HopperGemmConfig { swap, bm, bn, warpgroups, cluster, ..base })
         });
         configs
-            .flat_map(late)
             .filter(|config| config.cluster == Cluster::None || sums_of(config) <= MOST_MET)
             .map(|config| HopperGemmConfig { sm_count: self.in_clusters(config.cluster), ..config })
             .filter_map(fitted)
@@ -508,12 +479,6 @@ impl Machine {
 fn copied_ahead(layer: &MoeLayer, rows: Rows) -> f64 {
     let copied = rows.each * rows.experts as f64 * (layer.hidden * bytes(layer.dtype)) as f64;
     2.0 * copied / FROM_MEMORY + OF_LAUNCH
-}
-
-/// Clock cycles in which units are gated by a launch of their own.
-fn gated_behind(layer: &MoeLayer, rows: Rows) -> f64 {
-    let units = rows.each * rows.experts as f64 * (layer.intermediate * bytes(layer.dtype)) as f64;
-    3.0 * units / FROM_MEMORY + OF_LAUNCH
 }
 
 /// Sums of a thread.

@@ -371,15 +371,8 @@ impl MoeLayer {
         }
         match self.weights {
             MoeWeights::Same => {
-                if up.gates() {
-                    product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
-                    plan.tensor("h", self.dtype, vec![rows, between]);
-                } else {
-                    let tensors = vec![("a", x), ("b", "w13"), ("c", "units")];
-                    product(plan, up, [2 * between, hidden], tensors)?;
-                    plan.tensor("units", self.dtype, vec![rows, 2 * between]);
-                    self.gate(plan, [rows, between])?;
-                }
+                product(plan, up, [between, hidden], vec![("a", x), ("b", "w13"), ("c", "h")])?;
+                plan.tensor("h", self.dtype, vec![rows, between]);
                 product(plan, down, [hidden, between], results(&[("a", "h"), ("b", "w2")]))?;
             }
             MoeWeights::Few { .. } => {
