@@ -1,7 +1,5 @@
 //! Calls of operators: arguments by name, and the launches that are ready for such.
 
-use std::sync::Arc;
-
 use tilewright_launch::{Arg, Chain, LaunchOptions, Stream, Workspace, hash};
 use tilewright_tune::{Problem, explain};
 
@@ -267,7 +265,7 @@ impl<'a> Call<'a> {
             words_of(name, &mut each);
             match arg.tensor() {
                 Some((dtype, shape, strides)) => {
-                    each((dtype.index() as u64) << 8 | shape.len() as u64 + 1);
+                    each(((dtype.index() as u64) << 8) | (shape.len() as u64 + 1));
                     shape.iter().chain(strides).for_each(|number| each(number.cast_unsigned()));
                 }
                 None => each(0),
@@ -403,10 +401,3 @@ impl Ready {
         Ok(self.chain.launch_with(stream, &arguments[..self.slots.len()], &options)?)
     }
 }
-
-/// The launches of a call are kept as long as the library.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Ready>();
-    shared::<Arc<Library>>();
-};

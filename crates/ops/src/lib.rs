@@ -32,6 +32,7 @@ mod base;
 mod call;
 mod class;
 mod error;
+mod experts;
 mod few;
 mod kept;
 mod library;
@@ -44,6 +45,7 @@ mod why;
 
 pub use call::Call;
 pub use error::OpsError;
+pub use experts::{Experts, ExpertsCall};
 pub use library::Library;
 pub use problems::{Gemm, Problems, Span, Specialisation, Warm};
 pub use tilewright_kernels::epilogue::Part;

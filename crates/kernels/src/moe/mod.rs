@@ -19,7 +19,7 @@ mod sort;
 pub use combine::MoeCombineConfig;
 pub use gate::MoeGateConfig;
 pub use gather::MoeGatherConfig;
-pub use layer::{MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
+pub use layer::{MoeChoice, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeTensor, MoeWeights};
 pub use quantise::MoeQuantiseConfig;
 pub use quantise_rows::MoeQuantiseRowsConfig;
 pub use reference::{Places, Routed, Sorted, combine, gate, quantise, quantise_rows, route, sort};
