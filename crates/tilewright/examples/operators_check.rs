@@ -161,11 +161,14 @@ impl Held {
     }
 }
 
+/// Puts the launches of an operator on the stream.
+type Launches = Box<dyn Fn(&Place) -> Fallible<()>>;
+
 /// A run of an operator, and its result.
 struct Run {
     name: &'static str,
     result: Rc<Held>,
-    run: Box<dyn Fn(&Place) -> Fallible<()>>,
+    run: Launches,
 }
 
 fn gelu(x: f64) -> f64 {
@@ -241,7 +244,7 @@ fn runs(p: &Place) -> Fallible<Vec<Run>> {
         runs.push(Run { name, result: y, run: Box::new(run) });
     }
     {
-        let (m, n) = (64usize, 1000usize);
+        let n = 1000usize;
         let (x, y) = (p.random(F16, &[64, 1000], 9)?, p.result(F16, &[64, 1000])?);
         let of = (x.clone(), y.clone());
         let run = move |p: &Place| {
@@ -256,7 +259,6 @@ fn runs(p: &Place) -> Fallible<Vec<Run>> {
             let row = &x.values[at / n * n..][..n];
             x.values[at].exp() / row.iter().map(|x| x.exp()).sum::<f64>()
         })?;
-        let _ = m;
         runs.push(Run { name: "softmax", result: y, run: Box::new(run) });
     }
     runs.push(attention(p)?);
