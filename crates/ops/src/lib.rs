@@ -42,6 +42,7 @@ mod sizes;
 pub mod typed;
 mod value;
 mod why;
+mod words;
 
 pub use call::Call;
 pub use error::OpsError;
