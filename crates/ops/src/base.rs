@@ -259,7 +259,7 @@ fn first_of(
 }
 
 /// The numbers of a program, with their defaults.
-fn numbers(program: &Program) -> impl Iterator<Item = (String, Arg<'static>)> {
+pub(crate) fn numbers(program: &Program) -> impl Iterator<Item = (String, Arg<'static>)> {
     use tilewright_machine::DType;
     program.params.iter().filter_map(|param| {
         let ParamKind::Scalar { default } = &param.kind else { return None };

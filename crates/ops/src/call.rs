@@ -1,8 +1,6 @@
 //! Calls of operators: arguments by name, and the launches that are ready for such.
 
-use std::sync::Arc;
-
-use tilewright_launch::{Arg, Chain, LaunchOptions, Stream, Workspace, hash};
+use tilewright_launch::{Arg, Chain, LaunchOptions, Stream, Workspace};
 use tilewright_tune::{Problem, explain};
 
 use crate::base::borrowed;
@@ -12,47 +10,14 @@ use crate::library::{Asked, Found, Library, May, text_of};
 use crate::sizes::Sizes;
 use crate::value::{Value, words_of};
 use crate::why::Why;
+use crate::words::Words;
 
 /// The most arguments of an operator.
 const MOST_ARGUMENTS: usize = 24;
 /// Arguments, options and sizes of a call that take no allocation.
 const FEW: [usize; 3] = [8, 6, 2];
-/// Words of a call that has its launches kept.
-const MOST_WORDS: usize = 120;
-
 /// The arguments and options of a call, but for addresses and numbers.
 pub(crate) struct Key(Box<[u64]>);
-
-/// The words of a call: alike for calls for which the same launches are ready.
-struct Words {
-    words: [u64; MOST_WORDS],
-    len: usize,
-}
-
-impl Words {
-    /// The words; none of a call that has too many.
-    #[inline]
-    fn given(&self) -> Option<&[u64]> {
-        self.words.get(..self.len)
-    }
-
-    /// A number of them: products of 128 bits, folded, of two at a time.
-    #[inline]
-    fn number(words: &[u64]) -> u64 {
-        let fold = |a: u64, b: u64| {
-            let product = u128::from(a) * u128::from(b);
-            product as u64 ^ (product >> 64) as u64
-        };
-        let number = words.chunks(2).fold(words.len() as u64, |number, pair| {
-            let second = pair.get(1).copied().unwrap_or(0);
-            fold(
-                pair[0] ^ number ^ 0x9e37_79b9_7f4a_7c15,
-                second ^ number.rotate_left(32) ^ 0xd1b5_4a32_d192_ed03,
-            )
-        });
-        hash([number])
-    }
-}
 
 /// The origin of an argument of a chain.
 #[derive(Clone, Copy, Debug)]
@@ -245,13 +210,8 @@ impl<'a> Call<'a> {
 
     #[inline]
     fn words(&self) -> Words {
-        let mut words = Words { words: [0; MOST_WORDS], len: 0 };
-        let mut each = |word: u64| {
-            if let Some(place) = words.words.get_mut(words.len) {
-                *place = word;
-            }
-            words.len += 1;
-        };
+        let mut words = Words::new();
+        let mut each = |word: u64| words.push(word);
         words_of(self.name, &mut each);
         for (name, value) in self.options.iter() {
             words_of(name, &mut each);
@@ -403,10 +363,3 @@ impl Ready {
         Ok(self.chain.launch_with(stream, &arguments[..self.slots.len()], &options)?)
     }
 }
-
-/// The launches of a call are kept as long as the library.
-const _: () = {
-    const fn shared<T: Send + Sync>() {}
-    shared::<Ready>();
-    shared::<Arc<Library>>();
-};

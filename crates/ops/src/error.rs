@@ -2,6 +2,7 @@
 
 use tilewright_compiler::NoRecipe;
 use tilewright_kernels::ConfigError;
+use tilewright_kernels::moe::MoeError;
 use tilewright_launch::{DType, LaunchError};
 use tilewright_pack::PackError;
 use tilewright_tile::Diagnostics;
@@ -20,6 +21,9 @@ pub enum OpsError {
     /// Nothing is chosen for the sizes.
     #[error(transparent)]
     Tune(#[from] TuneError),
+    /// A layer of experts that there is not.
+    #[error(transparent)]
+    Experts(#[from] MoeError),
     /// A kernel of a pack cannot be used, or none be kept in one.
     #[error(transparent)]
     Pack(#[from] PackError),

@@ -44,7 +44,7 @@ fn name_of(key: &str, number: usize) -> String {
 }
 
 /// The multiples that a program can rely on: those of its own sizes.
-pub(crate) fn own_multiples(program: &Program, multiples: &Sizes) -> BTreeMap<String, i64> {
+fn own_multiples(program: &Program, multiples: &Sizes) -> BTreeMap<String, i64> {
     let own = |name: &str| program.sizes().any(|(_, symbol, _)| symbol.name == name);
     multiples.iter().filter(|(name, _)| own(name)).map(|(name, value)| (name.clone(), *value)).collect()
 }
@@ -131,7 +131,7 @@ fn compiled(
     let words = || parameters.to_string();
     let mut options = Options::new(arch);
     // Candidates of synthesis are compared at the program's default sizes: the kernel is the same for whatever sizes it is asked for first.
-    options.multiples = own_multiples(program, multiples).into_iter().collect();
+    options.multiples = own_multiples(program, multiples);
     let kernel = compile(program, &options).map_err(|diagnostics| OpsError::Compile {
         operator: operator.name.into(),
         parameters: words(),

@@ -246,20 +246,18 @@ impl Library {
         Ok(locked(&self.shared.bases).entry(key).or_insert(base).clone())
     }
 
-    /// The operators that compute what is asked for, in the order of preference.
-    pub(crate) fn members(
-        &self,
-        asked: &Asked<'_, '_>,
-    ) -> Result<Vec<Result<Arc<Base>, OpsError>>, OpsError> {
-        let row = ROWS.iter().find(|row| row.name == asked.name);
-        Ok(match row {
-            Some(row) => row.of.iter().map(|member| self.base(member, row, asked)).collect(),
-            None => {
-                let name = operator(asked.name)?.name;
-                let of: &'static [&'static str] = &[];
-                vec![self.base(name, &Row { name, of, options: &[], sizes: &[] }, asked)]
-            }
-        })
+    /// The operators that compute what is asked for, in the order of preference, each worked out when it is asked for.
+    pub(crate) fn members<'l>(
+        &'l self,
+        asked: &'l Asked<'_, '_>,
+    ) -> Result<impl Iterator<Item = Result<Arc<Base>, OpsError>> + 'l, OpsError> {
+        let row = match ROWS.iter().find(|row| row.name == asked.name) {
+            Some(row) => *row,
+            None => Row { name: operator(asked.name)?.name, of: &[], options: &[], sizes: &[] },
+        };
+        let own = row.of.is_empty().then_some(row.name);
+        let members = row.of.iter().copied().chain(own);
+        Ok(members.map(move |member| self.base(member, &row, asked)))
     }
 
     /// Answers: the operator, its sizes, and the configuration.
@@ -352,6 +350,28 @@ impl Library {
         }
     }
 
+    /// The kernels of a configuration, if they may be compiled or are loaded.
+    pub(crate) fn kept_or_cold(
+        &self,
+        operator: &'static tilewright_kernels::Operator,
+        candidate: &Candidate,
+        multiples: &Sizes,
+        may: May,
+    ) -> Result<Arc<Kept>, OpsError> {
+        if may != May::Everything {
+            let (fitted, sizes) = (self.fitted(operator, candidate, false), String::new());
+            let key = key_of(operator, &fitted, multiples);
+            let slot = locked(&self.shared.kept).get(&key).cloned();
+            let kept = slot.and_then(|slot| locked(&slot).clone()).filter(|kept| kept.loaded().is_some());
+            let operator = operator.name.to_string();
+            return kept.ok_or(match may {
+                May::Captured => OpsError::NotReady { operator, sizes },
+                _ => OpsError::NotWarm { operator, class: key, sizes },
+            });
+        }
+        self.kept(operator, candidate, multiples, false)
+    }
+
     /// The kernels of a configuration on this GPU: of as many blocks as it has multiprocessors, and such as wait for others if they are to.
     fn kept(
         &self,
@@ -360,6 +380,19 @@ impl Library {
         multiples: &Sizes,
         dependent: bool,
     ) -> Result<Arc<Kept>, OpsError> {
+        let fitted = self.fitted(operator, candidate, dependent);
+        let key = key_of(operator, &fitted, multiples);
+        let slot = locked(&self.shared.kept).entry(key).or_default().clone();
+        made(&slot, || Kept::new(operator, &fitted, multiples, self.arch(), self.shared.pack.as_ref()))
+    }
+
+    /// A configuration as it is on this GPU.
+    fn fitted(
+        &self,
+        operator: &'static tilewright_kernels::Operator,
+        candidate: &Candidate,
+        dependent: bool,
+    ) -> Candidate {
         let parameters = (operator.parameters)();
         let default = |name: &str| parameters.iter().find(|p| p.name == name).map(|p| p.default.as_str());
         let mut fitted = candidate.clone();
@@ -376,9 +409,7 @@ impl Library {
                 fitted = waiting;
             }
         }
-        let key = key_of(operator, &fitted, multiples);
-        let slot = locked(&self.shared.kept).entry(key).or_default().clone();
-        made(&slot, || Kept::new(operator, &fitted, multiples, self.arch(), self.shared.pack.as_ref()))
+        fitted
     }
 }
 

@@ -18,6 +18,17 @@ use crate::value::Value;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span(RangeInclusive<i64>);
 
+impl Span {
+    /// The sizes, of which there is one at least, from 1 on.
+    pub(crate) fn range(self, operator: &str, size: &str) -> Result<RangeInclusive<i64>, OpsError> {
+        if self.0.is_empty() || *self.0.start() < 1 {
+            let (operator, size) = (operator.to_string(), size.to_string());
+            return Err(OpsError::Range { operator, size, first: *self.0.start(), last: *self.0.end() });
+        }
+        Ok(self.0)
+    }
+}
+
 impl From<i64> for Span {
     fn from(size: i64) -> Self {
         Span(size..=size)
@@ -86,14 +97,11 @@ impl Problems {
 
     /// Sizes, of each class some.
     fn samples(&self, library: &Library) -> Result<Vec<Sizes>, OpsError> {
-        let members = library.members(&self.asked(&Sizes::new()))?;
-        let bases: Vec<&Arc<Base>> = members.iter().filter_map(|base| base.as_ref().ok()).collect();
+        let bases: Vec<Arc<Base>> =
+            library.members(&self.asked(&Sizes::new()))?.filter_map(Result::ok).collect();
         let mut all = vec![Sizes::new()];
-        for (name, Span(range)) in &self.sizes {
-            if range.is_empty() || *range.start() < 1 {
-                let (operator, size) = (self.name.clone(), name.clone());
-                return Err(OpsError::Range { operator, size, first: *range.start(), last: *range.end() });
-            }
+        for (name, span) in &self.sizes {
+            let range = span.clone().range(&self.name, name)?;
             let kinds: Vec<_> = bases
                 .iter()
                 .flat_map(|base| class_sizes(base))
@@ -101,7 +109,7 @@ impl Problems {
                 .map(|(_, kind, limit)| (kind, limit))
                 .collect();
             let mut seen: BTreeSet<Vec<Member>> = BTreeSet::new();
-            let first = range.clone().filter(|size| {
+            let first = range.filter(|size| {
                 seen.insert(
                     kinds.iter().map(|(kind, limit)| Member::of(name, *size, *kind, *limit)).collect(),
                 )

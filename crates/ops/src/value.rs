@@ -108,13 +108,32 @@ impl Value<'_> {
 /// The integers of a text: its length with the first bytes, and further bytes by eights.
 #[inline]
 pub(crate) fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let word = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |word, byte| word << 8 | u64::from(*byte));
     let bytes = text.as_bytes();
     let (first, rest) = bytes.split_at(bytes.len().min(7));
-    each(word(first) << 8 | bytes.len() as u64 & 0xff);
-    for bytes in rest.chunks(8) {
-        each(word(bytes));
+    // Seven bytes, and how many there are.
+    each(upto_seven(first) | ((bytes.len() as u64) << 56));
+    let mut eights = rest.chunks_exact(8);
+    for eight in &mut eights {
+        each(eight.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
     }
+    let last = eights.remainder();
+    if !rest.is_empty() {
+        each(upto_seven(last) | ((bytes.len() as u64 >> 8) << 56));
+    }
+}
+
+/// At most seven bytes as an integer, without a loop over them.
+#[inline]
+fn upto_seven(bytes: &[u8]) -> u64 {
+    let count = bytes.len();
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
+        // Of the last four those that are none of the first.
+        let behind = u64::from(last) >> (8 * (8 - count.min(8)));
+        return u64::from(first) | (behind << 32);
+    }
+    let at = |place: usize| bytes.get(place).map_or(0, |byte| u64::from(*byte) << (8 * place));
+    at(0) | at(1) | at(2)
 }
 
 #[cfg(test)]
@@ -135,7 +154,23 @@ mod tests {
         assert_eq!(Value(Kind::Parts(Parts::new())).text(), "none");
         assert_eq!((Value::from(64).text(), Value::from(true).text()), ("64".into(), "true".into()));
         assert_eq!(Value::from(DType::BF16).text(), "bf16");
-        let texts = ["", "a", "b", "abcdefg", "abcdefgh", "abcdefghi", "abcdefghabcdefg"].map(Value::from);
+        let long = "a".repeat(300);
+        let texts = [
+            "",
+            "a",
+            "b",
+            "ab",
+            "aaaa",
+            "aaaaa",
+            "abcdef",
+            "abcdefg",
+            "abcdefgh",
+            "abcdefghi",
+            "abcdefghabcdefg",
+            &long,
+            &long[..44],
+        ];
+        let texts = texts.map(Value::from);
         for (i, a) in texts.iter().enumerate() {
             for (j, b) in texts.iter().enumerate() {
                 assert_eq!(words(*a) == words(*b), i == j);

@@ -26,6 +26,7 @@ pub(super) struct Rows {
 }
 
 /// The products of a layer.
+#[derive(Clone, Debug)]
 pub(super) struct Products {
     /// Rows of a tile.
     pub tile: i64,
@@ -135,7 +136,7 @@ impl Rows {
 }
 
 /// A product whose tile is chosen.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Tiled {
     Same(HopperGemmConfig),
     Blocks(Fp8BlocksConfig),

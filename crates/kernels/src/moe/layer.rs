@@ -164,6 +164,10 @@ pub struct MoePlan {
     pub reason: MoeReason,
 }
 
+/// The products of a layer, as they are chosen for a number of tokens. Layers for other numbers have launches by them, too.
+#[derive(Clone, Debug)]
+pub struct MoeChoice(Products);
+
 /// Tokens of a layer at most: places are integers of 32 bits.
 const MOST_TOKENS: i64 = 1 << 24;
 
@@ -197,6 +201,30 @@ impl MoeLayer {
     pub fn plans(&self, tokens: i64, multiprocessors: i64, most: usize) -> Result<Vec<MoePlan>, MoeError> {
         let products = self.products(tokens, multiprocessors)?;
         products.iter().take(most).map(|products| self.plan_of(products, tokens)).collect()
+    }
+
+    /// The products that [`plan`](Self::plan) takes for so many tokens.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](Self::plan).
+    pub fn choice(&self, tokens: i64, multiprocessors: i64) -> Result<MoeChoice, MoeError> {
+        let products = self.products(tokens, multiprocessors)?.into_iter().next();
+        products.map(MoeChoice).ok_or(MoeError::NoTile {
+            hidden: self.hidden,
+            intermediate: self.intermediate,
+            dtype: self.dtype,
+        })
+    }
+
+    /// The launches for so many tokens by products that were chosen for a number near it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`plan`](Self::plan).
+    pub fn plan_by(&self, choice: &MoeChoice, tokens: i64) -> Result<MoePlan, MoeError> {
+        self.check(tokens, 1)?;
+        self.plan_of(&choice.0, tokens)
     }
 
     /// The products of so many tokens by their estimated time.
