@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Turn, view, view_mut, workspace};
-use tilewright_kernels::moe::{MoeLayer, MoeRoutingConfig, MoeWeights};
+use tilewright_kernels::moe::{MoeLayer, MoeReduction, MoeRoutingConfig, MoeWeights};
 use tilewright_launch::DType::{F16, F32};
 use tilewright_machine::DType;
 use tilewright_ops::OpsError;
@@ -17,6 +17,7 @@ fn layer() -> MoeLayer {
         experts: 8,
         all_experts: None,
         k: 2,
+        reduction: MoeReduction::Ordered,
         routing: Some(MoeRoutingConfig {
             dtype: DType::F32,
             experts: 8,

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use tilewright::compiler::{Options, compile};
 use tilewright::kernels::Operator;
-use tilewright::kernels::moe::{MoeLayer, MoeRoutingConfig, MoeWeights};
+use tilewright::kernels::moe::{MoeLayer, MoeReduction, MoeRoutingConfig, MoeWeights};
 use tilewright::launch::driver::CAPTURE_THREAD_LOCAL;
 use tilewright::launch::{Chain, Code, Gpu, LaunchOptions, Stream, View, ViewMut, Workspace};
 use tilewright::machine::DType;
@@ -400,6 +400,7 @@ fn experts(p: &Place) -> Fallible<()> {
         all_experts: None,
         k: 2,
         routing: Some(routing),
+        reduction: MoeReduction::Ordered,
     })?;
     let small = |held: Rc<Held>| held.values.iter().map(|x| x * 0.125).collect::<Vec<f64>>();
     let w13 = small(p.random(F16, &[8, 2, 256, 128], 31)?);

@@ -22,9 +22,7 @@ pub use clear::MoeClearConfig;
 pub use combine::MoeCombineConfig;
 pub use gate::MoeGateConfig;
 pub use gather::MoeGatherConfig;
-pub use layer::{
-    MoeChoice, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeReduction, MoeTensor, MoeWeights,
-};
+pub use layer::{MoeChoice, MoeError, MoeLaunch, MoeLayer, MoePlan, MoeReduction, MoeTensor, MoeWeights};
 pub use measured::MoeReason;
 pub use quantise::MoeQuantiseConfig;
 pub use quantise_rows::MoeQuantiseRowsConfig;
