@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
-use tilewright_kernels::Launch;
+use tilewright_kernels::{Launch, Operator};
 use tilewright_lab::CudaRunner;
 use tilewright_lab::measure::{L2, Runner, Turn};
 use tilewright_machine::{Arch, DType};
@@ -89,7 +89,9 @@ impl<'a> GpuMeasurer<'a> {
         rest: Duration,
     ) -> Result<Self, TuneError> {
         let programs = problem.programs(device.arch().unwrap_or(Arch::SM_90A))?;
-        Ok(GpuMeasurer::of_programs(device, lock, &programs, l2, rest))
+        let mut measurer = GpuMeasurer::of_programs(device, lock, &programs, l2, rest);
+        measurer.public = operands(problem.operator(), &programs);
+        Ok(measurer)
     }
 
     /// For candidates of the kernels of a program, all of whose tensors are inputs or outputs.
@@ -100,8 +102,7 @@ impl<'a> GpuMeasurer<'a> {
         l2: L2,
         rest: Duration,
     ) -> Self {
-        let named = |program: &Program| program.params.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
-        let public = programs.iter().flat_map(named).collect();
+        let public = names(programs);
         let (tensors, loaded) = (BTreeMap::new(), BTreeMap::new());
         GpuMeasurer { device, _lock: lock, public, tensors, loaded, l2, rest }
     }
@@ -245,6 +246,20 @@ impl Measurer for GpuMeasurer<'_> {
     }
 }
 
+/// The names of the parameters of programs.
+fn names(programs: &[Program]) -> BTreeSet<String> {
+    programs.iter().flat_map(|program| &program.params).map(|param| param.name.clone()).collect()
+}
+
+/// The operands of an operator's programs: not its workspaces, which candidates with other parameters need not have.
+fn operands(operator: &Operator, programs: &[Program]) -> BTreeSet<String> {
+    let mut names = names(programs);
+    for workspace in operator.workspaces() {
+        names.remove(workspace.name);
+    }
+    names
+}
+
 /// The tensors of these names that a sequence of kernels computes: those that one of them writes and none behind it reads. What one leaves for
 /// another is no result, and candidates of other programs have nothing like it.
 fn results_of(kernels: &[Kernel], public: &BTreeSet<String>) -> BTreeSet<String> {
@@ -384,6 +399,14 @@ mod tests {
         assert_eq!(results_of(&kernels[..1], &public), ["kept", "part"].map(str::to_string).into());
         let fewer = ["part", "c"].map(str::to_string).into();
         assert_eq!(results_of(&kernels, &fewer), ["c"].map(str::to_string).into());
+    }
+
+    #[test]
+    fn workspaces_are_no_operands() {
+        let operator = tilewright_kernels::operator("gemm_weights").unwrap();
+        let programs = (operator.programs)(&[("schedule", "stream_k")]).unwrap();
+        assert!(names(&programs).contains("done"));
+        assert_eq!(operands(operator, &programs), ["a", "w", "scales", "c"].map(str::to_string).into());
     }
 
     #[test]
