@@ -201,14 +201,10 @@ impl<'a> Known<'a> {
             p.sizes().iter().map(of).collect()
         };
         let own = aligned(problem);
-        let pinned = problem.pinned().to_string();
         let mut times = Vec::new();
         for (record, any_compiler) in records {
             // The others are of nothing alike, which their texts tell.
-            if record.device != target.device
-                || record.operator != problem.operator().name
-                || record.pinned != pinned
-            {
+            if record.device != target.device || record.operator != problem.operator().name {
                 continue;
             }
             let Ok(other) = record.problem() else { continue };

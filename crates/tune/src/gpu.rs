@@ -406,7 +406,7 @@ mod tests {
         let operator = tilewright_kernels::operator("gemm_weights").unwrap();
         let programs = (operator.programs)(&[("schedule", "stream_k")]).unwrap();
         assert!(names(&programs).contains("done"));
-        assert_eq!(operands(operator, &programs), ["a", "w", "scales", "c"].map(str::to_string).into());
+        assert_eq!(operands(operator, &programs), ["a", "w", "s", "c"].map(str::to_string).into());
     }
 
     #[test]

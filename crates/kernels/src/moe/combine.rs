@@ -1,10 +1,9 @@
 //! The sum of the results of each token's experts, by their weights and in their order.
 
-use tilewright_machine::{Arch, DType, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Features};
 
-use super::limits::{MOST_TAKEN, check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters, refusal};
+use super::limits::{MOST_TAKEN, check_dtype, check_threads, dependencies, launch_needs, one_program};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -24,6 +23,12 @@ parameters! {
         /// Programmatic dependent launch: the program may be launched before the one ahead of it has ended, and waits for its results. Needs sm_90a.
         dependent: bool as FLAG = false,
     }
+}
+
+one_program! {
+    /// The program, with the sizes `tokens`, `n` and `m` and the tensors `c[m, n]`, `places[tokens · k]` (i32), `weights[tokens, k]` (f32) and
+    /// `y[tokens, n]`.
+    MoeCombineConfig
 }
 
 impl MoeCombineConfig {
@@ -47,29 +52,9 @@ impl MoeCombineConfig {
         Ok(())
     }
 
-    /// The program, with the sizes `tokens`, `n` and `m` and the tensors `c[m, n]`, `places[tokens · k]` (i32), `weights[tokens, k]` (f32) and
-    /// `y[tokens, n]`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         launch_needs(self.dependent)
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

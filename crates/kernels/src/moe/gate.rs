@@ -1,10 +1,9 @@
 //! Gated units of the sums of both matrices ahead, where a product leaves these in memory.
 
-use tilewright_machine::{Arch, DType, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Features};
 
-use super::limits::{check_dtype, check_threads, check_tile, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters, refusal};
+use super::limits::{check_dtype, check_threads, check_tile, dependencies, launch_needs, one_program};
+use crate::config::{ConfigError, parameters};
 
 parameters! {
     /// The gated units of rows that have both factors.
@@ -23,6 +22,11 @@ parameters! {
     }
 }
 
+one_program! {
+    /// The program, with the sizes `m` and `n` and the tensors `x[m, 2 · n]` and `y[m, n]`.
+    MoeGateConfig
+}
+
 impl MoeGateConfig {
     /// Checks the configuration.
     ///
@@ -35,28 +39,9 @@ impl MoeGateConfig {
         check_tile(self.bm, self.bn, self.threads, 32)
     }
 
-    /// The program, with the sizes `m` and `n` and the tensors `x[m, 2 · n]` and `y[m, n]`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         launch_needs(self.dependent)
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

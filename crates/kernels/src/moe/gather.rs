@@ -1,10 +1,9 @@
 //! Rows of tokens in the order of their experts, for products that read neighbours: by the tensor memory accelerator, which takes no threads.
 
-use tilewright_machine::{Arch, DType, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Features};
 
-use super::limits::{check_dtype, check_threads, check_tile, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters, refusal};
+use super::limits::{check_dtype, check_threads, check_tile, dependencies, launch_needs, one_program};
+use crate::config::{ConfigError, parameters};
 
 parameters! {
     /// The rows of a table of their numbers.
@@ -23,6 +22,11 @@ parameters! {
     }
 }
 
+one_program! {
+    /// The program, with the sizes `m`, `r` and `n` and the tensors `x[r, n]`, `rows[m]` (i32) and `y[m, n]`. Numbers that are none of a row give zeros.
+    MoeGatherConfig
+}
+
 impl MoeGatherConfig {
     /// Checks the configuration.
     ///
@@ -35,28 +39,9 @@ impl MoeGatherConfig {
         check_tile(self.bm, self.bn, self.threads, 64)
     }
 
-    /// The program, with the sizes `m`, `r` and `n` and the tensors `x[r, n]`, `rows[m]` (i32) and `y[m, n]`. Numbers that are none of a row give zeros.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         launch_needs(self.dependent)
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

@@ -58,3 +58,30 @@ pub(super) fn check_threads(threads: i64) -> Result<(), ConfigError> {
     }
     Err(ConfigError::value("threads", threads, "must be a multiple of 32, at most 1024"))
 }
+
+/// The methods of an operator that has one program and writes it as a text, beside its own `validate`, `needs` and `text`.
+macro_rules! one_program {
+    ($(#[$meta:meta])+ $Config:ident) => {
+        impl $Config {
+            $(#[$meta])+
+            ///
+            /// # Errors
+            ///
+            /// Those of [`validate`](Self::validate).
+            pub fn program(&self) -> Result<tilewright_tile::Program, $crate::config::ConfigError> {
+                self.validate()?;
+                Ok(tilewright_tile::parse(&self.text())?)
+            }
+
+            fn programs(&self) -> Result<Vec<tilewright_tile::Program>, $crate::config::ConfigError> {
+                Ok(vec![self.program()?])
+            }
+
+            /// The reason why the configuration cannot run on this architecture, if it cannot.
+            pub fn reject(&self, arch: tilewright_machine::Arch) -> Option<String> {
+                $crate::config::refusal(arch, self.needs(), self.validate())
+            }
+        }
+    };
+}
+pub(super) use one_program;

@@ -1,10 +1,9 @@
 //! Activations in 8-bit floats with a scale for 128 columns of a row, as products of scaled blocks read them: of a matrix, or of gated units made of two.
 
-use tilewright_machine::{Arch, DType, Feature, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Feature, Features};
 
-use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters, refusal};
+use super::limits::{check_dtype, check_threads, dependencies, launch_needs, one_program};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -24,6 +23,11 @@ parameters! {
         /// Programmatic dependent launch: the program may be launched before the one ahead of it has ended, and waits for its results. Needs sm_90a.
         dependent: bool as FLAG = false,
     }
+}
+
+one_program! {
+    /// The program, with the sizes `m` and `n` and the tensors `x[m, n]`, or `x[m, 2 · n]`, `y[m, n]` (e4m3) and `s[ceil_div(n, 128), m]` (f32).
+    MoeQuantiseConfig
 }
 
 impl MoeQuantiseConfig {
@@ -48,28 +52,9 @@ impl MoeQuantiseConfig {
         Ok(())
     }
 
-    /// The program, with the sizes `m` and `n` and the tensors `x[m, n]`, or `x[m, 2 · n]`, `y[m, n]` (e4m3) and `s[ceil_div(n, 128), m]` (f32).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         launch_needs(self.dependent) | Feature::Fp8Conversion.into()
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {

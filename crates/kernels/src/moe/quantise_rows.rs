@@ -1,11 +1,10 @@
 //! Activations of 8 bits with a scale for each row, as products with `row_scale` read them: of a matrix, of rows of it that a table names, or of gated
 //! units made of two.
 
-use tilewright_machine::{Arch, DType, Feature, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Feature, Features};
 
-use super::limits::{check_dtype, check_threads, dependencies, launch_needs};
-use crate::config::{Codec, ConfigError, dtype_of, parameters, refusal};
+use super::limits::{check_dtype, check_threads, dependencies, launch_needs, one_program};
+use crate::config::{Codec, ConfigError, dtype_of, parameters};
 use crate::warp_specialized::within;
 
 parameters! {
@@ -35,6 +34,12 @@ const ROUNDED: [DType; 2] = [DType::E4M3, DType::I8];
 impl Codec<DType> {
     const ROUNDED: Self =
         Codec { read: |field, text| dtype_of(&ROUNDED, field, text), write: DType::to_string };
+}
+
+one_program! {
+    /// The program, with the sizes `m` and `n`, with `gather` also `r`, and the tensors `x[m, n]`, `x[m, 2 · n]` or `x[r, n]` with `rows[m]` (i32), `y[m, n]` and
+    /// `s[m]` (f32).
+    MoeQuantiseRowsConfig
 }
 
 impl MoeQuantiseRowsConfig {
@@ -70,30 +75,10 @@ impl MoeQuantiseRowsConfig {
         if self.out == DType::I8 { 127.0 } else { 448.0 }
     }
 
-    /// The program, with the sizes `m` and `n`, with `gather` also `r`, and the tensors `x[m, n]`, `x[m, 2 · n]` or `x[r, n]` with `rows[m]` (i32), `y[m, n]` and
-    /// `s[m]` (f32).
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         let rounded = if self.out == DType::E4M3 { Feature::Fp8Conversion.into() } else { Features::NONE };
         launch_needs(self.dependent) | rounded
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     /// The statements that define the numbers `v` of a part of the row, whose names end with a letter of the loop's.

@@ -3,11 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::{Arch, DType, Features};
-use tilewright_tile::{Program, parse};
+use tilewright_machine::{DType, Features};
 
-use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_dtype, dependencies, launch_needs};
-use crate::config::{ConfigError, parameters, refusal};
+use super::limits::{MOST_EXPERTS, MOST_TAKEN, check_dtype, dependencies, launch_needs, one_program};
+use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::within;
 
 /// The function that makes scores of the logits of a token.
@@ -64,6 +63,12 @@ parameters! {
     }
 }
 
+one_program! {
+    /// The program, with the size `tokens` and the tensors `x[tokens, experts]`, `weights[tokens, k]` (f32) and `ids[tokens, k]` (i32): the
+    /// experts of a token, the largest first, of equal ones the one with the lowest number.
+    MoeRoutingConfig
+}
+
 impl MoeRoutingConfig {
     /// Checks the configuration.
     ///
@@ -89,29 +94,9 @@ impl MoeRoutingConfig {
         Ok(())
     }
 
-    /// The program, with the size `tokens` and the tensors `x[tokens, experts]`, `weights[tokens, k]` (f32) and `ids[tokens, k]` (i32): the
-    /// experts of a token, the largest first, of equal ones the one with the lowest number.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        Ok(parse(&self.text())?)
-    }
-
-    fn programs(&self) -> Result<Vec<Program>, ConfigError> {
-        Ok(vec![self.program()?])
-    }
-
     /// The features that the program needs.
     pub fn needs(&self) -> Features {
         launch_needs(self.dependent)
-    }
-
-    /// The reason why the configuration cannot run on this architecture, if it cannot.
-    pub fn reject(&self, arch: Arch) -> Option<String> {
-        refusal(arch, self.needs(), self.validate())
     }
 
     fn text(&self) -> String {
