@@ -131,10 +131,8 @@ impl Chain {
         let Some(first) = chain.links.first() else { return Ok(()) };
         args.with(|args| {
             if args.len() != chain.params.len() {
-                let names: Vec<&str> = chain.params.iter().map(|param| param.name.as_str()).collect();
-                let (kernel, params) = (first.plan.recipe().name.clone(), names.join(", "));
-                let (expected, given) = (chain.params.len(), args.len());
-                return Err(LaunchError::ArgumentCount { kernel, expected, params, given });
+                let kernel = first.plan.recipe().name.clone();
+                return Err(LaunchError::argument_count(kernel, chain.params.iter(), args.len()));
             }
             let needed = chain.workspace_bytes;
             let kernel = || first.plan.recipe().name.clone();

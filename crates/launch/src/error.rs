@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use crate::dtype::DType;
-use crate::recipe::RecipeError;
+use crate::recipe::{Param, RecipeError};
 
 /// A launch, or something before it, that did not work. Each names the kernel and what clashes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -322,6 +322,18 @@ pub enum LaunchError {
         /// The kernel.
         kernel: String,
     },
+}
+
+impl LaunchError {
+    /// The refusal of a number of arguments that is not that of the parameters.
+    pub(crate) fn argument_count<'a>(
+        kernel: String,
+        params: impl Iterator<Item = &'a Param>,
+        given: usize,
+    ) -> Self {
+        let names: Vec<&str> = params.map(|param| param.name.as_str()).collect();
+        LaunchError::ArgumentCount { kernel, expected: names.len(), params: names.join(", "), given }
+    }
 }
 
 impl fmt::Display for LaunchError {

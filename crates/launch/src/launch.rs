@@ -228,8 +228,7 @@ impl Plan {
             .params
             .iter()
             .filter(|param| !matches!(&param.kind, ParamKind::Tensor(tensor) if tensor.workspace));
-        let params = given_ones.map(|param| param.name.as_str()).collect::<Vec<_>>().join(", ");
-        Err(LaunchError::ArgumentCount { kernel: self.kernel(), expected: self.0.arguments, params, given })
+        Err(LaunchError::argument_count(self.kernel(), given_ones, given))
     }
 
     /// The addresses of the parameters that lie in the workspace.

@@ -2,40 +2,17 @@
 #![allow(unsafe_code, reason = "an allocator that counts, and views of nothing")]
 
 mod common;
+#[path = "common/counting.rs"]
+mod counting;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::{Turn, view, view_mut};
+use counting::ALLOCATED;
 use tilewright_launch::{Arg, LaunchOptions, Raw};
 
 const SHAPE: [i64; 2] = [3, 512];
-
-thread_local! {
-    static ALLOCATED: Cell<usize> = const { Cell::new(0) };
-}
-
-/// The system's allocator, which counts what each thread asks for. The stand-in is a library with an allocator of its own.
-struct Counting;
-
-// SAFETY: all is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATED.set(ALLOCATED.get() + 1);
-        // SAFETY: as the caller says.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller says.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_hit_allocates_nothing_and_calls_the_driver_once() {

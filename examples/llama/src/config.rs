@@ -48,7 +48,7 @@ pub struct Config {
     pub intermediate: usize,
     /// Words.
     pub vocabulary: usize,
-    /// What is added to the mean of squares of a norm.
+    /// The number that is added to the mean of squares of a norm.
     pub eps: f32,
     /// The base of the rotary embedding's frequencies.
     pub theta: f64,

@@ -92,7 +92,7 @@ impl Programs {
         Ok((Arc::new(kernel), sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect()))
     }
 
-    /// What was made for a request, or is made now.
+    /// The value that was made for a request, or is made now.
     fn once(
         &mut self,
         request: String,

@@ -20,7 +20,7 @@ pub(crate) struct Checkpoint(Vec<Part>);
 struct Part {
     path: PathBuf,
     header: Map<String, Value>,
-    /// Where the elements begin.
+    /// The byte at which the elements begin.
     data: u64,
 }
 

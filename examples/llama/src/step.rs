@@ -63,7 +63,7 @@ pub(crate) fn bytes_of_words(numbers: impl IntoIterator<Item = i64>) -> Vec<u8> 
     numbers.into_iter().flat_map(|x| (x as i32).to_le_bytes()).collect()
 }
 
-/// What layers leave for each other: rows of a step's tokens.
+/// Tensors that layers leave for each other: rows of a step's tokens.
 struct Rows {
     /// The tokens' vectors; products that add to them read one of two buffers and write the other.
     h: [Buffer; 2],
