@@ -2,12 +2,13 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use candle_core::op::BackpropOp;
-use candle_core::{
-    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, DeviceLocation, Error, Layout, Result, Shape, Storage, Tensor,
-};
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
+use candle_core::op::BackpropOp;
+use candle_core::{
+    CpuStorage, CustomOp1, CustomOp2, CustomOp3, DType, DeviceLocation, Error, Layout, Result, Shape,
+    Storage, Tensor,
+};
 
 use crate::host;
 use crate::operand::Operands;
@@ -27,7 +28,12 @@ pub(crate) trait Operator: Send + Sync + 'static {
     fn host(&self, plan: &Plan, operands: &[Vec<f64>]) -> Vec<Vec<f64>>;
 
     /// The gradients of the first operands, from all operands, the results and the gradient of the first result.
-    fn gradients(&self, _operands: &[&Tensor], _results: &[Tensor], _grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        _operands: &[&Tensor],
+        _results: &[Tensor],
+        _grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         Err(Error::BackwardNotSupported { op: Self::NAME }.bt())
     }
 }
@@ -47,7 +53,8 @@ pub(crate) fn on_host<O: Operator>(
     let values = given.iter().map(|(storage, layout)| host::read(storage, layout, O::NAME));
     let values = values.collect::<Result<Vec<_>>>()?;
     let results = operator.host(&plan, &values);
-    let written = results.iter().zip(&plan.writes).map(|(values, write)| host::write(values, write.dtype, O::NAME));
+    let written =
+        results.iter().zip(&plan.writes).map(|(values, write)| host::write(values, write.dtype, O::NAME));
     let written = written.collect::<Result<Vec<_>>>()?;
     Ok((plan, written))
 }
@@ -218,7 +225,13 @@ impl<O: Operator> CustomOp2 for Applied<O> {
         O::NAME
     }
 
-    fn cpu_fwd(&self, s1: &CpuStorage, l1: &Layout, s2: &CpuStorage, l2: &Layout) -> Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(
+        &self,
+        s1: &CpuStorage,
+        l1: &Layout,
+        s2: &CpuStorage,
+        l2: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
         self.forward_on_host(&[(s1, l1), (s2, l2)])
     }
 

@@ -138,7 +138,12 @@ impl Operator for Attention {
         if self.sums { vec![o, lse] } else { vec![o] }
     }
 
-    fn gradients(&self, operands: &[&Tensor], results: &[Tensor], grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        operands: &[&Tensor],
+        results: &[Tensor],
+        grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let [o, lse] = results else { return Err(Error::BackwardNotSupported { op: Self::NAME }.bt()) };
         let all: Vec<&Tensor> = operands.iter().copied().chain([o, grad, lse]).collect();
         let gradients = run(&AttentionBackward { options: self.options }, &all)?;

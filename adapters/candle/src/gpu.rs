@@ -115,7 +115,8 @@ fn allocated(device: &CudaDevice, dtype: DType, elements: usize) -> Result<CudaS
 /// Runs a call on the stream of its operands' device; returns the results.
 pub(crate) fn run(plan: &Plan, given: &[(&CudaStorage, &Layout)]) -> Result<Vec<CudaStorage>> {
     let Some((first, _)) = given.first() else { return Ok(Vec::new()) };
-    let made = plan.writes.iter().map(|write| allocated(&first.device, write.dtype, write.shape.elem_count()));
+    let made =
+        plan.writes.iter().map(|write| allocated(&first.device, write.dtype, write.shape.elem_count()));
     let mut made = made.collect::<Result<Vec<_>>>()?;
     let layouts: Vec<Layout> = plan.writes.iter().map(|write| Layout::contiguous(&write.shape)).collect();
     launch(plan, &first.device, given, made.iter_mut().zip(&layouts).collect())?;
@@ -144,11 +145,11 @@ fn launch(
     // Until the launches are on the stream.
     let mut guards = Vec::with_capacity(given.len() + results.len());
     let mut reads = Vec::with_capacity(given.len());
-    for ((storage, layout), Read { dtype, shape, .. }) in given.iter().zip(&plan.reads) {
+    for ((storage, layout), Read { dtype, shape, strides, .. }) in given.iter().zip(&plan.reads) {
         let (pointer, guard) = read(storage, layout, &stream, plan)?;
         guards.push(guard);
         // SAFETY: the tensor has these elements, and candle frees it on a stream that waits for this one.
-        reads.push(unsafe { View::new(pointer, *dtype, shape) });
+        reads.push(unsafe { View::new(pointer, *dtype, shape).with_strides(strides) });
     }
     let mut writes = Vec::with_capacity(plan.writes.len());
     for ((storage, layout), write) in results.into_iter().zip(&plan.writes) {

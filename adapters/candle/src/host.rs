@@ -148,7 +148,14 @@ impl Heads {
 pub(crate) type Seen = Option<Option<usize>>;
 
 /// Attention, and the logarithms of the sums of exponentials, `[b, hq, sq]`.
-pub(crate) fn attention(q: &[f64], k: &[f64], v: &[f64], heads: Heads, scale: f64, seen: Seen) -> [Vec<f64>; 2] {
+pub(crate) fn attention(
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    heads: Heads,
+    scale: f64,
+    seen: Seen,
+) -> [Vec<f64>; 2] {
     let (mut o, mut lse) = (vec![0.0; q.len()], vec![0.0; heads.b * heads.hq * heads.sq]);
     for (b, h, i) in places(heads) {
         let keys = heads.keys(i, seen);

@@ -43,3 +43,11 @@ pub use linear::{Activation, add_linear, linear};
 pub use norm::{layer_norm, rms_norm, softmax};
 pub use tilewright_ops as ops;
 pub use weights::LinearW4;
+
+// The code of the pages compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/candle.md")]
+mod page {}
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}

@@ -80,7 +80,7 @@ fn epilogue(bias: bool, activation: Activation) -> Option<Cow<'static, str>> {
 
 /// The bits of a factor in f32 that are multiplied: all of them but the last two.
 fn precise(plan: Plan, dtype: DType) -> Plan {
-    if dtype == DType::F32 { plan.word("precision", "tf32x3") } else { plan }
+    if dtype == DType::F32 { plan.word("dtype", "f32").word("precision", "tf32x3") } else { plan }
 }
 
 /// `activation(x[…, k] · w[n, k]ᵀ + bias[n])`.
@@ -127,7 +127,12 @@ impl Operator for Linear {
         vec![c]
     }
 
-    fn gradients(&self, operands: &[&Tensor], _results: &[Tensor], grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        operands: &[&Tensor],
+        _results: &[Tensor],
+        grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let (x, w) = (operands[0], operands[1]);
         let grad = match self.activation {
             Activation::None => grad.clone(),
@@ -174,8 +179,13 @@ impl Operator for Product {
         let (a, b) = (operands.modes(0)?, operands.modes(1)?);
         let [m, n, k] = self.sizes(a, b);
         operands.extents(1, &if self.transposed[1] { [k, n] } else { [n, k] })?;
-        let reads = vec![Read::new("a", dtype, &a), Read::new("b", dtype, &b)];
-        let mut plan = precise(Plan::new("gemm", reads, vec![Write::new("c", dtype, &[m, n], (m, n))]), dtype);
+        let factor = |name, shape: [usize; 2], swapped: bool| {
+            let factor = Read::new(name, dtype, &shape);
+            if swapped { factor.transposed() } else { factor }
+        };
+        let reads = vec![factor("a", a, self.transposed[0]), factor("b", b, self.transposed[1])];
+        let mut plan =
+            precise(Plan::new("gemm", reads, vec![Write::new("c", dtype, &[m, n], (m, n))]), dtype);
         if self.transposed[0] {
             plan = plan.word("a", "m");
         }
@@ -186,15 +196,14 @@ impl Operator for Product {
     }
 
     fn host(&self, plan: &Plan, operands: &[Vec<f64>]) -> Vec<Vec<f64>> {
-        let [a, b] = [0, 1].map(|at| {
-            let shape = &plan.reads[at].shape;
-            [shape[0] as usize, shape[1] as usize]
-        });
-        let rows = |at: usize, shape| match self.transposed[at] {
-            true => Cow::Owned(host::transposed(&operands[at], shape)),
+        let extent = |read: usize, mode: usize| plan.reads[read].shape[mode] as usize;
+        let [m, n, k] = [extent(0, 0), extent(1, 0), extent(0, 1)];
+        // A factor that is stored transposed has rows of m, or n.
+        let rows = |at: usize, rows| match self.transposed[at] {
+            true => Cow::Owned(host::transposed(&operands[at], [k, rows])),
             false => Cow::Borrowed(&operands[at]),
         };
-        vec![host::product(&rows(0, a), &rows(1, b), self.sizes(a, b))]
+        vec![host::product(&rows(0, m), &rows(1, n), [m, n, k])]
     }
 }
 

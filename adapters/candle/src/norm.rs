@@ -48,7 +48,12 @@ impl<const CENTRED: bool> Operator for Norm<CENTRED> {
         vec![host::norm(&operands[0], &operands[1], operands.get(2).map(Vec::as_slice), self.eps)]
     }
 
-    fn gradients(&self, operands: &[&Tensor], _results: &[Tensor], grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        operands: &[&Tensor],
+        _results: &[Tensor],
+        grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let (x, w) = (operands[0], operands[1]);
         let results = run(&NormBackward::<CENTRED> { eps: self.eps }, &[x, w, grad])?;
         results.into_iter().map(|gradient| gradient.to_dtype(x.dtype()).map(Some)).collect()
@@ -101,7 +106,12 @@ impl Operator for Softmax {
         vec![host::softmax(&operands[0], plan.reads[0].shape[1] as usize)]
     }
 
-    fn gradients(&self, operands: &[&Tensor], results: &[Tensor], grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        operands: &[&Tensor],
+        results: &[Tensor],
+        grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let dtype = operands[0].dtype();
         let (y, g) = (results[0].to_dtype(wide(dtype))?, grad.to_dtype(wide(dtype))?);
         let weighted = (&y * &g)?;

@@ -23,7 +23,11 @@ impl<'a> Operands<'a> {
             }
             if !layout.is_contiguous() {
                 let error = Error::RequiresContiguous { op: operator };
-                return Err(operands.refused(at, error, "is not in row-major order: call `.contiguous()` on it"));
+                return Err(operands.refused(
+                    at,
+                    error,
+                    "is not in row-major order: call `.contiguous()` on it",
+                ));
             }
         }
         Ok(operands)

@@ -19,6 +19,7 @@ pub(crate) struct Read {
     pub(crate) name: &'static str,
     pub(crate) dtype: tilewright_launch::DType,
     pub(crate) shape: Vec<i64>,
+    pub(crate) strides: Vec<i64>,
 }
 
 /// A tensor that kernels write, with what candle has for it.
@@ -59,7 +60,9 @@ pub(crate) fn element(dtype: DType) -> Option<tilewright_launch::DType> {
 impl Read {
     /// A tensor of a type that candle has none for.
     pub(crate) fn of_type(name: &'static str, dtype: tilewright_launch::DType, shape: &[usize]) -> Read {
-        Read { name, dtype, shape: shape.iter().map(|extent| *extent as i64).collect() }
+        let shape: Vec<i64> = shape.iter().map(|extent| *extent as i64).collect();
+        let strides = (0..shape.len()).map(|mode| shape[mode + 1..].iter().product()).collect();
+        Read { name, dtype, shape, strides }
     }
 
     /// A tensor of candle's type and of these extents.
@@ -67,6 +70,13 @@ impl Read {
         // A type that kernels have none for has been refused by its operator.
         let dtype = element(dtype).unwrap_or(tilewright_launch::DType::U8);
         Read::of_type(name, dtype, shape)
+    }
+
+    /// The same memory with its modes in the opposite order.
+    pub(crate) fn transposed(mut self) -> Read {
+        self.shape.reverse();
+        self.strides.reverse();
+        self
     }
 }
 

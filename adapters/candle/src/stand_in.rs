@@ -1,11 +1,11 @@
 //! The calls of every operation on the stand-in driver: kernels are compiled and launched with the arguments that candle's tensors would be.
 #![allow(unsafe_code, reason = "tensors of nothing, which the stand-in never reads")]
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use candle_core::{DType, Device, Layout, Shape, Tensor};
 use tilewright_launch::{Driver, Gpu, Stream, View, ViewMut, Workspace};
-use tilewright_ops::Library;
+use tilewright_ops::{Gemm, Library, OpsError};
 use tilewright_stand_in_driver::StandIn;
 
 use crate::apply::{Operator, planned};
@@ -14,42 +14,69 @@ use crate::linear::{Activation, AddLinear, Linear, Product};
 use crate::norm::{Norm, NormBackward, Softmax};
 use crate::weights::{LinearW4, Repack, Weights};
 
-/// Plans an operator for operands of these types and shapes, and launches it; returns the launches.
-pub(crate) fn launches<O: Operator>(operator: &O, operands: &[(DType, &[usize])]) -> Vec<String> {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let stand_in = StandIn::of_this_test();
-    // SAFETY: the stand-in has the functions of a driver.
-    let driver = unsafe { Driver::open(stand_in.path()) }.unwrap();
-    stand_in.set("capability", 90);
-    stand_in.make_current(0);
-    let library = Library::with_store(&Gpu::current_of(driver).unwrap(), None).unwrap();
-    let layouts: Vec<Layout> = operands.iter().map(|(_, shape)| Layout::contiguous(Shape::from(*shape))).collect();
-    let given = operands.iter().zip(&layouts).map(|((dtype, _), layout)| (*dtype, layout)).collect();
-    let plan = planned(operator, given).unwrap();
-    let address = |number: usize| (number as u64 + 1) << 20;
-    let reads = plan.reads.iter().enumerate();
-    let reads: Vec<View<'_>> = reads
-        // SAFETY: nothing runs.
-        .map(|(at, read)| unsafe { View::new(address(at), read.dtype, &read.shape) })
-        .collect();
-    let writes = plan.writes.iter().enumerate();
-    let mut writes: Vec<ViewMut<'_>> = writes
-        // SAFETY: as above.
-        .map(|(at, write)| unsafe {
-            ViewMut::new(address(reads.len() + at), write.as_read.dtype, &write.as_read.shape)
-        })
-        .collect();
-    let call = plan.call(&library, &reads, &mut writes);
-    let bytes = call.workspace_bytes().unwrap_or_else(|error| panic!("{plan:?}: {error}"));
-    // SAFETY: as above, and the stand-in never forgets a stream.
-    let (mut memory, stream) =
-        unsafe { (Workspace::new(1 << 40, bytes), Stream::borrow(stand_in.stream(false))) };
-    stand_in.calls();
-    call.workspace(&mut memory).run(stream).unwrap();
-    let calls = stand_in.calls().into_iter();
-    let name = |call: &String| Some(call.split("function=").nth(1)?.split(' ').next()?.to_string());
-    calls.filter(|call| call.starts_with("cuLaunch")).filter_map(|call| name(&call)).collect()
+/// The stand-in as a fresh driver with one of Hopper's GPUs, of which tests take turns.
+struct Turn {
+    stand_in: StandIn,
+    library: Library,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let stand_in = StandIn::of_this_test();
+        // SAFETY: the stand-in has the functions of a driver.
+        let driver = unsafe { Driver::open(stand_in.path()) }.unwrap();
+        stand_in.set("capability", 90);
+        stand_in.make_current(0);
+        let library = Library::with_store(&Gpu::current_of(driver).unwrap(), None).unwrap();
+        Turn { stand_in, library, _turn: turn }
+    }
+
+    /// Plans an operator for operands of these types and shapes, and launches it; returns the names of what was launched.
+    fn run<O: Operator>(
+        &self,
+        library: &Library,
+        operator: &O,
+        operands: &[(DType, &[usize])],
+    ) -> Result<Vec<String>, OpsError> {
+        let layouts: Vec<Layout> =
+            operands.iter().map(|(_, shape)| Layout::contiguous(Shape::from(*shape))).collect();
+        let given = operands.iter().zip(&layouts).map(|((dtype, _), layout)| (*dtype, layout)).collect();
+        let plan = planned(operator, given).unwrap();
+        let address = |number: usize| (number as u64 + 1) << 20;
+        let reads = plan.reads.iter().enumerate();
+        let reads: Vec<View<'_>> = reads
+            // SAFETY: nothing runs.
+            .map(|(at, read)| unsafe {
+                View::new(address(at), read.dtype, &read.shape).with_strides(&read.strides)
+            })
+            .collect();
+        let writes = plan.writes.iter().enumerate();
+        let mut writes: Vec<ViewMut<'_>> = writes
+            // SAFETY: as above.
+            .map(|(at, write)| unsafe {
+                ViewMut::new(address(reads.len() + at), write.as_read.dtype, &write.as_read.shape)
+            })
+            .collect();
+        let call = plan.call(library, &reads, &mut writes);
+        let bytes = call.workspace_bytes()?;
+        // SAFETY: as above, and the stand-in never forgets a stream.
+        let (mut memory, stream) =
+            unsafe { (Workspace::new(1 << 40, bytes), Stream::borrow(self.stand_in.stream(false))) };
+        self.stand_in.calls();
+        call.workspace(&mut memory).run(stream)?;
+        let calls = self.stand_in.calls().into_iter();
+        let name = |call: &String| Some(call.split("function=").nth(1)?.split(' ').next()?.to_string());
+        Ok(calls.filter(|call| call.starts_with("cuLaunch")).filter_map(|call| name(&call)).collect())
+    }
+}
+
+/// The launches of an operator for operands of these types and shapes.
+fn launches<O: Operator>(operator: &O, operands: &[(DType, &[usize])]) -> Vec<String> {
+    let turn = Turn::new();
+    turn.run(&turn.library, operator, operands).unwrap_or_else(|error| panic!("{operands:?}: {error}"))
 }
 
 /// f16 operands of these shapes.
@@ -135,11 +162,28 @@ fn weights_of_four_bits_are_brought_into_order_and_multiplied() {
             LinearW4::new(&tensor(DType::U8, &rows), &tensor(DType::F16, &scales), zeros.as_ref(), group);
         let weights = Weights { signed, stored: true, group, layer: layer.unwrap() };
         let stored = [n * k / 2];
-        let mut operands = vec![(DType::F16, &[16usize, 512] as &[usize]), (DType::F16, &scales), (DType::U8, &stored)];
+        let mut operands =
+            vec![(DType::F16, &[16usize, 512] as &[usize]), (DType::F16, &scales), (DType::U8, &stored)];
         if !signed {
             operands.push((DType::F16, &scales));
         }
         let found = launches(&weights, &operands);
         assert_eq!(found, ["gemm_weights"]);
     }
+}
+
+#[test]
+fn a_strict_library_has_what_is_warm() {
+    let turn = Turn::new();
+    let linear = Linear { activation: Activation::Gelu };
+    let operands = |m: usize| -> [[usize; 2]; 2] { [[m, 128], [256, 128]] };
+    let run = |library: &Library, m: usize| {
+        let shapes = operands(m);
+        turn.run(library, &linear, &halves(&[&shapes[0], &shapes[1], &[256]]))
+    };
+    let strict = turn.library.clone().strict();
+    let cold = run(&strict, 4).unwrap_err();
+    assert!(matches!(cold, OpsError::NotWarm { .. }), "{cold}");
+    turn.library.warm_up(&Gemm::f16().m(4).n(256).k(128).epilogue("bias+gelu")).unwrap();
+    assert_eq!(run(&strict, 4).unwrap(), ["gemm_hopper"]);
 }

@@ -33,7 +33,8 @@ impl LinearW4 {
     /// As of [`linear`](crate::linear).
     pub fn new(rows: &Tensor, scales: &Tensor, zeros: Option<&Tensor>, group: usize) -> Result<LinearW4> {
         if group < 16 || !group.is_power_of_two() {
-            let message = format!("`group` of {} is a power of two from 16 on, and not {group}", Weights::NAME);
+            let message =
+                format!("`group` of {} is a power of two from 16 on, and not {group}", Weights::NAME);
             return Err(Error::Msg(message).bt());
         }
         let signed = zeros.is_none();
@@ -100,7 +101,8 @@ fn order(signed: bool, group: usize) -> StoredWeights {
 
 /// The shape of stored weights in kernels.
 fn stored_shape(order: &StoredWeights, [n, k]: [usize; 2]) -> [usize; 3] {
-    let [columns, pieces, piece] = [order.columns(), order.pieces(), order.piece()].map(|number| number as usize);
+    let [columns, pieces, piece] =
+        [order.columns(), order.pieces(), order.piece()].map(|number| number as usize);
     [n.div_ceil(StoredWeights::ROWS as usize), k.div_ceil(columns) * pieces, piece]
 }
 
@@ -169,7 +171,12 @@ impl Operator for Weights {
         vec![host::product(&operands[0], &weights, [m, n, k])]
     }
 
-    fn gradients(&self, operands: &[&Tensor], _results: &[Tensor], grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    fn gradients(
+        &self,
+        operands: &[&Tensor],
+        _results: &[Tensor],
+        grad: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let x = operands[0];
         let w = self.layer.dequantised()?;
         let (n, k) = w.dims2()?;

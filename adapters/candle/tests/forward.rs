@@ -68,7 +68,13 @@ fn norms_and_softmax_are_those_of_candle_nn() -> Result<()> {
 }
 
 /// Attention by candle's operations, over `[b, s, h, d]`, of the pairs that a function takes.
-fn by_candle(q: &Tensor, k: &Tensor, v: &Tensor, scale: f64, attends: impl Fn(i64, i64) -> bool) -> Result<Tensor> {
+fn by_candle(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    scale: f64,
+    attends: impl Fn(i64, i64) -> bool,
+) -> Result<Tensor> {
     let ((b, sq, hq, d), (_, sk, hk, _)) = (q.dims4()?, k.dims4()?);
     let heads = |x: &Tensor| -> Result<Tensor> {
         let x = x.transpose(1, 2)?.unsqueeze(2)?;
@@ -125,8 +131,10 @@ fn caches_give_what_their_keys_do() -> Result<()> {
     let paged = attention_paged(&q, &pages(&k)?, &pages(&v)?, &table, &len, &options)?;
     close("pages", &paged, &o, 1e-13);
     let few = options.window(3);
-    let [a, b] =
-        [attention_paged(&q, &pages(&k)?, &pages(&v)?, &table, &len, &few)?, attention_decode(&q, &k, &v, &len, &few)?];
+    let [a, b] = [
+        attention_paged(&q, &pages(&k)?, &pages(&v)?, &table, &len, &few)?,
+        attention_decode(&q, &k, &v, &len, &few)?,
+    ];
     close("a window", &a, &b, 1e-13);
     assert!(common::distance(&a, &paged) > 0.1);
     Ok(())

@@ -5,7 +5,9 @@ mod common;
 use candle_core::{D, DType, Device, Result, Tensor, Var};
 use candle_nn::ops;
 use common::{close, data};
-use tilewright_candle::{Activation, AttentionOptions, LinearW4, attention, layer_norm, linear, rms_norm, softmax};
+use tilewright_candle::{
+    Activation, AttentionOptions, LinearW4, attention, layer_norm, linear, rms_norm, softmax,
+};
 
 /// The gradients of Σ f · weights, with weights that are all different.
 fn gradients(f: &dyn Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor]) -> Result<Vec<Tensor>> {

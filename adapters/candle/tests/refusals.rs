@@ -5,7 +5,8 @@ mod common;
 use candle_core::{DType, Device, Error, Result, Tensor, Var};
 use common::data;
 use tilewright_candle::{
-    Activation, AttentionOptions, LinearW4, add_linear, attention, attention_decode, layer_norm, linear, rms_norm,
+    Activation, AttentionOptions, LinearW4, add_linear, attention, attention_decode, layer_norm, linear,
+    rms_norm,
 };
 
 /// The error within, and the whole text.
@@ -44,7 +45,10 @@ fn types() {
 fn shapes() {
     let (x, w) = (data(1, (2, 4)), data(2, (3, 5)));
     let (error, text) = refused(linear(&x, &w, None, Activation::None));
-    assert!(matches!(&error, Error::UnexpectedShape { expected, got, .. } if expected.dims() == [3, 4] && got.dims() == [3, 5]), "{text}");
+    assert!(
+        matches!(&error, Error::UnexpectedShape { expected, got, .. } if expected.dims() == [3, 4] && got.dims() == [3, 5]),
+        "{text}"
+    );
     assert!(text.starts_with("`w` of tilewright linear does not fit the others"), "{text}");
     let (_, text) = refused(linear(&x, &data(2, (3, 4)), Some(&data(3, 4)), Activation::None));
     assert!(text.starts_with("`bias` of tilewright linear"), "{text}");
@@ -59,7 +63,12 @@ fn shapes() {
     assert!(text.contains("3 heads of queries are no multiple of 2 heads of keys"), "{text}");
     let (_, text) = refused(attention(&k, &k, &q, &AttentionOptions::new()));
     assert!(text.starts_with("`v` of tilewright attention does not fit"), "{text}");
-    let (error, text) = refused(linear(&Tensor::zeros((0, 4), DType::F64, &Device::Cpu).unwrap(), &data(2, (3, 4)), None, Activation::None));
+    let (error, text) = refused(linear(
+        &Tensor::zeros((0, 4), DType::F64, &Device::Cpu).unwrap(),
+        &data(2, (3, 4)),
+        None,
+        Activation::None,
+    ));
     assert!(matches!(error, Error::EmptyTensor { .. }) && text.starts_with("`x` of"), "{text}");
     let (_, text) = refused(add_linear(&data(3, (2, 4)), &x, &data(2, (3, 4))));
     assert!(text.starts_with("`c` of tilewright add_linear does not fit"), "{text}");
@@ -70,7 +79,10 @@ fn layouts() {
     let (x, w) = (data(1, (4, 2)).t().unwrap(), data(2, (3, 4)));
     let (error, text) = refused(linear(&x, &w, None, Activation::None));
     assert!(matches!(error, Error::RequiresContiguous { .. }), "{text}");
-    assert!(text.starts_with("`x` of tilewright linear is not in row-major order: call `.contiguous()`"), "{text}");
+    assert!(
+        text.starts_with("`x` of tilewright linear is not in row-major order: call `.contiguous()`"),
+        "{text}"
+    );
     assert!(linear(&x.contiguous().unwrap(), &w, None, Activation::None).is_ok());
     // What is written once for each element is no result.
     let one = data(3, (1, 3)).broadcast_as((2, 3)).unwrap();
@@ -89,7 +101,13 @@ fn groups_and_gradients_that_there_are_not() {
     assert!(text.starts_with("`scales` of tilewright linear of 4 bits does not fit"), "{text}");
     let q = Var::from_tensor(&data(1, (1, 2, 2, 4))).unwrap();
     let len = Tensor::from_slice(&[2u32], 1, &Device::Cpu).unwrap();
-    let o = attention_decode(&q, &q.as_detached_tensor(), &q.as_detached_tensor(), &len, &AttentionOptions::new());
+    let o = attention_decode(
+        &q,
+        &q.as_detached_tensor(),
+        &q.as_detached_tensor(),
+        &len,
+        &AttentionOptions::new(),
+    );
     let (error, text) = refused(o.unwrap().sum_all().unwrap().backward());
     assert!(matches!(error, Error::BackwardNotSupported { op: "tilewright attention_decode" }), "{text}");
 }
