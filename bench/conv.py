@@ -4,6 +4,7 @@
     python3 bench/conv.py --emit-launches launches      # no GPU: compiles only
     python3 bench/conv.py --launches launches           # compiles nothing
     python3 bench/conv.py --pass dgrad wgrad --set resnet50
+    python3 bench/conv.py --plan candidates.plan        # several configurations of some layers
     python3 bench/conv.py --layers 32,56x56,64,64,3,1,1 --config "bn=64 pixels=2x8x8"
 
 Needs torch. A layer is images, the extents of an image, channels, output channels, taps, stride and padding (as the operator's parameters write these: `3x1`, `2:0x1x1`).
@@ -105,6 +106,16 @@ def chosen(binary, layer, which, dtype):
     return " ".join(word for word in common.asked(command).split() if word.split("=")[0] not in decided)
 
 
+def planned(file):
+    """Configurations by (pass, layer): a file's lines `PASS LAYER CONFIG; CONFIG …`, of which `chosen` stands for what is chosen without it."""
+    plan = {}
+    for line in open(file).read().splitlines():
+        if line.strip():
+            which, layer, configs = line.split(maxsplit=2)
+            plan.setdefault((which, layer_of(layer)), []).extend(config.strip() for config in configs.split(";"))
+    return plan
+
+
 def last(tensor):
     """A tensor of torch's order of modes, channels behind the images, as one whose channels come last."""
     return tensor.movedim(1, -1)
@@ -194,17 +205,18 @@ def arguments():
     parser.add_argument("--pass", nargs="+", dest="passes", choices=list(RESULT), default=list(RESULT))
     parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"])
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations instead of the chosen one")
+    parser.add_argument("--plan", metavar="FILE", help="passes, layers and their configurations: lines `PASS LAYER CONFIG; CONFIG …`; chosen is one, too")
     return common.parsed(parser, repeat=3)
 
 
 def main():
     args = arguments()
     layers = args.layers or [layer for name in args.set for layer in SETS[name]]
+    plan = planned(args.plan) if args.plan else {(which, layer): args.config or ["chosen"] for which in args.passes for layer in layers}
     todo = []
-    for which in args.passes:
-        for layer in layers:
-            configs = args.config or [chosen(args.bin, layer, which, args.dtype)]
-            todo.append(((which, layer), [job_of(layer, which, config, args.dtype) for config in configs]))
+    for (which, layer), configs in plan.items():
+        configs = [chosen(args.bin, layer, which, args.dtype) if config == "chosen" else config for config in configs]
+        todo.append(((which, layer), [job_of(layer, which, config, args.dtype) for config in dict.fromkeys(configs)]))
     ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:
         raise SystemExit(1 if failed else 0)

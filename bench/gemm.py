@@ -397,7 +397,7 @@ def arguments():
     parser.add_argument("--device-name", metavar="NAME", help="the GPU that --chosen chooses for, where it is not this machine's: 'NVIDIA H200'")
     parser.add_argument("--vary", nargs="+", metavar="WORD", help="each configuration with each of these words in place of its own; cluster2d has its own")
     parser.add_argument("--best", type=int, default=0, metavar="N", help="time only the best N of each shape, after a quick round")
-    parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, cublaslt8 (the best of eight ways), triton, deepgemm; or none")
+    parser.add_argument("--peers", default="torch,cublaslt", help="with commas: torch, cublaslt, cublaslt8 (the best of eight ways), triton, deepgemm, cutlass (its kernels of sm_80: bench/cutlass_sm80.py); or none")
     parser.add_argument("--limit-seconds", type=float, help="stop in good order before so many seconds")
     args = common.parsed(parser, repeat=10)
     types = DTYPES.get(SETS[args.set][1], ["f16"])

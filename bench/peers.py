@@ -78,6 +78,8 @@ def plain(shape, dtype, out, wanted, missing):
     peers = [(name, by_library(library), run, lambda: theirs) for name, library in both]
     if "cublaslt8" in wanted and not batch:
         peers += attempt(missing, "cublaslt8", lambda: best_of_cublaslt(a, b, theirs))
+    if "cutlass" in wanted and not batch:
+        peers += attempt(missing, "cutlass", lambda: best_of_cutlass(a, b, theirs))
     if "triton" in wanted and not batch:
         peers += attempt(missing, "triton", lambda: fastest_of("triton", triton_products(a, b, out or dtype)))
     return {"tensors": {"a": a, "b": b}, "exact": product(a, b), "peers": peers}
@@ -382,6 +384,13 @@ def best_of_cublaslt(a, b, c):
 
     others = torch.empty(64 << 20, device="cuda", dtype=torch.int32)
     return fastest_of("cublaslt8", cublaslt.products(a, b, c), others, 7)
+
+
+def best_of_cutlass(a, b, c):
+    """The fastest of CUTLASS's kernels of sm_80."""
+    import cutlass_sm80
+
+    return fastest_of("cutlass", cutlass_sm80.products(a, b, c))
 
 
 def fastest_of(name, candidates, written=None, launches=3):

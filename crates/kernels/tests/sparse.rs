@@ -95,6 +95,14 @@ fn hopper_configs() -> Vec<HopperGemmConfig> {
         small,
         HopperGemmConfig { dtype: DType::BF16, b: Major::Mn, bk: 32, in_flight: 0, ..small },
         HopperGemmConfig { bm: 128, bn: 112, bk: 128, stages: 2, warpgroups: 2, ..small },
+        HopperGemmConfig {
+            bm: 128,
+            bk: 128,
+            stages: 2,
+            cluster: Cluster::AlongM(2),
+            register_a: true,
+            ..small
+        },
         HopperGemmConfig { cluster: Cluster::AlongM(2), overlap_epilogue: true, chunk: Some(16), ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), out: Some(DType::F32), ..small },
         HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), ..bytes },
@@ -198,6 +206,8 @@ fn what_a_sparse_factor_does_not_go_with_is_refused() {
         let text = refused("gemm", given);
         assert!(text.starts_with(word), "{given:?}: {text}");
     }
+    let dense = HopperGemmConfig { register_a: true, ..HopperGemmConfig::default() };
+    assert!(dense.validate().unwrap_err().to_string().starts_with("`register_a` = true"));
     let cluster = HopperGemmConfig { cluster: Cluster::AlongM(2), ..HopperGemmConfig::default() };
     assert_eq!(cluster.metadata_tile(), [256, 64]);
 }

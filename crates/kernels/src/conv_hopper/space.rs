@@ -8,7 +8,7 @@ use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::model::{Model, Numbers};
 use crate::parts::Estimate;
 use crate::tuning::{Chip, SizeKind, Tunable};
-use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
+use crate::warp_specialized::{Cluster, RASTERIZATIONS, Schedule, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -20,7 +20,10 @@ const COLUMNS: [i64; 10] = [16, 32, 64, 80, 96, 128, 160, 192, 224, 256];
 const MOST_STAGES: i64 = 12;
 
 /// Parts of the sums.
-const PARTS: [i64; 7] = [1, 2, 4, 8, 16, 32, 64];
+const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
+
+/// Clusters worth trying: neighbours share the factor of a tile's columns, or that of its rows.
+const CLUSTERS: [Cluster; 2] = [Cluster::AlongM(2), Cluster::AlongN(2)];
 
 /// Registers of a thread that loads elements itself, because TMA cannot.
 const LOADING_REGISTERS: i64 = 56;
@@ -134,20 +137,25 @@ impl HopperConvConfig {
         (1..=MOST_STAGES).rev().find(fits).unwrap_or(1)
     }
 
-    /// The estimated time on the device of a model: that of the product with as many tiles, which has rows of what tiles cover beside the images.
-    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
+    /// The extents of a product with as many tiles, which has rows of what tiles cover beside the images, and the taps of its steps.
+    fn extents(&self, sizes: &ConvSizes) -> ([i64; 3], i64) {
         let strides: i64 = self.shape().iter().map(|one| one.stride).product();
         let kout = sizes.kout / self.groups;
         let (taps, c) = self.depth(sizes.c / self.groups);
         let boxes = self.boxes(sizes);
         let whole = |n: i64| divide(n, self.bk) * self.bk;
         let wide = |n: i64| divide(n, self.bn) * self.bn;
-        let [m, n, k] = match self.pass {
+        let extents = match self.pass {
             Pass::Fprop => [boxes * self.bm, kout, taps * whole(c)],
             Pass::Dgrad => [boxes * self.bm, c, (taps * whole(kout) / strides).max(self.bk)],
             Pass::Wgrad => [kout, if taps > 1 { taps * wide(c) } else { c }, boxes * self.bk],
         };
-        let product = HopperGemmConfig {
+        (extents, taps)
+    }
+
+    /// A product of tiles of the same size, in the same order.
+    fn product(&self) -> HopperGemmConfig {
+        HopperGemmConfig {
             dtype: self.dtype,
             out: Some(self.result()),
             a: if self.pass == Pass::Wgrad { Major::Mn } else { Major::K },
@@ -159,16 +167,22 @@ impl HopperConvConfig {
             warpgroups: self.warpgroups,
             cluster: self.cluster,
             split: self.split,
+            schedule: self.schedule,
             overlap_epilogue: self.overlap_epilogue,
             chunk: self.chunk,
             buffers: self.buffers,
             sm_count: self.sm_count,
             ..HopperGemmConfig::default()
-        };
+        }
+    }
+
+    /// The estimated time on the device of a model: that of the product with as many tiles.
+    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
+        let ([m, n, k], taps) = self.extents(sizes);
         // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
         let shifted = model.numbers().conv_shifted;
         let steps = PerStep { line: if taps > 1 { shifted } else { 1.0 }, ..PerStep::default() };
-        let estimate = product.estimated(model, steps, [m, n, k, self.groups]);
+        let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }
@@ -184,7 +198,8 @@ impl Tunable for HopperConvConfig {
     ];
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
-    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
+    const FAMILY: &'static [&'static str] =
+        &["bm", "bn", "bk", "warpgroups", "cluster", "split", "schedule", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -235,10 +250,15 @@ impl Tunable for HopperConvConfig {
         } else {
             [Some(loaded), packed].into_iter().flatten().collect()
         };
-        forms
-            .into_iter()
-            .flat_map(|form| parts.iter().map(move |split| Self { split: *split, ..form }))
-            .collect()
+        let ways = |form: Self| {
+            let parts = parts.iter().map(move |split| Self { split: *split, ..form });
+            let whole = !self.has_phases();
+            let clusters = CLUSTERS.into_iter().filter(move |_| whole);
+            let clusters = clusters.map(move |cluster| Self { cluster, ..form });
+            let shared = (whole && self.groups == 1).then_some(Self { schedule: Schedule::StreamK, ..form });
+            parts.chain(clusters).chain(shared)
+        };
+        forms.into_iter().flat_map(ways).collect()
     }
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
@@ -262,8 +282,10 @@ impl Tunable for HopperConvConfig {
         let chunks = self.bn / self.columns();
         // Short rows of channels have short steps.
         let deep = self.bk == 64 || self.bk >= depth && self.bk < 2 * depth.max(16);
+        let ([m, n, _], _) = self.extents(&sizes);
         self.bn < 2 * columns.max(16)
             && deep
+            && (self.schedule != Schedule::StreamK || self.product().shares_out([m, n], steps))
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (self.split == 1 || steps >= 4 * self.split)
             && (self.pass != Pass::Wgrad || self.bm < 2 * kout.max(64))

@@ -59,6 +59,9 @@ parameters! {
         stages: i64 as INT = 4,
         /// Threads of a block.
         threads: i64 as INT = 128,
+        /// Rows of tiles that blocks go through column by column, before those of the next rows, so that those that run at once read few rows and few
+        /// columns; or all.
+        rows_together: Option<i64> as ROWS_OR_ALL = None,
         /// The way of the results: staged (through shared memory, to be written in long rows) or direct.
         results: Path as OWN = Path::Staged,
     }
@@ -88,6 +91,17 @@ impl Codec<Option<DType>> {
     const STORED_OR_SAME: Self = Codec {
         read: |field, text| optional("same", text, |text| dtype_of(&GemmConfig::RESULTS, field, text)),
         write: |dtype| optional_text("same", dtype),
+    };
+}
+
+impl Codec<Option<i64>> {
+    const ROWS_OR_ALL: Self = Codec {
+        read: |field, text| {
+            optional("all", text, |text| {
+                text.parse().map_err(|_| ConfigError::value(field, text, "must be all or a number"))
+            })
+        },
+        write: |rows| optional_text("all", rows),
     };
 }
 
@@ -196,6 +210,7 @@ impl GemmConfig {
             return Err(ConfigError::value("a", "m", wanted));
         }
         within("split", self.split, [1, 64], 1)?;
+        self.rows_together.map_or(Ok(()), |rows| within("rows_together", rows, [1, 1024], 1))?;
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }

@@ -47,16 +47,17 @@ impl GemmConfig {
             Some(split) => Results::Parts(t.tensor("partial", self.sum(), [split, m, n])),
         };
         let blocks = [m.ceil_div(&bm), n.ceil_div(&bn)];
-        t.grid(blocks.into_iter().chain(products.or(split.as_ref()).cloned()));
+        let order = self.order(&blocks);
+        t.grid(order.grid.iter().chain(products.or(split.as_ref())).cloned());
         t.threads(self.threads);
 
         let (tiles, parts) = (k.ceil_div(&bk), &bk / &kk);
         // The product of a batch is the first mode of every tensor.
-        let product = (self.batch != Batch::None).then(block_z);
+        let product = (self.batch != Batch::None).then(|| order.behind.clone());
         let first = u32::from(product.is_some());
         let on = Tile {
-            row: block_x() * &bm,
-            col: block_y() * &bn,
+            row: &order.row * &bm,
+            col: &order.col * &bn,
             shape: [bm.clone(), bn.clone()],
             product: product.clone(),
         };
@@ -72,7 +73,7 @@ impl GemmConfig {
         let gc = match &results {
             Results::C(finish) => finish.view(&mut t, &on),
             Results::Parts(partial) => {
-                let from = partial.from([block_z(), on.row.clone(), on.col.clone()]);
+                let from = partial.from([order.behind.clone(), on.row.clone(), on.col.clone()]);
                 t.global_view("gc", from, [tile(1, &bm), tile(2, &bn)])
             }
         };
@@ -81,7 +82,7 @@ impl GemmConfig {
             None => (None, tiles.clone()),
             Some(split) => {
                 let share = tiles.ceil_div(split);
-                let start = block_z() * &share;
+                let start = &order.behind * &share;
                 (Some(start.clone()), share.min(&tiles - start))
             }
         };
@@ -118,6 +119,17 @@ impl GemmConfig {
         Ok(t.finish()?)
     }
 
+    /// The order of so many rows and columns of tiles.
+    fn order(&self, [rows, cols]: &[Expr; 2]) -> Order {
+        let Some(group) = self.rows_together else {
+            let grid = vec![rows.clone(), cols.clone()];
+            return Order { grid, row: block_x(), col: block_y(), behind: block_z() };
+        };
+        let (above, within) = (block_x() / (cols * group) * group, block_x() % (cols * group));
+        let high = (rows - &above).min(group);
+        Order { grid: vec![rows * cols], row: above + &within % &high, col: within / high, behind: block_y() }
+    }
+
     /// C = epilogue(Σ `partial`), tile by tile.
     pub(super) fn split_sum(&self) -> Result<Program, ConfigError> {
         let mut t = KernelBuilder::new("split_sum");
@@ -141,6 +153,17 @@ fn kept(groups: &Expr) -> Expr {
 /// Columns that are there of whole groups of a sparse factor.
 fn half(columns: &Expr) -> Expr {
     columns / (Sparsity::GROUP / Sparsity::KEPT)
+}
+
+/// The tiles of blocks.
+struct Order {
+    /// The grid of a product.
+    grid: Vec<Expr>,
+    /// A block's tile.
+    row: Expr,
+    col: Expr,
+    /// The block's place along the mode of the grid behind the product's: its product or part of k.
+    behind: Expr,
 }
 
 /// The tensor that the product's kernel writes.

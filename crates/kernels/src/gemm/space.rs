@@ -59,6 +59,7 @@ impl Tunable for GemmConfig {
         ("kk", &["16", "32", "64"]),
         ("bk", &["32", "64", "128"]),
         ("widen", &["true", "false"]),
+        ("rows_together", &["all", "4", "8", "16"]),
     ];
 
     fn points() -> impl Iterator<Item = Self> {

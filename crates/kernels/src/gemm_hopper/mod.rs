@@ -67,6 +67,8 @@ parameters! {
         /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
         /// each in its group of four.
         sparse: bool as FLAG = false,
+        /// Warps read a sparse a from its stage to registers ahead of the products, which read it from shared memory otherwise.
+        register_a: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
@@ -201,9 +203,6 @@ const SPARE_REGISTERS: i64 = 16;
 /// Registers of promoted sums beside values that leave later, for the addresses of both (tiles of 104 columns spill 12 bytes, of 96 none).
 const BESIDE_PROMOTED: i64 = 20;
 
-/// Chunks of other blocks' sums that are on their way at once, at most.
-const EXCHANGED_AT_ONCE: i64 = 4;
-
 impl HopperGemmConfig {
     /// The types that factors can have.
     pub const FACTORS: [DType; 7] =
@@ -314,16 +313,8 @@ impl HopperGemmConfig {
             true => scattering_registers(self.sides((self.bm, self.bn)).0, self.swap),
             false => 0,
         };
-        let multiplying = waiting + partial + self.registers_of_a() + self.registers_of_metadata();
+        let multiplying = waiting + partial + self.registers_of_a() + self.registers_of_sparse();
         self.dual.sums() * sums + rows + waiting.max(chunks).max(applied).max(multiplying)
-    }
-
-    /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
-    fn exchanged_at_once(&self) -> Option<i64> {
-        let threads = 128 * self.warpgroups;
-        let (sums, chunk) = (self.bm * self.bn / threads, (self.bm * self.columns() / threads).max(1));
-        let free = self.math_registers - SPARE_REGISTERS - sums - chunk;
-        (self.schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
     /// Checks the configuration.
@@ -527,7 +518,7 @@ impl HopperGemmConfig {
             batch: self.batch,
             nesting,
             split: self.split,
-            stream_k: self.exchanged_at_once(),
+            stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
             result: self.result(),
             scatter: self.scatter,
             mainloop,

@@ -9,6 +9,9 @@ use crate::warp_specialized::{Batch, Cluster, Major, Schedule, SparseWgmma, byte
 /// Bytes of a row of B that an instruction with a sparse A takes.
 const STEP: i64 = 64;
 
+/// 32-bit registers of A of an instruction, of 64 rows of 32 bytes (PTX ISA 8.7, section 9.7.15.6).
+const FRAGMENT: i64 = 4;
+
 impl HopperGemmConfig {
     /// Rows and columns of which metadata have whole tiles (see [`compress`](crate::sparse::compress)).
     pub fn metadata_tile(&self) -> [usize; 2] {
@@ -25,10 +28,12 @@ impl HopperGemmConfig {
         (if self.sparse { STEP } else { STEP / 2 }) / self.multiplied_bytes()
     }
 
-    /// 32-bit registers of a math thread for the metadata of a step along k.
-    pub(super) fn registers_of_metadata(&self) -> i64 {
+    /// 32-bit registers of a math thread for what of A a step along k has there: the metadata, and the elements where instructions take them
+    /// from registers.
+    pub(super) fn registers_of_sparse(&self) -> i64 {
         let calls = self.bm / 64 / self.warpgroups * (self.bk * self.multiplied_bytes() / STEP);
-        if self.sparse { calls } else { 0 }
+        let elements = if self.register_a { FRAGMENT } else { 0 };
+        if self.sparse { calls * (1 + elements) } else { 0 }
     }
 
     /// Bytes of a stage's metadata.
@@ -44,13 +49,16 @@ impl HopperGemmConfig {
             dtypes: self.multiplied(),
             b: self.b,
             hints: [self.hint_a, self.hint_b],
+            register_a: self.register_a,
         }
     }
 
     /// Checks what a sparse A goes with.
     pub(super) fn check_sparse(&self) -> Result<(), ConfigError> {
         if !self.sparse {
-            return Ok(());
+            let wanted = "of a dense a it says nothing: must be false, or sparse true";
+            let refused = self.register_a.then(|| ConfigError::value("register_a", true, wanted));
+            return refused.map_or(Ok(()), Err);
         }
         let refuse = |field, value: &dyn std::fmt::Display, wanted: &str| {
             Err(ConfigError::value(field, value, format!("{wanted}, with sparse=true")))

@@ -128,9 +128,6 @@ impl Codec<Option<DType>> {
 /// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 24;
 
-/// Chunks of other blocks' sums that are on their way at once, at most.
-const EXCHANGED_AT_ONCE: i64 = 4;
-
 impl WeightsConfig {
     /// The types that weights can have.
     pub const WEIGHTS: [DType; 10] = StoredWeights::TYPES;
@@ -273,14 +270,6 @@ impl WeightsConfig {
             0
         };
         sums + rows + (left + partial + plain + waiting).max(chunks).max(spread)
-    }
-
-    /// Chunks of other blocks' sums that a math thread has registers for, with stream-K.
-    fn exchanged_at_once(&self) -> Option<i64> {
-        let threads = 128 * self.warpgroups;
-        let (sums, chunk) = (self.bm * self.bn / threads, (self.bm * self.columns() / threads).max(1));
-        let free = self.math_registers - SPARE_REGISTERS - sums - chunk;
-        (self.schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
     /// Checks the configuration.
@@ -439,7 +428,7 @@ impl WeightsConfig {
             batch: self.batch,
             nesting: None,
             split: 1,
-            stream_k: self.exchanged_at_once(),
+            stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
             result: self.dtype,
             scatter: self.scatter,
             mainloop,

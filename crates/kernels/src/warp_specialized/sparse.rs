@@ -1,5 +1,5 @@
-//! The mainloop of a sparse A, of which two elements of every four along k are there: tiles of A and B come by TMA, and the metadata, whose rows
-//! may be shorter than the 16 bytes of a tensor copy, by the threads of the warpgroup that loads, which ask for them a step ahead. A warpgroup that multiplies reads
+//! The mainloop of a sparse A, of which two elements of every four along k are there: tiles of A, of B and of the metadata come by TMA; metadata whose
+//! rows are shorter than the 16 bytes of a tensor copy by the threads of the warpgroup that loads, which ask for them a step ahead. A warpgroup that multiplies reads
 //! them from shared memory: from memory it would wait for them before each product, since what puts two rows into a register must not stand behind it.
 
 use tilewright_machine::{CacheHint, DType, Sparsity};
@@ -11,6 +11,9 @@ use super::mainloop::{Accumulators, Collective, Mainloop, load_attributes};
 use super::scheduler::{Problem, Scheduler, WorkTile};
 use super::tiling::{Numbers, Tiling};
 
+/// Bytes of which the rows of a tensor copy are multiples.
+const TENSOR_COPY: i64 = 16;
+
 /// See the [module](self).
 pub(crate) struct SparseWgmma {
     pub tiling: Tiling,
@@ -18,12 +21,20 @@ pub(crate) struct SparseWgmma {
     pub dtypes: [DType; 2],
     pub b: Major,
     pub hints: [Option<CacheHint>; 2],
+    /// Instructions take A from registers.
+    pub register_a: bool,
 }
 
 impl SparseWgmma {
     /// Rows and columns of which metadata have whole tiles: those of a cluster.
     pub fn metadata_tile(tiling: &Tiling) -> [i64; 2] {
         [tiling.bm * tiling.blocks()[0], tiling.bk]
+    }
+
+    /// Returns whether tensor copies bring the metadata: a row of a stage has 16 bytes.
+    fn tiles_of_metadata(&self) -> bool {
+        let places = self.tiling.bk / Sparsity::GROUP * Sparsity::KEPT;
+        places * i64::from(Sparsity::META.bits()) % (8 * TENSOR_COPY) == 0
     }
 
     /// The metadata of a step along k of a tile; of steps beyond k, whose elements are 0, those of the last one.
@@ -94,6 +105,9 @@ impl Mainloop for SparseWgmma {
     }
 
     fn begin_loads(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Option<Tensor> {
+        if self.tiles_of_metadata() {
+            return None;
+        }
         let ahead = self.registers(t, on, "ahead");
         t.copy(self.places(on, tile, 0.into()), ahead);
         Some(ahead)
@@ -119,7 +133,7 @@ impl Mainloop for SparseWgmma {
             self.load(t, on, tile, step);
             match ahead {
                 Some(ahead) => t.copy(ahead, sm),
-                None => t.copy(self.places(on, tile, step.clone()), sm),
+                None => t.copy_async(self.places(on, tile, step.clone()), sm),
             }
         });
         if let Some(ahead) = ahead {
@@ -144,7 +158,14 @@ impl Mainloop for SparseWgmma {
         t.consume(&on.ring, |t| {
             t.copy(sm, places);
             let warpgroups = [self.tiling.warpgroups.into(), 1.into()];
-            t.gemm_async_sparse(&sums.parts[0], sa, sb, places, Some(warpgroups));
+            if self.register_a {
+                let shape = [&on.numbers.bm, &half(&on.numbers.bk)];
+                let rows = t.register_tensor(&format!("rows{site}"), self.dtypes[0], shape);
+                t.copy(sa, rows);
+                t.gemm_async_sparse(&sums.parts[0], rows, sb, places, Some(warpgroups));
+            } else {
+                t.gemm_async_sparse(&sums.parts[0], sa, sb, places, Some(warpgroups));
+            }
             t.commit_gemm();
             t.wait_gemm(0);
         });

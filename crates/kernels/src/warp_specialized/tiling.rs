@@ -4,7 +4,10 @@ use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::KernelBuilder;
 
-use super::choices::{Cluster, FillMode, Rasterization};
+use super::choices::{Cluster, FillMode, Rasterization, Schedule};
+
+/// Chunks of other blocks' sums that are on their way at once, at most.
+const EXCHANGED_AT_ONCE: i64 = 4;
 
 /// The tile of a kernel, its distribution over blocks and threads, and its way out.
 #[derive(Clone, Copy)]
@@ -71,6 +74,14 @@ impl Tiling {
     /// back.
     pub fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.swap { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// With stream-K, chunks of other blocks' sums that a math thread has registers for beside its own and so many others.
+    pub fn exchanged_at_once(&self, schedule: Schedule, spare: i64) -> Option<i64> {
+        let of_thread = |columns: i64| self.bm * columns / (128 * self.warpgroups);
+        let chunk = of_thread(self.chunk).max(1);
+        let free = self.math_registers - spare - of_thread(self.bn) - chunk;
+        (schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
     /// Blocks of a cluster along the tile's rows, its columns, and k.
