@@ -36,6 +36,7 @@ mod experts;
 mod few;
 mod kept;
 mod library;
+mod name;
 mod problems;
 mod rows;
 mod sizes;

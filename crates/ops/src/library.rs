@@ -16,6 +16,7 @@ use crate::call::{Call, Key, Ready};
 use crate::class::{Class, Member};
 use crate::error::OpsError;
 use crate::kept::{Kept, key_of};
+use crate::name::Name;
 use crate::rows::{ROWS, Row};
 use crate::sizes::{Given, Sizes, told};
 
@@ -210,7 +211,7 @@ impl Library {
 
     /// A call of an operator, by its name: that of a row of `tilewright kernels`, where `gemm` and `attention` are those of the GPU's architecture.
     pub fn operator<'a>(&'a self, name: &'a str) -> Call<'a> {
-        Call::new(self, name)
+        Call::new(self, Name::new(name))
     }
 
     /// The kernels that were compiled, or taken from a pack, as a pack: `Library::with_pack` reads it. They are in the order of their names.
