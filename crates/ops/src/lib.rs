@@ -37,6 +37,7 @@ mod few;
 mod kept;
 mod library;
 mod name;
+mod packed;
 mod problems;
 mod rows;
 mod sizes;
