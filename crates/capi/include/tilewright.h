@@ -178,6 +178,9 @@ typedef struct tw_kernel_t tw_kernel_t;
 /* The launches of a kernel at fixed sizes. */
 typedef struct tw_plan_t tw_plan_t;
 
+/* The operators of a pack on a GPU. */
+typedef struct tw_library_t tw_library_t;
+
 /* Structs. `size` is first, so that header and library are found to be of different versions. */
 
 /* A tensor in memory of the GPU. */
@@ -242,6 +245,32 @@ typedef struct tw_launch_options_t {
     uint64_t records;
 } tw_launch_options_t;
 
+/* A tensor or a number by its name. */
+typedef struct tw_operand_t {
+    /* The name. */
+    const char *name;
+    /* The value: a TW_TENSOR or a number. */
+    tw_arg_t arg;
+} tw_operand_t;
+
+/* More than its three tensors that a product may be given. */
+typedef struct tw_gemm_options_t {
+    /* sizeof(tw_gemm_options_t). */
+    uint32_t size;
+    /* 1 if the first launch may begin before the one ahead of it on the stream has ended; else 0. */
+    uint32_t dependent;
+    /* Options that are no defaults, as `epilogue=bias+gelu a=m`: those of a class of the pack (`tilewright pack list`). Null: none. */
+    const char *options;
+    /* The tensors and numbers of the epilogue. */
+    const tw_operand_t *operands;
+    /* The number of operands. */
+    size_t operand_count;
+    /* The address of the workspace, a multiple of 256; 0: there is none. */
+    uint64_t workspace;
+    /* Bytes of the workspace. */
+    uint64_t workspace_bytes;
+} tw_gemm_options_t;
+
 /* Functions. */
 
 /* Opens a pack in memory. The bytes are copied. Everything but the kernels is checked now, a kernel when it is asked for. */
@@ -263,6 +292,13 @@ int32_t tw_plan_workspace(const tw_plan_t *plan, uint64_t *bytes);
  * ended. The arguments are one for each parameter that is no part of the workspace: addresses and numbers, or tensors and numbers. The options may be null. */
 int32_t tw_launch(const tw_plan_t *plan, void *stream, const tw_arg_t *args, size_t count, const tw_launch_options_t *options);
 
+/* The operators of a pack on the GPU of the context that is current in this thread, which must live as long as the library. Its code does what its author wrote: trust the pack. */
+int32_t tw_library_open(const tw_pack_t *pack, tw_library_t **library);
+
+/* Puts `c = a b^T` on a stream, by the kernels of the pack for its sizes, types and options: c[m, n], a[m, k], b[n, k], or as the options say. The first product of its kind loads and plans them;
+ * the others call the driver once a launch. A workspace that is too small is TW_WORKSPACE, with the bytes that are needed in the text. The options may be null. */
+int32_t tw_library_gemm(const tw_library_t *library, void *stream, const tw_tensor_t *a, const tw_tensor_t *b, const tw_tensor_t *c, const tw_gemm_options_t *options);
+
 /* The text of this thread's last failure; empty if there was none. It is valid until the next call in this thread. */
 const char *tw_last_error(void);
 
@@ -271,6 +307,9 @@ int32_t tw_pack_free(tw_pack_t *pack);
 
 /* Frees a kernel; its plans live on, and its code stays loaded, for graphs may hold it. Null is left alone. */
 int32_t tw_kernel_free(tw_kernel_t *kernel);
+
+/* Frees a library; its kernels stay loaded, for graphs may hold them. Null is left alone. */
+int32_t tw_library_free(tw_library_t *library);
 
 /* Frees a plan. Null is left alone. */
 int32_t tw_plan_free(tw_plan_t *plan);

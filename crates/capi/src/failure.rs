@@ -94,6 +94,8 @@ impl From<PackError> for Failure {
         match error {
             PackError::Launch(error) => error.into(),
             PackError::NoKernel { .. } => Failure::new(TW_NO_KERNEL, error.to_string()),
+            PackError::NoClass { .. } => Failure::new(TW_NO_KERNEL, error.to_string()),
+            PackError::Argument { .. } => Failure::new(TW_ARGUMENTS, error.to_string()),
             PackError::NotForGpu { .. } => Failure::new(TW_NOT_FOR_GPU, error.to_string()),
             _ => Failure::new(TW_PACK, error.to_string()),
         }

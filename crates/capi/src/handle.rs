@@ -1,9 +1,10 @@
 //! Handles: objects whose first word says what they are, so that one of another kind, or one that was freed, is refused.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tilewright_launch::{Kernel, Plan};
-use tilewright_pack::PackFile;
+use tilewright_pack::{Operators, PackFile};
 
 use crate::failure::{Failure, TW_HANDLE, TW_NULL};
 
@@ -55,11 +56,13 @@ macro_rules! handles {
 
 handles! {
     /// A pack: kernels as a file.
-    tw_pack_t = PackFile<'static>, b"tw pack\0", "a pack";
+    tw_pack_t = Arc<PackFile<'static>>, b"tw pack\0", "a pack";
     /// A kernel on a GPU.
     tw_kernel_t = Kernel, b"twkernel", "a kernel";
     /// The launches of a kernel at fixed sizes.
     tw_plan_t = Plan, b"tw plan\0", "a plan";
+    /// The operators of a pack on a GPU.
+    tw_library_t = Operators<'static>, b"tw opers", "a library";
 }
 
 /// Hands an object out.

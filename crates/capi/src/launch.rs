@@ -14,13 +14,13 @@ use crate::types::{
 };
 
 /// A tensor that an argument describes.
-enum Tensor {
+pub(crate) enum Tensor {
     Read(View<'static>),
     Write(ViewMut<'static>),
 }
 
 /// Refuses a struct of another size than this library's.
-fn sized<T>(given: u32, name: &str) -> Result<(), Failure> {
+pub(crate) fn sized<T>(given: u32, name: &str) -> Result<(), Failure> {
     let known = size_of::<T>();
     if given as usize == known {
         return Ok(());
@@ -29,7 +29,7 @@ fn sized<T>(given: u32, name: &str) -> Result<(), Failure> {
 }
 
 /// The struct at an address.
-unsafe fn at<'a, T>(address: *const T, what: &str) -> Result<&'a T, Failure> {
+pub(crate) unsafe fn at<'a, T>(address: *const T, what: &str) -> Result<&'a T, Failure> {
     let null = || Failure::new(TW_NULL, format!("{what} is null"));
     if !address.is_aligned() {
         return Err(Failure::new(TW_VALUE, format!("{what} is at an address that it cannot have")));
@@ -39,7 +39,7 @@ unsafe fn at<'a, T>(address: *const T, what: &str) -> Result<&'a T, Failure> {
 }
 
 /// The tensor that a description says.
-unsafe fn tensor(of: *const tw_tensor_t, number: usize) -> Result<Tensor, Failure> {
+pub(crate) unsafe fn tensor(of: *const tw_tensor_t, number: usize) -> Result<Tensor, Failure> {
     // SAFETY: the caller's description, and what it leads to, is what it says.
     unsafe {
         let of = at(of, &format!("the tensor of argument {number}"))?;
@@ -92,6 +92,30 @@ macro_rules! number {
             }
         }
     };
+}
+
+/// The argument of a tensor, or of the number that C gives.
+///
+/// # Safety
+///
+/// The value of the argument is of its kind.
+pub(crate) unsafe fn checked<'t>(
+    tensor: Option<&'t mut Tensor>,
+    arg: Option<&tw_arg_t>,
+    number: usize,
+) -> Result<Arg<'t>, Failure> {
+    macro_rules! of_checked {
+        ($kind:ident, $value:expr) => {
+            Arg::from($value)
+        };
+    }
+    match (tensor, arg) {
+        (Some(Tensor::Read(view)), _) => Ok(Arg::from(&*view)),
+        (Some(Tensor::Write(view)), _) => Ok(Arg::from(view)),
+        // SAFETY: as the caller says.
+        (None, Some(arg)) => Ok(unsafe { number!(of_checked, arg, number) }),
+        (None, None) => Err(Failure::new(TW_VALUE, format!("argument {number} is nothing"))),
+    }
 }
 
 /// Puts a launch on a stream.
@@ -156,19 +180,10 @@ pub(crate) unsafe fn launch(
                 *to = Some(tensor(arg.value.tensor, number)?);
             }
         }
-        let mut checked = [Arg::from(0u32); MOST_PARAMS];
-        macro_rules! of_checked {
-            ($kind:ident, $value:expr) => {
-                Arg::from($value)
-            };
+        let mut arguments = [Arg::from(0u32); MOST_PARAMS];
+        for (number, ((to, tensor), arg)) in arguments.iter_mut().zip(&mut tensors).zip(args).enumerate() {
+            *to = checked(tensor.as_mut(), Some(arg), number)?;
         }
-        for (number, ((to, tensor), arg)) in checked.iter_mut().zip(&mut tensors).zip(args).enumerate() {
-            *to = match tensor {
-                Some(Tensor::Read(view)) => Arg::from(&*view),
-                Some(Tensor::Write(view)) => Arg::from(view),
-                None => number!(of_checked, arg, number),
-            };
-        }
-        Ok(plan.launch_with(stream, &checked[..args.len()], &more)?)
+        Ok(plan.launch_with(stream, &arguments[..args.len()], &more)?)
     }
 }

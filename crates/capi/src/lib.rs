@@ -12,14 +12,16 @@ mod handle;
 #[cfg(test)]
 mod header;
 mod launch;
+mod library;
 mod table;
 mod types;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
+use std::sync::Arc;
 
 use tilewright_launch::Gpu;
-use tilewright_pack::PackFile;
+use tilewright_pack::{Operators, PackFile};
 
 use crate::failure::{Failure, guarded};
 use crate::handle::{free, give, held};
@@ -28,7 +30,7 @@ pub use crate::failure::{
     TW_ARGUMENTS, TW_DRIVER, TW_FILE, TW_HANDLE, TW_INTERNAL, TW_NO_CONTEXT, TW_NO_DRIVER, TW_NO_KERNEL,
     TW_NOT_FOR_GPU, TW_NULL, TW_OK, TW_PACK, TW_SIZES, TW_STRUCT, TW_VALUE, TW_WORKSPACE,
 };
-pub use crate::handle::{Handle, tw_kernel_t, tw_pack_t, tw_plan_t};
+pub use crate::handle::{Handle, tw_kernel_t, tw_library_t, tw_pack_t, tw_plan_t};
 pub use crate::types::*;
 
 /// The text at an address.
@@ -61,7 +63,7 @@ table::functions! {
     fn tw_pack_open_memory(bytes: *const c_void, length: usize, pack: *mut *mut tw_pack_t) -> i32 {
         guarded(|| unsafe {
             let bytes = elements(bytes.cast::<u8>(), length, "the address of the pack")?;
-            give(pack, PackFile::open(bytes.to_vec())?)
+            give(pack, Arc::new(PackFile::open(bytes.to_vec())?))
         })
     }
 
@@ -71,7 +73,7 @@ table::functions! {
             let path = text(path, "the path")?;
             let bytes = std::fs::read(path)
                 .map_err(|error| Failure::new(TW_FILE, format!("`{path}` cannot be read: {error}")))?;
-            give(pack, PackFile::open(bytes)?)
+            give(pack, Arc::new(PackFile::open(bytes)?))
         })
     }
 
@@ -113,6 +115,20 @@ table::functions! {
         })
     }
 
+    /// The operators of a pack on the GPU of the context that is current in this thread, which must live as long as the library. Its code does what its author wrote: trust the pack.
+    fn tw_library_open(pack: *const tw_pack_t, library: *mut *mut tw_library_t) -> i32 {
+        guarded(|| unsafe {
+            let pack = held(pack)?;
+            give(library, Operators::new(pack.clone(), &Gpu::current()?))
+        })
+    }
+
+    /// Puts `c = a b^T` on a stream, by the kernels of the pack for its sizes, types and options: c[m, n], a[m, k], b[n, k], or as the options say. The first product of its kind loads and plans them;
+    /// the others call the driver once a launch. A workspace that is too small is TW_WORKSPACE, with the bytes that are needed in the text. The options may be null.
+    fn tw_library_gemm(library: *const tw_library_t, stream: *mut c_void, a: *const tw_tensor_t, b: *const tw_tensor_t, c: *const tw_tensor_t, options: *const tw_gemm_options_t) -> i32 {
+        guarded(|| unsafe { library::gemm(held(library)?, stream, [a, b, c], options) })
+    }
+
     /// The text of this thread's last failure; empty if there was none. It is valid until the next call in this thread.
     fn tw_last_error() -> *const c_char {
         failure::last()
@@ -126,6 +142,11 @@ table::functions! {
     /// Frees a kernel; its plans live on, and its code stays loaded, for graphs may hold it. Null is left alone.
     fn tw_kernel_free(kernel: *mut tw_kernel_t) -> i32 {
         guarded(|| unsafe { free(kernel) })
+    }
+
+    /// Frees a library; its kernels stay loaded, for graphs may hold them. Null is left alone.
+    fn tw_library_free(library: *mut tw_library_t) -> i32 {
+        guarded(|| unsafe { free(library) })
     }
 
     /// Frees a plan. Null is left alone.

@@ -1,5 +1,7 @@
 //! Structs and numbers that C fills in.
 
+use std::ffi::c_char;
+
 use tilewright_launch::DType;
 
 use crate::table::{constants, structs};
@@ -146,5 +148,29 @@ structs! {
         workspace_bytes: u64,
         /// The address of the buffer of records, of a kernel with assertions or prints that was compiled with them; else 0.
         records: u64,
+    }
+    /// A tensor or a number by its name.
+    struct tw_operand_t {
+        /// The name.
+        name: *const c_char,
+        /// The value: a TW_TENSOR or a number.
+        arg: tw_arg_t,
+    }
+    /// More than its three tensors that a product may be given.
+    struct tw_gemm_options_t {
+        /// sizeof(tw_gemm_options_t).
+        size: u32,
+        /// 1 if the first launch may begin before the one ahead of it on the stream has ended; else 0.
+        dependent: u32,
+        /// Options that are no defaults, as `epilogue=bias+gelu a=m`: those of a class of the pack (`tilewright pack list`). Null: none.
+        options: *const c_char,
+        /// The tensors and numbers of the epilogue.
+        operands: *const tw_operand_t,
+        /// The number of operands.
+        operand_count: usize,
+        /// The address of the workspace, a multiple of 256; 0: there is none.
+        workspace: u64,
+        /// Bytes of the workspace.
+        workspace_bytes: u64,
     }
 }

@@ -307,3 +307,111 @@ fn failures_are_of_their_thread() {
     assert_eq!(kernel_of(null::<c_void>().cast(), &name), Err(TW_NULL));
     assert_eq!(last(), "the handle of a pack is null");
 }
+
+fn tensor(shape: &[i64], address: u64, dtype: u32, writable: u32) -> tw_tensor_t {
+    tw_tensor_t {
+        size: size_of::<tw_tensor_t>() as u32,
+        dtype,
+        address,
+        rank: shape.len() as u32,
+        writable,
+        shape: shape.as_ptr(),
+        strides: null(),
+    }
+}
+
+#[test]
+fn products_of_a_library() {
+    let (stand_in, _turn) = turn();
+    let pack = pack_of(&common::products()).unwrap();
+    let mut library = null_mut();
+    // SAFETY: everything is as it is said, and nothing runs, here and below.
+    unsafe {
+        assert_eq!(tw_library_open(null(), &raw mut library), TW_NULL);
+        assert_eq!(tw_library_open(pack, null_mut()), TW_NULL);
+        assert_eq!(tw_library_open(pack, &raw mut library), TW_OK);
+        assert_eq!(tw_pack_free(pack), TW_OK);
+    }
+    let more = |options: Option<&CStr>, operands: &[tw_operand_t]| tw_gemm_options_t {
+        size: size_of::<tw_gemm_options_t>() as u32,
+        dependent: 0,
+        options: options.map_or(null(), CStr::as_ptr),
+        operands: operands.as_ptr(),
+        operand_count: operands.len(),
+        workspace: 0,
+        workspace_bytes: 0,
+    };
+    let gemm = |[m, n, k]: [i64; 3], dtype: u32, options: Option<&tw_gemm_options_t>| {
+        let (of_a, of_b, of_c) = ([m, k], [n, k], [m, n]);
+        let (a, b) = (tensor(&of_a, 0x1000, dtype, 0), tensor(&of_b, 0x2000, dtype, 0));
+        let c = tensor(&of_c, 0x3000, dtype, 1);
+        let options = options.map_or(null(), |options| options as *const _);
+        let code = unsafe {
+            tw_library_gemm(library, null_mut(), &raw const a, &raw const b, &raw const c, options)
+        };
+        (code, if code == TW_OK { String::new() } else { last() })
+    };
+    let launches = || -> Vec<String> {
+        let calls = stand_in.calls().into_iter();
+        calls.filter(|call| !call.starts_with("cuStreamIsCapturing")).collect()
+    };
+    launches();
+    assert_eq!(gemm([40, 256, 64], TW_DTYPE_F16, None).0, TW_OK);
+    assert!(launches().iter().any(|call| call.starts_with("cuLibraryLoadData")));
+    for _ in 0..2 {
+        assert_eq!(gemm([40, 256, 64], TW_DTYPE_F16, None).0, TW_OK);
+        let calls = launches();
+        assert!(calls.len() == 1 && calls[0].starts_with("cuLaunchKernelEx grid=1,1,1 "), "{calls:?}");
+    }
+    for sizes in [[65, 256, 64], [40, 256, 63], [40, 256, 8192]] {
+        let (code, text) = gemm(sizes, TW_DTYPE_F16, None);
+        let [m, n, k] = sizes;
+        let call = format!("a: f16[{m}, {k}], b: f16[{n}, {k}], c: f16[{m}, {n}]");
+        assert_eq!(
+            (code, text.starts_with(&format!("the pack has no kernels of `gemm` for {call} on this GPU"))),
+            (TW_NO_KERNEL, true),
+            "{text}"
+        );
+    }
+    assert_eq!(gemm([40, 256, 64], TW_DTYPE_BF16, None).0, TW_NO_KERNEL);
+    // A bias, of any number of rows.
+    let of_bias = [256];
+    let bias = tensor(&of_bias, 0x4000, TW_DTYPE_F16, 0);
+    let value = tw_value_t { tensor: &raw const bias };
+    let operand = |name: &CStr| tw_operand_t { name: name.as_ptr(), arg: arg(TW_TENSOR, value) };
+    let operands = [operand(c"bias")];
+    assert_eq!(gemm([130, 256, 63], TW_DTYPE_F16, Some(&more(Some(c"epilogue=bias"), &operands))).0, TW_OK);
+    let calls = launches();
+    assert!(calls.last().unwrap().starts_with("cuLaunchKernelEx grid=3,1,1 "), "{calls:?}");
+    for (options, operands, code, words) in [
+        (
+            Some(c"epilogue=gelu"),
+            &[][..],
+            TW_NO_KERNEL,
+            "the pack has no kernels of `gemm` for epilogue=gelu, a: ",
+        ),
+        (Some(c"epilogue"), &[], TW_VALUE, "`epilogue` is no option: write name=value"),
+        (
+            Some(c"epilogue=bias"),
+            &[],
+            TW_ARGUMENTS,
+            "`gemm` lacks its argument `bias`; it takes a, b, bias, c",
+        ),
+        (None, &operands, TW_ARGUMENTS, "`gemm` has no argument `bias`; it takes a, b, c"),
+    ] {
+        let (given, text) = gemm([40, 256, 64], TW_DTYPE_F16, Some(&more(options, operands)));
+        assert!(given == code && text.starts_with(words), "{given} {text}");
+    }
+    let wrong = tw_gemm_options_t { size: 3, ..more(None, &[]) };
+    assert_eq!(gemm([40, 256, 64], TW_DTYPE_F16, Some(&wrong)).0, TW_STRUCT);
+    let many = [operands[0]; 20];
+    assert_eq!(gemm([40, 256, 64], TW_DTYPE_F16, Some(&more(None, &many))).0, TW_ARGUMENTS);
+    let nothing = tw_gemm_options_t { operand_count: 1, operands: null(), ..more(None, &[]) };
+    assert_eq!(gemm([40, 256, 64], TW_DTYPE_F16, Some(&nothing)).0, TW_NULL);
+    // SAFETY: as above.
+    unsafe {
+        assert_eq!(tw_library_gemm(library, null_mut(), null(), null(), null(), null()), TW_NULL);
+        assert_eq!(tw_library_free(library), TW_OK);
+        assert_eq!(tw_library_free(null_mut()), TW_OK);
+    }
+}

@@ -168,7 +168,7 @@ impl Part {
     ];
 
     /// The name, which is also that of the part's parameter if it has one.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Part::Alpha => "alpha",
             Part::RowScale => "row_scale",

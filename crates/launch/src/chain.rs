@@ -137,21 +137,18 @@ impl Chain {
             let needed = chain.workspace_bytes;
             let kernel = || first.plan.recipe().name.clone();
             let workspace = if needed == 0 { 0 } else { options.workspace_of(needed, kernel)? };
-            let words = |link: &Link| {
-                let mut words: Words = [0; MOST_PARAMS];
+            let fill = |words: &mut Words, link: &Link| {
                 for (number, source) in link.sources.iter().enumerate() {
                     words[number] = match *source {
                         Source::Argument(argument) => link.plan.word(number, Some(&args[argument].0))?,
                         Source::Workspace(place) => workspace.wrapping_add(place),
                     };
                 }
-                Ok::<Words, LaunchError>(words)
+                Ok::<(), LaunchError>(())
             };
-            // Nothing is on the stream before the arguments of every launch are known to fit.
-            if let [_, rest @ ..] = &*chain.links {
-                rest.iter().try_for_each(|link| words(link).map(drop))?;
-            }
-            let mut of_first = words(first)?;
+            // Nothing is on the stream before the arguments of every launch are known to fit; those of the first come last, and stay.
+            let mut words: Words = [0; MOST_PARAMS];
+            chain.links.iter().rev().try_for_each(|link| fill(&mut words, link))?;
             let left = if options.workspace.is_some_and(|given| given.clear) { 0 } else { chain.left };
             for [place, bytes] in [[0, left], chain.filled] {
                 if bytes > 0 {
@@ -164,12 +161,12 @@ impl Chain {
             let filled = left + chain.filled[1] > 0;
             for (number, link) in chain.links.iter().enumerate() {
                 if number > 0 {
-                    of_first = words(link)?;
+                    fill(&mut words, link)?;
                 }
                 // What follows the filling is no launch that depends on one.
                 let dependent = if number == 0 { options.dependent && !filled } else { true };
                 let options = LaunchOptions { dependent, records: options.records, workspace: None };
-                link.plan.send(&of_first, stream, &options)?;
+                link.plan.send(&words, stream, &options)?;
             }
             Ok(())
         })

@@ -74,6 +74,9 @@ impl LaunchOptions<'_> {
 /// Addresses and bits of numbers, by parameter.
 pub(crate) type Words = [u64; MOST_PARAMS];
 
+/// Places of the function's parameters, of which as many are there as the function has.
+type Pointers = [MaybeUninit<*mut c_void>; MOST_PARAMS];
+
 /// A parameter of a prepared launch.
 #[derive(Clone, Copy)]
 enum Place {
@@ -111,13 +114,13 @@ impl Prepared {
     ///
     /// Whatever the driver refuses.
     pub unsafe fn enqueue(&self, stream: Stream<'_>) -> Result<(), DriverError> {
-        let mut pointers = [ptr::null_mut(); MOST_PARAMS];
+        let mut pointers: Pointers = [MaybeUninit::uninit(); MOST_PARAMS];
         for (pointer, place) in pointers.iter_mut().zip(&self.places) {
-            *pointer = match place {
+            pointer.write(match place {
                 // Little-endian: the low bytes of the word are the parameter.
                 Place::Word(word) => ptr::from_ref(word).cast_mut().cast(),
                 Place::Map(map) => ptr::from_ref(&self.maps[*map]).cast_mut().cast(),
-            };
+            });
         }
         self.plan.submit(&mut pointers, stream, self.dependent)
     }
@@ -421,8 +424,8 @@ impl Plan {
         options: &LaunchOptions<'_>,
     ) -> Result<(), LaunchError> {
         self.check(words)?;
-        let mut pointers: [*mut c_void; MOST_PARAMS] = [ptr::null_mut(); MOST_PARAMS];
-        let mut addresses = [0u64; MOST_PARAMS];
+        let mut pointers: Pointers = [MaybeUninit::uninit(); MOST_PARAMS];
+        let mut addresses: [MaybeUninit<u64>; MOST_PARAMS] = [MaybeUninit::uninit(); MOST_PARAMS];
         let mut made: [MaybeUninit<TensorMap>; MOST_MAPS] = [MaybeUninit::uninit(); MOST_MAPS];
         let passed = self.0.ready.recipe.passed.iter();
         for ((pointer, address), passed) in pointers.iter_mut().zip(&mut addresses).zip(passed) {
@@ -430,15 +433,9 @@ impl Plan {
             let word: *const u64 = match *passed {
                 Passed::Tensor(param) | Passed::Scalar(param) => &raw const words[param as usize],
                 Passed::Size(size) => &raw const self.0.size_words[size as usize],
-                Passed::Records => {
-                    *address = self.records(options)?;
-                    &raw const *address
-                }
+                Passed::Records => address.write(self.records(options)?),
                 Passed::Map(map) => match self.table_of(map, words) {
-                    Some(table) => {
-                        *address = table;
-                        &raw const *address
-                    }
+                    Some(table) => address.write(table),
                     None => {
                         let at = words[self.0.maps[map as usize].param as usize];
                         match self.known_map(map as usize, at)? {
@@ -448,7 +445,7 @@ impl Plan {
                     }
                 },
             };
-            *pointer = word.cast_mut().cast();
+            pointer.write(word.cast_mut().cast());
         }
         self.submit(&mut pointers, stream, options.dependent).map_err(|error| {
             let (code, message) = self.0.ready.module.gpu().driver().describe(error);
@@ -460,7 +457,7 @@ impl Plan {
     #[inline]
     fn submit(
         &self,
-        pointers: &mut [*mut c_void; MOST_PARAMS],
+        pointers: &mut Pointers,
         stream: Stream<'_>,
         dependent: bool,
     ) -> Result<(), DriverError> {
@@ -468,6 +465,7 @@ impl Plan {
         let recipe = &*plan.ready.recipe;
         let driver = plan.ready.module.gpu().driver();
         let function = plan.ready.module.function();
+        let pointers: *mut *mut c_void = pointers.as_mut_ptr().cast();
         if !driver.has_attributes() {
             let [x, y, z] = plan.grid;
             // SAFETY: the function has one parameter for each pointer, of at most eight bytes or a tensor map, as the recipe says (`Module::load`);
@@ -484,7 +482,7 @@ impl Plan {
                     1,
                     recipe.shared_bytes,
                     stream.raw(),
-                    pointers.as_mut_ptr(),
+                    pointers,
                     ptr::null_mut(),
                 )
             };
@@ -498,9 +496,7 @@ impl Plan {
             attribute_count: plan.attribute_count + u32::from(dependent && plan.may_depend),
         };
         // SAFETY: as above; the configuration and its attributes live until after the call.
-        unsafe {
-            driver.launch_kernel_ex(&raw const config, function, pointers.as_mut_ptr(), ptr::null_mut())
-        }
+        unsafe { driver.launch_kernel_ex(&raw const config, function, pointers, ptr::null_mut()) }
     }
 }
 
@@ -508,8 +504,11 @@ impl Expected {
     /// True if a tensor has this shape and these strides; a mode of one element has any stride.
     #[inline]
     fn is(&self, given: &Tensor) -> bool {
-        let modes = self.shape.iter().zip(&self.strides).zip(given.shape.iter().zip(&given.strides));
-        self.rank == given.rank && modes.take(self.rank).all(|((n, d), (m, e))| n == m && (d == e || *n == 1))
+        let is = |mode: usize| {
+            let extent = self.shape[mode];
+            extent == given.shape[mode] && (self.strides[mode] == given.strides[mode] || extent == 1)
+        };
+        self.rank == given.rank && (0..self.rank.min(MAX_RANK)).all(is)
     }
 }
 

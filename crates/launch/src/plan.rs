@@ -12,6 +12,7 @@ use crate::gpu::Gpu;
 use crate::kernel::Ready;
 use crate::map::{MAP_ALIGNMENT, STRIDE_LIMIT, Shape};
 use crate::memo::Memo;
+use crate::module::Module;
 use crate::recipe::{Access, Param, ParamKind, Recipe, Scalar, TensorParam};
 use crate::view::MAX_RANK;
 
@@ -189,6 +190,11 @@ impl Plan {
     /// The recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.0.ready.recipe
+    }
+
+    /// The code, on its GPU.
+    pub fn module(&self) -> &Module {
+        &self.0.ready.module
     }
 
     /// The GPU.

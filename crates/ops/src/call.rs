@@ -7,10 +7,11 @@ use crate::base::borrowed;
 use crate::error::OpsError;
 use crate::few::Few;
 use crate::library::{Asked, Found, Library, May, text_of};
+use crate::name::Name;
 use crate::sizes::Sizes;
-use crate::value::{Value, words_of};
+use crate::value::Value;
 use crate::why::Why;
-use crate::words::Words;
+use crate::words::{End, Words, number_of};
 
 /// The most arguments of an operator.
 const MOST_ARGUMENTS: usize = 24;
@@ -48,17 +49,17 @@ pub(crate) struct Ready {
 #[must_use = "a call does nothing before it is run"]
 pub struct Call<'a> {
     library: &'a Library,
-    name: &'a str,
-    options: Few<(&'a str, Value<'a>), { FEW[1] }>,
-    arguments: Few<(&'a str, Arg<'a>), { FEW[0] }>,
-    sizes: Few<(&'a str, i64), { FEW[2] }>,
+    name: Name<'a>,
+    options: Few<(Name<'a>, Value<'a>), { FEW[1] }>,
+    arguments: Few<(Name<'a>, Arg<'a>), { FEW[0] }>,
+    sizes: Few<(Name<'a>, i64), { FEW[2] }>,
     workspace: Option<Workspace<'a>>,
     dependent: bool,
 }
 
 impl<'a> Call<'a> {
     #[inline]
-    pub(crate) fn new(library: &'a Library, name: &'a str) -> Self {
+    pub(crate) fn new(library: &'a Library, name: Name<'a>) -> Self {
         let (options, arguments, sizes) = (Few::new(), Few::new(), Few::new());
         Call { library, name, options, arguments, sizes, workspace: None, dependent: false }
     }
@@ -66,31 +67,38 @@ impl<'a> Call<'a> {
     /// With an option of the operator: what `tilewright kernels` lists as its parameters. Those that say how something is computed are chosen where they are not given.
     #[inline]
     pub fn option(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Self {
-        self.set(name, value.into());
+        self.set(Name::new(name), value.into());
         self
     }
 
     /// Sets an option.
     #[inline]
-    pub(crate) fn set(&mut self, name: &'a str, value: Value<'a>) {
+    pub(crate) fn set(&mut self, name: Name<'a>, value: Value<'a>) {
         self.options.put((name, value), |(known, _)| *known == name);
     }
 
     /// With an argument: a view, a view for writing, or a number, for the parameter of this name.
     #[inline]
     pub fn arg(mut self, name: &'a str, arg: impl Into<Arg<'a>>) -> Self {
-        self.give(name, arg.into());
+        self.give(Name::new(name), arg.into());
         self
     }
 
     /// Gives an argument.
     #[inline]
-    pub(crate) fn give(&mut self, name: &'a str, arg: Arg<'a>) {
+    pub(crate) fn give(&mut self, name: Name<'a>, arg: Arg<'a>) {
         self.arguments.put((name, arg), |(known, _)| *known == name);
+    }
+
+    /// Gives an argument of a name that none of those before it has.
+    #[inline]
+    pub(crate) fn begin(&mut self, name: Name<'a>, arg: Arg<'a>) {
+        self.arguments.push((name, arg));
     }
 
     /// With a size that no tensor's shape tells.
     pub fn size(mut self, name: &'a str, size: i64) -> Self {
+        let name = Name::new(name);
         self.sizes.put((name, size), |(known, _)| *known == name);
         self
     }
@@ -127,10 +135,23 @@ impl<'a> Call<'a> {
     /// Arguments that do not fit; [`OpsError::Workspace`] without one, where one is needed; what is chosen for the sizes cannot be compiled or loaded; [`OpsError::NotWarm`] of a
     /// strict library, [`OpsError::NotReady`] while the stream is captured, where it would have to be.
     pub fn run(mut self, stream: Stream<'_>) -> Result<(), OpsError> {
-        let words = self.words();
-        if let Some(ready) = self.known(&words) {
-            return ready.launch(&mut self, stream);
+        self.run_on(stream)
+    }
+
+    /// Puts the launches on a stream, of a call that stays where it is.
+    #[inline]
+    pub(crate) fn run_on(&mut self, stream: Stream<'_>) -> Result<(), OpsError> {
+        let mut words = Words::new();
+        let words = words.written(|end| self.words(end));
+        match self.known(words) {
+            Some(ready) => ready.launch(self, stream),
+            None => self.run_first(words, stream),
         }
+    }
+
+    /// The first run of its kind.
+    #[cold]
+    fn run_first(&mut self, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
         let driver = self.library.gpu().driver();
         let may = match (stream.is_capturing(driver), self.library.is_strict()) {
             (true, _) => May::Captured,
@@ -138,10 +159,10 @@ impl<'a> Call<'a> {
             (false, false) => May::Everything,
         };
         let ready = self.make(may)?;
-        match self.keep(&words, ready) {
-            Ok(ready) => ready.launch(&mut self, stream),
+        match self.keep(words, ready) {
+            Ok(ready) => ready.launch(self, stream),
             // The table is full.
-            Err(ready) => ready.launch(&mut self, stream),
+            Err(ready) => ready.launch(self, stream),
         }
     }
 
@@ -152,6 +173,15 @@ impl<'a> Call<'a> {
     /// As of [`Call::run`].
     pub fn prepare(&self) -> Result<(), OpsError> {
         self.with_ready(|_| ())
+    }
+
+    /// The launches of a run, as a chain of plans whose parameters are the operator's tensors and numbers by name. Everything is made ready for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`].
+    pub fn launches(&self) -> Result<Chain, OpsError> {
+        self.with_ready(|ready| ready.chain.clone())
     }
 
     /// Bytes of the workspace that a run takes, at a multiple of 256; 0 if it takes none. Everything is made ready for that.
@@ -193,72 +223,64 @@ impl<'a> Call<'a> {
 
     /// True if a run would find everything ready.
     pub fn is_ready(&self) -> bool {
-        self.known(&self.words()).is_some()
+        self.known(Words::new().written(|end| self.words(end))).is_some()
     }
 
     fn with_ready<T>(&self, call: impl Fn(&Ready) -> T) -> Result<T, OpsError> {
-        let words = self.words();
-        if let Some(ready) = self.known(&words) {
+        let mut words = Words::new();
+        let words = words.written(|end| self.words(end));
+        if let Some(ready) = self.known(words) {
             return Ok(call(ready));
         }
         let ready = self.make(if self.library.is_strict() { May::Nothing } else { May::Everything })?;
-        Ok(match self.keep(&words, ready) {
+        Ok(match self.keep(words, ready) {
             Ok(ready) => call(ready),
             Err(ready) => call(&ready),
         })
     }
 
+    /// Writes the words of the call.
     #[inline]
-    fn words(&self) -> Words {
-        let mut words = Words::new();
-        let mut each = |word: u64| words.push(word);
-        words_of(self.name, &mut each);
-        for (name, value) in self.options.iter() {
-            words_of(name, &mut each);
-            value.words(&mut each);
-        }
-        each(u64::from(self.dependent));
-        for (name, size) in self.sizes.iter() {
-            words_of(name, &mut each);
-            each(size.cast_unsigned());
-        }
-        each(u64::MAX);
-        for (name, arg) in self.arguments.iter() {
-            words_of(name, &mut each);
-            match arg.tensor() {
-                Some((dtype, shape, strides)) => {
-                    each(((dtype.index() as u64) << 8) | (shape.len() as u64 + 1));
-                    shape.iter().chain(strides).for_each(|number| each(number.cast_unsigned()));
-                }
-                None => each(0),
-            }
-        }
-        words
+    fn words<'w>(&self, end: End<'w>) -> End<'w> {
+        let counts = self.options.len() as u64 | (self.sizes.len() as u64) << 32;
+        let end = self.name.words(u64::from(self.dependent), end).with(counts);
+        let option = |end, (name, value): &(Name<'_>, Value<'_>)| value.words(name.words(value.mark(), end));
+        let end = self.options.fold(end, option);
+        let size = |end, (name, size): &(Name<'_>, i64)| name.words(0, end).with(size.cast_unsigned());
+        let end = self.sizes.fold(end, size);
+        self.arguments.fold(end, |end, (name, arg)| {
+            let Some((dtype, shape, strides)) = arg.tensor() else { return name.words(0, end) };
+            let end = name.words(1, end).with(((dtype.index() as u64) << 8) | shape.len() as u64);
+            let with = |end: End<'w>, number: &i64| end.with(number.cast_unsigned());
+            strides.iter().fold(shape.iter().fold(end, with), with)
+        })
     }
 
     #[inline]
-    fn known(&self, words: &Words) -> Option<&'a Ready> {
-        let words = words.given()?;
-        let number = Words::number(words);
+    fn known(&self, words: Option<&[u64]>) -> Option<&'a Ready> {
+        let words = words?;
+        let number = number_of(words);
         self.library.table(number).get(number, |Key(known)| **known == *words)
     }
 
-    fn keep(&self, words: &Words, ready: Ready) -> Result<&'a Ready, Ready> {
-        let Some(words) = words.given() else { return Err(ready) };
-        let number = Words::number(words);
+    fn keep(&self, words: Option<&[u64]>, ready: Ready) -> Result<&'a Ready, Ready> {
+        let Some(words) = words else { return Err(ready) };
+        let number = number_of(words);
         self.library.table(number).insert(number, Key(words.into()), ready)
     }
 
     fn argument(&self, name: &str) -> Option<Arg<'a>> {
+        let name = Name::new(name);
         self.arguments.iter().find(|(known, _)| *known == name).map(|(_, arg)| *arg)
     }
 
     fn find(&self, may: May) -> Result<Found, OpsError> {
-        let text = |(name, value): &(&str, Value<'_>)| ((*name).to_string(), value.text().into_owned());
+        let text = |(name, value): &(Name<'_>, Value<'_>)| (name.to_string(), value.text().into_owned());
+        let name = self.name.text();
         let asked = Asked {
-            name: self.name,
+            name: &name,
             options: self.options.iter().map(text).collect(),
-            sizes: self.sizes.iter().map(|(name, size)| ((*name).to_string(), *size)).collect(),
+            sizes: self.sizes.iter().map(|(name, size)| (name.to_string(), *size)).collect(),
             types: self
                 .arguments
                 .iter()
@@ -300,7 +322,7 @@ impl<'a> Call<'a> {
         }
         let mut slots = Vec::with_capacity(chain.params().len());
         for param in chain.params() {
-            let given = self.arguments.iter().position(|(name, _)| *name == param.name);
+            let given = self.arguments.iter().position(|(name, _)| *name == Name::new(&param.name));
             let number = || found.base.numbers.get(&param.name).copied().map(Slot::Number);
             slots.push(given.map(Slot::Given).or_else(number).ok_or_else(|| OpsError::Missing {
                 operator: operator.to_string(),
@@ -308,13 +330,15 @@ impl<'a> Call<'a> {
                 what: found.base.operand(&param.name),
             })?);
         }
-        if let Some((name, _)) =
-            self.arguments.iter().find(|(name, _)| chain.params().iter().all(|param| param.name != *name))
+        if let Some((name, _)) = self
+            .arguments
+            .iter()
+            .find(|(name, _)| chain.params().iter().all(|param| Name::new(&param.name) != *name))
         {
             let names: Vec<&str> = chain.params().iter().map(|param| param.name.as_str()).collect();
             return Err(OpsError::Unknown {
                 operator: operator.to_string(),
-                argument: (*name).to_string(),
+                argument: name.to_string(),
                 known: names.join(", "),
             });
         }
@@ -339,8 +363,18 @@ impl<'a> Call<'a> {
 }
 
 impl Ready {
+    #[inline]
     fn launch(&self, call: &mut Call<'_>, stream: Stream<'_>) -> Result<(), OpsError> {
-        let mut arguments = [Arg::from(0i32); MOST_ARGUMENTS];
+        if self.slots.len() <= FEW[0] {
+            self.launch_of::<{ FEW[0] }>(call, stream)
+        } else {
+            self.launch_of::<MOST_ARGUMENTS>(call, stream)
+        }
+    }
+
+    /// Puts the launches on a stream, of at most so many arguments.
+    fn launch_of<const MOST: usize>(&self, call: &mut Call<'_>, stream: Stream<'_>) -> Result<(), OpsError> {
+        let mut arguments = [Arg::from(0i32); MOST];
         for (argument, slot) in arguments.iter_mut().zip(&self.slots) {
             match *slot {
                 Slot::Given(number) => {

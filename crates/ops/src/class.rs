@@ -8,7 +8,7 @@ use tilewright_tune::class_end;
 use crate::sizes::{Sizes, multiple};
 
 /// Sizes up to this are classes of their own: how few rows there are decides what is chosen.
-const ALONE: i64 = 16;
+pub(crate) const ALONE: i64 = 16;
 /// Multiples that the classes of records tell apart.
 const OF_RECORDS: i64 = 16;
 

@@ -27,6 +27,25 @@ impl<T: Copy, const N: usize> Few<T, N> {
         }
     }
 
+    /// The number of values.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.len + self.rest.len()
+    }
+
+    /// The result of a function on one value after another.
+    #[inline]
+    pub(crate) fn fold<B>(&self, first: B, mut of: impl FnMut(B, &T) -> B) -> B {
+        let mut last = first;
+        for value in self.values[..self.len].iter().flatten() {
+            last = of(last, value);
+        }
+        for value in &self.rest {
+            last = of(last, value);
+        }
+        last
+    }
+
     /// The values.
     #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -45,9 +64,13 @@ impl<T: Copy, const N: usize> Few<T, N> {
     /// Puts a value in the place of the one that is like it, or behind all.
     #[inline]
     pub(crate) fn put(&mut self, value: T, like: impl Fn(&T) -> bool) {
-        let known =
-            self.values[..self.len].iter_mut().flatten().chain(&mut self.rest).find(|known| like(known));
-        match known {
+        for known in self.values[..self.len].iter_mut().flatten() {
+            if like(known) {
+                *known = value;
+                return;
+            }
+        }
+        match self.rest.iter_mut().find(|known| like(known)) {
             Some(known) => *known = value,
             None => self.push(value),
         }
@@ -64,6 +87,8 @@ mod tests {
         for value in [3, 1, 4, 1, 5] {
             few.put(value, |known| *known == value);
         }
+        assert_eq!(few.len(), 4);
+        assert_eq!(few.fold(0, |number, value| number * 10 + value), 3145);
         assert_eq!(few.iter().copied().collect::<Vec<_>>(), [3, 1, 4, 5]);
         assert_eq!([0, 2, 3, 4].map(|number| few.get(number).copied()), [Some(3), Some(4), Some(5), None]);
     }

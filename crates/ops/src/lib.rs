@@ -36,6 +36,8 @@ mod experts;
 mod few;
 mod kept;
 mod library;
+mod name;
+mod packed;
 mod problems;
 mod rows;
 mod sizes;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_kernels::{SizeKind, operator};
 use tilewright_launch::{Gpu, Memo};
 use tilewright_machine::Arch;
-use tilewright_pack::Pack;
+use tilewright_pack::{Class as PackClass, Pack};
 use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted};
 
 use crate::base::{Base, Options, borrowed, said};
@@ -16,6 +16,8 @@ use crate::call::{Call, Key, Ready};
 use crate::class::{Class, Member};
 use crate::error::OpsError;
 use crate::kept::{Kept, key_of};
+use crate::name::Name;
+use crate::packed::packed;
 use crate::rows::{ROWS, Row};
 use crate::sizes::{Given, Sizes, told};
 
@@ -64,6 +66,8 @@ pub(crate) struct Chosen {
     pub(crate) kept: Arc<Kept>,
     /// The choice, of an operator that is tuned, as the tuner knows it.
     pub(crate) choice: Option<(Problem, Choice)>,
+    /// The same for programs without a compiler.
+    packed: PackClass,
 }
 
 /// A question to the library.
@@ -210,10 +214,11 @@ impl Library {
 
     /// A call of an operator, by its name: that of a row of `tilewright kernels`, where `gemm` and `attention` are those of the GPU's architecture.
     pub fn operator<'a>(&'a self, name: &'a str) -> Call<'a> {
-        Call::new(self, name)
+        Call::new(self, Name::new(name))
     }
 
-    /// The kernels that were compiled, or taken from a pack, as a pack: `Library::with_pack` reads it. They are in the order of their names.
+    /// The kernels that were compiled, or taken from a pack, as a pack, with the classes of sizes that they were chosen for: `Library::with_pack` reads it, and `pack::Operators` runs its
+    /// operators without a compiler. Both are in order.
     ///
     /// # Errors
     ///
@@ -225,6 +230,15 @@ impl Library {
         let mut pack = Pack::new(concat!("tilewright-ops ", env!("CARGO_PKG_VERSION")));
         for entry in kept.iter().flat_map(|kept| &kept.entries) {
             pack.add(entry.clone())?;
+        }
+        let mut classes: Vec<PackClass> = locked(&self.shared.classes)
+            .values()
+            .filter_map(|slot| locked(slot).as_ref().map(|chosen| chosen.packed.clone()))
+            .collect();
+        classes.sort();
+        classes.dedup();
+        for class in classes {
+            pack.add_class(class)?;
         }
         Ok(pack)
     }
@@ -321,7 +335,7 @@ impl Library {
         if base.operator.tuning.is_none() {
             let own = Candidate(base.options.clone());
             let kept = self.kept(base.operator, &own, &multiples, dependent)?;
-            return Ok(Chosen { class: class.clone(), kept, choice: None });
+            return Ok(self.of_class(base, class, kept, None, dependent));
         }
         let problem = Problem::new(base.operator.name, &class.chosen_for(), &borrowed(&base.options))?;
         let (mut found, mut failed) = (None, None);
@@ -340,7 +354,7 @@ impl Library {
         });
         match (choice, found) {
             (Ok(choice), Some(kept)) => {
-                Ok(Chosen { class: class.clone(), kept, choice: Some((problem, choice)) })
+                Ok(self.of_class(base, class, kept, Some((problem, choice)), dependent))
             }
             (Err(error), _) => Err(error.into()),
             (Ok(_), None) => Err(failed.unwrap_or_else(|| OpsError::Nothing {
@@ -348,6 +362,18 @@ impl Library {
                 reasons: "nothing was chosen".to_string(),
             })),
         }
+    }
+
+    fn of_class(
+        &self,
+        base: &Base,
+        class: &Class,
+        kept: Arc<Kept>,
+        choice: Option<(Problem, Choice)>,
+        dependent: bool,
+    ) -> Chosen {
+        let packed = packed(base, &class.0, &kept, self.gpu().name(), dependent);
+        Chosen { class: class.clone(), kept, choice, packed }
     }
 
     /// The kernels of a configuration, if they may be compiled or are loaded.

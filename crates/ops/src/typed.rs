@@ -6,6 +6,7 @@ use tilewright_launch::{Stream, View, ViewMut, Workspace};
 use crate::call::Call;
 use crate::error::OpsError;
 use crate::library::Library;
+use crate::name::Name;
 use crate::value::{Kind, Parts, Value};
 use crate::why::Why;
 
@@ -15,7 +16,7 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
-            self.call.give($param, tensor.into());
+            self.call.give(const { Name::new($param) }, tensor.into());
             self
         }
     };
@@ -23,7 +24,7 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
-            self.call.give($param, tensor.into());
+            self.call.give(const { Name::new($param) }, tensor.into());
             self
         }
     };
@@ -31,7 +32,7 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, number: f32) -> Self {
-            self.call.give($param, number.into());
+            self.call.give(const { Name::new($param) }, number.into());
             self
         }
     };
@@ -39,7 +40,7 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, value: impl Into<Value<'a>>) -> Self {
-            self.call.set($option, value.into());
+            self.call.set(const { Name::new($option) }, value.into());
             self
         }
     };
@@ -47,7 +48,7 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self) -> Self {
-            self.call.set($option, $value.into());
+            self.call.set(const { Name::new($option) }, $value.into());
             self
         }
     };
@@ -55,39 +56,43 @@ macro_rules! method {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, number: i64) -> Self {
-            self.call.set($option, Value(Kind::Applied($word, number)));
+            self.call.set(const { Name::new($option) }, Value(Kind::Applied($word, number)));
             self
         }
     };
     ($(#[$doc:meta])* part $name:ident = $part:ident) => {
         $(#[$doc])*
         #[inline]
-        pub fn $name(self) -> Self {
-            self.with(Part::$part)
+        pub fn $name(mut self) -> Self {
+            self.apply(Part::$part);
+            self
         }
     };
     ($(#[$doc:meta])* part_tensor $name:ident = $part:ident) => {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, tensor: &'a View<'_>) -> Self {
-            self.call.give(Part::$part.name(), tensor.into());
-            self.with(Part::$part)
+            self.call.give(const { Name::new(Part::$part.name()) }, tensor.into());
+            self.apply(Part::$part);
+            self
         }
     };
     ($(#[$doc:meta])* part_result $name:ident = $part:ident) => {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, tensor: &'a mut ViewMut<'_>) -> Self {
-            self.call.give(Part::$part.name(), tensor.into());
-            self.with(Part::$part)
+            self.call.give(const { Name::new(Part::$part.name()) }, tensor.into());
+            self.apply(Part::$part);
+            self
         }
     };
     ($(#[$doc:meta])* part_number $name:ident = $part:ident) => {
         $(#[$doc])*
         #[inline]
         pub fn $name(mut self, number: f32) -> Self {
-            self.call.give(Part::$part.name(), number.into());
-            self.with(Part::$part)
+            self.call.give(const { Name::new(Part::$part.name()) }, number.into());
+            self.apply(Part::$part);
+            self
         }
     };
 }
@@ -113,28 +118,30 @@ macro_rules! operators {
             impl<'a> $Type<'a> {
                 $(method!($(#[$of])* $kind $name = $what $($word $value)?);)*
 
-                /// With one more operation of the epilogue behind the others.
+                /// Adds an operation of the epilogue behind the others.
                 #[allow(dead_code, reason = "not every operator has an epilogue")]
                 #[inline]
-                fn with(mut self, part: Part) -> Self {
+                fn apply(&mut self, part: Part) {
                     self.parts = self.parts.with(part);
-                    self.call.set("epilogue", Value(Kind::Parts(self.parts)));
-                    self
+                    self.call.set(const { Name::new("epilogue") }, Value(Kind::Parts(self.parts)));
                 }
 
                 /// With an option of the operator: see [`Call::option`].
+                #[inline]
                 pub fn option(mut self, name: &'a str, value: impl Into<Value<'a>>) -> Self {
-                    self.call.set(name, value.into());
+                    self.call.set(Name::new(name), value.into());
                     self
                 }
 
                 /// With a workspace: see [`Call::workspace`].
+                #[inline]
                 pub fn workspace(mut self, workspace: &'a mut Workspace<'_>) -> Self {
                     self.call.lend(workspace);
                     self
                 }
 
                 /// With kernels that may begin early: see [`Call::dependent`].
+                #[inline]
                 pub fn dependent(mut self, dependent: bool) -> Self {
                     self.call.set_dependent(dependent);
                     self
@@ -150,8 +157,9 @@ macro_rules! operators {
                 /// # Errors
                 ///
                 /// As of [`Call::run`].
-                pub fn run(self) -> Result<(), OpsError> {
-                    self.call.run(self.stream)
+                #[inline]
+                pub fn run(mut self) -> Result<(), OpsError> {
+                    self.call.run_on(self.stream)
                 }
 
                 /// Bytes of the workspace that a run takes: see [`Call::workspace_bytes`].
@@ -185,10 +193,11 @@ macro_rules! operators {
                     $($read: &'a View<'_>,)*
                     $($write: &'a mut ViewMut<'_>,)*
                 ) -> $Type<'a> {
-                    let mut call = self.operator($operator);
-                    $(call.give(stringify!($read), $read.into());)*
-                    $(call.give(stringify!($write), $write.into());)*
-                    $Type { call, stream, parts: Parts::new() }
+                    let call = Call::new(self, const { Name::new($operator) });
+                    let mut of = $Type { call, stream, parts: Parts::new() };
+                    $(of.call.begin(const { Name::new(stringify!($read)) }, $read.into());)*
+                    $(of.call.begin(const { Name::new(stringify!($write)) }, $write.into());)*
+                    of
                 }
             )*
         }

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use tilewright_kernels::epilogue::Part;
 use tilewright_launch::DType;
 
+use crate::name::Name;
+use crate::words::End;
+
 /// Operations on the sums of a product, in order: their numbers from 1 on, four bits each, the first in the highest bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Parts(u64);
@@ -39,7 +42,7 @@ pub struct Value<'a>(pub(crate) Kind<'a>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind<'a> {
-    Text(&'a str),
+    Text(Name<'a>),
     Number(i64),
     Parts(Parts),
     /// A word with a number in parentheses.
@@ -47,18 +50,20 @@ pub(crate) enum Kind<'a> {
 }
 
 impl<'a> From<&'a str> for Value<'a> {
+    #[inline]
     fn from(text: &'a str) -> Self {
-        Value(Kind::Text(text))
+        Value(Kind::Text(Name::new(text)))
     }
 }
 
 impl<'a> From<&'a String> for Value<'a> {
     fn from(text: &'a String) -> Self {
-        Value(Kind::Text(text))
+        Value::from(text.as_str())
     }
 }
 
 impl From<i64> for Value<'_> {
+    #[inline]
     fn from(number: i64) -> Self {
         Value(Kind::Number(number))
     }
@@ -66,13 +71,13 @@ impl From<i64> for Value<'_> {
 
 impl From<bool> for Value<'_> {
     fn from(flag: bool) -> Self {
-        Value(Kind::Text(if flag { "true" } else { "false" }))
+        Value::from(if flag { "true" } else { "false" })
     }
 }
 
 impl From<DType> for Value<'_> {
     fn from(dtype: DType) -> Self {
-        Value(Kind::Text(dtype.name()))
+        Value::from(dtype.name())
     }
 }
 
@@ -80,7 +85,7 @@ impl Value<'_> {
     /// The text by which operators know it.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match &self.0 {
-            Kind::Text(text) => Cow::Borrowed(text),
+            Kind::Text(text) => text.text(),
             Kind::Number(number) => Cow::Owned(number.to_string()),
             Kind::Applied(word, number) => Cow::Owned(format!("{word}({number})")),
             Kind::Parts(parts) => {
@@ -90,60 +95,36 @@ impl Value<'_> {
         }
     }
 
-    /// Gives integers that are alike for equal values, and differ for others of the same kind.
+    /// A number for the kind.
     #[inline]
-    pub(crate) fn words(&self, each: &mut impl FnMut(u64)) {
-        match &self.0 {
-            Kind::Text(text) => words_of(text, each),
-            Kind::Number(number) => each(number.cast_unsigned()),
-            Kind::Applied(word, number) => {
-                words_of(word, each);
-                each(number.cast_unsigned());
-            }
-            Kind::Parts(parts) => each(parts.0),
+    pub(crate) fn mark(&self) -> u64 {
+        match self.0 {
+            Kind::Text(_) => 0,
+            Kind::Number(_) => 1,
+            Kind::Parts(_) => 2,
+            Kind::Applied(..) => 3,
         }
     }
-}
 
-/// The integers of a text: its length with the first bytes, and further bytes by eights.
-#[inline]
-pub(crate) fn words_of(text: &str, each: &mut impl FnMut(u64)) {
-    let bytes = text.as_bytes();
-    let (first, rest) = bytes.split_at(bytes.len().min(7));
-    // Seven bytes, and how many there are.
-    each(upto_seven(first) | ((bytes.len() as u64) << 56));
-    let mut eights = rest.chunks_exact(8);
-    for eight in &mut eights {
-        each(eight.iter().rev().fold(0, |word, byte| (word << 8) | u64::from(*byte)));
+    /// Writes words that are alike for equal values, and differ for others of the same kind.
+    #[inline]
+    pub(crate) fn words<'w>(&self, end: End<'w>) -> End<'w> {
+        match &self.0 {
+            Kind::Text(text) => text.words(0, end),
+            Kind::Number(number) => end.with(number.cast_unsigned()),
+            Kind::Applied(word, number) => Name::new(word).words(0, end).with(number.cast_unsigned()),
+            Kind::Parts(parts) => end.with(parts.0),
+        }
     }
-    let last = eights.remainder();
-    if !rest.is_empty() {
-        each(upto_seven(last) | ((bytes.len() as u64 >> 8) << 56));
-    }
-}
-
-/// At most seven bytes as an integer, without a loop over them.
-#[inline]
-fn upto_seven(bytes: &[u8]) -> u64 {
-    let count = bytes.len();
-    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
-        let (first, last) = (u32::from_le_bytes(*first), u32::from_le_bytes(*last));
-        // Of the last four those that are none of the first.
-        let behind = u64::from(last) >> (8 * (8 - count.min(8)));
-        return u64::from(first) | (behind << 32);
-    }
-    let at = |place: usize| bytes.get(place).map_or(0, |byte| u64::from(*byte) << (8 * place));
-    at(0) | at(1) | at(2)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::words::Words;
 
     fn words(value: Value<'_>) -> Vec<u64> {
-        let mut words = Vec::new();
-        value.words(&mut |word| words.push(word));
-        words
+        Words::new().written(|end| value.words(end)).unwrap().to_vec()
     }
 
     #[test]
@@ -154,28 +135,6 @@ mod tests {
         assert_eq!(Value(Kind::Parts(Parts::new())).text(), "none");
         assert_eq!((Value::from(64).text(), Value::from(true).text()), ("64".into(), "true".into()));
         assert_eq!(Value::from(DType::BF16).text(), "bf16");
-        let long = "a".repeat(300);
-        let texts = [
-            "",
-            "a",
-            "b",
-            "ab",
-            "aaaa",
-            "aaaaa",
-            "abcdef",
-            "abcdefg",
-            "abcdefgh",
-            "abcdefghi",
-            "abcdefghabcdefg",
-            &long,
-            &long[..44],
-        ];
-        let texts = texts.map(Value::from);
-        for (i, a) in texts.iter().enumerate() {
-            for (j, b) in texts.iter().enumerate() {
-                assert_eq!(words(*a) == words(*b), i == j);
-            }
-        }
         assert_eq!(Value(Kind::Applied("window", 512)).text(), "window(512)");
         let other = Value(Kind::Parts(Parts::new().with(Part::Gelu).with(Part::Bias)));
         assert_ne!(words(parts), words(other));

@@ -1,13 +1,17 @@
 //! Ranges of sizes have finitely many kernels, and a strict library takes every size of a range that is warm.
+#![allow(unsafe_code, reason = "packs of nothing")]
 
 mod common;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use common::{Turn, view, view_mut, workspace};
 use proptest::test_runner::{Config, TestRunner};
 use tilewright_launch::DType::{BF16, F16};
+use tilewright_launch::LaunchOptions;
 use tilewright_ops::{Gemm, Problems};
+use tilewright_pack::{OperatorCall, Operators, PackFile};
 
 #[test]
 fn a_range_has_finitely_many_kernels_that_rely_on_no_number_of_rows() {
@@ -61,6 +65,26 @@ fn a_strict_library_takes_every_size_of_a_warm_range() {
     assert_eq!(lib.pack().unwrap().entries().len(), compiled);
     let calls = turn.stand_in.calls();
     assert_eq!(calls.iter().filter(|call| call.starts_with("cuLibraryLoadData")).count(), compiled);
+    // A program without a compiler launches the same of the pack.
+    let file = PackFile::open(lib.pack().unwrap().to_bytes().unwrap()).unwrap();
+    // SAFETY: nothing runs.
+    let operators = unsafe { Operators::new(Arc::new(file), &turn.gpu) };
+    for (m, k) in [(1, 199), (16, 200), (17, 200), (40, 199)] {
+        let (a, b) = (view(0x1000, BF16, &[m, k]), view(0x2000, BF16, &[256, k]));
+        let mut c = view_mut(0x4000, BF16, &[m, 256]);
+        let mut memory = memory.borrow_mut();
+        turn.stand_in.calls();
+        lib.gemm(stream, &a, &b, &mut c).workspace(&mut memory).run().unwrap();
+        let expected = turn.work();
+        let arguments = [("a", (&a).into()), ("b", (&b).into()), ("c", (&mut c).into())];
+        let options = [("dtype", "bf16")];
+        let call = OperatorCall::new("gemm", &options, &arguments);
+        operators.run(stream, &call, &LaunchOptions::new().workspace(&mut memory)).unwrap();
+        let of_function = |calls: Vec<String>| -> Vec<String> {
+            calls.iter().map(|call| call.split(" stream=").next().unwrap().to_string()).collect()
+        };
+        assert_eq!(of_function(turn.work()), of_function(expected), "{m} {k}");
+    }
     // What is out of the range is refused.
     let (a, b) = (view(0x1000, BF16, &[200, 200]), view(0x2000, BF16, &[256, 200]));
     let error = lib.gemm(stream, &a, &b, &mut view_mut(0x4000, BF16, &[200, 256])).run().unwrap_err();

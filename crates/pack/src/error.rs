@@ -114,6 +114,24 @@ pub enum PackError {
         /// The names that it has.
         known: Vec<String>,
     },
+    /// The pack has no kernels of an operator for what is asked of it.
+    NoClass {
+        /// The operator.
+        operator: String,
+        /// The options, and the types and shapes of tensors.
+        call: String,
+    },
+    /// An operator's argument is missing, or is none of its.
+    Argument {
+        /// The operator.
+        operator: String,
+        /// The argument.
+        argument: String,
+        /// True of one that is missing.
+        missing: bool,
+        /// The names of all.
+        known: Vec<String>,
+    },
     /// No kernel of a name, or none of its code, runs on a GPU.
     NotForGpu {
         /// The name.
@@ -182,6 +200,17 @@ impl fmt::Display for PackError {
             }
             PackError::NoKernel { name, known } => {
                 write!(f, "the pack has no kernel of the name `{name}`; it has {}", listed(known))
+            }
+            PackError::NoClass { operator, call } => write!(
+                f,
+                "the pack has no kernels of `{operator}` for {call} on this GPU: `tilewright pack list` shows its operators \
+                 and their sizes"
+            ),
+            PackError::Argument { operator, argument, missing: true, known } => {
+                write!(f, "`{operator}` lacks its argument `{argument}`; it takes {}", known.join(", "))
+            }
+            PackError::Argument { operator, argument, missing: false, known } => {
+                write!(f, "`{operator}` has no argument `{argument}`; it takes {}", known.join(", "))
             }
             PackError::NotForGpu { name, device, capability: (major, minor), code } => write!(
                 f,

@@ -1,9 +1,11 @@
 //! The file: a header that lists kernels with the places and hashes of their parts, and these parts, each checked before it is handed out.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use tilewright_launch::{Recipe, Target};
 
+use crate::class::Class;
 use crate::entry::{self, Entry, Image, Kind, Source};
 use crate::error::PackError;
 use crate::header;
@@ -13,8 +15,10 @@ use crate::sha256::{hex, sha256, unhex};
 
 /// The first bytes of a pack.
 pub const MAGIC: [u8; 8] = *b"TWPACK\0\x01";
-/// The format that this version writes, and the newest that it reads.
-pub const FORMAT: u64 = 1;
+/// The newest format that this version writes and reads.
+pub const FORMAT: u64 = 2;
+/// The first format with operators: a pack without any is written in the one before.
+const OPERATORS: u64 = 2;
 /// Bytes before the header.
 pub(crate) const HEADER: usize = 8 + 8 + 8 + 32;
 /// Parts begin at multiples of this.
@@ -22,6 +26,7 @@ const ALIGNMENT: usize = 16;
 const MOST_BYTES: u64 = 256 << 20;
 const MOST_HEADER: u64 = 4 << 20;
 const MOST_KERNELS: u64 = 4096;
+const MOST_CLASSES: u64 = 65536;
 /// Bytes of a recipe, and of a program.
 const MOST_TEXT: u64 = 4 << 20;
 
@@ -80,6 +85,7 @@ pub struct PackFile<'a> {
     parts: usize,
     made: String,
     kernels: Vec<Listed>,
+    operators: Vec<Class>,
 }
 
 /// The lengths of header and file that a file says, if it begins as a pack does.
@@ -147,10 +153,20 @@ impl<'a> PackFile<'a> {
         }
         let made = at.field("made")?.text()?;
         // What is written again is the same: nothing stands in a header that nobody has read.
-        if write_header(&made, &kernels).to_string().as_bytes() != text {
+        let listed = at.field("operators")?;
+        let listed = if listed.is_null() { Vec::new() } else { listed.list()? };
+        within("the number of classes of operators", listed.len() as u64, MOST_CLASSES)?;
+        let names: HashSet<&str> = kernels.iter().map(Listed::name).collect();
+        let class = |at: &At<'_>| {
+            let class = Class::read(at)?;
+            class.check(&at.place(), |name| names.contains(name))?;
+            Ok::<Class, PackError>(class)
+        };
+        let operators: Vec<Class> = listed.iter().map(class).collect::<Result<_, _>>()?;
+        if write_header(&made, &kernels, &operators).to_string().as_bytes() != text {
             return form("the header");
         }
-        let file = PackFile { bytes, parts, made, kernels };
+        let file = PackFile { bytes, parts, made, kernels, operators };
         file.check_names()?;
         Ok(file)
     }
@@ -175,6 +191,11 @@ impl<'a> PackFile<'a> {
     /// The kernels, in order.
     pub fn kernels(&self) -> &[Listed] {
         &self.kernels
+    }
+
+    /// The classes of operators, in order ([`Operators`](crate::Operators)).
+    pub fn operators(&self) -> &[Class] {
+        &self.operators
     }
 
     /// The kernels of a name, each for other GPUs.
@@ -274,6 +295,9 @@ impl<'a> PackFile<'a> {
         for kernel in &self.kernels {
             pack.add(self.entry(kernel)?)?;
         }
+        for class in &self.operators {
+            pack.add_class(class.clone())?;
+        }
         Ok(pack)
     }
 }
@@ -358,12 +382,13 @@ impl Written {
     }
 }
 
-/// The file with these kernels.
-pub(crate) fn write(made: &str, entries: &[Entry]) -> Result<Vec<u8>, PackError> {
+/// The file with these kernels and classes of operators.
+pub(crate) fn write(made: &str, entries: &[Entry], operators: &[Class]) -> Result<Vec<u8>, PackError> {
+    within("the number of classes of operators", operators.len() as u64, MOST_CLASSES)?;
     within("the number of kernels", entries.len() as u64, MOST_KERNELS)?;
     let mut parts = Written::default();
     let listed = entries.iter().map(|entry| parts.entry(entry)).collect::<Result<Vec<_>, _>>()?;
-    let header = write_header(made, &listed).to_string();
+    let header = write_header(made, &listed, operators).to_string();
     let begin = (HEADER + header.len()).next_multiple_of(ALIGNMENT);
     let length = (begin + parts.0.len()) as u64;
     within("the length", length, MOST_BYTES)?;
@@ -379,7 +404,7 @@ pub(crate) fn write(made: &str, entries: &[Entry]) -> Result<Vec<u8>, PackError>
 }
 
 /// The header of kernels, the places of whose parts are known.
-fn write_header(made: &str, kernels: &[Listed]) -> Json {
+fn write_header(made: &str, kernels: &[Listed], operators: &[Class]) -> Json {
     let place = |part: &Part| {
         [
             ("at", Json::Int(part.begin as i64)),
@@ -405,9 +430,11 @@ fn write_header(made: &str, kernels: &[Listed]) -> Json {
             ("source", kernel.source.as_ref().map_or(Json::Null, |part| object(place(part)))),
         ])
     };
+    let format = if operators.is_empty() { OPERATORS - 1 } else { OPERATORS };
     object([
-        ("format", Json::Int(FORMAT as i64)),
+        ("format", Json::Int(format as i64)),
         ("made", made.into()),
         ("kernels", Json::List(kernels.iter().map(kernel).collect())),
+        ("operators", Json::List(operators.iter().map(Class::write).collect())),
     ])
 }

@@ -230,10 +230,6 @@ pub(crate) fn read_target(at: &At<'_>) -> Result<Target, PackError> {
 /// The names of sizes, for the formulas of a kernel that is read.
 struct Reader(Vec<String>);
 
-fn listed_at<T>(at: &At<'_>, read: impl Fn(&At<'_>) -> Result<T, PackError>) -> Result<Vec<T>, PackError> {
-    if at.is_null() { Ok(Vec::new()) } else { at.list()?.iter().map(read).collect() }
-}
-
 fn dtype(at: &At<'_>) -> Result<DType, PackError> {
     DType::named(&at.text()?).map_or_else(|| at.wrong("an element type"), Ok)
 }
@@ -264,7 +260,7 @@ impl Reader {
     }
 
     fn formulas(&self, at: &At<'_>) -> Result<Vec<Formula>, PackError> {
-        listed_at(at, |formula| self.formula(formula))
+        at.listed(|formula| self.formula(formula))
     }
 
     fn param(&self, at: &At<'_>) -> Result<Param, PackError> {
@@ -316,7 +312,7 @@ impl Reader {
     }
 
     fn map(&self, at: &At<'_>) -> Result<Map, PackError> {
-        let numbers = |name| listed_at(&at.field(name)?, |number| number.number::<u32>());
+        let numbers = |name| at.field(name)?.listed(|number| number.number::<u32>());
         let extents = self.formulas(&at.field("extents")?)?;
         let strides = self.formulas(&at.field("strides")?)?;
         let param = at.field("param")?.number()?;
@@ -355,19 +351,19 @@ pub(crate) fn read(at: &At<'_>) -> Result<Recipe, PackError> {
     recipe.resident = at.field("resident")?.truth()?;
     let records = at.field("records")?;
     recipe.records = if records.is_null() { None } else { Some(records.number()?) };
-    recipe.sizes = listed_at(&at.field("sizes")?, |size| {
+    recipe.sizes = at.field("sizes")?.listed(|size| {
         let of = |name| size.field(name)?.integer();
         let mut made = Size::new(size.field("name")?.text()?, of("default")?, of("max")?);
         made.multiple = of("multiple")?;
         Ok(made)
     })?;
     let reader = Reader(recipe.sizes.iter().map(|size| size.name.clone()).collect());
-    recipe.params = listed_at(&at.field("params")?, |param| reader.param(param))?;
-    recipe.passed = listed_at(&at.field("launch")?, passed)?;
+    recipe.params = at.field("params")?.listed(|param| reader.param(param))?;
+    recipe.passed = at.field("launch")?.listed(passed)?;
     recipe.grid = reader.formulas(&at.field("grid")?)?;
     recipe.most_extent = at.field("most_extent")?.integer()?;
-    recipe.bounds = listed_at(&at.field("bounds")?, |bound| reader.bound(bound))?;
-    recipe.maps = listed_at(&at.field("maps")?, |map| reader.map(map))?;
+    recipe.bounds = at.field("bounds")?.listed(|bound| reader.bound(bound))?;
+    recipe.maps = at.field("maps")?.listed(|map| reader.map(map))?;
     recipe.check().map_err(|error| PackError::Recipe { kernel: recipe.name.clone(), error })?;
     Ok(recipe)
 }

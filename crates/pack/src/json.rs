@@ -342,6 +342,14 @@ impl<'a> At<'a> {
         Ok(list.iter().enumerate().map(entry).collect())
     }
 
+    /// What a function reads of each entry; nothing of a list that is not there.
+    pub(crate) fn listed<T>(
+        &self,
+        read: impl Fn(&At<'_>) -> Result<T, PackError>,
+    ) -> Result<Vec<T>, PackError> {
+        if self.is_null() { Ok(Vec::new()) } else { self.list()?.iter().map(read).collect() }
+    }
+
     pub(crate) fn text(&self) -> Result<String, PackError> {
         match self.value {
             Json::Text(text) => Ok(text.clone()),

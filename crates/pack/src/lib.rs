@@ -20,23 +20,27 @@
 //!
 //! The file: the 8 bytes [`MAGIC`], the length of the header and that of the file (64 bits each, little-endian), the SHA-256 of the header (32 bytes), the header as JSON with sorted keys,
 //! and then parts, each directly behind the one before, at the next multiple of 16 bytes with zeros between: of each kernel the recipe (JSON), its code (PTX text and binaries), and its program (JSON), if it was
-//! kept. The header lists kernels with the places, lengths and hashes of their parts. The same kernels make the same bytes, and other bytes are other kernels, or refused. Reading a pack runs no code and trusts nothing in it;
+//! kept. The header lists kernels with the places, lengths and hashes of their parts, and operators with the kernels that compute them for classes of sizes ([`Class`]). The same kernels make the same bytes, and other bytes are other kernels, or refused. Reading a pack runs no code and trusts nothing in it;
 //! loading a kernel of it trusts its author ([`PackFile::load`], [`PackFile::pinned`], [`include_kernels!`]).
 //!
 //! The crate has few dependencies, so that a program with nothing but kernels is small: JSON and SHA-256 are its own.
 
+mod class;
 mod entry;
 mod error;
 mod file;
 mod header;
 mod json;
 mod load;
+mod operators;
 mod pack;
 mod ptx;
 mod sha256;
 
+pub use class::{Class, Span};
 pub use entry::{Entry, Image, Source};
 pub use error::PackError;
 pub use file::{FORMAT, Listed, MAGIC, PackFile};
 pub use load::{Included, Trusted};
+pub use operators::{OperatorCall, Operators};
 pub use pack::Pack;

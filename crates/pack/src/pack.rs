@@ -1,5 +1,6 @@
 //! Packs in memory: kernels that are put together and written, or were all read.
 
+use crate::class::Class;
 use crate::entry::Entry;
 use crate::error::PackError;
 use crate::file::{self, PackFile};
@@ -10,12 +11,13 @@ pub struct Pack {
     /// The maker, in words: a program and its version.
     made: String,
     entries: Vec<Entry>,
+    operators: Vec<Class>,
 }
 
 impl Pack {
     /// A pack without kernels. It says who made it, and has no time: the same kernels make the same bytes.
     pub fn new(made: impl Into<String>) -> Self {
-        Pack { made: made.into(), entries: Vec::new() }
+        Pack { made: made.into(), entries: Vec::new(), operators: Vec::new() }
     }
 
     /// The maker, in words.
@@ -48,13 +50,29 @@ impl Pack {
         Ok(())
     }
 
+    /// The classes of operators, in order.
+    pub fn operators(&self) -> &[Class] {
+        &self.operators
+    }
+
+    /// Adds a class of an operator, whose kernels are there.
+    ///
+    /// # Errors
+    ///
+    /// A kernel that is not there, or sizes that no class has.
+    pub fn add_class(&mut self, class: Class) -> Result<(), PackError> {
+        class.check(&format!("the class `{class}`"), |name| self.get(name).is_some())?;
+        self.operators.push(class);
+        Ok(())
+    }
+
     /// The file.
     ///
     /// # Errors
     ///
     /// A pack that is larger than one may be, or a recipe that packs cannot hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>, PackError> {
-        file::write(&self.made, &self.entries)
+        file::write(&self.made, &self.entries, &self.operators)
     }
 
     /// The pack of a file, of which everything is checked.

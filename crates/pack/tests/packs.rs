@@ -6,7 +6,7 @@ use tilewright_launch::{
     Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
     Target, TensorParam,
 };
-use tilewright_pack::{Entry, Image, Pack, PackError, PackFile, Source};
+use tilewright_pack::{Class, Entry, Image, Pack, PackError, PackFile, Source, Span};
 
 fn formula(items: &[Item]) -> Formula {
     Formula::new(items.to_vec()).unwrap()
@@ -105,6 +105,11 @@ fn pack() -> Pack {
     let old = general((8, 0));
     pack.add(Entry::of_ptx(old.clone(), ptx().replace("sm_90a", "sm_80"))).unwrap();
     pack.add(Entry::of_binary(old, (8, 6), ELF.to_vec()).named("scale as a binary")).unwrap();
+    let mut class = Class::new("scale", ["scale".to_string()]);
+    class.options = vec![("dtype".into(), "f32".into())];
+    class.sizes = vec![Span::new("n", 17, 4096).multiples_of(8), Span::new("m", 1, i64::MAX)];
+    class.device = "a GPU".into();
+    pack.add_class(class).unwrap();
     pack
 }
 
@@ -122,6 +127,12 @@ fn what_is_read_is_what_was_written() {
     assert_eq!(scale.ptx(), Some(ptx().as_str()));
     assert_eq!(read.get("scale").unwrap().id().unwrap().len(), 64);
     assert!(read.get("nothing").is_none());
+    let classes: Vec<String> = read.operators().iter().map(ToString::to_string).collect();
+    assert_eq!(classes, ["scale dtype=f32: n from 17 to 4096 by 8, m from 1 on"]);
+    assert_eq!(PackFile::open(bytes).unwrap().operators(), pack.operators());
+    let unknown =
+        Pack::new("").add_class(Class::new("scale", ["other".to_string()])).unwrap_err().to_string();
+    assert_eq!(unknown, "the class `scale` of the pack: names of kernels of the pack is expected");
     assert_eq!(Pack::from_bytes(&Pack::new("").to_bytes().unwrap()).unwrap().entries().len(), 0);
 }
 
@@ -215,14 +226,45 @@ fn headers_of_others_are_refused_by_name() {
     let digits_of_elf = digits(ELF);
     for (from, to, text) in [
         (
-            r#""format":1"#,
+            r#""format":2"#,
             r#""format":9"#,
-            "the pack has format 9, and this version reads formats up to 1: take a newer version",
+            "the pack has format 9, and this version reads formats up to 2: take a newer version",
         ),
-        (r#""format":1"#, r#""format":"#, "the header of the pack is no JSON that packs have: at byte 10, "),
-        (r#""format":1"#, r#""format":-1"#, "the header.format of the pack: an integer in range is expected"),
-        (r#""format":1"#, r#""format": 1"#, "the header of the pack is not as packs are written"),
-        (r#""format":1"#, r#""format":1,"hidden":[1]"#, "the header of the pack is not as packs are written"),
+        (r#""format":2"#, r#""format":"#, "the header of the pack is no JSON that packs have: at byte 10, "),
+        (r#""format":2"#, r#""format":-1"#, "the header.format of the pack: an integer in range is expected"),
+        (r#""format":2"#, r#""format": 2"#, "the header of the pack is not as packs are written"),
+        (r#""format":2"#, r#""format":2,"hidden":[1]"#, "the header of the pack is not as packs are written"),
+        (r#""format":2"#, r#""format":1"#, "the header of the pack is not as packs are written"),
+        (
+            r#"["dtype","f32"]"#,
+            r#"["dtype"]"#,
+            "the header.operators[0].options[0] of the pack: a name and a value is expected",
+        ),
+        (
+            r#""first":17"#,
+            r#""first":4097"#,
+            "the header.operators[0] of the pack: sizes from 1 on, and multiples of 1 at least is expected",
+        ),
+        (
+            r#""multiple":8"#,
+            r#""multiple":0"#,
+            "the header.operators[0] of the pack: sizes from 1 on, and multiples of 1 at least is expected",
+        ),
+        (
+            r#""multiple":8,"name":"n""#,
+            r#""multiple":8,"name":"m""#,
+            "the header.operators[0] of the pack: each size once is expected",
+        ),
+        (
+            r#""kernels":["scale"]"#,
+            r#""kernels":["other"]"#,
+            "the header.operators[0] of the pack: names of kernels of the pack is expected",
+        ),
+        (
+            r#""kernels":["scale"]"#,
+            r#""kernels":[1]"#,
+            "the header.operators[0].kernels[0] of the pack: a text is expected",
+        ),
         (
             r#""at":0"#,
             r#""at":16"#,

@@ -8,21 +8,24 @@
 //! it measures the host's time of a launch beside a bare `cuLaunchKernelEx`.
 #![allow(unsafe_code)] // views and streams are of memory and handles that the example owns
 
+mod host;
+
 use std::error::Error;
-use std::ffi::c_void;
 use std::fmt::Display;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tilewright::launch::driver::{CAPTURE_THREAD_LOCAL, LaunchAttribute, LaunchConfig, TensorMap};
+use tilewright::launch::driver::CAPTURE_THREAD_LOCAL;
 use tilewright::launch::{
     Access, Arg, Code, DType, Gpu, LaunchError, LaunchOptions, ParamKind, Plan, Raw, Recipe, Stream, ViewMut,
 };
 use tilewright::prelude::*;
 use tilewright::runtime::{Buffer, CudaDevice, Sizes, devices, encode};
 use tilewright::tile::Constants;
+
+use host::Bare;
 
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
@@ -331,113 +334,18 @@ fn in_threads(device: &CudaDevice, gpu: &Gpu, cases: &[[Case; 2]]) -> Fallible<(
     Ok(())
 }
 
-/// Nanoseconds of the host for one launch: the median, and the least, over batches that the GPU's queue holds.
-fn cost(gpu: &Gpu, stream: Stream<'_>, mut launch: impl FnMut() -> Fallible<()>) -> Fallible<(f64, f64)> {
-    const BATCH: u32 = 200;
-    let mut times = Vec::new();
-    for _ in 0..60 {
-        synchronise(gpu, stream)?;
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            launch()?;
-        }
-        times.push(start.elapsed().as_nanos() as f64 / f64::from(BATCH));
-    }
-    synchronise(gpu, stream)?;
-    times.sort_by(f64::total_cmp);
-    Ok((times[times.len() / 2], times[0]))
-}
-
-/// A bare launch, with everything computed ahead.
-struct Bare {
-    config: LaunchConfig,
-    _attributes: Box<[LaunchAttribute]>,
-    words: Box<[u64]>,
-    maps: Box<[TensorMap]>,
-    pointers: Vec<*mut c_void>,
-}
-
-impl Bare {
-    fn new(gpu: &Gpu, case: &Case, raw: &[Raw], stream: Stream<'_>) -> Fallible<Self> {
-        let (recipe, plan): (&Recipe, &Plan) = (case.plan.recipe(), &case.plan);
-        let word = |raw: &Raw| match *raw {
-            Raw::Ptr(pointer) => pointer,
-            Raw::F32(x) => u64::from(x.to_bits()),
-            Raw::I32(x) => u64::from(x.cast_unsigned()),
-            _ => 0,
-        };
-        let words: Box<[u64]> =
-            raw.iter().map(word).chain(case.sizes.iter().map(|size| size.cast_unsigned())).collect();
-        let mut maps = Vec::new();
-        for map in &recipe.maps {
-            let value = |formula: &tilewright::launch::Formula| {
-                formula.value(&case.sizes).unwrap_or(1).cast_unsigned()
-            };
-            let extents: Vec<u64> = map.tensor_extents.iter().map(value).collect();
-            let bytes = u64::from(map.dtype.bits() / 8);
-            let strides: Vec<u64> = map.tensor_strides.iter().map(|stride| value(stride) * bytes).collect();
-            let mut made = TensorMap([0; 16]);
-            let at = words[map.param as usize] as usize;
-            let swizzle = map.swizzle.map_code();
-            unsafe {
-                gpu.driver().encode_tensor_map(
-                    &raw mut made,
-                    map.dtype.map_code().unwrap_or(0),
-                    extents.len() as u32,
-                    ptr::without_provenance_mut(at),
-                    extents.as_ptr(),
-                    strides.as_ptr(),
-                    map.extents.as_ptr(),
-                    map.steps.as_ptr(),
-                    0,
-                    swizzle,
-                    2,
-                    0,
-                )
-            }
-            .map_err(|error| format!("{error:?}"))?;
-            maps.push(made);
-        }
-        let attributes: Box<[LaunchAttribute]> = if recipe.cluster > 1 {
-            Box::new([LaunchAttribute::cluster(recipe.cluster)])
-        } else {
-            Box::new([])
-        };
-        let config = LaunchConfig {
-            grid: plan.grid(),
-            block: [recipe.threads, 1, 1],
-            shared_bytes: recipe.shared_bytes,
-            stream: stream.raw(),
-            attributes: attributes.as_ptr(),
-            attribute_count: attributes.len() as u32,
-        };
-        let mut bare =
-            Bare { config, _attributes: attributes, words, maps: maps.into(), pointers: Vec::new() };
-        let words = bare.words.iter().map(|word| ptr::from_ref(word).cast_mut().cast());
-        let maps = bare.maps.iter().map(|map| ptr::from_ref(map).cast_mut().cast());
-        bare.pointers = words.chain(maps).collect();
-        Ok(bare)
-    }
-
-    fn launch(&mut self, gpu: &Gpu, function: *mut c_void) -> Fallible<()> {
-        let launched = unsafe {
-            gpu.driver().launch_kernel_ex(
-                &raw const self.config,
-                function,
-                self.pointers.as_mut_ptr(),
-                ptr::null_mut(),
-            )
-        };
-        Ok(launched.map_err(|error| format!("{:?}", gpu.driver().describe(error)))?)
-    }
-}
-
 fn costs(device: &CudaDevice, gpu: &Gpu, case: &Case) -> Fallible<()> {
     let stream = stream(gpu)?;
     let raw = case.raw(device)?;
     let prepared = case.plan.prepare_raw(&raw, &LaunchOptions::new())?;
-    let mut bare = Bare::new(gpu, case, &raw, stream)?;
-    let function = case.kernel.module().function();
+    let word = |raw: &Raw| match *raw {
+        Raw::Ptr(pointer) => pointer,
+        Raw::F32(x) => u64::from(x.to_bits()),
+        Raw::I32(x) => u64::from(x.cast_unsigned()),
+        _ => 0,
+    };
+    let words: Vec<u64> = raw.iter().map(word).collect();
+    let mut bare = Bare::new(&case.plan, &words, false, stream)?;
     let options = LaunchOptions::new();
     let mut views: Vec<(usize, ViewMut<'_>)> = Vec::new();
     for (param, row) in case.plan.recipe().params.iter().enumerate() {
@@ -448,50 +356,39 @@ fn costs(device: &CudaDevice, gpu: &Gpu, case: &Case) -> Fallible<()> {
             views.push((param, unsafe { view.with_strides(strides) }));
         }
     }
-    let mut rows = Vec::new();
-    for round in 0..3 {
-        let bare_time = cost(gpu, stream, || bare.launch(gpu, function))?;
-        let ready = cost(gpu, stream, || {
-            let launched = unsafe { prepared.enqueue(stream) };
-            Ok(launched.map_err(|error| format!("{error:?}"))?)
-        })?;
-        let unchecked = cost(gpu, stream, || Ok(unsafe { case.plan.launch_raw(stream, &raw, &options) }?))?;
-        let numbers: [f32; 16] = [0.5; 16];
-        let by_kernel = {
-            let mut args: Vec<Arg<'_>> = numbers.iter().take(raw.len()).map(|x| Arg::from(*x)).collect();
-            for (param, view) in &mut views {
-                args[*param] = Arg::from(view);
-            }
-            for (param, raw) in raw.iter().enumerate() {
-                if let Raw::I32(x) = raw {
-                    args[param] = Arg::from(*x);
-                }
-            }
-            let by_plan = cost(gpu, stream, || Ok(case.plan.launch(stream, &args[..])?))?;
-            let by_kernel = cost(gpu, stream, || Ok(case.kernel.launch(stream, &case.sizes, &args[..])?))?;
-            (by_plan, by_kernel)
-        };
-        let (by_plan, by_kernel) = by_kernel;
-        if round > 0 {
-            rows.push([bare_time, ready, unchecked, by_plan, by_kernel]);
+    let numbers: [f32; 16] = [0.5; 16];
+    let mut args: Vec<Arg<'_>> = numbers.iter().take(raw.len()).map(|x| Arg::from(*x)).collect();
+    for (param, view) in &mut views {
+        args[*param] = Arg::from(view);
+    }
+    for (param, raw) in raw.iter().enumerate() {
+        if let Raw::I32(x) = raw {
+            args[param] = Arg::from(*x);
         }
     }
+    let costs = host::costs(
+        || synchronise(gpu, stream),
+        [
+            &mut || bare.launch(),
+            &mut || {
+                let launched = unsafe { prepared.enqueue(stream) };
+                Ok(launched.map_err(|error| format!("{error:?}"))?)
+            },
+            &mut || Ok(unsafe { case.plan.launch_raw(stream, &raw, &options) }?),
+            &mut || Ok(case.plan.launch(stream, &args[..])?),
+            &mut || Ok(case.kernel.launch(stream, &case.sizes, &args[..])?),
+        ],
+    )?;
     let maps = case.plan.recipe().maps.len();
     println!(
         "cost: {} ({} arguments, {maps} tensor maps), ns of the host, median (least)",
         case.name,
         raw.len()
     );
-    for (i, name) in
-        ["bare cuLaunchKernelEx", "Prepared::enqueue", "Plan::launch_raw", "Plan::launch", "Kernel::launch"]
-            .into_iter()
-            .enumerate()
-    {
-        let text: Vec<String> = rows
-            .iter()
-            .map(|row| format!("{:6.0} ({:5.0}) {:+5.0}", row[i].0, row[i].1, row[i].0 - row[0].0))
-            .collect();
-        println!("    {name:22} {}", text.join("   "));
+    let names =
+        ["bare cuLaunchKernelEx", "Prepared::enqueue", "Plan::launch_raw", "Plan::launch", "Kernel::launch"];
+    for (name, cost) in names.into_iter().zip(costs) {
+        println!("    {name:22} {:6.0} ({:5.0}) {:+5.0}", cost.median, cost.least, cost.more);
     }
     Ok(())
 }

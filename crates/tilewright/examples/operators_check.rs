@@ -4,9 +4,11 @@
 //! cargo run --release -p tilewright --example operators_check
 //! ```
 //!
-//! It compares operators with plain loops at some of their elements, replays a captured graph of 1,000 runs of them, and measures the host's time of a run, the time of a warm-up, kernels that rely on
-//! 16 bytes beside such as rely on all that divides their sizes, and two products one after another with and without an early begin of the second.
+//! It compares operators with plain loops at some of their elements, on two GPUs at the same time where there are two, replays a captured graph of 1,000 runs of them, and measures the host's time of a run
+//! beside bare launches of the same kernels, the time of a warm-up, kernels that rely on 16 bytes beside such as rely on all that divides their sizes, and products one after another with and without an early begin.
 #![allow(unsafe_code)] // views and streams are of memory and handles that the example owns
+
+mod host;
 
 use std::error::Error;
 use std::fmt::Display;
@@ -20,14 +22,19 @@ use tilewright::compiler::{Options, compile};
 use tilewright::kernels::Operator;
 use tilewright::kernels::moe::{MoeLayer, MoeReduction, MoeRoutingConfig, MoeWeights};
 use tilewright::launch::driver::CAPTURE_THREAD_LOCAL;
-use tilewright::launch::{Chain, Code, Gpu, LaunchOptions, Stream, View, ViewMut, Workspace};
+use tilewright::launch::{Chain, Code, Gpu, LaunchOptions, ParamKind, Stream, View, ViewMut, Workspace};
 use tilewright::machine::DType;
-use tilewright::ops::{Gemm, Library, OpsError, Problems};
+use tilewright::ops::{Call, Gemm, Library, OpsError, Problems};
 use tilewright::prelude::{BF16, Device, E4M3, F16, F32, I4, I32};
 use tilewright::runtime::{Buffer, CudaDevice, decode, encode};
 use tilewright::tune::{Problem, Target, choose};
 
+use host::Bare;
+
 type Fallible<T> = Result<T, Box<dyn Error>>;
+
+/// Bytes of the workspace of calls, and of that of bare launches.
+const HALF: usize = 128 << 20;
 
 /// Results that are not what they ought to be.
 static WRONG: AtomicUsize = AtomicUsize::new(0);
@@ -57,21 +64,22 @@ struct Held {
 }
 
 impl Place {
-    fn new() -> Fallible<Place> {
-        let device = CudaDevice::open(0)?;
+    fn new(ordinal: u32) -> Fallible<Place> {
+        let device = CudaDevice::open(ordinal)?;
         device.bind()?;
         let gpu = Gpu::current()?;
         let lib = Library::for_gpu(&gpu)?;
         let mut raw = ptr::null_mut();
         unsafe { gpu.driver().stream_create(&raw mut raw, 1) }.map_err(|e| format!("{e:?}"))?;
-        let workspace = device.alloc(256 << 20)?;
+        let workspace = device.alloc(2 * HALF)?;
+        device.upload(&workspace, &vec![0; workspace.bytes()])?;
         Ok(Place { gpu, lib, stream: unsafe { Stream::borrow(raw) }, workspace, device })
     }
 
     /// The workspace, whose counters are zeros since the first call.
     fn workspace(&self) -> Fallible<Workspace<'_>> {
         let pointer = self.device.address(&self.workspace)?;
-        Ok(unsafe { Workspace::new(pointer, self.workspace.bytes() as u64) })
+        Ok(unsafe { Workspace::new(pointer, HALF as u64) })
     }
 
     fn wait(&self) -> Fallible<()> {
@@ -161,14 +169,55 @@ impl Held {
     }
 }
 
-/// Puts the launches of an operator on the stream.
-type Launches = Box<dyn Fn(&Place) -> Fallible<()>>;
+/// The purpose for which a call is made.
+#[derive(Clone, Copy)]
+enum Want {
+    /// Putting its launches on the stream.
+    Run,
+    /// Knowing them.
+    Launches,
+}
 
-/// A run of an operator, and its result.
+/// A call that is made anew, with its views: its launches, if they are wanted.
+type Made = Box<dyn Fn(&Place, Want) -> Fallible<Option<Chain>>>;
+
+/// A run of an operator, its result, and its tensors by name.
 struct Run {
     name: &'static str,
     result: Rc<Held>,
-    run: Launches,
+    tensors: Vec<(&'static str, Rc<Held>)>,
+    call: Made,
+}
+
+impl Run {
+    fn run(&self, p: &Place) -> Fallible<()> {
+        (self.call)(p, Want::Run).map(drop)
+    }
+}
+
+/// Runs a call of an operator by position, or gives its launches.
+macro_rules! done {
+    ($call:expr, $want:expr) => {{
+        let call = $call;
+        match $want {
+            Want::Run => {
+                call.run()?;
+                Ok(None)
+            }
+            Want::Launches => Ok(Some(call.call().launches()?)),
+        }
+    }};
+}
+
+/// The same of one by name.
+fn done_by_name(call: Call<'_>, p: &Place, want: Want) -> Fallible<Option<Chain>> {
+    match want {
+        Want::Run => {
+            call.run(p.stream)?;
+            Ok(None)
+        }
+        Want::Launches => Ok(Some(call.launches()?)),
+    }
 }
 
 fn gelu(x: f64) -> f64 {
@@ -185,81 +234,83 @@ fn runs(p: &Place) -> Fallible<Vec<Run>> {
         let (bias, residual) = (p.random(F16, &[n], 3)?, p.random(F16, &[m, n], 4)?);
         let c = p.result(F16, &[m, n])?;
         let of = (a.clone(), b.clone(), bias.clone(), residual.clone(), c.clone());
-        let run = move |p: &Place| {
+        let tensors = vec![
+            ("a", a.clone()),
+            ("b", b.clone()),
+            ("bias", bias.clone()),
+            ("residual", residual.clone()),
+            ("c", c.clone()),
+        ];
+        let call = move |p: &Place, want: Want| {
             let (a, b, bias, residual, c) = &of;
             let mut memory = p.workspace()?;
-            p.lib
-                .gemm(p.stream, &a.view(), &b.view(), &mut c.view_mut())
-                .alpha(0.25)
-                .bias(&bias.view())
-                .gelu()
-                .residual(&residual.view())
-                .workspace(&mut memory)
-                .run()?;
-            Ok(())
+            let (a, b, bias, residual) = (a.view(), b.view(), bias.view(), residual.view());
+            let mut c = c.view_mut();
+            let call =
+                p.lib.gemm(p.stream, &a, &b, &mut c).alpha(0.25).bias(&bias).gelu().residual(&residual);
+            done!(call.workspace(&mut memory), want)
         };
-        run(p)?;
+        call(p, Want::Run)?;
         let (k, n) = (k as usize, n as usize);
         p.compare(name, &c, 4e-3, |at| {
             let (i, j) = (at / n, at % n);
             let sum: f64 = (0..k).map(|l| a.values[i * k + l] * b.values[j * k + l]).sum();
             gelu(sum * 0.25 + bias.values[j]) + residual.values[at]
         })?;
-        runs.push(Run { name, result: c, run: Box::new(run) });
+        runs.push(Run { name, result: c, tensors, call: Box::new(call) });
     }
     {
         let (l, m, n, k) = (3, 70, 96, 128);
         let (a, b) = (p.random(BF16, &[l, m, k], 5)?, p.random(BF16, &[l, n, k], 6)?);
         let c = p.result(F32, &[l, m, n])?;
         let of = (a.clone(), b.clone(), c.clone());
-        let run = move |p: &Place| {
+        let call = move |p: &Place, want: Want| {
             let mut memory = p.workspace()?;
-            let (a, b, c) = &of;
-            p.lib.gemm(p.stream, &a.view(), &b.view(), &mut c.view_mut()).workspace(&mut memory).run()?;
-            Ok(())
+            let (a, b, mut c) = (of.0.view(), of.1.view(), of.2.view_mut());
+            done!(p.lib.gemm(p.stream, &a, &b, &mut c).workspace(&mut memory), want)
         };
-        run(p)?;
+        let tensors = vec![("a", a.clone()), ("b", b.clone()), ("c", c.clone())];
+        call(p, Want::Run)?;
         let [m, n, k] = [m, n, k].map(|size| size as usize);
         p.compare("gemm, a batch of bf16 with results in f32", &c, 1e-4, |at| {
             let (product, i, j) = (at / (m * n), at / n % m, at % n);
             let (a, b) = (&a.values[(product * m + i) * k..][..k], &b.values[(product * n + j) * k..][..k]);
             a.iter().zip(b).map(|(a, b)| a * b).sum()
         })?;
-        runs.push(Run { name: "gemm, a batch", result: c, run: Box::new(run) });
+        runs.push(Run { name: "gemm, a batch", result: c, tensors, call: Box::new(call) });
     }
     for (name, m, n) in [("rmsnorm", 64, 4096), ("rmsnorm, odd rows", 33, 1001)] {
         let (x, w, y) = (p.random(F16, &[m, n], 7)?, p.random(F16, &[n], 8)?, p.result(F16, &[m, n])?);
         let of = (x.clone(), w.clone(), y.clone());
-        let run = move |p: &Place| {
-            let (x, w, y) = &of;
-            Ok(p.lib.rmsnorm(p.stream, &x.view(), &w.view(), &mut y.view_mut()).eps(1e-5).run()?)
+        let call = move |p: &Place, want: Want| {
+            let (x, w, mut y) = (of.0.view(), of.1.view(), of.2.view_mut());
+            done!(p.lib.rmsnorm(p.stream, &x, &w, &mut y).eps(1e-5), want)
         };
-        run(p)?;
+        let tensors = vec![("x", x.clone()), ("w", w.clone()), ("y", y.clone())];
+        call(p, Want::Run)?;
         let n = n as usize;
         p.compare(name, &y, 2e-3, |at| {
             let row = &x.values[at / n * n..][..n];
             let square = row.iter().map(|x| x * x).sum::<f64>() / n as f64;
             x.values[at] / (square + 1e-5).sqrt() * w.values[at % n]
         })?;
-        runs.push(Run { name, result: y, run: Box::new(run) });
+        runs.push(Run { name, result: y, tensors, call: Box::new(call) });
     }
     {
         let n = 1000usize;
         let (x, y) = (p.random(F16, &[64, 1000], 9)?, p.result(F16, &[64, 1000])?);
         let of = (x.clone(), y.clone());
-        let run = move |p: &Place| {
-            Ok(p.lib
-                .operator("softmax")
-                .arg("x", &of.0.view())
-                .arg("y", &mut of.1.view_mut())
-                .run(p.stream)?)
+        let call = move |p: &Place, want: Want| {
+            let (x, mut y) = (of.0.view(), of.1.view_mut());
+            done_by_name(p.lib.operator("softmax").arg("x", &x).arg("y", &mut y), p, want)
         };
-        run(p)?;
+        let tensors = vec![("x", x.clone()), ("y", y.clone())];
+        call(p, Want::Run)?;
         p.compare("softmax by name", &y, 1e-4, |at| {
             let row = &x.values[at / n * n..][..n];
             x.values[at].exp() / row.iter().map(|x| x.exp()).sum::<f64>()
         })?;
-        runs.push(Run { name: "softmax", result: y, run: Box::new(run) });
+        runs.push(Run { name: "softmax", result: y, tensors, call: Box::new(call) });
     }
     runs.push(attention(p)?);
     runs.push(decode_attention(p)?);
@@ -267,34 +318,31 @@ fn runs(p: &Place) -> Fallible<Vec<Run>> {
     {
         let (x, y, s) =
             (p.random(F16, &[48, 1024], 20)?, p.result(E4M3, &[48, 1024])?, p.result(F32, &[48])?);
-        let of = (x.clone(), y, s.clone());
-        let run = move |p: &Place| {
-            let (x, y, s) = &of;
-            Ok(p.lib.quantise_rows_fp8(p.stream, &x.view(), &mut y.view_mut(), &mut s.view_mut()).run()?)
+        let of = (x.clone(), y.clone(), s.clone());
+        let call = move |p: &Place, want: Want| {
+            let (x, mut y, mut s) = (of.0.view(), of.1.view_mut(), of.2.view_mut());
+            done!(p.lib.quantise_rows_fp8(p.stream, &x, &mut y, &mut s), want)
         };
-        run(p)?;
+        let tensors = vec![("x", x.clone()), ("y", y), ("s", s.clone())];
+        call(p, Want::Run)?;
         p.compare("quantise_rows_fp8", &s, 1e-5, |row| {
             x.values[row * 1024..][..1024].iter().fold(0f64, |most, x| most.max(x.abs())) / 448.0
         })?;
-        runs.push(Run { name: "quantise_rows_fp8", result: s, run: Box::new(run) });
+        runs.push(Run { name: "quantise_rows_fp8", result: s, tensors, call: Box::new(call) });
     }
     {
         let (x, y) = (p.random(F16, &[300_000], 21)?, p.result(F32, &[1])?);
         let of = (x.clone(), y.clone());
-        let run = move |p: &Place| {
+        let call = move |p: &Place, want: Want| {
             let mut memory = p.workspace()?;
-            let call = p
-                .lib
-                .operator("sum_all")
-                .arg("x", &of.0.view())
-                .arg("y", &mut of.1.view_mut())
-                .workspace(&mut memory)
-                .run(p.stream);
-            Ok(call?)
+            let (x, mut y) = (of.0.view(), of.1.view_mut());
+            let call = p.lib.operator("sum_all").arg("x", &x).arg("y", &mut y);
+            done_by_name(call.workspace(&mut memory), p, want)
         };
-        run(p)?;
+        let tensors = vec![("x", x.clone()), ("y", y.clone())];
+        call(p, Want::Run)?;
         p.compare("sum_all, with counters in the workspace", &y, 1e-3, |_| x.values.iter().sum())?;
-        runs.push(Run { name: "sum_all", result: y, run: Box::new(run) });
+        runs.push(Run { name: "sum_all", result: y, tensors, call: Box::new(call) });
     }
     Ok(runs)
 }
@@ -307,11 +355,12 @@ fn attention(p: &Place) -> Fallible<Run> {
         (p.random(F16, &shape(hq), 10)?, p.random(F16, &shape(hk), 11)?, p.random(F16, &shape(hk), 12)?);
     let o = p.result(F16, &shape(hq))?;
     let of = (q.clone(), k.clone(), v.clone(), o.clone());
-    let run = move |p: &Place| {
-        let (q, k, v, o) = &of;
-        Ok(p.lib.attention(p.stream, &q.view(), &k.view(), &v.view(), &mut o.view_mut()).causal().run()?)
+    let call = move |p: &Place, want: Want| {
+        let (q, k, v, mut o) = (of.0.view(), of.1.view(), of.2.view(), of.3.view_mut());
+        done!(p.lib.attention(p.stream, &q, &k, &v, &mut o).causal(), want)
     };
-    run(p)?;
+    let tensors = vec![("q", q.clone()), ("k", k.clone()), ("v", v.clone()), ("o", o.clone())];
+    call(p, Want::Run)?;
     p.compare("attention, causal", &o, 2e-3, |at| {
         let (batch, i, head, e) = (at / (s * hq * d), at / (hq * d) % s, at / d % hq, at % d);
         let of_k = |j: usize| ((batch * s + j) * hk + head / (hq / hk)) * d;
@@ -323,7 +372,7 @@ fn attention(p: &Place) -> Fallible<Run> {
         let all: f64 = (0..=i).map(weight).sum();
         (0..=i).map(|j| weight(j) * v.values[of_k(j) + e]).sum::<f64>() / all
     })?;
-    Ok(Run { name: "attention", result: o, run: Box::new(run) })
+    Ok(Run { name: "attention", result: o, tensors, call: Box::new(call) })
 }
 
 /// A query of each of 3 sequences, in two launches.
@@ -334,18 +383,16 @@ fn decode_attention(p: &Place) -> Fallible<Run> {
     let (k, v) = (p.random(F16, &cache, 14)?, p.random(F16, &cache, 15)?);
     let lengths = [1000.0, 417.0, 33.0];
     let len = p.held(I32, &[3], &lengths)?;
-    let of = (q.clone(), k.clone(), v.clone(), len, o.clone());
-    let run = move |p: &Place| {
-        let (q, k, v, len, o) = &of;
+    let of = (q.clone(), k.clone(), v.clone(), len.clone(), o.clone());
+    let call = move |p: &Place, want: Want| {
+        let (q, k, v, len, mut o) = (of.0.view(), of.1.view(), of.2.view(), of.3.view(), of.4.view_mut());
         let mut memory = p.workspace()?;
-        p.lib
-            .attention_decode(p.stream, &q.view(), &k.view(), &v.view(), &len.view(), &mut o.view_mut())
-            .option("split", true)
-            .workspace(&mut memory)
-            .run()?;
-        Ok(())
+        let call = p.lib.attention_decode(p.stream, &q, &k, &v, &len, &mut o).option("split", true);
+        done!(call.workspace(&mut memory), want)
     };
-    run(p)?;
+    let names = ["q", "k", "v", "len", "o"];
+    let tensors = names.into_iter().zip([&q, &k, &v, &len, &o].map(Rc::clone)).collect();
+    call(p, Want::Run)?;
     p.compare("attention_decode, in parts", &o, 2e-3, |at| {
         let (batch, head, e) = (at / (hq * d), at / d % hq, at % d);
         let of_k = |j: usize| ((batch * s + j) * hk + head / (hq / hk)) * d;
@@ -358,7 +405,7 @@ fn decode_attention(p: &Place) -> Fallible<Run> {
         let all: f64 = (0..keys).map(weight).sum();
         (0..keys).map(|j| weight(j) * v.values[of_k(j) + e]).sum::<f64>() / all
     })?;
-    Ok(Run { name: "attention_decode", result: o, run: Box::new(run) })
+    Ok(Run { name: "attention_decode", result: o, tensors, call: Box::new(call) })
 }
 
 /// A product with weights of 4 bits, which are brought into their order before.
@@ -368,23 +415,20 @@ fn weights(p: &Place) -> Fallible<Run> {
     let (s, c) = (p.random(F16, &[k / 128, n], 18)?, p.result(F16, &[m, n])?);
     let w = p.result(I4, &[n / 64, k / 64 * 2, 2048])?;
     p.lib.operator("repack_weights").arg("x", &x.view()).arg("w", &mut w.view_mut()).run(p.stream)?;
-    let of = (a.clone(), w, s.clone(), c.clone());
-    let run = move |p: &Place| {
-        let (a, w, s, c) = &of;
+    let of = (a.clone(), w.clone(), s.clone(), c.clone());
+    let call = move |p: &Place, want: Want| {
+        let (a, w, s, mut c) = (of.0.view(), of.1.view(), of.2.view(), of.3.view_mut());
         let mut memory = p.workspace()?;
-        p.lib
-            .gemm_weights(p.stream, &a.view(), &w.view(), &s.view(), &mut c.view_mut())
-            .workspace(&mut memory)
-            .run()?;
-        Ok(())
+        done!(p.lib.gemm_weights(p.stream, &a, &w, &s, &mut c).workspace(&mut memory), want)
     };
-    run(p)?;
+    let tensors = vec![("a", a.clone()), ("w", w.clone()), ("s", s.clone()), ("c", c.clone())];
+    call(p, Want::Run)?;
     let (n, k) = (n as usize, k as usize);
     p.compare("gemm_weights, repacked", &c, 4e-3, |at| {
         let (i, j) = (at / n, at % n);
         (0..k).map(|l| a.values[i * k + l] * x.values[j * k + l] * s.values[l / 128 * n + j]).sum()
     })?;
-    Ok(Run { name: "gemm_weights", result: c, run: Box::new(run) })
+    Ok(Run { name: "gemm_weights", result: c, tensors, call: Box::new(call) })
 }
 
 /// A layer of 8 experts, 2 for each token.
@@ -441,12 +485,15 @@ fn experts(p: &Place) -> Fallible<()> {
         })?;
         let (logits, x, w13, w2) = (logits.view(), x.view(), w13.view(), w2.view());
         let mut y = y.view_mut();
-        let (median, least) = cost(p, || {
-            let mut memory = p.workspace()?;
-            let call = layer.tokens(tokens).arg("logits", &logits).arg("x", &x).arg("w13", &w13);
-            Ok(call.arg("w2", &w2).arg("y", &mut y).workspace(&mut memory).run(p.stream)?)
-        })?;
-        println!("  the host's time of a run: {median:.0} {least:.0} ns");
+        let [cost] = host::costs(
+            || p.wait(),
+            [&mut || {
+                let mut memory = p.workspace()?;
+                let call = layer.tokens(tokens).arg("logits", &logits).arg("x", &x).arg("w13", &w13);
+                Ok(call.arg("w2", &w2).arg("y", &mut y).workspace(&mut memory).run(p.stream)?)
+            }],
+        )?;
+        println!("  the host's time of a run: {:.0} {:.0} ns", cost.median, cost.least);
     }
     Ok(())
 }
@@ -496,7 +543,7 @@ fn microseconds(p: &Place, exec: tilewright::launch::driver::GraphExec) -> Falli
 /// 1,000 runs in a graph, replayed.
 fn in_a_graph(p: &Place, runs: &[Run]) -> Fallible<()> {
     let expected: Vec<Vec<f64>> = runs.iter().map(|run| p.read(&run.result)).collect::<Fallible<_>>()?;
-    let exec = captured(p, || (0..1000).try_for_each(|i| (runs[i % runs.len()].run)(p)))?;
+    let exec = captured(p, || (0..1000).try_for_each(|i| runs[i % runs.len()].run(p)))?;
     for _ in 0..3 {
         for run in runs {
             p.device.upload(&run.result.buffer, &vec![0x11; run.result.buffer.bytes()])?;
@@ -517,28 +564,59 @@ fn in_a_graph(p: &Place, runs: &[Run]) -> Fallible<()> {
     Ok(())
 }
 
-/// Nanoseconds of the host: the median of batches that the GPU's queue holds, and the least.
-fn cost(p: &Place, mut run: impl FnMut() -> Fallible<()>) -> Fallible<(f64, f64)> {
-    const BATCH: u32 = 200;
-    let mut times = Vec::new();
-    for _ in 0..60 {
-        p.wait()?;
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            run()?;
+/// Bare launches of the same kernels with the same tensors, and with a workspace of their own.
+fn bare(p: &Place, run: &Run) -> Fallible<Vec<Bare>> {
+    let chain = (run.call)(p, Want::Launches)?.ok_or("no launches")?;
+    let mut free = p.device.address(&p.workspace)? + HALF as u64;
+    let mut parts: Vec<(String, u64)> = Vec::new();
+    let mut launches = Vec::new();
+    for (number, plan) in chain.plans().enumerate() {
+        let mut words = Vec::new();
+        for (place, param) in plan.recipe().params.iter().enumerate() {
+            let held = run.tensors.iter().find(|(name, _)| *name == param.name).map(|(_, held)| held.pointer);
+            let part = parts.iter().find(|(name, _)| *name == param.name).map(|(_, at)| *at);
+            words.push(match (&param.kind, held.or(part)) {
+                (ParamKind::Tensor(_), Some(pointer)) => pointer,
+                (ParamKind::Tensor(tensor), None) => {
+                    let (shape, strides) = plan.tensor(place).ok_or("a tensor without a shape")?;
+                    let last: i64 =
+                        shape.iter().zip(strides).map(|(extent, stride)| (extent - 1) * stride).sum();
+                    let bytes = (last as u64 + 1) * u64::from(tensor.dtype.bits()) / 8;
+                    let pointer = free;
+                    free += bytes.next_multiple_of(256);
+                    parts.push((param.name.clone(), pointer));
+                    pointer
+                }
+                _ => u64::from(1f32.to_bits()),
+            });
         }
-        times.push(start.elapsed().as_nanos() as f64 / f64::from(BATCH));
+        launches.push(Bare::new(plan, &words, number > 0, p.stream)?);
     }
-    p.wait()?;
-    times.sort_by(f64::total_cmp);
-    Ok((times[times.len() / 2], times[0]))
+    Ok(launches)
 }
 
 fn costs(p: &Place, runs: &[Run]) -> Fallible<()> {
-    println!("the host's time of a run, views made anew, median and least, ns");
+    println!(
+        "the host's time in ns of a run with its views, and of bare launches of its kernels: medians, least ones, and the median of the differences"
+    );
     for run in runs {
-        let (median, least) = cost(p, || (run.run)(p))?;
-        println!("  {:<40} {median:7.0} {least:7.0}", run.name);
+        let mut launches = bare(p, run)?;
+        let maps: usize = (run.call)(p, Want::Launches)?
+            .map_or(0, |chain| chain.plans().map(|plan| plan.recipe().maps.len()).sum());
+        let [of_bare, of_run] = host::costs(
+            || p.wait(),
+            [&mut || launches.iter_mut().try_for_each(Bare::launch), &mut || run.run(p)],
+        )?;
+        println!(
+            "  {:<20} {} launches, {maps} tensor maps: bare {:5.0} {:5.0}, run {:5.0} {:5.0}: {:+.0}",
+            run.name,
+            launches.len(),
+            of_bare.median,
+            of_bare.least,
+            of_run.median,
+            of_run.least,
+            of_run.more
+        );
     }
     let (x, y) = (p.random(F16, &[64, 1000], 9)?, p.result(F16, &[64, 1000])?);
     let (a, b, c) =
@@ -547,12 +625,7 @@ fn costs(p: &Place, runs: &[Run]) -> Fallible<()> {
     let (x, a, b, bias) = (x.view(), a.view(), b.view(), bias.view());
     let (mut y, mut c) = (y.view_mut(), c.view_mut());
     p.lib.softmax(p.stream, &x, &mut y).run()?;
-    let softmax = cost(p, || Ok(p.lib.softmax(p.stream, &x, &mut y).run()?))?;
-    println!("softmax, views kept: {:.0} {:.0} ns", softmax.0, softmax.1);
     p.lib.gemm(p.stream, &a, &b, &mut c).option("split", 1).bias(&bias).gelu().run()?;
-    let gemm =
-        cost(p, || Ok(p.lib.gemm(p.stream, &a, &b, &mut c).option("split", 1).bias(&bias).gelu().run()?))?;
-    println!("gemm with bias and gelu, views kept: {:.0} {:.0} ns", gemm.0, gemm.1);
     known("softmax, with the call made anew", || p.lib.softmax(p.stream, &x, &mut y).call().is_ready());
     let call = p.lib.softmax(p.stream, &x, &mut y);
     known("softmax", || call.call().is_ready());
@@ -693,43 +766,89 @@ fn specialised(p: &Place) -> Fallible<()> {
     Ok(())
 }
 
-/// Two products one after another, the second of the first's result.
+/// Products one after another, each of the result of the one ahead: with the same weights again and again, which the L2 cache keeps if it can, and with
+/// weights of so many layers that it keeps none.
 fn dependent(p: &Place) -> Fallible<()> {
-    println!("two products one after another, a pair in µs: without and with an early begin");
+    const PRODUCTS: usize = 48;
+    const BYTES: i64 = 400 << 20;
+    println!(
+        "products one after another, each in µs: without and with early begins, of the same weights; the same of weights of their own"
+    );
     for (m, n) in [(1, 4096), (16, 4096), (64, 2048), (256, 2048), (2048, 2048)] {
-        let (a, w) = (p.random(F16, &[m, n], 1)?, p.random(F16, &[n, n], 2)?);
-        let (b, c) = (p.result(F16, &[m, n])?, p.result(F16, &[m, n])?);
-        let mut results = Vec::new();
+        let layers = (BYTES / (n * n * 2)).min(PRODUCTS as i64);
+        let of_layers: Vec<Rc<Held>> = (0..layers)
+            .map(|layer| p.random(F16, &[n, n], 2 + layer.cast_unsigned()))
+            .collect::<Fallible<_>>()?;
+        let rows = [p.random(F16, &[m, n], 1)?, p.result(F16, &[m, n])?, p.result(F16, &[m, n])?];
         let mut times = Vec::new();
-        for dependent in [false, true] {
-            let pair = || -> Fallible<()> {
-                for (x, y) in [(&a, &b), (&b, &c)] {
-                    let mut memory = p.workspace()?;
-                    p.lib
-                        .gemm(p.stream, &x.view(), &w.view(), &mut y.view_mut())
-                        .alpha(0.02)
-                        .dependent(dependent)
-                        .workspace(&mut memory)
-                        .run()?;
-                }
-                Ok(())
-            };
-            pair()?;
-            let exec = captured(p, || (0..50).try_for_each(|_| pair()))?;
-            times.push(microseconds(p, exec)? / 50.0);
-            results.push(p.read(&c)?);
+        for weights in [&of_layers[..1], &of_layers[..]] {
+            let mut results = Vec::new();
+            for dependent in [false, true] {
+                let products = || -> Fallible<()> {
+                    for number in 0..PRODUCTS {
+                        let x = &rows[if number == 0 { 0 } else { 1 + number % 2 }];
+                        let y = &rows[2 - number % 2];
+                        let mut memory = p.workspace()?;
+                        p.lib
+                            .gemm(
+                                p.stream,
+                                &x.view(),
+                                &weights[number % weights.len()].view(),
+                                &mut y.view_mut(),
+                            )
+                            .alpha(1.7 / (n as f32).sqrt())
+                            .dependent(dependent)
+                            .workspace(&mut memory)
+                            .run()?;
+                    }
+                    Ok(())
+                };
+                products()?;
+                let exec = captured(p, products)?;
+                times.push(microseconds(p, exec)? / PRODUCTS as f64);
+                results.push(p.read(&rows[2 - (PRODUCTS - 1) % 2])?);
+            }
+            if results[0] != results[1] {
+                wrong(format_args!("products with early begins, m = {m}"));
+            }
         }
-        if results[0] != results[1] {
-            wrong(format_args!("two products with an early begin, m = {m}"));
+        let times: Vec<String> = times.iter().map(|time| format!("{time:.2}")).collect();
+        println!("  {m} × {n} × {n}, {layers} layers: {}", times.join(" "));
+    }
+    Ok(())
+}
+
+/// The operators on the second GPU and on the first at the same time, each from a thread of its own.
+fn on_two() -> Fallible<()> {
+    if tilewright::launch::Driver::system()?.count().map_err(|error| format!("{error:?}"))? < 2 {
+        println!("there is one GPU");
+        return Ok(());
+    }
+    let of_one = |ordinal: u32| -> Result<usize, String> {
+        let work = || -> Fallible<usize> {
+            let place = Place::new(ordinal)?;
+            let runs = runs(&place)?;
+            in_a_graph(&place, &runs)?;
+            Ok(runs.len())
+        };
+        work().map_err(|error| error.to_string())
+    };
+    let done = std::thread::scope(|scope| {
+        [0, 1].map(|ordinal| scope.spawn(move || of_one(ordinal))).map(|thread| thread.join())
+    });
+    for (ordinal, done) in done.into_iter().enumerate() {
+        match done {
+            Ok(Ok(count)) => println!("done: {count} operators on GPU {ordinal}, beside the other"),
+            Ok(Err(error)) => wrong(format_args!("GPU {ordinal}: {error}")),
+            Err(_) => wrong(format_args!("GPU {ordinal}: the thread ended")),
         }
-        println!("  {m} × {n} × {n}: {:.2} {:.2}", times[0], times[1]);
     }
     Ok(())
 }
 
 fn main() -> Fallible<()> {
     let begin = Instant::now();
-    let place = match Place::new() {
+    let place = match Place::new(0) {
         Ok(place) => place,
         Err(error) => {
             println!("{error}");
@@ -750,6 +869,10 @@ fn main() -> Fallible<()> {
         }
         println!("{:.1} s", begin.elapsed().as_secs_f64());
     }
+    if let Err(error) = on_two() {
+        wrong(error);
+    }
+    println!("{:.1} s", begin.elapsed().as_secs_f64());
     match WRONG.load(Ordering::Relaxed) {
         0 => println!("all right"),
         count => return Err(format!("{count} results are wrong").into()),

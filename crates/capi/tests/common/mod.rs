@@ -1,9 +1,10 @@
 //! A pack with the kernel of the examples, y = factor · x, made by hand.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use tilewright_launch::{
     Access, DType, Formula, Item, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Target, TensorParam,
 };
-use tilewright_pack::{Entry, Pack};
+use tilewright_pack::{Class, Entry, Pack, Span};
 
 /// The code: only its list of parameters matters on the stand-in.
 const PTX: &str = ".version 7.0
@@ -38,6 +39,60 @@ pub fn recipe() -> Recipe {
     recipe.passed = vec![Passed::Tensor(0), Passed::Tensor(1), Passed::Scalar(2), Passed::Size(0)];
     recipe.grid = vec![formula(&[Item::Size(0), Item::Int(128), Item::Op(Op::CeilDiv)])];
     recipe
+}
+
+/// The name and the code of a product, with or without a bias.
+fn product(bias: bool) -> (&'static str, String) {
+    let name = if bias { "gemm bias" } else { "gemm" };
+    let of_bias = if bias { ".param .u64 bias, " } else { "" };
+    let params = format!(
+        ".param .u64 a, .param .u64 b, {of_bias}.param .u64 c, .param .u32 m, .param .u32 n, .param .u32 k"
+    );
+    (name, PTX.replace(&PTX[PTX.find('(').unwrap()..=PTX.rfind(')').unwrap()], &format!("({params})")))
+}
+
+/// The recipe of a product: a block for 64 rows.
+fn gemm(bias: bool) -> Recipe {
+    let mut recipe = recipe();
+    recipe.name = "gemm".into();
+    recipe.sizes = ["m", "n", "k"].map(|name| Size::new(name, 64, 1 << 20)).to_vec();
+    let tensor = |shape: &[u32], access| {
+        let mut strides = vec![Formula::int(1)];
+        if shape.len() > 1 {
+            strides.insert(0, formula(&[Item::Size(shape[1])]));
+        }
+        let shape = shape.iter().map(|size| formula(&[Item::Size(*size)])).collect();
+        let mut tensor = TensorParam::new(DType::F16, shape, strides);
+        tensor.access = access;
+        ParamKind::Tensor(tensor)
+    };
+    recipe.params =
+        vec![Param::new("a", tensor(&[0, 2], Access::Read)), Param::new("b", tensor(&[1, 2], Access::Read))];
+    if bias {
+        recipe.params.push(Param::new("bias", tensor(&[1], Access::Read)));
+    }
+    recipe.params.push(Param::new("c", tensor(&[0, 1], Access::Write)));
+    let tensors = 0..recipe.params.len() as u32;
+    recipe.passed = tensors.map(Passed::Tensor).chain((0..3).map(Passed::Size)).collect();
+    recipe.grid = vec![formula(&[Item::Size(0), Item::Int(64), Item::Op(Op::CeilDiv)])];
+    recipe
+}
+
+/// A pack with products: of at most 64 rows, and with a bias of any number.
+pub fn products() -> Vec<u8> {
+    let mut pack = Pack::new("a test");
+    for bias in [false, true] {
+        let (name, code) = product(bias);
+        pack.add(Entry::of_ptx(gemm(bias), code).named(name)).unwrap();
+        let mut class = Class::new("gemm", [name.to_string()]);
+        if bias {
+            class.options = vec![("epilogue".into(), "bias".into())];
+        } else {
+            class.sizes = vec![Span::new("m", 1, 64), Span::new("k", 1, 4096).multiples_of(8)];
+        }
+        pack.add_class(class).unwrap();
+    }
+    pack.to_bytes().unwrap()
 }
 
 /// The pack, with the kernel once more, with y in the workspace, as `kept`.
