@@ -4,14 +4,14 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use annotate_snippets::Level;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 use tilewright::compiler;
 use tilewright::compiler::check::{Checked, Fit};
+use tilewright::excerpts::{Severity, as_json};
 use tilewright::machine::Arch;
 use tilewright::task::check as check_tasks;
-use tilewright::tile::{Diagnostic, Diagnostics, Misread, Origin, Sources};
+use tilewright::tile::{Diagnostic, Diagnostics, Misread, Sources};
 
 use crate::args::CheckArgs;
 use crate::load::{Asked, Loaded, Unloaded, load_file};
@@ -74,9 +74,9 @@ impl Item {
     }
 
     fn text(&self, denied: bool) -> String {
-        let level = if denied { Level::ERROR } else { Level::WARNING };
+        let level = if denied { Severity::Error } else { Severity::Warning };
         let warnings = self.warnings().iter();
-        let mut text: String = warnings.map(|w| render_one(&self.sources, w, level.clone()) + "\n").collect();
+        let mut text: String = warnings.map(|w| render_one(&self.sources, w, level) + "\n").collect();
         let Some(found) = &self.found else { return text + self.tasks.as_deref().unwrap_or_default() };
         if !self.errors.is_empty() {
             let _ = writeln!(text, "{}", render(&self.sources, &Diagnostics(self.errors.clone())));
@@ -103,11 +103,11 @@ impl Item {
     }
 
     fn diagnostics(&self) -> impl Iterator<Item = Value> {
-        let of = move |severity: &'static str| move |d: &Diagnostic| self.diagnostic(d, severity);
-        self.warnings().iter().map(of("warning")).chain(self.errors.iter().map(of("error")))
+        let of = move |severity: Severity| move |d: &Diagnostic| self.diagnostic(d, severity);
+        self.warnings().iter().map(of(Severity::Warning)).chain(self.errors.iter().map(of(Severity::Error)))
     }
 
-    fn diagnostic(&self, d: &Diagnostic, severity: &str) -> Value {
+    fn diagnostic(&self, d: &Diagnostic, severity: Severity) -> Value {
         let mut value = as_json(&self.sources, d, severity);
         value["kernel"] = json!(self.kernel);
         value
@@ -142,41 +142,6 @@ fn why(fit: &Fit) -> Option<&str> {
         Fit::Lacks(lacks) => Some(&lacks.message),
         Fit::Refused(diagnostics) => diagnostics.0.first().map(|first| first.message.as_str()),
     }
-}
-
-/// A place of the text as an editor counts: lines and columns from 1, columns in characters.
-fn place(sources: &Sources, origin: Origin) -> Value {
-    let Some(span) = origin.text() else { return Value::Null };
-    let span = sources.locate(span).span;
-    let file = sources.file(span.start);
-    let at = |byte: u32| {
-        let before = &file.text.as_bytes()[..((byte - file.start) as usize).min(file.text.len())];
-        let before = String::from_utf8_lossy(before);
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        json!({ "line": line, "column": column })
-    };
-    json!({ "file": file.path, "start": at(span.start), "end": at(span.end) })
-}
-
-/// A message as an editor reads it.
-pub fn as_json(sources: &Sources, d: &Diagnostic, severity: &str) -> Value {
-    let placed = sources.place(d.clone());
-    let related: Vec<Value> = placed
-        .related
-        .iter()
-        .map(|(origin, label)| json!({ "place": place(sources, *origin), "message": label }))
-        .collect();
-    json!({
-        "severity": severity,
-        "code": placed.code.name(),
-        "message": placed.message,
-        "label": placed.label,
-        "place": place(sources, placed.span),
-        "related": related,
-        "notes": placed.notes,
-        "help": placed.help,
-    })
 }
 
 /// Checks the kernels of files.

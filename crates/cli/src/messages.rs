@@ -1,17 +1,13 @@
 //! Messages: diagnostics with the lines they are about, and failures with their exit codes.
 
 use std::io::Write;
-use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{Level, Renderer};
 use indicatif::{ProgressBar, ProgressStyle};
-use tilewright::tile::sources::File;
-use tilewright::tile::{Code, Diagnostic, Diagnostics, Origin, Sources, Span};
-
-/// Longer lines are shown in part: a mark in a line of megabytes helps nobody.
-const LINE_LIMIT: usize = 400;
+use tilewright::excerpts::{Form, Severity, excerpt};
+use tilewright::tile::{Code, Diagnostic, Diagnostics, Sources};
 
 /// Codes of the messages that were rendered, for the hint at the end of the command.
 static RENDERED: Mutex<Vec<Code>> = Mutex::new(Vec::new());
@@ -124,78 +120,15 @@ pub fn note(text: impl std::fmt::Display) {
 
 /// Renders what is wrong with a program beside the lines it is about.
 pub fn render(sources: &Sources, diagnostics: &Diagnostics) -> String {
-    let rendered: Vec<String> = diagnostics.0.iter().map(|d| render_one(sources, d, Level::ERROR)).collect();
+    let rendered: Vec<String> =
+        diagnostics.0.iter().map(|d| render_one(sources, d, Severity::Error)).collect();
     rendered.join("\n\n")
 }
 
-/// A range of a file's text; a place outside of it becomes its end.
-fn range_in(file: &File<'_>, span: Span) -> Range<usize> {
-    let range = span.range();
-    let start = floor_boundary(file.text, range.start.saturating_sub(file.start as usize));
-    start..floor_boundary(file.text, range.end.saturating_sub(file.start as usize)).max(start)
-}
-
 /// Renders one message beside the lines that it is about, file by file: the message's first.
-pub fn render_one(sources: &Sources, diagnostic: &Diagnostic, level: Level<'_>) -> String {
+pub fn render_one(sources: &Sources, diagnostic: &Diagnostic, severity: Severity) -> String {
     note_code(diagnostic.code);
-    let diagnostic = sources.place(diagnostic.clone());
-    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code.name());
-    let mut group = Group::with_title(title);
-    let long = sources.text().lines().any(|line| line.len() > LINE_LIMIT);
-    let called = |location: &std::panic::Location<'static>| {
-        annotate_snippets::Origin::path(location.file().to_string())
-            .line(location.line() as usize)
-            .char_column(location.column() as usize)
-    };
-    match diagnostic.span {
-        Origin::Text(span) if long => {
-            let file = sources.file(span.start);
-            let start = range_in(&file, span).start;
-            let before = &file.text.as_bytes()[..start];
-            let line = before.iter().filter(|b| **b == b'\n').count() + 1;
-            let column = start - before.iter().rposition(|b| *b == b'\n').map_or(0, |p| p + 1) + 1;
-            group = group.element(annotate_snippets::Origin::path(file.path).line(line).char_column(column));
-        }
-        Origin::Text(span) => {
-            let mut marks =
-                vec![(sources.file(span.start), span, diagnostic.label.as_str(), AnnotationKind::Primary)];
-            for (origin, label) in &diagnostic.related {
-                if let Some(span) = origin.text() {
-                    marks.push((sources.file(span.start), span, label.as_str(), AnnotationKind::Context));
-                }
-            }
-            while let Some((file, ..)) = marks.first().copied() {
-                let mut snippet = Snippet::source(file.text).path(file.path);
-                for (_, span, label, kind) in marks.iter().filter(|(of, ..)| *of == file) {
-                    snippet = snippet.annotation(kind.span(range_in(&file, *span)).label(*label));
-                }
-                marks.retain(|(of, ..)| *of != file);
-                group = group.element(snippet);
-            }
-        }
-        Origin::Rust(location) => group = group.element(called(location)),
-        Origin::Unknown => group = group.element(annotate_snippets::Origin::path(sources.file(0).path)),
-    }
-    for (origin, label) in &diagnostic.related {
-        if let Some(location) = origin.rust() {
-            group = group.element(Level::NOTE.message(label.as_str())).element(called(location));
-        }
-    }
-    for note in &diagnostic.notes {
-        group = group.element(Level::NOTE.message(note.as_str()));
-    }
-    if let Some(help) = &diagnostic.help {
-        group = group.element(Level::HELP.message(help.as_str()));
-    }
-    Renderer::styled().render(&[group])
-}
-
-fn floor_boundary(source: &str, mut at: usize) -> usize {
-    at = at.min(source.len());
-    while !source.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
+    excerpt(sources, diagnostic, severity, Form::Terminal)
 }
 
 /// Failure to write a file or a folder.
@@ -221,6 +154,7 @@ pub fn progress(bar: &ProgressBar, done: usize, total: usize, name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright::tile::{Origin, Span};
 
     #[test]
     fn a_mistake_of_the_compiler_has_an_exit_code_of_its_own() {

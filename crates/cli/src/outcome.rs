@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use annotate_snippets::Level;
 use serde_json::json;
 use tilewright::check::{CheckError, CheckOptions, Comparison, Outcome};
 use tilewright::compiler::Kernel;
+use tilewright::excerpts::{Severity, as_json};
 use tilewright::findings::{refusal, wrong_results};
 use tilewright::printed::PrintedRecord;
 use tilewright::runtime::{DeviceKind, sizes_of};
@@ -13,7 +13,6 @@ use tilewright::sim::Config;
 use tilewright::tile::{Code, Diagnostic, Diagnostics, lint};
 
 use crate::args::{Checks, RunArgs};
-use crate::check::as_json;
 use crate::load::Loaded;
 use crate::messages::{Failure, render, render_one};
 use crate::places::Places;
@@ -51,7 +50,7 @@ pub fn refused(
     let waits = messages.first().is_some_and(|first| first.code == Code::Deadlock);
     let failure = Failure::refused(&loaded.sources, &Diagnostics(messages));
     let lints = if waits { lint(&kernel.verified, &sizes) } else { Vec::new() };
-    let lints = lints.iter().map(|w| format!("\n\n{}", render_one(&loaded.sources, w, Level::WARNING)));
+    let lints = lints.iter().map(|w| format!("\n\n{}", render_one(&loaded.sources, w, Severity::Warning)));
     Failure { text: failure.text + &lints.collect::<String>(), ..failure }
 }
 
@@ -93,7 +92,10 @@ pub fn findings_as_json(
     outcome: &Outcome,
     device: DeviceKind,
 ) -> Vec<serde_json::Value> {
-    found(kernel, outcome, device).iter().map(|finding| as_json(&loaded.sources, finding, "error")).collect()
+    found(kernel, outcome, device)
+        .iter()
+        .map(|finding| as_json(&loaded.sources, finding, Severity::Error))
+        .collect()
 }
 
 /// Findings of the simulator and wrong elements of outputs, as messages beside the statements that they are about.
@@ -152,8 +154,8 @@ pub fn prints_as_json(loaded: &Loaded, outcome: &Outcome) -> serde_json::Value {
 
 /// Warnings beside the lines that they are about; as errors where they are denied.
 pub fn warnings(args: &RunArgs, loaded: &Loaded, warnings: &[Diagnostic]) -> String {
-    let level = if args.denies_warnings() { Level::ERROR } else { Level::WARNING };
-    warnings.iter().map(|w| render_one(&loaded.sources, w, level.clone()) + "\n").collect()
+    let level = if args.denies_warnings() { Severity::Error } else { Severity::Warning };
+    warnings.iter().map(|w| render_one(&loaded.sources, w, level) + "\n").collect()
 }
 
 /// Warnings with their lines.

@@ -65,7 +65,7 @@ pub use program::{
     TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use remedy::{NewEachRound, new_each_round};
-pub use sources::{Sources, decoded, read_beside};
+pub use sources::{Sources, WrittenLine, decoded, read_beside};
 pub use unroll::unroll;
 pub use verified::{Constants, GlobalTile, IndexedTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

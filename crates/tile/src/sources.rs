@@ -5,6 +5,7 @@
 //! expansions do in Clang).
 
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -21,6 +22,21 @@ struct Texts {
     regions: Vec<Region>,
     /// Of calls whose value is a part of an expression: the function, the call, and the expression in the function.
     values: Vec<(String, Span, Span)>,
+    /// Lines that a program wrote, in their order, and the places in other files that they stand for.
+    written: Vec<(Span, Span)>,
+}
+
+/// A line of a text that a program wrote, and the part of another file that it stands for. Lines count from 1, bytes of a line from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WrittenLine {
+    /// The line.
+    pub line: usize,
+    /// The number of the file.
+    pub file: usize,
+    /// The line and the byte with which the part begins.
+    pub start: (usize, usize),
+    /// The line and the byte behind its end.
+    pub end: (usize, usize),
 }
 
 /// A part of the text.
@@ -37,6 +53,18 @@ enum Kind {
     File(String),
     /// A copy of the function's text that stands at `of`, for a call.
     Call { of: u32, name: String, call: Span },
+}
+
+/// The bytes of a line, counted from 1, without what ends it; behind the last line nothing.
+fn range_of_line(text: &str, number: usize) -> Range<usize> {
+    let mut start = 0;
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        if i + 1 == number {
+            return start..start + line.trim_end_matches(['\n', '\r']).len();
+        }
+        start += line.len();
+    }
+    text.len()..text.len()
 }
 
 /// A place in a file, and the calls of functions that led there, the innermost first: names, and their places in files.
@@ -65,6 +93,35 @@ impl Sources {
         let mut sources = Sources::default();
         sources.push_file(path.into(), &text.into());
         sources
+    }
+
+    /// The texts of a program that was read, whose first file a program wrote, line by line, for places in other files (paths and texts): messages
+    /// about its statements show those.
+    pub fn written_for(mut self, files: &[(String, String)], lines: &[WrittenLine]) -> Self {
+        let starts: Vec<u32> = files.iter().map(|(path, text)| self.push_file(path.clone(), text)).collect();
+        let mut written: Vec<(Span, Span)> = Vec::new();
+        for line in lines {
+            let (Some(start), Some((_, text))) = (starts.get(line.file), files.get(line.file)) else {
+                continue;
+            };
+            let here = range_of_line(self.file(0).text, line.line);
+            let [first, last] = [line.start, line.end].map(|(number, byte)| {
+                let whole = range_of_line(text, number);
+                *start as usize + (whole.start + byte).min(whole.end)
+            });
+            written.push((Span::new(here.start, here.end), Span::new(first, last.max(first))));
+        }
+        written.sort_unstable();
+        self.texts().written = written;
+        self
+    }
+
+    /// The place in another file that a line stands for which a program wrote; the place itself of other text.
+    fn author(&self, span: Span) -> Span {
+        let written = &self.0.written;
+        let behind = written.partition_point(|(line, _)| line.start <= span.start);
+        let found = behind.checked_sub(1).and_then(|i| written.get(i));
+        found.filter(|(line, _)| span.start <= line.end).map_or(span, |(_, author)| *author)
     }
 
     fn texts(&mut self) -> &mut Texts {
@@ -184,9 +241,9 @@ impl Sources {
                 at = Span { start: moved, end: moved + length };
                 next = next.or(Some((name.clone(), *call)));
             }
-            calls.push((name, at));
+            calls.push((name, self.author(at)));
         }
-        Place { span, calls }
+        Place { span: self.author(span), calls }
     }
 
     /// A message with its places in files: one about a statement of a function names the calls, too.
@@ -313,6 +370,23 @@ mod tests {
         let sources = Sources::new("a", "copy(a, // from\n     b)\nx");
         assert_eq!(sources.quote(Span::new(0, 23)).as_deref(), Some("copy(a, b)"));
         assert_eq!(sources.quote(Span::new(23, 23)), None);
+    }
+
+    #[test]
+    fn a_line_that_a_program_wrote_stands_for_a_place_of_its_author() {
+        let python = "t = kernel()\nt.copy(a,\n       b)\n".to_string();
+        let part = |line, start, end| WrittenLine { line, file: 0, start, end };
+        let lines = [part(3, (3, 7), (3, 99)), part(2, (2, 0), (3, 9))];
+        let sources = Sources::new("k", "size n = 1\ncopy(a, b)\nb")
+            .written_for(&[("k.py".to_string(), python)], &lines);
+        let text = |span: Span| &sources.text()[sources.locate(span).span.range()];
+        assert_eq!(text(Span::new(16, 17)), "t.copy(a,\n       b)");
+        assert_eq!(text(Span::new(22, 23)), "b)");
+        assert_eq!(text(Span::new(0, 4)), "size");
+        assert_eq!((sources.file(16).path, sources.file(0).path), ("k.py", "k"));
+        let said = sources.place(Diagnostic::new(Code::Syntax, Span::new(11, 12), "wrong"));
+        assert_eq!(sources.place(said.clone()).span.text(), said.span.text());
+        assert_eq!(said.span.text().map(|span| &sources.text()[span.range()]), Some("t.copy(a,\n       b)"));
     }
 
     #[test]

@@ -129,6 +129,12 @@ pub enum ArrayError {
         /// The file.
         path: PathBuf,
     },
+    /// The bytes are no array.
+    #[error("{reason}")]
+    Bytes {
+        /// The mistake.
+        reason: String,
+    },
     /// The elements are of a type that the tensor's cannot take.
     #[error("it has elements of type {found}, and the tensor has {wanted}: {help}")]
     Type {
@@ -213,6 +219,22 @@ impl Array {
         })
     }
 
+    /// The array of these little-endian bytes, row-major: elements of the type with this name, of those that files have.
+    ///
+    /// # Errors
+    ///
+    /// [`ArrayError::Bytes`].
+    pub fn of_bytes(element: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, ArrayError> {
+        let found = ELEMENTS.iter().find(|e| e.name == element);
+        let unknown = || {
+            let known: Vec<&str> = ELEMENTS.iter().map(|e| e.name).collect();
+            ArrayError::Bytes {
+                reason: format!("elements of type {element} are not read; {} are", known.join(", ")),
+            }
+        };
+        decoded(found.ok_or_else(unknown)?, shape, bytes).map_err(|reason| ArrayError::Bytes { reason })
+    }
+
     /// Reads a file: `a.npy`, `a.safetensors:name`, or `a.safetensors` where it has one tensor.
     ///
     /// # Errors
@@ -285,6 +307,14 @@ pub struct Written<'a> {
     pub shape: &'a [i64],
     /// The elements.
     pub values: &'a Elements,
+}
+
+impl Written<'_> {
+    /// The name of the type that holds all values of the array's, in bytes of its own, and the elements as little-endian bytes.
+    pub fn bytes(&self) -> (&'static str, Vec<u8>) {
+        let element = element_of(self.dtype, false);
+        (element.name, encode(element, self.values))
+    }
 }
 
 /// The type in files that holds all values of a type, in bytes of its own.

@@ -75,6 +75,7 @@
 //! | [`task`], [`tasks`] | sequential programs and mappings above the language; runs of them by their interpreter | `compile`, `sim` |
 //! | [`synth`] | synthesis and its [explanation](synth::Explanation) | `compile` |
 //! | [`simt`], [`compiler`] | what one thread runs; the passes | `compile` |
+//! | [`excerpts`] | messages beside the lines that they are about | `excerpts` |
 //! | [`sim`], [`runtime`] | the simulated GPU; devices, buffers, launches that wait | `sim` |
 //! | [`check`], [`candidates`], [`mutate`], [`sequence`] | kernels compared with the interpreter, and what else was possible | `sim` |
 //! | [`kernels`] | operators as tile programs, with references and tuning spaces | `kernels` |
@@ -95,6 +96,8 @@ pub mod candidates;
 pub mod check;
 #[cfg(feature = "sim")]
 mod coordinate;
+#[cfg(feature = "excerpts")]
+pub mod excerpts;
 #[cfg(feature = "sim")]
 pub mod findings;
 #[cfg(feature = "sim")]

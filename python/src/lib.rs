@@ -1,0 +1,28 @@
+//! The native half of the Python package `tilewright`: layouts, programs, kernels and runs as objects. Reports cross as JSON, arrays as
+//! bytes; the package's Python half makes its classes of them (`tilewright/*.py`). *Imports the facade alone; nothing imports it.*
+
+mod error;
+mod kernel;
+mod launch;
+mod layout;
+mod program;
+mod simulate;
+mod tensor;
+
+/// The module `tilewright._core`.
+#[pyo3::pymodule(name = "_core")]
+mod core {
+    #[pymodule_export]
+    use crate::kernel::Kernel;
+    #[pymodule_export]
+    use crate::launch::Launcher;
+    #[pymodule_export]
+    use crate::layout::{Value, evaluate, functions};
+    #[pymodule_export]
+    use crate::program::{Program, architectures, explain, types, words};
+
+    /// The version of the package.
+    #[pymodule_export]
+    #[allow(non_upper_case_globals)]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+}

@@ -1,0 +1,82 @@
+"""Places in the author's files: the innermost call outside of this package, as precisely as the interpreter knows it."""
+
+from __future__ import annotations
+
+import contextlib
+import dis
+import linecache
+import os
+import sys
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+# Files whose calls are not the author's: those of this package, and that of `with`.
+_OTHERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__)
+_stored: dict[CodeType, dict[int, tuple[str, ...]]] = {}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A part of a file: lines from 1, bytes of a line from 0."""
+
+    file: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+
+def author() -> FrameType:
+    """The innermost frame that is not of this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_OTHERS):
+        frame = frame.f_back
+    return frame or sys._getframe(1)
+
+
+def place_of(frame: FrameType) -> Place:
+    """The expression that a frame evaluates; before Python 3.11 its line."""
+    code, line = frame.f_code, frame.f_lineno
+    positions = getattr(code, "co_positions", None)
+    if positions is not None and frame.f_lasti >= 0:
+        for number, (first, last, column, behind) in enumerate(positions()):
+            if number == frame.f_lasti // 2:
+                if None not in (first, last, column, behind):
+                    return Place(code.co_filename, (first, column), (last, behind))
+                break
+    text = linecache.getline(code.co_filename, line)
+    return Place(code.co_filename, (line, len(text) - len(text.lstrip())), (line, len(text.rstrip().encode())))
+
+
+def names_at(frame: FrameType) -> tuple[str, ...]:
+    """The variables that the value of the expression goes to, if it goes to variables at once: names for messages and pictures."""
+    code = frame.f_code
+    if code not in _stored:
+        _stored[code] = _stores(code)
+    stored = _stored[code]
+    # The place in the code may be one of the caches behind the instruction.
+    return next((stored[at] for at in range(frame.f_lasti, -1, -2) if at in stored), ())
+
+
+def _stores(code: CodeType) -> dict[int, tuple[str, ...]]:
+    """The variables that the instruction behind each instruction stores to."""
+    instructions = list(dis.get_instructions(code))
+
+    def names(at: int) -> tuple[str, ...]:
+        if at >= len(instructions) or not instructions[at].opname.startswith("STORE_"):
+            return ()
+        name = instructions[at].argval
+        if isinstance(name, tuple):
+            # Two instructions in one: of two stores both names, of a store and a load the first.
+            return tuple(name) if instructions[at].opname.count("STORE") == 2 else name[:1]
+        return (name,) if isinstance(name, str) and instructions[at].opname != "STORE_ATTR" else ()
+
+    found = {}
+    for at, instruction in enumerate(instructions[:-1]):
+        behind = instructions[at + 1]
+        if behind.opname == "UNPACK_SEQUENCE":
+            stored: tuple[str, ...] = ()
+            while len(stored) < behind.arg and (more := names(at + 2 + len(stored))):  # type: ignore[operator]
+                stored += more
+            found[instruction.offset] = stored
+        else:
+            found[instruction.offset] = names(at + 1)
+    return found
