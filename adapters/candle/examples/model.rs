@@ -27,14 +27,14 @@ struct Sizes {
 
 /// The weights of a layer.
 struct Layer {
-    norm: [Var; 2],
-    q: Var,
-    k: Var,
-    v: Var,
-    o: Var,
-    up: Var,
-    bias: Var,
-    down: Var,
+    norm: [Tensor; 2],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    o: Tensor,
+    up: Tensor,
+    bias: Tensor,
+    down: Tensor,
 }
 
 /// The operations that a model is made of.
@@ -61,14 +61,18 @@ fn data(seed: u64, shape: &[usize], scale: f64, dtype: DType, device: &Device) -
 }
 
 impl Model {
-    fn new(sizes: Sizes, dtype: DType, device: &Device) -> Result<Model> {
+    /// A model whose weights are variables, or are not: candle's fused operations have no gradients.
+    fn new(sizes: Sizes, dtype: DType, device: &Device, trained: bool) -> Result<Model> {
         let Sizes { width, heads, kv, inner, .. } = sizes;
         let mut seed = 0;
-        let mut matrix = |rows: usize, columns: usize| -> Result<Var> {
-            seed += 1;
-            Var::from_tensor(&data(seed, &[rows, columns], (3.0 / columns as f64).sqrt(), dtype, device)?)
+        let weight = |value: Tensor| -> Result<Tensor> {
+            Ok(if trained { Var::from_tensor(&value)?.into_inner() } else { value })
         };
-        let ones = || Var::from_tensor(&Tensor::ones(width, dtype, device)?);
+        let mut matrix = |rows: usize, columns: usize| {
+            seed += 1;
+            weight(data(seed, &[rows, columns], (3.0 / columns as f64).sqrt(), dtype, device)?)
+        };
+        let ones = || weight(Tensor::ones(width, dtype, device)?);
         let d = width / heads;
         let layer = |_| {
             Ok(Layer {
@@ -78,7 +82,7 @@ impl Model {
                 v: matrix(kv * d, width)?,
                 o: matrix(width, width)?,
                 up: matrix(inner, width)?,
-                bias: Var::from_tensor(&Tensor::zeros(inner, dtype, device)?)?,
+                bias: weight(Tensor::zeros(inner, dtype, device)?)?,
                 down: matrix(width, inner)?,
             })
         };
@@ -86,23 +90,25 @@ impl Model {
     }
 
     fn forward(&self, x: &Tensor, by: By) -> Result<Tensor> {
-        let mut x = x.clone();
+        let (mut x, s) = (x.clone(), x.dim(1)?);
+        // candle's mask is made once for all layers; a single query needs none.
+        let mask = (by == By::Candle && s > 1).then(|| causal(s, x.dtype(), x.device())).transpose()?;
         for layer in &self.layers {
-            x = self.layer(layer, &x, by)?;
+            x = self.layer(layer, &x, by, mask.as_ref())?;
         }
         Ok(x)
     }
 
-    fn layer(&self, layer: &Layer, x: &Tensor, by: By) -> Result<Tensor> {
+    fn layer(&self, layer: &Layer, x: &Tensor, by: By, mask: Option<&Tensor>) -> Result<Tensor> {
         let (b, s, _) = x.dims3()?;
         let Sizes { width, heads, kv, .. } = self.sizes;
         let d = width / heads;
         let y = norm(x, &layer.norm[0], by)?;
-        let project = |w: &Var, heads: usize| product(&y, w, by)?.reshape((b, s, heads, d));
+        let project = |w: &Tensor, heads: usize| product(&y, w, by)?.reshape((b, s, heads, d));
         let (q, k, v) = (project(&layer.q, heads)?, project(&layer.k, kv)?, project(&layer.v, kv)?);
         let o = match by {
             By::Tilewright => attention(&q, &k, &v, &AttentionOptions::new().causal())?,
-            By::Candle => candles_attention(&q, &k, &v)?,
+            By::Candle => candles_attention(&q, &k, &v, mask)?,
         };
         let x = (x + product(&o.reshape((b, s, width))?, &layer.o, by)?)?;
         let y = norm(&x, &layer.norm[1], by)?;
@@ -139,19 +145,23 @@ fn product(x: &Tensor, w: &Tensor, by: By) -> Result<Tensor> {
     }
 }
 
-/// Causal attention as candle's models have it.
-fn candles_attention(q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-    let ((b, sq, hq, d), (_, sk, hk, _)) = (q.dims4()?, k.dims4()?);
+/// The mask of causal attention, which is added to scores.
+fn causal(s: usize, dtype: DType, device: &Device) -> Result<Tensor> {
+    let mask = |(i, j): (usize, usize)| if j <= i { 0.0 } else { f32::NEG_INFINITY };
+    let mask: Vec<f32> = (0..s).flat_map(|i| (0..s).map(move |j| (i, j))).map(mask).collect();
+    Tensor::from_vec(mask, (s, s), device)?.to_dtype(dtype)
+}
+
+/// Attention as candle's models have it.
+fn candles_attention(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+    let ((b, _, hq, d), (_, sk, hk, _)) = (q.dims4()?, k.dims4()?);
     let heads = |x: &Tensor| -> Result<Tensor> {
         let x = x.transpose(1, 2)?.unsqueeze(2)?;
         x.broadcast_as((b, hk, hq / hk, sk, d))?.contiguous()?.reshape((b, hq, sk, d))
     };
-    let mask: Vec<f32> = (0..sq)
-        .flat_map(|i| (0..sk).map(move |j| if j + sq <= i + sk { 0.0 } else { f32::NEG_INFINITY }))
-        .collect();
-    let mask = Tensor::from_vec(mask, (sq, sk), q.device())?.to_dtype(q.dtype())?;
     let q = (q.transpose(1, 2)?.contiguous()? / (d as f64).sqrt())?;
-    let scores = q.matmul(&heads(k)?.t()?)?.broadcast_add(&mask)?;
+    let scores = q.matmul(&heads(k)?.t()?)?;
+    let scores = mask.map_or(Ok(scores.clone()), |mask| scores.broadcast_add(mask))?;
     let weights =
         if scores.track_op() { ops::softmax(&scores, D::Minus1)? } else { ops::softmax_last_dim(&scores)? };
     weights.matmul(&heads(v)?)?.transpose(1, 2)?.contiguous()
@@ -195,7 +205,7 @@ fn time(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<f64> {
 fn check(device: &Device, dtype: DType, within: f64) -> Result<()> {
     let sizes = Sizes { layers: 2, width: 256, heads: 4, kv: 2, inner: 512 };
     let x = data(1000, &[2, 48, sizes.width], 1.0, dtype, device)?;
-    let model = Model::new(sizes, dtype, device)?;
+    let model = Model::new(sizes, dtype, device, true)?;
     let [ours, theirs] = [By::Tilewright, By::Candle].map(|by| model.forward(&x, by));
     compare(&format!("{:?} {dtype:?}: result beside candle's", device.location()), &ours?, &theirs?, within)?;
     let [(loss, ours), (of_candle, theirs)] = [model.step(&x, By::Tilewright)?, model.step(&x, By::Candle)?];
@@ -260,6 +270,50 @@ fn operations(device: &Device, dtype: DType) -> Result<Vec<(&'static str, Tensor
     Ok(all)
 }
 
+/// Gradients of Σ f² of the first operand, by operations that the model does not have.
+fn gradients(device: &Device, dtype: DType) -> Result<Vec<(&'static str, Tensor)>> {
+    let of = |seed: u64, shape: &[usize]| data(seed, shape, 1.0, dtype, device);
+    let row = of(4, &[256])?;
+    let bytes: Vec<u8> = (0..192 * 128).map(|i: usize| (i * 37 + i / 7) as u8).collect();
+    let rows = Tensor::from_vec(bytes, (192, 128), device)?;
+    let scales = ((of(9, &[2, 192])?.abs()? * 0.1)? + 0.01)?;
+    let layer = LinearW4::new(&rows, &scales, None, 128)?;
+    let x = Var::from_tensor(&of(1, &[3, 40, 256])?)?;
+    let results = [
+        ("layer_norm", layer_norm(&x, &row, &row, 1e-5)?),
+        ("softmax", softmax(&(x.as_tensor() * 4.0)?)?),
+        ("linear, silu", linear(&x, &of(2, &[192, 256])?, None, Activation::Silu)?),
+        ("linear, relu", linear(&x, &of(2, &[192, 256])?, None, Activation::Relu)?),
+        ("4 bits", layer.forward(&x)?),
+    ];
+    let gradient = |(name, y): (&'static str, Tensor)| {
+        let grads = y.to_dtype(DType::F32)?.sqr()?.sum_all()?.backward()?;
+        let Some(gradient) = grads.get(&x) else { candle_core::bail!("{name} has no gradient") };
+        Ok((name, gradient.clone()))
+    };
+    results.into_iter().map(gradient).collect()
+}
+
+/// A library that has been warmed up, which compiles nothing more.
+#[cfg(feature = "cuda")]
+fn strict(device: &Device) -> Result<()> {
+    use tilewright_candle::{library, ops, use_library};
+    let kernels = library(device)?;
+    let from = Instant::now();
+    let range = ops::Gemm::f16().m(1..=64).n(1024).k(1024).epilogue("bias+gelu");
+    let warm = kernels.warm_up(&range).map_err(candle_core::Error::wrap)?;
+    println!("{warm:?} in {:.1} s", from.elapsed().as_secs_f64());
+    use_library(device, kernels.strict())?;
+    let of = |shape: &[usize]| data(1, shape, 1.0, DType::F16, device);
+    let (w, bias) = (of(&[1024, 1024])?, of(&[1024])?);
+    linear(&of(&[33, 1024])?, &w, Some(&bias), Activation::Gelu)?;
+    let Err(error) = linear(&of(&[33, 1024])?, &w, Some(&bias), Activation::Silu) else {
+        candle_core::bail!("what is not warm is not refused");
+    };
+    println!("refused: {error}");
+    Ok(())
+}
+
 /// Everything on a GPU: right beside the host, then times beside candle's own kernels.
 fn on_gpu(device: &Device) -> Result<()> {
     for (dtype, within) in [(DType::F16, 2e-3), (DType::BF16, 1.6e-2), (DType::F32, 2e-5)] {
@@ -269,6 +323,12 @@ fn on_gpu(device: &Device) -> Result<()> {
             compare(&format!("{dtype:?} {name}"), ours, &host, within)?;
         }
     }
+    for (dtype, within) in [(DType::F16, 4e-3), (DType::BF16, 3e-2)] {
+        for ((name, ours), (_, host)) in gradients(device, dtype)?.iter().zip(gradients(&Device::Cpu, dtype)?)
+        {
+            compare(&format!("{dtype:?} gradient of {name}"), ours, &host, within)?;
+        }
+    }
     check(device, DType::BF16, 3e-2)?;
     check(device, DType::F16, 6e-3)?;
     println!("milliseconds: tilewright, candle, ratio");
@@ -276,7 +336,7 @@ fn on_gpu(device: &Device) -> Result<()> {
         |what: &str, [ours, theirs]: [f64; 2]| println!("{what}: {ours:.4} {theirs:.4} {:.2}", theirs / ours);
     let dtype = DType::F16;
     let sizes = Sizes { layers: 2, width: 4096, heads: 32, kv: 8, inner: 14336 };
-    let model = Model::new(sizes, dtype, device)?;
+    let model = Model::new(sizes, dtype, device, false)?;
     let of = |seed: u64, shape: &[usize]| data(seed, shape, 1.0, dtype, device);
     for (b, s) in [(1, 1), (1, 512), (4, 512)] {
         let x = of(1, &[b, s, 4096])?;
@@ -284,6 +344,8 @@ fn on_gpu(device: &Device) -> Result<()> {
         let [ours, theirs] = both;
         say(&format!("two layers of 4096, b = {b}, s = {s}"), [ours?, theirs?]);
     }
+    drop(model);
+    let model = Model::new(sizes, dtype, device, true)?;
     let x = of(1, &[2, 512, 4096])?;
     let [ours, theirs] = [By::Tilewright, By::Candle].map(|by| time(device, || model.step(&x, by).map(drop)));
     say("the same, a step with gradients, b = 2, s = 512", [ours?, theirs?]);
@@ -311,14 +373,15 @@ fn on_gpu(device: &Device) -> Result<()> {
         let (q, kv) = (of(1, &[1, s, 32, 128])?, of(2, &[1, s, 8, 128])?);
         let options = AttentionOptions::new().causal();
         let ours = time(device, || attention(&q, &kv, &kv, &options).map(drop))?;
-        let theirs = time(device, || candles_attention(&q, &kv, &kv).map(drop))?;
+        let mask = causal(s, dtype, device)?;
+        let theirs = time(device, || candles_attention(&q, &kv, &kv, Some(&mask)).map(drop))?;
         say(&format!("causal attention, 32 and 8 heads of 128, {s} places"), [ours, theirs]);
     }
     for b in [1, 32] {
         let (q, kv) = (of(1, &[b, 1, 32, 128])?, of(2, &[b, 4096, 8, 128])?);
         let len = Tensor::full(4096u32, b, device)?;
         let ours = time(device, || attention_decode(&q, &kv, &kv, &len, &AttentionOptions::new()).map(drop))?;
-        let theirs = time(device, || candles_attention(&q, &kv, &kv).map(drop))?;
+        let theirs = time(device, || candles_attention(&q, &kv, &kv, None).map(drop))?;
         say(&format!("decoding, {b} sequences of 4096 keys, 32 and 8 heads of 128"), [ours, theirs]);
     }
     // The host's part of a call: many that nobody waits for.
@@ -342,7 +405,10 @@ fn on_gpu(device: &Device) -> Result<()> {
 fn main() -> Result<()> {
     check(&Device::Cpu, DType::F32, 1e-5)?;
     if candle_core::utils::cuda_is_available() {
-        on_gpu(&Device::new_cuda(0)?)?;
+        let device = Device::new_cuda(0)?;
+        on_gpu(&device)?;
+        #[cfg(feature = "cuda")]
+        strict(&device)?;
     } else {
         println!("no GPU: build with `--features cuda` on a machine that has one");
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use candle_core::{CpuStorage, DType, InplaceOp3, Layout, Result, Tensor};
 
-use crate::apply::{Operator, apply, planned, run};
+use crate::apply::{Operator, apply, run};
 use crate::host;
 use crate::operand::Operands;
 use crate::plan::{Plan, Read, Write};
@@ -235,12 +235,6 @@ pub fn add_linear(c: &Tensor, x: &Tensor, w: &Tensor) -> Result<()> {
 /// Linear layers that add to what is there.
 pub(crate) struct AddLinear;
 
-impl AddLinear {
-    fn plan(given: Vec<(DType, &Layout)>) -> Result<Plan> {
-        planned(&AddLinear, given)
-    }
-}
-
 impl Operator for AddLinear {
     const NAME: &'static str = "tilewright add_linear";
     const OPERANDS: &'static [&'static str] = &["c", "x", "w"];
@@ -298,7 +292,7 @@ impl InplaceOp3 for AddLinear {
         l3: &Layout,
     ) -> Result<()> {
         use candle_core::backend::BackendStorage;
-        let plan = AddLinear::plan(vec![(s1.dtype(), l1), (s2.dtype(), l2), (s3.dtype(), l3)])?;
+        let plan = crate::apply::planned(self, vec![(s1.dtype(), l1), (s2.dtype(), l2), (s3.dtype(), l3)])?;
         crate::gpu::run_into(&plan, (s1, l1), &[(s2, l2), (s3, l3)])
     }
 }

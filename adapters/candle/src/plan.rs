@@ -17,6 +17,7 @@ pub(crate) enum Choice {
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) name: &'static str,
+    #[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code, reason = "only kernels have it"))]
     pub(crate) dtype: tilewright_launch::DType,
     pub(crate) shape: Vec<i64>,
     pub(crate) strides: Vec<i64>,
@@ -118,7 +119,7 @@ impl Plan {
     }
 
     /// The call of a library with tensors in the order of `reads` and `writes`.
-    #[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "cuda", test)), allow(dead_code, reason = "only kernels are called so"))]
     pub(crate) fn call<'a>(
         &'a self,
         library: &'a Library,
