@@ -8,7 +8,7 @@ use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::model::{Model, Numbers};
 use crate::parts::Estimate;
 use crate::tuning::{Chip, SizeKind, Tunable};
-use crate::warp_specialized::{Cluster, RASTERIZATIONS, Schedule, TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, Schedule, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -21,9 +21,6 @@ const MOST_STAGES: i64 = 12;
 
 /// Parts of the sums.
 const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
-
-/// Clusters worth trying: neighbours share the factor of a tile's columns, or that of its rows.
-const CLUSTERS: [Cluster; 2] = [Cluster::AlongM(2), Cluster::AlongN(2)];
 
 /// Registers of a thread that loads elements itself, because TMA cannot.
 const LOADING_REGISTERS: i64 = 56;
@@ -199,7 +196,7 @@ impl Tunable for HopperConvConfig {
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
     const FAMILY: &'static [&'static str] =
-        &["bm", "bn", "bk", "warpgroups", "cluster", "split", "schedule", "pixels", "pack"];
+        &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -250,15 +247,10 @@ impl Tunable for HopperConvConfig {
         } else {
             [Some(loaded), packed].into_iter().flatten().collect()
         };
-        let ways = |form: Self| {
-            let parts = parts.iter().map(move |split| Self { split: *split, ..form });
-            let whole = !self.has_phases();
-            let clusters = CLUSTERS.into_iter().filter(move |_| whole);
-            let clusters = clusters.map(move |cluster| Self { cluster, ..form });
-            let shared = (whole && self.groups == 1).then_some(Self { schedule: Schedule::StreamK, ..form });
-            parts.chain(clusters).chain(shared)
-        };
-        forms.into_iter().flat_map(ways).collect()
+        forms
+            .into_iter()
+            .flat_map(|form| parts.iter().map(move |split| Self { split: *split, ..form }))
+            .collect()
     }
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {

@@ -139,7 +139,8 @@ impl HopperGemmConfig {
         let kept = self.columns_of_a(self.bk) as f64 / bk;
         let products = self.terms().len() as f64 * bm / 64.0 * bk * kept * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
-        let shared = products * (16.0 + bn / 4.0 / kept);
+        let left = if self.register_a { 0.0 } else { 16.0 };
+        let shared = products * (left + bn / 4.0 / kept);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
             let across = if aligned(pitch) { 1.0 } else { model.astride };

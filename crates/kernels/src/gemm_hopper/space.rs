@@ -309,7 +309,9 @@ impl Tunable for HopperGemmConfig {
         // Between two steps with a sparse factor a warpgroup's products wait: longer ones wait less often, where registers have room for their metadata.
         let room = self.sparse && self.bm <= 64 * self.warpgroups;
         let longer = Some(Self { bk: 2 * read.bk, ..read }).filter(|_| room);
-        let forms = [Some(read), packed, longer];
+        // The instructions read B alone from shared memory then.
+        let registers = longer.map(|form| Self { register_a: true, ..form });
+        let forms = [Some(read), packed, longer, registers];
         forms.into_iter().flatten().map(|form| form.ordered([m, n])).collect()
     }
 
