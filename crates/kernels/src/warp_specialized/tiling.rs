@@ -29,6 +29,8 @@ pub(crate) struct Tiling {
     pub buffers: i64,
     pub hint_c: Option<CacheHint>,
     pub dependent: bool,
+    /// What is constant has a ring of its own, which a role fills before the launches ahead have ended.
+    pub ahead: bool,
     pub load_registers: i64,
     pub math_registers: i64,
     pub sm_count: i64,
@@ -52,6 +54,7 @@ macro_rules! tiling {
             overlap: config.overlap_epilogue,
             buffers: config.buffers,
             hint_c: config.hint_c,
+            ahead: false,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
             sm_count: config.sm_count,
@@ -71,6 +74,11 @@ impl Tiling {
     /// back.
     pub fn sides<T>(&self, (rows, cols): (T, T)) -> (T, T) {
         if self.swap { (cols, rows) } else { (rows, cols) }
+    }
+
+    /// Warpgroups of a block: those that load, and those that multiply.
+    pub fn all_warpgroups(&self) -> i64 {
+        1 + i64::from(self.ahead) + self.warpgroups
     }
 
     /// Blocks of a cluster along the tile's rows, its columns, and k.
