@@ -1,5 +1,5 @@
 """Who else multiplies by weights of 4 bits, each as a function of the weights that gives one of the activations: of int4 in groups of 128 vLLM's Marlin and
-Machete (PEERS_VLLM is the path of its `_C_stable_libtorch.abi3.so`), IST's Marlin (PEERS_MARLIN, a checkout of it), Humming, GemLite and torch; of MXFP4
+Machete (PEERS_VLLM is the path of its `_C_stable_libtorch.abi3.so`), IST's Marlin (PEERS_MARLIN, a checkout of it, for nvcc), Humming, GemLite and torch; of MXFP4
 Triton's `dot_scaled`. What is not installed is left out, and said.
 
 Humming has weights of every format here. Weights of int4 are codes [n, k], a byte each, whose values are those of i4 plus 8, and scales [k / 128, n]; or of
@@ -7,8 +7,9 @@ MXFP4 the codes of e2m1 and those of ue8m0.
 """
 
 import collections
+import ctypes
 import os
-import sys
+import subprocess
 
 import torch
 
@@ -41,22 +42,41 @@ def marlin(codes, scales):
     return lambda a: vllm().marlin_gemm(a, None, weights, None, order, None, None, None, locks, UINT4B8, a.shape[0], n, k, False, True, False)
 
 
+# Its one function in C++, by the name that the compiler gives it.
+OF_IST = "_Z11marlin_cudaPKvS0_PvS1_iiiS1_iiP11CUstream_stiiii"
+# Blocks that share a tile's lock, at most.
+SHARED_AT_MOST = 16
+
+
 def marlin_ist(codes, scales):
-    """IST's layer, which rounds weights of 16 bits to its own codes."""
-    from torch.utils.cpp_extension import load
-
+    """IST's kernel, whose weights lie as a warp's `mma` takes them: of 16 columns by 64 rows 32 bytes a thread."""
     folder = os.environ["PEERS_MARLIN"]
-    files = [f"{folder}/marlin/marlin_cuda.cpp", f"{folder}/marlin/marlin_cuda_kernel.cu"]
-    sys.modules["marlin_cuda"] = load("marlin_cuda", files, extra_cuda_cflags=["-O3", "-gencode=arch=compute_90,code=sm_90"])
-    sys.path.insert(0, folder)
-    from marlin import Layer
-
+    library = f"{folder}/marlin.so"
+    if not os.path.exists(library):
+        options = ["-O3", "-std=c++17", "--expt-relaxed-constexpr", "-shared", "-Xcompiler", "-fPIC", "-arch=sm_90"]
+        command = ["nvcc", *options, "-o", f"{library}.new", f"{folder}/marlin/marlin_cuda_kernel.cu"]
+        subprocess.run(command, check=True, capture_output=True)
+        os.replace(f"{library}.new", library)
+    multiply = getattr(ctypes.CDLL(library), OF_IST)
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    multiply.argtypes = [pointer] * 4 + [number] * 3 + [pointer] + [number] * 2 + [pointer] + [number] * 4
     n, k = codes.shape
-    linear = torch.nn.Linear(k, n, bias=False, dtype=torch.float16, device="cuda")
-    linear.weight.data = (codes.half() - 8) * scales.T.repeat_interleave(GROUP, 1)
-    layer = Layer(k, n, GROUP).cuda()
-    layer.pack(linear, scales.T)
-    return layer
+    # Rows: 64, then 16 of them, 8 of these, one; columns: 16, 8 of these, pairs, one.
+    modes = codes.reshape(n // 64, 4, 2, 8, k // 16, 2, 4, 2)
+    weights = eights(modes.permute(4, 0, 3, 6, 1, 7, 2, 5).reshape(k // 16, -1), 1)
+    order = scales.reshape(-1, 64)[:, SCALES].reshape(-1, n).contiguous()
+    locks = torch.zeros(n // 128 * SHARED_AT_MOST, dtype=torch.int32, device="cuda")
+
+    def run(a):
+        out = torch.empty(a.shape[0], n, dtype=torch.float16, device="cuda")
+        stream = torch.cuda.current_stream().cuda_stream
+        tensors = [tensor.data_ptr() for tensor in (a, weights, out, order)]
+        failed = multiply(*tensors, a.shape[0], n, k, locks.data_ptr(), GROUP, 0, stream, -1, -1, -1, SHARED_AT_MOST)
+        if failed:
+            raise RuntimeError(f"IST's Marlin refuses {tuple(a.shape)} by {n}: {failed}")
+        return out
+
+    return run
 
 
 def machete(codes, scales):

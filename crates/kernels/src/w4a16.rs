@@ -3,7 +3,7 @@
 //! nothing is repacked beforehand (as Marlin and Machete do). A scale is shared by `group` neighbours along k.
 
 use tilewright_machine::{Arch, DType};
-use tilewright_tile::dsl::{KernelBuilder, block_x, block_y, steps, tile};
+use tilewright_tile::dsl::{KernelBuilder, Tensor, block_x, block_y, steps, tile};
 use tilewright_tile::{Expr, Program};
 
 use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
@@ -17,7 +17,7 @@ parameters! {
     /// where reading the weights is all the time.
     #[derive(Copy)]
     pub struct W4A16Config, "w4a16", programs {
-        /// Weights along k that share a scale, a multiple of bk; or k, for the whole of it.
+        /// Weights along k that share a scale, a multiple of bk, or of kk and a divisor of bk; or k, for the whole of it.
         group: Option<i64> as GROUP = Some(128),
         /// Rows of a block's tile of c, a multiple of 16.
         bm: i64 as INT = 16,
@@ -69,6 +69,16 @@ impl W4A16Config {
         }
     }
 
+    /// True where a stage lies within a group, or has whole groups of whole parts.
+    fn divides(&self, group: i64) -> bool {
+        group % self.bk == 0 || self.bk % group == 0 && group % self.kk == 0
+    }
+
+    /// Groups of a stage: one where it lies within a group.
+    fn groups(&self) -> i64 {
+        self.group.map_or(1, |group| (self.bk / group).max(1))
+    }
+
     /// Checks the configuration, whatever the architecture.
     ///
     /// # Errors
@@ -77,8 +87,13 @@ impl W4A16Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.tiles().check()?;
         match self.group {
-            Some(group) if group < 1 || group % self.bk != 0 || group > 1 << 20 => {
-                let wanted = format!("must be a multiple of bk = {} up to {}, or k", self.bk, 1 << 20);
+            Some(group) if group < 1 || group > 1 << 20 || !self.divides(group) => {
+                let wanted = format!(
+                    "must be a multiple of bk = {} up to {}, a multiple of kk = {} that divides bk, or k",
+                    self.bk,
+                    1 << 20,
+                    self.kk
+                );
                 Err(ConfigError::value("group", group, wanted))
             }
             _ => Ok(()),
@@ -114,7 +129,10 @@ impl W4A16Config {
         let rows = |rows| [tile(0, rows), tile(1, &kk), steps(1, &parts, &kk), steps(1, &tiles, &bk)];
         let ga = t.global_view("ga", a.from([block_x() * &bm, 0.into()]), rows(&bm));
         let gw = t.global_view("gw", w.from([block_y() * &bn, 0.into()]), rows(&bn));
-        let gs = t.global_view("gs", s.from([block_y() * &bn, 0.into()]), [tile(0, &bn), tile(1, &groups)]);
+        // Groups of a stage, each a vector.
+        let several = self.groups();
+        let modes = [tile(0, &bn), tile(1, &groups)];
+        let gs = t.global_view("gs", s.from([block_y() * &bn, 0.into()]), modes);
         let gc =
             t.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
         let sa = t.shared_tensor("sa", DType::F16, [&bm, &kk, &parts, &stages]);
@@ -123,7 +141,8 @@ impl W4A16Config {
         let ra = t.register_tensor("ra", DType::F16, [&bm, &kk, &2.into()]);
         let rw = t.register_tensor("rw", DType::I4, [&bn, &kk, &2.into()]);
         let wf = t.register_tensor("wf", DType::F16, [&bn, &kk]);
-        let rs = t.register_tensor("rs", DType::F16, [&bn]);
+        let scales: Vec<Tensor> =
+            (0..several).map(|which| t.register_tensor(&numbered("rs", which), DType::F16, [&bn])).collect();
         let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
         t.fill(&rc, 0.0);
 
@@ -134,7 +153,14 @@ impl W4A16Config {
             }
             t.commit_group();
         };
-        t.copy(gs.at(0), rs);
+        // The scales of a round; there are none to read past the end.
+        let next = |t: &mut KernelBuilder, round: &Expr| {
+            for (which, rs) in scales.iter().enumerate() {
+                let first = group.as_ref().map_or(Expr::Int(0), |group| round * &bk / group);
+                t.copy(gs.at(first + which as i64), *rs);
+            }
+        };
+        next(&mut t, &0.into());
         t.unroll_for("p", 0, &stages - 1, |t, p| fetch(t, &p));
         t.for_range("ki", 0, &tiles, |t, ki| {
             if self.stages == 1 {
@@ -149,18 +175,21 @@ impl W4A16Config {
                 t.syncthreads();
                 fetch(t, &(&ki + &stages - 1));
             }
-            let column = t.expand("column", rs, 1);
-            let sf = t.broadcast("sf", column, [&bn, &kk]);
-            if let Some(group) = &group {
-                // The next round's scales; there are none to read past the end.
-                t.copy(gs.at((&ki + 1) * &bk / group), rs);
+            let factors: Vec<Tensor> = (0..several)
+                .map(|which| {
+                    let column = t.expand(&numbered("column", which), scales[which as usize], 1);
+                    t.broadcast(&numbered("sf", which), column, [&bn, &kk])
+                })
+                .collect();
+            if group.is_some() {
+                next(t, &(&ki + 1));
             }
             let load = |t: &mut KernelBuilder, p: &Expr| {
                 t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
                 let weights = sw.as_ref().map(|sw| part_of(sw, p, &ki % &stages));
                 t.copy(weights.unwrap_or_else(|| part_of(&gw, p, ki.clone())), rw.at(p % 2));
             };
-            let multiply = |t: &mut KernelBuilder, p: Expr| {
+            let multiply = |t: &mut KernelBuilder, p: Expr, sf: Tensor| {
                 let rw = t.part(rw.at(&p % 2));
                 t.cast_to(&wf, rw);
                 t.assign(&wf, wf * sf);
@@ -168,11 +197,18 @@ impl W4A16Config {
                 t.gemm(&rc, ra, wf);
             };
             load(t, &0.into());
-            t.unroll_for("q", 1, &parts, |t, q| {
-                load(t, &q);
-                multiply(t, q - 1);
-            });
-            multiply(t, &parts - 1);
+            let of_group = self.bk / self.kk / several;
+            for (which, sf) in (0..several).zip(&factors) {
+                let end =
+                    if which + 1 < several { Expr::Int((which + 1) * of_group + 1) } else { parts.clone() };
+                t.unroll_for("q", which * of_group + 1, &end, |t, q| {
+                    load(t, &q);
+                    multiply(t, q - 1, *sf);
+                });
+            }
+            if let Some(sf) = factors.last() {
+                multiply(t, &parts - 1, *sf);
+            }
         });
         store(&mut t, self.epilogue, &rc, &gc, DType::F16, [&bm, &bn]);
         Ok(t.finish()?)
@@ -198,7 +234,8 @@ impl W4A16Config {
     pub fn grid(group: Option<i64>) -> impl Iterator<Item = W4A16Config> {
         let points = [16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
         let points = points.flat_map(|(bm, bn)| {
-            [(32, 32), (64, 32), (64, 64), (128, 32), (128, 64)].map(|(bk, kk)| (bm, bn, bk, kk))
+            [(32, 32), (64, 32), (64, 64), (128, 32), (128, 64), (256, 32), (256, 64)]
+                .map(|(bk, kk)| (bm, bn, bk, kk))
         });
         let points = points.flat_map(|tile| {
             (2..=6).flat_map(move |stages| [128, 256].map(|threads| (tile, stages, threads)))
@@ -225,7 +262,7 @@ impl Tunable for W4A16Config {
         ("epilogue", &["staged", "direct"]),
         ("stages", &["2", "3", "4", "5", "6"]),
         ("kk", &["16", "32", "64"]),
-        ("bk", &["32", "64", "128"]),
+        ("bk", &["32", "64", "128", "256", "512"]),
     ];
 
     fn points() -> impl Iterator<Item = Self> {
@@ -244,6 +281,11 @@ impl Tunable for W4A16Config {
     fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
         estimate::tiles(&self.tiles(), chip.arch, estimate::Work::of(DType::F16, DType::F32, three(sizes)))
     }
+}
+
+/// The name of one of several tensors; of the first, or only one, the word alone.
+fn numbered(word: &str, which: i64) -> String {
+    if which == 0 { word.to_string() } else { format!("{word}_{which}") }
 }
 
 /// Sizes at which the tiles meet every kind of edge. With an odd k the rows of the weights begin within bytes.

@@ -298,6 +298,8 @@ fn w4a16_is_right_at_edges() {
         W4A16Config { group: Some(128), bm: 64, bn: 64, epilogue: Path::Staged, ..small },
         W4A16Config { weights: Path::Direct, ..small },
         W4A16Config { group: Some(128), kk: 64, bk: 64, bn: 96, ..small },
+        // Several groups of a stage, of two parts each.
+        W4A16Config { bk: 192, stages: 2, ..small },
     ];
     for config in configs {
         for size in w4a16::edge_sizes(&config) {

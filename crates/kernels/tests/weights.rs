@@ -8,7 +8,7 @@ use common::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_weights::{
-    self, Cluster, Factors, Instruction, RepackConfig, Scaled, Schedule, WeightsConfig,
+    self, Batch, Cluster, Factors, Instruction, RepackConfig, Scaled, Schedule, WeightsConfig,
 };
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
@@ -155,6 +155,8 @@ fn configs() -> Vec<WeightsConfig> {
         WeightsConfig { epilogue: "alpha+bias+silu".parse().unwrap(), scaled: Scaled::Weights, ..whole },
         WeightsConfig { instruction: Instruction::Mma, bm: 256, warpgroups: 2, bn: 8, ..small },
         WeightsConfig { instruction: Instruction::Mma, cluster: Cluster::AlongK(2), bn: 24, ..whole },
+        WeightsConfig { dependent: true, ahead: true, zeros: true, weights: DType::U4, ..small },
+        WeightsConfig { dependent: true, ahead: true, instruction: Instruction::Mma, bn: 8, ..whole },
     ]
 }
 
@@ -393,6 +395,9 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(WeightsConfig { scaled: Scaled::Weights, ..spread }, "bn", "registers of a thread");
     says(WeightsConfig { cluster: Cluster::AlongK(2), ..default }, "schedule", "share a tile already");
     says(WeightsConfig { cluster: Cluster::AlongM(4), bm: 128, ..default }, "cluster", "2 units");
+    says(WeightsConfig { ahead: true, ..default }, "ahead", "unless dependent is true");
+    let early = WeightsConfig { dependent: true, ahead: true, batch: Batch::Grouped, ..default };
+    says(WeightsConfig { schedule: Schedule::DataParallel, ..early }, "ahead", "tables");
     says(WeightsConfig { epilogue: "row_sums".parse().unwrap(), ..default }, "epilogue", "alpha, row_scale");
     assert!(default.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_90a")));
     let named = |given: &[(&str, &str)]| (operator("gemm_weights").unwrap().programs)(given);

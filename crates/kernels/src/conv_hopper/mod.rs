@@ -239,6 +239,7 @@ impl HopperConvConfig {
             hint_c: self.hint_c,
             // Its own kernels ahead and behind overlap with it.
             dependent: self.dependent || self.pack.is_some() || self.split > 1,
+            ahead: false,
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,

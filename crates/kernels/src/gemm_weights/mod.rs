@@ -27,8 +27,8 @@ pub use repack::RepackConfig;
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::Chain;
 use crate::warp_specialized::{
-    BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights, aligned, bytes,
-    refused, scattering_registers, within,
+    AHEAD_REGISTERS, BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights,
+    aligned, bytes, most_beside, refused, scattering_registers, within,
 };
 
 parameters! {
@@ -96,9 +96,11 @@ parameters! {
         hint_c: Option<CacheHint> as HINT = None,
         /// Programmatic dependent launch: the kernel may be launched before the one ahead of it has ended, and waits for its results.
         dependent: bool as FLAG = false,
+        /// With dependent: w, h, s and z are `constant`, written by no launch of a sequence, and threads of their own load them before the kernel ahead has ended.
+        ahead: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
-        /// Registers of a thread that multiplies.
+        /// Registers of a thread that multiplies; with ahead at most what the threads that load leave.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
         sm_count: i64 as INT = 132,
@@ -176,6 +178,15 @@ impl WeightsConfig {
         self.scaled == Scaled::Sums && self.group.is_some() || !self.a().is_float()
     }
 
+    /// Registers of a thread that multiplies.
+    fn multiplying(&self) -> i64 {
+        if self.ahead {
+            self.math_registers.min(most_beside(&[self.load_registers, AHEAD_REGISTERS], self.warpgroups))
+        } else {
+            self.math_registers
+        }
+    }
+
     /// Columns of the tile that leave at a time.
     fn columns(&self) -> i64 {
         let wide = |c: &i64| *c <= ROW_BYTES / 2 && self.bn % c == 0;
@@ -198,8 +209,9 @@ impl WeightsConfig {
             buffers: self.buffers,
             hint_c: self.hint_c,
             dependent: self.dependent,
+            ahead: self.ahead,
             load_registers: self.load_registers,
-            math_registers: self.math_registers,
+            math_registers: self.multiplying(),
             sm_count: self.sm_count,
             accumulator: DType::F32,
             stored: self.dtype,
@@ -236,7 +248,7 @@ impl WeightsConfig {
         };
         // Vectors end at multiples of a tile's alignment together.
         aligned(self.stages * self.stage_bytes())
-            + self.stages * BARRIERS
+            + self.stages * BARRIERS * if self.ahead { 2 } else { 1 }
             + self.tiling().epilogue_bytes(chain, self.dtype)
             + reduction
     }
@@ -297,6 +309,14 @@ impl WeightsConfig {
         if self.schedule == Schedule::StreamK && matches!(self.cluster, Cluster::AlongK(_)) {
             let wanted = "the blocks of k2 share a tile already: cluster must be none, along m or n, or both";
             return Err(ConfigError::value("schedule", self.schedule, wanted));
+        }
+        if self.ahead && (!self.dependent || self.batch != Batch::None) {
+            let wanted = if self.dependent {
+                "must be false with groups, whose tables the kernel ahead may write"
+            } else {
+                "must be false unless dependent is true: nothing is waited for"
+            };
+            return Err(ConfigError::value("ahead", self.ahead, wanted));
         }
         if self.epilogue.has(Part::Beta) || self.epilogue.parts().any(Part::sums) {
             let wanted = "must be none, or of alpha, row_scale, col_scale, bias, relu, gelu, silu, residual";

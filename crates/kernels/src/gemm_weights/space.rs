@@ -6,7 +6,7 @@ use super::{Cluster, Instruction, Scaled, Schedule, StoredWeights, WeightsConfig
 use crate::epilogue::Chain;
 use crate::model::Model;
 use crate::parts::{Estimate, Part, Resource, Steps};
-use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
+use crate::tuning::{Chip, HALVES, MNK, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of weights of tiles, the warpgroups that share them, and the registers of a thread of these.
@@ -340,7 +340,10 @@ impl Tunable for WeightsConfig {
         "gather",
         "epilogue",
         "dependent",
+        "ahead",
     ];
+    const ALIKE: &'static [(&'static str, &'static [&'static str])] =
+        &[HALVES[0], ("dependent", &["false", "true"]), ("ahead", &["false", "true"])];
     const FAMILY: &'static [&'static str] =
         &["bm", "bn", "bk", "part", "warpgroups", "scaled", "instruction", "schedule"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[

@@ -81,6 +81,12 @@ pub(crate) trait Mainloop {
     ) {
         t.produce(&on.ring, |t| self.load(t, on, tile, step));
     }
+    /// The tensors of a stage that are in a ring of their own, which a role of its own fills before the launches ahead have ended: those of constants.
+    fn ahead<'s>(&self, _: &'s Self::Stage) -> &'s [Tensor] {
+        &[]
+    }
+    /// Loads the stage of a step along k into these tensors.
+    fn load_ahead(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
     /// Accumulators of 0.
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
     /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.
@@ -103,6 +109,18 @@ pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub stage: M::Stage,
     /// The ring of stages.
     pub ring: Pipeline,
+    /// The ring of what is loaded [ahead](Mainloop::ahead).
+    pub ahead: Option<Pipeline>,
+}
+
+impl<M: Mainloop + ?Sized> Collective<M> {
+    /// Waits for a step's stage of each ring, and gives them back behind the body.
+    pub fn consume(&self, t: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
+        match &self.ahead {
+            Some(ahead) => t.consume(ahead, |t| t.consume(&self.ring, body)),
+            None => t.consume(&self.ring, body),
+        }
+    }
 }
 
 /// A second matrix that A is multiplied by in the same pass, as large as B and stored as it is.

@@ -18,8 +18,8 @@ mod views;
 mod weights;
 
 use tilewright_machine::DType;
-use tilewright_tile::Program;
-use tilewright_tile::dsl::{KernelBuilder, Tensor};
+use tilewright_tile::dsl::{KernelBuilder, Pipeline, Tensor};
+use tilewright_tile::{Expr, Program};
 
 pub use choices::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
 pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, Term, TmaWgmma, load_attributes};
@@ -124,6 +124,10 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             (view, t.shared_tensor("st", self.tiling.stored, shape))
         });
         let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
+        let ahead = match self.mainloop.ahead(&stage) {
+            [] => None,
+            ahead => Some(t.pipeline("ws", &numbers.stages, ahead)),
+        };
         let operands = Operands::declare(t, self.chain, (operands, sums, &c), (&problem, &scheduler));
         let exchange = exchanged.zip(self.stream_k);
         let exchange =
@@ -138,13 +142,16 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 mirror,
                 late: self.mainloop.rounds_at_once(),
             },
-            on: Collective { numbers, views, stage, ring },
+            on: Collective { numbers, views, stage, ring, ahead },
             kernel: self,
             scheduler,
             operands,
             exchange,
         };
         t.role("load", 1, Some(self.tiling.load_registers.into()), |t| roles.load(t));
+        if let Some(ring) = &roles.on.ahead {
+            t.role("constants", 1, Some(AHEAD_REGISTERS.into()), |t| roles.load_ahead(t, ring));
+        }
         let registers = Some(self.tiling.math_registers.into());
         t.role("math", self.tiling.warpgroups, registers, |t| roles.math(t));
     }
@@ -186,6 +193,26 @@ impl<M: Mainloop> Roles<'_, M> {
         }
         if dependent {
             t.launch_dependents();
+        }
+    }
+
+    /// Loads what is constant, and waits for no launch.
+    fn load_ahead(&self, t: &mut KernelBuilder, ring: &Pipeline) {
+        let (mainloop, scheduler) = (&self.kernel.mainloop, &self.scheduler);
+        let fill = |t: &mut KernelBuilder, tile: &WorkTile, step: &Expr| {
+            t.produce(ring, |t| mainloop.load_ahead(t, &self.on, tile, step));
+        };
+        let share = self.share(t);
+        scheduler.for_tiles(t, share.as_ref(), ["wm", "wn"], |t, tile| {
+            let range = mainloop.range(scheduler, tile);
+            t.for_range("kw", 0, range.count.clone(), |t, step| {
+                fill(t, tile, &scheduler.k_step(&range, step));
+            });
+        });
+        if let Some(share) = share {
+            share.for_segments(t, scheduler, ["xm", "xn"], |t, segment| {
+                t.for_range("ks", &segment.from, &segment.to, |t, step| fill(t, &segment.tile, &step));
+            });
         }
     }
 

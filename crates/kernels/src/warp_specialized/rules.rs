@@ -149,6 +149,9 @@ fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
     Err(ConfigError::value("rasterization", rasterization, wanted))
 }
 
+/// Registers of a thread that loads what is constant.
+pub(crate) const AHEAD_REGISTERS: i64 = 24;
+
 /// The needs of a kernel.
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
@@ -179,7 +182,7 @@ impl Tiling {
         check_cluster(self.cluster, needs.shared_rows)?;
         check_order(self.rasterization)?;
         self.check_registers(needs)?;
-        check_instruction(needs.instruction, self.warpgroups)?;
+        check_instruction(needs.instruction, self.all_warpgroups())?;
         within("sm_count", self.sm_count, [self.cluster.blocks(), 65_535], 1)?;
         check_memory(self.stages, needs.shared_bytes)
     }
@@ -214,10 +217,9 @@ impl Tiling {
     fn check_registers(&self, needs: &Needs) -> Result<(), ConfigError> {
         within("load_registers", self.load_registers, [24, 240], 8)?;
         within("math_registers", self.math_registers, [24, 240], 8)?;
-        let together = 128 * (self.load_registers + self.warpgroups * self.math_registers);
-        // Each thread starts with the same number, a multiple of 8.
-        let threads = 128 * (1 + self.warpgroups);
-        let there = REGISTERS / threads / 8 * 8 * threads;
+        let ahead = if self.ahead { AHEAD_REGISTERS } else { 0 };
+        let together = 128 * (self.load_registers + ahead + self.warpgroups * self.math_registers);
+        let there = 128 * self.all_warpgroups() * share_of(self.all_warpgroups());
         if together > there {
             let wanted = format!(
                 "the block's threads would have {together} registers, and there are {there}: use fewer, or fewer \
@@ -237,11 +239,21 @@ impl Tiling {
     }
 }
 
+/// Registers with which each thread of a block of so many warpgroups starts: the same number, a multiple of 8.
+fn share_of(warpgroups: i64) -> i64 {
+    REGISTERS / (128 * warpgroups.max(1)) / 8 * 8
+}
+
+/// Registers of a thread of so many warpgroups, at most, beside warpgroups whose threads have these.
+pub(crate) fn most_beside(others: &[i64], warpgroups: i64) -> i64 {
+    let all = warpgroups + others.len() as i64;
+    (all * share_of(all) - others.iter().sum::<i64>()) / warpgroups.max(1) / 8 * 8
+}
+
 /// Checks that an instruction as wide as these columns finds its registers: a block starts with an even share of them all, in which the
 /// assembler must find room for one instruction's sums, whatever roles ask for.
 fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
-    let threads = 128 * (1 + warpgroups);
-    let share = REGISTERS / threads / 8 * 8;
+    let (threads, share) = (128 * warpgroups, share_of(warpgroups));
     let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
     if wide / 2 + FEWEST_OTHERS <= share {
         return Ok(());

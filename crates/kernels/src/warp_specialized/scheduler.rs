@@ -494,7 +494,7 @@ impl Scheduler {
         } else {
             t.grid([sm_count.min(tiles)]);
         }
-        t.threads(128 * (1 + self.tiling.warpgroups));
+        t.threads(128 * self.tiling.all_warpgroups());
     }
 
     /// The loop of a role over its tiles: where others are shared by steps along k, over those that it does whole.

@@ -32,6 +32,8 @@ pub(crate) struct Tiling {
     pub buffers: i64,
     pub hint_c: Option<CacheHint>,
     pub dependent: bool,
+    /// What is constant has a ring of its own, which a role fills before the launches ahead have ended.
+    pub ahead: bool,
     pub load_registers: i64,
     pub math_registers: i64,
     pub sm_count: i64,
@@ -55,6 +57,7 @@ macro_rules! tiling {
             overlap: config.overlap_epilogue,
             buffers: config.buffers,
             hint_c: config.hint_c,
+            ahead: false,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
             sm_count: config.sm_count,
@@ -82,6 +85,11 @@ impl Tiling {
         let chunk = of_thread(self.chunk).max(1);
         let free = self.math_registers - spare - of_thread(self.bn) - chunk;
         (schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
+    }
+
+    /// Warpgroups of a block: those that load, and those that multiply.
+    pub fn all_warpgroups(&self) -> i64 {
+        1 + i64::from(self.ahead) + self.warpgroups
     }
 
     /// Blocks of a cluster along the tile's rows, its columns, and k.

@@ -112,7 +112,11 @@ pub(crate) struct Operands<T> {
 
 /// The shared tensors of a stage: weights, activations, and what there is of upper bits, scales and zero points.
 pub(crate) struct Stage {
+    weights: Tensor,
+    activations: Tensor,
+    /// Those of the main ring, and those that are loaded ahead.
     tensors: Vec<Tensor>,
+    ahead: Vec<Tensor>,
     upper: Option<Tensor>,
     scale: Option<Tensor>,
     zero: Option<Tensor>,
@@ -121,16 +125,6 @@ pub(crate) struct Stage {
 impl AsRef<[Tensor]> for Stage {
     fn as_ref(&self) -> &[Tensor] {
         &self.tensors
-    }
-}
-
-impl Stage {
-    fn weights(&self) -> &Tensor {
-        &self.tensors[0]
-    }
-
-    fn activations(&self) -> &Tensor {
-        &self.tensors[1]
     }
 }
 
@@ -199,6 +193,30 @@ impl Weights {
         values
     }
 
+    /// Loads the weights of a step, and their upper bits.
+    fn load_weights(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        let ([_, how], views, stage) = (load_attributes(&self.tiling, self.hints), &on.views, &on.stage);
+        for (view, shared) in
+            [(Some(&views.w), Some(&stage.weights)), (views.h.as_ref(), stage.upper.as_ref())]
+        {
+            if let (Some(view), Some(shared)) = (view, shared) {
+                let place = [None, Some(tile.row.clone()), None, None, Some(step.clone())];
+                t.copy_async_with(view.index(place.into_iter().chain(of_matrix(tile))), shared, how);
+            }
+        }
+    }
+
+    /// Loads the scales and zero points of a step.
+    fn load_vectors(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        let (group, views, stage) = (self.group_at(step), &on.views, &on.stage);
+        for (view, shared) in [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)] {
+            if let (Some(view), Some(shared)) = (view, shared) {
+                let place = [None, Some(tile.row.clone()), None, Some(group.clone())];
+                t.copy_async(view.index(place.into_iter().chain(of_matrix(tile))), shared);
+            }
+        }
+    }
+
     /// Registers for parts in turn: of two, so that one is cast while the other is multiplied, where a stage has several.
     fn turns(&self) -> i64 {
         self.parts().min(2)
@@ -223,7 +241,7 @@ impl Weights {
             t.copy(of_part(from, part), stored);
             stored
         };
-        let stored = loaded(t, "stored", &self.stored, on.stage.weights());
+        let stored = loaded(t, "stored", &self.stored, &on.stage.weights);
         let upper = self.upper.as_ref().zip(on.stage.upper.as_ref());
         let upper = upper.map(|(order, from)| loaded(t, "stored_upper", order, from));
         let factor = on.stage.scale.as_ref().filter(|_| self.scaled == Scaled::Weights);
@@ -305,7 +323,7 @@ impl Weights {
         let lefts = in_turn("left", self.dtype, &part_columns);
         let partials = if self.promotes() { in_turn("partial", self.products, width) } else { Vec::new() };
         let of = |of_parts: &[Tensor], part: i64| of_parts.get((part % turns) as usize).copied();
-        t.consume(&on.ring, |t| {
+        on.consume(t, |t| {
             let mut scale = self.scale_of(t, on, (site, 0));
             for part in 0..=last {
                 let Some(left) = of(&lefts, part) else { continue };
@@ -315,7 +333,7 @@ impl Weights {
                     t.fill(partial, 0.0);
                 }
                 let to = partial.as_ref().unwrap_or(&sums.parts[0]);
-                let right = of_part(on.stage.activations(), part);
+                let right = of_part(&on.stage.activations, part);
                 t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
                 t.commit_gemm();
                 // With an odd number of parts the next stage begins with the registers of the last one.
@@ -344,7 +362,7 @@ impl Weights {
         let Numbers { bm, bn, width, .. } = &on.numbers;
         let (columns, warps) = (Expr::from(self.part), 4 * self.tiling.warpgroups);
         let layout = StoredWeights::factor(self.dtype, [self.tiling.bm, self.part], self.takers());
-        t.consume(&on.ring, |t| {
+        on.consume(t, |t| {
             let mut scale = None;
             for part in 0..self.parts() {
                 let name = |word: &str| format!("{word}{site}_{part}");
@@ -354,7 +372,7 @@ impl Weights {
                 let left = t.register_tensor_with(&name("left"), self.dtype, [bm, &columns], layout.clone());
                 self.cast(t, on, (site, part), &left);
                 let right = t.register_tensor(&name("right"), self.dtype, [bn, &columns]);
-                t.copy(of_part(on.stage.activations(), part), right);
+                t.copy(of_part(&on.stage.activations, part), right);
                 let partial = self.promotes().then(|| {
                     let partial = t.register_tensor(&name("partial"), self.products, [bm, width]);
                     t.fill(&partial, 0.0);
@@ -366,6 +384,11 @@ impl Weights {
             }
         });
     }
+}
+
+/// The last index of a view of the weights of several matrices.
+fn of_matrix(tile: &WorkTile) -> Option<Option<Expr>> {
+    tile.group.clone().map(Some)
 }
 
 /// A part's columns of a shared tensor of a stage.
@@ -408,6 +431,12 @@ impl Mainloop for Weights {
         let s = t.tensor("s", self.scale, matrices.iter().chain([&groups, n]));
         let z = self.zeros.then(|| t.tensor("z", self.plain, matrices.iter().chain([&groups, n])));
         let table = rows.as_ref().map(|_| t.tensor("rows", DType::I32, [m]));
+        if self.tiling.ahead {
+            [Some(&w), h.as_ref(), Some(&s), z.as_ref()]
+                .into_iter()
+                .flatten()
+                .for_each(|of| t.mark_constant(of));
+        }
         Operands { a, w, h, s, z, table }
     }
 
@@ -461,8 +490,12 @@ impl Mainloop for Weights {
         let groups = Expr::from(self.groups());
         let scale = self.group.map(|_| t.shared_tensor("ts", self.scale, [bm, &groups]));
         let zero = self.zeros.then(|| t.shared_tensor("tz", self.plain, [bm, &groups]));
-        let tensors = [weights, activations].into_iter().chain(upper).chain(scale).chain(zero).collect();
-        Stage { tensors, upper, scale, zero }
+        let others = upper.into_iter().chain(scale).chain(zero);
+        let (tensors, ahead) = match self.tiling.ahead {
+            true => (vec![activations], [weights].into_iter().chain(others).collect()),
+            false => ([weights, activations].into_iter().chain(others).collect(), Vec::new()),
+        };
+        Stage { weights, activations, tensors, ahead, upper, scale, zero }
     }
 
     fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
@@ -472,31 +505,29 @@ impl Mainloop for Weights {
         vec![numbers(t, "numbers", from, &on.numbers.bn, left)]
     }
 
-    fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
-        let [how_a, how_w] = load_attributes(&self.tiling, self.hints);
-        let (row, col, step) = (Some(tile.row.clone()), Some(tile.col.clone()), step.clone());
-        let (views, stage) = (&on.views, &on.stage);
-        let of_matrix = || tile.group.clone().map(Some);
-        for (view, shared) in
-            [(Some(&views.w), Some(stage.weights())), (views.h.as_ref(), stage.upper.as_ref())]
-        {
-            if let (Some(view), Some(shared)) = (view, shared) {
-                let place = [None, row.clone(), None, None, Some(step.clone())];
-                t.copy_async_with(view.index(place.into_iter().chain(of_matrix())), shared, how_w);
-            }
+    fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, at: &Expr) {
+        if !self.tiling.ahead {
+            self.load_weights(t, on, tile, at);
         }
+        let ([how_a, _], views) = (load_attributes(&self.tiling, self.hints), &on.views);
+        let step = Some(at.clone());
         let activations = match tile.numbers.first() {
-            Some(numbers) => views.a.index([None, None, None, Some(step.clone())]).indexed(0, numbers),
-            None => views.a.index([None, col, None, None, Some(step.clone())]),
+            Some(numbers) => views.a.index([None, None, None, step]).indexed(0, numbers),
+            None => views.a.index([None, Some(tile.col.clone()), None, None, step]),
         };
-        t.copy_async_with(activations, stage.activations(), how_a);
-        let group = self.group_at(&step);
-        for (view, shared) in [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)] {
-            if let (Some(view), Some(shared)) = (view, shared) {
-                let place = [None, row.clone(), None, Some(group.clone())];
-                t.copy_async(view.index(place.into_iter().chain(of_matrix())), shared);
-            }
+        t.copy_async_with(activations, &on.stage.activations, how_a);
+        if !self.tiling.ahead {
+            self.load_vectors(t, on, tile, at);
         }
+    }
+
+    fn ahead<'s>(&self, stage: &'s Stage) -> &'s [Tensor] {
+        &stage.ahead
+    }
+
+    fn load_ahead(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        self.load_weights(t, on, tile, step);
+        self.load_vectors(t, on, tile, step);
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
