@@ -22,7 +22,7 @@ use crate::tensor::{Given, read};
 const VECTOR: i64 = 16;
 
 /// The exception of a launch that is refused.
-fn failed(py: Python<'_>, error: &LaunchError) -> PyErr {
+pub fn failed(py: Python<'_>, error: &LaunchError) -> PyErr {
     let class = match error {
         LaunchError::NotReady { .. } => Class::NotReady,
         LaunchError::NoDriver { .. } | LaunchError::NoContext | LaunchError::NoSuchDevice { .. } => {
@@ -401,10 +401,11 @@ impl Viewed {
 }
 
 /// The context that was current before a launch, which is current again behind it.
-struct Current(Option<(Gpu, *mut c_void)>);
+pub struct Current(Option<(Gpu, *mut c_void)>);
 
 impl Current {
-    fn of(gpu: &Gpu) -> Result<Current, LaunchError> {
+    /// Makes the context of a GPU current.
+    pub fn of(gpu: &Gpu) -> Result<Current, LaunchError> {
         let (driver, mut before) = (gpu.driver(), std::ptr::null_mut());
         // SAFETY: the driver writes the context to where it is told.
         let asked = unsafe { driver.context_get_current(&raw mut before) };
@@ -427,7 +428,7 @@ impl Drop for Current {
 }
 
 /// The handle of torch's current stream on a GPU; 0 of the default stream, where torch is not imported.
-fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
+pub fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
     let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
     let torch = modules.call_method1(intern!(py, "get"), (intern!(py, "torch"),))?;
     if torch.is_none() {

@@ -5,6 +5,7 @@ mod error;
 mod kernel;
 mod launch;
 mod layout;
+mod ops;
 mod program;
 mod simulate;
 mod tensor;
@@ -18,6 +19,8 @@ mod core {
     use crate::launch::Launcher;
     #[pymodule_export]
     use crate::layout::{Value, evaluate, functions};
+    #[pymodule_export]
+    use crate::ops::Library;
     #[pymodule_export]
     use crate::program::{Program, architectures, explain, types, words};
 

@@ -133,18 +133,32 @@ impl Program {
         &self.program.name
     }
 
-    /// Sizes, constants and parameters, as JSON.
+    /// Sizes, constants and parameters, as JSON; of tensors also whether the kernel reads and writes them, where the program is right.
     fn json(&self) -> String {
         let program = &self.program;
+        let verified = verify(program, &tile::Constants::new()).ok();
+        let among = |ids: Option<&[tile::ParamId]>, number: usize| {
+            ids.is_some_and(|ids| ids.iter().any(|id| id.0 as usize == number))
+        };
         let sizes: Vec<_> = program.sizes().map(|(_, s, default)| json!([s.name, default])).collect();
         let constants: Vec<_> = program.constants().map(|(_, s, e)| json!([s.name, e.as_int()])).collect();
-        let params = program.params.iter().map(|param| match &param.kind {
+        let params = program.params.iter().enumerate().map(|(number, param)| match &param.kind {
             ParamKind::Scalar { default } => {
                 let default = default.integer().map_or(json!(default.nearest()), |n| json!(n as i64));
                 json!({ "name": param.name, "dtype": param.dtype.name(), "scalar": true, "default": default })
             }
             ParamKind::Tensor { shape, .. } => {
-                json!({ "name": param.name, "dtype": param.dtype.name(), "scalar": false, "rank": shape.len() })
+                let extents: Vec<String> =
+                    shape.iter().map(|extent| tile::expr_text(&**program, extent)).collect();
+                let (reads, elements) = verified.as_ref().map(|v| (v.inputs(), v.elements())).unzip();
+                json!({
+                    "name": param.name,
+                    "dtype": param.dtype.name(),
+                    "scalar": false,
+                    "shape": extents,
+                    "read": among(reads, number) || among(elements, number),
+                    "written": among(verified.as_ref().map(|v| v.outputs()), number),
+                })
             }
         });
         json!({

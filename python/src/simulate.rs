@@ -11,7 +11,7 @@ use tilewright::excerpts::Severity;
 use tilewright::findings::{refusal, wrong_results};
 use tilewright::input::{Input, offsets};
 use tilewright::machine::{Elements, Number};
-use tilewright::runtime::{DeviceKind, SimDevice, sizes_of};
+use tilewright::runtime::{DeviceKind, SimDevice, default_sizes};
 use tilewright::sim::Config;
 use tilewright::tile::interpret::{tensor_shape, tensor_strides};
 use tilewright::tile::{Diagnostics, ParamId, ParamKind, Sources};
@@ -115,7 +115,8 @@ fn options(kernel: &Kernel, asked: Asked) -> Result<CheckOptions, Failure> {
 pub fn run(kernel: &Kernel, sources: &Sources, asked: Asked) -> Result<(String, Vec<Data>), Failure> {
     let (sim_seed, interpret) = (asked.sim_seed, asked.interpret);
     let options = options(kernel, asked)?;
-    let sizes = sizes_of(kernel, &options.sizes);
+    let mut sizes = default_sizes(kernel);
+    sizes.extend(options.sizes.iter().map(|(name, value)| (name.clone(), *value)));
     let failed = |e: CheckError| {
         Failure::Refused(sources.clone(), Diagnostics(refusal(kernel, &sizes, &e, options.detail)))
     };

@@ -7,7 +7,7 @@ import numpy
 import pytest
 
 import tilewright
-from tilewright import const, f16, f32, size
+from tilewright import const, f32, size
 
 LIBRARY = os.environ.get("TILEWRIGHT_LIBCUDA", "")
 pytestmark = pytest.mark.skipif("stand_in" not in LIBRARY, reason="TILEWRIGHT_LIBCUDA names no stand-in")
@@ -151,3 +151,30 @@ def test_kernels_of_texts_are_launched_too(driver, axpy):
     kernel = tilewright.compile(axpy, T=128)
     kernel(driver.tensor(64), driver.tensor(64), stream=0)
     assert len(driver.calls("cuLaunch")) == 1 and len(kernel.launches.specialisations()) == 1
+
+
+def test_operators_by_names(driver):
+    from tilewright import ops
+
+    library = ops.library(0)
+    assert ops.library(0) is library
+    x, y = (driver.tensor(8, 512, typestr="<f2") for _ in "xy")
+    w = driver.tensor(512, typestr="<f2")
+    library.call("rmsnorm", x=x, w=w, y=y, eps=1e-5, stream=0)
+    driver.calls("")
+    library.call("rmsnorm", x=x, w=w, y=y, eps=1e-5, stream=0x500)
+    [call] = driver.calls("cuLaunch")
+    assert "500" in call and "rmsnorm" in library.why("rmsnorm", x=x, w=w, y=y, eps=1e-5)
+    with pytest.raises(tilewright.LaunchError, match="takes no `bias`"):
+        library.call("rmsnorm", x=x, w=w, y=y, bias=w, stream=0)
+    with pytest.raises(tilewright.LaunchError, match="rmsnorms"):
+        library.call("rmsnorms", x=x, stream=0)
+    library.strict = True
+    wide = driver.tensor(8, 8192, typestr="<f2")
+    with pytest.raises(tilewright.NotReady):
+        library.call("rmsnorm", x=wide, w=driver.tensor(8192, typestr="<f2"), y=wide, stream=0)
+    classes, _, kernels = library.warm_up("rmsnorm", options={"dtype": "f16"}, m=(1, 64), n=8192)
+    assert classes >= 1 and kernels >= 1
+    library.strict = False
+    with pytest.raises(ValueError, match="no activation"):
+        ops.linear(x, w, activation="tanh")

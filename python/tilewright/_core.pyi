@@ -3,6 +3,7 @@ from typing import final
 __all__ = [
     "Kernel",
     "Launcher",
+    "Library",
     "Program",
     "Value",
     "__version__",
@@ -72,6 +73,23 @@ class Kernel:
         random: bool = False,
         force: bool = False,
     ) -> tuple[str, list[tuple[str, str, list[int], bytes]]]: ...
+
+@final
+class Library:
+    def __new__(cls, ordinal: int) -> Library: ...
+    def call(
+        self,
+        name: str,
+        arguments: dict[str, object],
+        options: dict[str, str],
+        sizes: dict[str, int],
+        stream: int | None = None,
+        strict: bool = False,
+        workspace: tuple[int, int] | None = None,
+    ) -> None: ...
+    def workspace_bytes(self, name: str, arguments: dict[str, object], options: dict[str, str], sizes: dict[str, int]) -> int: ...
+    def why(self, name: str, arguments: dict[str, object], options: dict[str, str], sizes: dict[str, int]) -> str: ...
+    def warm_up(self, name: str, options: dict[str, str], sizes: dict[str, tuple[int, int]]) -> tuple[int, int, int]: ...
 
 def evaluate(text: str) -> Value: ...
 def functions() -> list[tuple[str, str]]: ...

@@ -26,6 +26,8 @@ class KernelFunction:
         self._recorded: tuple[str, _core.Program] | None = None
         self._compiled: dict[Any, Kernel] = {}
         self._launches: dict[Any, Launches] = {}
+        # Those with the constants' defaults.
+        self._default: Launches | None = None
 
     def __repr__(self) -> str:
         return f"<kernel {self.__name__}>"  # type: ignore[attr-defined]
@@ -107,7 +109,10 @@ class KernelFunction:
     def __call__(self, *arguments: Any, stream: int | None = None, **named: Any) -> None:
         """A launch on a GPU, with tensors in the order of the parameters, on torch's current stream or the one with this handle. It is never a
         simulation."""
-        self.launches()(*arguments, stream=stream, **named)
+        launches = self._default
+        if launches is None:
+            launches = self._default = self.launches()
+        launches(*arguments, stream=stream, **named)
 
     def warm_up(self, *, device: int = 0, **sizes: int | Iterable[int]) -> int:
         """Compiles and loads all that launches at these sizes need: `Launches.warm_up`."""

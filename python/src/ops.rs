@@ -1,0 +1,209 @@
+//! Operators: the library of `tilewright-ops` on one GPU, called with tensors of others by name.
+#![allow(unsafe_code, reason = "kernels are launched in memory and on streams of others")]
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyInt};
+use tilewright::launch::{Arg, Gpu, Stream, ViewMut, Workspace};
+use tilewright::ops::{self, Call, OpsError, Problems};
+
+use crate::error::{Class, said};
+use crate::launch::{Current, current_stream, failed};
+use crate::tensor::{Given, read};
+
+/// The exception of a call that is refused.
+fn refused(py: Python<'_>, error: &OpsError) -> PyErr {
+    match error {
+        OpsError::Launch(error) => failed(py, error),
+        OpsError::NotWarm { .. } | OpsError::NotReady { .. } => said(py, Class::NotReady, error),
+        OpsError::Device { .. } => said(py, Class::Device, error),
+        OpsError::Compile { .. } => said(py, Class::Compile, error),
+        error => said(py, Class::Launch, error),
+    }
+}
+
+/// The operators on one GPU.
+#[pyclass(frozen, module = "tilewright._core")]
+pub struct Library {
+    ordinal: u32,
+    free: ops::Library,
+    strict: ops::Library,
+}
+
+/// An argument that is there as long as a call.
+enum Held {
+    Tensor(ViewMut<'static>),
+    Float(f32),
+    Integer(i32),
+}
+
+impl Held {
+    fn arg(&mut self) -> Arg<'_> {
+        match self {
+            Held::Tensor(view) => Arg::from(view),
+            Held::Float(number) => Arg::from(*number),
+            Held::Integer(number) => Arg::from(*number),
+        }
+    }
+}
+
+/// A call as Python asks for it.
+struct Asked {
+    arguments: Vec<(String, Held)>,
+    options: BTreeMap<String, String>,
+    sizes: BTreeMap<String, i64>,
+}
+
+impl Library {
+    fn asked(
+        &self,
+        py: Python<'_>,
+        arguments: &Bound<'_, PyDict>,
+        options: BTreeMap<String, String>,
+        sizes: BTreeMap<String, i64>,
+    ) -> PyResult<Asked> {
+        let mut held = Vec::with_capacity(arguments.len());
+        for (name, value) in arguments {
+            let name: String = name.extract()?;
+            let each = if value.is_instance_of::<PyInt>() {
+                Held::Integer(value.extract()?)
+            } else if value.is_instance_of::<PyFloat>() {
+                Held::Float(value.extract()?)
+            } else {
+                let Given::Tensor(tensor) = read(py, &name, &value)? else { continue };
+                if tensor.device != self.ordinal {
+                    let message = format!(
+                        "`{name}` is on GPU {}, and the operators on GPU {}",
+                        tensor.device, self.ordinal
+                    );
+                    return Err(said(py, Class::Launch, message));
+                }
+                // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
+                Held::Tensor(unsafe {
+                    ViewMut::new(tensor.pointer, tensor.dtype, &tensor.shape).with_strides(&tensor.strides)
+                })
+            };
+            held.push((name, each));
+        }
+        Ok(Asked { arguments: held, options, sizes })
+    }
+}
+
+impl Asked {
+    /// The call of an operator of a library.
+    fn call<'a>(&'a mut self, library: &'a ops::Library, name: &'a str) -> Call<'a> {
+        let mut call = library.operator(name);
+        for (name, value) in &self.options {
+            call = call.option(name, value);
+        }
+        for (name, size) in &self.sizes {
+            call = call.size(name, *size);
+        }
+        for (name, held) in &mut self.arguments {
+            call = call.arg(name, held.arg());
+        }
+        call
+    }
+}
+
+#[pymethods]
+impl Library {
+    /// The operators on the GPU with a number.
+    #[new]
+    fn new(py: Python<'_>, ordinal: u32) -> PyResult<Library> {
+        let gpu = Gpu::primary(ordinal).map_err(|e| failed(py, &e))?;
+        let free = py.detach(|| ops::Library::for_gpu(&gpu)).map_err(|e| refused(py, &e))?;
+        let strict = free.clone().strict();
+        Ok(Library { ordinal, free, strict })
+    }
+
+    /// Puts the launches of an operator on a stream (a handle; without, torch's current one).
+    #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None))]
+    fn call(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        arguments: &Bound<'_, PyDict>,
+        options: BTreeMap<String, String>,
+        sizes: BTreeMap<String, i64>,
+        stream: Option<u64>,
+        strict: bool,
+        workspace: Option<(u64, u64)>,
+    ) -> PyResult<()> {
+        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let stream = match stream {
+            Some(stream) => stream,
+            None => current_stream(py, self.ordinal)?,
+        };
+        let library = if strict { &self.strict } else { &self.free };
+        let _current = Current::of(library.gpu()).map_err(|e| failed(py, &e))?;
+        // SAFETY: the caller names a stream of this GPU and memory on it, which live until the work has ended.
+        let (stream, mut workspace) = unsafe {
+            let memory = workspace.map(|(pointer, bytes)| Workspace::new(pointer, bytes));
+            (Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)), memory)
+        };
+        let mut call = asked.call(library, name);
+        if let Some(workspace) = &mut workspace {
+            call = call.workspace(workspace);
+        }
+        call.run(stream).map_err(|e| refused(py, &e))
+    }
+
+    /// Bytes of workspace that such a call needs.
+    fn workspace_bytes(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        arguments: &Bound<'_, PyDict>,
+        options: BTreeMap<String, String>,
+        sizes: BTreeMap<String, i64>,
+    ) -> PyResult<u64> {
+        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let _current = Current::of(self.free.gpu()).map_err(|e| failed(py, &e))?;
+        asked.call(&self.free, name).workspace_bytes().map_err(|e| refused(py, &e))
+    }
+
+    /// The reason why such a call runs which kernels.
+    fn why(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        arguments: &Bound<'_, PyDict>,
+        options: BTreeMap<String, String>,
+        sizes: BTreeMap<String, i64>,
+    ) -> PyResult<String> {
+        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let _current = Current::of(self.free.gpu()).map_err(|e| failed(py, &e))?;
+        asked.call(&self.free, name).why().map(|why| why.to_string()).map_err(|e| refused(py, &e))
+    }
+
+    /// Compiles and loads the kernels of an operator for sizes from the first to the last of each range, in parallel; classes, configurations and kernels.
+    fn warm_up(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: BTreeMap<String, String>,
+        sizes: BTreeMap<String, (i64, i64)>,
+    ) -> PyResult<(usize, usize, usize)> {
+        let mut problems = Problems::of(name);
+        for (name, value) in &options {
+            problems = problems.option(name, value);
+        }
+        for (name, (first, last)) in sizes {
+            problems = problems.size(name, first..=last);
+        }
+        let warm = py.detach(|| self.free.warm_up(&Asking(problems))).map_err(|e| refused(py, &e))?;
+        Ok((warm.classes, warm.specialisations, warm.kernels))
+    }
+}
+
+/// Problems as a library takes them.
+struct Asking(Problems);
+
+impl AsRef<Problems> for Asking {
+    fn as_ref(&self) -> &Problems {
+        &self.0
+    }
+}
