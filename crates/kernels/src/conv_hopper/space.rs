@@ -8,7 +8,7 @@ use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::model::{Model, Numbers};
 use crate::parts::Estimate;
 use crate::tuning::{Chip, SizeKind, Tunable};
-use crate::warp_specialized::{RASTERIZATIONS, Schedule, TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -164,7 +164,6 @@ impl HopperConvConfig {
             warpgroups: self.warpgroups,
             cluster: self.cluster,
             split: self.split,
-            schedule: self.schedule,
             overlap_epilogue: self.overlap_epilogue,
             chunk: self.chunk,
             buffers: self.buffers,
@@ -195,8 +194,7 @@ impl Tunable for HopperConvConfig {
     ];
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
-    const FAMILY: &'static [&'static str] =
-        &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -274,10 +272,8 @@ impl Tunable for HopperConvConfig {
         let chunks = self.bn / self.columns();
         // Short rows of channels have short steps.
         let deep = self.bk == 64 || self.bk >= depth && self.bk < 2 * depth.max(16);
-        let ([m, n, _], _) = self.extents(&sizes);
         self.bn < 2 * columns.max(16)
             && deep
-            && (self.schedule != Schedule::StreamK || self.product().shares_out([m, n], steps))
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (self.split == 1 || steps >= 4 * self.split)
             && (self.pass != Pass::Wgrad || self.bm < 2 * kout.max(64))
