@@ -134,25 +134,20 @@ impl HopperConvConfig {
         (1..=MOST_STAGES).rev().find(fits).unwrap_or(1)
     }
 
-    /// The extents of a product with as many tiles, which has rows of what tiles cover beside the images, and the taps of its steps.
-    fn extents(&self, sizes: &ConvSizes) -> ([i64; 3], i64) {
+    /// The estimated time on the device of a model: that of the product with as many tiles, which has rows of what tiles cover beside the images.
+    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
         let strides: i64 = self.shape().iter().map(|one| one.stride).product();
         let kout = sizes.kout / self.groups;
         let (taps, c) = self.depth(sizes.c / self.groups);
         let boxes = self.boxes(sizes);
         let whole = |n: i64| divide(n, self.bk) * self.bk;
         let wide = |n: i64| divide(n, self.bn) * self.bn;
-        let extents = match self.pass {
+        let [m, n, k] = match self.pass {
             Pass::Fprop => [boxes * self.bm, kout, taps * whole(c)],
             Pass::Dgrad => [boxes * self.bm, c, (taps * whole(kout) / strides).max(self.bk)],
             Pass::Wgrad => [kout, if taps > 1 { taps * wide(c) } else { c }, boxes * self.bk],
         };
-        (extents, taps)
-    }
-
-    /// A product of tiles of the same size, in the same order.
-    fn product(&self) -> HopperGemmConfig {
-        HopperGemmConfig {
+        let product = HopperGemmConfig {
             dtype: self.dtype,
             out: Some(self.result()),
             a: if self.pass == Pass::Wgrad { Major::Mn } else { Major::K },
@@ -169,16 +164,11 @@ impl HopperConvConfig {
             buffers: self.buffers,
             sm_count: self.sm_count,
             ..HopperGemmConfig::default()
-        }
-    }
-
-    /// The estimated time on the device of a model: that of the product with as many tiles.
-    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
-        let ([m, n, k], taps) = self.extents(sizes);
+        };
         // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
         let shifted = model.numbers().conv_shifted;
         let steps = PerStep { line: if taps > 1 { shifted } else { 1.0 }, ..PerStep::default() };
-        let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
+        let estimate = product.estimated(model, steps, [m, n, k, self.groups]);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }
