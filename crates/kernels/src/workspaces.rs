@@ -65,13 +65,7 @@ const WORKSPACES: &[(&str, &[Workspace])] = &[
     ("contraction", CONTRACTION),
     (
         "conv_hopper",
-        &[
-            anything("packed_x"),
-            anything("packed_f"),
-            anything("packed_df"),
-            anything("partial"),
-            zeros_left("done"),
-        ],
+        &[anything("packed_x"), anything("packed_f"), anything("packed_df"), anything("partial")],
     ),
     ("attention", &[anything("vt")]),
     ("attention_decode", &[anything("po"), anything("pl")]),

@@ -8,7 +8,7 @@ use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::model::{Model, Numbers};
 use crate::parts::Estimate;
 use crate::tuning::{Chip, SizeKind, Tunable};
-use crate::warp_specialized::{RASTERIZATIONS, Schedule, TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, TARGET, bytes};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
@@ -134,25 +134,20 @@ impl HopperConvConfig {
         (1..=MOST_STAGES).rev().find(fits).unwrap_or(1)
     }
 
-    /// The extents of a product with as many tiles, which has rows of what tiles cover beside the images, and the taps of its steps.
-    fn extents(&self, sizes: &ConvSizes) -> ([i64; 3], i64) {
+    /// The estimated time on the device of a model: that of the product with as many tiles, which has rows of what tiles cover beside the images.
+    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
         let strides: i64 = self.shape().iter().map(|one| one.stride).product();
         let kout = sizes.kout / self.groups;
         let (taps, c) = self.depth(sizes.c / self.groups);
         let boxes = self.boxes(sizes);
         let whole = |n: i64| divide(n, self.bk) * self.bk;
         let wide = |n: i64| divide(n, self.bn) * self.bn;
-        let extents = match self.pass {
+        let [m, n, k] = match self.pass {
             Pass::Fprop => [boxes * self.bm, kout, taps * whole(c)],
             Pass::Dgrad => [boxes * self.bm, c, (taps * whole(kout) / strides).max(self.bk)],
             Pass::Wgrad => [kout, if taps > 1 { taps * wide(c) } else { c }, boxes * self.bk],
         };
-        (extents, taps)
-    }
-
-    /// A product of tiles of the same size, in the same order.
-    fn product(&self) -> HopperGemmConfig {
-        HopperGemmConfig {
+        let product = HopperGemmConfig {
             dtype: self.dtype,
             out: Some(self.result()),
             a: if self.pass == Pass::Wgrad { Major::Mn } else { Major::K },
@@ -164,22 +159,16 @@ impl HopperConvConfig {
             warpgroups: self.warpgroups,
             cluster: self.cluster,
             split: self.split,
-            schedule: self.schedule,
             overlap_epilogue: self.overlap_epilogue,
             chunk: self.chunk,
             buffers: self.buffers,
             sm_count: self.sm_count,
             ..HopperGemmConfig::default()
-        }
-    }
-
-    /// The estimated time on the device of a model: that of the product with as many tiles.
-    pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
-        let ([m, n, k], taps) = self.extents(sizes);
+        };
         // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
         let shifted = model.numbers().conv_shifted;
         let steps = PerStep { line: if taps > 1 { shifted } else { 1.0 }, ..PerStep::default() };
-        let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
+        let estimate = product.estimated(model, steps, [m, n, k, self.groups]);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }
@@ -195,8 +184,7 @@ impl Tunable for HopperConvConfig {
     ];
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
-    const FAMILY: &'static [&'static str] =
-        &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
+    const FAMILY: &'static [&'static str] = &["bm", "bn", "bk", "warpgroups", "split", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -274,10 +262,8 @@ impl Tunable for HopperConvConfig {
         let chunks = self.bn / self.columns();
         // Short rows of channels have short steps.
         let deep = self.bk == 64 || self.bk >= depth && self.bk < 2 * depth.max(16);
-        let ([m, n, _], _) = self.extents(&sizes);
         self.bn < 2 * columns.max(16)
             && deep
-            && (self.schedule != Schedule::StreamK || self.product().shares_out([m, n], steps))
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (self.split == 1 || steps >= 4 * self.split)
             && (self.pass != Pass::Wgrad || self.bm < 2 * kout.max(64))

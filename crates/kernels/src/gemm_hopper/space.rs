@@ -205,7 +205,7 @@ impl HopperGemmConfig {
     }
 
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.
-    pub(crate) fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
+    fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
