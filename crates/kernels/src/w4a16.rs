@@ -87,7 +87,7 @@ impl W4A16Config {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.tiles().check()?;
         match self.group {
-            Some(group) if group < 1 || group > 1 << 20 || !self.divides(group) => {
+            Some(group) if !(1..=1 << 20).contains(&group) || !self.divides(group) => {
                 let wanted = format!(
                     "must be a multiple of bk = {} up to {}, a multiple of kk = {} that divides bk, or k",
                     self.bk,

@@ -32,7 +32,7 @@ pub(crate) struct Tiling {
     pub buffers: i64,
     pub hint_c: Option<CacheHint>,
     pub dependent: bool,
-    /// What is constant has a ring of its own, which a role fills before the launches ahead have ended.
+    /// Constants have a ring of their own, which a role fills before the launches ahead have ended.
     pub ahead: bool,
     pub load_registers: i64,
     pub math_registers: i64,

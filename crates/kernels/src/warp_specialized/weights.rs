@@ -515,7 +515,7 @@ impl Mainloop for Weights {
             Some(numbers) => views.a.index([None, None, None, step]).indexed(0, numbers),
             None => views.a.index([None, Some(tile.col.clone()), None, None, step]),
         };
-        t.copy_async_with(activations, &on.stage.activations, how_a);
+        t.copy_async_with(activations, on.stage.activations, how_a);
         if !self.tiling.ahead {
             self.load_vectors(t, on, tile, at);
         }
