@@ -10,6 +10,7 @@ use tilewright_pack::{Pack, PackFile};
 const RECIPE: &str = include_str!("../seeds/pack/recipe.json");
 const PTX: &str = "// a comment\n.version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry scale(\n    .param .u64 x, // x, y\n    .param .u64 y,\n    .param .s32 at,\n    .param .u32 m,\n    .param .u32 n,\n    .param .align 64 .b8 map[128]\n)\n{ ret; }\n";
 const SOURCE: &str = r#"{"multiples":[["n",8]],"program":"kernel scale()","sizes":[["m",4]]}"#;
+const CLASS: &str = r#"{"device":"a GPU","kernels":["0"],"operator":"gemm","options":[["dtype","f16"],["epilogue","bias"]],"sizes":[{"first":17,"last":4096,"multiple":8,"name":"m"},{"first":1,"last":9223372036854775807,"multiple":1,"name":"n"}]}"#;
 const TARGET: &str = r#"{"capability":[9,0],"name":"sm_90a","specific":true}"#;
 
 /// Words of recipes and headers, numbers at their limits, and marks.
@@ -186,6 +187,7 @@ struct Kernel {
 #[derive(Arbitrary, Debug)]
 struct Input {
     kernels: Vec<Kernel>,
+    classes: Vec<Vec<Change>>,
     header: Vec<Change>,
     sizes: [i64; 2],
     at: Option<i64>,
@@ -235,7 +237,12 @@ fn sealed(input: &Input) -> Vec<u8> {
         .collect();
     let kernels =
         if kernels.is_empty() { String::new() } else { format!("\"kernels\":[{}],", kernels.join(",")) };
-    let header = changed(&format!("{{\"format\":1,{kernels}\"made\":\"a fuzzer\"}}"), &input.header);
+    let classes: Vec<String> = input.classes.iter().take(3).map(|changes| changed(CLASS, changes)).collect();
+    let (format, classes) = match &classes[..] {
+        [] => (1, String::new()),
+        classes => (2, format!(",\"operators\":[{}]", classes.join(","))),
+    };
+    let header = changed(&format!("{{\"format\":{format},{kernels}\"made\":\"a fuzzer\"{classes}}}"), &input.header);
     let begin = (56 + header.len()).next_multiple_of(16);
     let mut bytes = b"TWPACK\0\x01".to_vec();
     bytes.extend((header.len() as u64).to_le_bytes());
@@ -262,6 +269,8 @@ fuzz_target!(|data: &[u8]| {
             // What nobody has changed is read.
             let unchanged = input.header.is_empty()
                 && input.kernels.iter().take(3).all(plain)
+                && (input.classes.is_empty() || names.contains(&0))
+                && input.classes.iter().take(3).all(Vec::is_empty)
                 && names.len() == input.kernels.len().min(3);
             assert!(!unchanged, "{error}");
             assert!(!error.to_string().is_empty());
@@ -270,6 +279,10 @@ fuzz_target!(|data: &[u8]| {
     };
     assert_eq!(pack.to_bytes().as_deref(), Ok(&bytes[..]));
     let file = PackFile::open(&bytes[..]).expect("it was read before");
+    for class in file.operators() {
+        assert!(class.kernels.iter().all(|name| pack.get(name).is_some()));
+        let _ = (class.has(&[("m", input.sizes[0]), ("n", input.sizes[1])]), class.to_string());
+    }
     for (entry, listed) in pack.entries().iter().zip(file.kernels()) {
         assert_eq!(entry.recipe.check(), Ok(()));
         assert_eq!(entry.id().as_deref(), Ok(listed.id()));

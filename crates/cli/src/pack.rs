@@ -50,8 +50,12 @@ fn made(args: &PackBuildArgs) -> Result<ExitCode, Failure> {
     let failed = |e: &dyn std::fmt::Display| Failure::program(error(e));
     let mut pack = Pack::new(format!("tilewright {}", env!("CARGO_PKG_VERSION")));
     for file in &args.with {
-        for entry in read(file)?.entries() {
+        let other = read(file)?;
+        for entry in other.entries() {
             pack.add(entry.clone()).map_err(|e| failed(&e))?;
+        }
+        for class in other.operators() {
+            pack.add_class(class.clone()).map_err(|e| failed(&e))?;
         }
     }
     let mut found = vec![false; args.workspace.len()];
@@ -135,6 +139,11 @@ fn list(file: &Path) -> Result<ExitCode, Failure> {
             if sizes.is_empty() { "none".to_string() } else { sizes.join(", ") },
             if entry.source.is_some() { "with its program" } else { "without its program" },
         );
+    }
+    for class in pack.operators() {
+        let device =
+            if class.device.is_empty() { String::new() } else { format!(", chosen for {}", class.device) };
+        text += &format!("{class}{device}\n    {}\n", class.kernels.join(", then "));
     }
     print(&text)?;
     Ok(ExitCode::SUCCESS)

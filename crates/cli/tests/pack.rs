@@ -2,6 +2,7 @@
 
 mod common;
 
+use ::tilewright::pack::{Class, Pack, Span};
 use common::tilewright;
 
 /// The command fails with 1, and says why.
@@ -36,6 +37,14 @@ fn kernels_are_kept_listed_and_compiled_again() {
         "no kernel has a tensor `d`, of which `--workspace`",
     );
 
+    // Classes of operators are listed, and stay with their kernels.
+    let mut pack = Pack::from_bytes(&bytes).unwrap();
+    let mut class = Class::new("gemm", ["gemm_shared".to_string()]);
+    class.sizes = vec![Span::new("m", 1, 4096).multiples_of(256)];
+    class.device = "a GPU".into();
+    pack.add_class(class).unwrap();
+    std::fs::write(&first, pack.to_bytes().unwrap()).unwrap();
+
     let hopper =
         ["pack", "build", "examples/gemm_hopper.tile", "--name", "hopper", "--with", &first, "-o", &both];
     let run = tilewright(&hopper, None);
@@ -51,6 +60,7 @@ fn kernels_are_kept_listed_and_compiled_again() {
         ),
         "{list}"
     );
+    assert!(list.ends_with("gemm: m from 1 to 4096 by 256, chosen for a GPU\n    gemm_shared\n"), "{list}");
     let run = tilewright(&["pack", "verify", &both], None);
     assert_eq!(run.out, "gemm_shared: the same code and recipe\nhopper: the same code and recipe\n");
     assert_eq!(run.code, Some(0));

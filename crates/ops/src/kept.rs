@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use tilewright_cache::{CompileError, Kernels, Warning};
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::{Before, Operator};
 use tilewright_launch::{Gpu, Kernel, Recipe, Zeros};
@@ -26,6 +27,8 @@ pub(crate) struct Kept {
     /// The name in packs.
     pub(crate) key: String,
     pub(crate) entries: Vec<Entry>,
+    /// Mishaps with files of the cache.
+    pub(crate) warnings: Vec<Warning>,
     loaded: OnceLock<Vec<Kernel>>,
     loading: Mutex<()>,
 }
@@ -65,14 +68,16 @@ fn marked(mut recipe: Recipe, operator: &Operator) -> Recipe {
 }
 
 impl Kept {
-    /// The kernels of a configuration: those of a pack, else compiled.
+    /// The kernels of a configuration: those of a pack, else those of a cache, else compiled.
     pub(crate) fn new(
         operator: &'static Operator,
         parameters: &Candidate,
         multiples: &Sizes,
         arch: Arch,
         pack: Option<&Pack>,
+        cache: Option<&Kernels>,
     ) -> Result<Kept, OpsError> {
+        let mut warnings = Vec::new();
         let key = key_of(operator, parameters, multiples);
         let packed = |pack: &Pack| -> Vec<Entry> {
             (0..).map_while(|number| pack.get(&name_of(&key, number)).cloned()).collect()
@@ -81,9 +86,13 @@ impl Kept {
         entries.retain(|entry| entry.recipe.target.name == arch.name());
         if entries.is_empty() {
             for (number, program) in parameters.programs(operator)?.iter().enumerate() {
-                entries.push(
-                    compiled(operator, parameters, program, multiples, arch)?.named(name_of(&key, number)),
-                );
+                let mut options = Options::new(arch);
+                // Candidates of synthesis are compared at the program's default sizes: the kernel is the same for whatever sizes it is asked for first.
+                options.multiples = own_multiples(program, multiples);
+                let made = made(program, &options, cache, &mut warnings);
+                let mut entry = made.map_err(|error| refused(operator, parameters, error))?;
+                entry.recipe = marked(entry.recipe, operator);
+                entries.push(entry.named(name_of(&key, number)));
             }
         }
         let (loaded, loading) = (OnceLock::new(), Mutex::new(()));
@@ -93,6 +102,7 @@ impl Kept {
             multiples: multiples.clone(),
             key,
             entries,
+            warnings,
             loaded,
             loading,
         })
@@ -121,26 +131,27 @@ impl Kept {
     }
 }
 
-fn compiled(
-    operator: &'static Operator,
-    parameters: &Candidate,
+/// A kernel of the compiler, or of a cache.
+fn made(
     program: &Program,
-    multiples: &Sizes,
-    arch: Arch,
-) -> Result<Entry, OpsError> {
-    let words = || parameters.to_string();
-    let mut options = Options::new(arch);
-    // Candidates of synthesis are compared at the program's default sizes: the kernel is the same for whatever sizes it is asked for first.
-    options.multiples = own_multiples(program, multiples);
-    let kernel = compile(program, &options).map_err(|diagnostics| OpsError::Compile {
-        operator: operator.name.into(),
-        parameters: words(),
-        diagnostics,
-    })?;
-    let recipe = kernel.recipe().map_err(|error| OpsError::Recipe {
-        operator: operator.name.into(),
-        parameters: words(),
-        error,
-    })?;
-    Ok(Entry::of_ptx(marked(recipe, operator), kernel.ptx))
+    options: &Options,
+    cache: Option<&Kernels>,
+    warnings: &mut Vec<Warning>,
+) -> Result<Entry, CompileError> {
+    if let Some(cache) = cache {
+        let kept = cache.load_or_compile(program, options)?;
+        warnings.extend(kept.warnings);
+        return Ok(kept.entry);
+    }
+    let kernel = compile(program, options).map_err(CompileError::Diagnostics)?;
+    Ok(Entry::of_ptx(kernel.recipe()?, kernel.ptx))
+}
+
+fn refused(operator: &Operator, parameters: &Candidate, error: CompileError) -> OpsError {
+    let (operator, parameters) = (operator.name.to_string(), parameters.to_string());
+    match error {
+        CompileError::Diagnostics(diagnostics) => OpsError::Compile { operator, parameters, diagnostics },
+        CompileError::NoRecipe(error) => OpsError::Recipe { operator, parameters, error },
+        other => OpsError::Nothing { operator, reasons: other.to_string() },
+    }
 }

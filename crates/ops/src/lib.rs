@@ -51,6 +51,7 @@ pub use error::OpsError;
 pub use experts::{Experts, ExpertsCall};
 pub use library::Library;
 pub use problems::{Gemm, Problems, Span, Specialisation, Warm};
+pub use tilewright_cache::Kernels;
 pub use tilewright_kernels::epilogue::Part;
 pub use tilewright_tune::{Origin, Store};
 pub use value::Value;

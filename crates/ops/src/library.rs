@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tilewright_cache::Kernels;
 use tilewright_kernels::{SizeKind, operator};
 use tilewright_launch::{Gpu, Memo};
 use tilewright_machine::Arch;
@@ -44,10 +45,35 @@ struct Shared {
     target: Target,
     store: Option<Store>,
     pack: Option<Pack>,
+    /// Kernels that are kept on disk.
+    cache: Option<Kernels>,
     ready: Box<[Memo<Key, Ready>]>,
     bases: Mutex<HashMap<String, Arc<Base>>>,
     classes: Mutex<HashMap<String, Slot<Chosen>>>,
     kept: Mutex<HashMap<String, Slot<Kept>>>,
+}
+
+impl Shared {
+    /// A library in which nothing is ready.
+    fn new(gpu: &Gpu, target: &Target, store: Option<Store>) -> Shared {
+        Shared {
+            gpu: gpu.clone(),
+            target: target.clone(),
+            store,
+            pack: None,
+            cache: None,
+            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
+            bases: Mutex::default(),
+            classes: Mutex::default(),
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The same in which nothing is ready, for changes.
+    fn anew(&self) -> Shared {
+        let (pack, cache) = (self.pack.clone(), self.cache.clone());
+        Shared { pack, cache, ..Shared::new(&self.gpu, &self.target, self.store.clone()) }
+    }
 }
 
 impl fmt::Debug for Library {
@@ -124,16 +150,16 @@ pub(crate) fn text_of(sizes: &Sizes) -> String {
 }
 
 impl Library {
-    /// The library of a GPU: by the records that come with the kernels and those of the user, with the model that was fitted to the GPU, if there is one.
+    /// The library of a GPU: by the records that come with the kernels and those of the user, with the model that was fitted to the GPU, if there is one, and with the user's cache of kernels.
     ///
     /// # Errors
     ///
     /// A GPU that runs none of the architectures that kernels are compiled for, or a model that cannot be read.
     pub fn for_gpu(gpu: &Gpu) -> Result<Library, OpsError> {
-        Library::with_store(gpu, Store::of_user().ok())
+        Ok(Library::with_store(gpu, Store::of_user().ok())?.with_cache(Kernels::of_user().ok()))
     }
 
-    /// The same with the records of a store, or with none beside those that come with the kernels.
+    /// The same with the records of a store, or with none beside those that come with the kernels, and without a cache of kernels.
     ///
     /// # Errors
     ///
@@ -146,16 +172,7 @@ impl Library {
         if let Some(model) = store.as_ref().map(|store| store.model(gpu.name())).transpose()?.flatten() {
             target = target.with_model(model);
         }
-        let shared = Shared {
-            gpu: gpu.clone(),
-            target,
-            store,
-            pack: None,
-            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
-            bases: Mutex::default(),
-            classes: Mutex::default(),
-            kept: Mutex::default(),
-        };
+        let shared = Shared::new(gpu, &target, store);
         Ok(Library { shared: Arc::new(shared), strict: false })
     }
 
@@ -165,18 +182,22 @@ impl Library {
     ///
     /// The kernels do what their recipes say, and what the library that made the pack had compiled by these names.
     pub unsafe fn with_pack(self, pack: Pack) -> Library {
-        let Shared { gpu, target, store, .. } = &*self.shared;
-        let shared = Shared {
-            gpu: gpu.clone(),
-            target: target.clone(),
-            store: store.clone(),
-            pack: Some(pack),
-            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
-            bases: Mutex::default(),
-            classes: Mutex::default(),
-            kept: Mutex::default(),
-        };
+        let shared = Shared { pack: Some(pack), ..self.shared.anew() };
         Library { shared: Arc::new(shared), strict: self.strict }
+    }
+
+    /// With kernels that are kept on disk, so that each is compiled once on a machine; or without ([`Library::for_gpu`] has the user's). Nothing is warm yet.
+    pub fn with_cache(self, cache: Option<Kernels>) -> Library {
+        let shared = Shared { cache, ..self.shared.anew() };
+        Library { shared: Arc::new(shared), strict: self.strict }
+    }
+
+    /// Mishaps with files of the cache, in words, by the names of configurations: none of them did harm to a kernel.
+    pub fn warnings(&self) -> Vec<String> {
+        let kept = locked(&self.shared.kept);
+        let mut kept: Vec<Arc<Kept>> = kept.values().filter_map(|slot| locked(slot).clone()).collect();
+        kept.sort_by(|a, b| a.key.cmp(&b.key));
+        kept.iter().flat_map(|kept| kept.warnings.iter().map(ToString::to_string)).collect()
     }
 
     /// The same library, for calls that choose, compile and load nothing: what is not warm is an error ([`OpsError::NotWarm`]). It shares all that is kept with the one
@@ -409,7 +430,8 @@ impl Library {
         let fitted = self.fitted(operator, candidate, dependent);
         let key = key_of(operator, &fitted, multiples);
         let slot = locked(&self.shared.kept).entry(key).or_default().clone();
-        made(&slot, || Kept::new(operator, &fitted, multiples, self.arch(), self.shared.pack.as_ref()))
+        let (pack, cache) = (self.shared.pack.as_ref(), self.shared.cache.as_ref());
+        made(&slot, || Kept::new(operator, &fitted, multiples, self.arch(), pack, cache))
     }
 
     /// A configuration as it is on this GPU.

@@ -4,8 +4,9 @@
 mod common;
 
 use common::{Turn, view, view_mut, workspace};
+use tilewright_cache::{Folder, Kernels};
 use tilewright_launch::DType::{BF16, F16, F32, I32};
-use tilewright_ops::{OpsError, Problems};
+use tilewright_ops::{Library, OpsError, Problems};
 
 /// The parameters of a launch.
 fn params(launch: &str) -> Vec<String> {
@@ -243,4 +244,31 @@ fn a_pack_has_what_a_library_has_compiled() {
     let other = unsafe { turn.library().with_pack(read) };
     other.softmax(stream, &x, &mut y).run().unwrap();
     assert_eq!(other.pack().unwrap().to_bytes().unwrap(), bytes);
+}
+
+#[test]
+fn kernels_are_kept_on_disk_where_a_library_has_a_cache() {
+    let turn = Turn::new(80);
+    let folder = tempfile::tempdir().unwrap();
+    let cached = || turn.library().with_cache(Some(Kernels::new(Folder::new(folder.path()))));
+    let run = |lib: Library| {
+        let (x, mut y) = (view(0x1000, F16, &[4, 256]), view_mut(0x3000, F16, &[4, 256]));
+        lib.softmax(turn.stream(), &x, &mut y).run().unwrap();
+        (lib.pack().unwrap().to_bytes().unwrap(), lib.warnings())
+    };
+    let files = || -> Vec<std::path::PathBuf> {
+        let Ok(list) = std::fs::read_dir(folder.path().join("kernels")) else { return Vec::new() };
+        list.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some()).collect()
+    };
+    let (bytes, warnings) = run(turn.library());
+    assert!(warnings.is_empty() && files().is_empty());
+    for _ in 0..2 {
+        assert_eq!(run(cached()), (bytes.clone(), Vec::new()));
+        assert_eq!(files().len(), 1);
+    }
+    std::fs::write(&files()[0], b"nothing").unwrap();
+    let (again, warnings) = run(cached());
+    assert_eq!(again, bytes);
+    assert!(warnings.len() == 1 && warnings[0].contains("is not used, and is replaced"), "{warnings:?}");
+    assert_eq!(run(cached()), (bytes, Vec::new()));
 }

@@ -79,7 +79,7 @@ impl Class {
         self.sizes.iter().fold(1i64, |product, span| product.saturating_mul(span.multiple))
     }
 
-    /// What is not as it ought to be.
+    /// The words for what it ought to be, of a class that is not.
     fn fault(&self) -> Option<&'static str> {
         let names = |names: &mut dyn Iterator<Item = &String>| {
             let mut names: Vec<&String> = names.collect();

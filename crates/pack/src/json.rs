@@ -342,7 +342,7 @@ impl<'a> At<'a> {
         Ok(list.iter().enumerate().map(entry).collect())
     }
 
-    /// What a function reads of each entry; nothing of a list that is not there.
+    /// The results of reading each entry; none of a list that is not there.
     pub(crate) fn listed<T>(
         &self,
         read: impl Fn(&At<'_>) -> Result<T, PackError>,

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use tilewright::launch::driver::CAPTURE_THREAD_LOCAL;
 use tilewright::launch::{
-    Access, Arg, Code, DType, Gpu, LaunchError, LaunchOptions, ParamKind, Plan, Raw, Recipe, Stream, ViewMut,
+    Access, Arg, Code, DType, Gpu, LaunchError, LaunchOptions, ParamKind, Plan, Raw, Stream, ViewMut,
 };
 use tilewright::prelude::*;
 use tilewright::runtime::{Buffer, CudaDevice, Sizes, devices, encode};

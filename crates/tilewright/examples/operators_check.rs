@@ -51,7 +51,9 @@ struct Place {
     gpu: Gpu,
     lib: Library,
     stream: Stream<'static>,
-    workspace: Buffer,
+    _workspace: Buffer,
+    /// The address of the workspace.
+    memory: u64,
 }
 
 /// A tensor in the GPU's memory, with the numbers that it was filled with.
@@ -59,6 +61,8 @@ struct Held {
     buffer: Buffer,
     pointer: u64,
     dtype: DType,
+    /// The same of `launch`.
+    of_launch: tilewright::launch::DType,
     shape: Vec<i64>,
     values: Vec<f64>,
 }
@@ -73,13 +77,13 @@ impl Place {
         unsafe { gpu.driver().stream_create(&raw mut raw, 1) }.map_err(|e| format!("{e:?}"))?;
         let workspace = device.alloc(2 * HALF)?;
         device.upload(&workspace, &vec![0; workspace.bytes()])?;
-        Ok(Place { gpu, lib, stream: unsafe { Stream::borrow(raw) }, workspace, device })
+        let memory = device.address(&workspace)?;
+        Ok(Place { gpu, lib, stream: unsafe { Stream::borrow(raw) }, _workspace: workspace, memory, device })
     }
 
     /// The workspace, whose counters are zeros since the first call.
     fn workspace(&self) -> Fallible<Workspace<'_>> {
-        let pointer = self.device.address(&self.workspace)?;
-        Ok(unsafe { Workspace::new(pointer, HALF as u64) })
+        Ok(unsafe { Workspace::new(self.memory, HALF as u64) })
     }
 
     fn wait(&self) -> Fallible<()> {
@@ -97,7 +101,8 @@ impl Place {
         let mut values = decode(dtype, &bytes);
         values.truncate(shape.iter().product::<i64>() as usize);
         let pointer = self.device.address(&buffer)?;
-        Ok(Rc::new(Held { buffer, pointer, dtype, shape: shape.to_vec(), values }))
+        let of_launch = tilewright::launch::DType::named(dtype.name()).ok_or("a type that launches lack")?;
+        Ok(Rc::new(Held { buffer, pointer, dtype, of_launch, shape: shape.to_vec(), values }))
     }
 
     /// A tensor of random numbers from -1 to 1; of integers of its range.
@@ -157,7 +162,7 @@ impl Place {
 
 impl Held {
     fn dtype(&self) -> tilewright::launch::DType {
-        tilewright::launch::DType::named(self.dtype.name()).expect("both crates have the same types")
+        self.of_launch
     }
 
     fn view(&self) -> View<'_> {
@@ -567,7 +572,7 @@ fn in_a_graph(p: &Place, runs: &[Run]) -> Fallible<()> {
 /// Bare launches of the same kernels with the same tensors, and with a workspace of their own.
 fn bare(p: &Place, run: &Run) -> Fallible<Vec<Bare>> {
     let chain = (run.call)(p, Want::Launches)?.ok_or("no launches")?;
-    let mut free = p.device.address(&p.workspace)? + HALF as u64;
+    let mut free = p.memory + HALF as u64;
     let mut parts: Vec<(String, u64)> = Vec::new();
     let mut launches = Vec::new();
     for (number, plan) in chain.plans().enumerate() {
@@ -662,9 +667,11 @@ fn warm_up(p: &Place) -> Fallible<()> {
             Problems::of("gemm_weights").size("n", 4096).size("k", 4096).size("m", 1..=64),
         ),
     ] {
-        let start = Instant::now();
-        let warm = lib.warm_up(&problems)?;
-        println!("warm: {name}: {warm:?} in {:.2} s", start.elapsed().as_secs_f64());
+        for (words, lib) in [("", &lib), (", kept on disk", &Library::for_gpu(&p.gpu)?)] {
+            let start = Instant::now();
+            let warm = lib.warm_up(&problems)?;
+            println!("warm: {name}{words}: {warm:?} in {:.2} s", start.elapsed().as_secs_f64());
+        }
     }
     let (b, a, c) =
         (p.random(F16, &[4096, 4096], 1)?, p.random(F16, &[8192, 4096], 2)?, p.result(F16, &[8192, 4096])?);
@@ -767,12 +774,12 @@ fn specialised(p: &Place) -> Fallible<()> {
 }
 
 /// Products one after another, each of the result of the one ahead: with the same weights again and again, which the L2 cache keeps if it can, and with
-/// weights of so many layers that it keeps none.
+/// weights of so many layers that it keeps none, also behind a norm each.
 fn dependent(p: &Place) -> Fallible<()> {
     const PRODUCTS: usize = 48;
     const BYTES: i64 = 400 << 20;
     println!(
-        "products one after another, each in µs: without and with early begins, of the same weights; the same of weights of their own"
+        "products one after another, each in µs: without and with early begins, of the same weights; the same of weights of their own; and each behind an rmsnorm"
     );
     for (m, n) in [(1, 4096), (16, 4096), (64, 2048), (256, 2048), (2048, 2048)] {
         let layers = (BYTES / (n * n * 2)).min(PRODUCTS as i64);
@@ -780,26 +787,27 @@ fn dependent(p: &Place) -> Fallible<()> {
             .map(|layer| p.random(F16, &[n, n], 2 + layer.cast_unsigned()))
             .collect::<Fallible<_>>()?;
         let rows = [p.random(F16, &[m, n], 1)?, p.result(F16, &[m, n])?, p.result(F16, &[m, n])?];
+        let normal = p.result(F16, &[m, n])?;
+        let norm = p.random(F16, &[n], 3)?;
         let mut times = Vec::new();
-        for weights in [&of_layers[..1], &of_layers[..]] {
+        for (weights, norms) in [(&of_layers[..1], false), (&of_layers[..], false), (&of_layers[..], true)] {
             let mut results = Vec::new();
             for dependent in [false, true] {
                 let products = || -> Fallible<()> {
                     for number in 0..PRODUCTS {
                         let x = &rows[if number == 0 { 0 } else { 1 + number % 2 }];
                         let y = &rows[2 - number % 2];
+                        let w = &weights[number % weights.len()];
                         let mut memory = p.workspace()?;
-                        p.lib
-                            .gemm(
-                                p.stream,
-                                &x.view(),
-                                &weights[number % weights.len()].view(),
-                                &mut y.view_mut(),
-                            )
-                            .alpha(1.7 / (n as f32).sqrt())
-                            .dependent(dependent)
-                            .workspace(&mut memory)
-                            .run()?;
+                        let mut from = x;
+                        if norms {
+                            let (x, norm, mut y) = (x.view(), norm.view(), normal.view_mut());
+                            p.lib.rmsnorm(p.stream, &x, &norm, &mut y).dependent(dependent).run()?;
+                            from = &normal;
+                        }
+                        let (x, w, mut y) = (from.view(), w.view(), y.view_mut());
+                        let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(1.7 / (n as f32).sqrt());
+                        call.dependent(dependent).workspace(&mut memory).run()?;
                     }
                     Ok(())
                 };
@@ -814,6 +822,38 @@ fn dependent(p: &Place) -> Fallible<()> {
         }
         let times: Vec<String> = times.iter().map(|time| format!("{time:.2}")).collect();
         println!("  {m} × {n} × {n}, {layers} layers: {}", times.join(" "));
+        let (x, w, mut y) = (rows[0].view(), of_layers[0].view(), rows[1].view_mut());
+        println!("    {}", p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).call().why()?.parameters);
+        if m != 256 {
+            continue;
+        }
+        for cluster in ["none", "m2", "n2", "n4", "k2"] {
+            let mut times = Vec::new();
+            for dependent in [false, true] {
+                let products = || -> Fallible<()> {
+                    for number in 0..PRODUCTS {
+                        let mut memory = p.workspace()?;
+                        let (x, w) =
+                            (rows[1 + number % 2].view(), of_layers[number % of_layers.len()].view());
+                        let mut y = rows[2 - number % 2].view_mut();
+                        let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(1.7 / (n as f32).sqrt());
+                        let call = call.option("cluster", cluster).option("split", 1);
+                        call.dependent(dependent).workspace(&mut memory).run()?;
+                    }
+                    Ok(())
+                };
+                if let Err(error) = products() {
+                    println!("    cluster={cluster}: {error}");
+                    break;
+                }
+                times.push(format!("{:.2}", microseconds(p, captured(p, products)?)? / PRODUCTS as f64));
+            }
+            let call =
+                p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).option("cluster", cluster).option("split", 1);
+            if let Ok(why) = call.call().why() {
+                println!("    {}: {}", why.parameters, times.join(" "));
+            }
+        }
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! `docs/my-data-my-stream.md`: its code is that of the example, which is run on the stand-in driver.
 #![allow(unsafe_code, reason = "the engine of the example is the test")]
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use tempfile::TempDir;
 use tilewright::launch::{Driver, Gpu, LaunchError};
 use tilewright_stand_in_driver::StandIn;
 
@@ -42,7 +43,14 @@ fn the_page_shows_the_code_of_the_examples() {
 /// The stand-in, of which tests of one process take turns.
 fn turn() -> (MutexGuard<'static, ()>, StandIn, &'static Driver) {
     static TURN: Mutex<()> = Mutex::new(());
+    static FOLDER: OnceLock<TempDir> = OnceLock::new();
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        // SAFETY: tests of this process read the environment only behind this.
+        unsafe { std::env::set_var("TILEWRIGHT_CACHE", folder.path()) };
+        folder
+    });
     let stand_in = StandIn::of_this_test();
     // SAFETY: the stand-in has the functions of a driver.
     let driver = unsafe { Driver::open(stand_in.path()) }.unwrap();
@@ -113,9 +121,6 @@ fn the_example_launches_on_the_streams_and_memory_that_it_is_given() {
     let error = kernel.plan(&[0]).unwrap_err();
     assert!(matches!(error, LaunchError::Size { .. }));
 
-    let folder = tempfile::tempdir().unwrap();
-    // SAFETY: the other test of this process does not read the environment.
-    unsafe { std::env::set_var("TILEWRIGHT_CACHE", folder.path()) };
     for _ in 0..2 {
         assert_eq!(my_stream::kept(&engine.gpu).unwrap().recipe(), &recipe);
     }

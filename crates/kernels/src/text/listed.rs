@@ -40,10 +40,7 @@ pub(crate) const fn listed<T: Written>() -> Operator {
                 let values = T::OPERATOR.values(sizes)?;
                 Ok(Estimate::whole(space::estimate(T::OPERATOR, &setting, chip.arch, &values)))
             },
-            reject: |_, given| {
-                let checked = T::OPERATOR.setting(given).and_then(|setting| T::OPERATOR.check(&setting));
-                checked.err().map(|error| error.to_string())
-            },
+            reject: |arch, given| T::OPERATOR.reject(arch, given),
             launch: |_, sizes, _| Ok(Launch::of(sizes)),
             same: |_, _, _| Ok(None),
         }),

@@ -27,7 +27,14 @@ mod tests {
     fn every_row_of_the_table_agrees_with_its_files() {
         for operator in TEXT_OPERATORS {
             for (i, form) in operator.forms.iter().enumerate() {
-                let programs = operator.parsed(i, DType::F16).unwrap();
+                let programs = operator.parsed(i, DType::F16, false).unwrap();
+                // Each of the programs begins by waiting, if it is to.
+                for program in operator.parsed(i, DType::F16, true).unwrap() {
+                    let text = program.to_string();
+                    let (wait, launch) =
+                        (text.matches("wait_dependencies()"), text.matches("launch_dependents()"));
+                    assert_eq!((wait.count(), launch.count()), (1, 1), "{text}");
+                }
                 let declared = programs.iter().flat_map(Program::sizes);
                 let mut sizes: Vec<_> = declared.map(|(_, symbol, _)| symbol.name.clone()).collect();
                 let mut known: Vec<_> = operator.sizes.iter().map(|(name, _)| name.to_string()).collect();

@@ -1,5 +1,6 @@
 //! An operator whose program is a text file: its row, its parameters, and the programs and points of its space.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use std::collections::{BTreeMap, HashSet};
@@ -8,7 +9,7 @@ use tilewright_machine::{Arch, DType, Features, SyncOp};
 use tilewright_tile::{Expr, Program, SymbolKind, parse};
 
 use super::space;
-use crate::config::{ConfigError, Parameter, dtype_of, list, number};
+use crate::config::{Codec, ConfigError, Parameter, dtype_of, list, number, refusal};
 use crate::tuning::{Point, SizeKind, Space};
 
 /// Sizes by name.
@@ -132,6 +133,8 @@ pub struct Knob {
 pub(crate) struct Setting {
     pub dtype: DType,
     pub form: usize,
+    /// Programs begin by waiting for the launches ahead of them.
+    pub dependent: bool,
     pub knobs: Vec<i64>,
 }
 
@@ -146,21 +149,33 @@ pub(crate) const FACTORS: &[DType] = &[DType::F16, DType::BF16];
 
 impl TextOperator {
     /// The programs of the files, parsed.
-    pub(super) fn parsed(&self, form: usize, dtype: DType) -> Result<Vec<Program>, ConfigError> {
-        let read =
-            |text: &&str| if dtype == DType::F16 { parse(text) } else { parse(&with_type(text, dtype)) };
+    pub(super) fn parsed(
+        &self,
+        form: usize,
+        dtype: DType,
+        dependent: bool,
+    ) -> Result<Vec<Program>, ConfigError> {
+        let read = |text: &&str| {
+            let text = if dtype == DType::F16 { Cow::Borrowed(*text) } else { with_type(text, dtype).into() };
+            if dependent { parse(&waiting(&text)) } else { parse(&text) }
+        };
         Ok(self.forms[form].texts.iter().map(read).collect::<Result<_, _>>()?)
     }
 
     /// The defaults of a form.
     fn defaults(&self, form: usize) -> Result<Setting, ConfigError> {
-        let programs = self.parsed(form, DType::F16)?;
+        let programs = self.parsed(form, DType::F16, false)?;
         let value = |knob: &Knob| {
             let mut constants = programs.iter().flat_map(Program::constants);
             let found = constants.find(|(_, symbol, _)| symbol.name == knob.constant);
             found.and_then(|(_, _, default)| default.as_int()).unwrap_or(1)
         };
-        Ok(Setting { dtype: DType::F16, form, knobs: self.knobs.iter().map(value).collect() })
+        Ok(Setting {
+            dtype: DType::F16,
+            form,
+            dependent: false,
+            knobs: self.knobs.iter().map(value).collect(),
+        })
     }
 
     /// The setting of values by name; those not named have the defaults of the form.
@@ -188,6 +203,7 @@ impl TextOperator {
             match *name {
                 "dtype" => setting.dtype = dtype_of(self.types, "dtype", value)?,
                 "form" if self.forms.len() > 1 => setting.form = self.form(value)?,
+                "dependent" => setting.dependent = (Codec::<bool>::FLAG.read)("dependent", value)?,
                 _ => {
                     let Some(at) = self.knobs.iter().position(|knob| knob.name == *name) else {
                         let known = self.parameters();
@@ -243,6 +259,15 @@ impl TextOperator {
         Ok(())
     }
 
+    /// The reason why the programs for these parameters cannot run on an architecture, if they cannot.
+    pub(super) fn reject(&self, arch: Arch, given: &[(&str, &str)]) -> Option<String> {
+        match self.setting(given).and_then(|setting| self.check(&setting).map(|()| setting)) {
+            Ok(setting) if setting.dependent => refusal(arch, SyncOp::DependencyWait.needs(), Ok(())),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
     /// The parameters.
     pub fn parameters(&self) -> Vec<Parameter> {
         let default = self.defaults(0).map(|setting| setting.knobs).unwrap_or_default();
@@ -266,7 +291,12 @@ impl TextOperator {
             default: value.to_string(),
             about: knob.about.into(),
         });
-        [dtype].into_iter().chain(form).chain(knobs).collect()
+        let dependent = Parameter {
+            name: "dependent",
+            default: "false".to_string(),
+            about: "true: programmatic dependent launch, on sm_90a: a kernel may begin before the one ahead of it has ended, and waits for its results by itself.".into(),
+        };
+        [dtype].into_iter().chain(form).chain(knobs).chain([dependent]).collect()
     }
 
     /// The programs for values of parameters by name, in the order of their launches.
@@ -277,7 +307,7 @@ impl TextOperator {
     pub fn programs(&self, given: &[(&str, &str)]) -> Result<Vec<Program>, ConfigError> {
         let setting = self.setting(given)?;
         self.check(&setting)?;
-        let mut programs = self.parsed(setting.form, setting.dtype)?;
+        let mut programs = self.parsed(setting.form, setting.dtype, setting.dependent)?;
         for (knob, value) in self.knobs.iter().zip(&setting.knobs) {
             let symbols = programs.iter_mut().flat_map(|program| &mut program.symbols);
             for symbol in symbols.filter(|symbol| symbol.name == knob.constant) {
@@ -303,6 +333,9 @@ impl TextOperator {
         words.extend(
             knobs.filter(|(_, (a, b))| a != b).map(|(knob, (value, _))| (knob.name, value.to_string())),
         );
+        if setting.dependent {
+            words.push(("dependent", "true".to_string()));
+        }
         Ok(words)
     }
 
@@ -365,6 +398,7 @@ impl TextOperator {
             let clusters = self.knob(&setting, "cluster").is_some_and(|blocks| blocks > 1);
             let lacks = clusters && !arch.has(SyncOp::ClusterBarrier.needs());
             let lacks = lacks || !arch.has(self.forms[setting.form].needs);
+            let lacks = lacks || setting.dependent && !arch.has(SyncOp::DependencyWait.needs());
             if lacks || self.check(&setting).is_err() || !self.holds(&setting, &values) {
                 space.refused += 1;
                 continue;
@@ -380,6 +414,13 @@ impl TextOperator {
         });
         Ok(space)
     }
+}
+
+/// The text with kernels that begin by waiting for the launches ahead of them, and that let those behind them begin.
+fn waiting(text: &str) -> String {
+    let Some((before, kernel)) = text.split_once("\nkernel ") else { return text.to_string() };
+    let begun = kernel.replacen('{', "{\n    wait_dependencies()\n    launch_dependents()", 1);
+    format!("{before}\nkernel {begun}")
 }
 
 /// The text with another type in place of the word `f16`.

@@ -36,7 +36,7 @@ fn setting(operator: &TextOperator, form: usize, values: &[(&str, i64)]) -> Sett
         if operator.has(form, knob) { found } else { 1 }
     };
     let knobs = operator.knobs.iter().map(value).collect();
-    Setting { dtype: DType::F16, form, knobs }
+    Setting { dtype: DType::F16, form, dependent: false, knobs }
 }
 
 /// Tiles anywhere in a matrix of `[m, n]`: from one to four vectors a thread, in runs of at least 128 elements.
