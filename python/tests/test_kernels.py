@@ -56,7 +56,14 @@ def test_arrays_of_anybody(axpy):
     assert kernel.interpret(values, values, alpha=0)["y"].tolist() == list(range(8))
     strided = numpy.arange(16, dtype=numpy.float64)[::2]
     assert kernel.simulate(strided, kernel.interpret(values, values)["y"])["y"].tolist()[1] == 2 * 2 + 3
-    with pytest.raises(tilewright.LaunchError, match="`x`: a str is no array|`x`: a object is no array"):
+    for wrong, reason in ((ones.astype("f8"), "of type f64, and the kernel writes f32"), (numpy.ones(16, dtype="f4")[::2], "not contiguous")):
+        with pytest.raises(tilewright.LaunchError, match=reason):
+            kernel.simulate(ones, wrong)
+    fixed = numpy.ones(8, dtype="f4")
+    fixed.flags.writeable = False
+    with pytest.raises(tilewright.LaunchError, match='not writable: give another array, or none and take `run."y".`'):
+        kernel.simulate(ones, fixed)
+    with pytest.raises(tilewright.LaunchError, match="`x`: a object is no array"):
         kernel.simulate(object(), ones)
     with pytest.raises(tilewright.LaunchError, match="elements of type i64, and the tensor has f32|i64.*f32"):
         kernel.simulate([1] * 8, ones)

@@ -189,21 +189,32 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
+class _Lent:
+    """A tensor on the CPU that another library lends by DLPack."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        device, _ = value.__dlpack_device__()
+        if int(device) != 1:
+            raise LaunchError(f"`{name}` is not in the memory of the CPU: the simulator takes what is there, e.g. `{name}.cpu()`")
+        # The capsule keeps the memory until it is collected.
+        self.capsule = value.detach().__dlpack__() if getattr(value, "requires_grad", False) else value.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        # `DLManagedTensor` begins with its `DLTensor`.
+        tensor = _DLTensor.from_address(pointer(self.capsule, b"dltensor"))
+        found = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+        if found is None:
+            raise LaunchError(f"`{name}`: elements of DLPack's type {tensor.code} with {tensor.bits} bits have no type of a kernel")
+        self.dtype, self.size = found, _BYTES[found]
+        self.shape = [int(tensor.shape[i]) for i in range(tensor.ndim)]
+        compact = _row_major(self.shape, self.size)
+        self.strides = [self.size * int(tensor.strides[i]) for i in range(tensor.ndim)] if tensor.strides else compact
+        self.pointer: int = (tensor.data or 0) + tensor.byte_offset
+
+
 def _dlpack(name: str, value: Any) -> Encoded:
-    device, _ = value.__dlpack_device__()
-    if int(device) != 1:
-        raise LaunchError(f"`{name}` is not in the memory of the CPU: the simulator takes what is there, e.g. `{name}.cpu()`")
-    capsule = value.detach().__dlpack__() if getattr(value, "requires_grad", False) else value.__dlpack__()
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    # `DLManagedTensor` begins with its `DLTensor`; the capsule keeps it until it is collected.
-    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
-    found = _DLPACK.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-    if found is None:
-        raise LaunchError(f"`{name}`: elements of DLPack's type {tensor.code} with {tensor.bits} bits have no type of a kernel")
-    size, shape = _BYTES[found], [int(tensor.shape[i]) for i in range(tensor.ndim)]
-    strides = [size * int(tensor.strides[i]) for i in range(tensor.ndim)] if tensor.strides else _row_major(shape, size)
-    return found, shape, _gather((tensor.data or 0) + tensor.byte_offset, shape, strides, size)
+    lent = _Lent(name, value)
+    return lent.dtype, lent.shape, _gather(lent.pointer, lent.shape, lent.strides, lent.size)
 
 
 def _nested(name: str, value: Any) -> Encoded:
@@ -227,19 +238,40 @@ def _nested(name: str, value: Any) -> Encoded:
     return ("i64" if whole else "f64"), shape, struct.pack(f"<{len(flat)}{'q' if whole else 'd'}", *flat)
 
 
-def decode_into(name: str, target: Any, array: Array) -> bool:
-    """Writes an array into another object's memory, if it is writable, contiguous and of the type; false if it is not."""
+def decode_into(name: str, target: Any, array: Array) -> None:
+    """Writes an array into the memory of the object that was given for it, as a launch does. Lists stay as they are.
+
+    The object must be of the type, contiguous and writable.
+    """
+    if isinstance(target, (list, tuple)):
+        return
     if isinstance(target, Array):
-        if target.dtype == array.dtype and target.shape == array.shape:
-            target._data[:] = array._data
-            return True
-        return False
-    try:
-        view = memoryview(target)
-    except (TypeError, ValueError, BufferError):
-        return False
-    same = _format(view.format, view.itemsize) == array.dtype and tuple(view.shape or ()) == array.shape
-    if view.readonly or not view.c_contiguous or not same:
-        return False
-    view.cast("B")[:] = array._data
-    return True
+        found, shape, contiguous, writable = target.dtype, target.shape, True, True
+    else:
+        try:
+            view = memoryview(target)
+        except (TypeError, ValueError, BufferError):
+            view = None
+        if view is not None:
+            found, shape = _format(view.format, view.itemsize) or view.format, tuple(view.shape or ())
+            contiguous, writable = view.c_contiguous, not view.readonly
+        elif hasattr(target, "__dlpack__"):
+            lent = _Lent(name, target)
+            found, shape, writable = lent.dtype, tuple(lent.shape), True
+            contiguous = lent.strides == _row_major(lent.shape, lent.size)
+        else:
+            found, shape, contiguous, writable = array.dtype, array.shape, True, False
+    reason = (
+        f"of type {found}, and the kernel writes {array.dtype}" if found != array.dtype
+        else "not contiguous" if not contiguous
+        else "not writable" if not writable
+        else None
+    )  # fmt: skip
+    if reason is not None:
+        raise LaunchError(f"`{name}` is {reason}: give another array, or none and take `run[\"{name}\"]`")
+    if isinstance(target, Array):
+        target._data[:] = array._data
+    elif view is not None:
+        view.cast("B")[:] = array._data
+    else:
+        ctypes.memmove(lent.pointer, bytes(array._data), len(array._data))

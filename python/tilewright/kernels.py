@@ -133,7 +133,7 @@ class Kernel:
         **arguments: Any,
     ) -> Run:
         """Runs the kernel on the simulator. Arrays and scalars are given in order or by name: anything with the buffer protocol, DLPack or
-        `__array_interface__`. What the kernel writes is in the result, and in the arrays that were given for it, if they can be written.
+        `__array_interface__`. What the kernel writes is in the result, and in the arrays that were given for it (lists stay as they are).
         `seed` is the simulator's order of warps; with `random=True` inputs that are not given are drawn."""
         report, arrays = self._run(positional, arguments, sizes, seed, False, random, force)
         messages = {key: tuple(Diagnostic._of(each) for each in report[key]) for key in ("findings", "warnings")}
