@@ -294,6 +294,26 @@ fn gradients(device: &Device, dtype: DType) -> Result<Vec<(&'static str, Tensor)
     results.into_iter().map(gradient).collect()
 }
 
+/// Operands on two devices are refused, candle's own and those beyond its three.
+fn devices(device: &Device) -> Result<()> {
+    let of = |shape: &[usize], device: &Device| data(1, shape, 1.0, DType::F16, device);
+    let apart = [
+        linear(&of(&[8, 64], device)?, &of(&[16, 64], &Device::Cpu)?, None, Activation::None),
+        attention_decode(
+            &of(&[1, 1, 4, 64], device)?,
+            &of(&[1, 32, 4, 64], device)?,
+            &of(&[1, 32, 4, 64], device)?,
+            &Tensor::full(32u32, 1, &Device::Cpu)?,
+            &AttentionOptions::new(),
+        ),
+    ];
+    for result in apart {
+        let Err(error) = result else { candle_core::bail!("operands on two devices are not refused") };
+        println!("refused: {error}");
+    }
+    Ok(())
+}
+
 /// A library that has been warmed up, which compiles nothing more.
 #[cfg(feature = "cuda")]
 fn strict(device: &Device) -> Result<()> {
@@ -331,6 +351,7 @@ fn on_gpu(device: &Device) -> Result<()> {
     }
     check(device, DType::BF16, 3e-2)?;
     check(device, DType::F16, 6e-3)?;
+    devices(device)?;
     println!("milliseconds: tilewright, candle, ratio");
     let say =
         |what: &str, [ours, theirs]: [f64; 2]| println!("{what}: {ours:.4} {theirs:.4} {:.2}", theirs / ours);

@@ -84,7 +84,7 @@ fn elsewhere<O: Operator>(lhs: DeviceLocation, rhs: &Storage, at: usize) -> Erro
     error.context(format!("`{name}` of {} is on another device than `{}`", O::NAME, O::OPERANDS[0]))
 }
 
-/// The storages of operands on the host; an error if one is not there.
+/// The storages of operands, which are all of one kind of device; an error if one is of another.
 macro_rules! all_on {
     ($kind:ident, $operator:ty, $first:expr, $given:expr) => {
         $given
