@@ -218,7 +218,7 @@ impl HopperGemmConfig {
         let step = step * if sums > 1.0 && self.overlap_epilogue { TWO_SUMS } else { 1.0 };
         // The latency of the first step is the prologue's.
         let through = [pitch_a, pitch_b].into_iter().any(|pitch| through_registers(pitch, size));
-        let waits = if through { model.latency * (1.0 - 1.0 / steps) } else { 0.0 };
+        let waits = if through { model.latency * (1.0 - 1.0 / steps.max(1.0)) } else { 0.0 };
         let step = step.max(loading + waits);
         let wanted = Resource::ALL.map(|resource| match resource {
             Resource::TensorCores => multiply,
