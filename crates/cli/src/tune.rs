@@ -1,6 +1,6 @@
 //! `tilewright tune`: measure configurations of an operator, and keep the fastest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
@@ -370,13 +370,13 @@ pub fn problem<'a>(name: &str, pairs: impl Iterator<Item = &'a str>) -> Result<P
     Problem::new(name, &sizes, &pinned).map_err(failure)
 }
 
-/// One problem of the command line, or one a line of the file with what the command line adds.
+/// One problem of the command line, or one a line of the file with what the command line adds; one that several lines have is taken once.
 fn problems(name: &str, params: &[String], shapes: Option<&Path>) -> Result<Vec<Problem>, Failure> {
     let Some(file) = shapes else { return Ok(vec![problem(name, params.iter().map(String::as_str))?]) };
     let text = std::fs::read_to_string(file)
         .map_err(|e| Failure::usage(format!("cannot read `{}`: {e}", file.display())))?;
     let sizes = operator(name).map_err(Failure::usage)?.tuning.map_or(&[][..], |tuning| tuning.sizes);
-    let mut all = Vec::new();
+    let (mut all, mut known) = (Vec::new(), BTreeSet::new());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.split('#').next().unwrap_or_default();
         let words: Vec<&str> = line.split([',', ' ', '\t']).filter(|word| !word.is_empty()).collect();
@@ -395,7 +395,10 @@ fn problems(name: &str, params: &[String], shapes: Option<&Path>) -> Result<Vec<
         let pairs = params.iter().chain(&pairs).map(String::as_str);
         let place =
             |f: Failure| Failure { text: format!("{}, line {number}: {}", file.display(), f.text), ..f };
-        all.push(problem(name, pairs).map_err(place)?);
+        let problem = problem(name, pairs).map_err(place)?;
+        if known.insert(problem.to_string()) {
+            all.push(problem);
+        }
     }
     if all.is_empty() {
         return Err(Failure::usage(format!("`{}` has no shapes", file.display())));

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args().nth(1).ok_or("usage: record_pack FILE.twpack")?;
     let mut pack = Pack::new(concat!("tilewright ", env!("CARGO_PKG_VERSION")));
     let mut known = BTreeSet::new();
-    for (number, line) in (1..).zip(SHIPPED.lines()) {
+    for (number, line) in (1..).zip(SHIPPED.iter().flat_map(|(_, text)| text.lines())) {
         let record = Record::parse(line)?;
         let (problem, target) = (record.problem()?, record.target()?);
         let candidate = record.holds(&problem, &target, true)?;

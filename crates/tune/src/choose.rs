@@ -148,6 +148,8 @@ pub fn choose_accepted(
 /// A time that a record has, of its configuration or of one that lost.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Neighbour {
+    /// The device that was measured.
+    pub device: String,
     /// The sizes that were measured.
     pub sizes: BTreeMap<String, i64>,
     /// The configuration.
@@ -188,8 +190,8 @@ pub(crate) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// The nearest times of these records that hold for other sizes, of the same operator and device and of pins that make no difference, with rows that
-    /// are aligned as well as the problem's.
+    /// The nearest times of these records that hold for other sizes, of the same operator and architecture and of pins that make no difference, with rows
+    /// that are aligned as well as the problem's: those of the device first, and of others as multiples of the estimates for these.
     pub(crate) fn of(
         problem: &'a Problem,
         target: &'a Target,
@@ -200,35 +202,46 @@ impl<'a> Known<'a> {
             let of = |(name, size): (&String, &i64)| (name.clone(), size.trailing_zeros().min(ALIGNED));
             p.sizes().iter().map(of).collect()
         };
-        let own = aligned(problem);
+        let (own, arch) = (aligned(problem), target.arch.to_string());
         let mut times = Vec::new();
         for (record, any_compiler) in records {
             // The others are of nothing alike, which their texts tell.
-            if record.device != target.device || record.operator != problem.operator().name {
+            if record.arch != arch || record.operator != problem.operator().name {
                 continue;
             }
+            let elsewhere =
+                (record.device != target.device).then(|| Target::new(record.device.clone(), target.arch));
+            let device = elsewhere.as_ref().unwrap_or(target);
             let Ok(other) = record.problem() else { continue };
             if !problem.is_like(&other) || aligned(&other) != own {
                 continue;
             }
-            let Ok(winner) = record.holds(&other, target, any_compiler) else { continue };
+            let Ok(winner) = record.holds(&other, device, any_compiler) else { continue };
             let lost = record.runners_up.iter();
             let lost = lost.filter_map(|r| Some((Candidate::parse(&r.configuration).ok()?, r.microseconds)));
             for (candidate, microseconds) in [(winner, record.microseconds)].into_iter().chain(lost) {
-                let estimate = (other.tuning().estimate)(target.chip(), other.sizes(), &candidate.given());
+                let estimate = (other.tuning().estimate)(device.chip(), other.sizes(), &candidate.given());
                 let Some(estimate) = estimate.ok().filter(|e| e.microseconds.is_finite()) else { continue };
                 let Ok(candidate) = problem.adopted(&other, &candidate, target.chip()) else { continue };
                 let neighbour = Neighbour {
+                    device: record.device.clone(),
                     sizes: record.sizes.clone(),
                     configuration: candidate.to_string(),
                     microseconds,
                     ratio: microseconds / estimate.microseconds,
                     likeness: 0.0,
                 };
-                times.push((Place::new(candidate, other.sizes(), &estimate), neighbour));
+                let place = Place::new(candidate, other.sizes(), &estimate);
+                let place = if elsewhere.is_some() { place.on(&record.device) } else { place };
+                times.push((place, neighbour));
             }
         }
-        times.sort_by(|a, b| a.0.distance(&here).total_cmp(&b.0.distance(&here)));
+        let order =
+            |(place, time): &(Place, Neighbour)| (place.distance(&here), time.device != target.device);
+        times.sort_by(|a, b| {
+            let ((near, other), (far, another)) = (order(a), order(b));
+            near.total_cmp(&far).then(other.cmp(&another))
+        });
         times.truncate(NEIGHBOURS);
         let samples = times.iter().map(|(place, time)| (place.clone(), time.ratio.ln())).collect();
         Known { problem, target, times, correction: Correction::new(problem.tuning(), samples) }
@@ -288,7 +301,9 @@ fn contenders(
         let refused = (problem.tuning().reject)(target.arch, &candidate.given()).is_some();
         let point = (problem.tuning().point)(target.chip(), problem.sizes(), &candidate.given());
         if !refused && point.is_ok_and(|point| point.suits) && seen.insert(candidate.clone()) {
-            let how = format!("measured at {}", text_of(&time.sizes));
+            let on =
+                if time.device == target.device { String::new() } else { format!(" on {}", time.device) };
+            let how = format!("measured{on} at {}", text_of(&time.sizes));
             all.push(known.contender(candidate.clone(), Origin::Nearby, how)?);
         }
     }

@@ -29,10 +29,12 @@ const VALUES_ALIKE: f64 = 0.5;
 /// The sharpness with which a step's time belongs to what wants most of it.
 const SHARPNESS: f64 = 6.0;
 
-/// A configuration at sizes.
+/// A configuration at sizes on a device.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Place {
     candidate: Candidate,
+    /// The device, where it is another than the one at hand.
+    elsewhere: Option<String>,
     /// Binary logarithms.
     sizes: Vec<f64>,
     /// The parts of the estimate, as shares of it.
@@ -42,7 +44,12 @@ pub(crate) struct Place {
 impl Place {
     pub fn new(candidate: Candidate, sizes: &BTreeMap<String, i64>, estimate: &Estimate) -> Self {
         let sizes = sizes.values().map(|size| (*size as f64).log2()).collect();
-        Place { candidate, sizes, shares: shares(estimate) }
+        Place { candidate, elsewhere: None, sizes, shares: shares(estimate) }
+    }
+
+    /// The same on another device.
+    pub fn on(self, device: &str) -> Self {
+        Place { elsewhere: Some(device.to_string()), ..self }
     }
 
     /// The configuration.
@@ -122,7 +129,8 @@ impl Alike<'_> {
     }
 
     fn covariance(&self, a: &Place, b: &Place) -> f64 {
-        OF_DEVICE.powi(2) + self.beside_device(a, b)
+        let of_device = if a.elsewhere == b.elsewhere { OF_DEVICE.powi(2) } else { 0.0 };
+        of_device + self.beside_device(a, b)
     }
 
     /// The covariance but for what is common to a device.

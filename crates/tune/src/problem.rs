@@ -91,7 +91,7 @@ pub(crate) fn hash_of(programs: &[Program]) -> String {
     sha256(&text.join("\n"))
 }
 
-/// Device and architecture that kernels are chosen for: records of one device say nothing of another.
+/// Device and architecture that kernels are chosen for. Records that come with the kernels say something of other devices of their architecture too.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Target {
     /// The device's name, e.g. `NVIDIA H200`.
@@ -103,9 +103,11 @@ pub struct Target {
 }
 
 impl Target {
-    /// A device with the built-in model.
+    /// A device with the model that comes with the kernels.
     pub fn new(device: impl Into<String>, arch: Arch) -> Self {
-        Target { device: device.into(), arch, model: Arc::new(Model::built_in().clone()) }
+        let device = device.into();
+        let model = Arc::new(Model::of_device(&device).clone());
+        Target { device, arch, model }
     }
 
     /// The same with another model.

@@ -15,8 +15,11 @@ use crate::error::TuneError;
 use crate::problem::{Candidate, Problem, Target, sha256};
 use crate::record::{Record, Stale};
 
-/// The records that come with the kernels, one a line.
-pub const SHIPPED: &str = include_str!("../records/nvidia-h200.jsonl");
+/// The records that come with the kernels: the name and the text of a file for each device, one a line.
+pub const SHIPPED: [(&str, &str); 2] = [
+    ("nvidia-h200.jsonl", include_str!("../records/nvidia-h200.jsonl")),
+    ("nvidia-h100-80gb-hbm3.jsonl", include_str!("../records/nvidia-h100-80gb-hbm3.jsonl")),
+];
 
 /// The key.
 #[derive(Debug)]
@@ -283,13 +286,33 @@ pub(crate) fn all_shipped() -> &'static BTreeMap<String, Record> {
     static RECORDS: OnceLock<BTreeMap<String, Record>> = OnceLock::new();
     RECORDS.get_or_init(|| {
         // A test reads every line.
-        SHIPPED.lines().filter_map(|line| Record::parse(line).ok()).map(|r| (r.key(), r)).collect()
+        let lines = SHIPPED.iter().flat_map(|(_, text)| text.lines());
+        lines.filter_map(|line| Record::parse(line).ok()).map(|r| (r.key(), r)).collect()
     })
 }
 
-/// Looks for the shipped record of a problem on a device. It may be of another version of the compiler, if its programs are the same.
+/// The devices of shipped records, in the order of their files.
+fn devices_of_shipped() -> &'static [String] {
+    static DEVICES: OnceLock<Vec<String>> = OnceLock::new();
+    DEVICES.get_or_init(|| {
+        let first = |(_, text): &(&str, &str)| Record::parse(text.lines().next()?).ok();
+        SHIPPED.iter().filter_map(first).map(|record| record.device).collect()
+    })
+}
+
+/// Looks for the shipped record of a problem on a device, else of one on another device of its architecture. It may be of another version of the compiler, if
+/// its programs are the same.
 pub fn shipped(problem: &Problem, target: &Target) -> Found {
-    find_in(all_shipped().get(&problem.key(target)), problem, target)
+    let of = |target: &Target| find_in(all_shipped().get(&problem.key(target)), problem, target);
+    let others = devices_of_shipped().iter().filter(|device| **device != target.device);
+    let mut found = of(target);
+    for device in others {
+        if !matches!(found, Found::Nothing) {
+            break;
+        }
+        found = of(&Target { device: device.clone(), ..target.clone() });
+    }
+    found
 }
 
 /// The architecture of a device of which there are shipped records.

@@ -11,7 +11,7 @@ use common::{Fake, columns_96, gpu, problem, quick};
 use tilewright_machine::Arch;
 use tilewright_tune::{
     Candidate, Found, Measurer, Origin, Problem, Record, SHIPPED, Settings, Store, Target, TuneError, Tuned,
-    choose, merge, read_lines, refresh_hashes, tune, write_lines,
+    choose, merge, read_lines, refresh_hashes, shipped, tune, write_lines,
 };
 
 const SIZES: [i64; 3] = [512, 512, 512];
@@ -227,19 +227,38 @@ fn records_of_other_sizes_help() {
 #[test]
 fn shipped_records_hold() {
     let mut keys = std::collections::BTreeSet::new();
-    for (line, text) in (1..).zip(SHIPPED.lines()) {
-        let record = Record::parse(text).unwrap_or_else(|e| panic!("line {line}: {e}"));
+    let lines = SHIPPED.iter().flat_map(|(file, text)| (1..).zip(text.lines()).map(move |line| (file, line)));
+    for (file, (line, text)) in lines {
+        let record = Record::parse(text).unwrap_or_else(|e| panic!("{file}, line {line}: {e}"));
         let (problem, target) = (record.problem().unwrap(), record.target().unwrap());
         if let Err(reason) = record.holds(&problem, &target, true) {
             panic!(
-                "crates/tune/records/nvidia-h200.jsonl, line {line}: {reason}\nmeasure again with `tilewright tune … --records FILE`, or, \
+                "crates/tune/records/{file}, line {line}: {reason}\nmeasure again with `tilewright tune … --records FILE`, or, \
                  if only the program's text changed, run `tilewright tune --refresh-hashes FILE`"
             );
         }
-        assert!(keys.insert(record.key()), "line {line}: there is another record of {}", record.key());
+        assert!(
+            keys.insert(record.key()),
+            "{file}, line {line}: there is another record of {}",
+            record.key()
+        );
         let choice = choose(&problem, &target, None).unwrap();
         assert_eq!((choice.from, choice.candidate.to_string()), (Origin::Shipped, record.configuration));
     }
+}
+
+/// A device without a record of a class has that of another device of its architecture; one of another architecture has none.
+#[test]
+fn records_of_another_device_are_taken() {
+    let (_, text) = SHIPPED[0];
+    let record = Record::parse(text.lines().next().unwrap()).unwrap();
+    let (problem, target) = (record.problem().unwrap(), record.target().unwrap());
+    let other = Target { device: "another GPU".to_string(), ..target };
+    let choice = choose(&problem, &other, None).unwrap();
+    assert_eq!((choice.from, choice.candidate.to_string()), (Origin::Shipped, record.configuration));
+    assert!(choice.why.starts_with(&format!("measured on {}", record.device)), "{}", choice.why);
+    let older = Target::new("another GPU", Arch::SM_80);
+    assert!(matches!(shipped(&problem, &older), Found::Nothing));
 }
 
 /// The test starts itself several times; each child tunes the same two problems into one folder and notes what it measures.

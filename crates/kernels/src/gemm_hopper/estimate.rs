@@ -4,7 +4,7 @@
 use super::{Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule, Triangle};
 use crate::model::{Model, Numbers};
 use crate::parts::{Estimate, Part, Resource, Steps};
-use crate::warp_specialized::bytes;
+use crate::warp_specialized::{Rasterization, bytes};
 
 /// Bytes of a line of the L2 cache. A row of a box that lies across two lines takes two.
 const LINE: f64 = 128.0;
@@ -32,6 +32,14 @@ const SPARSE_ROWS: f64 = 1.1;
 /// Part by which steps with a sparse A are longer where blocks share a factor: on an H100 128 × 256 of f16 takes 3 to 8 % longer in clusters of two than
 /// without, though fewer lines come through the port.
 const SPARSE_SHARED: f64 = 1.18;
+
+/// Part by which device memory is slower where the few tiles that share a part of the larger factor do not follow each other: on an H100 16 × 4096 × 14336 in
+/// tiles of 8 columns takes 69.7 µs, and 50.4 with `rasterization=grouped(1)`.
+const APART: f64 = 1.4;
+
+/// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096 and
+/// 8192³ take 18 and 11 % longer with 128 columns, and 1024 × 28672 × 8192 11 %.
+const TWO_SUMS: f64 = 1.12;
 
 /// The part of the time until device memory is at speed that the first bytes wait, and the bytes over which the rest comes about: until others' lines are
 /// written back, as many as come. Fitted to 610 timings of products that read at most 20 MB on an H200.
@@ -89,6 +97,11 @@ pub(super) fn shares(tiles: f64, clusters: f64, steps: f64) -> Shares {
 
 fn rounds(things: i64, each: i64) -> f64 {
     ((things + each - 1) / each) as f64
+}
+
+/// Returns whether threads load lines with a stride through registers: they wait for what they load before they load the next step.
+fn through_registers(line: i64, size: f64) -> bool {
+    line * size as i64 % 4 != 0
 }
 
 /// Cycles for which threads load these elements of lines with a stride, of which some are there; none where TMA does.
@@ -208,7 +221,11 @@ impl HopperGemmConfig {
             * in_step;
         let step = step * if self.sparse && self.bm > 64 * self.warpgroups { SPARSE_ROWS } else { 1.0 };
         let step = step * if self.sparse && down * across > 1 { SPARSE_SHARED } else { 1.0 };
-        let step = step.max(loading);
+        let step = step * if sums > 1.0 && self.overlap_epilogue { TWO_SUMS } else { 1.0 };
+        // The latency of the first step is the prologue's.
+        let through = [pitch_a, pitch_b].into_iter().any(|pitch| through_registers(pitch, size));
+        let waits = if through { model.latency * (1.0 - 1.0 / steps.max(1.0)) } else { 0.0 };
+        let step = step.max(loading + waits);
         let wanted = Resource::ALL.map(|resource| match resource {
             Resource::TensorCores => multiply,
             Resource::SharedMemory => shared,
@@ -233,6 +250,9 @@ impl HopperGemmConfig {
         let meeting = if deep > 1 { model.meeting + bm * bn * 4.0 * deep as f64 / model.met } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
+        // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone.
+        let ahead = steps.min(self.stages as f64) * (step - multiply / model.tensor_cores).max(0.0);
+        let ahead = if self.overlap_epilogue { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
@@ -245,9 +265,9 @@ impl HopperGemmConfig {
         // The cycles of all, of the steps, of the epilogue, of what clusters exchange and of what stream-K leaves.
         let (cycles, tiles_of_each, [stepping, ending, exchanging, leaving_sums]) = match self.schedule {
             Schedule::DataParallel => (
-                prologue + waves * tile + last,
+                prologue + waves * tile - ahead + last,
                 waves,
-                [waves * steps * step, waves * leaving + last, waves * meeting, 0.0],
+                [waves * steps * step - ahead, waves * leaving + last, waves * meeting, 0.0],
             ),
             Schedule::StreamK => {
                 let Shares { whole, each, others } = shares(tiles, resident, steps);
@@ -270,6 +290,9 @@ impl HopperGemmConfig {
         let write = if n * bytes(self.result()) % 32 == 0 { model.write } else { model.write_parts };
         let read = model.read.min(in_flight / model.memory_latency);
         let mut memory = (a + b) / read + c / write + warm_up(model, a + b + c);
+        if self.few_across([m, n]) && self.rasterization != Rasterization::Grouped(1) {
+            memory *= APART;
+        }
         let shares_the_smaller = match self.cluster {
             Cluster::AlongM(_) => b < a,
             Cluster::AlongN(_) => a < b,

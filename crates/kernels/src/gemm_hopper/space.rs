@@ -199,9 +199,22 @@ impl HopperGemmConfig {
     /// With an order of tiles in which those of a row come one after the other, where they are few and a row's factor is the larger one: it is then
     /// read from memory once.
     fn ordered(self, [m, n]: [i64; 2]) -> Self {
-        let (rows, cols) = self.sides((m, n));
-        let few = cols <= FEW_TILES * self.bn && rows >= 4 * cols;
+        let few = self.few_of_a_row([m, n]);
         Self { rasterization: if few { Rasterization::Grouped(1) } else { self.rasterization }, ..self }
+    }
+
+    /// Returns whether the tiles of a row are few, and its factor is the larger one.
+    fn few_of_a_row(&self, [m, n]: [i64; 2]) -> bool {
+        let (rows, cols) = self.sides((m, n));
+        cols <= FEW_TILES * self.bn && rows >= 4 * cols
+    }
+
+    /// Returns whether they are several beside that, and in different clusters.
+    pub(super) fn few_across(&self, [m, n]: [i64; 2]) -> bool {
+        let (_, cols) = self.sides((m, n));
+        let [blocks_m, blocks_n, _] = self.cluster.shape();
+        let (_, across) = self.sides((blocks_m, blocks_n));
+        self.few_of_a_row([m, n]) && cols > self.bn * across
     }
 
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.

@@ -17,8 +17,11 @@ use std::sync::LazyLock;
 
 pub use numbers::{Number, Numbers, Quantity};
 
-/// The text of the built-in model.
+/// The text of the built-in model, which has every number.
 const BUILT_IN: &str = include_str!("../../models/nvidia-h200.txt");
+
+/// The texts of the models of other devices, which have what differs.
+const OTHERS: [&str; 1] = [include_str!("../../models/nvidia-h100-80gb-hbm3.txt")];
 
 /// The model of a device: its numbers, and the source of each.
 #[derive(Clone, PartialEq, Debug)]
@@ -42,6 +45,14 @@ impl Model {
             model
         });
         &MODEL
+    }
+
+    /// The model of a device, by its name: the one that comes with the kernels, or the [built-in](Self::built_in) one where none does.
+    pub fn of_device(name: &str) -> &'static Model {
+        static MODELS: LazyLock<[Model; OTHERS.len()]> = LazyLock::new(|| {
+            OTHERS.map(|text| text.parse().expect("the models are literals that a test parses"))
+        });
+        MODELS.iter().find(|model| model.device == name).unwrap_or(Model::built_in())
     }
 
     /// The device, by its name.
@@ -239,6 +250,18 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), Numbers::ALL.len());
+    }
+
+    #[test]
+    fn devices_have_models_of_their_own() {
+        for text in OTHERS {
+            let model: Model = text.parse().unwrap();
+            assert_eq!(Model::of_device(model.device()), &model);
+            assert_ne!(model.numbers(), Model::built_in().numbers());
+        }
+        let built_in = Model::built_in();
+        assert_eq!(Model::of_device(built_in.device()), built_in);
+        assert_eq!(Model::of_device("a GPU that nobody measured"), built_in);
     }
 
     #[test]
