@@ -34,11 +34,11 @@ const SPARSE_ROWS: f64 = 1.1;
 const SPARSE_SHARED: f64 = 1.18;
 
 /// Part by which device memory is slower where the few tiles that share a part of the larger factor do not follow each other: on an H100 16 × 4096 × 14336 in
-/// tiles of 8 columns takes 69.7 µs, and 50.4 with `rasterization=grouped(1)`.
+/// tiles of 8 columns takes 69.7 µs, and with `rasterization=grouped(1)` and `cluster=m2` 51.0.
 const APART: f64 = 1.4;
 
-/// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096 and
-/// 8192³ take 18 and 11 % longer with 128 columns, and 1024 × 28672 × 8192 11 %.
+/// Part by which steps of a tile with two sums are longer where results leave during the next tile's. More than was measured in turns: on an H100 gated products
+/// of 4096 × 14336 × 4096, 8192³ and 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four.
 const TWO_SUMS: f64 = 1.12;
 
 /// The part of the time until device memory is at speed that the first bytes wait, and the bytes over which the rest comes about: until others' lines are
