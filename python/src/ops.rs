@@ -153,8 +153,7 @@ impl Library {
         match call.run(stream) {
             Ok(()) => Ok(0),
             Err(
-                OpsError::Workspace { needed, .. }
-                | OpsError::Launch(LaunchError::Workspace { needed, .. }),
+                OpsError::Workspace { needed, .. } | OpsError::Launch(LaunchError::Workspace { needed, .. }),
             ) if lends => Ok(needed),
             Err(error) => Err(refused(py, &error)),
         }
