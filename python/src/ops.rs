@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyFloat, PyInt};
-use tilewright::launch::{Arg, Gpu, Stream, ViewMut, Workspace};
+use tilewright::launch::{Arg, Gpu, LaunchError, Stream, ViewMut, Workspace};
 use tilewright::ops::{self, Call, OpsError, Problems};
 
 use crate::error::{Class, said};
@@ -119,8 +119,9 @@ impl Library {
         Ok(Library { ordinal, free, strict })
     }
 
-    /// Puts the launches of an operator on a stream (a handle; without, torch's current one).
-    #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None))]
+    /// Puts the launches of an operator on a stream (a handle; without, torch's current one). 0; of a caller that `lends` memory, the bytes of the workspace that the call
+    /// needs, where what is given is none or too small, and then nothing is on the stream.
+    #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None, lends=false))]
     fn call(
         &self,
         py: Python<'_>,
@@ -131,7 +132,8 @@ impl Library {
         stream: Option<u64>,
         strict: bool,
         workspace: Option<(u64, u64)>,
-    ) -> PyResult<()> {
+        lends: bool,
+    ) -> PyResult<u64> {
         let mut asked = self.asked(py, arguments, options, sizes)?;
         let stream = match stream {
             Some(stream) => stream,
@@ -148,21 +150,13 @@ impl Library {
         if let Some(workspace) = &mut workspace {
             call = call.workspace(workspace);
         }
-        call.run(stream).map_err(|e| refused(py, &e))
-    }
-
-    /// Bytes of workspace that such a call needs.
-    fn workspace_bytes(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        arguments: &Bound<'_, PyDict>,
-        options: BTreeMap<String, String>,
-        sizes: BTreeMap<String, i64>,
-    ) -> PyResult<u64> {
-        let mut asked = self.asked(py, arguments, options, sizes)?;
-        let _current = Current::of(self.free.gpu()).map_err(|e| failed(py, &e))?;
-        asked.call(&self.free, name).workspace_bytes().map_err(|e| refused(py, &e))
+        match call.run(stream) {
+            Ok(()) => Ok(0),
+            Err(
+                OpsError::Workspace { needed, .. } | OpsError::Launch(LaunchError::Workspace { needed, .. }),
+            ) if lends => Ok(needed),
+            Err(error) => Err(refused(py, &error)),
+        }
     }
 
     /// The reason why such a call runs which kernels.

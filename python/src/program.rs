@@ -147,7 +147,7 @@ impl Program {
                 let default = default.integer().map_or(json!(default.nearest()), |n| json!(n as i64));
                 json!({ "name": param.name, "dtype": param.dtype.name(), "scalar": true, "default": default })
             }
-            ParamKind::Tensor { shape, .. } => {
+            ParamKind::Tensor { shape, strides, array, .. } => {
                 let extents: Vec<String> =
                     shape.iter().map(|extent| tile::expr_text(&**program, extent)).collect();
                 let (reads, elements) = verified.as_ref().map(|v| (v.inputs(), v.elements())).unzip();
@@ -156,6 +156,7 @@ impl Program {
                     "dtype": param.dtype.name(),
                     "scalar": false,
                     "shape": extents,
+                    "stored": strides.is_some() || *array,
                     "read": among(reads, number) || among(elements, number),
                     "written": among(verified.as_ref().map(|v| v.outputs()), number),
                 })

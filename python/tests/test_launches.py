@@ -2,6 +2,9 @@
 
 import ctypes
 import os
+import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -48,18 +51,46 @@ class OnGpu:
 class Torch:
     """A tensor with the methods of torch's."""
 
-    def __init__(self, tensor, dtype, device=0):
+    def __init__(self, tensor, dtype, device=0, strides=None):
         interface = tensor.__cuda_array_interface__
-        self._pointer, self.shape, self.dtype, self._device = interface["data"][0], interface["shape"], dtype, device
+        self._tensor, self.shape, self.dtype, self._device = tensor, interface["shape"], dtype, device
+        self._dense = tuple(int(numpy.prod(self.shape[mode + 1 :])) for mode in range(len(self.shape)))
+        self._strides, self.ndim = strides or self._dense, len(self.shape)
 
     def data_ptr(self):
-        return self._pointer
+        return self._tensor.__cuda_array_interface__["data"][0]
 
     def stride(self):
-        return tuple(int(numpy.prod(self.shape[mode + 1 :])) for mode in range(len(self.shape)))
+        return self._strides
 
     def get_device(self):
         return self._device
+
+    def numel(self):
+        return int(numpy.prod(self.shape))
+
+    def element_size(self):
+        return 2 if self.dtype == "torch.float16" else 4
+
+    def is_floating_point(self):
+        return True
+
+    def is_contiguous(self):
+        return self._strides == self._dense
+
+    def contiguous(self):
+        return self if self.is_contiguous() else self.new_empty(self.shape)
+
+    def new_empty(self, shape):
+        return Torch(StandIn().tensor(*shape), self.dtype, self._device)
+
+    def view(self, *shape):
+        return self
+
+    @property
+    def T(self):
+        turned = OnGpu(self.data_ptr(), self.shape[::-1], "<f2")
+        return Torch(turned, self.dtype, self._device, self._strides[::-1])
 
 
 class Named(str):
@@ -178,3 +209,76 @@ def test_operators_by_names(driver):
     library.strict = False
     with pytest.raises(ValueError, match="no activation"):
         ops.linear(x, w, activation="tanh")
+
+
+@pytest.fixture
+def memory(driver, monkeypatch):
+    """What workspaces take of torch: the sizes and devices that are asked for, and whether streams are captured."""
+    memory = SimpleNamespace(made=[], captured=False)
+
+    def empty(size, dtype, device):
+        memory.made.append((size, device))
+        return Torch(driver.tensor(size), dtype)
+
+    cuda = SimpleNamespace(
+        current_stream=lambda device: SimpleNamespace(cuda_stream=0),
+        default_stream=lambda device: SimpleNamespace(cuda_stream=0),
+        ExternalStream=lambda handle, device: SimpleNamespace(cuda_stream=handle),
+        stream=nullcontext,
+        is_current_stream_capturing=lambda: memory.captured,
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, empty=empty, uint8=Named("torch.uint8")))
+    return memory
+
+
+def test_factors_of_products_lie_as_they_do(driver, memory):
+    """The three products of a linear layer and its gradients, of sizes of which no two are alike."""
+    from tilewright import ops
+
+    f16 = Named("torch.float16")
+    x, w, g = (Torch(driver.tensor(*shape), f16) for shape in ((48, 64), (80, 64), (48, 80)))
+    library, asked = ops.library(0), []
+    call = library._native.call
+
+    class Native:
+        def call(self, name, arguments, options, sizes, stream, *rest):
+            needed = call(name, arguments, options, sizes, 0, *rest)
+            if not needed:
+                asked.append(options)
+            return needed
+
+    library._native, native = Native(), library._native
+    try:
+        results = [ops.gemm(x, w), ops.gemm(g, w.T), ops.gemm(g.T, x.T)]
+        # No rows: nothing is launched.
+        assert ops.gemm(Torch(OnGpu(0, (0, 64), "<f2"), f16), w).shape == (0, 80)
+        # Factors of f32 have more bits than tf32 has.
+        wide = Named("torch.float32")
+        ops.linear(Torch(driver.tensor(48, 64), wide), Torch(driver.tensor(64, 80), wide).T)
+    finally:
+        library._native = native
+    assert [result.shape for result in results] == [(48, 80), (48, 64), (80, 64)]
+    assert asked == [{}, {"b": "n"}, {"a": "m", "b": "n"}, {"b": "n", "dtype": "f32", "precision": "tf32x3"}]
+    assert len(driver.calls("cuLaunch")) >= 4
+
+
+def test_a_launch_says_which_workspace_it_needs(driver, memory):
+    from tilewright import ops
+
+    f16, library = Named("torch.float16"), ops.Library(0)
+    a, b, c = (Torch(driver.tensor(*shape), f16) for shape in ((64, 256), (64, 256), (64, 64)))
+
+    def called(stream, **more):
+        driver.calls("")
+        library.call("gemm", a=a, b=b, c=c, options={"split": 2}, stream=stream, **more)
+        return len(driver.calls("cuLaunch"))
+
+    assert [called(0x100), called(0x100), called(0)] == [2, 2, 2]
+    assert len(memory.made) == 2 and memory.made[0][0] >= 2 * 64 * 64 * 4 and memory.made[0][1] == "cuda:0"
+    # A graph has memory of its own at each call; nobody else's is lent to it.
+    memory.captured = True
+    assert called(0x100) == 2 and len(memory.made) == 3
+    memory.captured, library.strict = False, True
+    assert called(0x200) == 2 and called(0x100) == 2 and len(memory.made) == 4
+    with pytest.raises(tilewright.LaunchError, match="needs a workspace of"):
+        called(0x100, workspace=SimpleNamespace(data_ptr=lambda: 0x1000, numel=lambda: 8, element_size=lambda: 1))

@@ -41,7 +41,6 @@ def test_linear_is_an_operator():
     for activation in ("relu", "gelu", "silu"):
         inputs = tuple(v.clone().requires_grad_() for v in (x, weight, bias))
         torch.library.opcheck(torch.ops.tilewright.linear.default, (*inputs, activation))
-    torch.library.opcheck(torch.ops.tilewright.product.default, (torch.randn(4, 5), torch.randn(6, 5), False, False))
     with pytest.raises(ValueError, match="`tanh` is no activation"):
         tt.linear(x, weight, bias, "tanh")
 
@@ -51,6 +50,25 @@ def test_gradients_of_linear(activation):
     inputs = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((2, 3, 4), (5, 4), (5,))]
     assert torch.autograd.gradcheck(lambda x, w, b: tt.linear(x, w, b, activation), inputs)
     assert torch.autograd.gradcheck(lambda x, w: tt.linear(x, w), inputs[:2])
+    assert torch.autograd.gradgradcheck(lambda x, w, b: tt.linear(x, w, b, activation), inputs)
+
+
+def test_the_operands_of_gradients(monkeypatch):
+    """A GPU's form is given shapes and strides that its kernels have: a · bᵀ over the mode that both have last."""
+    given = []
+
+    def product(x, weight, bias=None, activation=""):
+        given.append([(tuple(v.shape), v.is_contiguous() or v.T.is_contiguous()) for v in (x, weight)])
+        return torch.nn.functional.linear(x, weight, bias)
+
+    class Context:
+        saved_tensors = torch.randn(2, 3, 4), torch.randn(5, 4), None
+        activation, biased, needs_input_grad = "", True, (True, True, True, False)
+
+    monkeypatch.setattr(torch.ops.tilewright, "linear", product)
+    gradients = tt._linear_backward(Context, torch.randn(2, 3, 5))
+    assert given == [[((6, 5), True), ((4, 5), True)], [((5, 6), True), ((4, 6), True)]]
+    assert [tuple(v.shape) for v in gradients[:3]] == [(2, 3, 4), (5, 4), (5,)]
 
 
 def test_linear_is_one_graph():
@@ -115,3 +133,14 @@ def test_what_is_no_operator_is_refused():
 
     with pytest.raises(ValueError, match="reads and writes y"):
         tt.op(added)
+
+    @tilewright.kernel
+    def turned(t, x: f32["n", "m"], y: f32["n", "m"].stored(1, "n"), n: size = 64, m: size = 32):
+        t.grid(1)
+        t.threads(32)
+        r = t.register_tensor(f32, [64, 32])
+        t.copy(t.global_view(x[0:, 0:], (64, 32)), r)
+        t.copy(r, t.global_view(y[0:, 0:], (64, 32)))
+
+    with pytest.raises(ValueError, match="`y` of `turned` is no contiguous tensor"):
+        tt.op(turned)

@@ -25,6 +25,8 @@ class Library:
         self.device = device
         self._native = _core.Library(device)
         self._workspaces: dict[int, Any] = {}
+        # Operators of which a call has needed a workspace.
+        self._needing: set[str] = set()
         #: A call chooses and compiles nothing: what `warm_up` has not made is `NotReady`.
         self.strict = False
 
@@ -39,34 +41,40 @@ class Library:
         **arguments: Any,
     ) -> None:
         """Puts the launches of an operator on the stream; nothing waits. The workspace is a tensor of bytes on the GPU; without one, tensors of torch
-        get one of the library's for the current stream, where the operator needs one."""
-        given, asked, numbers = dict(arguments), _options(options), dict(sizes or {})
-        memory = None
+        get one of the library's for the stream, where the operator needs one."""
+        asked, numbers = _options(options), dict(sizes or {})
         if workspace is not None:
-            memory = (workspace.data_ptr(), workspace.numel() * workspace.element_size())
-        elif not self.strict or self._workspaces:
-            memory = self._workspace(operator, given, asked, numbers, stream)
-        self._native.call(operator, given, asked, numbers, stream, self.strict, memory)
+            given = (workspace.data_ptr(), workspace.numel() * workspace.element_size())
+            self._native.call(operator, arguments, asked, numbers, stream, self.strict, given)
+            return
+        lends = any(hasattr(value, "data_ptr") for value in arguments.values())
+        held = self._lent(stream, 0) if lends and operator in self._needing else None
+        # The launch itself says whether it needs more.
+        while True:
+            memory: tuple[int, int] | None = None if held is None else (held.data_ptr(), held.numel())
+            needed = self._native.call(operator, arguments, asked, numbers, stream, self.strict, memory, lends)
+            if not needed:
+                return
+            self._needing.add(operator)
+            held = self._lent(stream, needed)
 
-    def _workspace(
-        self, operator: str, given: dict[str, Any], options: dict[str, str], sizes: dict[str, int], stream: int | None
-    ) -> tuple[int, int] | None:
-        tensor = next((value for value in given.values() if hasattr(value, "data_ptr")), None)
-        if tensor is None:
-            return None
+    def _lent(self, stream: int | None, needed: int) -> Any:
+        """The workspace of a stream, of at least so many bytes; of one that is captured a new one of its graph's memory, which nothing else uses."""
         import torch
 
         if stream is None:
-            stream = int(torch.cuda.current_stream(self.device).cuda_stream)
-        held = self._workspaces.get(stream)
-        if not self.strict:
-            bytes_ = self._native.workspace_bytes(operator, given, options, sizes)
-            if bytes_ == 0:
-                return None
-            if held is None or held.numel() < bytes_:
-                held = torch.zeros(bytes_, dtype=torch.uint8, device=tensor.device)
-                self._workspaces[stream] = held
-        return None if held is None else (held.data_ptr(), held.numel())
+            used = torch.cuda.current_stream(self.device)
+        else:
+            used = torch.cuda.ExternalStream(stream, self.device) if stream else torch.cuda.default_stream(self.device)
+        # Memory of torch is the stream's on which it was allocated, and what the stream has put ahead may still use it when it is freed.
+        with torch.cuda.stream(used):
+            captured = torch.cuda.is_current_stream_capturing()
+            held = None if captured else self._workspaces.get(used.cuda_stream)
+            if needed and (held is None or held.numel() < needed):
+                held = torch.empty(needed, dtype=torch.uint8, device=f"cuda:{self.device}")
+                if not captured:
+                    self._workspaces[used.cuda_stream] = held
+            return held
 
     def why(self, operator: str, *, options: Mapping[str, Any] | None = None, sizes: Mapping[str, int] | None = None, **arguments: Any) -> str:
         """The reason why such a call runs which kernels."""
@@ -100,17 +108,30 @@ def library(device: int = 0) -> Library:
 ACTIVATIONS = ("relu", "gelu", "silu")
 
 
+def _stored(tensor: Any, other: str) -> tuple[Any, dict[str, str]]:
+    """A factor as products read it, and the option for that: contiguous along its last mode, or along the first, which is `other`; what is neither is copied."""
+    if tensor.is_contiguous():
+        return tensor, {}
+    if tensor.T.is_contiguous():
+        return tensor, {other[0]: other[1]}
+    return tensor.contiguous(), {}
+
+
 def linear(x: Any, weight: Any, bias: Any = None, *, activation: str | None = None, out: Any = None) -> Any:
-    """``activation(x · weightᵀ + bias)`` of tensors of torch: x of any modes before the last, weight ``[n, k]``."""
+    """``activation(x · weightᵀ + bias)`` of tensors of torch of one type: x of any modes before the last, weight ``[n, k]``; either may lie transposed in memory. Factors of f32 have 22
+    of their 24 bits."""
     if activation is not None and activation not in ACTIVATIONS:
         raise ValueError(f"`{activation}` is no activation of `linear`; {', '.join(ACTIVATIONS)} are")
-    rows = x.reshape(-1, x.shape[-1])
+    a, of_a = _stored(x if x.ndim == 2 else x.reshape(-1, x.shape[-1]), "am")
+    b, of_b = _stored(weight, "bn")
     result = x.new_empty((*x.shape[:-1], weight.shape[0])) if out is None else out
+    if result.numel() == 0:
+        return result
     parts = (["bias"] if bias is not None else []) + ([activation] if activation else [])
-    given = {} if bias is None else {"bias": bias}
-    options = {"epilogue": "+".join(parts)} if parts else None
-    flat = result.view(-1, weight.shape[0])
-    library(x.get_device()).call("gemm", a=rows, b=weight, c=flat, options=options, **given)
+    given = {} if bias is None else {"bias": bias.contiguous()}
+    precision = {"dtype": "f32", "precision": "tf32x3"} if x.element_size() == 4 and x.is_floating_point() else {}
+    options = {**of_a, **of_b, **precision, **({"epilogue": "+".join(parts)} if parts else {})}
+    library(x.get_device()).call("gemm", a=a, b=b, c=result.view(-1, weight.shape[0]), options=options, **given)
     return result
 
 

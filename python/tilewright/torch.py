@@ -42,6 +42,9 @@ def _activated(sums: Any, activation: str) -> Any:
 
 
 def _linear_cuda(x: Any, weight: Any, bias: Any = None, activation: str = "") -> Any:
+    if weight.shape[1] == 0:
+        # Sums of nothing.
+        return _linear_cpu(x, weight, bias, activation)
     return ops.linear(x, weight, bias, activation=activation or None)
 
 
@@ -53,25 +56,7 @@ def _linear_fake(x: Any, weight: Any, bias: Any = None, activation: str = "") ->
     return x.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
-def _product_cuda(a: Any, b: Any, a_columns: bool, b_columns: bool) -> Any:
-    m, n = (a.shape[1] if a_columns else a.shape[0]), (b.shape[1] if b_columns else b.shape[0])
-    c = a.new_empty((m, n))
-    options = {**({"a": "m"} if a_columns else {}), **({"b": "n"} if b_columns else {})}
-    ops.library(a.get_device()).call("gemm", a=a, b=b, c=c, options=options)
-    return c
-
-
-def _product_cpu(a: Any, b: Any, a_columns: bool, b_columns: bool) -> Any:
-    return (a.T if a_columns else a) @ (b if b_columns else b.T)
-
-
-def _product_fake(a: Any, b: Any, a_columns: bool, b_columns: bool) -> Any:
-    return a.new_empty((a.shape[1] if a_columns else a.shape[0], b.shape[1] if b_columns else b.shape[0]))
-
-
 _define("linear(Tensor x, Tensor weight, Tensor? bias=None, str activation=\"\") -> Tensor", _linear_cuda, _linear_cpu, _linear_fake)
-# c[m, n] = a · bᵀ; with `a_columns` a is stored as [k, m], with `b_columns` b as [k, n].
-_define("product(Tensor a, Tensor b, bool a_columns, bool b_columns) -> Tensor", _product_cuda, _product_cpu, _product_fake)
 
 
 def _linear_saved(ctx: Any, inputs: Any, output: Any) -> None:
@@ -80,18 +65,29 @@ def _linear_saved(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(x, weight, bias if activation else None)
 
 
+def _slope(gradient: Any, sums: Any, activation: str) -> Any:
+    """The gradient of an activation's argument, by torch."""
+    of = torch.ops.aten
+    if activation == "gelu":
+        return of.gelu_backward(gradient, sums, approximate="tanh")
+    if activation == "relu":
+        return of.threshold_backward(gradient, sums, 0)
+    if not torch.is_grad_enabled():
+        return of.silu_backward(gradient, sums)
+    # torch's has no derivative of its own.
+    sigmoid = torch.sigmoid(sums)
+    return gradient * (sigmoid * (1 + sums * (1 - sigmoid)))
+
+
 def _linear_backward(ctx: Any, gradient: Any) -> Any:
     x, weight, bias = ctx.saved_tensors
+    product = torch.ops.tilewright.linear
     if ctx.activation:
-        # The sums once more, and torch's derivative of the activation.
-        with torch.enable_grad():
-            sums = torch.ops.tilewright.linear(x, weight, bias).detach().requires_grad_()
-            (gradient,) = torch.autograd.grad(_activated(sums, ctx.activation), sums, gradient)
-    flat = gradient.reshape(-1, gradient.shape[-1]).contiguous()
-    rows = x.reshape(-1, x.shape[-1]).contiguous()
-    product = torch.ops.tilewright.product
-    of_x = product(flat, weight, False, True).reshape(x.shape) if ctx.needs_input_grad[0] else None
-    of_weight = product(flat, rows, True, True) if ctx.needs_input_grad[1] else None
+        gradient = _slope(gradient, product(x, weight, bias), ctx.activation)
+    flat, rows = gradient.reshape(-1, gradient.shape[-1]), x.reshape(-1, x.shape[-1])
+    # Sums over n and over the rows: factors that lie transposed in memory.
+    of_x = product(flat, weight.T).reshape(x.shape) if ctx.needs_input_grad[0] else None
+    of_weight = product(flat.T, rows.T) if ctx.needs_input_grad[1] else None
     of_bias = flat.sum(0) if ctx.biased and ctx.needs_input_grad[2] else None
     return of_x, of_weight, of_bias, None
 
@@ -126,6 +122,9 @@ def op(
     both = [param["name"] for param in results if param["read"]]
     if both:
         raise ValueError(f"`{named}` reads and writes {', '.join(both)}: an operator of torch returns new tensors")
+    strided = [param["name"] for param in results if param["stored"]]
+    if strided:
+        raise ValueError(f"`{strided[0]}` of `{named}` is no contiguous tensor: an operator of torch returns such")
     places: dict[str, tuple[int, int]] = {}
     for number, param in enumerate(inputs):
         for mode, extent in enumerate(param.get("shape") or ()):
@@ -156,7 +155,7 @@ def op(
 
     def cuda(*given: Any) -> Any:
         made = empty(given)
-        values = by_name([value.contiguous() if isinstance(value, torch.Tensor) else value for value in given], made)
+        values = by_name([value if param["scalar"] or param["stored"] else value.contiguous() for param, value in zip(inputs, given)], made)
         launched(*(values[param["name"]] for param in params))
         return returned(made)
 

@@ -229,9 +229,9 @@ operators! {
         part_result row_sums = RowSums;
         /// Adds the sums of columns to a vector of `f32`.
         part_result col_sums = ColSums;
-        /// a is stored as `[k, m]`.
+        /// a, of the shape `[m, k]`, has the strides `[1, m]`: in memory it is `[k, m]`.
         choice transposed_a = "a" is "m";
-        /// b is stored as `[k, n]`.
+        /// b, of the shape `[n, k]`, has the strides `[1, n]`: in memory it is `[k, n]`.
         choice transposed_b = "b" is "n";
     }
     /// `c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ` with weights `w` of a few bits, stored by `repack_weights`, and scales `s[⌈k / group⌉, n]`.
