@@ -250,8 +250,9 @@ impl HopperGemmConfig {
         let meeting = if deep > 1 { model.meeting + bm * bn * 4.0 * deep as f64 / model.met } else { 0.0 };
         let last = if self.overlap_epilogue { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
-        // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone.
-        let ahead = steps.min(self.stages as f64) * (step - multiply / model.tensor_cores).max(0.0);
+        // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone, and for what threads do between them.
+        let alone = (multiply + promoting + turn) / model.tensor_cores;
+        let ahead = steps.min(self.stages as f64) * (step - alone).max(0.0);
         let ahead = if self.overlap_epilogue { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()

@@ -34,6 +34,9 @@ const LOADING_REGISTERS: i64 = 56;
 /// Rows and columns from which on each element of a factor is read so often that a copy to lines of their own may pay.
 const OFTEN: i64 = 1024;
 
+/// Sizes up to which no factor is copied ahead of a product.
+const SMALL: i64 = 256;
+
 /// Tiles of each block from which on clusters that share both factors are worth trying.
 const WAVES_OF_BOTH: i64 = 2;
 
@@ -317,7 +320,9 @@ impl Tunable for HopperGemmConfig {
         // Those that TMA reads at the price of two lines for one are worth a copy where each is read often.
         let often = m.min(n) >= OFTEN && k >= OFTEN / 4;
         let apart = if unaligned == Pack::None && often { self.astride([m, n, k]) } else { unaligned };
-        let packed = Some(self.packable(apart)).filter(|pack| *pack != Pack::None);
+        // A small product ends before a kernel that copies its factors has.
+        let small = m.max(n).max(k) <= SMALL;
+        let packed = Some(self.packable(apart)).filter(|pack| *pack != Pack::None && !small);
         let packed = packed.map(|pack| Self { pack, ..stored });
         // Between two steps with a sparse factor a warpgroup's products wait: longer ones wait less often, where registers have room for their metadata.
         let room = self.sparse && self.bm <= 64 * self.warpgroups;
