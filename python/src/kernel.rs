@@ -11,6 +11,7 @@ use tilewright::machine::DType;
 use tilewright::tile::Sources;
 
 use crate::error::{Class, said};
+use crate::layout::drawn;
 use crate::simulate::{self, Array, Data};
 
 /// A compiled kernel.
@@ -72,16 +73,7 @@ impl Kernel {
     /// A picture of the layout of a register or shared tensor, as `svg`, `text` or `latex`.
     fn draw(&self, py: Python<'_>, name: &str, form: &str) -> PyResult<String> {
         let picture = self.picture(name).map_err(|e| said(py, Class::Layout, e))?;
-        match form {
-            "svg" => Ok(picture.svg()),
-            "text" => Ok(picture.text()),
-            "latex" => Ok(picture.latex()),
-            other => Err(said(
-                py,
-                Class::Layout,
-                format!("`{other}` is no form of pictures: svg, text and latex are"),
-            )),
-        }
+        drawn(py, &picture, form)
     }
 
     /// Runs the kernel on the simulator, and compares it with the interpreter; with `interpret` the interpreter alone. The report as JSON, and the outputs.

@@ -57,7 +57,7 @@ struct Size {
     limit: i64,
 }
 
-/// What has been compiled: a GPU, and for each size the multiple on which the kernel relies.
+/// Kernels that have been compiled: a GPU, and for each size the multiple on which the kernel relies.
 type Key = (u32, Vec<i64>);
 
 /// The launches of a program with values of its constants.
@@ -324,7 +324,7 @@ impl Launcher {
         Ok(count)
     }
 
-    /// What has been compiled and loaded: the GPU's number, and the multiples of sizes on which each relies.
+    /// Kernels that have been compiled and loaded: the GPU's number, and the multiples of sizes on which each relies.
     fn specialisations(&self) -> Vec<(u32, BTreeMap<String, i64>)> {
         let loaded = self.loaded.read().unwrap_or_else(PoisonError::into_inner);
         let of = |(ordinal, multiples): &Key| {

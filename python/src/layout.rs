@@ -13,6 +13,19 @@ use crate::error::{Class, raised, said};
 #[derive(PartialEq)]
 pub struct Value(Calculated);
 
+/// A picture in a form: `svg`, `text` or `latex`.
+pub fn drawn(py: Python<'_>, picture: &Picture, form: &str) -> PyResult<String> {
+    match form {
+        "svg" => Ok(picture.svg()),
+        "text" => Ok(picture.text()),
+        "latex" => Ok(picture.latex()),
+        other => {
+            let refusal = format!("`{other}` is no form of pictures: svg, text and latex are");
+            Err(said(py, Class::Layout, refusal))
+        }
+    }
+}
+
 /// The value of an expression.
 #[pyfunction]
 pub fn evaluate(py: Python<'_>, text: &str) -> PyResult<Value> {
@@ -134,15 +147,6 @@ impl Value {
         tile: Option<(i64, i64)>,
     ) -> PyResult<String> {
         let picture = self.picture(bits, tile).map_err(|e| said(py, Class::Layout, e))?;
-        match form {
-            "svg" => Ok(picture.svg()),
-            "text" => Ok(picture.text()),
-            "latex" => Ok(picture.latex()),
-            other => Err(said(
-                py,
-                Class::Layout,
-                format!("`{other}` is no form of pictures: svg, text and latex are"),
-            )),
-        }
+        drawn(py, &picture, form)
     }
 }

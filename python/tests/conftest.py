@@ -1,4 +1,4 @@
-"""What tests share."""
+"""Fixtures that tests share."""
 
 import pytest
 

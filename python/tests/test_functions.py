@@ -67,7 +67,7 @@ def vector(body, dtype=f32, length=64, **annotations):
 
 
 def computed(kernel, x, dtype=numpy.float32):
-    """What a kernel of one vector makes of it, on the simulator."""
+    """Results of a kernel of one vector, on the simulator."""
     run = kernel.simulate(numpy.asarray(x, dtype=dtype)).assert_right()
     return numpy.asarray(run["y"])
 

@@ -213,7 +213,7 @@ def test_operators_by_names(driver):
 
 @pytest.fixture
 def memory(driver, monkeypatch):
-    """What workspaces take of torch: the sizes and devices that are asked for, and whether streams are captured."""
+    """Records of what workspaces take of torch: the sizes and devices that are asked for, and whether streams are captured."""
     memory = SimpleNamespace(made=[], captured=False)
 
     def empty(size, dtype, device):

@@ -327,7 +327,7 @@ class Builder:
         return self._go_on("elif_", ("if ", "else if "), ["else if ", *self._pieces(condition)])
 
     def else_(self) -> Any:
-        """What is done where no condition before holds."""
+        """Statements for where no condition before holds."""
         return self._go_on("else_", ("if ", "else if "), ["else"])
 
     def if_any(self, condition: Any, axis: int) -> Any:
@@ -349,7 +349,7 @@ class Builder:
         return self._open(["consume ", pipeline])
 
     def in_turn(self, turns: Value) -> Any:
-        """What roles do in turns."""
+        """Statements that roles run in turns."""
         return self._open(["in_turn ", turns])
 
     def pipeline(self, stages: Any, *tensors: Any, name: str | None = None) -> Value:
@@ -408,7 +408,7 @@ class Builder:
         yield from self._once([*head, " in ", *self._call("tiles", (rows, columns, *order), keywords)], "for ", result)
 
     def drain(self) -> Any:
-        """What is done behind the last of tiles with `previous`."""
+        """Statements behind the last of tiles with `previous`."""
         return self._go_on("drain", ("for ",), ["drain"])
 
     def _passed(self, function: Callable[..., Any]) -> str:

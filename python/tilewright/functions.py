@@ -82,7 +82,7 @@ class KernelFunction:
         return kernel.simulate(seed=seed, sizes=sizes, **given)
 
     def interpret(self, *positional: Any, sizes: Mapping[str, int] | None = None, **arguments: Any) -> dict[str, Array]:
-        """What the kernel means for these arguments, by the reference interpreter."""
+        """Results of the kernel for these arguments by the reference interpreter, which says what it means."""
         kernel, given = self._for(positional, arguments, None, sizes)
         return kernel.interpret(sizes=sizes, **given)
 
@@ -128,7 +128,7 @@ class KernelFunction:
         self.launches().strict = strict
 
     def specialisations(self) -> list[tuple[int, dict[str, int]]]:
-        """What has been loaded for launches: the GPU's number, and of each size the multiple that the kernel relies on."""
+        """Kernels that have been loaded for launches: the GPU's number, and of each size the multiple that the kernel relies on."""
         return self.launches().specialisations()
 
 

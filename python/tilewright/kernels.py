@@ -162,7 +162,7 @@ class Kernel:
         return self.simulate(seed=seed, sizes=sizes, random=True, force=force)
 
     def interpret(self, *positional: Any, sizes: Mapping[str, int] | None = None, **arguments: Any) -> dict[str, Array]:
-        """What the program means for these arguments, by the reference interpreter: the tensors that it writes."""
+        """Tensors that the program writes for these arguments, by the reference interpreter, which says what it means."""
         return self._run(positional, arguments, sizes, 0, True, False, False)[1]
 
     @property

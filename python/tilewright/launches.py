@@ -56,7 +56,7 @@ class Launches:
         return self._native.warm_up(device, [dict(zip(sizes, each)) for each in itertools.product(*choices)])
 
     def specialisations(self) -> list[tuple[int, dict[str, int]]]:
-        """What has been loaded: the GPU's number, and of each size the multiple that the kernel relies on."""
+        """Kernels that have been loaded: the GPU's number, and of each size the multiple that the kernel relies on."""
         return self._native.specialisations()
 
 

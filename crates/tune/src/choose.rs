@@ -209,13 +209,13 @@ impl<'a> Known<'a> {
             if record.arch != arch || record.operator != problem.operator().name {
                 continue;
             }
-            let elsewhere =
-                (record.device != target.device).then(|| Target::new(record.device.clone(), target.arch));
-            let device = elsewhere.as_ref().unwrap_or(target);
             let Ok(other) = record.problem() else { continue };
             if !problem.is_like(&other) || aligned(&other) != own {
                 continue;
             }
+            let elsewhere =
+                (record.device != target.device).then(|| Target::new(record.device.clone(), target.arch));
+            let device = elsewhere.as_ref().unwrap_or(target);
             let Ok(winner) = record.holds(&other, device, any_compiler) else { continue };
             let lost = record.runners_up.iter();
             let lost = lost.filter_map(|r| Some((Candidate::parse(&r.configuration).ok()?, r.microseconds)));
