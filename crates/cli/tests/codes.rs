@@ -1,16 +1,14 @@
 //! The pages of `tilewright explain`, `docs/codes/*.md`: every code has one, its wrong program gives the message that the page shows and no other, and
 //! its right program gives none. `TILEWRIGHT_BLESS=1` writes what is printed into the pages.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::tilewright;
 use ::tilewright::tile::Code;
 use ::tilewright::tile::code::Kind;
-use common::tilewright;
 use rayon::prelude::*;
 
 /// Codes that no program is meant to give: of mistakes of the compiler, of devices, and of runs that take minutes.

@@ -1,13 +1,12 @@
 //! The command from outside: what it prints, and what it says to mistakes, with its exit codes.
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::common::tilewright;
 use ::tilewright::machine::{Arch, OpKey, WgmmaKind, timing};
-use common::tilewright;
 
 /// The command must fail with this code and say each of these; it must not panic or colour a pipe.
 #[track_caller]

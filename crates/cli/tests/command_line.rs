@@ -1,8 +1,6 @@
 //! Mistakes of the command line as users make them, and what is said: the argument, what is wrong with it, and what would be right.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 
 /// The command must fail with this code and say each of these.
 #[track_caller]

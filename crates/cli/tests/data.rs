@@ -1,8 +1,6 @@
 //! `tilewright run --input` and `--output`.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 
 const PROGRAM: &[u8] = b"size m = 4, n = 6
 kernel twice(x: f32[m, n] : (1, m), id: i32[m], y: bf16[m, n]) grid(m) threads(32) {

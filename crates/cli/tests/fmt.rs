@@ -1,8 +1,6 @@
 //! `tilewright fmt` from outside.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 
 const UNTIDY: &str = "kernel k( x:f32[n] ) grid(1) threads(32) { // none\nsyncthreads( );\n}\n";
 const TIDY: &str = "kernel k(x: f32[n]) grid(1) threads(32) { // none\n    syncthreads()\n}\n";

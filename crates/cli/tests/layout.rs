@@ -1,10 +1,8 @@
 //! `tilewright layout` from outside: answers, JSON, lines, pictures, and what it says to mistakes.
 
-mod common;
-
 use serde_json::{Value, json};
 
-use common::{Run, tilewright};
+use crate::common::{Run, tilewright};
 
 fn layout(args: &[&str], input: &[u8]) -> Run {
     tilewright(&[&["layout"], args].concat(), Some(input))

@@ -1,9 +1,7 @@
 //! `tilewright pack`: what is built is listed, and compiles to the same again.
 
-mod common;
-
+use crate::common::tilewright;
 use ::tilewright::pack::{Class, Pack, Span};
-use common::tilewright;
 
 /// The command fails with 1, and says why.
 fn refused(args: &[&str], text: &str) {

@@ -1,10 +1,8 @@
 //! `tilewright repack`: checkpoints in, stored weights out.
 
-mod common;
-
 use std::path::Path;
 
-use common::tilewright;
+use crate::common::tilewright;
 
 /// Writes a `.safetensors` file: names, types, shapes and bytes.
 fn safetensors(path: &Path, tensors: &[(&str, &str, &[usize], Vec<u8>)]) {

@@ -1,8 +1,6 @@
 //! Files with several kernels, functions and a space.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 
 const TWO: &str = "tests/run/two_kernels.tile";
 

@@ -1,8 +1,6 @@
 //! Task programs on the command line.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 
 #[test]
 fn the_tree_of_a_mapping_is_printed() {

@@ -1,8 +1,6 @@
 //! `tilewright view`.
 
-mod common;
-
-use common::tilewright;
+use crate::common::tilewright;
 use serde_json::Value;
 
 fn data(args: &[&str]) -> Value {

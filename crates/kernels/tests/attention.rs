@@ -1,10 +1,8 @@
 //! `attention`: heads, masks and forms at edge sizes in all executions, against plain loops in f64; what is refused; registers of what is
 //! assembled.
 
-mod common;
-
-use common::attention::sweep;
-use common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
+use crate::common::attention::sweep;
+use crate::common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};

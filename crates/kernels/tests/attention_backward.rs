@@ -1,10 +1,8 @@
 //! `attention_backward`: heads, masks and forms at edge sizes in interpreter and simulator, against plain loops in f64; what is refused;
 //! registers of what is assembled.
 
-mod common;
-
-use common::attention::{Drawn, Problem, begins, sweep};
-use common::{Launch, Tensors, assemble, close, ptxas, random};
+use crate::common::attention::{Drawn, Problem, begins, sweep};
+use crate::common::{Launch, Tensors, assemble, close, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};

@@ -1,9 +1,7 @@
 //! `attention_decode`: caches, pages, groups and forms at edge sizes in all executions, against plain loops in f64; what is refused; registers of
 //! what is assembled. Keys behind the end of a sequence, and pages that no sequence has, are NaN.
 
-mod common;
-
-use common::{Launch, Tensors, absolute, assemble, close, nightly, ptxas, random};
+use crate::common::{Launch, Tensors, absolute, assemble, close, nightly, ptxas, random};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

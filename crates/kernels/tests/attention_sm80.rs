@@ -1,10 +1,8 @@
 //! `attention_sm80`: heads, masks and forms at edge sizes in all executions, against plain loops in f64; what is refused; what the assembler
 //! makes of it.
 
-mod common;
-
-use common::attention::{Drawn, Problem, sweep};
-use common::{Launch, absolute, assemble, close, ptxas};
+use crate::common::attention::{Drawn, Problem, sweep};
+use crate::common::{Launch, absolute, assemble, close, ptxas};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};

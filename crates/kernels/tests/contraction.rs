@@ -1,10 +1,8 @@
 //! Contractions: their text, folding, and programs.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random, small_hopper};
+use crate::common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random, small_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::contraction::{

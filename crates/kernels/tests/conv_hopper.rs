@@ -1,8 +1,6 @@
 //! `conv_hopper`: every pass at edge sizes in all executions, filters, strides, padding, groups and epilogues, and what is refused.
 
-mod common;
-
-use common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random};
+use crate::common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::conv_hopper::{

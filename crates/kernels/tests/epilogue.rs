@@ -1,8 +1,7 @@
 //! Epilogues of one's own: interpreter, simulator and a reference agree, in every kernel that takes them.
 
-mod common;
-
-use common::{Launch, Tensors, close, random};
+use crate::common;
+use crate::common::{Launch, Tensors, close, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;

@@ -1,8 +1,6 @@
 //! `gemm_fp8_blocks`: its configurations at edge sizes in all executions, and what is refused.
 
-mod common;
-
-use common::{absolute, agree, assemble, bounds, crossed, in_turn, kernel_for, ptxas, random};
+use crate::common::{absolute, agree, assemble, bounds, crossed, in_turn, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_fp8_blocks::{self, BLOCK, Fp8BlocksConfig};

@@ -1,11 +1,7 @@
 //! `gemm_hopper`: its configurations at edge sizes in all executions, epilogues, batches, splits of k, and what is refused.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{assemble, crossed, in_turn, kernel_for, ptxas, small_hopper};
-use product::{check, check_hopper};
+use crate::common::{assemble, crossed, in_turn, kernel_for, ptxas, small_hopper};
+use crate::product::{check, check_hopper};
 use tilewright_kernels::gemm_hopper::{
     self, Batch, Cluster, Epilogue, Form, HopperGemmConfig, Major, Part, Rasterization, Schedule,
 };

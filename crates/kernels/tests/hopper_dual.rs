@@ -1,12 +1,8 @@
 //! `gemm_hopper` with a second matrix: every combination of both sums at edge sizes in all executions, with what it goes with, registers,
 //! the tuner's first choices, and what is refused.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{Launch, assemble, kernel_for, ptxas, small_hopper};
-use product::{check, check_hopper};
+use crate::common::{Launch, assemble, kernel_for, ptxas, small_hopper};
+use crate::product::{check, check_hopper};
 use tilewright_kernels::gemm_hopper::{Batch, Cluster, Dual, Form, HopperGemmConfig, Major, Pack};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};

@@ -1,11 +1,7 @@
 //! `gemm_hopper` as a BLAS has it: products of f32 and of complex numbers and results in place, in all executions at edge sizes, with what is refused.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{Launch, absolute, assemble, in_turn, kernel_for, ptxas, random, small_hopper};
-use product::{check, check_hopper};
+use crate::common::{Launch, absolute, assemble, in_turn, kernel_for, ptxas, random, small_hopper};
+use crate::product::{check, check_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{

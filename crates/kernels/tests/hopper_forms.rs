@@ -1,12 +1,9 @@
 //! `gemm_hopper` where TMA cannot take the sizes, its forms for few columns and short sums, and stream-K: edge sizes in all executions, the
 //! instructions that they are made of, and registers.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{Launch, assemble, crossed, kernel_for, ptxas, small_hopper};
-use product::check_hopper;
+use crate::common::{Launch, assemble, crossed, kernel_for, ptxas, small_hopper};
+use crate::product;
+use crate::product::check_hopper;
 use tilewright_kernels::gemm_hopper::{
     Batch, Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Part, Schedule, Triangle,
 };

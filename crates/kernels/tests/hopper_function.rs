@@ -1,9 +1,7 @@
 //! `gemm_hopper` with a function of a user's own as text: what it computes, written again in Rust, in every form and with what it goes with;
 //! and what is refused.
 
-mod common;
-
-use common::{Launch, Tensors, assemble, bounds, close, kernel_for, ptxas, random, small_hopper};
+use crate::common::{Launch, Tensors, assemble, bounds, close, kernel_for, ptxas, random, small_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{

@@ -1,12 +1,8 @@
 //! `gemm_hopper` with rows of A that lie anywhere: at edge sizes in all executions, with what it goes with, the instructions that copy, registers,
 //! and what is refused.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{assemble, in_turn, kernel_for, ptxas, small_hopper};
-use product::{check, check_hopper};
+use crate::common::{assemble, in_turn, kernel_for, ptxas, small_hopper};
+use crate::product::{check, check_hopper};
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::gemm_hopper::{
     Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule,

@@ -1,12 +1,8 @@
 //! `gemm_hopper` with sums of the rows of A: edge sizes in all executions, with what they go with, no work between lanes and no spills, and
 //! what is refused.
 
-mod common;
-#[path = "common/product.rs"]
-mod product;
-
-use common::{assemble, kernel_for, ptxas, small_hopper};
-use product::{check, check_hopper};
+use crate::common::{assemble, kernel_for, ptxas, small_hopper};
+use crate::product::{check, check_hopper};
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::gemm_hopper::{Batch, Cluster, Dual, Form, HopperGemmConfig, Major, Pack};
 use tilewright_machine::{Arch, DType};

@@ -1,9 +1,8 @@
 //! The operators of mixtures of experts: routing, the order of tokens by expert and the sum of their results, at edge sizes in all executions beside
 //! plain loops; registers; and what is refused.
 
-mod common;
-
-use common::{Launch, Tensors, assemble, close, in_turn, ptxas, random};
+use crate::common;
+use crate::common::{Launch, Tensors, assemble, close, in_turn, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;

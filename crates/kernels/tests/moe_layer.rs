@@ -1,11 +1,9 @@
 //! A whole layer of experts by the launches of its plan, from logits or experts to the sums of tokens, on interpreter and simulator beside plain loops in
 //! f64; and the choices of the plan.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Launch, Tensors, close, random};
+use crate::common::{Launch, Tensors, close, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_weights::StoredWeights;

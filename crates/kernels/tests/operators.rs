@@ -1,9 +1,7 @@
 //! Every operator at edge sizes: the interpreter, the simulator and a reference of plain loops agree, nothing races, and `ptxas`
 //! needs no spills.
 
-mod common;
-
-use common::{
+use crate::common::{
     Launch, Tensors, absolute, agree, assemble, bounds, close, in_turn, kernel_for, nightly, ptxas, random,
 };
 use rand::SeedableRng;

@@ -14,7 +14,7 @@ use tilewright_tile::Program;
 const INTRODUCTION: &str = "# The operators, one by one
 
 A test writes this page from the table of the operators, the comments of their programs and the compiler's reports: `TILEWRIGHT_BLESS=1 cargo test
--p tilewright-kernels --test page`. [`kernels.md`](kernels.md) has how operators are used and those that are built in Rust.
+-p tilewright-kernels --test all page::`. [`kernels.md`](kernels.md) has how operators are used and those that are built in Rust.
 
 A report is of the default parameters on sm_90a at the sizes of its heading; `tilewright kernels NAME | tilewright compile - --arch sm_90a --emit report -p …`
 prints the whole of it. A row is a copy or a statement in which threads meet: the tensor with what it is copied from and to (G global memory, S
@@ -179,7 +179,7 @@ fn the_page_is_what_the_table_and_the_compiler_say() {
     let stale = there.lines().zip(page.lines()).enumerate().find(|(_, (there, now))| there != now);
     assert!(
         there == page,
-        "docs/operators.md is stale ({stale:?}): write it with TILEWRIGHT_BLESS=1 cargo test -p tilewright-kernels --test page"
+        "docs/operators.md is stale ({stale:?}): write it with TILEWRIGHT_BLESS=1 cargo test -p tilewright-kernels --test all page::"
     );
 }
 

@@ -1,9 +1,7 @@
 //! Products whose rows are added to rows of C anywhere, of every operator that does so: beside the rows of the same product without, at edge sizes in all executions; vectors and
 //! registers, and what is refused.
 
-mod common;
-
-use common::{Launch, Tensors, assemble, close, in_turn, kernel_for, ptxas, random};
+use crate::common::{Launch, Tensors, assemble, close, in_turn, kernel_for, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_fp8_blocks::Fp8BlocksConfig;

@@ -1,8 +1,6 @@
 //! Products with a sparse A by `gemm` and `gemm_hopper`: edge sizes in all executions, what is refused, and registers.
 
-mod common;
-
-use common::{absolute, agree, assemble, bounds, kernel_for, nightly, ptxas, random, small_hopper};
+use crate::common::{absolute, agree, assemble, bounds, kernel_for, nightly, ptxas, random, small_hopper};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};

@@ -1,11 +1,9 @@
 //! Every operator whose program is a text file, at edge sizes: the interpreter, the simulator and a reference of plain loops agree,
 //! nothing races, and `ptxas` needs no spills.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{Launch, Tensors, assemble, in_turn, nightly, ptxas, random};
+use crate::common::{Launch, Tensors, assemble, in_turn, nightly, ptxas, random};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

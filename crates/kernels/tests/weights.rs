@@ -1,8 +1,6 @@
 //! `gemm_weights`: its formats and configurations at edge sizes in all executions, and what is refused.
 
-mod common;
-
-use common::{
+use crate::common::{
     Launch, Tensors, absolute, assemble, bounds, close, crossed, in_turn, kernel_for, nightly, ptxas, random,
 };
 use rand::{RngExt, SeedableRng};

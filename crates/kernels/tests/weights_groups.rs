@@ -1,8 +1,6 @@
 //! `gemm_weights` by groups of rows, padded or not, with rows that lie anywhere or not: at edge sizes in all executions, registers, and what is refused.
 
-mod common;
-
-use common::{Launch, Tensors, absolute, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
+use crate::common::{Launch, Tensors, absolute, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;

@@ -1,12 +1,10 @@
 //! The calculator: what it computes, what it refuses, and that nothing makes it panic.
 
-mod common;
-
 use proptest::prelude::*;
 use tilewright_layout::Layout;
 use tilewright_layout_calc::{Session, Value, evaluate};
 
-use common::{check, reads_again, survives};
+use crate::common::{check, reads_again, survives};
 
 #[test]
 fn expressions() {

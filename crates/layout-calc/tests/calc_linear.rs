@@ -1,11 +1,9 @@
 //! The calculator over linear layouts: what it computes, what it refuses, and that nothing makes it panic.
 
-mod common;
-
 use proptest::prelude::*;
 use tilewright_layout_calc::{FUNCTIONS, Value, evaluate};
 
-use common::{check, reads_again, survives};
+use crate::common::{check, reads_again, survives};
 
 /// `let`s for the layouts of these tests.
 const NAMES: &str = "let L = [register: (1,0) (0,1); lane: (2,0)] -> [x:4, y:2]; \

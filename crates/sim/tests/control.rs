@@ -1,8 +1,6 @@
 //! Branches, loops, shuffles, scalars and global memory.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{Memory, ScalarOp, ShuffleMode, SyncOp};
 use tilewright_sim::{Argument, Config, GlobalMemory, SimError};
 use tilewright_simt::{FunctionParamKind, Special};

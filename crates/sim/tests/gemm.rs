@@ -1,9 +1,7 @@
 //! A whole kernel by hand: tiles of 128 × 128 × 32 by four warps, two stages of `cp.async`, swizzled shared memory,
 //! `ldmatrix` and `mma`.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use half::f16;
 use tilewright_machine::{Arch, DType, Memory, ScalarOp, SyncOp, mmas};
 use tilewright_sim::{Argument, Config, GlobalMemory, Report};

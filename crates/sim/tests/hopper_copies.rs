@@ -1,8 +1,6 @@
 //! Tensor copies and bulk copies: boxes of every rank, swizzle and edge, stores and sums, multicast, and what goes wrong.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{
     BoxShape, BulkOp, DType, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
     tensor_row,

@@ -1,8 +1,6 @@
 //! A ring that two blocks of a cluster fill together: each loads a half of what both need, and sends it to both.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{DType, MbarrierOp, ProxyFence, ScalarOp, SwizzleMode, SyncOp};
 use tilewright_sim::{Argument, GlobalMemory, RaceKind, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};

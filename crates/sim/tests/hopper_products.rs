@@ -1,8 +1,6 @@
 //! Matrix products of a warpgroup: every kind of operand against plain loops, and what goes wrong with registers and memory.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{
     DType, Descriptor, Major, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, WgmmaRow, wgmma_rows, wgmmas,
 };

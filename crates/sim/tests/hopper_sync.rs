@@ -1,8 +1,6 @@
 //! Producer/consumer rings and what can be wrong with them; mbarriers, named barriers, clusters, registers of warpgroups.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{
     DType, Descriptor, Major, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
     WgmmaRow, copy_named, wgmmas,

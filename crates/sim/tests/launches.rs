@@ -1,8 +1,7 @@
 //! Launches that overlap: accesses to global memory come after a wait for the launches before, in the thread or behind a barrier.
 
-mod common;
-
-use common::{Hopper, Write, at, builder, reg, row, transfer, value};
+use crate::common;
+use crate::common::{Hopper, Write, at, builder, reg, row, transfer, value};
 use tilewright_machine::{BulkOp, DType, MbarrierOp, Memory, ScalarOp, SwizzleMode, SyncOp, TensorOp};
 use tilewright_sim::{Argument, BufferId, Config, GlobalMemory, Report};
 use tilewright_simt::{Builder, Function};

@@ -1,8 +1,6 @@
 //! Matrix copies and products against the formulas of the PTX manual, written down again here.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use half::{bf16, f16};
 use tilewright_machine::{DType, MmaRow, ScalarOp, SyncOp, mma_rows};
 use tilewright_sim::{Config, GlobalMemory, Report};

@@ -4,11 +4,9 @@
 //!
 //! `PROPTEST_CASES=10000` is the nightly size.
 
-mod common;
-
 use std::fmt::Write as _;
 
-use common::*;
+use crate::common::*;
 use tilewright_machine::{
     BulkOp, DType, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp,
 };

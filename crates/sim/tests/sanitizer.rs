@@ -1,9 +1,7 @@
 //! Mistakes that only a simulator sees: races on global memory, registers that nothing has written, lanes of one warp that wait for each
 //! other, and what reports say.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{
     DType, MbarrierOp, Memory, MmaRow, ProxyFence, ScalarOp, SwizzleMode, SyncOp, TensorOp, mma_rows,
 };

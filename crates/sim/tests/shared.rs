@@ -1,8 +1,6 @@
 //! Shared memory: barriers, races, asynchronous copies, bounds, bank conflicts.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{Memory, ScalarOp, SyncOp};
 use tilewright_sim::{Config, GlobalMemory, RaceKind, Report, SimError};
 use tilewright_simt::{Builder, Function};

@@ -1,8 +1,6 @@
 //! Words of global memory by which blocks meet: what releases and acquires order, and what they do not.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use tilewright_machine::{AtomicOp, DType, Memory, MemoryOrder, RedOp, ScalarOp, Until, atomic};
 use tilewright_sim::{Argument, GlobalMemory, Report, SimError, run};
 use tilewright_simt::{Builder, Function, Operand, Special};

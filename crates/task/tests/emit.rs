@@ -1,9 +1,9 @@
 //! Emitted programs: their text, their verifier, and programs that are written by hand.
 
-mod common;
 #[path = "common/nameless.rs"]
 mod nameless;
 
+use crate::common;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,6 @@
 //! Event graphs of the examples, and figures 8 and 9 of the paper, as text.
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeSet;
 
 use tilewright_task::graph::verify_graph;

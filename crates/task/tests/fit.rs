@@ -1,8 +1,7 @@
 //! Shared memory and registers of a block: what a mapping must give up to fit, and what it says where it cannot; circuits that decide how long iterations
 //! take; pictures.
 
-mod common;
-
+use crate::common;
 use tilewright_task::critical::Estimate;
 use tilewright_task::draw::svg;
 use tilewright_task::graph::Why;

@@ -1,7 +1,6 @@
 //! Launches that are late: what a mapping may move, and what it says of the rest.
 
-mod common;
-
+use crate::common;
 use tilewright_task::parse;
 use tilewright_task::passes::graph;
 

@@ -1,7 +1,6 @@
 //! Instantiated trees: those of `examples/tasks` as text, and what a mapping gets wrong.
 
-mod common;
-
+use crate::common;
 use tilewright_task::instantiate::instantiate;
 use tilewright_task::parse;
 

@@ -1,7 +1,5 @@
 //! The interpreter against plain loops.
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use tilewright_machine::DType;
@@ -10,7 +8,7 @@ use tilewright_tile::{
     Argument, Constants, InterpretError, ParamId, StmtKind, Verified, parse, unroll, verify,
 };
 
-use common::{core_programs, desugar, interpret, through_core};
+use crate::common::{core_programs, desugar, interpret, through_core};
 
 fn verified(source: &str, constants: &[(&str, i64)]) -> Verified {
     let constants: Constants = constants.iter().map(|(n, v)| (n.to_string(), *v)).collect();

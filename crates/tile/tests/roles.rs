@@ -1,12 +1,10 @@
 //! Roles, pipelines, loops over tiles, clusters and asynchronous products.
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use tilewright_tile::{Argument, Code, Constants, InterpretError, Program, Verified, parse, unroll, verify};
 
-use common::{desugar, interpret, through_core};
+use crate::common::{desugar, interpret, through_core};
 
 const GEMM: &str = "
 size m = 40, n = 70, k = 50

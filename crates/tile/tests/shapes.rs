@@ -1,7 +1,5 @@
 //! Shape statements, reductions and gathers against plain loops.
 
-mod common;
-
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -11,7 +9,7 @@ use tilewright_tile::{
     Argument, Code, Constants, Program, ReduceOp, ScanOperands, ShapeOp, StmtKind, TensorId, parse, verify,
 };
 
-use common::interpret;
+use crate::common::interpret;
 
 /// A register tensor in these tests: a type, a shape, and its elements, leftmost mode fastest.
 #[derive(Clone, Debug)]

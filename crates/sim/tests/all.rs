@@ -1,0 +1,15 @@
+//! The tests of this crate, in one program: one is linked in place of 12, and their long tests run beside each other.
+
+mod common;
+mod control;
+mod gemm;
+mod hopper_copies;
+mod hopper_multicast;
+mod hopper_products;
+mod hopper_sync;
+mod launches;
+mod matrix;
+mod reference;
+mod sanitizer;
+mod shared;
+mod words;
