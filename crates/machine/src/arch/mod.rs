@@ -1,8 +1,11 @@
 //! Architectures: a set of features, limits, and a table of cycles each. One file an architecture; [`Arch::new`] makes one that is not
-//! in the list.
+//! in the list. Chips of one design that differ in figures alone share a file.
 //! Figures: CUDA C++ Programming Guide, table of technical specifications per compute capability.
 
+mod sm_100a;
+mod sm_120a;
 mod sm_80;
+mod sm_86;
 mod sm_89;
 mod sm_90a;
 
@@ -65,13 +68,35 @@ pub struct Limits {
 impl Arch {
     /// Ampere, data centre (A100).
     pub const SM_80: Arch = Arch(&sm_80::SM_80);
+    /// Ampere (A10, RTX 30).
+    pub const SM_86: Arch = Arch(&sm_86::SM_86);
+    /// Ampere on one chip with a processor (Jetson AGX Orin).
+    pub const SM_87: Arch = Arch(&sm_86::SM_87);
     /// Ada (L40, RTX 40).
     pub const SM_89: Arch = Arch(&sm_89::SM_89);
     /// Hopper (H100, H200), with the instructions that only it has.
     pub const SM_90A: Arch = Arch(&sm_90a::SM_90A);
+    /// Blackwell, data centre (B200). No kernel for it, nor for any later one, has run on hardware.
+    pub const SM_100A: Arch = Arch(&sm_100a::SM_100A);
+    /// Blackwell, data centre (B300).
+    pub const SM_103A: Arch = Arch(&sm_100a::SM_103A);
+    /// Blackwell (RTX 50, RTX PRO).
+    pub const SM_120A: Arch = Arch(&sm_120a::SM_120A);
+    /// Blackwell on one chip with a processor (GB10).
+    pub const SM_121A: Arch = Arch(&sm_120a::SM_121A);
 
     /// The architectures that come with the compiler, oldest first: the order in which one is chosen for a program.
-    pub const ALL: [Arch; 3] = [Arch::SM_80, Arch::SM_89, Arch::SM_90A];
+    pub const ALL: [Arch; 9] = [
+        Arch::SM_80,
+        Arch::SM_86,
+        Arch::SM_87,
+        Arch::SM_89,
+        Arch::SM_90A,
+        Arch::SM_100A,
+        Arch::SM_103A,
+        Arch::SM_120A,
+        Arch::SM_121A,
+    ];
 
     /// The architecture of a description whose table is known to be right.
     pub(crate) fn of(spec: &'static ArchSpec) -> Arch {
@@ -226,5 +251,14 @@ mod tests {
     fn code_runs_on_its_capability_and_on_later_ones_if_it_is_not_specific() {
         assert!(Arch::SM_80.runs_on((8, 6)) && Arch::SM_89.runs_on((10, 0)) && !Arch::SM_89.runs_on((8, 6)));
         assert!(Arch::SM_90A.runs_on((9, 0)) && !Arch::SM_90A.runs_on((10, 0)));
+        assert!(Arch::SM_100A.runs_on((10, 0)) && !Arch::SM_100A.runs_on((10, 3)));
+    }
+
+    #[test]
+    fn no_architecture_has_all_features_of_another_age() {
+        let hopper = Arch::SM_90A.spec().features;
+        assert_eq!(Arch::SM_100A.lacks(hopper), Feature::Wgmma.into());
+        assert_eq!(Arch::SM_120A.lacks(hopper), Features::of(&[Feature::Wgmma, Feature::Multicast]));
+        assert_eq!(Arch::SM_90A.lacks(Arch::SM_120A.spec().features), Feature::Fp4Conversion.into());
     }
 }
