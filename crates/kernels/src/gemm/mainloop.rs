@@ -115,8 +115,8 @@ impl Mainloop {
         t.role("load", 1, Some(load_registers.into()), |t| {
             t.for_range("kl", 0, &self.count, |t, i| {
                 t.produce(&ring, |t| {
-                    t.copy_async(ga.at(self.step(&i)), &sa);
-                    t.copy_async(gb.at(self.step(&i)), &sb);
+                    t.copy_async(ga.at(self.step(&i)), sa);
+                    t.copy_async(gb.at(self.step(&i)), sb);
                 });
             });
         });

@@ -1,7 +1,8 @@
 //! sm_100a and sm_103a: Blackwell, data centre (B200, B300). What Hopper has but for `wgmma`; no row has `tcgen05` yet (docs/blackwell.md).
 //! Versions of PTX: PTX ISA 9.1, notes on targets of `.target`.
 
-use super::{ArchSpec, sm_90a};
+use super::sm_90a;
+use super::spec::ArchSpec;
 use crate::features::Feature;
 
 pub(super) static SM_100A: ArchSpec = ArchSpec {

@@ -2,7 +2,8 @@
 //! `setmaxnreg` as Hopper has them, products of a warp alone, and Ada's shared memory. `ptxas` takes multicast and warns of it.
 //! Versions of PTX: PTX ISA 9.1, notes on targets of `.target`.
 
-use super::{ArchSpec, Limits, sm_90a};
+use super::sm_90a;
+use super::spec::{ArchSpec, Limits};
 use crate::features::Feature;
 
 pub(super) static SM_120A: ArchSpec = ArchSpec {

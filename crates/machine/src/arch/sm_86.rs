@@ -1,7 +1,8 @@
 //! sm_86 and sm_87: Ampere without the data centre's shared memory and threads (A10, RTX 30), and on one chip with a processor (Orin). They have
 //! the instructions of sm_80.
 
-use super::{ArchSpec, Limits, sm_80};
+use super::sm_80;
+use super::spec::{ArchSpec, Limits};
 
 pub(super) static SM_86: ArchSpec = ArchSpec {
     name: "sm_86",

@@ -1,6 +1,7 @@
 //! sm_90a: Hopper (H100, H200), with the instructions that only it has.
 
-use super::{ArchSpec, Limits, sm_80};
+use super::sm_80;
+use super::spec::{ArchSpec, Limits};
 use crate::features::{Feature, Features};
 
 pub(super) static SM_90A: ArchSpec = ArchSpec {
