@@ -32,7 +32,7 @@ pub enum Command {
     Run(RunArgs),
     /// Compile a program and print one of its forms
     Compile(CompileArgs),
-    /// Verify programs, look for what they hardly mean, and compile them for every architecture; nothing is run
+    /// Verify programs, look for what they hardly mean, and compile them for several architectures; nothing is run
     Check(CheckArgs),
     /// Say what the code of a message means, with a wrong and a right program; without one, list the codes
     Explain(ExplainArgs),
@@ -79,6 +79,9 @@ pub struct CheckArgs {
     /// A value for a size or a tile constant, e.g. -p m=512 -p BM=64
     #[arg(short = 'p', long = "param", value_name = "NAME=VALUE")]
     pub params: Vec<String>,
+    /// An architecture to compile for; without, those on which kernels have run: sm_80, sm_89 and sm_90a. May be given several times
+    #[arg(long, value_name = "ARCH")]
+    pub arch: Vec<String>,
     /// Make warnings mistakes
     #[arg(long)]
     pub deny_warnings: bool,
@@ -164,7 +167,7 @@ pub struct ProgramArgs {
     /// Leave constants at their defaults, where `tilewright tune` recorded faster values for them
     #[arg(long)]
     pub defaults: bool,
-    /// The architecture to compile for: sm_80, sm_89 or sm_90a; without, that of the GPU, or where there is none the least that has all
+    /// The architecture to compile for, as sm_90a; without, that of the GPU, or where there is none the least that has all
     /// that the program uses
     #[arg(long, value_name = "ARCH")]
     pub arch: Option<String>,

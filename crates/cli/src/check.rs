@@ -1,4 +1,4 @@
-//! `tilewright check`: verifies, lints and compiles for every architecture, without a run. [`compiler::check`] does it, for the language server too;
+//! `tilewright check`: verifies, lints and compiles for several architectures, without a run. [`compiler::check`] does it, for the language server too;
 //! here it is printed, as text or as the JSON of docs/editors.md.
 
 use std::fmt::Write;
@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use comfy_table::{Table, presets};
 use serde_json::{Value, json};
 use tilewright::compiler;
-use tilewright::compiler::check::{Checked, Fit};
+use tilewright::compiler::arch_named;
+use tilewright::compiler::check::{Checked, Fit, USUAL};
 use tilewright::excerpts::{Severity, as_json};
 use tilewright::machine::Arch;
 use tilewright::task::check as check_tasks;
@@ -48,10 +49,10 @@ impl Item {
         Item { file, kernel: None, sources: loaded.sources.clone(), found: None, tasks, errors }
     }
 
-    fn of(loaded: Loaded) -> Item {
+    fn of(loaded: Loaded, archs: &[Arch]) -> Item {
         // Each architecture takes the place of this one.
         let options = loaded.options(Arch::SM_80);
-        let found = compiler::check::check(&loaded.program, loaded.core.as_ref(), &options);
+        let found = compiler::check::check(&loaded.program, loaded.core.as_ref(), &options, archs);
         let (found, errors) = match found {
             Ok(found) => {
                 let errors = found.errors();
@@ -146,6 +147,9 @@ fn why(fit: &Fit) -> Option<&str> {
 
 /// Checks the kernels of files.
 pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
+    let named: Result<Vec<Arch>, _> = args.arch.iter().map(|name| arch_named(name)).collect();
+    let named = named.map_err(Failure::usage)?;
+    let archs = if named.is_empty() { &USUAL[..] } else { &named };
     let mut items = Vec::new();
     for file in &args.files {
         if tasks::is_task(file) {
@@ -158,7 +162,7 @@ pub fn check(args: &CheckArgs) -> Result<ExitCode, Failure> {
             continue;
         }
         match load_file(file, &Asked::default(), &args.params) {
-            Ok(kernels) => items.extend(kernels.into_iter().map(Item::of)),
+            Ok(kernels) => items.extend(kernels.into_iter().map(|kernel| Item::of(kernel, archs))),
             Err(Unloaded::Misread(misread)) => items.push(Item::misread(file.display().to_string(), misread)),
             Err(Unloaded::Failed(failure)) => return Err(failure),
         }

@@ -562,7 +562,7 @@ fn mistakes_in_values() {
         &["run", GEMM, "--arch", "sm_75"],
         None,
         2,
-        &["`sm_75` is not supported", "sm_80, sm_89, sm_90a"],
+        &["`sm_75` is not supported", "sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a"],
     );
     refused(&["run", GEMM, "--device", "tpu"], None, 2, &["tpu"]);
     refused(&["run", GEMM, "--frobnicate"], None, 2, &["--frobnicate"]);

@@ -1,4 +1,4 @@
-//! A program checked for every architecture without a run: verified, linted, compiled. The command `tilewright check` and the language server
+//! A program checked for several architectures without a run: verified, linted, compiled. The command `tilewright check` and the language server
 //! both show what [`check`] finds, each in its own form.
 
 use rayon::prelude::*;
@@ -6,6 +6,9 @@ use tilewright_machine::Arch;
 use tilewright_tile::{Diagnostic, Diagnostics, Program, Verified, check_architecture, core, lint, verify};
 
 use crate::{Kernel, Options, compile, compile_core};
+
+/// The architectures that a program is checked for where nobody names one: those on which kernels have run.
+pub const USUAL: [Arch; 3] = [Arch::SM_80, Arch::SM_89, Arch::SM_90A];
 
 /// A program on an architecture.
 #[derive(Debug)]
@@ -25,12 +28,12 @@ pub struct Checked {
     pub verified: Verified,
     /// Findings of the lints, in the order of the text, without those that the text allows.
     pub warnings: Vec<Diagnostic>,
-    /// Each architecture, in the order of [`Arch::ALL`].
+    /// Each architecture that was asked for, in that order.
     pub fits: Vec<(Arch, Fit)>,
 }
 
 impl Checked {
-    /// The least architecture that the program compiles for, with its kernel.
+    /// The first architecture that the program compiles for, with its kernel.
     pub fn compiled(&self) -> Option<(Arch, &Kernel)> {
         self.fits.iter().find_map(|(arch, fit)| match fit {
             Fit::Compiles(kernel) => Some((*arch, &**kernel)),
@@ -38,7 +41,7 @@ impl Checked {
         })
     }
 
-    /// Mistakes of a program that no architecture takes: those that the first that could has found.
+    /// Mistakes of a program that none of the architectures takes: those that the first that could has found.
     pub fn errors(&self) -> Option<Diagnostics> {
         if self.compiled().is_some() {
             return None;
@@ -57,11 +60,11 @@ impl Checked {
     }
 }
 
-/// Checks a program; of the text of a core program, `core` is what it says, and `program` the surface program that says the same. The
+/// Checks a program for some architectures; of the text of a core program, `core` is what it says, and `program` the surface program that says the same. The
 /// architecture of `options` is replaced by each in turn.
 ///
 /// ```
-/// use tilewright_compiler::{Options, check::check};
+/// use tilewright_compiler::{Options, check::{USUAL, check}};
 /// use tilewright_machine::Arch;
 ///
 /// let program = tilewright_tile::parse(
@@ -74,7 +77,7 @@ impl Checked {
 ///          copy(2.0 * r, gy)
 ///      }",
 /// )?;
-/// let checked = check(&program, None, &Options::new(Arch::SM_80))?;
+/// let checked = check(&program, None, &Options::new(Arch::SM_80), &USUAL)?;
 /// assert!(checked.errors().is_none());
 /// // The grid's two blocks are enough for 64 elements, and for no more.
 /// assert_eq!(checked.warnings[0].code.name(), "short-grid");
@@ -88,6 +91,7 @@ pub fn check(
     program: &Program,
     core: Option<&core::Program>,
     options: &Options,
+    archs: &[Arch],
 ) -> Result<Checked, Diagnostics> {
     let verified = verify(program, &options.constants)?;
     let fit = |arch: Arch| {
@@ -101,7 +105,7 @@ pub fn check(
         };
         compiled.map_or_else(Fit::Refused, |kernel| Fit::Compiles(Box::new(kernel)))
     };
-    let of_all = || Arch::ALL.into_par_iter().map(|arch| (arch, fit(arch))).collect();
+    let of_all = || archs.par_iter().map(|arch| (*arch, fit(*arch))).collect();
     let (warnings, fits) = rayon::join(|| lint(&verified, &options.sizes), of_all);
     Ok(Checked { verified, warnings, fits })
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Feature, Features, TensorRow, WARPGROUP};
 
 use crate::config::ConfigError;
+use crate::warp_specialized::BARRIERS;
 
 /// The way of a tile between global memory and registers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,6 +23,64 @@ impl fmt::Display for Path {
             Path::Staged => "staged",
             Path::Direct => "direct",
         })
+    }
+}
+
+/// The threads that load the tiles of factors.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Loads {
+    /// The threads that multiply, by `cp.async`.
+    Threads,
+    /// A warpgroup of their own, by tensor copies.
+    Tma,
+}
+
+impl fmt::Display for Loads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Loads::Threads => "threads",
+            Loads::Tma => "tma",
+        })
+    }
+}
+
+impl FromStr for Loads {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "threads" => Ok(Loads::Threads),
+            "tma" => Ok(Loads::Tma),
+            _ => Err("must be threads or tma"),
+        }
+    }
+}
+
+impl Loads {
+    /// The features that an architecture needs for it.
+    pub(crate) fn needs(self) -> Features {
+        match self {
+            Loads::Threads => Features::NONE,
+            Loads::Tma => {
+                TensorRow::NEEDS.and(&[Feature::TransactionBarrier, Feature::Elect, Feature::SetMaxRegisters])
+            }
+        }
+    }
+
+    /// Threads of a block beside those that multiply.
+    pub(crate) fn threads(self) -> i64 {
+        match self {
+            Loads::Threads => 0,
+            Loads::Tma => i64::from(WARPGROUP),
+        }
+    }
+
+    /// Registers of a thread that loads and of one of so many that multiply, where those are two roles.
+    pub(crate) fn registers(self, threads: i64) -> Option<[i64; 2]> {
+        let (loading, all) = (self.threads(), threads + self.threads());
+        let pool = i64::from(Arch::SM_90A.limits().registers_of_a_thread_at_launch(all as u32)) * all;
+        let rest = (pool - loading * LOAD_REGISTERS) / threads.max(1) / 8 * 8;
+        (self == Loads::Tma).then_some([LOAD_REGISTERS, rest.min(MATH_REGISTERS)])
     }
 }
 
@@ -62,12 +121,19 @@ pub(crate) struct Tiles {
     /// The first factor is sparse: half its elements are there, and 2 bits of metadata for each.
     pub sparse: bool,
     pub results: Path,
+    pub loads: Loads,
     /// Parts of k that are summed apart.
     pub split: i64,
 }
 
 /// Registers reserved for addresses, counters and temporaries.
 const SPARE_REGISTERS: i64 = 40;
+
+/// Registers of a thread that does nothing but load.
+const LOAD_REGISTERS: i64 = 40;
+
+/// Registers that a role of threads that multiply has, at most: `setmaxnreg` gives no more than 256, and `ptxas` keeps some.
+const MATH_REGISTERS: i64 = 240;
 
 /// Bytes of a row that go to registers at a time: what an instruction takes, and longer runs of neighbours.
 const STEPS: [i64; 3] = [32, 64, 128];
@@ -88,7 +154,7 @@ impl Tiles {
                 format!("must be a multiple of {of} from {of} to {MAX_TILE}"),
             ))
         };
-        multiple("threads", self.threads, 32)?;
+        multiple("threads", self.threads, if self.loads == Loads::Tma { i64::from(WARPGROUP) } else { 32 })?;
         multiple("bm", self.bm, 16)?; // rows of mma.m16n8
         multiple("bn", self.bn, 8)?; //  its columns
         // An instruction takes as many elements of a sparse factor as of another, of twice the columns.
@@ -111,8 +177,9 @@ impl Tiles {
             );
             return Err(ConfigError::value("threads", self.threads, wanted));
         }
+        let alone = i64::from(Arch::SM_80.limits().registers_of_a_thread(self.threads as u32));
         let (need, have) =
-            (self.registers(), i64::from(Arch::SM_80.limits().registers_of_a_thread(self.threads as u32)));
+            (self.registers(), self.loads.registers(self.threads).map_or(alone, |[_, math]| math));
         if need + SPARE_REGISTERS > have {
             let wanted = format!(
                 "fragments take {need} registers of a thread, which has {have} and needs about {SPARE_REGISTERS} more \
@@ -173,7 +240,11 @@ impl Tiles {
     pub fn shared_bytes(&self) -> i64 {
         let stage = self.bk * (self.left_bits() * self.bm + self.b_bits * self.bn) / 8;
         let results = if self.results == Path::Staged { self.bm * self.bn * self.result_bits / 8 } else { 0 };
-        (self.stages * stage).max(results)
+        match self.loads {
+            Loads::Threads => (self.stages * stage).max(results),
+            // Results do not lie where stages do, and each stage has two barriers.
+            Loads::Tma => self.stages * (stage + BARRIERS) + results,
+        }
     }
 
     /// Returns whether the tile is in proportion to the problem.

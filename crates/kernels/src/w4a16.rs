@@ -9,7 +9,7 @@ use tilewright_tile::{Expr, Program};
 use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
 use crate::estimate;
 use crate::gemm::{part_of, store};
-use crate::tiles::{Path, Tiles};
+use crate::tiles::{Loads, Path, Tiles};
 use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
 
 parameters! {
@@ -65,6 +65,7 @@ impl W4A16Config {
             sparse: false,
             residual: false,
             results: epilogue,
+            loads: Loads::Threads,
             split: 1,
         }
     }

@@ -11,7 +11,7 @@ use tilewright_kernels::gemm::{self, GemmConfig, Precision};
 use tilewright_kernels::gemm_hopper::{self, Batch, Epilogue, HopperGemmConfig, Inputs, Major, Part};
 use tilewright_kernels::text::TEXT_OPERATORS;
 use tilewright_kernels::w4a16::{self, W4A16Config};
-use tilewright_kernels::{ConfigError, OPERATORS, Operator, Path, operator};
+use tilewright_kernels::{ConfigError, Loads, OPERATORS, Operator, Path, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
 use tilewright_tile::renamed::{Place, RENAMED};
@@ -197,6 +197,40 @@ fn gemm_has_every_type() {
     }
 }
 
+/// Tensor copies by a warpgroup of their own, products by `mma.sync`: what Blackwell without `tcgen05` has, and Hopper too.
+#[test]
+fn products_loaded_by_tensor_copies_are_right() {
+    let loaded = |dtype| GemmConfig { bm: 64, threads: 128, loads: Loads::Tma, ..small_gemm(dtype) };
+    let epilogue = "alpha+bias+gelu".parse().unwrap();
+    let half = loaded(DType::F16);
+    for (config, arch, sizes) in [
+        (half, Arch::SM_120A, [1, 70, 31, 2 * half.bk + 8]),
+        // Rows that begin anywhere are copied by the role's threads.
+        (half, Arch::SM_120A, [1, 65, 33, half.bk + 1]),
+        (loaded(DType::E4M3), Arch::SM_120A, [1, 65, 33, 208]),
+        (GemmConfig { split: 2, results: Path::Direct, ..half }, Arch::SM_90A, [1, 65, 40, 3 * half.bk]),
+        (
+            GemmConfig { batch: Batch::Packed, epilogue, ..loaded(DType::BF16) },
+            Arch::SM_100A,
+            [2, 33, 72, 72],
+        ),
+    ] {
+        check_products(&config, arch, sizes);
+    }
+    let report = check_products(&half, Arch::SM_120A, [1, 64, 64, 4 * half.bk]);
+    assert_eq!(report.shared_conflicts, 0);
+    let kernel = kernel_for(&half.program().unwrap(), Arch::SM_120A, [1024; 3]);
+    for instruction in ["cp.async.bulk.tensor.2d.shared", "mbarrier.try_wait", "setmaxnreg", "mma.sync"] {
+        assert!(kernel.ptx.contains(instruction), "{instruction}");
+    }
+    assert!(!kernel.ptx.contains("cp.async.c") && !kernel.ptx.contains("wgmma"));
+    let refused = |config: GemmConfig| config.validate().unwrap_err().to_string();
+    assert!(half.reject(Arch::SM_89).unwrap().contains("transaction barriers, TMA"));
+    assert!(refused(GemmConfig { threads: 96, ..half }).contains("a multiple of 128"));
+    assert!(refused(GemmConfig { a: Major::Mn, ..half }).contains("a=k and b=k"));
+    assert!(refused(GemmConfig { loads: Loads::Tma, ..small_gemm(DType::U4) }).contains("no whole bytes"));
+}
+
 #[test]
 fn factors_of_4_bits_are_cast_where_tensor_cores_have_8() {
     let chosen = |arch: Arch| {
@@ -206,7 +240,8 @@ fn factors_of_4_bits_are_cast_where_tensor_cores_have_8() {
         let space = (tuning.space)(arch.into(), &sizes, &[("dtype", "i4")]).unwrap();
         space.points[0].parameters.iter().any(|(name, value)| *name == "widen" && value == "true")
     };
-    assert_eq!(Arch::ALL.map(chosen), [false, false, true]);
+    // Tensor cores since Hopper have none.
+    assert_eq!(Arch::ALL.map(chosen), Arch::ALL.map(|arch| arch.spec().capability >= (9, 0)));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Fragments element by element: reading one as `f32` or as bits, and packing results back into registers. The
 //! conversions are those of [`tilewright_synth::cast`].
 
-use tilewright_machine::{DType, ScalarOp};
+use tilewright_machine::{DType, Features, ScalarOp};
 use tilewright_simt::{ArrayId, Builder, Operand, Reg};
 use tilewright_synth::cast::{self, Emit};
 
@@ -10,6 +10,10 @@ pub struct Into<'a>(pub &'a mut Builder);
 
 impl Emit for Into<'_> {
     type Value = Operand;
+
+    fn has(&self, needs: Features) -> bool {
+        self.0.arch().has(needs)
+    }
 
     fn op(&mut self, op: ScalarOp, args: &[Operand]) -> Operand {
         self.0.scalar(op, args)

@@ -1,4 +1,4 @@
-//! Findings of the compiler about a document: parsed, verified, linted and compiled for every architecture, as `tilewright check` does. Of a task program
+//! Findings of the compiler about a document: parsed, verified, linted and compiled for the architecture asked for or for several, as `tilewright check` does. Of a task program
 //! (`*.task`), the graphs of its mappings are made.
 
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use lsp_types::DiagnosticSeverity;
 use tilewright_compiler::Options;
-use tilewright_compiler::check::{Checked, Fit, check};
+use tilewright_compiler::check::{Checked, Fit, USUAL, check};
 use tilewright_machine::Arch;
 use tilewright_synth::Explanation;
 use tilewright_tile::{
@@ -134,7 +134,9 @@ impl Analysis {
     fn add(&mut self, program: Program, core: Option<&core::Program>, arch: Option<Arch>) {
         // Each architecture takes the place of this one.
         let options = Options::new(Arch::SM_80).for_sizes(&program, &[]);
-        match check(&program, core, &options) {
+        // Its own architecture alone, where there is one.
+        let archs = arch.as_ref().map_or(&USUAL[..], std::slice::from_ref);
+        match check(&program, core, &options, archs) {
             Err(errors) => self.report(errors.0, DiagnosticSeverity::ERROR),
             Ok(checked) => {
                 self.report(checked.warnings.clone(), DiagnosticSeverity::WARNING);

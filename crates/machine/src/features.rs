@@ -38,11 +38,15 @@ pub enum Feature {
     TallF64Products,
     /// `mma` of 8-bit floats.
     Fp8Products,
+    /// Tensor copies into the shared memory of several blocks of a cluster.
+    Multicast,
+    /// `cvt` from and to `e2m1`.
+    Fp4Conversion,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 14] = [
+    pub const ALL: [Feature; 16] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -57,6 +61,8 @@ impl Feature {
         Feature::VectorReduction,
         Feature::TallF64Products,
         Feature::Fp8Products,
+        Feature::Multicast,
+        Feature::Fp4Conversion,
     ];
 
     /// The name in messages.
@@ -76,6 +82,8 @@ impl Feature {
             Feature::VectorReduction => "vector reductions",
             Feature::TallF64Products => "f64 products of 16 rows",
             Feature::Fp8Products => "FP8 products of a warp",
+            Feature::Multicast => "TMA multicast",
+            Feature::Fp4Conversion => "FP4 conversions",
         }
     }
 }

@@ -169,7 +169,7 @@ classes! {
     I32FromF32: "cvt.i32.f32", Mufu, BASE;
     /// Conversions between widths of integers.
     ConvertI16: "cvt.i16", Alu, BASE;
-    /// Conversions from and to 8-bit floats.
+    /// Conversions from and to floats of 8 bits and 4.
     ConvertF8: "cvt.f8", Alu, BASE;
     /// 2ˣ and 1/x.
     Ex2: "ex2", Mufu, BASE;
@@ -254,9 +254,8 @@ impl ScalarOp {
             AddF16x2 | SubF16x2 | MulF16x2 | FmaF16x2 | AddBF16x2 | SubBF16x2 | MulBF16x2 | FmaBF16x2 => {
                 Class::FmaF16x2
             }
-            F16x2FromE4M3x2 | E4M3x2FromF16x2 | E5M2x2FromF16x2 | E4M3x2FromF32 | E5M2x2FromF32 => {
-                Class::ConvertF8
-            }
+            F16x2FromE4M3x2 | E4M3x2FromF16x2 | E5M2x2FromF16x2 | E4M3x2FromF32 | E5M2x2FromF32
+            | F16x2FromE2M1x2 | E2M1x2FromF32 => Class::ConvertF8,
         }
     }
 }

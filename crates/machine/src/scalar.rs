@@ -108,7 +108,7 @@ fn flush(x: f32) -> f32 {
 fn of_f32(a: &[u64], op: fn(f64, f64) -> f64) -> u64 {
     from_f(op(f64::from(f(a[0])), f64::from(f(a[1]))) as f32)
 }
-/// Two `f32` to packed 8-bit floats, the first operand becomes the upper byte.
+/// Two `f32` to packed floats of 8 bits or 4, the first operand becomes the upper one.
 fn bytes_of_f32(dtype: DType, a: &[u64]) -> u64 {
     packed(dtype, [f64::from(f(a[1])), f64::from(f(a[0]))])
 }
@@ -468,6 +468,10 @@ scalar_ops! {
     E4M3x2FromF32: "e4m3x2.f32" = "cvt.rn.satfinite.e4m3x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E4M3, a);
     /// Two `f32` to packed `e5m2`, to nearest even, saturating: the first operand becomes the upper byte.
     E5M2x2FromF32: "e5m2x2.f32" = "cvt.rn.satfinite.e5m2x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E5M2, a);
+    /// Packed `e2m1`, in the low byte, to packed `f16`, exactly.
+    F16x2FromE2M1x2: "f16x2.e2m1x2" = "cvt.rn.f16x2.e2m1x2" (B16) -> B32, |a| packed(DType::F16, [0, 4].map(|k| DType::E2M1.decode((a[0] >> k) as u32 & 0xf)));
+    /// Two `f32` to packed `e2m1` in the low byte, to nearest even, saturating: the first operand becomes the upper half of the byte.
+    E2M1x2FromF32: "e2m1x2.f32" = "cvt.rn.satfinite.e2m1x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E2M1, a);
     /// Signed 32-bit integer to `f32`, to nearest even.
     F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, |a| from_f(i(a[0]) as f32);
     /// Unsigned 32-bit integer to `f32`, to nearest even.
@@ -479,7 +483,7 @@ scalar_ops! {
 }
 
 impl ScalarOp {
-    /// The features that an architecture must have (PTX ISA 8.1, sections 9.7.4 and 9.7.9.21, and `ptxas`).
+    /// The features that an architecture must have (PTX ISA 8.1, sections 9.7.4 and 9.7.9.21; PTX ISA 9.1, `cvt`; and `ptxas`).
     pub fn needs(self) -> Features {
         match self {
             ScalarOp::F16x2FromE4M3x2
@@ -487,6 +491,7 @@ impl ScalarOp {
             | ScalarOp::E5M2x2FromF16x2
             | ScalarOp::E4M3x2FromF32
             | ScalarOp::E5M2x2FromF32 => Feature::Fp8Conversion.into(),
+            ScalarOp::F16x2FromE2M1x2 | ScalarOp::E2M1x2FromF32 => Feature::Fp4Conversion.into(),
             ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 => {
                 Feature::Bf16x2Arithmetic.into()
             }
@@ -697,6 +702,8 @@ mod tests {
         assert_eq!(run(ScalarOp::F16x2FromE4M3x2, &[0x38fe]), 0x3c00_df00);
         assert_eq!(run(ScalarOp::E4M3x2FromF16x2, &[0x3c00_df00]), 0x38fe);
         assert_eq!(run(ScalarOp::E5M2x2FromF16x2, &[0x3c00_fc00]), 0x3cfb);
+        assert_eq!(run(ScalarOp::E2M1x2FromF32, &[bits(f32::NAN), bits(-2.5)]), 0x7c);
+        assert_eq!(run(ScalarOp::F16x2FromE2M1x2, &[0x7c]), 0x4600_c000);
     }
 
     #[test]

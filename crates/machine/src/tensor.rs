@@ -46,7 +46,7 @@ impl TensorRow {
     /// The features that an architecture must have.
     pub const NEEDS: Features = Features::of(&[Feature::Tma]);
     /// Those of a copy to several blocks of a cluster.
-    pub const MULTICAST_NEEDS: Features = Self::NEEDS.and(&[Feature::Cluster]);
+    pub const MULTICAST_NEEDS: Features = Self::NEEDS.and(&[Feature::Cluster, Feature::Multicast]);
 }
 
 static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
@@ -98,7 +98,7 @@ impl BulkOp {
     pub fn needs(self) -> Features {
         match self {
             BulkOp::Load | BulkOp::Store => TensorRow::NEEDS,
-            BulkOp::Peer => TensorRow::MULTICAST_NEEDS,
+            BulkOp::Peer => TensorRow::NEEDS.and(&[Feature::Cluster]),
         }
     }
 

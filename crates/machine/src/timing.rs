@@ -177,14 +177,19 @@ pub struct Timing {
     pub entries: Vec<Entry>,
 }
 
+/// The beginning of the source of what is taken from another architecture.
+const TAKEN: &str = "taken from ";
+
 /// The tables of the architectures that come with the compiler, and of those that [`Arch::new`] has made.
 static TABLES: LazyLock<RwLock<HashMap<Arch, &'static Timing>>> = LazyLock::new(|| {
-    let table = |arch: Arch| -> &'static Timing {
-        let timing = Timing::parse(arch.spec().timing, |name| named(arch, name));
-        Box::leak(Box::new(timing.expect("the built-in tables are literals that a test parses")))
-    };
-    RwLock::new(Arch::ALL.into_iter().map(|arch| (arch, table(arch))).collect())
+    RwLock::new(Arch::ALL.into_iter().map(|arch| (arch, &*Box::leak(Box::new(built_in(arch))))).collect())
 });
+
+/// The built-in table of an architecture, read.
+fn built_in(arch: Arch) -> Timing {
+    let timing = Timing::read(arch.spec().timing, |name| named(arch, name), &built_in);
+    timing.expect("the built-in tables are literals that a test parses")
+}
 
 /// The built-in table of an architecture.
 pub fn timing(arch: Arch) -> &'static Timing {
@@ -283,6 +288,12 @@ impl Timing {
         self
     }
 
+    /// The source of each line.
+    fn sources(&mut self) -> impl Iterator<Item = &mut String> {
+        let figures = self.figures.iter_mut().map(|figure| &mut figure.source);
+        figures.chain(self.entries.iter_mut().map(|entry| &mut entry.source))
+    }
+
     /// Takes what it lacks, and its architecture has, from another table.
     fn complete_from(&mut self, other: &Timing) {
         for figure in &other.figures {
@@ -300,6 +311,15 @@ impl Timing {
 
     /// Reads a table whose `arch:` line is understood by `find`.
     fn parse(text: &str, find: impl Fn(&str) -> Result<Arch, TimingMistake>) -> Result<Timing, TimingError> {
+        Timing::read(text, find, &|like| timing(like).clone())
+    }
+
+    /// Reads a table; `table_of` has that of the architecture that it resembles.
+    fn read(
+        text: &str,
+        find: impl Fn(&str) -> Result<Arch, TimingMistake>,
+        table_of: &dyn Fn(Arch) -> Timing,
+    ) -> Result<Timing, TimingError> {
         let mut parser = Parser { table: None, like: None, seen: Vec::new() };
         for (index, line) in text.lines().enumerate() {
             let content = line.split('#').next().unwrap_or("").trim();
@@ -311,7 +331,13 @@ impl Timing {
         let last = text.lines().count().max(1);
         let mut table = parser.table.ok_or(TimingError { line: last, mistake: TimingMistake::NoArch })?;
         if let Some(like) = parser.like {
-            table.complete_from(timing(like));
+            let mut other = table_of(like);
+            other.sources().for_each(|source| {
+                if !source.starts_with(TAKEN) {
+                    *source = format!("{TAKEN}{like}");
+                }
+            });
+            table.complete_from(&other);
         }
         Ok(table)
     }

@@ -378,6 +378,22 @@ impl<'a> Body<'a> {
             });
         }
         let dst = self.define(dst);
+        // A pair of 4 bits is a register of 8, which nothing else has.
+        let pair = match op {
+            ScalarOp::E2M1x2FromF32 => Some([
+                format!("{} pair, {}", row.mnemonic, operands.join(", ")),
+                format!("cvt.u16.u8 {dst}, pair"),
+            ]),
+            ScalarOp::F16x2FromE2M1x2 => Some([
+                format!("cvt.u8.u16 pair, {}", operands.join(", ")),
+                format!("{} {dst}, pair", row.mnemonic),
+            ]),
+            _ => None,
+        };
+        if let Some([first, second]) = pair {
+            self.text.push_str(&format!("    {{ .reg .b8 pair; {first}; {second}; }}\n"));
+            return;
+        }
         self.line(match op {
             ScalarOp::JoinB64 => format!("{} {dst}, {{{}}}", row.mnemonic, operands.join(", ")),
             ScalarOp::HighB32 => format!("{} {{_, {dst}}}, {}", row.mnemonic, operands.join(", ")),

@@ -246,7 +246,7 @@ const TABLE: Operand = Operand::Imm(0x6a);
 /// Every place of every operation takes a literal, also alone.
 #[test]
 fn every_scalar_operation_on_literals() {
-    let mut bench = Bench::new("literals", Arch::SM_90A);
+    let mut bench = Bench::new("literals", Arch::SM_100A);
     // Positions and lengths of bit fields are at most 255.
     let bits = |op: ScalarOp, place: usize| match (op, op.row().operands[place]) {
         (ScalarOp::BfeU32 | ScalarOp::BfeS32, _) if place >= 1 => 5,

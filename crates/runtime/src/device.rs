@@ -185,9 +185,11 @@ mod tests {
     fn architectures_fit_capabilities() {
         assert_eq!(newest_arch((7, 5)), None);
         assert_eq!(newest_arch((8, 0)), Some(Arch::SM_80));
-        assert_eq!(newest_arch((8, 6)), Some(Arch::SM_80));
+        assert_eq!(newest_arch((8, 6)), Some(Arch::SM_86));
         assert_eq!(newest_arch((8, 9)), Some(Arch::SM_89));
         assert_eq!(newest_arch((9, 0)), Some(Arch::SM_90A));
-        assert_eq!(newest_arch((10, 0)), Some(Arch::SM_89));
+        assert_eq!(newest_arch((10, 0)), Some(Arch::SM_100A));
+        assert_eq!(newest_arch((11, 0)), Some(Arch::SM_89));
+        assert_eq!(newest_arch((12, 1)), Some(Arch::SM_121A));
     }
 }

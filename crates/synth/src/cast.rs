@@ -449,14 +449,18 @@ pub struct Plan {
 }
 
 /// Records instructions, each once.
-#[derive(Default)]
 struct Record {
+    arch: Arch,
     steps: Vec<Step>,
     made: HashMap<Step, u32>,
 }
 
 impl Emit for Record {
     type Value = Arg;
+
+    fn has(&self, needs: Features) -> bool {
+        self.arch.has(needs)
+    }
 
     fn op(&mut self, op: ScalarOp, args: &[Arg]) -> Arg {
         let literals: Option<Vec<u64>> =
@@ -576,7 +580,7 @@ pub fn plan_in_order(from: DType, to: DType, arch: Arch, order: &[u32]) -> Resul
     supported(from, to, arch)?;
     let held = order.iter().max().map_or(0, |last| last + 1);
     let words: Vec<Arg> = (0..registers(held, from.bits())).map(Arg::Source).collect();
-    let mut record = Record::default();
+    let mut record = Record { arch, steps: Vec::new(), made: HashMap::new() };
     let results = emit(&mut record, from, to, &words, order);
     Ok(Plan { steps: record.steps, results })
 }
@@ -727,7 +731,7 @@ mod tests {
     fn elements_in_bytes_of_their_own_are_packed_again() {
         for bits in [1u32, 2, 4] {
             for values in [1u32, 3, 4, 7, 8, 9, 16, 33, 64] {
-                let mut record = Record::default();
+                let mut record = Record { arch: Arch::SM_80, steps: Vec::new(), made: HashMap::new() };
                 let words: Vec<Arg> = (0..registers(values, bits)).map(Arg::Source).collect();
                 let bytes = to_bytes(&mut record, &words, bits, values);
                 let results = from_bytes(&mut record, &bytes, bits, values);

@@ -1,4 +1,5 @@
-//! The steps along k of a block's tile: copies to a ring of stages, fragments in two buffers, and products.
+//! The steps along k of a block's tile: copies to a ring of stages, fragments in two buffers, and products. The threads that multiply copy too, or
+//! a role of its own does.
 
 use tilewright_machine::{DType, Sparsity};
 use tilewright_tile::Expr;
@@ -39,34 +40,22 @@ impl Mainloop {
         let Mainloop { dtype, tile: [bm, bn], of_a, kk, parts, stages, .. } = self;
         let sa = t.shared_tensor("sa", *dtype, [bm, of_a, parts, stages]);
         let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts, stages]);
-        let ra = t.register_tensor("ra", *dtype, [bm, of_a, &2.into()]);
-        let rb = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
-        let metadata = gm.map(|gm| {
-            let sm = t.shared_tensor("sm", Sparsity::META, [bm, of_a, parts, stages]);
-            (gm, sm, t.register_tensor("rm", Sparsity::META, [bm, of_a, &2.into()]))
-        });
-        let halves = self
-            .in_halves
-            .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
-        let wide = self.wide.map(|dtype| {
-            [("wa", bm), ("wb", bn)].map(|(name, rows)| t.register_tensor(name, dtype, [rows, kk]))
-        });
-        let rc = t.register_tensor("rc", self.sum, [bm, bn]);
-        t.fill(&rc, 0.0);
+        let metadata = gm.map(|gm| (gm, t.shared_tensor("sm", Sparsity::META, [bm, of_a, parts, stages])));
+        let fragments = self.fragments(t, metadata.is_some());
 
         let fetch = |t: &mut KernelBuilder, i: &Expr| {
-            let step = self.start.as_ref().map_or_else(|| i.clone(), |start| start + i);
+            let step = self.step(i);
             t.copy_async(ga.at(step.clone()), sa.at(i % stages));
             t.copy_async(gb.at(step.clone()), sb.at(i % stages));
-            if let Some((gm, sm, _)) = &metadata {
+            if let Some((gm, sm)) = &metadata {
                 t.copy_async(gm.at(step), sm.at(i % stages));
             }
             t.commit_group();
         };
         let load = |t: &mut KernelBuilder, p: &Expr, i: &Expr| {
-            t.copy(part_of(&sa, p, i % stages), ra.at(p % 2));
-            t.copy(part_of(&sb, p, i % stages), rb.at(p % 2));
-            if let Some((_, sm, rm)) = &metadata {
+            t.copy(part_of(&sa, p, i % stages), fragments.a.at(p % 2));
+            t.copy(part_of(&sb, p, i % stages), fragments.b.at(p % 2));
+            if let Some(((_, sm), rm)) = metadata.as_ref().zip(fragments.meta.as_ref()) {
                 t.copy(part_of(sm, p, i % stages), rm.at(p % 2));
             }
         };
@@ -94,36 +83,116 @@ impl Mainloop {
                 t.wait_group(0);
                 t.syncthreads();
             }
-            let product = |t: &mut KernelBuilder, p: Expr| {
-                let (ra, rb) = (t.part(ra.at(&p % 2)), t.part(rb.at(&p % 2)));
-                if let Some([a, b]) = &wide {
-                    t.cast_to(a, ra);
-                    t.cast_to(b, rb);
-                    return t.gemm(&rc, a, b);
-                }
-                if let Some((_, _, rm)) = &metadata {
-                    let rm = t.part(rm.at(&p % 2));
-                    return t.gemm_sparse(&rc, ra, rb, rm, None);
-                }
-                let Some([a, b]) = &halves else { return t.gemm(&rc, ra, rb) };
-                a.divide(t, &ra);
-                b.divide(t, &rb);
-                multiply(t, &rc, a, b);
-            };
             if !self.ahead {
                 load(t, &first, &ki);
             }
             t.unroll_for("p", 1, parts, |t, p| {
                 load(t, &p, &ki);
-                product(t, p - 1);
+                fragments.multiply(t, &(p - 1));
             });
             if self.ahead {
                 arrive(t);
                 load(t, &first, &(&ki + 1));
             }
-            product(t, parts - 1);
+            fragments.multiply(t, &(parts - 1));
         });
-        rc
+        fragments.sums
+    }
+
+    /// Writes the loop as two roles: a warpgroup that loads, and so many that multiply and hand their sums to `leave`, each with its registers of a
+    /// thread. The views of A and B have modes of rows, columns of a part, parts and steps.
+    pub fn write_roles(
+        &self,
+        t: &mut KernelBuilder,
+        [ga, gb]: [Tensor; 2],
+        (warpgroups, [load_registers, math_registers]): (i64, [i64; 2]),
+        leave: impl FnOnce(&mut KernelBuilder, Tensor),
+    ) {
+        let Mainloop { dtype, tile: [bm, bn], kk, parts, stages, .. } = self;
+        let sa = t.shared_tensor("sa", *dtype, [bm, kk, parts]);
+        let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts]);
+        let ring = t.pipeline("ab", stages, [&sa, &sb]);
+        t.role("load", 1, Some(load_registers.into()), |t| {
+            t.for_range("kl", 0, &self.count, |t, i| {
+                t.produce(&ring, |t| {
+                    t.copy_async(ga.at(self.step(&i)), sa);
+                    t.copy_async(gb.at(self.step(&i)), sb);
+                });
+            });
+        });
+        t.role("math", warpgroups, Some(math_registers.into()), |t| {
+            let fragments = self.fragments(t, false);
+            t.for_range("ki", 0, &self.count, |t, _| {
+                t.consume(&ring, |t| {
+                    let load = |t: &mut KernelBuilder, p: &Expr| {
+                        t.copy(sa.at(p.clone()), fragments.a.at(p % 2));
+                        t.copy(sb.at(p.clone()), fragments.b.at(p % 2));
+                    };
+                    load(t, &0.into());
+                    t.unroll_for("p", 1, parts, |t, p| {
+                        load(t, &p);
+                        fragments.multiply(t, &(p - 1));
+                    });
+                });
+                // Who loads has the stage while its last fragments are multiplied.
+                fragments.multiply(t, &(parts - 1));
+            });
+            leave(t, fragments.sums);
+        });
+    }
+
+    /// The step along k of a round.
+    fn step(&self, round: &Expr) -> Expr {
+        self.start.as_ref().map_or_else(|| round.clone(), |start| start + round)
+    }
+
+    /// Declares the registers, the sums filled with zeros.
+    fn fragments(&self, t: &mut KernelBuilder, sparse: bool) -> Fragments {
+        let Mainloop { dtype, tile: [bm, bn], of_a, kk, .. } = self;
+        let a = t.register_tensor("ra", *dtype, [bm, of_a, &2.into()]);
+        let b = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
+        let meta = sparse.then(|| t.register_tensor("rm", Sparsity::META, [bm, of_a, &2.into()]));
+        let halves = self
+            .in_halves
+            .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
+        let wide = self.wide.map(|dtype| {
+            [("wa", bm), ("wb", bn)].map(|(name, rows)| t.register_tensor(name, dtype, [rows, kk]))
+        });
+        let sums = t.register_tensor("rc", self.sum, [bm, bn]);
+        t.fill(&sums, 0.0);
+        Fragments { a, b, meta, halves, wide, sums }
+    }
+}
+
+/// The registers of the threads that multiply: two buffers of each factor's parts, and the sums.
+struct Fragments {
+    a: Tensor,
+    b: Tensor,
+    /// The metadata of a sparse A.
+    meta: Option<Tensor>,
+    halves: Option<[Halves; 2]>,
+    /// The factors in the type in which they are multiplied.
+    wide: Option<[Tensor; 2]>,
+    sums: Tensor,
+}
+
+impl Fragments {
+    /// Adds the product of a part's fragments.
+    fn multiply(&self, t: &mut KernelBuilder, part: &Expr) {
+        let (ra, rb) = (t.part(self.a.at(part % 2)), t.part(self.b.at(part % 2)));
+        if let Some([a, b]) = &self.wide {
+            t.cast_to(a, ra);
+            t.cast_to(b, rb);
+            return t.gemm(&self.sums, a, b);
+        }
+        if let Some(rm) = &self.meta {
+            let rm = t.part(rm.at(part % 2));
+            return t.gemm_sparse(&self.sums, ra, rb, rm, None);
+        }
+        let Some([a, b]) = &self.halves else { return t.gemm(&self.sums, ra, rb) };
+        a.divide(t, &ra);
+        b.divide(t, &rb);
+        multiply(t, &self.sums, a, b);
     }
 }
 

@@ -1,6 +1,6 @@
 //! C = A · Bᵀ by `mma.sync`: `examples/gemm_multistage.tile` with everything about it a parameter. While the tensor cores work on one
-//! tile, `cp.async` brings the next `stages − 1` to shared memory, and the fragments of the next `kk` columns are on their way to
-//! registers. Types, batches, epilogues and parts of k are those of [`gemm_hopper`](crate::gemm_hopper).
+//! tile, `cp.async` or a warpgroup's tensor copies bring the next `stages − 1` to shared memory, and the fragments of the next `kk` columns are on
+//! their way to registers. Types, batches, epilogues and parts of k are those of [`gemm_hopper`](crate::gemm_hopper).
 
 mod mainloop;
 mod precision;
@@ -16,7 +16,7 @@ pub(crate) use program::store;
 
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::{Epilogue, Part};
-use crate::tiles::{Path, Tiles};
+use crate::tiles::{Loads, Path, Tiles};
 use crate::warp_specialized::{Batch, Major, within};
 
 parameters! {
@@ -57,8 +57,11 @@ parameters! {
         widen: bool as FLAG = false,
         /// Tiles in shared memory: one in use, the others in flight; 1 is no pipeline.
         stages: i64 as INT = 4,
-        /// Threads of a block.
+        /// Threads that multiply.
         threads: i64 as INT = 128,
+        /// The way of a and b to shared memory: threads (those that multiply, by cp.async) or tma (a warpgroup of its own, by tensor copies, for
+        /// architectures that have them: from sm_90a on).
+        loads: Loads as OWN = Loads::Threads,
         /// Rows of tiles that blocks go through column by column, before those of the next rows, so that those that run at once read few rows and few
         /// columns; or all.
         rows_together: Option<i64> as ROWS_OR_ALL = None,
@@ -167,7 +170,7 @@ impl GemmConfig {
     }
 
     pub(crate) fn tiles(&self) -> Tiles {
-        let GemmConfig { bm, bn, bk, kk, stages, threads, results, split, .. } = *self;
+        let GemmConfig { bm, bn, bk, kk, stages, threads, results, loads, split, .. } = *self;
         let [factor, sum, stored] =
             [self.dtype, self.sum(), self.stored()].map(|dtype| i64::from(dtype.bits()));
         Tiles {
@@ -186,6 +189,7 @@ impl GemmConfig {
             residual: split == 1 && self.epilogue.parts().any(Part::reads_matrix),
             sparse: self.sparse,
             results,
+            loads,
             split,
         }
     }
@@ -209,12 +213,32 @@ impl GemmConfig {
             let wanted = "a sparse a has its groups of elements along k: must be k";
             return Err(ConfigError::value("a", "m", wanted));
         }
+        self.check_loads()?;
         within("split", self.split, [1, 64], 1)?;
         self.rows_together.map_or(Ok(()), |rows| within("rows_together", rows, [1, 1024], 1))?;
         if self.split > 1 && self.batch != Batch::None {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
         self.tiles().check()
+    }
+
+    /// Checks that tensor copies load what there is.
+    fn check_loads(&self) -> Result<(), ConfigError> {
+        let bits = i64::from(self.dtype.bits());
+        let wanted = match self.loads {
+            Loads::Threads => return Ok(()),
+            Loads::Tma if bits < 8 => {
+                format!("elements of {} are no whole bytes: must be threads", self.dtype)
+            }
+            Loads::Tma if self.sparse => {
+                "metadata are no whole bytes: must be threads with sparse=true".into()
+            }
+            Loads::Tma if [self.a, self.b] != [Major::K; 2] => {
+                "loads rows along k: must be threads, or a=k and b=k".into()
+            }
+            Loads::Tma => return Ok(()),
+        };
+        Err(ConfigError::value("loads", self.loads, wanted))
     }
 
     /// Checks the types, and what goes with them.
@@ -254,10 +278,11 @@ impl GemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
+        let lacks = |needs| format!("needs {}, which {arch} does not have", arch.lacks(needs));
         let exists = |()| match product_needs(self.multiplied(), self.sum(), self.sparse) {
-            Some(needs) if !arch.has(needs) => {
-                let lacks = format!("needs {}, which {arch} does not have", needs - arch.spec().features);
-                Err(ConfigError::value("dtype", self.dtype, lacks))
+            Some(needs) if !arch.has(needs) => Err(ConfigError::value("dtype", self.dtype, lacks(needs))),
+            _ if !arch.has(self.loads.needs()) => {
+                Err(ConfigError::value("loads", self.loads, lacks(self.loads.needs())))
             }
             _ => Ok(()),
         };

@@ -9,7 +9,7 @@ use super::mainloop::Mainloop;
 use crate::config::ConfigError;
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Adds, Finish, Parts, Tile};
-use crate::tiles::Path;
+use crate::tiles::{Loads, Path};
 use crate::warp_specialized::{Batch, Major, Problem};
 
 /// The default of m, n and k.
@@ -49,7 +49,7 @@ impl GemmConfig {
         let blocks = [m.ceil_div(&bm), n.ceil_div(&bn)];
         let order = self.order(&blocks);
         t.grid(order.grid.iter().chain(products.or(split.as_ref())).cloned());
-        t.threads(self.threads);
+        t.threads(self.threads + self.loads.threads());
 
         let (tiles, parts) = (k.ceil_div(&bk), &bk / &kk);
         // The product of a batch is the first mode of every tensor.
@@ -101,19 +101,28 @@ impl GemmConfig {
             start,
             count,
         };
-        let rc = mainloop.write(&mut t, [ga, gb], gm);
-        match results {
-            Results::Parts(_) => store(&mut t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
+        let leave = |t: &mut KernelBuilder, rc: Tensor| match results {
+            Results::Parts(_) => store(t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
             Results::C(finish) => {
                 // An epilogue of integers' sums computes in floats.
                 let v = if self.sum() == self.compute() { rc } else { t.cast("wide", rc, self.compute()) };
                 match self.results {
-                    Path::Direct => finish.store(&mut t, &on, v, gc),
+                    Path::Direct => finish.store(t, &on, v, gc),
                     Path::Staged => {
-                        tiles_are_read(&mut t);
-                        finish.store_staged(&mut t, &on, v, gc);
+                        tiles_are_read(t);
+                        finish.store_staged(t, &on, v, gc);
                     }
                 }
+            }
+        };
+        match self.loads.registers(self.threads) {
+            None => {
+                let rc = mainloop.write(&mut t, [ga, gb], gm);
+                leave(&mut t, rc);
+            }
+            Some(registers) => {
+                let warpgroups = self.threads / Loads::Tma.threads();
+                mainloop.write_roles(&mut t, [ga, gb], (warpgroups, registers), leave);
             }
         }
         Ok(t.finish()?)

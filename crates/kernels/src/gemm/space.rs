@@ -4,6 +4,7 @@ use tilewright_machine::{Arch, DType};
 
 use super::GemmConfig;
 use crate::estimate::{self, Work};
+use crate::tiles::Loads;
 use crate::tuning::{Chip, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::Batch;
 
@@ -55,6 +56,7 @@ impl Tunable for GemmConfig {
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("results", &["staged", "direct"]),
+        ("loads", &["threads", "tma"]),
         ("stages", &["2", "3", "4", "5", "6"]),
         ("kk", &["16", "32", "64"]),
         ("bk", &["32", "64", "128"]),
@@ -90,7 +92,9 @@ impl Tunable for GemmConfig {
         // Each part has a few steps, and there are blocks to be had.
         let split = self.split == 1
             || self.batch == Batch::None && blocks < ENOUGH_BLOCKS && k >= 4 * self.split * self.bk;
-        split && self.tiles().suits(m, n, k)
+        // A tensor copy takes rows that begin at multiples of 16 bytes.
+        let rows = self.loads == Loads::Threads || k * i64::from(self.dtype.bits()) % 128 == 0;
+        split && rows && self.tiles().suits(m, n, k)
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {

@@ -12,7 +12,8 @@ fn the_simulator_agrees_with_every_row() {
 
 #[test]
 fn every_row_is_compared() {
-    let names: Vec<&str> = items(Arch::SM_90A).iter().map(|item| item.row).collect();
+    let chips = [Arch::SM_90A, Arch::SM_100A];
+    let names: Vec<&str> = chips.iter().flat_map(|arch| items(*arch)).map(|item| item.row).collect();
     let scalars = ScalarOp::ALL.iter().map(|op| op.row().name).filter(|name| *name != "mapa");
     let copies = tilewright_machine::copy_rows().iter().map(|row| row.name);
     let products = tilewright_machine::mma_rows().iter().filter(|row| row.c.bits() <= 32).map(|row| row.name);

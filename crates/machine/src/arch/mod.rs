@@ -1,14 +1,20 @@
 //! Architectures: a set of features, limits, and a table of cycles each. One file an architecture; [`Arch::new`] makes one that is not
-//! in the list.
+//! in the list. Chips of one design that differ in figures alone share a file.
 //! Figures: CUDA C++ Programming Guide, table of technical specifications per compute capability.
 
+mod sm_100a;
+mod sm_120a;
 mod sm_80;
+mod sm_86;
 mod sm_89;
 mod sm_90a;
+mod spec;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+
+pub use spec::{ArchSpec, Limits};
 
 use crate::features::Features;
 
@@ -28,50 +34,38 @@ pub const MAX_RESIDENT_THREADS: u32 = 2048;
 #[derive(Clone, Copy)]
 pub struct Arch(&'static ArchSpec);
 
-/// The description of an architecture.
-#[derive(Clone, Debug)]
-pub struct ArchSpec {
-    /// The name, as in PTX's `.target`.
-    pub name: &'static str,
-    /// The lowest PTX version that knows the target and every instruction of the rows for it.
-    pub ptx_version: &'static str,
-    /// The compute capability.
-    pub capability: (u32, u32),
-    /// True if its code runs on this compute capability alone (targets with an `a`), not on later ones.
-    pub specific: bool,
-    /// Sizes.
-    pub limits: Limits,
-    /// The features that it has.
-    pub features: Features,
-    /// The text of its latency and throughput table ([`mod@crate::timing`]).
-    pub timing: &'static str,
-}
-
-/// The limits of an architecture.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
-    /// Shared memory that one thread block may use, in bytes (with opt-in).
-    pub shared_bytes_per_block: u32,
-    /// Threads that one block may have.
-    pub threads_per_block: u32,
-    /// 32-bit registers that one thread may have.
-    pub registers_per_thread: u32,
-    /// 32-bit registers of one multiprocessor, shared by its resident blocks.
-    pub registers_per_multiprocessor: u32,
-    /// Threads that one multiprocessor holds.
-    pub threads_per_multiprocessor: u32,
-}
-
 impl Arch {
     /// Ampere, data centre (A100).
     pub const SM_80: Arch = Arch(&sm_80::SM_80);
+    /// Ampere (A10, RTX 30).
+    pub const SM_86: Arch = Arch(&sm_86::SM_86);
+    /// Ampere on one chip with a processor (Jetson AGX Orin).
+    pub const SM_87: Arch = Arch(&sm_86::SM_87);
     /// Ada (L40, RTX 40).
     pub const SM_89: Arch = Arch(&sm_89::SM_89);
     /// Hopper (H100, H200), with the instructions that only it has.
     pub const SM_90A: Arch = Arch(&sm_90a::SM_90A);
+    /// Blackwell, data centre (B200). No kernel for it, nor for any later one, has run on hardware.
+    pub const SM_100A: Arch = Arch(&sm_100a::SM_100A);
+    /// Blackwell, data centre (B300).
+    pub const SM_103A: Arch = Arch(&sm_100a::SM_103A);
+    /// Blackwell (RTX 50, RTX PRO).
+    pub const SM_120A: Arch = Arch(&sm_120a::SM_120A);
+    /// Blackwell on one chip with a processor (GB10).
+    pub const SM_121A: Arch = Arch(&sm_120a::SM_121A);
 
     /// The architectures that come with the compiler, oldest first: the order in which one is chosen for a program.
-    pub const ALL: [Arch; 3] = [Arch::SM_80, Arch::SM_89, Arch::SM_90A];
+    pub const ALL: [Arch; 9] = [
+        Arch::SM_80,
+        Arch::SM_86,
+        Arch::SM_87,
+        Arch::SM_89,
+        Arch::SM_90A,
+        Arch::SM_100A,
+        Arch::SM_103A,
+        Arch::SM_120A,
+        Arch::SM_121A,
+    ];
 
     /// The architecture of a description whose table is known to be right.
     pub(crate) fn of(spec: &'static ArchSpec) -> Arch {
@@ -127,31 +121,6 @@ impl Eq for Arch {}
 impl Hash for Arch {
     fn hash<H: Hasher>(&self, state: &mut H) {
         std::ptr::hash(self.0, state);
-    }
-}
-
-impl Limits {
-    /// 32-bit registers that a thread of a block of `threads` can have: the block's share of the multiprocessor, in
-    /// whole groups of eight, up to the limit of a thread.
-    pub fn registers_of_a_thread(&self, threads: u32) -> u32 {
-        (self.registers_per_multiprocessor / threads.max(1) / 8 * 8).min(self.registers_per_thread)
-    }
-
-    /// 32-bit registers that a launch sets aside for each thread of a block of `threads` whose roles then share them out by
-    /// `setmaxnreg`: the block's share of the multiprocessor, in whole groups of eight (PTX ISA, `setmaxnreg`: the per-CTA register pool).
-    pub fn registers_of_a_thread_at_launch(&self, threads: u32) -> u32 {
-        self.registers_per_multiprocessor / threads.max(1) / 8 * 8
-    }
-
-    /// Blocks that are resident on one multiprocessor together, at least 1: each has some threads, registers a thread, and bytes
-    /// of shared memory.
-    pub fn resident_blocks(&self, threads: u32, registers: u32, shared_bytes: u32) -> u32 {
-        let threads = threads.max(1);
-        let by_threads = self.threads_per_multiprocessor / threads;
-        let by_registers = self.registers_per_multiprocessor / (threads * registers).max(1);
-        // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
-        let by_shared = (self.shared_bytes_per_block + 1024) / (shared_bytes + 1024);
-        by_threads.min(by_registers).min(by_shared).clamp(1, 32)
     }
 }
 
@@ -226,5 +195,14 @@ mod tests {
     fn code_runs_on_its_capability_and_on_later_ones_if_it_is_not_specific() {
         assert!(Arch::SM_80.runs_on((8, 6)) && Arch::SM_89.runs_on((10, 0)) && !Arch::SM_89.runs_on((8, 6)));
         assert!(Arch::SM_90A.runs_on((9, 0)) && !Arch::SM_90A.runs_on((10, 0)));
+        assert!(Arch::SM_100A.runs_on((10, 0)) && !Arch::SM_100A.runs_on((10, 3)));
+    }
+
+    #[test]
+    fn no_architecture_has_all_features_of_another_age() {
+        let hopper = Arch::SM_90A.spec().features;
+        assert_eq!(Arch::SM_100A.lacks(hopper), Feature::Wgmma.into());
+        assert_eq!(Arch::SM_120A.lacks(hopper), Features::of(&[Feature::Wgmma, Feature::Multicast]));
+        assert_eq!(Arch::SM_90A.lacks(Arch::SM_120A.spec().features), Feature::Fp4Conversion.into());
     }
 }

@@ -1,6 +1,6 @@
 //! sm_80: Ampere, data centre (A100).
 
-use super::{ArchSpec, Limits};
+use super::spec::{ArchSpec, Limits};
 use crate::features::{Feature, Features};
 
 pub(super) static SM_80: ArchSpec = ArchSpec {

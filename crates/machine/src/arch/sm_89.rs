@@ -1,6 +1,7 @@
 //! sm_89: Ada (L40, RTX 40).
 
-use super::{ArchSpec, Limits, sm_80};
+use super::sm_80;
+use super::spec::{ArchSpec, Limits};
 use crate::features::Feature;
 
 pub(super) static SM_89: ArchSpec = ArchSpec {

@@ -1,5 +1,5 @@
-//! Casts from and to the floats of blocks, `e2m1`, `ue8m0` and `ue4m3`, which have instructions on Blackwell alone: sequences of operations
-//! that every architecture has. The exponent and the mantissa of an element, a subnormal one too, are put at the lower end of a wider
+//! Casts from and to the floats of blocks, `e2m1`, `ue8m0` and `ue4m3`. Pairs of `e2m1` have instructions on Blackwell (its others round to
+//! powers of two in one direction, which is not the language's); else these are sequences of operations that every architecture has. The exponent and the mantissa of an element, a subnormal one too, are put at the lower end of a wider
 //! float's exponent, and one product with a power of two makes up for the difference of the biases, exactly.
 
 use tilewright_machine::{DType, ScalarOp};
@@ -76,6 +76,12 @@ pub(super) fn pair<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::
         let carried = with(e, ScalarOp::AddI32, small, 0x0080_0080);
         let carried = shift_right(e, carried, 1);
         return and_or(e, carried, 0x2000_2000, number);
+    }
+    let of_a_byte = a == b && first % 8 == 0 && second == first + 4;
+    if to == DType::F16 && of_a_byte && e.has(ScalarOp::F16x2FromE2M1x2.needs()) {
+        let byte = shift_right(e, a, first);
+        let byte = e.op(ScalarOp::LowB16, &[byte]);
+        return e.op(ScalarOp::F16x2FromE2M1x2, &[byte]);
     }
     // Two bits of the exponent and one of the mantissa go from bits 12 to 14 to the lower end of the exponent.
     let (down, mask, scale) = match to {
@@ -157,6 +163,16 @@ fn rounded<E: Emit>(e: &mut E, x: E::Value, dtype: DType) -> E::Value {
 
 /// `f32` results rounded to a type and packed into one register, the first lowest.
 pub(super) fn pack<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Value {
+    if dtype == DType::E2M1 && e.has(ScalarOp::E2M1x2FromF32.needs()) {
+        let zero = e.literal(0);
+        let bytes = results.chunks(2).map(|pair| {
+            let pair = [pair.get(1).copied().unwrap_or(zero), pair[0]];
+            let byte = e.op(ScalarOp::E2M1x2FromF32, &pair);
+            e.op(ScalarOp::ExtendB16, &[byte])
+        });
+        let bytes: Vec<E::Value> = bytes.collect();
+        return join(e, &bytes, 2 * dtype.bits());
+    }
     let parts: Vec<E::Value> = results.iter().map(|x| rounded(e, *x, dtype)).collect();
     join(e, &parts, dtype.bits())
 }
@@ -181,8 +197,10 @@ mod tests {
     #[test]
     fn numbers_of_every_size_are_rounded_to_the_bit() {
         let numbers = numbers();
-        for dtype in BLOCKS {
-            let plan = plan(DType::F32, dtype, Arch::SM_80, 1).unwrap();
+        let cases =
+            BLOCKS.map(|dtype| (dtype, Arch::SM_80)).into_iter().chain([(DType::E2M1, Arch::SM_100A)]);
+        for (dtype, arch) in cases {
+            let plan = plan(DType::F32, dtype, arch, 1).unwrap();
             for bits in &numbers {
                 let expected = dtype.encode(f64::from(f32::from_bits(*bits))) as u32;
                 assert_eq!(plan.evaluate(&[*bits]), [expected], "{bits:#x} to {dtype}");
@@ -209,6 +227,25 @@ mod tests {
                         assert_eq!(found.to_bits(), expected.to_bits(), "{word:#x} {pair} {half}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn instructions_of_blackwell_convert_pairs() {
+        let wide = plan(DType::E2M1, DType::F16, Arch::SM_120A, 8).unwrap();
+        assert_eq!((wide.calls(), wide.name().as_str()), (11, "cvt.u16.u32 + cvt.rn.f16x2.e2m1x2 + shr.u32"));
+        let narrow = plan(DType::F32, DType::E2M1, Arch::SM_120A, 8).unwrap();
+        assert_eq!(
+            (narrow.calls(), narrow.name().as_str()),
+            (11, "cvt.rn.satfinite.e2m1x2.f32 + cvt.u32.u16 + bfi")
+        );
+        let numbers = [0.0, -0.5, 1.0, -1.5, 2.0, -3.0, 4.0, 100.0].map(|x: f32| x.to_bits());
+        assert_eq!(narrow.evaluate(&numbers), [0x76d4_b290]);
+        for (pair, result) in wide.evaluate(&[0x76d4_b290]).into_iter().enumerate() {
+            for half in 0..2 {
+                let x = f64::from(f32::from_bits(numbers[2 * pair + half])).min(6.0);
+                assert_eq!(DType::F16.decode(result >> (16 * half) & 0xffff), x);
             }
         }
     }

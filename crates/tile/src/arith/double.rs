@@ -7,7 +7,7 @@
 //! The reductions are those of fdlibm (W. J. Cody and W. Waite, *Software Manual for the Elementary Functions*; Sun's `e_log.c`,
 //! `k_sin.c` and `k_cos.c`), with `fma` where these split numbers; the polynomials are minimax polynomials of our own, by Remez's algorithm.
 
-use tilewright_machine::{Emit, ScalarOp};
+use tilewright_machine::{Emit, Features, ScalarOp};
 
 use crate::elementwise::UnaryOp;
 
@@ -502,6 +502,11 @@ struct Evaluate;
 impl Emit for Evaluate {
     type Value = u64;
 
+    /// Functions of `f64` are alike on every architecture.
+    fn has(&self, needs: Features) -> bool {
+        needs == Features::NONE
+    }
+
     fn op(&mut self, op: ScalarOp, args: &[u64]) -> u64 {
         (op.row().eval)(args)
     }
@@ -520,6 +525,10 @@ struct Count(u32);
 
 impl Emit for Count {
     type Value = ();
+
+    fn has(&self, needs: Features) -> bool {
+        needs == Features::NONE
+    }
 
     fn op(&mut self, _: ScalarOp, _: &[()]) {
         self.0 += 1;

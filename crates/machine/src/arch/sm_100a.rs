@@ -1,0 +1,24 @@
+//! sm_100a and sm_103a: Blackwell, data centre (B200, B300). What Hopper has but for `wgmma`; no row has `tcgen05` yet (docs/blackwell.md).
+//! Versions of PTX: PTX ISA 9.1, notes on targets of `.target`.
+
+use super::sm_90a;
+use super::spec::ArchSpec;
+use crate::features::Feature;
+
+pub(super) static SM_100A: ArchSpec = ArchSpec {
+    name: "sm_100a",
+    ptx_version: "8.6",
+    capability: (10, 0),
+    specific: true,
+    limits: sm_90a::LIMITS,
+    features: sm_90a::BASE.and(&[Feature::Multicast, Feature::Fp4Conversion]),
+    timing: include_str!("../../tables/sm_100a.txt"),
+};
+
+pub(super) static SM_103A: ArchSpec = ArchSpec {
+    name: "sm_103a",
+    ptx_version: "8.8",
+    capability: (10, 3),
+    timing: include_str!("../../tables/sm_103a.txt"),
+    ..SM_100A
+};
