@@ -1,5 +1,6 @@
 //! The tests of this crate, in one program: one is linked in place of 16, and their long tests run beside each other.
 
+mod architectures;
 mod bounds;
 mod counts;
 mod debugging;
