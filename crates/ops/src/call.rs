@@ -436,18 +436,24 @@ impl Ready {
         of: impl FnOnce(&Chain, &[Arg<'_>], &LaunchOptions<'_>) -> Result<T, LaunchError>,
     ) -> Result<T, OpsError> {
         let given = |number: usize| call.arguments.get(number).map(|(_, arg)| *arg);
-        let joined = self.slots.iter().map(|slot| match *slot {
-            Slot::Joined(number) => given(number).and_then(|arg| arg.joined()),
-            _ => None,
-        });
-        let joined: Vec<Option<Joined<'_>>> = joined.collect();
-        let arguments = self.slots.iter().zip(&joined).map(|(slot, joined)| match *slot {
-            Slot::Given(number) | Slot::Joined(number) => {
-                joined.as_ref().map(Arg::from).or_else(|| given(number)).unwrap_or(Arg::from(0i32))
+        let mut joined: Vec<Option<Joined<'_>>> = Vec::new();
+        if self.slots.iter().any(|slot| matches!(slot, Slot::Joined(_))) {
+            joined.extend(self.slots.iter().map(|slot| match *slot {
+                Slot::Joined(number) => given(number).and_then(|arg| arg.joined()),
+                _ => None,
+            }));
+        }
+        let mut arguments = [Arg::from(0i32); MOST_ARGUMENTS];
+        for (at, (argument, slot)) in arguments.iter_mut().zip(&self.slots).enumerate() {
+            let found = match *slot {
+                Slot::Given(number) => given(number),
+                Slot::Joined(_) => joined.get(at).and_then(Option::as_ref).map(Arg::from),
+                Slot::Number(number) => Some(number),
+            };
+            if let Some(found) = found {
+                *argument = found;
             }
-            Slot::Number(number) => number,
-        });
-        let arguments: Vec<Arg<'_>> = arguments.collect();
+        }
         let mut options = LaunchOptions::new().dependent(call.dependent);
         match &mut call.workspace {
             Some(workspace) => options = options.workspace(workspace),
@@ -457,6 +463,6 @@ impl Ready {
             }
             None => {}
         }
-        Ok(of(&self.chain, &arguments, &options)?)
+        Ok(of(&self.chain, &arguments[..self.slots.len()], &options)?)
     }
 }

@@ -34,8 +34,8 @@ type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
 /// Operators on a GPU: what is chosen for their sizes by records, neighbours and estimates, compiled, loaded, and kept.
 ///
-/// A call whose launches are ready allocates nothing, takes no lock, and calls the driver once a launch. With its addresses and numbers it is kept from its first run on: what is given again is
-/// compared with what was given before, and nothing else. What is not ready is chosen, compiled and loaded by the call that
+/// A call whose launches are ready takes no lock, and calls the driver once a launch. It is kept with its addresses and numbers from its first run on: what is given again is compared with what
+/// was given before, and nothing else. Then it allocates nothing, nor does it with new ones where 4096 are kept. What is not ready is chosen, compiled and loaded by the call that
 /// asks first, which takes a second; [`Library::warm_up`] does it ahead, and a [strict](Library::strict) library does nothing else.
 #[derive(Clone)]
 pub struct Library {
