@@ -126,7 +126,6 @@ pub(crate) const ROWS: &[Row] = &[
             ("sk", Told::Times("table", 1, "page")),
         ],
         joined: &["kc", "vc"],
-        ..NOTHING
     },
     Row { name: "rope", of: &["rope"], options: &[derived("d", From::Extent("x", 2))], ..NOTHING },
     Row {
