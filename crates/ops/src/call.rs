@@ -144,8 +144,8 @@ impl<'a> Call<'a> {
         self.run_on(stream)
     }
 
-    /// Puts the launches on a stream, of a call that stays where it is.
-    #[inline]
+    /// Puts the launches on a stream, of a call that stays where it is. All operators share its code, which so stays near where several take turns.
+    #[inline(never)]
     pub(crate) fn run_on(&mut self, stream: Stream<'_>) -> Result<(), OpsError> {
         let mut words = Words::new();
         let words = words.written(|end| self.places(self.words(end)));

@@ -794,6 +794,10 @@ fn specialised(p: &Place) -> Fallible<()> {
     Ok(())
 }
 
+/// Tiles of few rows, and square ones.
+const TALL: &[(&str, &str)] = &[("bm", "64"), ("bn", "16")];
+const SQUARE: &[(&str, &str)] = &[("bm", "64"), ("bn", "64")];
+
 /// Products one after another, each of the result of the one ahead: with the same weights again and again, which the L2 cache keeps if it can, and with
 /// weights of so many layers that it keeps none, also behind a norm each.
 fn dependent(p: &Place) -> Fallible<()> {
@@ -845,10 +849,19 @@ fn dependent(p: &Place) -> Fallible<()> {
         println!("  {m} × {n} × {n}, {layers} layers: {}", times.join(" "));
         let (x, w, mut y) = (rows[0].view(), of_layers[0].view(), rows[1].view_mut());
         println!("    {}", p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).call().why()?.parameters);
-        if m != 256 {
-            continue;
-        }
-        for cluster in ["none", "m2", "n2", "n4", "k2"] {
+        // Clusters, and fewer stages: then blocks of two launches have room on a multiprocessor.
+        let forms: &[&[(&str, &str)]] = match m {
+            64 => &[TALL, &[("stages", "10"), TALL[0], TALL[1]], &[("stages", "5"), TALL[0], TALL[1]]],
+            256 => &[
+                SQUARE,
+                &[("stages", "6"), SQUARE[0], SQUARE[1]],
+                &[("stages", "4"), SQUARE[0], SQUARE[1]],
+                &[("cluster", "m2")],
+                &[("cluster", "n2")],
+            ],
+            _ => &[],
+        };
+        for form in forms {
             let mut times = Vec::new();
             for dependent in [false, true] {
                 let products = || -> Fallible<()> {
@@ -858,19 +871,19 @@ fn dependent(p: &Place) -> Fallible<()> {
                             (rows[1 + number % 2].view(), of_layers[number % of_layers.len()].view());
                         let mut y = rows[2 - number % 2].view_mut();
                         let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(1.7 / (n as f32).sqrt());
-                        let call = call.option("cluster", cluster).option("split", 1);
-                        call.dependent(dependent).workspace(&mut memory).run()?;
+                        let call = form.iter().fold(call, |call, (name, value)| call.option(name, *value));
+                        call.option("split", 1).dependent(dependent).workspace(&mut memory).run()?;
                     }
                     Ok(())
                 };
                 if let Err(error) = products() {
-                    println!("    cluster={cluster}: {error}");
+                    println!("    {form:?}: {error}");
                     break;
                 }
                 times.push(format!("{:.2}", microseconds(p, captured(p, products)?)? / PRODUCTS as f64));
             }
-            let call =
-                p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).option("cluster", cluster).option("split", 1);
+            let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).option("split", 1);
+            let call = form.iter().fold(call, |call, (name, value)| call.option(name, *value));
             if let Ok(why) = call.call().why() {
                 println!("    {}: {}", why.parameters, times.join(" "));
             }
