@@ -202,11 +202,6 @@ pub(crate) struct Decode {
     pub(crate) paged: bool,
 }
 
-/// Pages of fewer keys than this are read in blocks that are no longer than a page.
-const LONG_PAGE: usize = 256;
-/// Keys of a block of short pages, at most.
-const BLOCK: usize = 32;
-
 impl Operator for Decode {
     const NAME: &'static str = "tilewright attention_decode";
     const OPERANDS: &'static [&'static str] = &["q", "k", "v", "lengths", "table"];
@@ -240,12 +235,6 @@ impl Operator for Decode {
             reads.push(Read::new("table", of_table, &[b, pages]));
         }
         let mut plan = Plan::new("attention_decode", reads, vec![Write::new("o", dtype, &q, &q[..])]);
-        if self.paged {
-            plan = plan.option("page", inner).option("group", hq / hk).size("heads", hk);
-            if inner < LONG_PAGE {
-                plan = plan.option("bn", inner.min(BLOCK));
-            }
-        }
         if let Some(window) = self.options.window {
             plan = plan.option("window", window);
         }

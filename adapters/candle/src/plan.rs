@@ -37,8 +37,6 @@ pub(crate) struct Plan {
     pub(crate) operator: &'static str,
     pub(crate) options: Vec<(&'static str, Choice)>,
     pub(crate) numbers: Vec<(&'static str, f32)>,
-    /// Sizes that no shape tells.
-    pub(crate) sizes: Vec<(&'static str, i64)>,
     pub(crate) reads: Vec<Read>,
     pub(crate) writes: Vec<Write>,
 }
@@ -91,7 +89,7 @@ impl Write {
 impl Plan {
     /// A call with nothing but tensors.
     pub(crate) fn new(operator: &'static str, reads: Vec<Read>, writes: Vec<Write>) -> Plan {
-        Plan { operator, options: Vec::new(), numbers: Vec::new(), sizes: Vec::new(), reads, writes }
+        Plan { operator, options: Vec::new(), numbers: Vec::new(), reads, writes }
     }
 
     /// With an option of a word.
@@ -103,12 +101,6 @@ impl Plan {
     /// With an option of a number.
     pub(crate) fn option(mut self, name: &'static str, value: usize) -> Plan {
         self.options.push((name, Choice::Number(value as i64)));
-        self
-    }
-
-    /// With a size that no shape tells.
-    pub(crate) fn size(mut self, name: &'static str, value: usize) -> Plan {
-        self.sizes.push((name, value as i64));
         self
     }
 
@@ -135,9 +127,6 @@ impl Plan {
         }
         for (name, number) in &self.numbers {
             call = call.arg(name, *number);
-        }
-        for (name, size) in &self.sizes {
-            call = call.size(name, *size);
         }
         for (read, view) in self.reads.iter().zip(reads) {
             call = call.arg(read.name, view);

@@ -93,6 +93,9 @@ extern "C" {
 /* An unsigned integer of 64 bits. */
 #define TW_U64 8
 
+/* The table of an array of tensors, beside tensors: the address in the GPU's memory of what tw_plan_table gives for this plan. */
+#define TW_TABLE 9
+
 /* Element types. */
 
 /* IEEE binary16. */
@@ -203,7 +206,7 @@ typedef struct tw_tensor_t {
 
 /* The value of an argument, by its kind. */
 typedef union tw_value_t {
-    /* TW_POINTER. */
+    /* TW_POINTER and TW_TABLE. */
     uint64_t pointer;
     /* TW_TENSOR. */
     const tw_tensor_t *tensor;
@@ -225,7 +228,7 @@ typedef union tw_value_t {
 typedef struct tw_arg_t {
     /* sizeof(tw_arg_t). */
     uint32_t size;
-    /* The kind, TW_POINTER to TW_U64. */
+    /* The kind, TW_POINTER to TW_TABLE. */
     uint32_t kind;
     /* The value. */
     tw_value_t value;
@@ -288,8 +291,12 @@ int32_t tw_plan(const tw_kernel_t *kernel, const int64_t *sizes, size_t count, t
 /* Bytes of the workspace that a launch of the plan needs. */
 int32_t tw_plan_workspace(const tw_plan_t *plan, uint64_t *bytes);
 
+/* Makes the table of an array of tensors, the parameter of this name, which lie at these addresses of the GPU: bytes that the caller copies into the GPU's memory, at a multiple of 128, where a launch by
+ * the plan finds them (TW_TABLE). Their number is written in any case, and they are if the table is not null. Nothing is copied here. */
+int32_t tw_plan_table(const tw_plan_t *plan, const char *param, const uint64_t *addresses, size_t count, void *table, size_t room, uint64_t *bytes);
+
 /* Puts a launch on a stream (a CUstream or cudaStream_t, also 0, 1 and 2), which is one of the current context, that of the kernel's GPU. Nothing waits: memory stays where it is until the work has
- * ended. The arguments are one for each parameter that is no part of the workspace: addresses and numbers, or tensors and numbers. The options may be null. */
+ * ended. The arguments are one for each parameter that is no part of the workspace: addresses and numbers, or tensors, tables of them and numbers. The options may be null. */
 int32_t tw_launch(const tw_plan_t *plan, void *stream, const tw_arg_t *args, size_t count, const tw_launch_options_t *options);
 
 /* The operators of a pack on the GPU of the context that is current in this thread, which must live as long as the library. Its code does what its author wrote: trust the pack. */

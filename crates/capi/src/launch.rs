@@ -9,7 +9,7 @@ use tilewright_launch::{
 use crate::elements;
 use crate::failure::{Failure, TW_ARGUMENTS, TW_NULL, TW_STRUCT, TW_VALUE};
 use crate::types::{
-    TW_F32, TW_F64, TW_I32, TW_I64, TW_POINTER, TW_TENSOR, TW_U32, TW_U64, dtype, tw_arg_t,
+    TW_F32, TW_F64, TW_I32, TW_I64, TW_POINTER, TW_TABLE, TW_TENSOR, TW_U32, TW_U64, dtype, tw_arg_t,
     tw_launch_options_t, tw_tensor_t,
 };
 
@@ -112,10 +112,46 @@ pub(crate) unsafe fn checked<'t>(
     match (tensor, arg) {
         (Some(Tensor::Read(view)), _) => Ok(Arg::from(&*view)),
         (Some(Tensor::Write(view)), _) => Ok(Arg::from(view)),
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller says, here and below.
+        (None, Some(arg)) if arg.kind == TW_TABLE => Ok(unsafe { Arg::table(arg.value.pointer) }),
         (None, Some(arg)) => Ok(unsafe { number!(of_checked, arg, number) }),
         (None, None) => Err(Failure::new(TW_VALUE, format!("argument {number} is nothing"))),
     }
+}
+
+/// Writes the table of an array of tensors.
+///
+/// # Safety
+///
+/// As the header says of `tw_plan_table`.
+pub(crate) unsafe fn table(
+    plan: &Plan,
+    param: &str,
+    addresses: &[u64],
+    (table, room): (*mut c_void, usize),
+    bytes: *mut u64,
+) -> Result<(), Failure> {
+    let params = &plan.recipe().params;
+    let number = params.iter().position(|other| other.name == param).ok_or_else(|| {
+        let names: Vec<&str> = params.iter().map(|param| param.name.as_str()).collect();
+        let (kernel, names) = (&plan.recipe().name, names.join(", "));
+        Failure::new(TW_ARGUMENTS, format!("kernel `{kernel}` has no parameter `{param}`; it has {names}"))
+    })?;
+    let made = plan.table(number, addresses)?;
+    if bytes.is_null() {
+        return Err(Failure::new(TW_NULL, "the place for the number of bytes is null"));
+    }
+    // SAFETY: the caller's places have as much room as it says, here and below.
+    unsafe { bytes.write(made.len() as u64) };
+    if table.is_null() {
+        return Ok(());
+    }
+    if room < made.len() {
+        let text = format!("the table of `{param}` has {} bytes; there is room for {room}", made.len());
+        return Err(Failure::new(TW_VALUE, text));
+    }
+    unsafe { table.cast::<u8>().copy_from_nonoverlapping(made.as_ptr(), made.len()) };
+    Ok(())
 }
 
 /// Puts a launch on a stream.
@@ -164,7 +200,7 @@ pub(crate) unsafe fn launch(
             }
             for (number, (to, arg)) in raw.iter_mut().zip(args).enumerate() {
                 *to = match arg.kind {
-                    TW_POINTER => Raw::Ptr(arg.value.pointer),
+                    TW_POINTER | TW_TABLE => Raw::Ptr(arg.value.pointer),
                     TW_TENSOR => {
                         let text = "the arguments are addresses and tensors: give the one or the other, for nothing of an address is checked";
                         return Err(Failure::new(TW_ARGUMENTS, text));

@@ -106,8 +106,18 @@ table::functions! {
         })
     }
 
+    /// Makes the table of an array of tensors, the parameter of this name, which lie at these addresses of the GPU: bytes that the caller copies into the GPU's memory, at a multiple of 128, where a launch by
+    /// the plan finds them (TW_TABLE). Their number is written in any case, and they are if the table is not null. Nothing is copied here.
+    fn tw_plan_table(plan: *const tw_plan_t, param: *const c_char, addresses: *const u64, count: usize, table: *mut c_void, room: usize, bytes: *mut u64) -> i32 {
+        guarded(|| unsafe {
+            let (plan, param) = (held(plan)?, text(param, "the name of the parameter")?);
+            let addresses = elements(addresses, count, "the address of the addresses")?;
+            launch::table(plan, param, addresses, (table, room), bytes)
+        })
+    }
+
     /// Puts a launch on a stream (a CUstream or cudaStream_t, also 0, 1 and 2), which is one of the current context, that of the kernel's GPU. Nothing waits: memory stays where it is until the work has
-    /// ended. The arguments are one for each parameter that is no part of the workspace: addresses and numbers, or tensors and numbers. The options may be null.
+    /// ended. The arguments are one for each parameter that is no part of the workspace: addresses and numbers, or tensors, tables of them and numbers. The options may be null.
     fn tw_launch(plan: *const tw_plan_t, stream: *mut c_void, args: *const tw_arg_t, count: usize, options: *const tw_launch_options_t) -> i32 {
         guarded(|| unsafe {
             let plan = held(plan)?;

@@ -23,6 +23,8 @@ constants! { kinds:
     TW_I64: u32 = 7;
     /// An unsigned integer of 64 bits.
     TW_U64: u32 = 8;
+    /// The table of an array of tensors, beside tensors: the address in the GPU's memory of what tw_plan_table gives for this plan.
+    TW_TABLE: u32 = 9;
 }
 
 macro_rules! dtypes {
@@ -110,7 +112,7 @@ structs! {
     }
     /// The value of an argument, by its kind.
     union tw_value_t {
-        /// TW_POINTER.
+        /// TW_POINTER and TW_TABLE.
         pointer: u64,
         /// TW_TENSOR.
         tensor: *const tw_tensor_t,
@@ -131,7 +133,7 @@ structs! {
     struct tw_arg_t {
         /// sizeof(tw_arg_t).
         size: u32,
-        /// The kind, TW_POINTER to TW_U64.
+        /// The kind, TW_POINTER to TW_TABLE.
         kind: u32,
         /// The value.
         value: tw_value_t,

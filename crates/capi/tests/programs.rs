@@ -29,8 +29,8 @@ fn ran(command: &mut Command) -> String {
     out + &err
 }
 
-/// Compiles a program, runs it on the stand-in, and returns what it prints and the launches that it made.
-fn launches(compiler: &[&str], example: &str, linked: &[&str]) -> (String, Vec<String>) {
+/// Compiles a program, runs it on the stand-in with a pack, and returns what it prints and the launches that it made.
+fn launches(compiler: &[&str], example: &str, linked: &[&str], pack: &[u8]) -> (String, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -39,9 +39,9 @@ fn launches(compiler: &[&str], example: &str, linked: &[&str]) -> (String, Vec<S
     compile.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Werror", "-I"]).arg(root.join("include"));
     compile.arg(root.join("examples").join(example)).arg("-o").arg(&program).args(linked);
     ran(&mut compile);
-    std::fs::write(at("scale.twpack"), common::pack()).unwrap();
+    std::fs::write(at("kernels.twpack"), pack).unwrap();
     let mut run = Command::new(&program);
-    run.arg(at("scale.twpack")).env("TILEWRIGHT_LIBCUDA", StandIn::path_of_this_test());
+    run.arg(at("kernels.twpack")).env("TILEWRIGHT_LIBCUDA", StandIn::path_of_this_test());
     run.env("TILEWRIGHT_STAND_IN_CALLS", at("calls"));
     let printed = ran(&mut run);
     let calls = std::fs::read_to_string(at("calls")).unwrap();
@@ -58,25 +58,48 @@ fn check(launches: &[String]) {
     assert!(launch.ends_with(" 0000003f 00100000]"), "{launch}");
 }
 
+/// The launches of the examples of products: with a bias, and without one.
+fn check_products(launches: &[String]) {
+    assert_eq!(launches.len(), 2, "{launches:?}");
+    assert!(launches[0].starts_with("cuLaunchKernelEx grid=3,1,1 block=128,1,1 "), "{launches:?}");
+    assert!(launches[0].ends_with(" 82000000 00010000 40000000]"), "{launches:?}");
+    assert!(launches[1].starts_with("cuLaunchKernelEx grid=1,1,1 block=128,1,1 "), "{launches:?}");
+    assert!(launches[1].ends_with(" 40000000 00010000 40000000]"), "{launches:?}");
+    // A pointer more.
+    let params = |launch: &String| launch.split("params=").nth(1).unwrap().split(' ').count();
+    assert_eq!([params(&launches[0]), params(&launches[1])], [7, 6]);
+}
+
 #[test]
-fn the_example_in_c_runs_with_the_shared_library() {
+fn the_examples_in_c_run_with_the_shared_library() {
     let library = library("libtilewright_capi", ".so");
     let folder = library.parent().unwrap().display().to_string();
     let rpath = format!("-Wl,-rpath,{folder}");
     let linked = ["-L", &folder, "-ltilewright_capi", &rpath, "-ldl"];
-    let (printed, launches) = launches(&["cc", "-std=c11", "-D_GNU_SOURCE"], "scale.c", &linked);
+    let compiler = ["cc", "-std=c11", "-D_GNU_SOURCE"];
+    let (printed, calls) = launches(&compiler, "scale.c", &linked, &common::pack());
     // The stand-in runs nothing: y is as it was allocated.
     assert_eq!(printed, "workspace: 0 bytes, y[4095] = 0\n");
-    check(&launches);
+    check(&calls);
+    let (printed, calls) = launches(&compiler, "gemm.c", &linked, &common::products());
+    assert_eq!(printed, "c[0, 0] = 0x0000\n");
+    check_products(&calls);
 }
 
 #[test]
-fn the_example_in_cpp_runs_with_the_static_library() {
+fn the_examples_in_cpp_run_with_the_static_library() {
     let library = library("libtilewright_capi", ".a").display().to_string();
     let linked = [library.as_str(), "-ldl", "-lpthread", "-lm"];
-    let (printed, launches) = launches(&["c++", "-std=c++17"], "scale.cpp", &linked);
+    let compiler = ["c++", "-std=c++17"];
+    let (printed, calls) = launches(&compiler, "scale.cpp", &linked, &common::pack());
     assert_eq!(printed, "launched twice\n");
-    check(&launches);
+    check(&calls);
+    let (printed, calls) = launches(&compiler, "gemm.cpp", &linked, &common::products());
+    assert!(
+        printed.starts_with("two products; the pack has no kernels of `gemm` for epilogue=gelu"),
+        "{printed}"
+    );
+    check_products(&calls);
 }
 
 #[test]

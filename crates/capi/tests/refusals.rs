@@ -297,6 +297,55 @@ fn workspaces_and_options() {
 }
 
 #[test]
+fn arrays_of_tensors_are_tables() {
+    let (stand_in, _turn) = turn();
+    let pack = pack_of(&common::arrays()).unwrap();
+    let plan = plan_of(kernel_of(pack, c"sum").unwrap(), &[4096]).unwrap();
+    let (mut table, mut bytes) = ([0u64; 16], 0);
+    let mut made = |name: &CStr, addresses: &[u64], room: usize| {
+        let (names, at) = (name.as_ptr(), addresses.as_ptr());
+        let place = if room == 0 { null_mut() } else { table.as_mut_ptr().cast() };
+        // SAFETY: everything is as it is said.
+        let code = unsafe { tw_plan_table(plan, names, at, addresses.len(), place, room, &raw mut bytes) };
+        (code, bytes, table[..3].to_vec(), if code == TW_OK { String::new() } else { last() })
+    };
+    let addresses = [0x1000, 0x5000, 0x3000];
+    assert_eq!(made(c"xs", &addresses, 0), (TW_OK, 24, vec![0; 3], String::new()));
+    assert_eq!(made(c"xs", &addresses, 128), (TW_OK, 24, addresses.to_vec(), String::new()));
+    for (name, addresses, room, code, words) in [
+        (c"xs", &addresses[..], 23, TW_VALUE, "the table of `xs` has 24 bytes; there is room for 23"),
+        (c"ys", &addresses, 128, TW_ARGUMENTS, "kernel `sum` has no parameter `ys`; it has xs, y, factor"),
+        (c"y", &addresses, 128, TW_ARGUMENTS, "parameter `y` of kernel `sum` is no array"),
+        (c"xs", &addresses[1..], 128, TW_ARGUMENTS, "`xs` of kernel `sum` "),
+        (
+            c"xs",
+            &[0x1000, 0x1004, 0x2000],
+            128,
+            TW_ARGUMENTS,
+            "`xs` of kernel `sum` begins at a multiple of 16 bytes",
+        ),
+    ] {
+        let (given, _, _, text) = made(name, addresses, room);
+        assert!(given == code && text.starts_with(words), "{given} {text}");
+    }
+    // The table lies at 0x7000; the result is a tensor that is compared.
+    let shape = [4096];
+    let y = tensor(&shape, 0x9000, TW_DTYPE_F32, 1);
+    let of = |pointer| arg(TW_TABLE, tw_value_t { pointer });
+    let args = [of(0x7000), arg(TW_TENSOR, tw_value_t { tensor: &raw const y }), number(0.5)];
+    stand_in.calls();
+    assert_eq!(launch(plan, &args, None).0, TW_OK);
+    assert!(stand_in.calls().last().unwrap().contains("params=[0070000000000000 0090000000000000 0000003f "));
+    let (code, text) = launch(plan, &[of(0x7040), args[1], args[2]], None);
+    assert!(
+        code == TW_ARGUMENTS && text.starts_with("`xs` of kernel `sum` begins at a multiple of 128 bytes"),
+        "{text}"
+    );
+    let (code, text) = launch(plan, &[args[1], args[1], args[2]], None);
+    assert!(code == TW_ARGUMENTS && text.contains("a table of tensors"), "{text}");
+}
+
+#[test]
 fn failures_are_of_their_thread() {
     let (_stand_in, _turn) = turn();
     assert_eq!(pack_of(b"no"), Err(TW_PACK));

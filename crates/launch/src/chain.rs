@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::driver::Driver;
 use crate::error::LaunchError;
-use crate::launch::{LaunchOptions, Words};
+use crate::launch::{LaunchOptions, Prepared, Words};
 use crate::plan::{Plan, WORKSPACE_ALIGNMENT};
 use crate::recipe::{Access, MOST_PARAMS, Param, ParamKind, Zeros};
 use crate::stream::Stream;
-use crate::view::Args;
+use crate::view::{Arg, Args};
 use crate::workspace::LEFT_BYTES;
 
 /// The origin of a parameter's value.
@@ -130,46 +131,132 @@ impl Chain {
         let chain = &*self.0;
         let Some(first) = chain.links.first() else { return Ok(()) };
         args.with(|args| {
-            if args.len() != chain.params.len() {
-                let kernel = first.plan.recipe().name.clone();
-                return Err(LaunchError::argument_count(kernel, chain.params.iter(), args.len()));
-            }
-            let needed = chain.workspace_bytes;
-            let kernel = || first.plan.recipe().name.clone();
-            let workspace = if needed == 0 { 0 } else { options.workspace_of(needed, kernel)? };
-            let fill = |words: &mut Words, link: &Link| {
-                for (number, source) in link.sources.iter().enumerate() {
-                    words[number] = match *source {
-                        Source::Argument(argument) => link.plan.word(number, Some(&args[argument].0))?,
-                        Source::Workspace(place) => workspace.wrapping_add(place),
-                    };
-                }
-                Ok::<(), LaunchError>(())
-            };
+            self.count(args.len())?;
+            let workspace = self.workspace(options)?;
             // Nothing is on the stream before the arguments of every launch are known to fit; those of the first come last, and stay.
             let mut words: Words = [0; MOST_PARAMS];
-            chain.links.iter().rev().try_for_each(|link| fill(&mut words, link))?;
-            let left = if options.workspace.is_some_and(|given| given.clear) { 0 } else { chain.left };
-            for [place, bytes] in [[0, left], chain.filled] {
-                if bytes > 0 {
-                    let driver = first.plan.gpu().driver();
-                    // SAFETY: the workspace has these bytes, is the GPU's, and nothing else uses it (`Workspace::new`).
-                    unsafe { driver.memory_set(workspace + place, 0, bytes as usize, stream.raw()) }
-                        .map_err(driver.failed("filling a part of the workspace with zeros"))?;
-                }
+            chain.links.iter().rev().try_for_each(|link| link.fill(&mut words, args, workspace))?;
+            let filled = self.filled(options);
+            for [place, bytes] in filled.into_iter().filter(|[_, bytes]| *bytes > 0) {
+                fill(first.plan.gpu().driver(), workspace + place, bytes, stream)?;
             }
-            let filled = left + chain.filled[1] > 0;
             for (number, link) in chain.links.iter().enumerate() {
                 if number > 0 {
-                    fill(&mut words, link)?;
+                    link.fill(&mut words, args, workspace)?;
                 }
-                // What follows the filling is no launch that depends on one.
-                let dependent = if number == 0 { options.dependent && !filled } else { true };
-                let options = LaunchOptions { dependent, records: options.records, workspace: None };
-                link.plan.send(&words, stream, &options)?;
+                link.plan.send(&words, stream, &of_link(number, options, &filled))?;
             }
             Ok(())
         })
+    }
+
+    /// The chain with these arguments, to be put on streams later, any number of times: what can be checked and computed ahead is.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Plan::launch_with`].
+    pub fn prepare<'a>(
+        &self,
+        args: impl Args<'a>,
+        options: &LaunchOptions<'_>,
+    ) -> Result<PreparedChain, LaunchError> {
+        let chain = &*self.0;
+        args.with(|args| {
+            self.count(args.len())?;
+            let (workspace, filled) = (self.workspace(options)?, self.filled(options));
+            let mut launches = Vec::with_capacity(chain.links.len());
+            for (number, link) in chain.links.iter().enumerate() {
+                let mut words: Words = [0; MOST_PARAMS];
+                link.fill(&mut words, args, workspace)?;
+                launches.push(link.plan.prepare_words(&words, &of_link(number, options, &filled))?);
+            }
+            let filled = filled.into_iter().filter(|[_, bytes]| *bytes > 0);
+            let fillings = filled.map(|[place, bytes]| [workspace + place, bytes]).collect();
+            Ok(PreparedChain { fillings, launches: launches.into() })
+        })
+    }
+
+    fn count(&self, given: usize) -> Result<(), LaunchError> {
+        match self.0.links.first() {
+            Some(first) if given != self.0.params.len() => {
+                let kernel = first.plan.recipe().name.clone();
+                Err(LaunchError::argument_count(kernel, self.0.params.iter(), given))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The address of the workspace; 0 of a chain that needs none.
+    fn workspace(&self, options: &LaunchOptions<'_>) -> Result<u64, LaunchError> {
+        let needed = self.0.workspace_bytes;
+        let kernel = || self.0.links.first().map_or_else(String::new, |link| link.plan.recipe().name.clone());
+        if needed == 0 { Ok(0) } else { options.workspace_of(needed, kernel) }
+    }
+
+    /// Places in the workspace and bytes of what is filled with zeros before the first launch.
+    fn filled(&self, options: &LaunchOptions<'_>) -> [[u64; 2]; 2] {
+        let clear = options.workspace.is_some_and(|given| given.clear);
+        [[0, if clear { 0 } else { self.0.left }], self.0.filled]
+    }
+}
+
+impl Link {
+    /// Writes the addresses and bits of numbers of the kernel's parameters.
+    fn fill(&self, words: &mut Words, args: &[Arg<'_>], workspace: u64) -> Result<(), LaunchError> {
+        for (number, source) in self.sources.iter().enumerate() {
+            words[number] = match *source {
+                Source::Argument(argument) => self.plan.word(number, Some(&args[argument].0))?,
+                Source::Workspace(place) => workspace.wrapping_add(place),
+            };
+        }
+        Ok(())
+    }
+}
+
+/// The options of a launch of a chain: what follows the filling is no launch that depends on one.
+fn of_link<'a>(number: usize, options: &LaunchOptions<'a>, filled: &[[u64; 2]; 2]) -> LaunchOptions<'a> {
+    let first = || options.dependent && filled.iter().all(|[_, bytes]| *bytes == 0);
+    LaunchOptions { dependent: number > 0 || first(), records: options.records, workspace: None }
+}
+
+/// Fills a part of the workspace with zeros.
+fn fill(driver: &Driver, pointer: u64, bytes: u64, stream: Stream<'_>) -> Result<(), LaunchError> {
+    // SAFETY: the workspace has these bytes, is the GPU's, and nothing else uses it (`Workspace::new`).
+    unsafe { driver.memory_set(pointer, 0, bytes as usize, stream.raw()) }
+        .map_err(driver.failed("filling a part of the workspace with zeros"))
+}
+
+/// A chain with its arguments, which can be put on streams any number of times.
+#[derive(Debug)]
+pub struct PreparedChain {
+    /// Addresses and bytes of what is filled with zeros ahead.
+    fillings: Box<[[u64; 2]]>,
+    launches: Box<[Prepared]>,
+}
+
+impl PreparedChain {
+    /// Puts the launches on a stream, as [`Chain::launch_with`] does.
+    ///
+    /// # Safety
+    ///
+    /// The memory that the arguments and the workspace lead to is there until the work has ended, as of views ([`View::new`](crate::View::new)) and of the
+    /// [`Workspace`](crate::Workspace).
+    ///
+    /// # Errors
+    ///
+    /// Whatever the driver refuses. Launches ahead of the one that it refuses are on the stream.
+    #[inline]
+    pub unsafe fn enqueue(&self, stream: Stream<'_>) -> Result<(), LaunchError> {
+        if let Some(first) = self.launches.first() {
+            for [pointer, bytes] in &self.fillings {
+                fill(first.plan().gpu().driver(), *pointer, *bytes, stream)?;
+            }
+        }
+        for launch in &self.launches {
+            // SAFETY: as the caller says.
+            unsafe { launch.enqueue(stream) }.map_err(|error| launch.plan().refused(error))?;
+        }
+        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-use crate::driver::{DriverError, LaunchConfig, TensorMap};
+use crate::driver::{Driver, DriverError, Function, LaunchAttribute, LaunchConfig, RawStream, TensorMap};
 use crate::error::LaunchError;
 use crate::memo::hash;
 use crate::plan::{Expected, Plan, WORKSPACE_ALIGNMENT};
@@ -77,20 +77,24 @@ pub(crate) type Words = [u64; MOST_PARAMS];
 /// Places of the function's parameters, of which as many are there as the function has.
 type Pointers = [MaybeUninit<*mut c_void>; MOST_PARAMS];
 
-/// A parameter of a prepared launch.
-#[derive(Clone, Copy)]
-enum Place {
-    Word(u64),
-    Map(usize),
+/// A launch with its arguments, which can be put on streams any number of times: all that the driver is given, but for the stream, lies side by side.
+pub struct Prepared {
+    driver: &'static Driver,
+    function: Function,
+    /// The configuration but for the stream, whose attributes are those of below.
+    config: LaunchConfig,
+    attributes: [LaunchAttribute; 2],
+    /// Places of the function's parameters, which lie in the words and maps of below.
+    pointers: Box<[*mut c_void]>,
+    _words: Box<[u64]>,
+    _maps: Box<[TensorMap]>,
+    plan: Plan,
 }
 
-/// A launch with its arguments, which can be put on streams any number of times.
-pub struct Prepared {
-    plan: Plan,
-    places: Vec<Place>,
-    maps: Vec<TensorMap>,
-    dependent: bool,
-}
+// SAFETY: the pointers lead into the boxes beside them, which nobody writes; functions are taken from any thread.
+unsafe impl Send for Prepared {}
+// SAFETY: as above.
+unsafe impl Sync for Prepared {}
 
 impl fmt::Debug for Prepared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -113,17 +117,38 @@ impl Prepared {
     /// # Errors
     ///
     /// Whatever the driver refuses.
+    #[inline]
     pub unsafe fn enqueue(&self, stream: Stream<'_>) -> Result<(), DriverError> {
-        let mut pointers: Pointers = [MaybeUninit::uninit(); MOST_PARAMS];
-        for (pointer, place) in pointers.iter_mut().zip(&self.places) {
-            pointer.write(match place {
-                // Little-endian: the low bytes of the word are the parameter.
-                Place::Word(word) => ptr::from_ref(word).cast_mut().cast(),
-                Place::Map(map) => ptr::from_ref(&self.maps[*map]).cast_mut().cast(),
-            });
-        }
-        self.plan.submit(&mut pointers, stream, self.dependent)
+        let pointers = self.pointers.as_ptr().cast_mut();
+        let config =
+            LaunchConfig { stream: stream.raw(), attributes: self.attributes.as_ptr(), ..self.config };
+        // SAFETY: as of `submit`; the driver writes to no pointer.
+        unsafe { submit(self.driver, &config, self.function, pointers) }
     }
+}
+
+/// The one call of the driver. The pointers lead to the function's parameters.
+///
+/// # Safety
+///
+/// The function has one parameter for each pointer, of at most eight bytes or a tensor map, as the recipe says ([`Module::load`](crate::Module::load)); the driver reads them, the
+/// configuration and its attributes before it returns. Tensors are as the kernel takes them ([`Plan::launch_with`], or whoever passes raw arguments), and stay where they are until the work has
+/// ended ([`View::new`](crate::View::new)).
+#[inline]
+unsafe fn submit(
+    driver: &Driver,
+    config: &LaunchConfig,
+    function: Function,
+    pointers: *mut *mut c_void,
+) -> Result<(), DriverError> {
+    if driver.has_attributes() {
+        // SAFETY: as the caller says.
+        return unsafe { driver.launch_kernel_ex(config, function, pointers, ptr::null_mut()) };
+    }
+    let ([x, y, z], [threads, ..], shared) = (config.grid, config.block, config.shared_bytes);
+    let (stream, none) = (config.stream, ptr::null_mut());
+    // SAFETY: as the caller says. Without the function for attributes there are none (`supported`).
+    unsafe { driver.launch_kernel(function, x, y, z, threads, 1, 1, shared, stream, pointers, none) }
 }
 
 impl Plan {
@@ -189,28 +214,56 @@ impl Plan {
     /// As of [`Plan::launch_with`].
     pub fn prepare_raw(&self, args: &[Raw], options: &LaunchOptions<'_>) -> Result<Prepared, LaunchError> {
         let words = self.raw_words(args, options)?;
-        self.check(&words)?;
-        let mut maps = Vec::new();
-        let mut places = Vec::with_capacity(self.0.ready.recipe.passed.len());
-        for passed in &self.0.ready.recipe.passed {
-            places.push(match *passed {
-                Passed::Tensor(param) | Passed::Scalar(param) => Place::Word(words[param as usize]),
-                Passed::Size(size) => Place::Word(self.0.size_words[size as usize]),
-                Passed::Records => Place::Word(self.records(options)?),
-                Passed::Map(map) => match self.table_of(map, &words) {
-                    Some(address) => Place::Word(address),
+        self.prepare_words(&words, options)
+    }
+
+    /// The launch with these addresses and bits of numbers.
+    pub(crate) fn prepare_words(
+        &self,
+        words: &Words,
+        options: &LaunchOptions<'_>,
+    ) -> Result<Prepared, LaunchError> {
+        self.check(words)?;
+        let passed = &self.0.ready.recipe.passed;
+        let (mut own, mut maps) = (Vec::with_capacity(passed.len()), Vec::new());
+        let mut places = Vec::with_capacity(passed.len());
+        for passed in passed {
+            let word = match *passed {
+                Passed::Tensor(param) | Passed::Scalar(param) => words[param as usize],
+                Passed::Size(size) => self.0.size_words[size as usize],
+                Passed::Records => self.records(options)?,
+                Passed::Map(map) => match self.table_of(map, words) {
+                    Some(address) => address,
                     None => {
                         let pointer = words[self.0.maps[map as usize].param as usize];
                         maps.push(match self.known_map(map as usize, pointer)? {
                             Ok(known) => *known,
                             Err(made) => made,
                         });
-                        Place::Map(maps.len() - 1)
+                        places.push(Err(maps.len() - 1));
+                        continue;
                     }
                 },
-            });
+            };
+            own.push(word);
+            places.push(Ok(own.len() - 1));
         }
-        Ok(Prepared { plan: self.clone(), places, maps, dependent: options.dependent })
+        let (own, maps): (Box<[u64]>, Box<[TensorMap]>) = (own.into(), maps.into());
+        let pointers = places.into_iter().map(|place| match place {
+            // Little-endian: the low bytes of a word are the parameter.
+            Ok(word) => ptr::from_ref(&own[word]).cast_mut().cast(),
+            Err(map) => ptr::from_ref(&maps[map]).cast_mut().cast(),
+        });
+        Ok(Prepared {
+            driver: self.gpu().driver(),
+            function: self.0.ready.module.function(),
+            config: self.config(ptr::null_mut(), options.dependent),
+            attributes: self.0.attributes,
+            pointers: pointers.collect(),
+            _words: own,
+            _maps: maps,
+            plan: self.clone(),
+        })
     }
 
     fn kernel(&self) -> String {
@@ -447,56 +500,32 @@ impl Plan {
             };
             pointer.write(word.cast_mut().cast());
         }
-        self.submit(&mut pointers, stream, options.dependent).map_err(|error| {
-            let (code, message) = self.0.ready.module.gpu().driver().describe(error);
-            LaunchError::Launch { kernel: self.kernel(), code, message }
-        })
+        let config = self.config(stream.raw(), options.dependent);
+        let (driver, function) = (self.gpu().driver(), self.0.ready.module.function());
+        // SAFETY: the parameters are those of the recipe, and live until after the call.
+        unsafe { submit(driver, &config, function, pointers.as_mut_ptr().cast()) }
+            .map_err(|error| self.refused(error))
     }
 
-    /// The one call of the driver. The pointers lead to the function's parameters.
+    /// The refusal of a launch.
+    #[cold]
+    pub(crate) fn refused(&self, error: DriverError) -> LaunchError {
+        let (code, message) = self.gpu().driver().describe(error);
+        LaunchError::Launch { kernel: self.kernel(), code, message }
+    }
+
+    /// The configuration of a launch.
     #[inline]
-    fn submit(
-        &self,
-        pointers: &mut Pointers,
-        stream: Stream<'_>,
-        dependent: bool,
-    ) -> Result<(), DriverError> {
-        let plan = &*self.0;
-        let recipe = &*plan.ready.recipe;
-        let driver = plan.ready.module.gpu().driver();
-        let function = plan.ready.module.function();
-        let pointers: *mut *mut c_void = pointers.as_mut_ptr().cast();
-        if !driver.has_attributes() {
-            let [x, y, z] = plan.grid;
-            // SAFETY: the function has one parameter for each pointer, of at most eight bytes or a tensor map, as the recipe says (`Module::load`);
-            // the driver reads them before it returns. Tensors are as the kernel takes them (`launch_with`, or whoever passes raw arguments), and stay
-            // where they are until the work has ended (`View::new`). Without the function for attributes there are none (`supported`).
-            return unsafe {
-                driver.launch_kernel(
-                    function,
-                    x,
-                    y,
-                    z,
-                    recipe.threads,
-                    1,
-                    1,
-                    recipe.shared_bytes,
-                    stream.raw(),
-                    pointers,
-                    ptr::null_mut(),
-                )
-            };
-        }
-        let config = LaunchConfig {
+    fn config(&self, stream: RawStream, dependent: bool) -> LaunchConfig {
+        let (plan, recipe) = (&*self.0, &*self.0.ready.recipe);
+        LaunchConfig {
             grid: plan.grid,
             block: [recipe.threads, 1, 1],
             shared_bytes: recipe.shared_bytes,
-            stream: stream.raw(),
+            stream,
             attributes: plan.attributes.as_ptr(),
             attribute_count: plan.attribute_count + u32::from(dependent && plan.may_depend),
-        };
-        // SAFETY: as above; the configuration and its attributes live until after the call.
-        unsafe { driver.launch_kernel_ex(&raw const config, function, pointers, ptr::null_mut()) }
+        }
     }
 }
 

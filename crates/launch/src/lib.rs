@@ -43,7 +43,7 @@ mod stream;
 mod view;
 mod workspace;
 
-pub use chain::Chain;
+pub use chain::{Chain, PreparedChain};
 pub use driver::Driver;
 pub use dtype::DType;
 pub use error::LaunchError;
@@ -60,5 +60,5 @@ pub use recipe::{
     Swizzle, Target, TensorParam, Zeros,
 };
 pub use stream::Stream;
-pub use view::{Arg, Args, MAX_RANK, Raw, View, ViewMut};
+pub use view::{Arg, Args, Joined, MAX_RANK, Raw, View, ViewMut};
 pub use workspace::Workspace;

@@ -82,6 +82,11 @@ impl<K, V> Memo<K, V> {
         }
     }
 
+    /// True of a table that takes one more result.
+    pub fn has_room(&self) -> bool {
+        self.len() < self.most
+    }
+
     /// True of a table without results.
     pub fn is_empty(&self) -> bool {
         self.len() == 0

@@ -147,7 +147,7 @@ impl Kind<'_> {
     }
 }
 
-impl Arg<'_> {
+impl<'a> Arg<'a> {
     /// The element type, the shape and the strides of a view; `None` of a table and of a number.
     #[inline]
     pub fn tensor(&self) -> Option<(DType, &[i64], &[i64])> {
@@ -160,6 +160,42 @@ impl Arg<'_> {
         }
     }
 
+    /// The same tensor with its first two modes as one, where they lie as one.
+    pub fn joined(&self) -> Option<Joined<'a>> {
+        let (tensor, written) = match self.0 {
+            Kind::Read(tensor) => (tensor, false),
+            Kind::Write(tensor) => (tensor, true),
+            _ => return None,
+        };
+        if !(2..=MAX_RANK).contains(&tensor.rank) {
+            return None;
+        }
+        let ([outer, inner, ..], [step, within, ..]) = (tensor.shape, tensor.strides);
+        let follow = outer == 1 || inner.checked_mul(within) == Some(step);
+        let (mut shape, mut strides) = ([1; MAX_RANK], [1; MAX_RANK]);
+        shape[..MAX_RANK - 1].copy_from_slice(&tensor.shape[1..]);
+        strides[..MAX_RANK - 1].copy_from_slice(&tensor.strides[1..]);
+        shape[0] = outer.checked_mul(inner).filter(|_| follow)?;
+        let tensor = Tensor { rank: tensor.rank - 1, shape, strides, ..*tensor };
+        Some(Joined { tensor, written, memory: PhantomData })
+    }
+
+    /// A number below 16 for the kind of argument, and its address or its bits: all that a launch reads of it beside [`Arg::tensor`].
+    #[inline]
+    pub fn word(&self) -> (u64, u64) {
+        match self.0 {
+            Kind::Read(tensor) => (1, tensor.pointer),
+            Kind::Write(tensor) => (2, tensor.pointer),
+            Kind::Table(pointer) => (3, pointer),
+            Kind::F32(x) => (4, u64::from(x.to_bits())),
+            Kind::F64(x) => (5, x.to_bits()),
+            Kind::I32(x) => (6, u64::from(x.cast_unsigned())),
+            Kind::U32(x) => (7, u64::from(x)),
+            Kind::I64(x) => (8, x.cast_unsigned()),
+            Kind::U64(x) => (9, x),
+        }
+    }
+
     /// The table of an array of tensors: the address at which the bytes of [`Plan::table`](crate::Plan::table) lie.
     ///
     /// # Safety
@@ -168,6 +204,20 @@ impl Arg<'_> {
     /// until the work of each launch that was given the table has ended.
     pub unsafe fn table(pointer: u64) -> Arg<'static> {
         Arg(Kind::Table(pointer))
+    }
+}
+
+/// A tensor with its first two modes as one ([`Arg::joined`]), of which an argument is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined<'a> {
+    tensor: Tensor,
+    written: bool,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> From<&'a Joined<'_>> for Arg<'a> {
+    fn from(joined: &'a Joined<'_>) -> Self {
+        Arg(if joined.written { Kind::Write(&joined.tensor) } else { Kind::Read(&joined.tensor) })
     }
 }
 

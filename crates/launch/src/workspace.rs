@@ -36,6 +36,12 @@ impl Workspace<'_> {
         Workspace { pointer: self.pointer, bytes: self.bytes, clear: self.clear, memory: PhantomData }
     }
 
+    /// Its address, and the number of its bytes with a bit above that says if it is [clear](Workspace::clear): all that a launch reads of it.
+    #[inline]
+    pub fn words(&self) -> [u64; 2] {
+        [self.pointer, self.bytes | u64::from(self.clear) << 63]
+    }
+
     /// Fills with zeros what launches leave as zeros for those behind them (counters in the first 4096 bytes). A [`Chain`](crate::Chain) that is given the
     /// workspace afterwards does not; without this, each that has such counters fills them first, with one more call of the driver.
     ///

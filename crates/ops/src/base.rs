@@ -26,6 +26,8 @@ pub(crate) struct Base {
     pub(crate) options: Options,
     /// Sizes of the problem that no tensor has as it is.
     told: &'static [(&'static str, Told)],
+    /// Tensors whose first two modes are one mode of some of the kernels.
+    pub(crate) joined: &'static [&'static str],
     /// The recipes of programs that compute it, as far as programs tell them.
     pub(crate) recipes: Vec<Recipe>,
     /// The largest multiples of sizes that kernels rely on.
@@ -182,7 +184,8 @@ impl Base {
         let is_operand = |name: &str| operator.workspaces().iter().all(|workspace| workspace.name != name);
         let limits = limits(&recipes, &is_operand);
         let numbers = made.iter().flat_map(numbers).collect();
-        Ok(Base { operator, options: all, told: row.sizes, recipes, limits, numbers })
+        let (told, joined) = (row.sizes, row.joined);
+        Ok(Base { operator, options: all, told, joined, recipes, limits, numbers })
     }
 
     /// True if a tensor is no workspace.

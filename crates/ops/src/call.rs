@@ -1,6 +1,9 @@
 //! Calls of operators: arguments by name, and the launches that are ready for such.
+#![allow(unsafe_code)]
 
-use tilewright_launch::{Arg, Chain, LaunchOptions, Stream, Workspace};
+use tilewright_launch::{
+    Arg, Chain, Joined, LaunchError, LaunchOptions, ParamKind, PreparedChain, Stream, Workspace,
+};
 use tilewright_tune::{Problem, explain};
 
 use crate::base::borrowed;
@@ -8,7 +11,7 @@ use crate::error::OpsError;
 use crate::few::Few;
 use crate::library::{Asked, Found, Library, May, text_of};
 use crate::name::Name;
-use crate::sizes::Sizes;
+use crate::sizes::{Sizes, joined};
 use crate::value::Value;
 use crate::why::Why;
 use crate::words::{End, Words, number_of};
@@ -17,7 +20,8 @@ use crate::words::{End, Words, number_of};
 const MOST_ARGUMENTS: usize = 24;
 /// Arguments, options and sizes of a call that take no allocation.
 const FEW: [usize; 3] = [8, 6, 2];
-/// The arguments and options of a call, but for addresses and numbers.
+
+/// The words of a call: of its arguments and options but for addresses and numbers, or of all.
 pub(crate) struct Key(Box<[u64]>);
 
 /// The origin of an argument of a chain.
@@ -25,6 +29,8 @@ pub(crate) struct Key(Box<[u64]>);
 enum Slot {
     /// The argument of the call with this number.
     Given(usize),
+    /// The same, with its first two modes as one.
+    Joined(usize),
     /// The operator's own number.
     Number(Arg<'static>),
 }
@@ -138,20 +144,33 @@ impl<'a> Call<'a> {
         self.run_on(stream)
     }
 
-    /// Puts the launches on a stream, of a call that stays where it is.
-    #[inline]
+    /// Puts the launches on a stream, of a call that stays where it is. All operators share its code, which so stays near where several take turns.
+    #[inline(never)]
     pub(crate) fn run_on(&mut self, stream: Stream<'_>) -> Result<(), OpsError> {
         let mut words = Words::new();
-        let words = words.written(|end| self.words(end));
-        match self.known(words) {
-            Some(ready) => ready.launch(self, stream),
-            None => self.run_first(words, stream),
+        let words = words.written(|end| self.places(self.words(end)));
+        match self.known_places(words) {
+            // SAFETY: the memory is that of the call's views and of its workspace, of which whoever made them gave their word.
+            Some(launches) => Ok(unsafe { launches.enqueue(stream) }?),
+            None => self.run_elsewhere(words, stream),
         }
     }
 
-    /// The first run of its kind.
+    /// A run with other addresses or numbers than those before.
     #[cold]
-    fn run_first(&mut self, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
+    fn run_elsewhere(&mut self, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
+        let of_kind = words.map(|words| &words[..words.len() - self.places_count()]);
+        let Some(ready) = self.known(of_kind) else { return self.run_first(of_kind, words, stream) };
+        self.launch(ready, words, stream)
+    }
+
+    /// The first run of its kind.
+    fn run_first(
+        &mut self,
+        of_kind: Option<&[u64]>,
+        words: Option<&[u64]>,
+        stream: Stream<'_>,
+    ) -> Result<(), OpsError> {
         let driver = self.library.gpu().driver();
         let may = match (stream.is_capturing(driver), self.library.is_strict()) {
             (true, _) => May::Captured,
@@ -159,11 +178,30 @@ impl<'a> Call<'a> {
             (false, false) => May::Everything,
         };
         let ready = self.make(may)?;
-        match self.keep(words, ready) {
-            Ok(ready) => ready.launch(self, stream),
+        match self.keep(of_kind, ready) {
+            Ok(ready) => self.launch(ready, words, stream),
             // The table is full.
-            Err(ready) => ready.launch(self, stream),
+            Err(ready) => self.launch(&ready, words, stream),
         }
+    }
+
+    /// Puts the launches on a stream, and keeps them with these addresses and numbers while there is room.
+    fn launch(&mut self, ready: &Ready, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
+        let table = words.map(|words| (words, number_of(words)));
+        let table = table.map(|(words, number)| (words, number, self.library.places(number)));
+        let Some((words, number, table)) = table.filter(|(_, _, table)| table.has_room()) else {
+            return ready.with_arguments(self, |chain, arguments, options| {
+                chain.launch_with(stream, arguments, options)
+            });
+        };
+        let made =
+            ready.with_arguments(self, |chain, arguments, options| chain.prepare(arguments, options))?;
+        // SAFETY: as of `run_on`.
+        let run = |launches: &PreparedChain| unsafe { launches.enqueue(stream) };
+        Ok(match table.insert(number, Key(words.into()), made) {
+            Ok(kept) => run(kept),
+            Err(made) => run(&made),
+        }?)
     }
 
     /// Makes everything ready that a run takes, as the first run would: it is chosen, compiled and loaded.
@@ -242,18 +280,40 @@ impl<'a> Call<'a> {
     /// Writes the words of the call.
     #[inline]
     fn words<'w>(&self, end: End<'w>) -> End<'w> {
-        let counts = self.options.len() as u64 | (self.sizes.len() as u64) << 32;
+        let [options, arguments, sizes] = [self.options.len(), self.arguments.len(), self.sizes.len()];
+        let counts = options as u64 | (arguments as u64) << 16 | (sizes as u64) << 32;
         let end = self.name.words(u64::from(self.dependent), end).with(counts);
         let option = |end, (name, value): &(Name<'_>, Value<'_>)| value.words(name.words(value.mark(), end));
         let end = self.options.fold(end, option);
         let size = |end, (name, size): &(Name<'_>, i64)| name.words(0, end).with(size.cast_unsigned());
         let end = self.sizes.fold(end, size);
         self.arguments.fold(end, |end, (name, arg)| {
-            let Some((dtype, shape, strides)) = arg.tensor() else { return name.words(0, end) };
-            let end = name.words(1, end).with(((dtype.index() as u64) << 8) | shape.len() as u64);
+            let end = name.words(arg.word().0, end);
+            let Some((dtype, shape, strides)) = arg.tensor() else { return end };
+            let end = end.with(((dtype.index() as u64) << 8) | shape.len() as u64);
             let with = |end: End<'w>, number: &i64| end.with(number.cast_unsigned());
             strides.iter().fold(shape.iter().fold(end, with), with)
         })
+    }
+
+    /// Writes addresses and numbers, and what the workspace is.
+    #[inline]
+    fn places<'w>(&self, end: End<'w>) -> End<'w> {
+        let end = self.arguments.fold(end, |end, (_, arg)| end.with(arg.word().1));
+        let workspace = self.workspace.as_ref().map_or([0; 2], Workspace::words);
+        workspace.into_iter().fold(end, End::with)
+    }
+
+    /// The words of addresses and numbers.
+    fn places_count(&self) -> usize {
+        self.arguments.len() + 2
+    }
+
+    #[inline]
+    fn known_places(&self, words: Option<&[u64]>) -> Option<&'a PreparedChain> {
+        let words = words?;
+        let number = number_of(words);
+        self.library.places(number).get(number, |Key(known)| **known == *words)
     }
 
     #[inline]
@@ -323,8 +383,14 @@ impl<'a> Call<'a> {
         let mut slots = Vec::with_capacity(chain.params().len());
         for param in chain.params() {
             let given = self.arguments.iter().position(|(name, _)| *name == Name::new(&param.name));
+            let modes = if let ParamKind::Tensor(tensor) = &param.kind { tensor.shape.len() } else { 0 };
+            let is_joined = |given: &usize| {
+                let arg = self.arguments.get(*given).map(|(_, arg)| arg);
+                arg.is_some_and(|arg| joined(found.base.joined, &param.name, arg, modes).is_some())
+            };
+            let slot = |given| if is_joined(&given) { Slot::Joined(given) } else { Slot::Given(given) };
             let number = || found.base.numbers.get(&param.name).copied().map(Slot::Number);
-            slots.push(given.map(Slot::Given).or_else(number).ok_or_else(|| OpsError::Missing {
+            slots.push(given.map(slot).or_else(number).ok_or_else(|| OpsError::Missing {
                 operator: operator.to_string(),
                 argument: param.name.clone(),
                 what: found.base.operand(&param.name),
@@ -363,26 +429,29 @@ impl<'a> Call<'a> {
 }
 
 impl Ready {
-    #[inline]
-    fn launch(&self, call: &mut Call<'_>, stream: Stream<'_>) -> Result<(), OpsError> {
-        if self.slots.len() <= FEW[0] {
-            self.launch_of::<{ FEW[0] }>(call, stream)
-        } else {
-            self.launch_of::<MOST_ARGUMENTS>(call, stream)
+    /// The result of a function on the chain, its arguments and the options of its launches.
+    fn with_arguments<T>(
+        &self,
+        call: &mut Call<'_>,
+        of: impl FnOnce(&Chain, &[Arg<'_>], &LaunchOptions<'_>) -> Result<T, LaunchError>,
+    ) -> Result<T, OpsError> {
+        let given = |number: usize| call.arguments.get(number).map(|(_, arg)| *arg);
+        let mut joined: Vec<Option<Joined<'_>>> = Vec::new();
+        if self.slots.iter().any(|slot| matches!(slot, Slot::Joined(_))) {
+            joined.extend(self.slots.iter().map(|slot| match *slot {
+                Slot::Joined(number) => given(number).and_then(|arg| arg.joined()),
+                _ => None,
+            }));
         }
-    }
-
-    /// Puts the launches on a stream, of at most so many arguments.
-    fn launch_of<const MOST: usize>(&self, call: &mut Call<'_>, stream: Stream<'_>) -> Result<(), OpsError> {
-        let mut arguments = [Arg::from(0i32); MOST];
-        for (argument, slot) in arguments.iter_mut().zip(&self.slots) {
-            match *slot {
-                Slot::Given(number) => {
-                    if let Some((_, given)) = call.arguments.get(number) {
-                        *argument = *given;
-                    }
-                }
-                Slot::Number(number) => *argument = number,
+        let mut arguments = [Arg::from(0i32); MOST_ARGUMENTS];
+        for (at, (argument, slot)) in arguments.iter_mut().zip(&self.slots).enumerate() {
+            let found = match *slot {
+                Slot::Given(number) => given(number),
+                Slot::Joined(_) => joined.get(at).and_then(Option::as_ref).map(Arg::from),
+                Slot::Number(number) => Some(number),
+            };
+            if let Some(found) = found {
+                *argument = found;
             }
         }
         let mut options = LaunchOptions::new().dependent(call.dependent);
@@ -394,6 +463,6 @@ impl Ready {
             }
             None => {}
         }
-        Ok(self.chain.launch_with(stream, &arguments[..self.slots.len()], &options)?)
+        Ok(of(&self.chain, &arguments[..self.slots.len()], &options)?)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tilewright_cache::Kernels;
 use tilewright_kernels::{SizeKind, operator};
-use tilewright_launch::{Gpu, Memo};
+use tilewright_launch::{Gpu, Memo, PreparedChain};
 use tilewright_machine::Arch;
 use tilewright_pack::{Class as PackClass, Pack};
 use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted};
@@ -19,20 +19,23 @@ use crate::error::OpsError;
 use crate::kept::{Kept, key_of};
 use crate::name::Name;
 use crate::packed::packed;
-use crate::rows::{ROWS, Row};
+use crate::rows::{NOTHING, ROWS, Row};
 use crate::sizes::{Given, Sizes, told};
 
 /// Tables of launches that are ready: each keeps its own.
 const TABLES: usize = 64;
 /// Launches that a table keeps. Those of further arguments are made ready anew each time.
 const KEPT: usize = 256;
+/// Launches with their addresses and numbers that a table keeps. Those of further ones are checked and put together at each launch.
+const KEPT_PLACES: usize = 64;
 
 /// A value that one thread makes while others wait for it.
 type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
 /// Operators on a GPU: what is chosen for their sizes by records, neighbours and estimates, compiled, loaded, and kept.
 ///
-/// A call whose launches are ready allocates nothing, takes no lock, and calls the driver once a launch. What is not ready is chosen, compiled and loaded by the call that
+/// A call whose launches are ready takes no lock, and calls the driver once a launch. It is kept with its addresses and numbers from its first run on: what is given again is compared with what
+/// was given before, and nothing else. Then it allocates nothing, nor does it with new ones where 4096 are kept. What is not ready is chosen, compiled and loaded by the call that
 /// asks first, which takes a second; [`Library::warm_up`] does it ahead, and a [strict](Library::strict) library does nothing else.
 #[derive(Clone)]
 pub struct Library {
@@ -48,6 +51,7 @@ struct Shared {
     /// Kernels that are kept on disk.
     cache: Option<Kernels>,
     ready: Box<[Memo<Key, Ready>]>,
+    places: Box<[Memo<Key, PreparedChain>]>,
     bases: Mutex<HashMap<String, Arc<Base>>>,
     classes: Mutex<HashMap<String, Slot<Chosen>>>,
     kept: Mutex<HashMap<String, Slot<Kept>>>,
@@ -63,6 +67,7 @@ impl Shared {
             pack: None,
             cache: None,
             ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
+            places: (0..TABLES).map(|_| Memo::new(KEPT_PLACES)).collect(),
             bases: Mutex::default(),
             classes: Mutex::default(),
             kept: Mutex::default(),
@@ -269,6 +274,12 @@ impl Library {
         &self.shared.ready[(number as usize) % TABLES]
     }
 
+    /// The table of launches with their addresses for a number.
+    #[inline]
+    pub(crate) fn places(&self, number: u64) -> &Memo<Key, PreparedChain> {
+        &self.shared.places[(number as usize) % TABLES]
+    }
+
     /// An operator with the options of a call, which is worked out once for the types of the arguments.
     fn base(&self, member: &'static str, row: &Row, asked: &Asked<'_, '_>) -> Result<Arc<Base>, OpsError> {
         let operator = operator(member)?;
@@ -288,7 +299,7 @@ impl Library {
     ) -> Result<impl Iterator<Item = Result<Arc<Base>, OpsError>> + 'l, OpsError> {
         let row = match ROWS.iter().find(|row| row.name == asked.name) {
             Some(row) => *row,
-            None => Row { name: operator(asked.name)?.name, of: &[], options: &[], sizes: &[] },
+            None => Row { name: operator(asked.name)?.name, ..NOTHING },
         };
         let own = row.of.is_empty().then_some(row.name);
         let members = row.of.iter().copied().chain(own);
@@ -318,7 +329,7 @@ impl Library {
 
     fn answer(&self, base: &Arc<Base>, asked: &Asked<'_, '_>, may: May) -> Result<Found, OpsError> {
         base.check_types(asked.argument)?;
-        let mut known = told(base.operator.name, &base.recipes, &asked.sizes, asked.argument)?;
+        let mut known = told(base.operator.name, &base.recipes, base.joined, &asked.sizes, asked.argument)?;
         base.tell(&mut known, asked.argument);
         let class = class_of(base, &known)?;
         let chosen = self.chosen(base, &class, asked.dependent, may)?;

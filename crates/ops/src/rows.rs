@@ -43,7 +43,12 @@ pub(crate) struct Row {
     pub(crate) of: &'static [&'static str],
     pub(crate) options: &'static [Derived],
     pub(crate) sizes: &'static [(&'static str, Told)],
+    /// Tensors whose first two modes are one mode of some of the kernels.
+    pub(crate) joined: &'static [&'static str],
 }
+
+/// A row that says nothing.
+pub(crate) const NOTHING: Row = Row { name: "", of: &[], options: &[], sizes: &[], joined: &[] };
 
 const fn derived(option: &'static str, from: From) -> Derived {
     Derived { option, from }
@@ -75,7 +80,7 @@ pub(crate) const ROWS: &[Row] = &[
             derived("sparse", From::With("meta", "true")),
             derived("sums_a", From::With("sums_a", "true")),
         ],
-        sizes: &[],
+        ..NOTHING
     },
     Row {
         name: "gemm_fp8_blocks",
@@ -85,7 +90,7 @@ pub(crate) const ROWS: &[Row] = &[
             derived("b", From::Type("b")),
             derived("out", From::Type("c")),
         ],
-        sizes: &[],
+        ..NOTHING
     },
     Row {
         name: "gemm_weights",
@@ -97,10 +102,10 @@ pub(crate) const ROWS: &[Row] = &[
             derived("zeros", From::With("z", "true")),
             derived("upper", From::Type("h")),
         ],
-        sizes: &[],
+        ..NOTHING
     },
-    Row { name: "attention", of: &["attention", "attention_sm80"], options: ATTENTION, sizes: &[] },
-    Row { name: "attention_backward", of: &["attention_backward"], options: ATTENTION, sizes: &[] },
+    Row { name: "attention", of: &["attention", "attention_sm80"], options: ATTENTION, ..NOTHING },
+    Row { name: "attention_backward", of: &["attention_backward"], options: ATTENTION, ..NOTHING },
     Row {
         name: "attention_decode",
         of: &["attention_decode"],
@@ -109,24 +114,27 @@ pub(crate) const ROWS: &[Row] = &[
             HEADS[1],
             LSE,
             derived("group", From::Ratio([("q", 2), ("k", 2)])),
-            derived("group", From::Ratio([("q", 2), ("kc", 1)])),
+            derived("group", From::Ratio([("q", 2), ("kc", 2)])),
+            derived("dv", From::Beside("vc", "q")),
+            derived("page", From::Extent("kc", 1)),
             derived("kv", From::Type("k")),
             derived("kv", From::Type("kc")),
         ],
         sizes: &[
             ("heads", Told::Extent("k", 2)),
-            ("heads", Told::Extent("kc", 1)),
+            ("heads", Told::Extent("kc", 2)),
             ("sk", Told::Times("table", 1, "page")),
         ],
+        joined: &["kc", "vc"],
     },
-    Row { name: "rope", of: &["rope"], options: &[derived("d", From::Extent("x", 2))], sizes: &[] },
+    Row { name: "rope", of: &["rope"], options: &[derived("d", From::Extent("x", 2))], ..NOTHING },
     Row {
         name: "rope_interleaved",
         of: &["rope_interleaved"],
         options: &[derived("d", From::Extent("x", 2))],
-        sizes: &[],
+        ..NOTHING
     },
-    Row { name: "topk", of: &["topk"], options: &[derived("k", From::Extent("v", 1))], sizes: &[] },
+    Row { name: "topk", of: &["topk"], options: &[derived("k", From::Extent("v", 1))], ..NOTHING },
     Row {
         name: "moe_routing",
         of: &["moe_routing"],
@@ -135,24 +143,24 @@ pub(crate) const ROWS: &[Row] = &[
             derived("k", From::Extent("ids", 1)),
             derived("bias", From::With("bias", "true")),
         ],
-        sizes: &[],
+        ..NOTHING
     },
     Row {
         name: "moe_sort",
         of: &["moe_sort"],
         options: &[derived("experts", From::Extent("ends", 0)), derived("map", From::With("map", "true"))],
-        sizes: &[],
+        ..NOTHING
     },
     Row {
         name: "moe_quantise_rows",
         of: &["moe_quantise_rows"],
         options: &[derived("out", From::Type("y")), derived("gather", From::With("rows", "true"))],
-        sizes: &[],
+        ..NOTHING
     },
     Row {
         name: "moe_combine",
         of: &["moe_combine"],
         options: &[derived("k", From::Extent("weights", 1))],
-        sizes: &[],
+        ..NOTHING
     },
 ];

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_launch::{Arg, Formula, Item, Op, ParamKind, Recipe, TensorParam};
+use tilewright_launch::{Arg, Formula, Item, Joined, Op, ParamKind, Recipe, TensorParam};
 
 use crate::error::OpsError;
 
@@ -36,17 +36,26 @@ pub(crate) fn tensors(recipes: &[Recipe]) -> impl Iterator<Item = (&Recipe, &str
     .filter(move |(_, name, _)| seen.insert((*name).to_string()))
 }
 
+/// The tensor with its first two modes as one, where that makes it as one of so many modes, and where it is among those that kernels have so.
+pub(crate) fn joined<'a>(names: &[&str], name: &str, arg: &Arg<'a>, modes: usize) -> Option<Joined<'a>> {
+    let (_, shape, _) = arg.tensor()?;
+    if names.contains(&name) && shape.len() == modes + 1 { arg.joined() } else { None }
+}
+
 /// The sizes that arguments tell, beside those that are given.
 pub(crate) fn told(
     operator: &str,
     recipes: &[Recipe],
+    joinable: &[&str],
     given: &Sizes,
     argument: Given<'_, '_>,
 ) -> Result<Sizes, OpsError> {
     let mut equations = Vec::new();
     for (recipe, name, tensor) in tensors(recipes) {
-        let arg = argument(name);
-        let Some((_, shape, strides)) = arg.as_ref().and_then(Arg::tensor) else { continue };
+        let Some(arg) = argument(name) else { continue };
+        let as_joined = joined(joinable, name, &arg, tensor.shape.len());
+        let arg = as_joined.as_ref().map_or(arg, Arg::from);
+        let Some((_, shape, strides)) = arg.tensor() else { continue };
         if shape.len() != tensor.shape.len() {
             let (operator, argument, given) = (operator.to_string(), name.to_string(), shape.len());
             return Err(OpsError::Modes { operator, argument, expected: text_of(recipe, tensor), given });

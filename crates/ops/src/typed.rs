@@ -283,14 +283,14 @@ operators! {
         /// Logarithms of the queries' sums of exponentials, `[b, sq, hq]`.
         result lse = "lse";
     }
-    /// The same over a cache in pages, `kc[pages · page, hk, d]` and `vc`, with `table[b, mb]`.
+    /// The same over a cache in pages, `kc[pages, page, hk, d]` and `vc`, with `table[b, mb]`.
     AttentionPagedCall = attention_paged, "attention_decode" (q, kc, vc, table, len; o) {
-        /// Keys of a page: to be given.
-        option page = "page";
         /// Keys up to its own place that a query attends to.
         option window = "window";
         /// The factor of scores; 1 / √d if nothing is said.
         number scale = "scale";
+        /// Logarithms of the queries' sums of exponentials, `[b, sq, hq]`.
+        result lse = "lse";
     }
     /// `y = x · rsqrt(mean(x²) + eps) · w` by rows.
     RmsnormCall = rmsnorm, "rmsnorm" (x, w; y) {

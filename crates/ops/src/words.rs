@@ -7,7 +7,7 @@ use std::slice;
 use tilewright_launch::hash;
 
 /// Words of a call that has its launches kept.
-const MOST: usize = 120;
+const MOST: usize = 148;
 
 /// Room for the words of a call.
 pub(crate) struct Words([MaybeUninit<u64>; MOST]);

@@ -147,6 +147,55 @@ fn options_follow_from_types_and_shapes() {
 }
 
 #[test]
+fn a_cache_in_pages_tells_its_pages_heads_and_groups() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (q, len, table) =
+        (view(0x1000, F16, &[3, 1, 16, 64]), view(0x4000, I32, &[3]), view(0x6000, I32, &[3, 9]));
+    let mut o = view_mut(0x5000, F16, &[3, 1, 16, 64]);
+    // Blocks of keys within a page, and of several pages, whose rows kernels have as one mode.
+    for (page, bn) in [(256, 32), (16, 32)] {
+        let (kc, vc) = (view(0x2000, F16, &[40, page, 2, 64]), view(0x3000, F16, &[40, page, 2, 64]));
+        let mut o = [0, 1, 2].map(|_| view_mut(0x5000, F16, &[3, 1, 16, 64]));
+        let mut calls = o.iter_mut().map(|o| {
+            lib.attention_paged(stream, &q, &kc, &vc, &table, &len, o).option("split", false).option("bn", bn)
+        });
+        let why = calls.next().unwrap().why().unwrap();
+        for word in [format!("page={page}"), "group=8".to_string()] {
+            assert!(why.parameters.contains(&word), "{why}");
+        }
+        for call in calls {
+            call.run().unwrap();
+            let work = turn.work();
+            assert_eq!(work.len(), 1, "{work:?}");
+            let given = params(&work[0]);
+            assert!(
+                [0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000]
+                    .map(word)
+                    .iter()
+                    .all(|at| given.contains(at))
+            );
+            // Pages, heads of the cache, and pages of a sequence.
+            assert!(
+                ["28000000", "02000000", "09000000"].iter().all(|size| given.contains(&size.to_string()))
+            );
+        }
+    }
+    // Pages with room between them are not one mode.
+    let apart = |at| {
+        // SAFETY: nothing runs.
+        unsafe { view(at, F16, &[40, 16, 2, 64]).with_strides(&[4096, 128, 64, 1]) }
+    };
+    let (kc, vc) = (apart(0x2000), apart(0x3000));
+    let call = lib
+        .attention_paged(stream, &q, &kc, &vc, &table, &len, &mut o)
+        .option("split", false)
+        .option("bn", 32);
+    let error = call.run().unwrap_err().to_string();
+    assert!(error.contains("`kc` of `attention_decode` is f16[pages * 16, hk, 64]"), "{error}");
+}
+
+#[test]
 fn refusals_name_the_argument_and_the_clash() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());

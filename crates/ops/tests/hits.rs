@@ -41,6 +41,44 @@ fn a_hit_allocates_nothing_and_calls_the_driver_once_a_launch() {
 }
 
 #[test]
+fn what_was_given_before_is_kept_and_what_is_new_is_checked() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let x = |at| view(at, F16, &[64, 512]);
+    let run = |at: u64| lib.softmax(stream, &x(at), &mut view_mut(0x5000, F16, &[64, 512])).run();
+    run(0x1000).unwrap();
+    turn.stand_in.calls();
+    // A number is one of the launch, as an address is.
+    let w = view(0x2000, F16, &[512]);
+    for eps in [1e-5f32, 1e-6, 1e-5] {
+        let y = &mut view_mut(0x5000, F16, &[64, 512]);
+        lib.rmsnorm(stream, &x(0x1000), &w, y).eps(eps).run().unwrap();
+        let word: String = eps.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(turn.work()[0].contains(&format!(" {word}")));
+    }
+    // More addresses than are kept: each launch has its own.
+    let addresses: Vec<u64> = (1..8000u64).map(|number| 0x10_0000 + number * 0x100).collect();
+    addresses.iter().for_each(|at| run(*at).unwrap());
+    let work = turn.work();
+    assert_eq!(work.len(), addresses.len());
+    for (launch, at) in work.iter().zip(&addresses) {
+        let word: String = at.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert!(launch.contains(&word), "{launch}");
+    }
+    let before = ALLOCATED.get();
+    (1..100u64).for_each(|number| run(0x100_0000 + number * 0x100).unwrap());
+    assert_eq!(ALLOCATED.get() - before, 0);
+    turn.stand_in.calls();
+    assert!(run(0x1001).unwrap_err().to_string().contains("0x1001"));
+    let (read, mut written) = (x(0x5000), view_mut(0x5000, F16, &[64, 512]));
+    let call = || lib.operator("softmax").option("dtype", "f16").arg("x", &read);
+    call().arg("y", &mut written).run(stream).unwrap();
+    let error = call().arg("y", &read).run(stream).unwrap_err().to_string();
+    assert!(error.contains("writes `y`"), "{error}");
+    assert_eq!(turn.work().len(), 1);
+}
+
+#[test]
 fn a_hit_does_not_wait_for_a_miss() {
     let turn = Turn::new(80);
     let (lib, streams, done) = (turn.library(), [turn.stream(), turn.stream()], channel());

@@ -318,7 +318,9 @@ fn runs(p: &Place) -> Fallible<Vec<Run>> {
         runs.push(Run { name: "softmax", result: y, tensors, call: Box::new(call) });
     }
     runs.push(attention(p)?);
-    runs.push(decode_attention(p)?);
+    runs.push(decode_attention(p, "attention_decode", None)?);
+    runs.push(decode_attention(p, "pages of 64 keys", Some(64))?);
+    runs.push(decode_attention(p, "pages of 16 keys", Some(16))?);
     runs.push(weights(p)?);
     {
         let (x, y, s) =
@@ -380,27 +382,46 @@ fn attention(p: &Place) -> Fallible<Run> {
     Ok(Run { name: "attention", result: o, tensors, call: Box::new(call) })
 }
 
-/// A query of each of 3 sequences, in two launches.
-fn decode_attention(p: &Place) -> Fallible<Run> {
+/// A query of each of 3 sequences, in two launches; or, over a cache in pages, in one: pages of any order, of which each block has a part or several.
+fn decode_attention(p: &Place, name: &'static str, page: Option<usize>) -> Fallible<Run> {
     let (b, s, hq, hk, d) = (3usize, 1000usize, 16usize, 4usize, 128usize);
     let (q, o) = (p.random(F16, &[3, 1, 16, 128], 13)?, p.result(F16, &[3, 1, 16, 128])?);
-    let cache = [b as i64, s as i64, hk as i64, d as i64];
+    let rows = page.unwrap_or(s);
+    let of_sequence = s.div_ceil(rows);
+    let pages = b * of_sequence;
+    let cache = [pages as i64, rows as i64, hk as i64, d as i64];
     let (k, v) = (p.random(F16, &cache, 14)?, p.random(F16, &cache, 15)?);
     let lengths = [1000.0, 417.0, 33.0];
     let len = p.held(I32, &[3], &lengths)?;
-    let of = (q.clone(), k.clone(), v.clone(), len.clone(), o.clone());
+    // Without pages sequence i has the cache's i-th part.
+    let place = move |i: usize| if page.is_some() { (i * 11 + 5) % pages } else { i };
+    let places: Vec<f64> = (0..pages).map(|i| place(i) as f64).collect();
+    let table = p.held(I32, &[b as i64, of_sequence as i64], &places)?;
+    let of = (q.clone(), k.clone(), v.clone(), len.clone(), o.clone(), table.clone());
     let call = move |p: &Place, want: Want| {
         let (q, k, v, len, mut o) = (of.0.view(), of.1.view(), of.2.view(), of.3.view(), of.4.view_mut());
-        let mut memory = p.workspace()?;
-        let call = p.lib.attention_decode(p.stream, &q, &k, &v, &len, &mut o).option("split", true);
-        done!(call.workspace(&mut memory), want)
+        let (table, mut memory) = (of.5.view(), p.workspace()?);
+        match page {
+            None => {
+                let call = p.lib.attention_decode(p.stream, &q, &k, &v, &len, &mut o).option("split", true);
+                done!(call.workspace(&mut memory), want)
+            }
+            Some(_) => {
+                let call = p.lib.attention_paged(p.stream, &q, &k, &v, &table, &len, &mut o);
+                done!(call.option("split", false).option("bn", 32).workspace(&mut memory), want)
+            }
+        }
     };
-    let names = ["q", "k", "v", "len", "o"];
-    let tensors = names.into_iter().zip([&q, &k, &v, &len, &o].map(Rc::clone)).collect();
+    let names = ["q", if page.is_some() { "kc" } else { "k" }, if page.is_some() { "vc" } else { "v" }];
+    let names = names.into_iter().chain(["len", "o", "table"]);
+    let tensors = names.zip([&q, &k, &v, &len, &o, &table].map(Rc::clone)).collect();
     call(p, Want::Run)?;
-    p.compare("attention_decode, in parts", &o, 2e-3, |at| {
+    p.compare(name, &o, 2e-3, |at| {
         let (batch, head, e) = (at / (hq * d), at / d % hq, at % d);
-        let of_k = |j: usize| ((batch * s + j) * hk + head / (hq / hk)) * d;
+        let of_k = |j: usize| {
+            let row = place(batch * of_sequence + j / rows) * rows + j % rows;
+            (row * hk + head / (hq / hk)) * d
+        };
         let row = &q.values[at / d * d..][..d];
         let weight = |j: usize| {
             let key = &k.values[of_k(j)..][..d];
@@ -410,7 +431,7 @@ fn decode_attention(p: &Place) -> Fallible<Run> {
         let all: f64 = (0..keys).map(weight).sum();
         (0..keys).map(|j| weight(j) * v.values[of_k(j) + e]).sum::<f64>() / all
     })?;
-    Ok(Run { name: "attention_decode", result: o, tensors, call: Box::new(call) })
+    Ok(Run { name, result: o, tensors, call: Box::new(call) })
 }
 
 /// A product with weights of 4 bits, which are brought into their order before.
@@ -773,6 +794,10 @@ fn specialised(p: &Place) -> Fallible<()> {
     Ok(())
 }
 
+/// Tiles of few rows, and square ones.
+const TALL: &[(&str, &str)] = &[("bm", "64"), ("bn", "16")];
+const SQUARE: &[(&str, &str)] = &[("bm", "64"), ("bn", "64")];
+
 /// Products one after another, each of the result of the one ahead: with the same weights again and again, which the L2 cache keeps if it can, and with
 /// weights of so many layers that it keeps none, also behind a norm each.
 fn dependent(p: &Place) -> Fallible<()> {
@@ -824,10 +849,19 @@ fn dependent(p: &Place) -> Fallible<()> {
         println!("  {m} × {n} × {n}, {layers} layers: {}", times.join(" "));
         let (x, w, mut y) = (rows[0].view(), of_layers[0].view(), rows[1].view_mut());
         println!("    {}", p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).call().why()?.parameters);
-        if m != 256 {
-            continue;
-        }
-        for cluster in ["none", "m2", "n2", "n4", "k2"] {
+        // Clusters, and fewer stages: then blocks of two launches have room on a multiprocessor.
+        let forms: &[&[(&str, &str)]] = match m {
+            64 => &[TALL, &[("stages", "10"), TALL[0], TALL[1]], &[("stages", "5"), TALL[0], TALL[1]]],
+            256 => &[
+                SQUARE,
+                &[("stages", "6"), SQUARE[0], SQUARE[1]],
+                &[("stages", "4"), SQUARE[0], SQUARE[1]],
+                &[("cluster", "m2")],
+                &[("cluster", "n2")],
+            ],
+            _ => &[],
+        };
+        for form in forms {
             let mut times = Vec::new();
             for dependent in [false, true] {
                 let products = || -> Fallible<()> {
@@ -837,19 +871,19 @@ fn dependent(p: &Place) -> Fallible<()> {
                             (rows[1 + number % 2].view(), of_layers[number % of_layers.len()].view());
                         let mut y = rows[2 - number % 2].view_mut();
                         let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(1.7 / (n as f32).sqrt());
-                        let call = call.option("cluster", cluster).option("split", 1);
-                        call.dependent(dependent).workspace(&mut memory).run()?;
+                        let call = form.iter().fold(call, |call, (name, value)| call.option(name, *value));
+                        call.option("split", 1).dependent(dependent).workspace(&mut memory).run()?;
                     }
                     Ok(())
                 };
                 if let Err(error) = products() {
-                    println!("    cluster={cluster}: {error}");
+                    println!("    {form:?}: {error}");
                     break;
                 }
                 times.push(format!("{:.2}", microseconds(p, captured(p, products)?)? / PRODUCTS as f64));
             }
-            let call =
-                p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).option("cluster", cluster).option("split", 1);
+            let call = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).option("split", 1);
+            let call = form.iter().fold(call, |call, (name, value)| call.option(name, *value));
             if let Ok(why) = call.call().why() {
                 println!("    {}: {}", why.parameters, times.join(" "));
             }

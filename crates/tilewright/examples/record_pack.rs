@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let sizes: Vec<(&str, i64)> =
             problem.sizes().iter().map(|(name, size)| (name.as_str(), *size)).collect();
         for program in candidate.programs(operator(&record.operator)?)? {
-            let options = Options::new(target.arch).for_sizes(&program, &sizes);
+            let options = Options::new(target.arch).for_own_sizes(&program, &sizes);
             let mut entry = build::entry(&compile(&program, &options)?, &options)?;
             entry.source = None;
             if known.insert(entry.id()?) {

@@ -109,6 +109,8 @@ impl Config {
             optional(name).ok_or_else(|| wrong(format!("`{name}` is missing, or is no whole number")))
         };
         let real = |name: &str, or: f64| json.get(name).and_then(Value::as_f64).unwrap_or(or);
+        unlike(&json).map_err(wrong)?;
+        let theta = rope(&json).and_then(|rope| rope.get("rope_theta")).and_then(Value::as_f64);
         let (hidden, heads) = (count("hidden_size")?, count("num_attention_heads")?);
         let config = Config {
             hidden,
@@ -119,7 +121,7 @@ impl Config {
             intermediate: count("intermediate_size")?,
             vocabulary: count("vocab_size")?,
             eps: real("rms_norm_eps", 1e-5) as f32,
-            theta: real("rope_theta", 10_000.0),
+            theta: real("rope_theta", theta.unwrap_or(10_000.0)),
             scaling: scaling(&json).map_err(wrong)?,
             tied: json.get("tie_word_embeddings").and_then(Value::as_bool).unwrap_or(false),
         };
@@ -205,8 +207,29 @@ impl Config {
     }
 }
 
+/// What a configuration says of the rotary embedding: `rope_parameters` of newer ones, with the base among them, `rope_scaling` of older ones.
+fn rope(json: &Value) -> Option<&Value> {
+    ["rope_parameters", "rope_scaling"]
+        .iter()
+        .find_map(|name| json.get(name).filter(|value| !value.is_null()))
+}
+
+/// Refuses a model that computes something else than the engine, with the same tensors or with more.
+fn unlike(json: &Value) -> Result<(), String> {
+    for (field, known) in [("model_type", "llama"), ("hidden_act", "silu")] {
+        if let Some(other) = json.get(field).and_then(Value::as_str).filter(|given| *given != known) {
+            return Err(format!("`{field}` is `{other}`: the engine has `{known}`"));
+        }
+    }
+    let set = |field: &&&str| json.get(**field).and_then(Value::as_bool) == Some(true);
+    match ["attention_bias", "mlp_bias"].iter().find(set) {
+        Some(field) => Err(format!("`{field}` is set: the engine's products have no biases")),
+        None => Ok(()),
+    }
+}
+
 fn scaling(json: &Value) -> Result<Option<RopeScaling>, String> {
-    let Some(scaling) = json.get("rope_scaling").filter(|value| !value.is_null()) else { return Ok(None) };
+    let Some(scaling) = rope(json) else { return Ok(None) };
     let kind = scaling.get("rope_type").or(scaling.get("type")).and_then(Value::as_str).unwrap_or("");
     match kind {
         "default" => Ok(None),
@@ -246,6 +269,18 @@ mod tests {
         assert!(message(&text.replace("14336", "14337")).contains("multiple of 8"));
         let scaled = text.replace("null", r#"{"rope_type": "yarn"}"#);
         assert!(message(&scaled).contains("there are `default` and `llama3`"));
+        // The base among the parameters of the embedding.
+        let newer = r#""rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}"#;
+        let newer = text.replace(r#""rope_theta": 500000.0, "rope_scaling": null"#, newer);
+        assert_eq!(read(&newer).unwrap(), Config::llama3_8b());
+        let with = |more: &str| text.replace("{", &format!("{{{more}, "));
+        assert!(
+            message(&with(r#""model_type": "qwen2""#))
+                .contains("`model_type` is `qwen2`: the engine has `llama`")
+        );
+        assert!(message(&with(r#""hidden_act": "gelu""#)).contains("the engine has `silu`"));
+        assert!(message(&with(r#""attention_bias": true"#)).contains("`attention_bias` is set"));
+        assert!(read(&with(r#""model_type": "llama", "hidden_act": "silu", "mlp_bias": false"#)).is_ok());
     }
 
     #[test]

@@ -2,8 +2,9 @@
 //!
 //! Source: the format section of the safetensors repository's README.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
@@ -24,9 +25,38 @@ struct Part {
     data: u64,
 }
 
+/// The list of a checkpoint's tensors with the files that have them, where it has several.
+const INDEX: &str = "model.safetensors.index.json";
+
+/// The files that an index names, in order; nothing of a folder without one.
+fn listed(folder: &Path) -> Result<Option<Vec<PathBuf>>, LlamaError> {
+    let path = folder.join(INDEX);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(LlamaError::File { path, source }),
+    };
+    let wrong = || {
+        let what = "it is no JSON object whose `weight_map` has a file of the folder for each tensor";
+        LlamaError::Content { path: path.clone(), what: what.to_string() }
+    };
+    let json: Value = serde_json::from_slice(&text).map_err(|_| wrong())?;
+    let map = json["weight_map"].as_object().ok_or_else(wrong)?;
+    let mut names: Vec<&str> = map.values().map(Value::as_str).collect::<Option<_>>().ok_or_else(wrong)?;
+    if names.iter().any(|name| Path::new(name).file_name() != Some(OsStr::new(name))) {
+        return Err(wrong());
+    }
+    names.sort_unstable();
+    names.dedup();
+    Ok(Some(names.into_iter().map(|name| folder.join(name)).collect()))
+}
+
 impl Checkpoint {
-    /// Reads the headers of the folder's `.safetensors` files.
+    /// Reads the headers of the files that the folder's index names, or of all its `.safetensors` files.
     pub(crate) fn open(folder: &Path) -> Result<Self, LlamaError> {
+        if let Some(paths) = listed(folder)? {
+            return paths.into_iter().map(Part::open).collect::<Result<_, _>>().map(Checkpoint);
+        }
         let file = |source| LlamaError::File { path: folder.to_path_buf(), source };
         let mut paths = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(file)? {

@@ -15,6 +15,14 @@ use crate::programs::{
     ADD, ADVANCE, EMBED, GATE, LOGITS, MOST_SHARING, PAGE, Programs, QKV, ROPE, SILU, Sized, TOP,
 };
 
+/// The epilogue of products that are added to the tokens' vectors.
+const RESIDUAL: (&str, &str) = ("epilogue", "residual");
+/// Rows of activations that are few.
+const FEW: usize = 8;
+/// Parameters of such products of few rows with weights of 4 bits. Their tiles are fewer than a GPU has multiprocessors, and in the engine's order of launches this form was the fastest of those that were
+/// measured on an H100 (docs/benchmarks.md): its few stages leave room for blocks of the launch behind.
+const OF_FEW: [(&str, &str); 3] = [("instruction", "mma"), ("bn", "8"), ("stages", "4")];
+
 /// The keys and values of all sequences, by layer, and the angles of places.
 pub(crate) struct Cache {
     pub(crate) limits: Limits,
@@ -135,7 +143,9 @@ impl Builder<'_> {
             }
             Matrix::I4 { integers, scales } => {
                 let group = GROUP.to_string();
-                let pinned = [pinned, &[("weights", "i4"), ("group", &group)]].concat();
+                let added = pinned.contains(&RESIDUAL) && shape[0] <= FEW;
+                let of_few: &[(&str, &str)] = if added { &OF_FEW } else { &[] };
+                let pinned = [pinned, of_few, &[("weights", "i4"), ("group", &group)]].concat();
                 let launches = self.programs.product("gemm_weights", shape, &pinned)?;
                 self.launch(launches, &[buffers, &[("w", integers), ("s", scales)]].concat())
             }
@@ -298,7 +308,7 @@ impl<'d> Step<'d> {
             let product = b.programs.rows(ADD, ("R", 1, intermediate), &constants, &sizes)?;
             return b.launch(product, &[("x", gated), ("w", down), ("h", h)]);
         }
-        let residual = [("epilogue", "residual")];
+        let residual = [RESIDUAL];
         let given = [("a", attended), ("residual", h), ("c", other)];
         b.product(&layer.output, [m, hidden, width], &residual, &given)?;
         let ahead = b.programs.norm(hidden, m)?;

@@ -95,6 +95,19 @@ pub fn products() -> Vec<u8> {
     pack.to_bytes().unwrap()
 }
 
+/// A pack with `sum`, of an array of three tensors `xs` and their sum `y`: each lies anywhere.
+pub fn arrays() -> Vec<u8> {
+    let mut pack = Pack::new("a test");
+    let mut recipe = recipe();
+    recipe.name = "sum".into();
+    let (count, size) = (|| Formula::int(3), || formula(&[Item::Size(0)]));
+    let mut xs = TensorParam::new(DType::F32, vec![count(), size()], vec![size(), Formula::int(1)]);
+    xs.array = true;
+    recipe.params[0] = Param::new("xs", ParamKind::Tensor(xs));
+    pack.add(Entry::of_ptx(recipe, PTX).named("sum")).unwrap();
+    pack.to_bytes().unwrap()
+}
+
 /// The pack, with the kernel once more, with y in the workspace, as `kept`.
 pub fn pack() -> Vec<u8> {
     let mut pack = Pack::new("a test");
