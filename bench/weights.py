@@ -193,7 +193,7 @@ class Weights:
         self.plain = plain * wide.T.repeat_interleave(group, 1)
         self.dense = self.plain.to(dtype)
         if name in OTHERS:
-            self.tensors = {"w": codes, "s": scales.T.contiguous()}
+            self.tensors = {"w": codes, "s": scales}
         self.bytes = n * k * (bits + (BITS[upper] if upper else 0)) / 8 + scales.numel() * scales.element_size()
         self.scaled = (codes, raw) if name.startswith("mxfp4") and "dot_scaled" in args.peers else None
         signed = numbers_of(self.kind, codes) + (numbers_of(upper, more) * (1 << bits) if upper else 0)

@@ -187,6 +187,8 @@ impl GemmConfig {
             sparse: self.sparse,
             results,
             split,
+            swapped: false,
+            vectors: 0,
         }
     }
 

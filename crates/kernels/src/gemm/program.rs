@@ -1,7 +1,9 @@
 //! The programs of a product by `mma.sync`.
 
 use tilewright_machine::{DType, Sparsity};
-use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x, block_y, block_z, steps, tile};
+use tilewright_tile::dsl::{
+    Buffer, KernelBuilder, Reference, Tensor, block_x, block_y, block_z, steps, tile,
+};
 use tilewright_tile::{Expr, Program};
 
 use super::GemmConfig;
@@ -185,7 +187,7 @@ pub(crate) fn store(
     t: &mut KernelBuilder,
     results: Path,
     sums: &Tensor,
-    to: &Tensor,
+    to: impl Into<Reference>,
     dtype: DType,
     shape: [&Expr; 2],
 ) {
@@ -194,7 +196,7 @@ pub(crate) fn store(
         Path::Direct => t.copy(rounded, to),
         Path::Staged => {
             let staged = t.shared_tensor("staged", dtype, shape);
-            let rows = t.register_tensor("rows", dtype, shape);
+            let rows = t.register_tensor("long_rows", dtype, shape);
             tiles_are_read(t);
             t.copy(rounded, staged);
             t.syncthreads();

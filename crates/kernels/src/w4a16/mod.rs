@@ -2,15 +2,20 @@
 //! shared memory and registers until a lane makes f16 of its own; synthesis finds the layouts in which none has to be moved, so
 //! nothing is repacked beforehand (as Marlin and Machete do). A scale is shared by `group` neighbours along k.
 
+mod program;
+
+use std::fmt;
+use std::str::FromStr;
+
 use tilewright_machine::{Arch, DType};
-use tilewright_tile::dsl::{KernelBuilder, Tensor, block_x, block_y, steps, tile};
-use tilewright_tile::{Expr, Program};
+use tilewright_tile::Program;
 
 use crate::config::{Codec, ConfigError, number, optional, optional_text, parameters};
 use crate::estimate;
-use crate::gemm::{part_of, store};
+use crate::moe::ExpertsProblem;
 use crate::tiles::{Path, Tiles};
-use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
+use crate::tuning::{Chip, Launch, MNKL, SizeKind, Tunable, three};
+use crate::warp_specialized::Batch;
 
 parameters! {
     /// The tiling of a matrix product with 4-bit weights. The default, 16 × 128 × 128 in four stages with groups of 128, is for few rows,
@@ -19,9 +24,16 @@ parameters! {
     pub struct W4A16Config, "w4a16", programs {
         /// Weights along k that share a scale, a multiple of bk, or of kk and a divisor of bk; or k, for the whole of it.
         group: Option<i64> as GROUP = Some(128),
-        /// Rows of a block's tile of c, a multiple of 16.
+        /// Zero points `z[ceil_div(k, group), n]` are taken from the weights before they are scaled.
+        zeros: bool as FLAG = false,
+        /// none, or ragged: rows of a by experts, each with weights of its own, in tiles of bm rows: `groups[t]` has the expert of each tile, `first[t]` its
+        /// first row, `ends[g]` the row behind each expert's last.
+        batch: Batch as OWN = Batch::None,
+        /// With ragged: row i of the product is that of row `rows[i]` of `a[r, k]`; −1 for none.
+        gather: bool as FLAG = false,
+        /// Rows of a block's tile of c, a multiple of 8.
         bm: i64 as INT = 16,
-        /// Columns of a block's tile of c, a multiple of 8.
+        /// Columns of a block's tile of c, a multiple of 16.
         bn: i64 as INT = 128,
         /// Columns of a and w in a stage, a multiple of kk.
         bk: i64 as INT = 128,
@@ -31,10 +43,41 @@ parameters! {
         stages: i64 as INT = 4,
         /// Threads of a block.
         threads: i64 as INT = 128,
-        /// The way of the weights: staged in shared memory (by `cp.async`; through registers where rows begin within bytes) or direct.
-        weights: Path as OWN = Path::Staged,
+        /// The way of the weights: staged in shared memory (by `cp.async`; through registers where rows begin within bytes), direct, or cast: through registers,
+        /// where they become f16 and are scaled, into shared memory, and from there to those that multiply them.
+        weights: Way as OWN = Way::Staged,
         /// The way of the results: staged (through shared memory, to be written in long rows) or direct.
-        epilogue: Path as OWN = Path::Direct,
+        epilogue: Path as OWN = Path::Staged,
+    }
+}
+
+/// The way of weights from global memory to the products.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Way {
+    /// In shared memory as they are; lanes cast those that they multiply.
+    Staged,
+    /// Straight; lanes cast those that they multiply.
+    Direct,
+    /// Through registers, where they become f16, and through shared memory, as Triton has them (*Hexcute*, CGO 2026, Fig. 4 a).
+    Cast,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Way::Staged => "staged",
+            Way::Direct => "direct",
+            Way::Cast => "cast",
+        })
+    }
+}
+
+impl FromStr for Way {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = [Way::Staged, Way::Direct, Way::Cast].into_iter().find(|way| way.to_string() == text);
+        found.ok_or("must be staged, direct or cast")
     }
 }
 
@@ -66,7 +109,15 @@ impl W4A16Config {
             residual: false,
             results: epilogue,
             split: 1,
+            swapped: true,
+            vectors: self.vector_bytes(),
         }
+    }
+
+    /// Bytes of shared memory for scales and zero points, and for weights that were cast.
+    fn vector_bytes(&self) -> i64 {
+        let vectors = self.stages * self.bn * self.groups() * 2 * if self.zeros { 2 } else { 1 };
+        vectors + if self.weights == Way::Cast { self.bn * self.bk * 2 } else { 0 }
     }
 
     /// True where a stage lies within a group, or has whole groups of whole parts.
@@ -86,6 +137,13 @@ impl W4A16Config {
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.tiles().check()?;
+        if !matches!(self.batch, Batch::None | Batch::Ragged) {
+            return Err(ConfigError::value("batch", self.batch, "must be none or ragged"));
+        }
+        if self.gather && self.batch != Batch::Ragged {
+            let wanted = "rows lie anywhere in tiles of experts alone: needs batch=ragged";
+            return Err(ConfigError::value("gather", true, wanted));
+        }
         match self.group {
             Some(group) if !(1..=1 << 20).contains(&group) || !self.divides(group) => {
                 let wanted = format!(
@@ -103,115 +161,6 @@ impl W4A16Config {
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         self.validate().and_then(|()| self.tiles().check_for(arch)).err().map(|e| e.to_string())
-    }
-
-    /// The program, with the sizes `m`, `n` and `k`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`validate`](Self::validate).
-    pub fn program(&self) -> Result<Program, ConfigError> {
-        self.validate()?;
-        let mut t = KernelBuilder::new("w4a16");
-        let (m, n, k) = (t.size("m", 16), t.size("n", 4096), t.size("k", 4096));
-        let (bm, bn, bk) = (t.constant("BM", self.bm), t.constant("BN", self.bn), t.constant("BK", self.bk));
-        let (kk, stages) = (t.constant("KK", self.kk), t.constant("STAGES", self.stages));
-        let group = self.group.map(|group| t.constant("GROUP", group));
-        let groups = group.as_ref().map_or(Expr::Int(1), |group| k.ceil_div(group));
-        let a = t.tensor("a", DType::F16, [&m, &k]);
-        let w = t.tensor("w", DType::I4, [&n, &k]);
-        let s = t.tensor("s", DType::F16, [&n, &groups]);
-        let c = t.tensor("c", DType::F16, [&m, &n]);
-        t.grid([m.ceil_div(&bm), n.ceil_div(&bn)]);
-        t.threads(self.threads);
-
-        let (tiles, parts) = (k.ceil_div(&bk), &bk / &kk);
-        let rows = |rows| [tile(0, rows), tile(1, &kk), steps(1, &parts, &kk), steps(1, &tiles, &bk)];
-        let ga = t.global_view("ga", a.from([block_x() * &bm, 0.into()]), rows(&bm));
-        let gw = t.global_view("gw", w.from([block_y() * &bn, 0.into()]), rows(&bn));
-        // Groups of a stage, each a vector.
-        let several = self.groups();
-        let modes = [tile(0, &bn), tile(1, &groups)];
-        let gs = t.global_view("gs", s.from([block_y() * &bn, 0.into()]), modes);
-        let gc =
-            t.global_view("gc", c.from([block_x() * &bm, block_y() * &bn]), [tile(0, &bm), tile(1, &bn)]);
-        let sa = t.shared_tensor("sa", DType::F16, [&bm, &kk, &parts, &stages]);
-        let staged = self.weights == Path::Staged;
-        let sw = staged.then(|| t.shared_tensor("sw", DType::I4, [&bn, &kk, &parts, &stages]));
-        let ra = t.register_tensor("ra", DType::F16, [&bm, &kk, &2.into()]);
-        let rw = t.register_tensor("rw", DType::I4, [&bn, &kk, &2.into()]);
-        let wf = t.register_tensor("wf", DType::F16, [&bn, &kk]);
-        let scales: Vec<Tensor> =
-            (0..several).map(|which| t.register_tensor(&numbered("rs", which), DType::F16, [&bn])).collect();
-        let rc = t.register_tensor("rc", DType::F32, [&bm, &bn]);
-        t.fill(&rc, 0.0);
-
-        let fetch = |t: &mut KernelBuilder, i: &Expr| {
-            t.copy_async(ga.at(i), sa.at(i % &stages));
-            if let Some(sw) = &sw {
-                t.copy_async(gw.at(i), sw.at(i % &stages));
-            }
-            t.commit_group();
-        };
-        // The scales of a round; there are none to read past the end.
-        let next = |t: &mut KernelBuilder, round: &Expr| {
-            for (which, rs) in scales.iter().enumerate() {
-                let first = group.as_ref().map_or(Expr::Int(0), |group| round * &bk / group);
-                t.copy(gs.at(first + which as i64), *rs);
-            }
-        };
-        next(&mut t, &0.into());
-        t.unroll_for("p", 0, &stages - 1, |t, p| fetch(t, &p));
-        t.for_range("ki", 0, &tiles, |t, ki| {
-            if self.stages == 1 {
-                // No pipeline: the last round's tile is read to the end before this round's takes its place.
-                t.syncthreads();
-                fetch(t, &ki);
-                t.wait_group(0);
-                t.syncthreads();
-            } else {
-                // The oldest group in flight is this round's tile; after the barrier nobody reads the last round's any more.
-                t.wait_group(&stages - 2);
-                t.syncthreads();
-                fetch(t, &(&ki + &stages - 1));
-            }
-            let factors: Vec<Tensor> = (0..several)
-                .map(|which| {
-                    let column = t.expand(&numbered("column", which), scales[which as usize], 1);
-                    t.broadcast(&numbered("sf", which), column, [&bn, &kk])
-                })
-                .collect();
-            if group.is_some() {
-                next(t, &(&ki + 1));
-            }
-            let load = |t: &mut KernelBuilder, p: &Expr| {
-                t.copy(part_of(&sa, p, &ki % &stages), ra.at(p % 2));
-                let weights = sw.as_ref().map(|sw| part_of(sw, p, &ki % &stages));
-                t.copy(weights.unwrap_or_else(|| part_of(&gw, p, ki.clone())), rw.at(p % 2));
-            };
-            let multiply = |t: &mut KernelBuilder, p: Expr, sf: Tensor| {
-                let rw = t.part(rw.at(&p % 2));
-                t.cast_to(&wf, rw);
-                t.assign(&wf, wf * sf);
-                let ra = t.part(ra.at(&p % 2));
-                t.gemm(&rc, ra, wf);
-            };
-            load(t, &0.into());
-            let of_group = self.bk / self.kk / several;
-            for (which, sf) in (0..several).zip(&factors) {
-                let end =
-                    if which + 1 < several { Expr::Int((which + 1) * of_group + 1) } else { parts.clone() };
-                t.unroll_for("q", which * of_group + 1, &end, |t, q| {
-                    load(t, &q);
-                    multiply(t, q - 1, *sf);
-                });
-            }
-            if let Some(sf) = factors.last() {
-                multiply(t, &parts - 1, *sf);
-            }
-        });
-        store(&mut t, self.epilogue, &rc, &gc, DType::F16, [&bm, &bn]);
-        Ok(t.finish()?)
     }
 
     fn programs(&self) -> Result<Vec<Program>, ConfigError> {
@@ -232,7 +181,8 @@ impl W4A16Config {
 
     /// The points of which [`space`](Self::space) keeps the valid ones.
     pub fn grid(group: Option<i64>) -> impl Iterator<Item = W4A16Config> {
-        let points = [16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
+        let points =
+            [8, 16, 32, 64, 128].into_iter().flat_map(|bm| [64, 96, 128, 192, 256].map(|bn| (bm, bn)));
         let points = points.flat_map(|(bm, bn)| {
             [(32, 32), (64, 32), (64, 64), (128, 32), (128, 64), (256, 32), (256, 64)]
                 .map(|(bk, kk)| (bm, bn, bk, kk))
@@ -254,8 +204,8 @@ impl W4A16Config {
 }
 
 impl Tunable for W4A16Config {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["group"];
+    const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
+    const MEANING: &'static [&'static str] = &["group", "zeros", "batch", "gather"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("weights", &["staged", "direct"]),
@@ -270,7 +220,10 @@ impl Tunable for W4A16Config {
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {
-        let [m, n, k] = three(sizes);
+        let [m, n, k] = match self.batch {
+            Batch::Ragged => ExpertsProblem::of(sizes).each(),
+            _ => three(sizes),
+        };
         self.tiles().suits(m, n, k)
     }
 
@@ -278,14 +231,18 @@ impl Tunable for W4A16Config {
         W4A16Config::reject(self, arch)
     }
 
-    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
-        estimate::tiles(&self.tiles(), chip.arch, estimate::Work::of(DType::F16, DType::F32, three(sizes)))
+    fn launch(&self, _: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        let launch = || ExpertsProblem::of(sizes).launch_in_tiles(self.bm, self.gather);
+        Ok((self.batch == Batch::Ragged).then(launch))
     }
-}
 
-/// The name of one of several tensors; of the first, or only one, the word alone.
-fn numbered(word: &str, which: i64) -> String {
-    if which == 0 { word.to_string() } else { format!("{word}_{which}") }
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        let sizes = match self.batch {
+            Batch::Ragged => ExpertsProblem::of(sizes).in_tiles(self.bm),
+            _ => three(sizes),
+        };
+        estimate::tiles(&self.tiles(), chip.arch, estimate::Work::of(DType::F16, DType::F32, sizes))
+    }
 }
 
 /// Sizes at which the tiles meet every kind of edge. With an odd k the rows of the weights begin within bytes.
@@ -306,14 +263,23 @@ pub fn edge_sizes(config: &W4A16Config) -> Vec<[i64; 3]> {
     ]
 }
 
-/// C = A · (S ∘ W)ᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k] and W[n, k]; `group` as in [`W4A16Config`].
-pub fn reference(a: &[f64], w: &[f64], s: &[f64], n: usize, k: usize, group: Option<usize>) -> Vec<f64> {
+/// C = A · (S ∘ (W − Z))ᵀ in f64, row-major, with `n` and `k` of the shapes A[m, k], W[n, k], S and Z[groups, n]; `group` as in [`W4A16Config`], `z` empty
+/// without zero points.
+pub fn reference(
+    a: &[f64],
+    w: &[f64],
+    [s, z]: [&[f64]; 2],
+    [n, k]: [usize; 2],
+    group: Option<usize>,
+) -> Vec<f64> {
     let group = group.unwrap_or(k);
-    let groups = k.div_ceil(group);
     let mut c = Vec::new();
     for row in a.chunks(k) {
-        for (weights, scales) in w.chunks(k).zip(s.chunks(groups)).take(n) {
-            let terms = row.iter().zip(weights).enumerate().map(|(i, (x, w))| x * w * scales[i / group]);
+        for (column, weights) in w.chunks(k).enumerate().take(n) {
+            let terms = row.iter().zip(weights).enumerate().map(|(i, (x, w))| {
+                let at = i / group * n + column;
+                x * (w - z.get(at).unwrap_or(&0.0)) * s[at]
+            });
             c.push(terms.sum());
         }
     }
