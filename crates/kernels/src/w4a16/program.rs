@@ -4,6 +4,7 @@
 //! registers that the right factor wants side by side. As the left factor, whose registers are of two rows by turns, they would be moved for every
 //! product that reads them (450 moves beside 128 products of a step, on sm_90).
 
+use tilewright_layout::Layout;
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{
     Buffer, BufferAt, KernelBuilder, Reference, Tensor, block_x, block_y, steps, tile,
@@ -240,10 +241,15 @@ impl Vectors {
         ];
         let modes = modes.into_iter().chain(experts.map(|g| steps(0, g, 1))).collect::<Vec<_>>();
         let name = if held == "rs" { "sf" } else { "zf" };
+        // Columns side by side, as in global memory: in the order that is best to read, copies of 2 bytes would be left, which are not asynchronous.
+        let (columns, all) = (config.bn, config.bn * config.groups());
+        let layout = Layout::new((columns, config.groups(), config.stages).into(), (1, columns, all).into())
+            .expect("shape and strides have as many modes");
+        let shape = [&sizes.bn, &several, &sizes.stages];
         Vectors {
             name,
             view: t.global_view(view, from_column(of, outer, 1, first), modes),
-            shared: t.shared_tensor(shared, DType::F16, [&sizes.bn, &several, &sizes.stages]),
+            shared: t.shared_tensor_with(shared, DType::F16, shape, layout),
             held: (0..config.groups())
                 .map(|which| t.register_tensor(&numbered(held, which), DType::F16, [&sizes.bn]))
                 .collect(),
