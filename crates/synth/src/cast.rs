@@ -690,9 +690,9 @@ mod tests {
         }
     }
 
-    /// Whether one instruction makes a pair of f16 of two elements of a word, whatever the others are: each row, with the word at each of its operands, and every choice of
+    /// An instruction that makes a pair of f16 of two elements of a word, whatever the others are: of each row, with the word at each of its operands, and every choice of
     /// the literals that casts have at the others: masks, shifts, leading ones, scales, offsets, tables, selectors, truth tables.
-    fn one_instruction_makes(from: DType, pair: [u32; 2]) -> Option<ScalarOp> {
+    fn one_instruction_for(from: DType, pair: [u32; 2]) -> Option<ScalarOp> {
         let bits = from.bits();
         let words: Vec<u32> = (0..48u32).map(|i| 0x9e37_79b9u32.wrapping_mul(i + 1) ^ i << 13).collect();
         let wanted: Vec<u64> = words
@@ -737,7 +737,6 @@ mod tests {
                 })
             })
         };
-        // Shuffles and what writes other registers than one word are no arithmetic of a thread.
         ScalarOp::ALL.iter().copied().find(|op| {
             let operands = op.row().operands.len();
             (1..=4).contains(&operands) && (0..operands).any(|place| makes(*op, operands, place))
@@ -754,7 +753,7 @@ mod tests {
             let plan = plan_in_order(from, DType::F16, Arch::SM_80, &order).unwrap();
             assert_eq!(plan.calls(), values + 1, "{from}: {:?}", plan.instructions());
             for pair in [[0, half], [half - 1, values - 1]] {
-                assert_eq!(one_instruction_makes(from, pair), None, "{from}");
+                assert_eq!(one_instruction_for(from, pair), None, "{from}");
             }
         }
     }

@@ -105,7 +105,7 @@ impl GemmConfig {
         };
         let rc = mainloop.write(&mut t, [ga, gb], gm);
         match results {
-            Results::Parts(_) => store(&mut t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
+            Results::Parts(_) => store(&mut t, self.results, &rc, gc, self.sum(), [&bm, &bn]),
             Results::C(finish) => {
                 // An epilogue of integers' sums computes in floats.
                 let v = if self.sum() == self.compute() { rc } else { t.cast("wide", rc, self.compute()) };
