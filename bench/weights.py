@@ -72,9 +72,10 @@ CONFIGS = [
 
 # Those of `w4a16`.
 ROWS_AS_THEY_ARE = [
+    (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
     (16, ["bm=16 bn=64 bk=256 kk=64 stages=3", "bm=16 bn=64 bk=256 kk=32 stages=3", "bm=16 bn=32 bk=256 kk=64 stages=4", "bm=16 bn=32 bk=512 kk=64 stages=3",
           "bm=16 bn=64 bk=128 kk=64 stages=4", "bm=16 bn=32 bk=128 kk=64 stages=8"]),
-    (1 << 30, ["bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=128 kk=32 stages=3 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
+    (1 << 30, ["bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
                "bm=32 bn=64 bk=256 kk=64 stages=3", "bm=64 bn=32 bk=256 kk=64 stages=3", "bm=64 bn=128 bk=64 kk=32 stages=4"]),
 ]  # fmt: skip
 
@@ -193,7 +194,7 @@ class Weights:
         self.plain = plain * wide.T.repeat_interleave(group, 1)
         self.dense = self.plain.to(dtype)
         if name in OTHERS:
-            self.tensors = {"w": codes, "s": scales.T.contiguous()}
+            self.tensors = {"w": codes, "s": scales}
         self.bytes = n * k * (bits + (BITS[upper] if upper else 0)) / 8 + scales.numel() * scales.element_size()
         self.scaled = (codes, raw) if name.startswith("mxfp4") and "dot_scaled" in args.peers else None
         signed = numbers_of(self.kind, codes) + (numbers_of(upper, more) * (1 << bits) if upper else 0)

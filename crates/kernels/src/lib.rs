@@ -46,5 +46,7 @@ pub use config::{ConfigError, Parameter};
 pub use operators::{MakePrograms, OPERATORS, Operator, operator};
 pub use parts::{Estimate, Part, Resource, Steps};
 pub use tiles::{Loads, Path};
-pub use tuning::{Chip, ForProblem, Launch, OnChip, Point, Reject, SameProblem, SizeKind, Space, Tuning};
+pub use tuning::{
+    Chip, ForProblem, Integers, Launch, OnChip, Point, Reject, SameProblem, SizeKind, Space, Tuning,
+};
 pub use workspaces::{Before, Workspace};

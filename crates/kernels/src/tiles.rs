@@ -124,6 +124,10 @@ pub(crate) struct Tiles {
     pub loads: Loads,
     /// Parts of k that are summed apart.
     pub split: i64,
+    /// The rows of the second factor are those of the instructions, and the first factor's their columns.
+    pub swapped: bool,
+    /// Bytes of shared memory for what is not a factor.
+    pub vectors: i64,
 }
 
 /// Registers reserved for addresses, counters and temporaries.
@@ -155,8 +159,9 @@ impl Tiles {
             ))
         };
         multiple("threads", self.threads, if self.loads == Loads::Tma { i64::from(WARPGROUP) } else { 32 })?;
-        multiple("bm", self.bm, 16)?; // rows of mma.m16n8
-        multiple("bn", self.bn, 8)?; //  its columns
+        let (of_m, of_n) = self.instruction();
+        multiple("bm", self.bm, of_m)?;
+        multiple("bn", self.bn, of_n)?;
         // An instruction takes as many elements of a sparse factor as of another, of twice the columns.
         let columns = if self.sparse { 2 } else { 1 };
         let steps = STEPS.map(|bytes| columns * bytes * 8 / self.a_bits);
@@ -170,7 +175,7 @@ impl Tiles {
         }
         if self.grids().next().is_none() {
             let wanted = format!(
-                "{} warps must divide the {} × {} tile into parts of 16 × 8: use fewer threads or a larger tile",
+                "{} warps must divide the {} × {} tile into parts of {of_m} × {of_n}: use fewer threads or a larger tile",
                 self.threads / 32,
                 self.bm,
                 self.bn
@@ -204,12 +209,17 @@ impl Tiles {
         Ok(())
     }
 
+    /// Rows of the two factors that an instruction takes: those of mma.m16n8, and its columns.
+    fn instruction(&self) -> (i64, i64) {
+        if self.swapped { (8, 16) } else { (16, 8) }
+    }
+
     /// The grids of warps that divide the tile into parts of whole instructions.
     fn grids(&self) -> impl Iterator<Item = (i64, i64)> + use<> {
         let Tiles { bm, bn, threads, .. } = *self;
-        let warps = threads / 32;
+        let (warps, (of_m, of_n)) = (threads / 32, self.instruction());
         let ways = (1..=warps).filter(move |rows| warps % rows == 0).map(move |rows| (rows, warps / rows));
-        ways.filter(move |(rows, columns)| bm % (16 * rows) == 0 && bn % (8 * columns) == 0)
+        ways.filter(move |(rows, columns)| bm % (of_m * rows) == 0 && bn % (of_n * columns) == 0)
     }
 
     /// Bits of the first factor, with its metadata, a column of its rows.
@@ -241,9 +251,9 @@ impl Tiles {
         let stage = self.bk * (self.left_bits() * self.bm + self.b_bits * self.bn) / 8;
         let results = if self.results == Path::Staged { self.bm * self.bn * self.result_bits / 8 } else { 0 };
         match self.loads {
-            Loads::Threads => (self.stages * stage).max(results),
+            Loads::Threads => (self.stages * stage + self.vectors).max(results),
             // Results do not lie where stages do, and each stage has two barriers.
-            Loads::Tma => self.stages * (stage + BARRIERS) + results,
+            Loads::Tma => self.stages * (stage + BARRIERS) + self.vectors + results,
         }
     }
 

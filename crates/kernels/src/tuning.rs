@@ -82,8 +82,34 @@ pub struct Space {
 pub struct Launch {
     /// The sizes of the programs, those of the problem among them.
     pub sizes: BTreeMap<String, i64>,
-    /// Elements of tensors of integers that decide what is read, by the tensors' names: the first, and the step from each to the next.
-    pub integers: BTreeMap<&'static str, [i64; 2]>,
+    /// Elements of tensors of integers that decide what is read, by the tensors' names.
+    pub integers: BTreeMap<&'static str, Integers>,
+}
+
+/// The elements of a tensor of integers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Integers {
+    /// The first one, and the step from each to the next. They are the same for all configurations.
+    Line {
+        /// The first element.
+        first: i64,
+        /// From each to the next.
+        step: i64,
+    },
+    /// One by one; they may be a configuration's own.
+    Table(Vec<i64>),
+}
+
+impl Integers {
+    /// The element of this number; 0 behind a table's end.
+    pub fn element(&self, number: i64) -> i64 {
+        match self {
+            Integers::Line { first, step } => first + step * number,
+            Integers::Table(values) => {
+                usize::try_from(number).ok().and_then(|at| values.get(at)).copied().unwrap_or(0)
+            }
+        }
+    }
 }
 
 impl Launch {
@@ -236,11 +262,7 @@ fn space<C: Tunable>(
     Ok(space)
 }
 
-/// The sizes of a matrix product.
-pub(crate) const MNK: &[(&str, SizeKind)] =
-    &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth)];
-
-/// The sizes of several.
+/// The sizes of a matrix product, or of several.
 pub(crate) const MNKL: &[(&str, SizeKind)] =
     &[("m", SizeKind::Extent), ("n", SizeKind::Extent), ("k", SizeKind::Depth), ("l", SizeKind::Count)];
 

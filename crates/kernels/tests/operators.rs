@@ -10,7 +10,7 @@ use tilewright_compiler::{Options, compile};
 use tilewright_kernels::gemm::{self, GemmConfig, Precision};
 use tilewright_kernels::gemm_hopper::{self, Batch, Epilogue, HopperGemmConfig, Inputs, Major, Part};
 use tilewright_kernels::text::TEXT_OPERATORS;
-use tilewright_kernels::w4a16::{self, W4A16Config};
+use tilewright_kernels::w4a16::{self, W4A16Config, Way};
 use tilewright_kernels::{ConfigError, Loads, OPERATORS, Operator, Path, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
@@ -36,14 +36,79 @@ fn check_w4a16(config: &W4A16Config, arch: Arch, size: [i64; 3]) -> Report {
     let a = random(&mut rng, DType::F16, m * k);
     let w = random(&mut rng, DType::I4, n * k);
     let s = random(&mut rng, DType::F16, n * groups);
+    // Zero points are integers, as the differences are then.
+    let z = if config.zeros { random(&mut rng, DType::I4, n * groups) } else { Vec::new() };
     let group = config.group.map(|group| group as usize);
-    let exact = w4a16::reference(&a, &w, &s, n as usize, k as usize, group);
-    let sizes = (n as usize, k as usize);
-    let magnitudes = w4a16::reference(&absolute(&a), &absolute(&w), &absolute(&s), sizes.0, sizes.1, group);
-    // A scaled weight is rounded to f16 before the product.
-    let bound = bounds(DType::F16, 1.0, k, &exact, &magnitudes);
+    let (exact, bound) = w4a16_exact([&a, &w, &s, &z], [n, k], group);
     let inputs = [(DType::F16, a), (DType::I4, w), (DType::F16, s)];
+    let zeros = config.zeros.then_some((DType::F16, z));
+    let inputs: Vec<_> = inputs.into_iter().chain(zeros).collect();
     agree(&config.program().unwrap(), arch, size, &[k as u64], &inputs, &exact, &bound)
+}
+
+/// The product of activations, weights, scales and zero points, and how far each element may be from it: a scaled weight is rounded to f16 ahead of it.
+fn w4a16_exact([a, w, s, z]: [&[f64]; 4], [n, k]: [i64; 2], group: Option<usize>) -> (Vec<f64>, Vec<f64>) {
+    let sizes = [n as usize, k as usize];
+    let exact = w4a16::reference(a, w, [s, z], sizes, group);
+    let lowered: Vec<f64> = z.iter().map(|zero| -zero.abs()).collect();
+    let magnitudes = w4a16::reference(&absolute(a), &absolute(w), [&absolute(s), &lowered], sizes, group);
+    let bound = bounds(DType::F16, 1.0, k, &exact, &magnitudes);
+    (exact, bound)
+}
+
+/// Rows of experts: the interpreter, the simulator and plain products of each expert's rows agree. Expert 0 has `rows[0]` rows, and so on.
+fn check_experts(config: &W4A16Config, rows: &[i64], [n, k]: [i64; 2]) {
+    let mut rng = ChaCha8Rng::seed_from_u64((n * 3 + k) as u64);
+    let (m, g) = (rows.iter().sum::<i64>(), rows.len() as i64);
+    let (groups, group) =
+        (config.group.map_or(1, |group| (k + group - 1) / group), config.group.map(|group| group as usize));
+    // Rows of activations, of which some are nobody's, in the order of an odd step.
+    let held = if config.gather { m + 3 } else { m };
+    let (a, w) = (random(&mut rng, DType::F16, held * k), random(&mut rng, DType::I4, g * n * k));
+    let s = random(&mut rng, DType::F16, g * n * groups);
+    let z = if config.zeros { random(&mut rng, DType::I4, g * n * groups) } else { Vec::new() };
+    let place = |row: i64| if config.gather { (row * 5 + 2) % held } else { row };
+    let (mut of_tiles, mut first, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut exact, mut bound, mut at) = (Vec::new(), Vec::new(), 0);
+    for (expert, count) in (0..).zip(rows) {
+        let of =
+            |all: &[f64], each: i64| all[(expert * each) as usize..((expert + 1) * each) as usize].to_vec();
+        let own: Vec<f64> = (at..at + count)
+            .flat_map(|row| a[(place(row) * k) as usize..((place(row) + 1) * k) as usize].to_vec())
+            .collect();
+        let zeros = if config.zeros { of(&z, n * groups) } else { Vec::new() };
+        let (of_expert, bounds) =
+            w4a16_exact([&own, &of(&w, n * k), &of(&s, n * groups), &zeros], [n, k], group);
+        exact.extend(of_expert);
+        bound.extend(bounds);
+        for tile in 0..(count + config.bm - 1) / config.bm {
+            of_tiles.push(expert as f64);
+            first.push((at + tile * config.bm) as f64);
+        }
+        at += count;
+        ends.push(at as f64);
+    }
+    // A tile that nobody uses.
+    of_tiles.push(-1.0);
+    first.push(0.0);
+    let sizes = [("m", m), ("n", n), ("k", k), ("g", g), ("t", of_tiles.len() as i64), ("r", held)];
+    let rows = (0..m).map(|row| place(row) as f64).collect();
+    let given = [
+        ("a", a),
+        ("w", w),
+        ("s", s),
+        ("z", z),
+        ("rows", rows),
+        ("groups", of_tiles),
+        ("first", first),
+        ("ends", ends),
+    ];
+    let program = config.program().unwrap();
+    let given: Tensors = given.into_iter().map(|(name, values)| (name.to_string(), values)).collect();
+    let launch = Launch { programs: std::slice::from_ref(&program), sizes: &sizes, scalars: &[] };
+    let (simulated, interpreted, _) = launch.run(Arch::SM_80, &[k as u64], &given);
+    close("the simulator", &simulated["c"], &exact, &bound);
+    close("the interpreter", &interpreted["c"], &exact, &bound);
 }
 
 #[test]
@@ -329,16 +394,33 @@ fn w4a16_is_right_at_edges() {
         small,
         W4A16Config { group: None, bm: 32, bn: 64, bk: 32, stages: 2, ..small },
         W4A16Config { group: Some(128), bm: 64, bn: 64, epilogue: Path::Staged, ..small },
-        W4A16Config { weights: Path::Direct, ..small },
+        W4A16Config { weights: Way::Direct, ..small },
         W4A16Config { group: Some(128), kk: 64, bk: 64, bn: 96, ..small },
         // Several groups of a stage, of two parts each.
-        W4A16Config { bk: 192, stages: 2, ..small },
+        W4A16Config { bk: 192, stages: 2, zeros: true, ..small },
+        W4A16Config { weights: Way::Cast, bk: 128, zeros: true, ..small },
     ];
     for config in configs {
         for size in w4a16::edge_sizes(&config) {
             check_w4a16(&config, Arch::SM_80, size);
         }
     }
+}
+
+#[test]
+fn w4a16_of_experts_is_right() {
+    let small = W4A16Config {
+        batch: Batch::Ragged,
+        bn: 32,
+        bk: 64,
+        kk: 32,
+        stages: 3,
+        group: Some(64),
+        ..W4A16Config::default()
+    };
+    check_experts(&W4A16Config { gather: true, ..small }, &[17, 0, 5, 16], [40, 136]);
+    check_experts(&W4A16Config { zeros: true, weights: Way::Cast, stages: 2, ..small }, &[3, 20], [72, 100]);
+    check_experts(&W4A16Config { bk: 128, weights: Way::Direct, gather: true, ..small }, &[1, 1], [33, 64]);
 }
 
 #[test]
@@ -464,6 +546,10 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert_eq!(deep.reject(Arch::SM_90A), None);
     let uneven = W4A16Config { group: Some(96), ..W4A16Config::default() };
     assert!(uneven.program().is_err_and(|e| e.to_string().contains("multiple of bk = 128")));
+    let several = W4A16Config { batch: Batch::Grouped, ..W4A16Config::default() };
+    assert!(several.program().is_err_and(|e| e.to_string().contains("must be none or ragged")));
+    let gathered = W4A16Config { gather: true, ..W4A16Config::default() };
+    assert!(gathered.program().is_err_and(|e| e.to_string().contains("needs batch=ragged")));
     assert!(
         operator("conv").is_err_and(|e| e.to_string().contains("gemm, gemm_hopper, gemm_fp8_blocks, w4a16"))
     );

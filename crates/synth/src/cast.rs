@@ -694,6 +694,74 @@ mod tests {
         }
     }
 
+    /// An instruction that makes a pair of f16 of two elements of a word, whatever the others are: of each row, with the word at each of its operands, and every choice of
+    /// the literals that casts have at the others: masks, shifts, leading ones, scales, offsets, tables, selectors, truth tables.
+    fn one_instruction_for(from: DType, pair: [u32; 2]) -> Option<ScalarOp> {
+        let bits = from.bits();
+        let words: Vec<u32> = (0..48u32).map(|i| 0x9e37_79b9u32.wrapping_mul(i + 1) ^ i << 13).collect();
+        let wanted: Vec<u64> = words
+            .iter()
+            .map(|word| {
+                let half = |at: u32| DType::F16.encode(from.decode(word >> (at * bits) & ones(bits, 0)));
+                u64::from(half(pair[0]) | half(pair[1]) << 16)
+            })
+            .collect();
+        let fields = (0..16 / bits).flat_map(|at| {
+            let mask = ones(bits, at * bits);
+            [mask, mask << 16, mask | mask << 16]
+        });
+        let both = [0x3c00, 0x6400, 0xe400, 0xc000, 0xbc00, 0x4000].map(|half: u32| half | half << 16);
+        let rest = [
+            0,
+            1,
+            2,
+            4,
+            8,
+            16,
+            24,
+            0xbc00_3c00,
+            0x003c_bcc0,
+            0x5140,
+            0x7351,
+            0x4140,
+            AND_XOR,
+            AND_OR,
+            OR_AND,
+            u32::MAX,
+        ];
+        let literals: Vec<u64> = fields.chain(both).chain(rest).map(u64::from).collect();
+        let makes = |op: ScalarOp, operands: usize, place: usize| {
+            let others = operands - 1;
+            (0..literals.len().pow(others as u32)).any(|choice| {
+                let literal = |i: usize| literals[choice / literals.len().pow(i as u32) % literals.len()];
+                words.iter().zip(&wanted).all(|(word, wanted)| {
+                    let mut args: Vec<u64> = (0..others).map(literal).collect();
+                    args.insert(place, u64::from(*word));
+                    (op.row().eval)(&args) == *wanted
+                })
+            })
+        };
+        ScalarOp::ALL.iter().copied().find(|op| {
+            let operands = op.row().operands.len();
+            (1..=4).contains(&operands) && (0..operands).any(|place| makes(*op, operands, place))
+        })
+    }
+
+    /// Every pair has an instruction of its own that ends it and, as none makes it of the word alone, one before: what is found is two for each pair and a shift of the word,
+    /// which the pairs of its upper bits share.
+    #[test]
+    fn no_shorter_cast_of_one_or_two_bits_is_found() {
+        for (from, values) in [(DType::I2, 16u32), (DType::U2, 16), (DType::U1, 32)] {
+            let half = values / 2;
+            let order: Vec<u32> = (0..half).flat_map(|i| [i, i + half]).collect();
+            let plan = plan_in_order(from, DType::F16, Arch::SM_80, &order).unwrap();
+            assert_eq!(plan.calls(), values + 1, "{from}: {:?}", plan.instructions());
+            for pair in [[0, half], [half - 1, values - 1]] {
+                assert_eq!(one_instruction_for(from, pair), None, "{from}");
+            }
+        }
+    }
+
     #[test]
     fn interleaved_pairs_take_two_instructions_and_share_a_shift() {
         let order = [0, 4, 1, 5, 2, 6, 3, 7];

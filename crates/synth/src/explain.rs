@@ -117,6 +117,12 @@ pub struct StatementNote {
     pub level: String,
     /// Of copies: the shared tensor, or the view of global memory where there is none; empty for other statements.
     pub tensor: String,
+    /// Of copies: the tensor memory accelerator moves a whole box with one instruction.
+    pub by_tma: bool,
+    /// Of products of warpgroups: the shared tensors that they read by matrix descriptors, with no copy to registers.
+    pub by_descriptor: Vec<String>,
+    /// Of casts of elements of at most 8 bits: the values of one thread; else 0.
+    pub small_values: u32,
     /// Contiguous bytes at one global address; 0 if global memory takes no part.
     pub global_bytes: u32,
     /// Contiguous bytes at one shared address; 0 if shared memory takes no part.
@@ -318,6 +324,9 @@ impl fmt::Display for Explanation {
                     s.shared_bytes, s.bank_conflicts, s.wavefronts
                 )?;
             }
+            if s.small_values > 0 {
+                write!(f, ", {:.2} a value", f64::from(s.calls) / f64::from(s.small_values))?;
+            }
             writeln!(f, ", {} cycles a warp", s.cycles)?;
             // Alternatives that lost for one reason share a line.
             let mut groups: Vec<(Vec<&str>, &str)> = Vec::new();
@@ -374,13 +383,17 @@ impl Explanation {
     /// and IV).
     fn levels(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut tensors: Vec<(&str, Vec<String>)> = Vec::new();
+        let mut add = |tensor, entry: String| match tensors.iter_mut().find(|(name, _)| *name == tensor) {
+            Some((_, entries)) if entries.contains(&entry) => {}
+            Some((_, entries)) => entries.push(entry),
+            None => tensors.push((tensor, vec![entry])),
+        };
         for s in self.statements.iter().filter(|s| !s.level.is_empty()) {
-            let entry = format!("{} {}", s.per_call, s.level);
-            match tensors.iter_mut().find(|(name, _)| *name == s.tensor) {
-                Some((_, entries)) if entries.contains(&entry) => {}
-                Some((_, entries)) => entries.push(entry),
-                None => tensors.push((&s.tensor, vec![entry])),
-            }
+            let by = if s.by_tma { " (TMA)" } else { "" };
+            add(&s.tensor, format!("{} {}{by}", s.per_call, s.level));
+        }
+        for name in self.statements.iter().flat_map(|s| &s.by_descriptor) {
+            add(name, "read by descriptors".to_string());
         }
         if !tensors.is_empty() {
             writeln!(f, "bytes a thread moves with one instruction")?;

@@ -54,6 +54,9 @@ pub(crate) fn note(
         per_call: 4,
         level: String::new(),
         tensor: String::new(),
+        by_tma: false,
+        by_descriptor: Vec::new(),
+        small_values: 0,
         global_bytes: 0,
         shared_bytes: 0,
         shared_calls: 0,
@@ -73,8 +76,9 @@ pub(crate) fn note(
             note.issues("vote.sync.any".to_string(), 1, vote(timing, tv.count()).ceil() as u32);
         }
         StmtPlan::None | StmtPlan::Repeat(_) => {
-            let plan = cast_plan(verified, options, stmt, tensors)?;
+            let (plan, small) = cast_plan(verified, options, stmt, tensors)?;
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
+            note.small_values = small;
         }
         StmtPlan::Move(plan) => {
             note.issues(plan.name(), plan.calls(), plan.cycles(timing));
@@ -137,6 +141,10 @@ pub(crate) fn note(
         StmtPlan::Wgmma(plan) => {
             note.issues(plan.name(), plan.calls.len() as u32, plan.cycles(timing));
             note.per_call = plan.row.macs() as u32;
+            let StmtKind::GemmAsync { a, b, .. } = &stmt.kind else { return None };
+            let factors = [a, b].map(|factor| verified.tensor(factor.tensor));
+            let shared = factors.into_iter().filter(|tensor| tensor.memory() == Memory::Shared);
+            note.by_descriptor = shared.map(|tensor| tensor.name.clone()).collect();
         }
         StmtPlan::Tma(plan) => {
             let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };
@@ -144,6 +152,7 @@ pub(crate) fn note(
             let calls = plan.calls.len() as u32;
             note.issues(plan.name(), calls, calls * timing.cost(plan.row.op).whole_issue());
             note.per_call = plan.shape.bytes() as u32;
+            note.by_tma = true;
             note.global_bytes = plan.shape.extents[0] * plan.shape.dtype.bits() / 8;
             note.passes(plan.shape.swizzle.span(), 0, (plan.bytes() as u32).div_ceil(128));
         }
@@ -184,13 +193,13 @@ fn elementwise(
     Some(())
 }
 
-/// The plan of a statement if it is a cast.
+/// The plan of a statement if it is a cast, and the values of a thread where these are of at most 8 bits.
 fn cast_plan(
     verified: &Program,
     options: &Options,
     stmt: &Stmt,
     tensors: &[Option<TensorLayout>],
-) -> Option<cast::Plan> {
+) -> Option<(cast::Plan, u32)> {
     let StmtKind::Cast { dst, src } = &stmt.kind else { return None };
     let register = |id: &TensorId| match &tensors[id.0 as usize] {
         Some(TensorLayout::Register(tv)) => Some(tv),
@@ -205,7 +214,8 @@ fn cast_plan(
             moves(from, to, i64::from(verified.threads()))?.into_iter().map(|(value, _)| value).collect()
         }
     };
-    cast::plan_in_order(dtype(src), dtype(dst), options.arch, &order).ok()
+    let small = if dtype(src).bits() <= 8 { order.len() as u32 } else { 0 };
+    Some((cast::plan_in_order(dtype(src), dtype(dst), options.arch, &order).ok()?, small))
 }
 
 impl StatementNote {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::Kernel;
-use tilewright_kernels::{Launch, Operator};
+use tilewright_kernels::{Integers, Launch, Operator};
 use tilewright_lab::CudaRunner;
 use tilewright_lab::measure::{L2, Runner, Turn};
 use tilewright_machine::{Arch, DType};
@@ -69,6 +69,8 @@ struct Loaded<'a> {
     runner: CudaRunner<'a>,
     outputs: BTreeSet<String>,
     milliseconds: Option<f64>,
+    /// Tables of integers that are its own: other configurations have others.
+    _tables: BTreeMap<String, Buffer>,
 }
 
 fn failed(doing: &str) -> impl FnOnce(RuntimeError) -> TuneError {
@@ -111,7 +113,7 @@ impl<'a> GpuMeasurer<'a> {
     fn bind(&mut self, kernel: &Kernel, launch: &Launch) -> Result<(), TuneError> {
         let sizes = sizes_of(kernel, &launch.sizes);
         for (i, param) in kernel.program().params.iter().enumerate() {
-            if matches!(param.kind, ParamKind::Scalar { .. }) {
+            if matches!(param.kind, ParamKind::Scalar { .. }) || table_of(launch, &param.name).is_some() {
                 continue;
             }
             let id = ParamId(i as u32);
@@ -128,7 +130,8 @@ impl<'a> GpuMeasurer<'a> {
                 (kernel.verified.inputs().contains(&id), kernel.verified.outputs().contains(&id));
             let mut before = None;
             if self.public.contains(&param.name) {
-                let drawn = match (reads, kernel.verified.elements().contains(&id)) {
+                let known = launch.integers.contains_key(param.name.as_str());
+                let drawn = match (reads, known || kernel.verified.elements().contains(&id)) {
                     _ if kernel.verified.counters().contains(&id) => vec![0; bytes],
                     // Integers of the kernel, such as lengths: those of the launch, or small ones, as `tilewright run` draws them.
                     (_, true) => encode(param.dtype, &integers(launch, &param.name, elements)),
@@ -142,6 +145,20 @@ impl<'a> GpuMeasurer<'a> {
             self.tensors.insert(param.name.clone(), bound);
         }
         Ok(())
+    }
+
+    /// The tables of integers that are a configuration's own, for its kernels.
+    fn tables(&self, kernels: &[Kernel], launch: &Launch) -> Result<BTreeMap<String, Buffer>, TuneError> {
+        let mut tables = BTreeMap::new();
+        for param in kernels.iter().flat_map(|kernel| &kernel.program().params) {
+            let Some(values) = table_of(launch, &param.name) else { continue };
+            let values: Vec<f64> = values.iter().map(|value| *value as f64).collect();
+            let bytes = encode(param.dtype, &values);
+            let buffer = self.device.alloc(bytes.len()).map_err(failed("allocating tensors"))?;
+            self.device.upload(&buffer, &bytes).map_err(failed("filling tensors"))?;
+            tables.insert(param.name.clone(), buffer);
+        }
+        Ok(tables)
     }
 
     fn candidate(&mut self, id: usize) -> Result<&mut Loaded<'a>, TuneError> {
@@ -179,11 +196,15 @@ impl Measurer for GpuMeasurer<'_> {
 
     fn load(&mut self, id: usize, kernels: Vec<Kernel>, launch: &Launch) -> Result<Load, TuneError> {
         let mut sequence = self.device.sequence();
+        let tables = self.tables(&kernels, launch)?;
         for (i, kernel) in kernels.iter().enumerate() {
             self.bind(kernel, launch)?;
             let mut bindings = Bindings::new();
             for (name, bound) in &self.tensors {
                 bindings.set(name, &bound.buffer);
+            }
+            for (name, buffer) in &tables {
+                bindings.set(name, buffer);
             }
             let args = bindings.args(kernel).map_err(failed("loading a candidate"))?;
             // The kernels behind the first wait for it by themselves.
@@ -209,7 +230,7 @@ impl Measurer for GpuMeasurer<'_> {
             return Ok(Load::Refused(advisory));
         }
         let runner = CudaRunner::new(self.device, id.to_string(), sequence);
-        self.loaded.insert(id, Loaded { runner, outputs, milliseconds: None });
+        self.loaded.insert(id, Loaded { runner, outputs, milliseconds: None, _tables: tables });
         Ok(Load::Ready)
     }
 
@@ -298,8 +319,16 @@ fn rest_before(milliseconds: f64, longest: Duration) -> Duration {
 /// Integers of a tensor that the kernel reads: those of the launch, or small ones.
 fn integers(launch: &Launch, name: &str, elements: usize) -> Vec<f64> {
     let own = launch.integers.get(name);
-    let element = |i: i64| own.map_or(i % 8, |[first, step]| first + step * i) as f64;
+    let element = |i: i64| own.map_or(i % 8, |own| own.element(i)) as f64;
     (0..elements as i64).map(element).collect()
+}
+
+/// The integers of a tensor that are a configuration's own.
+fn table_of<'l>(launch: &'l Launch, name: &str) -> Option<&'l [i64]> {
+    match launch.integers.get(name)? {
+        Integers::Table(values) => Some(values),
+        Integers::Line { .. } => None,
+    }
 }
 
 /// Random elements: normally distributed floats, integers of the whole range. `DRAWN` of them are drawn and repeated.
@@ -411,7 +440,11 @@ mod tests {
 
     #[test]
     fn integers_are_those_of_the_launch() {
-        let launch = Launch { integers: [("len", [300, 0]), ("cu_q", [0, 2])].into(), ..Launch::default() };
+        let line = |first, step| Integers::Line { first, step };
+        let all = [("len", line(300, 0)), ("cu_q", line(0, 2)), ("groups", Integers::Table(vec![2, 3]))];
+        let launch = Launch { integers: all.into(), ..Launch::default() };
+        assert_eq!(table_of(&launch, "groups"), Some(&[2, 3][..]));
+        assert_eq!(table_of(&launch, "len"), None);
         assert_eq!(integers(&launch, "len", 2), [300.0, 300.0]);
         assert_eq!(integers(&launch, "cu_q", 3), [0.0, 2.0, 4.0]);
         assert_eq!(integers(&launch, "ids", 9)[7..], [7.0, 0.0]);

@@ -1,12 +1,10 @@
 //! The tuning space: the tiles worth trying for a problem, with the estimate of the schedule that a launch would have.
 
-use std::collections::BTreeMap;
-
 use tilewright_machine::{Arch, Rate, timing};
 
 use super::{AttentionDecodeConfig, DecodeLengths, DecodeSchedule, QueryTokens};
 use crate::config::ConfigError;
-use crate::tuning::{Chip, Launch, SizeKind, Tunable};
+use crate::tuning::{Chip, Integers, Launch, SizeKind, Tunable};
 
 /// Sequences that an estimate takes one by one at most.
 const MOST_SEQUENCES: i64 = 65_535;
@@ -97,7 +95,9 @@ impl Tunable for AttentionDecodeConfig {
         Ok(Some(Launch {
             sizes: all.map(|(name, size)| (name.to_string(), size)).into(),
             // Every sequence is full, and its pages lie one behind the other.
-            integers: BTreeMap::from([("len", [sk, 0]), ("cu_q", [0, sq]), ("table", [0, 1])]),
+            integers: [("len", sk, 0), ("cu_q", 0, sq), ("table", 0, 1)]
+                .map(|(name, first, step)| (name, Integers::Line { first, step }))
+                .into(),
         }))
     }
 }
@@ -159,7 +159,7 @@ mod tests {
         let size = |name: &str| launch.sizes[name];
         assert_eq!(["hk", "sq", "tq", "pages", "mb"].map(size), [8, 1, 4, 64, 16]);
         assert!(size("splits") > 1 && size("splits") * size("chunk") >= 1000 && size("chunk") % 32 == 0);
-        assert_eq!(launch.integers["len"], [1000, 0]);
+        assert_eq!(launch.integers["len"], Integers::Line { first: 1000, step: 0 });
         assert_eq!(of(&[("hk", "4")]).unwrap_err().to_string(), "`b` = 4: `heads` = 8: must be hk = 4");
     }
 }

@@ -191,6 +191,8 @@ impl GemmConfig {
             results,
             loads,
             split,
+            swapped: false,
+            vectors: 0,
         }
     }
 

@@ -1,7 +1,9 @@
 //! The programs of a product by `mma.sync`.
 
 use tilewright_machine::{DType, Sparsity};
-use tilewright_tile::dsl::{Buffer, KernelBuilder, Tensor, block_x, block_y, block_z, steps, tile};
+use tilewright_tile::dsl::{
+    Buffer, KernelBuilder, Reference, Tensor, block_x, block_y, block_z, steps, tile,
+};
 use tilewright_tile::{Expr, Program};
 
 use super::GemmConfig;
@@ -102,7 +104,7 @@ impl GemmConfig {
             count,
         };
         let leave = |t: &mut KernelBuilder, rc: Tensor| match results {
-            Results::Parts(_) => store(t, self.results, &rc, &gc, self.sum(), [&bm, &bn]),
+            Results::Parts(_) => store(t, self.results, &rc, gc, self.sum(), [&bm, &bn]),
             Results::C(finish) => {
                 // An epilogue of integers' sums computes in floats.
                 let v = if self.sum() == self.compute() { rc } else { t.cast("wide", rc, self.compute()) };
@@ -194,7 +196,7 @@ pub(crate) fn store(
     t: &mut KernelBuilder,
     results: Path,
     sums: &Tensor,
-    to: &Tensor,
+    to: impl Into<Reference>,
     dtype: DType,
     shape: [&Expr; 2],
 ) {
@@ -203,7 +205,7 @@ pub(crate) fn store(
         Path::Direct => t.copy(rounded, to),
         Path::Staged => {
             let staged = t.shared_tensor("staged", dtype, shape);
-            let rows = t.register_tensor("rows", dtype, shape);
+            let rows = t.register_tensor("long_rows", dtype, shape);
             tiles_are_read(t);
             t.copy(rounded, staged);
             t.syncthreads();

@@ -3,11 +3,13 @@
 use tilewright_machine::Arch;
 
 use super::{BLOCK, Fp8BlocksConfig};
+use crate::config::ConfigError;
 use crate::epilogue::Chain;
-use crate::gemm_hopper::{Cluster, HopperGemmConfig, PerStep};
+use crate::gemm_hopper::{Batch, Cluster, HopperGemmConfig, PerStep};
 use crate::model::Model;
+use crate::moe::{COPYING_REGISTERS, ExpertsProblem, Tiled, registers_beside};
 use crate::parts::Estimate;
-use crate::tuning::{Chip, MNK, SizeKind, Tunable, three};
+use crate::tuning::{Chip, Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, TARGET};
 
 /// Rows of tiles, and the warpgroups that share them.
@@ -112,8 +114,8 @@ impl Fp8BlocksConfig {
 }
 
 impl Tunable for Fp8BlocksConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
-    const MEANING: &'static [&'static str] = &["a", "b", "out"];
+    const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
+    const MEANING: &'static [&'static str] = &["a", "b", "out", "batch", "gather"];
     const FAMILY: &'static [&'static str] = &["swap", "bm", "bn", "warpgroups", "part"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
@@ -135,8 +137,21 @@ impl Tunable for Fp8BlocksConfig {
         if given("stages") { self } else { self.deepest() }
     }
 
+    /// With registers for threads that copy rows, or their scales.
+    fn forms(self, _: &[i64]) -> Vec<Self> {
+        if self.batch != Batch::Ragged {
+            return vec![self];
+        }
+        let load_registers = if self.gather { self.gathering_registers() } else { COPYING_REGISTERS };
+        let math_registers = registers_beside(load_registers, self.warpgroups);
+        vec![Self { load_registers, math_registers, ..self }]
+    }
+
     fn suits(&self, sizes: &[i64]) -> bool {
-        let [m, n, k] = three(sizes);
+        let [m, n, k] = match self.batch {
+            Batch::Ragged => ExpertsProblem::of(sizes).each(),
+            _ => three(sizes),
+        };
         Fp8BlocksConfig::suits(self, m, n, k)
     }
 
@@ -148,7 +163,14 @@ impl Tunable for Fp8BlocksConfig {
         self.explained(chip, sizes).microseconds
     }
 
+    fn launch(&self, _: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        Ok((self.batch == Batch::Ragged).then(|| ExpertsProblem::of(sizes).launch(&Tiled::Blocks(*self))))
+    }
+
     fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        if self.batch == Batch::Ragged {
+            return Estimate::whole(ExpertsProblem::of(sizes).microseconds(&Tiled::Blocks(*self)));
+        }
         self.estimated(chip.model, three(sizes))
     }
 }

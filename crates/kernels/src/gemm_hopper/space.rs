@@ -6,6 +6,7 @@ use super::estimate::{PerStep, STRIDE, shares};
 use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
 use crate::config::ConfigError;
 use crate::epilogue::EpilogueOp;
+use crate::moe::{ExpertsProblem, Tiled, registers_beside};
 use crate::parts::Estimate;
 use crate::tuning::{Chip, HALVES, Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
@@ -272,6 +273,7 @@ impl Tunable for HopperGemmConfig {
         "conj_a",
         "conj_b",
         "batch",
+        "gather",
         "dual",
         "fused",
         "dual_bias",
@@ -307,6 +309,11 @@ impl Tunable for HopperGemmConfig {
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
         if self.form != Form::Wgmma {
             return vec![self];
+        }
+        if self.gather {
+            let load_registers = self.gathering_registers();
+            let math_registers = registers_beside(load_registers, self.warpgroups);
+            return vec![Self { load_registers, math_registers, ..self }];
         }
         let [m, n, k] = three(sizes);
         let [_, columns, _] = self.real([m, n, k]);
@@ -349,7 +356,10 @@ impl Tunable for HopperGemmConfig {
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {
-        let [m, n, k] = three(sizes);
+        let [m, n, k] = match self.batch {
+            Batch::Ragged => ExpertsProblem::of(sizes).each(),
+            _ => three(sizes),
+        };
         HopperGemmConfig::suits(self, m, n, k)
     }
 
@@ -358,6 +368,9 @@ impl Tunable for HopperGemmConfig {
     }
 
     fn launch(&self, _: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        if self.batch == Batch::Ragged {
+            return Ok(Some(ExpertsProblem::of(sizes).launch(&Tiled::Same(*self))));
+        }
         let [m, n, k] = three(sizes);
         if self.fill == FillMode::Full {
             return Ok(None);
@@ -379,6 +392,9 @@ impl Tunable for HopperGemmConfig {
     }
 
     fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        if self.batch == Batch::Ragged {
+            return Estimate::whole(ExpertsProblem::of(sizes).microseconds(&Tiled::Same(*self)));
+        }
         let [m, n, k] = three(sizes);
         self.estimated(chip.model, PerStep::default(), [m, n, k, sizes.get(3).copied().unwrap_or(1)])
     }

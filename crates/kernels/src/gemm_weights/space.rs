@@ -2,11 +2,13 @@
 
 use tilewright_machine::{Arch, CacheHint, DType};
 
-use super::{Cluster, Instruction, Scaled, Schedule, StoredWeights, WeightsConfig};
+use super::{Batch, Cluster, Instruction, Scaled, Schedule, StoredWeights, WeightsConfig};
+use crate::config::ConfigError;
 use crate::epilogue::Chain;
 use crate::model::Model;
+use crate::moe::{ExpertsProblem, Tiled, registers_beside};
 use crate::parts::{Estimate, Part, Resource, Steps};
-use crate::tuning::{Chip, HALVES, MNK, SizeKind, Tunable, three};
+use crate::tuning::{Chip, HALVES, Launch, MNKL, SizeKind, Tunable, three};
 use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
 
 /// Rows of weights of tiles, the warpgroups that share them, and the registers of a thread of these.
@@ -327,7 +329,7 @@ impl WeightsConfig {
 }
 
 impl Tunable for WeightsConfig {
-    const SIZES: &'static [(&'static str, SizeKind)] = MNK;
+    const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] = &[
         "dtype",
         "activations",
@@ -360,8 +362,13 @@ impl Tunable for WeightsConfig {
         WeightsConfig::grid()
     }
 
-    /// With registers for threads that load, where TMA cannot read activations or scales.
+    /// With registers for threads that load, where TMA cannot read activations or scales, or rows lie anywhere.
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
+        if self.gather {
+            let load_registers = self.gathering_registers();
+            let math_registers = registers_beside(load_registers, self.warpgroups);
+            return vec![Self { load_registers, math_registers, ..self }];
+        }
         let [_, n, k] = three(sizes);
         let aligned = |elements: i64, dtype: DType| elements * bytes(dtype) % STRIDE == 0;
         if aligned(k, self.a()) && aligned(n, self.dtype) && aligned(n, self.scales()) {
@@ -387,7 +394,10 @@ impl Tunable for WeightsConfig {
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {
-        self.in_proportion(three(sizes))
+        self.in_proportion(match self.batch {
+            Batch::Ragged => ExpertsProblem::of(sizes).each(),
+            _ => three(sizes),
+        })
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {
@@ -398,7 +408,14 @@ impl Tunable for WeightsConfig {
         self.explained(chip, sizes).microseconds
     }
 
+    fn launch(&self, _: Arch, sizes: &[i64]) -> Result<Option<Launch>, ConfigError> {
+        Ok((self.batch == Batch::Ragged).then(|| ExpertsProblem::of(sizes).launch(&Tiled::Few(*self))))
+    }
+
     fn explained(&self, chip: Chip<'_>, sizes: &[i64]) -> Estimate {
+        if self.batch == Batch::Ragged {
+            return Estimate::whole(ExpertsProblem::of(sizes).microseconds(&Tiled::Few(*self)));
+        }
         self.estimated(chip.model, three(sizes))
     }
 }

@@ -56,7 +56,7 @@ const COLUMNS: [i64; 5] = [64, 96, 128, 192, 256];
 const ALTERNATIVES: usize = 8;
 
 /// Registers of a thread that copies scales of rows.
-const COPYING_REGISTERS: i64 = 40;
+pub(crate) const COPYING_REGISTERS: i64 = 40;
 
 /// Stages at most: deeper rings hide no more.
 const MOST_STAGES: i64 = 16;
@@ -137,7 +137,7 @@ impl Rows {
 
 /// A product whose tile is chosen.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Tiled {
+pub(crate) enum Tiled {
     Same(HopperGemmConfig),
     Blocks(Fp8BlocksConfig),
     Few(WeightsConfig),
@@ -249,6 +249,25 @@ impl Tiled {
         (weights + sums as f64) / 128.0 + OF_CAST
     }
 
+    /// The rows of activations of a tile.
+    pub fn rows(&self) -> i64 {
+        match self {
+            Tiled::Same(config) if !config.swap => config.bm,
+            Tiled::Blocks(config) if !config.swap => config.bm,
+            Tiled::Same(HopperGemmConfig { bn, .. })
+            | Tiled::Blocks(Fp8BlocksConfig { bn, .. })
+            | Tiled::Few(WeightsConfig { bn, .. }) => *bn,
+        }
+    }
+
+    /// Matrices that the rows are multiplied by in one pass.
+    fn matrices(&self) -> i64 {
+        match self {
+            Tiled::Same(config) => config.dual.sums(),
+            Tiled::Blocks(_) | Tiled::Few(_) => 1,
+        }
+    }
+
     /// Stages of the ring.
     fn stages(&self) -> i64 {
         match self {
@@ -256,6 +275,12 @@ impl Tiled {
             Tiled::Blocks(config) => config.stages,
             Tiled::Few(config) => config.stages,
         }
+    }
+
+    /// Blocks at once.
+    pub fn multiprocessors(&self) -> i64 {
+        let [_, all] = self.blocks();
+        all
     }
 
     /// Blocks that share a tile, and all blocks.
@@ -446,6 +471,11 @@ impl Machine {
         (self.multiprocessors * cluster.resident() / most / blocks).max(1) * blocks
     }
 
+    /// The estimated time of a product of these columns and this length of sums.
+    pub fn microseconds(self, [n, k]: [i64; 2], tiled: &Tiled, rows: Rows, tile: i64) -> f64 {
+        self.cycles(Product { n, k, matrices: tiled.matrices() }, tiled, rows, tile) / CYCLES
+    }
+
     /// Clock cycles of a product.
     fn cycles(self, product: Product, tiled: &Tiled, rows: Rows, tile: i64) -> f64 {
         let Product { n, k, matrices } = product;
@@ -488,7 +518,7 @@ fn sums_of(config: &HopperGemmConfig) -> i64 {
 }
 
 /// Registers of threads that multiply beside those that load: all threads start with the same number, a multiple of 8.
-fn registers_beside(load_registers: i64, warpgroups: i64) -> i64 {
+pub(crate) fn registers_beside(load_registers: i64, warpgroups: i64) -> i64 {
     let groups = 1 + warpgroups;
     ((512 / groups / 8 * 8 * groups - load_registers) / warpgroups / 8 * 8).min(240)
 }

@@ -429,7 +429,7 @@ impl Mainloop for TmaWgmma {
 }
 
 /// A part of a table of rows in registers: −1 outside of the table, and behind the rows that are left of a group.
-pub(super) fn numbers(
+pub(crate) fn numbers(
     t: &mut KernelBuilder,
     name: &str,
     from: Reference,

@@ -22,7 +22,9 @@ use tilewright_tile::dsl::{KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{Expr, Program};
 
 pub use choices::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
-pub(crate) use mainloop::{Accumulators, Collective, Mainloop, Second, Term, TmaWgmma, load_attributes};
+pub(crate) use mainloop::{
+    Accumulators, Collective, Mainloop, Second, Term, TmaWgmma, load_attributes, numbers,
+};
 pub(crate) use nested::{Axis, Nesting};
 pub(crate) use operands::{Param, Params, spread_as};
 pub use promoted::BLOCK;
