@@ -15,13 +15,11 @@ use crate::programs::{
     ADD, ADVANCE, EMBED, GATE, LOGITS, MOST_SHARING, PAGE, Programs, QKV, ROPE, SILU, Sized, TOP,
 };
 
-/// The epilogue of products that are added to the tokens' vectors.
-const RESIDUAL: (&str, &str) = ("epilogue", "residual");
 /// Rows of activations that are few.
 const FEW: usize = 8;
-/// Parameters of such products of few rows with weights of 4 bits. Their tiles are fewer than a GPU has multiprocessors, and in the engine's order of launches this form was the fastest of those that were
-/// measured on an H100 (docs/benchmarks.md): its few stages leave room for blocks of the launch behind.
-const OF_FEW: [(&str, &str); 3] = [("instruction", "mma"), ("bn", "8"), ("stages", "4")];
+/// Parameters of products of few rows with weights of 4 bits: so few stages leave room for blocks of the launch behind, which was the fastest in the engine's order of launches on an H100
+/// (docs/benchmarks.md).
+const OF_FEW: [(&str, &str); 1] = [("stages", "4")];
 
 /// The keys and values of all sequences, by layer, and the angles of places.
 pub(crate) struct Cache {
@@ -143,8 +141,7 @@ impl Builder<'_> {
             }
             Matrix::I4 { integers, scales } => {
                 let group = GROUP.to_string();
-                let added = pinned.contains(&RESIDUAL) && shape[0] <= FEW;
-                let of_few: &[(&str, &str)] = if added { &OF_FEW } else { &[] };
+                let of_few: &[(&str, &str)] = if shape[0] <= FEW { &OF_FEW } else { &[] };
                 let pinned = [pinned, of_few, &[("weights", "i4"), ("group", &group)]].concat();
                 let launches = self.programs.product("gemm_weights", shape, &pinned)?;
                 self.launch(launches, &[buffers, &[("w", integers), ("s", scales)]].concat())
@@ -308,7 +305,7 @@ impl<'d> Step<'d> {
             let product = b.programs.rows(ADD, ("R", 1, intermediate), &constants, &sizes)?;
             return b.launch(product, &[("x", gated), ("w", down), ("h", h)]);
         }
-        let residual = [RESIDUAL];
+        let residual = [("epilogue", "residual")];
         let given = [("a", attended), ("residual", h), ("c", other)];
         b.product(&layer.output, [m, hidden, width], &residual, &given)?;
         let ahead = b.programs.norm(hidden, m)?;
