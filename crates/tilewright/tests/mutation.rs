@@ -62,6 +62,7 @@ fn rings_of_asynchronous_copies() {
         ("stages", "3"),
         ("threads", "64"),
         ("group", "64"),
+        ("epilogue", "direct"),
     ];
     let w4a16 = (operator("w4a16").unwrap().programs)(&w4a16).unwrap().remove(0);
     judge(&w4a16, Arch::SM_80, &[], &[("m", 32), ("n", 64), ("k", 512)], &[]);
