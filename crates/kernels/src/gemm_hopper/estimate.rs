@@ -61,15 +61,15 @@ fn together(a: f64, b: f64, sharpness: f64) -> f64 {
 pub(crate) struct PerStep {
     /// Cycles of a warpgroup's own work, products included.
     pub turn: f64,
-    /// By what a line of the L2 cache takes longer where all multiprocessors load.
-    pub line: f64,
     /// Cycles in which an element of the result leaves, of one whose rows in boxes are short.
     pub store: Option<f64>,
+    /// Bytes of A and of B in memory, where elements of the matrices are the same ones several times.
+    pub bytes: Option<[f64; 2]>,
 }
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0, store: None }
+        PerStep { turn: 0.0, store: None, bytes: None }
     }
 }
 
@@ -84,9 +84,10 @@ pub(super) struct Shares {
 }
 
 /// The work of each of so many clusters that share so many tiles of so many steps.
-pub(super) fn shares(tiles: f64, clusters: f64, steps: f64) -> Shares {
+pub(super) fn shares(schedule: Schedule, tiles: f64, clusters: f64, steps: f64) -> Shares {
     let left = tiles % clusters;
-    let shared = if left > 0.0 { tiles.min(left + clusters) } else { 0.0 };
+    let more = if schedule == Schedule::Remainder { 0.0 } else { clusters };
+    let shared = if left > 0.0 { tiles.min(left + more) } else { 0.0 };
     let each = (shared * steps / clusters).ceil();
     Shares {
         whole: ((tiles - shared) / clusters).round(),
@@ -182,9 +183,7 @@ impl HopperGemmConfig {
             accesses(model, pitch, [rows * columns, rows.min(of as f64) * columns], size)
         };
         let loading = loads(pitch_a, all_a, m, bk * kept) + matrices * loads(pitch_b, all_b, n, bk);
-        let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
         let port = model.port
-            * crowded
             * parts
             * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
@@ -212,7 +211,9 @@ impl HopperGemmConfig {
         let latency = model.latency * longer / self.stages as f64;
         let waiting = together(shared, latency, 6.0);
         let few_stages = if self.stages < 4 { model.few_stages } else { 1.0 };
-        let narrow = if self.bn < 256 { model.narrow } else { 1.0 };
+        // In proportion to the columns that are missing, down to a half.
+        let missing_columns = ((256.0 - bn) / 128.0).clamp(0.0, 1.0);
+        let narrow = 1.0 + (model.narrow - 1.0) * missing_columns;
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { model.in_step } else { 1.0 };
         let step = together(together(busy, waiting, 8.0), own.turn, 8.0) / model.tensor_cores
@@ -262,6 +263,7 @@ impl HopperGemmConfig {
         let places = if self.sparse { all(m, k, 1) / 8.0 } else { 0.0 };
         let (a, b) = (all(m, k, element) * kept + places, matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
+        let [a, b] = own.bytes.unwrap_or([a, b]);
         let prologue = model.prologue;
         // The cycles of all, of the steps, of the epilogue, of what clusters exchange and of what stream-K leaves.
         let (cycles, tiles_of_each, [stepping, ending, exchanging, leaving_sums]) = match self.schedule {
@@ -270,11 +272,15 @@ impl HopperGemmConfig {
                 waves,
                 [waves * steps * step - ahead, waves * leaving + last, waves * meeting, 0.0],
             ),
-            Schedule::StreamK => {
-                let Shares { whole, each, others } = shares(tiles, resident, steps);
-                let left = 4.0 * bm * bn / model.left;
-                let each_other = model.other + 4.0 * bm * bn / model.added;
-                let added = if others > 0.0 { model.flag + others * each_other } else { 0.0 };
+            Schedule::StreamK | Schedule::Remainder => {
+                let Shares { whole, each, others } = shares(self.schedule, tiles, resident, steps);
+                let (left, all) = (4.0 * bm * bn / model.left, 4.0 * bm * bn / model.added);
+                // Blocks that share a tile or two leave all sums of these, and each adds a share of them.
+                let (left, adding) = match self.schedule {
+                    Schedule::Remainder => (2.0 * left, 2.0 * all + others * model.other),
+                    _ => (left, others * (all + model.other)),
+                };
+                let added = if others > 0.0 { model.flag + adding } else { 0.0 };
                 // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
                 let missing = (1.0 - model.kept / (a + b)).max(0.0) * active * loaded;
                 let scattered = (step * model.scattered).max(missing * bk * size / model.read);

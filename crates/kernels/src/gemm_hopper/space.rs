@@ -186,7 +186,7 @@ impl HopperGemmConfig {
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
         let size = self.multiplied_bytes();
-        if self.schedule == Schedule::StreamK && !self.shares_out([m, n], steps) {
+        if self.schedule != Schedule::DataParallel && !self.shares_out([m, n], steps) {
             return false;
         }
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
@@ -206,6 +206,23 @@ impl HopperGemmConfig {
         Self { rasterization: if few { Rasterization::Grouped(1) } else { self.rasterization }, ..self }
     }
 
+    /// With no more blocks than the rounds of tiles need, if those leave out few multiprocessors: 2048 tiles are 16 rounds of 132 blocks and of 128. The blocks
+    /// that run have more of the L2 cache then, which products with a sparse factor or two sums wait for.
+    fn evened(self, [m, n]: [i64; 2]) -> Self {
+        let waits = self.sparse || self.dual.sums() > 1;
+        let alone = self.cluster == Cluster::None && self.split == 1 && self.batch == Batch::None;
+        if !waits || !alone || self.schedule != Schedule::DataParallel {
+            return self;
+        }
+        let (rows, cols) = self.sides((m, n));
+        let count = |extent: i64, tile: i64| (extent + tile - 1) / tile;
+        let tiles = count(rows, self.bm) as u64 * count(cols, self.bn) as u64;
+        let rounds = tiles.div_ceil(self.sm_count as u64).max(1);
+        let blocks = tiles.div_ceil(rounds) as i64;
+        let few = rounds > 1 && blocks * 20 >= self.sm_count * 19;
+        Self { sm_count: if few { blocks } else { self.sm_count }, ..self }
+    }
+
     /// Returns whether the tiles of a row are few, and its factor is the larger one.
     fn few_of_a_row(&self, [m, n]: [i64; 2]) -> bool {
         let (rows, cols) = self.sides((m, n));
@@ -221,7 +238,7 @@ impl HopperGemmConfig {
     }
 
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.
-    fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
+    pub(crate) fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
@@ -231,7 +248,7 @@ impl HopperGemmConfig {
         let last = tiles % clusters;
         last != 0
             && last * 20 <= clusters * 19
-            && shares(tiles as f64, clusters as f64, steps as f64).each >= 4.0
+            && shares(self.schedule, tiles as f64, clusters as f64, steps as f64).each >= 4.0
             && tiles * MOST_SHARING >= clusters
     }
 }
@@ -330,7 +347,7 @@ impl Tunable for HopperGemmConfig {
         // The instructions read B alone from shared memory then.
         let registers = longer.map(|form| Self { register_a: true, ..form });
         let forms = [Some(read), packed, longer, registers];
-        forms.into_iter().flatten().map(|form| form.ordered([m, n])).collect()
+        forms.into_iter().flatten().map(|form| form.ordered([m, n]).evened([m, n])).collect()
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
