@@ -25,9 +25,13 @@ const DEEP: i64 = 16;
 /// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
 const SPARSE_TURN: f64 = 290.0;
 
-/// Part by which steps with a sparse A are longer where a warpgroup has more than 64 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
-/// than 128 × 256.
-const SPARSE_ROWS: f64 = 1.1;
+/// Part by which steps with a sparse A are longer where a block has more than 128 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
+/// than 128 × 256, 192 × 192 of three warpgroups 19 % and 256 × 128 22 %.
+const SPARSE_ROWS: f64 = 1.15;
+
+/// Part by which they are longer with more than two stages where blocks share nothing: blocks are then further apart, and the L2 cache gives each of them
+/// lines that it gives all at once otherwise. On an H100 128 × 192 of f16 takes 22 % longer for each element so, in clusters 2 % less than 128 × 256 with two stages.
+const SPARSE_APART: f64 = 1.12;
 
 /// Part by which steps with a sparse A are longer where blocks share a factor: on an H100 128 × 256 of f16 takes 3 to 8 % longer in clusters of two than
 /// without, though fewer lines come through the port.
@@ -61,6 +65,10 @@ fn together(a: f64, b: f64, sharpness: f64) -> f64 {
 pub(crate) struct PerStep {
     /// Cycles of a warpgroup's own work, products included.
     pub turn: f64,
+    /// By what a line of the L2 cache takes longer where all multiprocessors load.
+    pub line: f64,
+    /// By what steps take longer whose neighbours read other places of k, where the model does not say it.
+    pub scattered: Option<f64>,
     /// Cycles in which an element of the result leaves, of one whose rows in boxes are short.
     pub store: Option<f64>,
     /// Bytes of A and of B in memory, where elements of the matrices are the same ones several times.
@@ -69,7 +77,7 @@ pub(crate) struct PerStep {
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, store: None, bytes: None }
+        PerStep { turn: 0.0, line: 1.0, scattered: None, store: None, bytes: None }
     }
 }
 
@@ -183,7 +191,9 @@ impl HopperGemmConfig {
             accesses(model, pitch, [rows * columns, rows.min(of as f64) * columns], size)
         };
         let loading = loads(pitch_a, all_a, m, bk * kept) + matrices * loads(pitch_b, all_b, n, bk);
+        let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
         let port = model.port
+            * crowded
             * parts
             * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
@@ -211,16 +221,16 @@ impl HopperGemmConfig {
         let latency = model.latency * longer / self.stages as f64;
         let waiting = together(shared, latency, 6.0);
         let few_stages = if self.stages < 4 { model.few_stages } else { 1.0 };
-        // In proportion to the columns that are missing, down to a half.
-        let missing_columns = ((256.0 - bn) / 128.0).clamp(0.0, 1.0);
-        let narrow = 1.0 + (model.narrow - 1.0) * missing_columns;
+        let narrow = if self.bn < 256 { model.narrow } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { model.in_step } else { 1.0 };
         let step = together(together(busy, waiting, 8.0), own.turn, 8.0) / model.tensor_cores
             * few_stages
             * narrow
             * in_step;
-        let step = step * if self.sparse && self.bm > 64 * self.warpgroups { SPARSE_ROWS } else { 1.0 };
+        let step = step * if self.sparse && self.bm > 128 { SPARSE_ROWS } else { 1.0 };
+        let apart = self.sparse && self.stages > 2 && blocks == 1;
+        let step = step * if apart { SPARSE_APART } else { 1.0 };
         let step = step * if self.sparse && down * across > 1 { SPARSE_SHARED } else { 1.0 };
         let step = step * if sums > 1.0 && self.overlap_epilogue { TWO_SUMS } else { 1.0 };
         // The latency of the first step is the prologue's.
@@ -283,7 +293,8 @@ impl HopperGemmConfig {
                 let added = if others > 0.0 { model.flag + adding } else { 0.0 };
                 // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
                 let missing = (1.0 - model.kept / (a + b)).max(0.0) * active * loaded;
-                let scattered = (step * model.scattered).max(missing * bk * size / model.read);
+                let scattered =
+                    (step * own.scattered.unwrap_or(model.scattered)).max(missing * bk * size / model.read);
                 let cycles = prologue + whole * tile + last + each * scattered + left + added + drain;
                 let stepping = whole * steps * step + each * scattered;
                 let ending = whole * leaving + last + drain;

@@ -186,6 +186,8 @@ impl HopperGemmConfig {
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
         let size = self.multiplied_bytes();
+        // A sparse A is read in half the time, and that of B shows.
+        let few = if self.sparse { 4 * FEW } else { FEW };
         if self.schedule != Schedule::DataParallel && !self.shares_out([m, n], steps) {
             return false;
         }
@@ -196,7 +198,7 @@ impl HopperGemmConfig {
             && (self.bk * size <= 64) == (k * size <= 64)
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
-            && (self.hint_b.is_none() || m <= FEW)
+            && (self.hint_b.is_none() || m <= few)
     }
 
     /// With an order of tiles in which those of a row come one after the other, where they are few and a row's factor is the larger one: it is then
@@ -207,9 +209,9 @@ impl HopperGemmConfig {
     }
 
     /// With no more blocks than the rounds of tiles need, if those leave out few multiprocessors: 2048 tiles are 16 rounds of 132 blocks and of 128. The blocks
-    /// that run have more of the L2 cache then, which products with a sparse factor or two sums wait for.
+    /// that run have more of the L2 cache then, which products with a sparse factor, two sums or sums of rows wait for; of a sparse factor what all of them read stays there.
     fn evened(self, [m, n]: [i64; 2]) -> Self {
-        let waits = self.sparse || self.dual.sums() > 1;
+        let waits = self.sparse || self.sums_a || self.dual.sums() > 1;
         let alone = self.cluster == Cluster::None && self.split == 1 && self.batch == Batch::None;
         if !waits || !alone || self.schedule != Schedule::DataParallel {
             return self;
@@ -220,7 +222,11 @@ impl HopperGemmConfig {
         let rounds = tiles.div_ceil(self.sm_count as u64).max(1);
         let blocks = tiles.div_ceil(rounds) as i64;
         let few = rounds > 1 && blocks * 20 >= self.sm_count * 19;
-        Self { sm_count: if few { blocks } else { self.sm_count }, ..self }
+        if !few {
+            return self;
+        }
+        let hint_a = if self.sparse { Some(CacheHint::EvictLast) } else { self.hint_a };
+        Self { sm_count: blocks, hint_a, ..self }
     }
 
     /// Returns whether the tiles of a row are few, and its factor is the larger one.

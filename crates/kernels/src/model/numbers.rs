@@ -211,6 +211,8 @@ numbers! {
     gemv_converted: Instructions,
     /// Time of a warp's access of that form.
     gemv_access: Cycles,
+    /// Part by which lines of boxes that taps shift take longer than those of matrices.
+    conv_shifted: Factor,
     /// Launch that packs images, and of the one that copies a filter's gradient back.
     conv_packing: Microseconds,
     /// Bytes that packing images reads and writes.
