@@ -59,7 +59,7 @@ pub(super) struct Segment {
     flag: Expr,
     /// The number of clusters behind this one that have parts of it.
     others: Expr,
-    /// What is known of the tile's parts where each block finishes some of its chunks.
+    /// The parts of the tile, if each block finishes some of its chunks.
     several: Option<Several>,
 }
 

@@ -79,7 +79,7 @@ impl Tiling {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
 
-    /// Where tiles are shared by steps, chunks of other blocks' sums that a math thread has registers for beside its own and so many others.
+    /// Chunks of other blocks' sums that a math thread has registers for beside its own and so many others, if tiles are shared by steps.
     pub fn exchanged_at_once(&self, schedule: Schedule, spare: i64) -> Option<i64> {
         let of_thread = |columns: i64| self.bm * columns / (128 * self.warpgroups);
         let chunk = of_thread(self.chunk).max(1);
