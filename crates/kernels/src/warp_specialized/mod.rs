@@ -59,8 +59,9 @@ pub(crate) struct GemmKernel<'a, M> {
     pub nesting: Option<&'a Nesting>,
     /// Parts of k that are summed apart.
     pub split: i64,
-    /// The work of a block, and where tiles are shared by steps the chunks of other blocks' sums that are on their way at once.
+    /// The work of a block.
     pub schedule: Schedule,
+    /// Chunks of other blocks' sums that are on their way at once, where tiles are shared by steps.
     pub stream_k: Option<i64>,
     /// The type of C.
     pub result: DType,
