@@ -16,6 +16,9 @@ use super::choices::Schedule;
 use super::scheduler::{Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
 
+/// The place of the sums of the block of a number.
+type Place<'a> = &'a dyn Fn(&Expr) -> Expr;
+
 /// Sums on their way from one block to another.
 pub(super) struct Exchange {
     /// `[bm, chunk, chunks, blocks]`.
@@ -155,7 +158,7 @@ impl Exchange {
     ) {
         let (blocks, sm_count) = (scheduler.tiling.cluster.blocks(), &scheduler.numbers.sm_count);
         let place = |which: &Expr| block_x() + (which + 1) * blocks;
-        self.add_of(t, scheduler, (&segment.others, sm_count, &place), values, chunk);
+        self.add_of(t, scheduler, ([&segment.others, sm_count], &place), values, chunk);
     }
 
     /// Adds those of all blocks for a chunk, in order, to zeros.
@@ -169,7 +172,7 @@ impl Exchange {
         let Some(Several { parts, part, early, .. }) = &segment.several else { return };
         let (blocks, sm_count) = (scheduler.tiling.cluster.blocks(), &scheduler.numbers.sm_count);
         let place = |which: &Expr| block_x() + (which - part) * blocks + which.equals(0) * early * sm_count;
-        self.add_of(t, scheduler, (parts, &(sm_count * 2), &place), values, chunk);
+        self.add_of(t, scheduler, ([parts, &(sm_count * 2)], &place), values, chunk);
     }
 
     /// Adds sums for a chunk of so many blocks, each at its place among so many.
@@ -177,7 +180,7 @@ impl Exchange {
         &self,
         t: &mut KernelBuilder,
         scheduler: &Scheduler,
-        (count, places, place): (&Expr, &Expr, &dyn Fn(&Expr) -> Expr),
+        ([count, places], place): ([&Expr; 2], Place<'_>),
         values: &Tensor,
         chunk: &Chunk,
     ) {
