@@ -97,11 +97,11 @@ def job_of(layer, which, config, dtype):
     return {"operator": "conv_hopper", "words": words_of(layer, which, dtype), "config": config, "sizes": sizes_of(layer)}
 
 
-def chosen(binary, layer, which, dtype):
-    """The configuration that `tilewright kernels` chooses for a layer on an H200, without what the layer decides."""
+def chosen(args, layer, which):
+    """The configuration that `tilewright kernels` chooses for a layer on a device, without what the layer decides."""
     sizes = ",".join(f"{name}={value}" for name, value in sizes_of(layer).items())
-    given = words_of(layer, which, dtype)
-    command = [binary, "kernels", "conv_hopper", *(word for pair in given for word in ("-p", pair)), "--for", sizes, "--config-only", "--device-name", "NVIDIA H200"]
+    given = words_of(layer, which, args.dtype)
+    command = [args.bin, "kernels", "conv_hopper", *(word for pair in given for word in ("-p", pair)), "--for", sizes, "--config-only", "--device-name", args.device_name]
     decided = {word.split("=")[0] for word in given}
     return " ".join(word for word in common.asked(command).split() if word.split("=")[0] not in decided)
 
@@ -204,6 +204,7 @@ def arguments():
     parser.add_argument("--layers", nargs="+", type=layer_of, metavar="LAYER", help="layers instead of those of sets")
     parser.add_argument("--pass", nargs="+", dest="passes", choices=list(RESULT), default=list(RESULT))
     parser.add_argument("--dtype", default="f16", choices=["f16", "bf16"])
+    parser.add_argument("--device-name", default="NVIDIA H200", help="the GPU that configurations are chosen for")
     parser.add_argument("--config", nargs="+", metavar="WORDS", help="configurations instead of the chosen one")
     parser.add_argument("--plan", metavar="FILE", help="passes, layers and their configurations: lines `PASS LAYER CONFIG; CONFIG …`; chosen is one, too")
     return common.parsed(parser, repeat=3)
@@ -215,7 +216,7 @@ def main():
     plan = planned(args.plan) if args.plan else {(which, layer): args.config or ["chosen"] for which in args.passes for layer in layers}
     todo = []
     for (which, layer), configs in plan.items():
-        configs = [chosen(args.bin, layer, which, args.dtype) if config == "chosen" else config for config in configs]
+        configs = [chosen(args, layer, which) if config == "chosen" else config for config in configs]
         todo.append(((which, layer), [job_of(layer, which, config, args.dtype) for config in dict.fromkeys(configs)]))
     ready, failed = common.ready_of(todo, args)
     if args.check or args.emit_launches:

@@ -246,6 +246,20 @@ impl Tiles {
         words(self.sum_bits) + factors.min().unwrap_or(0).max(residual)
     }
 
+    /// Bytes that all warps read from shared memory for a column of both factors, where they divide the tile best.
+    pub fn read_by_warps(&self) -> i64 {
+        let reads = self
+            .grids()
+            .map(|(rows, columns)| (columns * self.bm * self.left_bits() + rows * self.bn * self.b_bits) / 8);
+        reads.min().unwrap_or(0)
+    }
+
+    /// Returns whether factors, both as they are multiplied, go to registers in runs of more bytes than an instruction takes.
+    pub fn loads_long_runs(&self) -> bool {
+        let columns = if self.sparse { 2 } else { 1 };
+        self.b_bits == self.a_bits && self.kk * self.a_bits > columns * STEPS[0] * 8
+    }
+
     /// Bytes of shared memory of a block.
     pub fn shared_bytes(&self) -> i64 {
         let stage = self.bk * (self.left_bits() * self.bm + self.b_bits * self.bn) / 8;

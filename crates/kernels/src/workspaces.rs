@@ -65,7 +65,13 @@ const WORKSPACES: &[(&str, &[Workspace])] = &[
     ("contraction", CONTRACTION),
     (
         "conv_hopper",
-        &[anything("packed_x"), anything("packed_f"), anything("packed_df"), anything("partial")],
+        &[
+            anything("packed_x"),
+            anything("packed_f"),
+            anything("packed_df"),
+            anything("partial"),
+            zeros_left("done"),
+        ],
     ),
     ("attention", &[anything("vt")]),
     ("attention_decode", &[anything("po"), anything("pl")]),

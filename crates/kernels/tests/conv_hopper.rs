@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::conv_hopper::{
     self, ConvSizes, HopperConvConfig, Padding, Pass, PerMode, edge_sizes,
 };
-use tilewright_kernels::gemm_hopper::{Cluster, Epilogue, Inputs, Part};
+use tilewright_kernels::gemm_hopper::{Cluster, Epilogue, Inputs, Part, Schedule};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
@@ -193,6 +193,15 @@ fn weight_gradients() {
 }
 
 #[test]
+fn blocks_share_steps() {
+    let shared = |pass| HopperConvConfig { schedule: Schedule::Remainder, sm_count: 5, ..small(pass) };
+    check_edges(shared(Pass::Wgrad), &[2]);
+    check_edges(shared(Pass::Dgrad), &[1]);
+    let residual = "residual".parse().unwrap();
+    check_edges(HopperConvConfig { overlap_epilogue: true, epilogue: residual, ..shared(Pass::Fprop) }, &[0]);
+}
+
+#[test]
 fn few_channels_are_packed() {
     let stem = HopperConvConfig {
         filter: PerMode::all(7),
@@ -305,6 +314,10 @@ fn what_is_wrong_is_named() {
     refused(HopperConvConfig { cluster: Cluster::AlongM(2), ..gradient }, "cluster", "none");
     refused(HopperConvConfig { overlap_epilogue: true, ..gradient }, "overlap_epilogue", "false");
     refused(HopperConvConfig { split: 2, ..gradient }, "split", "must be 1");
+    let shared = HopperConvConfig { schedule: Schedule::Remainder, ..base };
+    refused(HopperConvConfig { groups: 2, ..shared }, "schedule", "groups must be 1");
+    refused(HopperConvConfig { split: 2, ..shared }, "schedule", "split must be 1");
+    refused(HopperConvConfig { schedule: Schedule::Remainder, ..gradient }, "schedule", "data_parallel");
     refused(
         HopperConvConfig { epilogue: "bias".parse().unwrap(), ..small(Pass::Wgrad) },
         "epilogue",

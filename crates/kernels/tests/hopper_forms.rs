@@ -200,6 +200,15 @@ fn stream_k() -> Vec<HopperGemmConfig> {
             ..small
         },
         HopperGemmConfig { pack: Pack::Both, sm_count: 5, ..small },
+        HopperGemmConfig { schedule: Schedule::Remainder, sm_count: 5, ..small },
+        HopperGemmConfig {
+            schedule: Schedule::Remainder,
+            cluster: Cluster::AlongM(2),
+            sm_count: 6,
+            overlap_epilogue: true,
+            epilogue: "bias+residual".parse().unwrap(),
+            ..small
+        },
     ]
 }
 
@@ -222,6 +231,7 @@ fn tiles_that_are_shared_by_steps_need_no_spills() {
         HopperGemmConfig { overlap_epilogue: true, epilogue: "bias+relu".parse().unwrap(), ..wide },
         HopperGemmConfig { bm: 256, bn: 192, stages: 3, buffers: 1, chunk: Some(16), ..wide },
         HopperGemmConfig { bm: 192, warpgroups: 3, math_registers: 160, bn: 128, ..wide },
+        HopperGemmConfig { schedule: Schedule::Remainder, chunk: Some(16), ..wide },
     ];
     for (i, config) in configs.into_iter().enumerate() {
         let kernel = kernel_for(&config.program().unwrap(), Arch::SM_90A, [4096, 4096, 4096]);
@@ -243,6 +253,9 @@ fn what_does_not_go_with_stream_k_is_refused() {
         assert_eq!(field, "schedule");
         assert!(wanted.contains(name), "{given}: {wanted}");
     }
+    let several = [("schedule", "remainder"), ("epilogue", "row_sums")];
+    let said = (operator("gemm_hopper").unwrap().programs)(&several).unwrap_err().to_string();
+    assert!(said.contains("several blocks finish a tile"), "{said}");
     let vector = HopperGemmConfig { form: Form::Gemv, schedule, bn: 1, ..HopperGemmConfig::default() };
     assert!(vector.validate().unwrap_err().to_string().contains("says nothing with form=gemv"));
 }

@@ -28,7 +28,7 @@ use crate::epilogue::{Chain, Epilogue, Part};
 use crate::gemm_hopper::add_parts;
 use crate::warp_specialized::{
     BARRIERS, Batch, Cluster, FillMode, GemmKernel, Needs, Problem, ROW_BYTES, Rasterization, ResultTensor,
-    Tiling, aligned, bytes, refused, within,
+    Schedule, Tiling, aligned, bytes, refused, within,
 };
 use geometry::Geometry;
 use mainloop::Convolution;
@@ -79,6 +79,9 @@ parameters! {
         cluster: Cluster as OWN = Cluster::None,
         /// Parts of the sums that meet in global memory, added in a fixed order.
         split: i64 as INT = 1,
+        /// The work of a block: data_parallel, whole tiles; stream_k, whole tiles and then a share of the steps of the rest; or remainder, the same with as few of
+        /// these as can be.
+        schedule: Schedule as OWN = Schedule::DataParallel,
         /// The order of tiles: grouped(rows), serpentine(rows) or hilbert(order).
         rasterization: Rasterization as OWN = Rasterization::Grouped(12),
         /// Groups of wgmma in flight while the next one is issued.
@@ -256,7 +259,9 @@ impl HopperConvConfig {
         let sums = self.bm * self.bn / (128 * self.warpgroups);
         let chunk = self.bm * self.columns() / (128 * self.warpgroups);
         let rounded = |values: i64| values * bytes(self.stored()) / 4;
-        let chunks = if chain.is_empty() { rounded(chunk) } else { 2 * chunk };
+        // Of tiles that are shared by steps a chunk of others' sums is on its way.
+        let whole = self.schedule == Schedule::DataParallel;
+        let chunks = if chain.is_empty() && whole { rounded(chunk) } else { 2 * chunk };
         sums + if self.overlap_epilogue { rounded(sums).max(chunks) } else { chunks }
     }
 
@@ -390,6 +395,18 @@ impl HopperConvConfig {
                 "must be none, along m or n, or both: use split",
             ));
         }
+        if self.schedule != Schedule::DataParallel {
+            let wanted = if self.groups > 1 {
+                "steps of one product are shared: groups must be 1"
+            } else if self.split > 1 {
+                "blocks that share steps split sums by themselves: split must be 1"
+            } else if self.has_phases() {
+                "tiles of a data gradient with strides have as many steps as their phase: must be data_parallel"
+            } else {
+                return Ok(());
+            };
+            return Err(ConfigError::value("schedule", self.schedule, wanted));
+        }
         if self.has_phases() {
             let wanted = "tiles of a data gradient with strides have taps of their own: must be ";
             if self.cluster != Cluster::None {
@@ -415,7 +432,8 @@ impl HopperConvConfig {
         let mainloop = Convolution { config: self, tiling: self.tiling(), geometry: OnceCell::new() };
         let kernel = GemmKernel {
             nesting: None,
-            stream_k: None,
+            schedule: self.schedule,
+            stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
             name: "conv_hopper",
             tiling: self.tiling(),
             batch: Batch::None,

@@ -15,8 +15,8 @@ use crate::epilogue::{Chain, EpilogueOp};
 use crate::gemm_hopper::{Batch, Cluster, Rasterization};
 pub use crate::warp_specialized::BLOCK;
 use crate::warp_specialized::{
-    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Scattered, Tiling, aligned, gathering_registers,
-    refused, scattering_registers, tiling,
+    BARRIERS, FillMode, GemmKernel, Needs, Promoted, Scattered, Schedule, Tiling, aligned,
+    gathering_registers, refused, scattering_registers, tiling,
 };
 
 parameters! {
@@ -257,6 +257,7 @@ impl Fp8BlocksConfig {
             anywhere: self.batch == Batch::Ragged,
         };
         let kernel = GemmKernel {
+            schedule: Schedule::DataParallel,
             stream_k: None,
             name: "gemm_fp8_blocks",
             tiling: self.tiling(),

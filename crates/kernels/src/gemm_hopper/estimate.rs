@@ -25,9 +25,13 @@ const DEEP: i64 = 16;
 /// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
 const SPARSE_TURN: f64 = 290.0;
 
-/// Part by which steps with a sparse A are longer where a warpgroup has more than 64 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
-/// than 128 × 256.
-const SPARSE_ROWS: f64 = 1.1;
+/// Part by which steps with a sparse A are longer where a block has more than 128 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
+/// than 128 × 256, 192 × 192 of three warpgroups 19 % and 256 × 128 22 %.
+const SPARSE_ROWS: f64 = 1.15;
+
+/// Part by which they are longer with more than two stages where blocks share nothing: blocks are then further apart, and the L2 cache gives each of them
+/// lines that it gives all at once otherwise. On an H100 128 × 192 of f16 takes 22 % longer for each element so, in clusters 2 % less than 128 × 256 with two stages.
+const SPARSE_APART: f64 = 1.12;
 
 /// Part by which steps with a sparse A are longer where blocks share a factor: on an H100 128 × 256 of f16 takes 3 to 8 % longer in clusters of two than
 /// without, though fewer lines come through the port.
@@ -63,13 +67,17 @@ pub(crate) struct PerStep {
     pub turn: f64,
     /// By what a line of the L2 cache takes longer where all multiprocessors load.
     pub line: f64,
+    /// By what steps take longer whose neighbours read other places of k, where the model does not say it.
+    pub scattered: Option<f64>,
     /// Cycles in which an element of the result leaves, of one whose rows in boxes are short.
     pub store: Option<f64>,
+    /// Bytes of A and of B in memory, where elements of the matrices are the same ones several times.
+    pub bytes: Option<[f64; 2]>,
 }
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0, store: None }
+        PerStep { turn: 0.0, line: 1.0, scattered: None, store: None, bytes: None }
     }
 }
 
@@ -84,9 +92,10 @@ pub(super) struct Shares {
 }
 
 /// The work of each of so many clusters that share so many tiles of so many steps.
-pub(super) fn shares(tiles: f64, clusters: f64, steps: f64) -> Shares {
+pub(super) fn shares(schedule: Schedule, tiles: f64, clusters: f64, steps: f64) -> Shares {
     let left = tiles % clusters;
-    let shared = if left > 0.0 { tiles.min(left + clusters) } else { 0.0 };
+    let more = if schedule == Schedule::Remainder { 0.0 } else { clusters };
+    let shared = if left > 0.0 { tiles.min(left + more) } else { 0.0 };
     let each = (shared * steps / clusters).ceil();
     Shares {
         whole: ((tiles - shared) / clusters).round(),
@@ -219,7 +228,9 @@ impl HopperGemmConfig {
             * few_stages
             * narrow
             * in_step;
-        let step = step * if self.sparse && self.bm > 64 * self.warpgroups { SPARSE_ROWS } else { 1.0 };
+        let step = step * if self.sparse && self.bm > 128 { SPARSE_ROWS } else { 1.0 };
+        let apart = self.sparse && self.stages > 2 && blocks == 1;
+        let step = step * if apart { SPARSE_APART } else { 1.0 };
         let step = step * if self.sparse && down * across > 1 { SPARSE_SHARED } else { 1.0 };
         let step = step * if sums > 1.0 && self.overlap_epilogue { TWO_SUMS } else { 1.0 };
         // The latency of the first step is the prologue's.
@@ -262,6 +273,7 @@ impl HopperGemmConfig {
         let places = if self.sparse { all(m, k, 1) / 8.0 } else { 0.0 };
         let (a, b) = (all(m, k, element) * kept + places, matrices * all(n, k, element));
         let b = if self.squares() { 0.0 } else { b };
+        let [a, b] = own.bytes.unwrap_or([a, b]);
         let prologue = model.prologue;
         // The cycles of all, of the steps, of the epilogue, of what clusters exchange and of what stream-K leaves.
         let (cycles, tiles_of_each, [stepping, ending, exchanging, leaving_sums]) = match self.schedule {
@@ -270,14 +282,19 @@ impl HopperGemmConfig {
                 waves,
                 [waves * steps * step - ahead, waves * leaving + last, waves * meeting, 0.0],
             ),
-            Schedule::StreamK => {
-                let Shares { whole, each, others } = shares(tiles, resident, steps);
-                let left = 4.0 * bm * bn / model.left;
-                let each_other = model.other + 4.0 * bm * bn / model.added;
-                let added = if others > 0.0 { model.flag + others * each_other } else { 0.0 };
+            Schedule::StreamK | Schedule::Remainder => {
+                let Shares { whole, each, others } = shares(self.schedule, tiles, resident, steps);
+                let (left, all) = (4.0 * bm * bn / model.left, 4.0 * bm * bn / model.added);
+                // Blocks that share a tile or two leave all sums of these, and each adds a share of them.
+                let (left, adding) = match self.schedule {
+                    Schedule::Remainder => (2.0 * left, 2.0 * all + others * model.other),
+                    _ => (left, others * (all + model.other)),
+                };
+                let added = if others > 0.0 { model.flag + adding } else { 0.0 };
                 // What the L2 cache does not hold every block reads for itself, for its neighbours are at other places of k.
                 let missing = (1.0 - model.kept / (a + b)).max(0.0) * active * loaded;
-                let scattered = (step * model.scattered).max(missing * bk * size / model.read);
+                let scattered =
+                    (step * own.scattered.unwrap_or(model.scattered)).max(missing * bk * size / model.read);
                 let cycles = prologue + whole * tile + last + each * scattered + left + added + drain;
                 let stepping = whole * steps * step + each * scattered;
                 let ending = whole * leaving + last + drain;

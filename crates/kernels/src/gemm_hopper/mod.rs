@@ -125,7 +125,8 @@ parameters! {
         cluster: Cluster as OWN = Cluster::None,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
-        /// The work of a block: data_parallel, whole tiles; or stream_k, whole tiles and then a share of the steps along k of the rest.
+        /// The work of a block: data_parallel, whole tiles; stream_k, whole tiles and then a share of the steps along k of the rest; or remainder, the same with as
+        /// few of these as can be.
         schedule: Schedule as OWN = Schedule::DataParallel,
         /// Factors that a first kernel copies to rows of whole lines, for TMA to read: none, a, b or ab. For rows that are no multiples of 16
         /// bytes.
@@ -300,7 +301,7 @@ impl HopperGemmConfig {
         let as_they_are = chain.is_empty() && !self.scatter;
         let chunks = if as_they_are { rounded(chunk) } else { (1 + self.dual.sums()) * chunk };
         // A chunk of others' sums on its way.
-        let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
+        let theirs = if self.schedule != Schedule::DataParallel { 2 * chunk } else { 0 };
         let chunks = chunks.max(theirs);
         let waiting = if self.overlap_epilogue { rounded(sums) } else { 0 };
         // All values that leave later are live beside the last chunk, as the epilogue leaves it and rounded. Such tiles need nothing to
@@ -377,13 +378,15 @@ impl HopperGemmConfig {
         let wanted = if self.schedule == Schedule::DataParallel {
             return Ok(());
         } else if self.batch != Batch::None {
-            "stream_k is for one product: batch must be none"
+            "steps of one product are shared: batch must be none"
         } else if self.split > 1 {
-            "stream_k splits k by itself: split must be 1"
+            "blocks that share steps split k by themselves: split must be 1"
         } else if matches!(self.cluster, Cluster::AlongK(_)) {
             "the blocks of k2 share a tile already: cluster must be none, along m or n, or both"
         } else if self.dual.sums() > 1 {
             "one sum of a tile is shared out: dual must be none or add"
+        } else if self.schedule == Schedule::Remainder && self.epilogue.parts().any(Part::sums) {
+            "several blocks finish a tile: must be data_parallel or stream_k with sums in the epilogue"
         } else {
             return Ok(());
         };
@@ -518,6 +521,7 @@ impl HopperGemmConfig {
             batch: self.batch,
             nesting,
             split: self.split,
+            schedule: self.schedule,
             stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
             result: self.result(),
             scatter: self.scatter,

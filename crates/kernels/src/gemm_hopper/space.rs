@@ -187,7 +187,9 @@ impl HopperGemmConfig {
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
         let size = self.multiplied_bytes();
-        if self.schedule == Schedule::StreamK && !self.shares_out([m, n], steps) {
+        // A sparse A is read in half the time, and that of B shows.
+        let few = if self.sparse { 4 * FEW } else { FEW };
+        if self.schedule != Schedule::DataParallel && !self.shares_out([m, n], steps) {
             return false;
         }
         // A tile's results leave during the next one's steps, if there are enough of them; a part of k is a few steps.
@@ -197,7 +199,7 @@ impl HopperGemmConfig {
             && (self.bk * size <= 64) == (k * size <= 64)
             && (!self.overlap_epilogue || steps >= 2 * chunks)
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
-            && (self.hint_b.is_none() || m <= FEW)
+            && (self.hint_b.is_none() || m <= few)
     }
 
     /// With an order of tiles in which those of a row come one after the other, where they are few and a row's factor is the larger one: it is then
@@ -205,6 +207,27 @@ impl HopperGemmConfig {
     fn ordered(self, [m, n]: [i64; 2]) -> Self {
         let few = self.few_of_a_row([m, n]);
         Self { rasterization: if few { Rasterization::Grouped(1) } else { self.rasterization }, ..self }
+    }
+
+    /// With no more blocks than the rounds of tiles need, if those leave out few multiprocessors: 2048 tiles are 16 rounds of 132 blocks and of 128. The blocks
+    /// that run have more of the L2 cache then, which products with a sparse factor, two sums or sums of rows wait for; of a sparse factor what all of them read stays there.
+    fn evened(self, [m, n]: [i64; 2]) -> Self {
+        let waits = self.sparse || self.sums_a || self.dual.sums() > 1;
+        let alone = self.cluster == Cluster::None && self.split == 1 && self.batch == Batch::None;
+        if !waits || !alone || self.schedule != Schedule::DataParallel {
+            return self;
+        }
+        let (rows, cols) = self.sides((m, n));
+        let count = |extent: i64, tile: i64| (extent + tile - 1) / tile;
+        let tiles = count(rows, self.bm) as u64 * count(cols, self.bn) as u64;
+        let rounds = tiles.div_ceil(self.sm_count as u64).max(1);
+        let blocks = tiles.div_ceil(rounds) as i64;
+        let few = rounds > 1 && blocks * 20 >= self.sm_count * 19;
+        if !few {
+            return self;
+        }
+        let hint_a = if self.sparse { Some(CacheHint::EvictLast) } else { self.hint_a };
+        Self { sm_count: blocks, hint_a, ..self }
     }
 
     /// Returns whether the tiles of a row are few, and its factor is the larger one.
@@ -222,7 +245,7 @@ impl HopperGemmConfig {
     }
 
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.
-    fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
+    pub(crate) fn shares_out(&self, [m, n]: [i64; 2], steps: i64) -> bool {
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
@@ -232,7 +255,7 @@ impl HopperGemmConfig {
         let last = tiles % clusters;
         last != 0
             && last * 20 <= clusters * 19
-            && shares(tiles as f64, clusters as f64, steps as f64).each >= 4.0
+            && shares(self.schedule, tiles as f64, clusters as f64, steps as f64).each >= 4.0
             && tiles * MOST_SHARING >= clusters
     }
 }
@@ -337,7 +360,7 @@ impl Tunable for HopperGemmConfig {
         // The instructions read B alone from shared memory then.
         let registers = longer.map(|form| Self { register_a: true, ..form });
         let forms = [Some(read), packed, longer, registers];
-        forms.into_iter().flatten().map(|form| form.ordered([m, n])).collect()
+        forms.into_iter().flatten().map(|form| form.ordered([m, n]).evened([m, n])).collect()
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.

@@ -18,7 +18,7 @@ impl HopperGemmConfig {
             let wanted = "its blocks have parts of the rows: must be none, or along m or n, with sums_a=true";
             return Err(ConfigError::value("cluster", self.cluster, wanted));
         }
-        if self.schedule == Schedule::StreamK {
+        if self.schedule != Schedule::DataParallel {
             let wanted = "blocks share steps of a tile: must be data_parallel with sums_a=true";
             return Err(ConfigError::value("schedule", self.schedule, wanted));
         }

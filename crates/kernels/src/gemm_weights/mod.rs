@@ -271,7 +271,7 @@ impl WeightsConfig {
         let changes = changes.into_iter().filter(|change| *change).count() as i64;
         let plain = (weights * (2 * changes - 1) / 4).max(0);
         let chunk = self.bm * self.columns() / threads;
-        let theirs = if self.schedule == Schedule::StreamK { 2 * chunk } else { 0 };
+        let theirs = if self.schedule != Schedule::DataParallel { 2 * chunk } else { 0 };
         let chunks = (if chain.is_empty() && !self.scatter { chunk / 2 } else { 2 * chunk }).max(theirs);
         let rows = if self.scatter { scattering_registers(self.bn, true) } else { 0 };
         let waiting = if self.overlap_epilogue { sums / 2 } else { 0 };
@@ -306,7 +306,10 @@ impl WeightsConfig {
                 return Err(ConfigError::value("bk", self.bk, wanted));
             }
         }
-        if self.schedule == Schedule::StreamK && matches!(self.cluster, Cluster::AlongK(_)) {
+        if self.schedule == Schedule::Remainder {
+            return Err(ConfigError::value("schedule", self.schedule, "must be data_parallel or stream_k"));
+        }
+        if self.schedule != Schedule::DataParallel && matches!(self.cluster, Cluster::AlongK(_)) {
             let wanted = "the blocks of k2 share a tile already: cluster must be none, along m or n, or both";
             return Err(ConfigError::value("schedule", self.schedule, wanted));
         }
@@ -448,6 +451,7 @@ impl WeightsConfig {
             batch: self.batch,
             nesting: None,
             split: 1,
+            schedule: self.schedule,
             stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
             result: self.dtype,
             scatter: self.scatter,

@@ -177,7 +177,7 @@ impl WeightsConfig {
         };
         let steps = (k + self.bk - 1) / self.bk;
         let tiles = ((n + self.bm - 1) / self.bm) * ((m + self.bn - 1) / self.bn);
-        let shared = self.schedule == Schedule::StreamK;
+        let shared = self.schedule != Schedule::DataParallel;
         fits(self.bn, blocks_m, 8, m)
             && fits(self.bm, blocks_n, StoredWeights::ROWS, n)
             && (!self.overlap_epilogue
@@ -280,7 +280,7 @@ impl WeightsConfig {
         let steps = rounds(k, self.bk * deep);
         let (waves, of_block, others) = match self.schedule {
             Schedule::DataParallel => ((tiles / clusters).ceil(), (tiles / clusters).ceil() * steps, 0.0),
-            Schedule::StreamK => {
+            Schedule::StreamK | Schedule::Remainder => {
                 let each = (tiles * steps / clusters).ceil();
                 ((tiles / clusters).ceil(), each, (steps / each).ceil().min(clusters))
             }
@@ -305,7 +305,7 @@ impl WeightsConfig {
             Schedule::DataParallel => {
                 (tiles.min(clusters) * self.cluster.blocks() as f64, (waves * clusters / tiles).max(1.0))
             }
-            Schedule::StreamK => (self.sm_count as f64, 1.0),
+            Schedule::StreamK | Schedule::Remainder => (self.sm_count as f64, 1.0),
         };
         let uneven = if tiles > clusters { uneven } else { 1.0 };
         let whole = read / model.read + (2 * m * n) as f64 / model.write;

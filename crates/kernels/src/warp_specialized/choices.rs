@@ -162,8 +162,15 @@ pub enum Schedule {
     /// Whole tiles.
     #[default]
     DataParallel,
-    /// Whole tiles as long as there is one for every block, and what is left by steps along k (stream-K).
+    /// Whole tiles as long as there are two for every block, and what is left by steps along k (stream-K).
     StreamK,
+    /// Whole tiles as long as there is one for every block, and what is left by steps along k.
+    Remainder,
+}
+
+impl Schedule {
+    /// All of them.
+    pub const ALL: [Schedule; 3] = [Schedule::DataParallel, Schedule::StreamK, Schedule::Remainder];
 }
 
 impl fmt::Display for Schedule {
@@ -171,6 +178,7 @@ impl fmt::Display for Schedule {
         f.write_str(match self {
             Schedule::DataParallel => "data_parallel",
             Schedule::StreamK => "stream_k",
+            Schedule::Remainder => "remainder",
         })
     }
 }
@@ -179,8 +187,8 @@ impl FromStr for Schedule {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let all = [Schedule::DataParallel, Schedule::StreamK];
-        all.into_iter().find(|s| s.to_string() == text).ok_or("must be data_parallel or stream_k")
+        let found = Schedule::ALL.into_iter().find(|s| s.to_string() == text);
+        found.ok_or("must be data_parallel, stream_k or remainder")
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) use weights::Weights;
 pub use weights::{Instruction, Scaled};
 
 use nested::Share;
-use operands::Operands;
+use operands::{Operands, Sums};
 use scatter::Scatter;
 use store::{Destination, Store, Waiting};
 use stream_k::{Exchange, StepShare};
@@ -61,7 +61,9 @@ pub(crate) struct GemmKernel<'a, M> {
     pub nesting: Option<&'a Nesting>,
     /// Parts of k that are summed apart.
     pub split: i64,
-    /// Stream-K: the chunks of other blocks' sums that are on their way at once.
+    /// The work of a block.
+    pub schedule: Schedule,
+    /// Chunks of other blocks' sums that are on their way at once, where tiles are shared by steps.
     pub stream_k: Option<i64>,
     /// The type of C.
     pub result: DType,
@@ -99,7 +101,8 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         };
         let sums = self.chain.declare_sums(t, &problem, self.result);
         let params = self.mainloop.outputs(t, &problem, params);
-        let exchanged = self.stream_k.map(|_| stream_k::exchanged(t, &numbers, self.tiling.accumulator));
+        let exchanged =
+            self.stream_k.map(|_| stream_k::exchanged(t, &numbers, (self.tiling.accumulator, self.schedule)));
         scheduler.launch(t, self.stream_k.is_some());
         let views = self.mainloop.views(t, params, &problem, &scheduler);
         let to = match &problem.nested {
@@ -132,8 +135,8 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         };
         let operands = Operands::declare(t, self.chain, (operands, sums, &c), (&problem, &scheduler));
         let exchange = exchanged.zip(self.stream_k);
-        let exchange =
-            exchange.map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, at_once)));
+        let exchange = exchange
+            .map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, self.schedule, at_once)));
         let roles = Roles {
             store: Store {
                 tiling: self.tiling,
@@ -188,7 +191,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 let step = scheduler.k_step(&range, step);
                 self.kernel.mainloop.fill(t, &self.on, tile, (&step, ahead.as_ref()));
             });
-            self.operands.load_matrices(t, scheduler, tile);
+            self.operands.load_matrices(t, (scheduler, tile), None);
         });
         if let Some(share) = share {
             self.load_segments(t, &share);
@@ -219,23 +222,33 @@ impl<M: Mainloop> Roles<'_, M> {
     }
 
     fn share(&self, t: &mut KernelBuilder) -> Option<StepShare> {
-        self.exchange.is_some().then(|| StepShare::declare(t, &self.scheduler))
+        self.exchange.is_some().then(|| StepShare::declare(t, &self.scheduler, self.kernel.schedule))
     }
 
     /// Loads the parts of tiles in a block's share of steps along k.
     fn load_segments(&self, t: &mut KernelBuilder, share: &StepShare) {
         let scheduler = &self.scheduler;
+        let several = share.several();
         share.for_segments(t, scheduler, ["sm", "sn"], |t, segment| {
-            if self.operands.has_vectors() {
+            if !several && self.operands.has_vectors() {
                 t.if_then(&segment.finishes, |t| self.operands.load_vectors(t, scheduler, &segment.tile));
             }
             t.for_range("ks", &segment.from, &segment.to, |t, step| {
                 self.kernel.mainloop.fill(t, &self.on, &segment.tile, (&step, None));
             });
-            if self.operands.has_matrices() {
-                t.if_then(&segment.finishes, |t| self.operands.load_matrices(t, scheduler, &segment.tile));
+            if !several && self.operands.has_matrices() {
+                t.if_then(&segment.finishes, |t| {
+                    self.operands.load_matrices(t, (scheduler, &segment.tile), None);
+                });
             }
         });
+        if several && (self.operands.has_vectors() || self.operands.has_matrices()) {
+            share.for_segments(t, scheduler, ["om", "on"], |t, segment| {
+                let finishes = |chunk: &Expr| segment.finishes_chunk(chunk);
+                self.operands.load_vectors(t, scheduler, &segment.tile);
+                self.operands.load_matrices(t, (scheduler, &segment.tile), Some(&finishes));
+            });
+        }
     }
 
     /// The role that multiplies and stores.
@@ -250,7 +263,11 @@ impl<M: Mainloop> Roles<'_, M> {
             self.immediate(t, share.as_ref());
         }
         if let (Some(share), Some(exchange)) = (&share, &self.exchange) {
-            self.segments(t, share, exchange);
+            if share.several() {
+                self.segments_of_all(t, share, exchange);
+            } else {
+                self.segments(t, share, exchange);
+            }
         }
         t.wait_group(0);
     }
@@ -273,7 +290,8 @@ impl<M: Mainloop> Roles<'_, M> {
                 let add = |t: &mut KernelBuilder, values: &Tensor, chunk: &Chunk| {
                     exchange.add(t, (scheduler, segment), values, chunk);
                 };
-                self.operands.apply(t, (scheduler, tile), (&sums, Some(&add)), |t, values, chunk| {
+                let all = Sums::Own(&sums, Some(&add));
+                self.operands.apply(t, (scheduler, tile), &all, |t, values, chunk| {
                     let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
                     store.chunk(t, (scheduler, tile), values, chunk, &way);
                 });
@@ -283,6 +301,38 @@ impl<M: Mainloop> Roles<'_, M> {
                 sums.parts.iter().for_each(|sums| exchange.leave(t, &on.numbers, sums, segment));
             };
             t.if_else(&segment.finishes, finish, leave);
+        });
+    }
+
+    /// Multiplies the parts of tiles in a block's share of steps along k, leaves their sums, and then adds and stores some chunks of each of these tiles.
+    fn segments_of_all(&self, t: &mut KernelBuilder, share: &StepShare, exchange: &Exchange) {
+        let (mainloop, on, store, scheduler) =
+            (&self.kernel.mainloop, &self.on, &self.store, &self.scheduler);
+        share.for_segments(t, scheduler, ["vm", "vn"], |t, segment| {
+            let sums = mainloop.begin(t, on, &segment.tile);
+            t.for_range("ks", &segment.from, &segment.to, |t, step| {
+                mainloop.step(t, on, &sums, &segment.tile, (&step, ""));
+            });
+            mainloop.complete(t, on, &sums, &segment.tile);
+            sums.parts.iter().for_each(|sums| exchange.leave(t, &on.numbers, sums, segment));
+        });
+        share.for_segments(t, scheduler, ["xm", "xn"], |t, segment| {
+            let tile = &segment.tile;
+            let way = store.way(t, scheduler, tile, "shared");
+            exchange.wait_all(t, segment);
+            store.first_buffer(t);
+            let add = |t: &mut KernelBuilder, values: &Tensor, chunk: &Chunk| {
+                exchange.add_all(t, (scheduler, segment), values, chunk);
+            };
+            let finishes = |chunk: &Expr| segment.finishes_chunk(chunk);
+            let all = Sums::Left(&add, &finishes);
+            self.operands.apply(t, (scheduler, tile), &all, |t, values, chunk| {
+                // Of its chunks any two may have the same buffer.
+                t.wait_group(0);
+                let values = |t: &mut KernelBuilder| store.round(t, &chunk.name("half"), values);
+                store.chunk(t, (scheduler, tile), values, chunk, &way);
+            });
+            exchange.reset_all(t, &on.numbers, segment);
         });
     }
 
@@ -309,7 +359,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 }
                 return;
             }
-            self.operands.apply(t, to, (&sums, None), |t, values, chunk| {
+            self.operands.apply(t, to, &Sums::Own(&sums, None), |t, values, chunk| {
                 let values = |t: &mut KernelBuilder| {
                     let values = way.scaled(t, store, values, chunk);
                     store.round(t, &chunk.name("half"), &values)
@@ -345,7 +395,7 @@ impl<M: Mainloop> Roles<'_, M> {
                 }
                 Waiting::Chunks(rounded) => {
                     let to = (&self.scheduler, tile);
-                    self.operands.apply(t, to, (&sums, None), |t, values, chunk| {
+                    self.operands.apply(t, to, &Sums::Own(&sums, None), |t, values, chunk| {
                         let values = store.round(t, &chunk.name("half"), values);
                         t.copy(values, rounded.at(chunk.index.clone()));
                     });

@@ -14,6 +14,14 @@ use crate::epilogue::{Chain, EpilogueTile, Operand, OperandKind};
 /// An addition to the sums of a chunk.
 pub(super) type Add<'a> = dyn Fn(&mut KernelBuilder, &Tensor, &Chunk) + 'a;
 
+/// The sums of a tile.
+pub(super) enum Sums<'a> {
+    /// A block's own, to which those of others may be added.
+    Own(&'a Accumulators, Option<&'a Add<'a>>),
+    /// Those that all blocks of the tile have left, of which each finishes some chunks: those for whose number it says 1.
+    Left(&'a Add<'a>, &'a dyn Fn(&Expr) -> Expr),
+}
+
 /// The parameter of an operand.
 pub(crate) enum Param {
     Scalar(Elem),
@@ -163,12 +171,17 @@ impl<'a> Operands<'a> {
         });
     }
 
-    /// Loads the matrices of a tile, chunk by chunk.
-    pub fn load_matrices(&self, t: &mut KernelBuilder, scheduler: &Scheduler, tile: &WorkTile) {
+    /// Loads the matrices of a tile, chunk by chunk: of those that the block finishes, if others finish some.
+    pub fn load_matrices(
+        &self,
+        t: &mut KernelBuilder,
+        (scheduler, tile): (&Scheduler, &WorkTile),
+        finishes: Option<&dyn Fn(&Expr) -> Expr>,
+    ) {
         if self.matrices.is_empty() {
             return;
         }
-        t.for_range("jl", 0, &self.numbers.chunks, |t, j| {
+        let load = |t: &mut KernelBuilder, j: Expr| {
             let col = scheduler.chunk_column(tile, &j);
             for (matrix, ring) in &self.matrices {
                 // Of the blocks that have the same sums, each reads of C what it stores: others may have stored theirs.
@@ -181,6 +194,10 @@ impl<'a> Operands<'a> {
                     t.copy_async(from, matrix.shared);
                 });
             }
+        };
+        t.for_range("jl", 0, &self.numbers.chunks, |t, j| match finishes {
+            Some(finishes) => t.if_then(finishes(&j), |t| load(t, j.clone())),
+            None => load(t, j),
         });
     }
 
@@ -189,7 +206,7 @@ impl<'a> Operands<'a> {
         &self,
         t: &mut KernelBuilder,
         (scheduler, tile): (&Scheduler, &WorkTile),
-        (accumulators, add): (&Accumulators, Option<&Add<'_>>),
+        from: &Sums<'_>,
         mut hand_on: impl FnMut(&mut KernelBuilder, &Tensor, &Chunk),
     ) {
         if !self.sums.is_empty() {
@@ -206,21 +223,26 @@ impl<'a> Operands<'a> {
         }
         let mut chunks = |t: &mut KernelBuilder| {
             self.numbers.for_chunks(t, "je", |t, chunk| {
-                let v = self.slice(t, "v", (&accumulators.parts[chunk.part], add), chunk);
-                let second = accumulators.second.as_ref().map(|from| self.slice(t, "u", (from, None), chunk));
-                let origin = scheduler.origin(tile, &chunk.index);
-                let v = self.values(t, (v, second), chunk, &origin);
-                for (sum, total) in &totals {
-                    let of_chunk =
-                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 1);
-                    t.assign(total, Elem::from(total) + of_chunk);
+                let mut finish = |t: &mut KernelBuilder| {
+                    let (v, second) = self.chunk_of(t, from, chunk);
+                    let origin = scheduler.origin(tile, &chunk.index);
+                    let v = self.values(t, (v, second), chunk, &origin);
+                    for (sum, total) in &totals {
+                        let of_chunk =
+                            t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 1);
+                        t.assign(total, Elem::from(total) + of_chunk);
+                    }
+                    for sum in self.sums.iter().filter(|sum| sum.along == Some(1)) {
+                        let of_chunk =
+                            t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 0);
+                        t.copy(of_chunk, sum.shared.at(chunk.index.clone()));
+                    }
+                    hand_on(t, &v, chunk);
+                };
+                match from {
+                    Sums::Own(..) => finish(t),
+                    Sums::Left(_, finishes) => t.if_then(finishes(&chunk.index), finish),
                 }
-                for sum in self.sums.iter().filter(|sum| sum.along == Some(1)) {
-                    let of_chunk =
-                        t.reduce(&chunk.name(&format!("{}_some", sum.operand.name)), v, ReduceOp::Sum, 0);
-                    t.copy(of_chunk, sum.shared.at(chunk.index.clone()));
-                }
-                hand_on(t, &v, chunk);
             });
         };
         match &self.ring {
@@ -230,19 +252,33 @@ impl<'a> Operands<'a> {
         self.add_sums(t, (scheduler, tile), totals);
     }
 
-    /// A chunk's columns of an accumulator, in the type in which epilogues work.
-    fn slice(
-        &self,
-        t: &mut KernelBuilder,
-        name: &str,
-        (from, add): (&Tensor, Option<&Add<'_>>),
-        chunk: &Chunk,
-    ) -> Tensor {
-        let columns = &self.numbers.chunk;
-        let v = t.slice(&chunk.name(name), from, 1, &chunk.within * columns, columns);
-        if let Some(add) = add {
-            add(t, &v, chunk);
+    /// A chunk's columns of a tile's sums, and of those of a second product.
+    fn chunk_of(&self, t: &mut KernelBuilder, from: &Sums<'_>, chunk: &Chunk) -> (Tensor, Option<Tensor>) {
+        let Numbers { bm, chunk: columns, .. } = &self.numbers;
+        match from {
+            Sums::Own(own, add) => {
+                let slice = |t: &mut KernelBuilder, name: &str, of: &Tensor| {
+                    t.slice(&chunk.name(name), of, 1, &chunk.within * columns, columns)
+                };
+                let v = slice(t, "v", &own.parts[chunk.part]);
+                if let Some(add) = add {
+                    add(t, &v, chunk);
+                }
+                let v = self.finished(t, "v", v, chunk);
+                let second = own.second.as_ref().map(|of| slice(t, "u", of));
+                (v, second.map(|u| self.finished(t, "u", u, chunk)))
+            }
+            Sums::Left(add, _) => {
+                let v = t.register_tensor(&chunk.name("v"), self.tiling.accumulator, [bm, columns]);
+                t.fill(&v, 0.0);
+                add(t, &v, chunk);
+                (self.finished(t, "v", v, chunk), None)
+            }
         }
+    }
+
+    /// Sums of a chunk in the type in which epilogues work.
+    fn finished(&self, t: &mut KernelBuilder, name: &str, v: Tensor, chunk: &Chunk) -> Tensor {
         if self.tiling.accumulator == self.tiling.finished() {
             return v;
         }

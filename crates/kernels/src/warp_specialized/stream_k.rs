@@ -4,14 +4,20 @@
 //! `G` ranges as long as each other. The other tiles are dealt out whole, before. A range that begins within a tile leaves its sums
 //! in `partial`, of which each block has a part, and counts in the tile's flag; the block whose range has the tile's first step adds them in
 //! order, so that sums do not depend on who came first. It comes to that tile last, and those it waits for did their part of it first.
+//! With [`Schedule::Remainder`] the `T mod G` alone are shared: fewer steps whose neighbours read other places of k, and more blocks that meet at a tile. There each
+//! block leaves all its sums, and when those of a tile are there each of its blocks adds, finishes and stores some of its chunks.
 //! (Osama, Merrill, Cecka, Garland, Owens: Stream-K, PPoPP 2023, section 5.2: two-tile stream-K with data-parallel tiles.)
 
 use tilewright_machine::{DType, RedOp};
 use tilewright_tile::Expr;
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Tensor, block_x, nested, steps, tile};
 
+use super::choices::Schedule;
 use super::scheduler::{Scheduler, WorkTile};
 use super::tiling::{Chunk, Numbers, Tiling};
+
+/// The place of the sums of the block of a number.
+type Place<'a> = &'a dyn Fn(&Expr) -> Expr;
 
 /// Sums on their way from one block to another.
 pub(super) struct Exchange {
@@ -40,6 +46,8 @@ pub(super) struct StepShare {
     /// The block's range.
     first: Expr,
     end: Expr,
+    /// Each block of a tile finishes some of its chunks.
+    several: bool,
 }
 
 /// A part of a tile in a block's range.
@@ -52,15 +60,48 @@ pub(super) struct Segment {
     pub finishes: Expr,
     /// The tile's flag.
     flag: Expr,
-    /// The number of clusters behind the one that finishes it that have parts of it.
+    /// The number of clusters behind this one that have parts of it.
     others: Expr,
+    /// The parts of the tile, if each block finishes some of its chunks.
+    several: Option<Several>,
+}
+
+/// The parts of a tile of which each block finishes some chunks.
+struct Several {
+    /// Clusters that have parts of it, and the number of this one among them.
+    parts: Expr,
+    part: Expr,
+    /// 1 where the tile is the second one of the block's range.
+    second: Expr,
+    /// 1 where it is the second one of the range of the first of its clusters.
+    early: Expr,
+}
+
+impl Segment {
+    /// 1 for the chunks of these numbers that the block finishes.
+    pub fn finishes_chunk(&self, chunk: &Expr) -> Expr {
+        match &self.several {
+            Some(Several { parts, part, .. }) => (chunk % parts).equals(part),
+            None => self.finishes.clone(),
+        }
+    }
 }
 
 /// The parameters `partial` and `done`.
-pub(super) fn exchanged(t: &mut KernelBuilder, numbers: &Numbers, dtype: DType) -> [Buffer; 2] {
+pub(super) fn exchanged(
+    t: &mut KernelBuilder,
+    numbers: &Numbers,
+    (dtype, schedule): (DType, Schedule),
+) -> [Buffer; 2] {
     let Numbers { bm, bn, sm_count, .. } = numbers;
-    // Less than two tiles a cluster are shared.
-    [t.tensor("partial", dtype, [sm_count, &(bm * bn)]), t.tensor("done", DType::I32, [sm_count * 2])]
+    // Less than two tiles a cluster are shared, or less than one, with two flags each.
+    let partial = t.tensor("partial", dtype, [sm_count * left_of(schedule), bm * bn]);
+    [partial, t.tensor("done", DType::I32, [sm_count * 2])]
+}
+
+/// Parts of tiles whose sums a block leaves, at most.
+fn left_of(schedule: Schedule) -> i64 {
+    if schedule == Schedule::Remainder { 2 } else { 1 }
 }
 
 impl Exchange {
@@ -70,7 +111,7 @@ impl Exchange {
         t: &mut KernelBuilder,
         numbers: &Numbers,
         [partial, done]: [Buffer; 2],
-        (tiling, together): (&Tiling, i64),
+        (tiling, schedule, together): (&Tiling, Schedule, i64),
     ) -> Self {
         let Numbers { bm, bn, chunk: columns, chunks, sm_count, .. } = numbers;
         let modes = if tiling.chunk % 16 == 0 {
@@ -80,7 +121,11 @@ impl Exchange {
         } else {
             [steps(1, bm, bn), tile(1, columns), steps(1, chunks, columns)]
         };
-        let view = t.global_view("gp", &partial, modes.into_iter().chain([steps(0, sm_count, 1)]));
+        let view = t.global_view(
+            "gp",
+            &partial,
+            modes.into_iter().chain([steps(0, sm_count * left_of(schedule), 1)]),
+        );
         Exchange { view, done, dtype: tiling.accumulator, together }
     }
 
@@ -88,7 +133,11 @@ impl Exchange {
     pub fn leave(&self, t: &mut KernelBuilder, numbers: &Numbers, sums: &Tensor, segment: &Segment) {
         numbers.for_chunks(t, "jp", |t, chunk| {
             let some = t.slice(&chunk.name("some"), sums, 1, &chunk.within * &numbers.chunk, &numbers.chunk);
-            t.copy(some, self.view.index([None, None, Some(chunk.index.clone()), Some(block_x())]));
+            let place = match &segment.several {
+                Some(several) => block_x() + &several.second * &numbers.sm_count,
+                None => block_x(),
+            };
+            t.copy(some, self.view.index([None, None, Some(chunk.index.clone()), Some(place)]));
         });
         t.signal(&self.done, [segment.flag.clone()], 1, Some(RedOp::Add));
     }
@@ -107,15 +156,42 @@ impl Exchange {
         values: &Tensor,
         chunk: &Chunk,
     ) {
-        let Numbers { bm, chunk: columns, sm_count, .. } = &scheduler.numbers;
-        let (others, blocks) = (&segment.others, scheduler.tiling.cluster.blocks());
-        let rounds = others.ceil_div(self.together);
+        let (blocks, sm_count) = (scheduler.tiling.cluster.blocks(), &scheduler.numbers.sm_count);
+        let place = |which: &Expr| block_x() + (which + 1) * blocks;
+        self.add_of(t, scheduler, ([&segment.others, sm_count], &place), values, chunk);
+    }
+
+    /// Adds those of all blocks for a chunk, in order, to zeros.
+    pub fn add_all(
+        &self,
+        t: &mut KernelBuilder,
+        (scheduler, segment): (&Scheduler, &Segment),
+        values: &Tensor,
+        chunk: &Chunk,
+    ) {
+        let Some(Several { parts, part, early, .. }) = &segment.several else { return };
+        let (blocks, sm_count) = (scheduler.tiling.cluster.blocks(), &scheduler.numbers.sm_count);
+        let place = |which: &Expr| block_x() + (which - part) * blocks + which.equals(0) * early * sm_count;
+        self.add_of(t, scheduler, ([parts, &(sm_count * 2)], &place), values, chunk);
+    }
+
+    /// Adds sums for a chunk of so many blocks, each at its place among so many.
+    fn add_of(
+        &self,
+        t: &mut KernelBuilder,
+        scheduler: &Scheduler,
+        ([count, places], place): ([&Expr; 2], Place<'_>),
+        values: &Tensor,
+        chunk: &Chunk,
+    ) {
+        let Numbers { bm, chunk: columns, .. } = &scheduler.numbers;
+        let rounds = count.ceil_div(self.together);
         t.for_range(&chunk.name("round"), 0, rounds, |t, round| {
             let theirs = (0..self.together).map(|i| {
                 let some = t.register_tensor(&chunk.name(&format!("theirs_{i}")), self.dtype, [bm, columns]);
                 let which = t.let_integer(&chunk.name(&format!("other_{i}")), &round * self.together + i);
                 // Behind the last one is nothing: outside, where zeros are read.
-                let place = block_x() + (&which + 1) * blocks + which.at_least(others) * sm_count;
+                let place = place(&which) + which.at_least(count) * places;
                 t.copy(self.view.index([None, None, Some(chunk.index.clone()), Some(place)]), some);
                 some
             });
@@ -126,6 +202,20 @@ impl Exchange {
         });
     }
 
+    /// Waits for the sums of all blocks of a tile.
+    pub fn wait_all(&self, t: &mut KernelBuilder, segment: &Segment) {
+        if let Some(Several { parts, .. }) = &segment.several {
+            t.wait(&self.done, [segment.flag.clone()], parts);
+        }
+    }
+
+    /// Makes the flag ready for the next launch, when the last block has read what it adds.
+    pub fn reset_all(&self, t: &mut KernelBuilder, numbers: &Numbers, segment: &Segment) {
+        let Some(Several { parts, .. }) = &segment.several else { return };
+        let turn = t.ticket("turn", &self.done, [&segment.flag + &numbers.sm_count], parts);
+        t.if_then(turn.equals(parts - 1), |t| t.signal(&self.done, [segment.flag.clone()], 0, None));
+    }
+
     /// Makes the flag ready for the next launch.
     pub fn reset(&self, t: &mut KernelBuilder, segment: &Segment) {
         t.if_then(segment.others.greater(0), |t| t.signal(&self.done, [segment.flag.clone()], 0, None));
@@ -133,7 +223,7 @@ impl Exchange {
 }
 
 impl StepShare {
-    pub fn declare(t: &mut KernelBuilder, scheduler: &Scheduler) -> Self {
+    pub fn declare(t: &mut KernelBuilder, scheduler: &Scheduler, schedule: Schedule) -> Self {
         let [rows, cols] = &scheduler.cluster_tiles;
         let blocks = scheduler.tiling.cluster.blocks();
         let depth = t.let_integer("depth", scheduler.depth.clone());
@@ -142,7 +232,10 @@ impl StepShare {
         let all = t.let_integer("all", &rows * &cols);
         let most = &scheduler.numbers.sm_count / blocks;
         let left = t.let_integer("left", &all % &most);
-        let shared = t.let_integer("shared", left.greater(0) * all.min(&left + &most));
+        let shared = match schedule {
+            Schedule::Remainder => left.clone(),
+            _ => t.let_integer("shared", left.greater(0) * all.min(&left + &most)),
+        };
         let whole = t.let_integer("whole", (&all - &shared) / &most);
         let clusters = t.let_integer("clusters", most.min(&all * &depth));
         let each = t.let_integer("each", &shared * &depth / &clusters);
@@ -150,7 +243,8 @@ impl StepShare {
         let own = block_x() / blocks;
         let first = t.let_integer("first", &own * &each + own.min(&more));
         let end = t.let_integer("end", &first + &each + own.less(&more));
-        StepShare { depth, rows, cols, shared, whole, each, more, first, end }
+        let several = schedule == Schedule::Remainder;
+        StepShare { depth, rows, cols, shared, whole, each, more, first, end, several }
     }
 
     /// The row and column of a tile, in groups of rows, each column by column.
@@ -230,16 +324,37 @@ impl StepShare {
         t.for_range(&format!("s_{}", names[0]), first / depth, end.ceil_div(depth), |t, which| {
             let [row, col] = self.place(t, scheduler, names, &which);
             let (begin, blocks) = (&which * depth, scheduler.tiling.cluster.blocks());
+            let own = block_x() / blocks;
+            let last = self.holder(&(&begin + depth - 1));
+            let several = if self.several {
+                let holder = t.let_integer(&format!("holder_{}", names[0]), self.holder(&begin));
+                let (each, more) = (&self.each, &self.more);
+                let early = (&holder * each + holder.min(more)).less(&begin);
+                Some(Several {
+                    parts: t.let_integer(&format!("parts_{}", names[0]), last.clone() - &holder + 1),
+                    part: t.let_integer(&format!("part_{}", names[0]), &own - holder),
+                    second: &which - first / depth,
+                    early,
+                })
+            } else {
+                None
+            };
             let segment = Segment {
                 tile: scheduler.tile(&row, &col),
                 from: (first - &begin).max(0),
                 to: (end - &begin).min(depth),
                 finishes: first.at_most(&begin),
                 flag: &which * blocks + block_x() % blocks,
-                others: self.holder(&(&begin + depth - 1)) - block_x() / blocks,
+                others: last - own,
+                several,
             };
             body(t, &segment);
         });
+    }
+
+    /// Returns whether each block of a tile finishes some of its chunks.
+    pub fn several(&self) -> bool {
+        self.several
     }
 
     /// The cluster whose range has a step.
@@ -247,6 +362,7 @@ impl StepShare {
         let (each, more) = (&self.each, &self.more);
         let long = more * (each + 1);
         let among = step.less(&long);
-        &among * (step / (each + 1)) + (Expr::from(1) - &among) * (more + (step - long) / each)
+        // Where there are fewer steps than clusters each range has one at most, and all of them are long.
+        &among * (step / (each + 1)) + (Expr::from(1) - &among) * (more + (step - long) / each.max(1))
     }
 }

@@ -79,12 +79,12 @@ impl Tiling {
         if self.swap { (cols, rows) } else { (rows, cols) }
     }
 
-    /// With stream-K, chunks of other blocks' sums that a math thread has registers for beside its own and so many others.
+    /// Chunks of other blocks' sums that a math thread has registers for beside its own and so many others, if tiles are shared by steps.
     pub fn exchanged_at_once(&self, schedule: Schedule, spare: i64) -> Option<i64> {
         let of_thread = |columns: i64| self.bm * columns / (128 * self.warpgroups);
         let chunk = of_thread(self.chunk).max(1);
         let free = self.math_registers - spare - of_thread(self.bn) - chunk;
-        (schedule == Schedule::StreamK).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
+        (schedule != Schedule::DataParallel).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
     /// Warpgroups of a block: those that load, and those that multiply.
