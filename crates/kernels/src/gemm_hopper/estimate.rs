@@ -302,8 +302,9 @@ impl HopperGemmConfig {
         if shares_the_smaller {
             memory *= model.shared_smaller;
         }
-        for (_, bytes) in [(self.hint_a, a), (self.hint_b, b)].into_iter().filter(|(hint, _)| hint.is_some())
-        {
+        // Of A where it is the larger one: the other is read again for each of its tiles.
+        let hinted = [(self.hint_a.filter(|_| a > b), a), (self.hint_b, b)];
+        for (_, bytes) in hinted.into_iter().filter(|(hint, _)| hint.is_some()) {
             let saved = model.unkept * (bytes / model.unkept_from).min(1.0);
             memory += if bytes < model.unkept_to { -saved } else { model.unkept_cost };
         }

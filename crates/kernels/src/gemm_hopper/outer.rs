@@ -13,7 +13,7 @@ use crate::epilogue::EpilogueOp;
 use crate::model::Numbers;
 use crate::warp_specialized::{Problem, bytes, within};
 
-/// Rows and columns of the tile, and warpgroups, worth trying. 128 × 128 by two took 5 to 47 % longer than the fastest of others in 41 products of an H100 and an
+/// Rows and columns of the tile, and warpgroups, worth trying. 128 × 128 by two took 5 to 47 % longer than the fastest of others in 40 products of an H100 and an
 /// H200, and 10 % longer than 64 × 96 in the one where it did not.
 const TILES: [(i64, i64, i64); 8] = [
     (64, 128, 2),
