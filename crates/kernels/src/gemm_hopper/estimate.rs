@@ -53,7 +53,7 @@ fn warm_up(model: &Numbers, bytes: f64) -> f64 {
 
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
 pub(super) fn together(a: f64, b: f64, sharpness: f64) -> f64 {
-    (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
+    (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness).max(a).max(b)
 }
 
 /// The part of a step that products which are like those of matrices have of their own.
