@@ -18,7 +18,7 @@ GATED = [(4096, 14336, 4096), (8192, 8192, 8192), (1024, 28672, 8192), (16, 1433
 SQUARES = [(4096, 4096, 4096), (8192, 8192, 8192)]
 # Shapes, the words that ours always has, and configurations.
 SETS = {
-    "gated": (GATED, ["dual=silu_mul"], ["bn=128", "fused=true bn=128", "bn=128 cluster=m2", "bn=128 rasterization=serpentine(8)", "bn=144 stages=3", "bm=256 bn=80 stages=3", "swap=true bm=64 bn=16 warpgroups=1 stages=10"]),
+    "gated": (GATED, ["dual=silu_mul"], ["bn=128", "bn=176 stages=3", "fused=true bn=128", "bn=128 cluster=m2", "bn=176 stages=3 cluster=m2", "bn=160 stages=3", "bm=256 bn=80", "swap=true bm=64 bn=16 warpgroups=1 stages=10"]),
     "add": (SQUARES, ["dual=add"], ["bn=128", "swap=true stages=3 overlap_epilogue=true", "bn=224 stages=3 overlap_epilogue=true buffers=1"]),
     "sums": (SQUARES, ["sums_a=true"], ["overlap_epilogue=true", "bn=224 overlap_epilogue=true", "rasterization=serpentine(12) overlap_epilogue=true", "overlap_epilogue=true sums_a=false"]),
 }  # fmt: skip

@@ -54,7 +54,7 @@ pub struct Choice {
 
 /// Choices whose programs are compiled to find one that the compiler accepts.
 const TRIES: usize = 8;
-/// Part by which an unmeasured candidate counts as slower than estimated.
+/// Part by which a candidate counts as slower than estimated that nobody measured; less, the nearer the sizes are at which one did.
 const UNPROVEN: f64 = 0.02;
 /// Sizes that are multiples of this power of two are aligned: rows of 16-bit elements at multiples of 16 bytes.
 const ALIGNED: u32 = 3;
@@ -263,8 +263,9 @@ impl<'a> Known<'a> {
     fn contender(&self, candidate: Candidate, from: Origin, how: String) -> Result<Contender, TuneError> {
         let (place, estimate) = self.place(&candidate)?;
         let correction = self.factor(&place);
-        let measured = self.times.iter().any(|(place, _)| *place.candidate() == candidate);
-        let unproven = if measured || self.times.is_empty() { 1.0 } else { 1.0 + UNPROVEN };
+        let measured = self.times.iter().filter(|(place, _)| *place.candidate() == candidate);
+        let nearest = measured.map(|(other, _)| place.nearness(other)).fold(0.0, f64::max);
+        let unproven = if self.times.is_empty() { 1.0 } else { 1.0 + UNPROVEN * (1.0 - nearest) };
         let nearest = self.correction.nearest(&place);
         let neighbours = nearest.into_iter().take(NAMED).map(|(i, likeness)| {
             let (_, neighbour) = &self.times[i];

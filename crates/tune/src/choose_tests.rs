@@ -91,7 +91,7 @@ fn simulated(sizes: [i64; 3], seed: u64) -> (Record, Vec<(Candidate, f64)>) {
 /// Times of the same products in the other type of 16 bits, of a simulated device, whose errors are those of both.
 #[test]
 fn times_of_the_other_type_correct_estimates() {
-    const SEED: u64 = 3;
+    const SEED: u64 = 4;
     let sizes = [[1024, 4096, 4096], [4096, 4096, 16384], [8192, 2048, 1024]];
     let records: Vec<(Record, bool)> = sizes.map(|sizes| (simulated(sizes, SEED).0, false)).into();
     let target = Target::new("simulated", Arch::SM_90A);

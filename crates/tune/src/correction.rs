@@ -57,6 +57,11 @@ impl Place {
         &self.candidate
     }
 
+    /// The part of the errors of estimates that two places have in common for their sizes, from 0 to 1.
+    pub fn nearness(&self, other: &Place) -> f64 {
+        (-self.distance(&other.sizes) / SIZES_ALIKE).exp()
+    }
+
     /// The distance from sizes, as binary logarithms: the root of the sum of squares of the binary logarithms of their quotients.
     pub fn distance(&self, sizes: &[f64]) -> f64 {
         self.sizes.iter().zip(sizes).map(|(a, b)| (a - b).powi(2)).sum::<f64>().sqrt()
@@ -154,7 +159,7 @@ impl Alike<'_> {
                 alike -= differs(name, None, Some(value));
             }
         }
-        alike * (-a.distance(&b.sizes) / SIZES_ALIKE).exp()
+        alike * a.nearness(b)
     }
 }
 

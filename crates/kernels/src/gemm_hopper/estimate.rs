@@ -41,9 +41,9 @@ const SPARSE_SHARED: f64 = 1.18;
 /// tiles of 8 columns takes 69.7 µs, and with `rasterization=grouped(1)` and `cluster=m2` 51.0.
 const APART: f64 = 1.4;
 
-/// Part by which steps of a tile with two sums are longer where results leave during the next tile's. More than was measured in turns: on an H100 gated products
-/// of 4096 × 14336 × 4096, 8192³ and 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four.
-const TWO_SUMS: f64 = 1.12;
+/// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096, 8192³ and
+/// 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four, though the ends of their tiles are hidden.
+const TWO_SUMS: f64 = 1.06;
 
 /// The part of the time until device memory is at speed that the first bytes wait, and the bytes over which the rest comes about: until others' lines are
 /// written back, as many as come. Fitted to 610 timings of products that read at most 20 MB on an H200.
@@ -56,8 +56,8 @@ fn warm_up(model: &Numbers, bytes: f64) -> f64 {
 }
 
 /// Of two things that go on at once: at least the longer, and a little more where both are as long.
-fn together(a: f64, b: f64, sharpness: f64) -> f64 {
-    (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness)
+pub(super) fn together(a: f64, b: f64, sharpness: f64) -> f64 {
+    (a.powf(sharpness) + b.powf(sharpness)).powf(1.0 / sharpness).max(a).max(b)
 }
 
 /// The part of a step that products which are like those of matrices have of their own.
@@ -305,7 +305,7 @@ impl HopperGemmConfig {
         // Device memory: what is in flight limits how fast it comes.
         let c = all(m, n, bytes(self.result())) * if self.fill == FillMode::Lower { 0.5 } else { 1.0 };
         let in_flight = active * self.stages as f64 * loaded * bk * size;
-        let write = if n * bytes(self.result()) % 32 == 0 { model.write } else { model.write_parts };
+        let write = model.write / self.ends(model, n);
         let read = model.read.min(in_flight / model.memory_latency);
         let mut memory = (a + b) / read + c / write + warm_up(model, a + b + c);
         if self.few_across([m, n]) && self.rasterization != Rasterization::Grouped(1) {
@@ -319,14 +319,17 @@ impl HopperGemmConfig {
         if shares_the_smaller {
             memory *= model.shared_smaller;
         }
-        if self.hint_b.is_some() {
-            let saved = model.unkept * (b / model.unkept_from).min(1.0);
-            memory += if b < model.unkept_to { -saved } else { model.unkept_cost };
+        // Of A where it is the larger one: the other is read again for each of its tiles.
+        let hinted = [(self.hint_a.filter(|_| a > b), a), (self.hint_b, b)];
+        for (_, bytes) in hinted.into_iter().filter(|(hint, _)| hint.is_some()) {
+            let saved = model.unkept * (bytes / model.unkept_from).min(1.0);
+            memory += if bytes < model.unkept_to { -saved } else { model.unkept_cost };
         }
         let clusters = if blocks > 1 { model.clusters } else { 0.0 };
         let adding = self.adding(model, all(m, n, 4));
+        // Packed rows are whole lines.
         let row = k * self.multiplied_bytes();
-        if row <= SHORT {
+        if row <= SHORT && packs != [true; 2] {
             memory *= if row % 32 == 0 { 1.0 } else { model.beside_sectors };
             memory *= if self.bk * self.multiplied_bytes() > 64 { model.long_steps } else { 1.0 };
         }
@@ -369,6 +372,18 @@ impl HopperGemmConfig {
         if copied > 0.0 { model.packing + copied / model.packed } else { 0.0 }
     }
 
+    /// Part by which C takes longer to write whose rows begin within sectors: those of chunks, as long as they are contiguous, have ends that are parts of
+    /// sectors.
+    fn ends(&self, model: &Numbers, n: i64) -> f64 {
+        let size = bytes(self.result());
+        if n * size % 32 == 0 {
+            return 1.0;
+        }
+        let (rows, columns) = self.sides((self.bm, self.columns()));
+        let contiguous = if columns < n { columns } else { rows * n };
+        1.0 + model.ends / (contiguous * size) as f64
+    }
+
     /// Microseconds in which the parts of k are added, each of so many bytes.
     fn adding(&self, model: &Numbers, bytes: f64) -> f64 {
         if self.split == 1 {
@@ -386,7 +401,7 @@ impl HopperGemmConfig {
         let written = rows * cols * bytes(self.result()) as f64;
         let memory = read / model.read + written / model.outer_write + model.outer_warm_up;
         let deep = if self.bk > DEEP { model.outer_deep } else { 1.0 };
-        let cycles = self.outer_cycles(model, [m, n, k], wide);
+        let cycles = self.outer_cycles(model, [m, n, k], wide) + self.outer_longer([m, n, k]) / deep;
         let both = together(cycles, memory, 6.0);
         let of = |cycles: f64| deep * cycles / model.clock;
         let parts = [
@@ -400,12 +415,11 @@ impl HopperGemmConfig {
 
     /// The estimated time of the form for few columns or rows.
     fn estimate_gemv(&self, model: &Numbers, [m, n, k]: [i64; 3]) -> Estimate {
-        let (cycles, in_flight) = self.gemv_cycles(model, [m, n, k]);
+        let cycles = self.gemv_cycles(model, [m, n, k]);
         let (rows, cols, depth) = (m as f64, n as f64, k as f64);
         let read = (rows + cols) * depth * bytes(self.dtype) as f64;
         let write = rows * cols * bytes(self.result()) as f64;
-        let fastest = model.read.min(in_flight / model.memory_latency);
-        let memory = read / fastest + write / model.write_parts + warm_up(model, read + write);
+        let memory = read / model.read + write / model.write + warm_up(model, read + write);
         let (both, adding) = (together(cycles, memory, 6.0), self.adding(model, rows * cols * 4.0));
         let of = |cycles: f64| cycles / model.clock;
         let parts = [

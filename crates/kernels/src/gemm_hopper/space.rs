@@ -23,8 +23,8 @@ const MOST_STAGES: i64 = 20;
 /// Blocks that share a tile in stream-K: the one that finishes it adds the sums of all others.
 const MOST_SHARING: u64 = 33;
 
-/// Rows of A up to which those of B are read once, and perhaps not worth keeping in the L2 cache.
-const FEW: i64 = 256;
+/// Rows of a factor up to which those of the other one are read once, and perhaps not worth keeping in the L2 cache.
+const FEW: i64 = 512;
 
 /// Registers of an element that a thread stores: for itself, its place and its guard.
 const ON_THEIR_WAY: i64 = 3;
@@ -360,7 +360,11 @@ impl Tunable for HopperGemmConfig {
         // The instructions read B alone from shared memory then.
         let registers = longer.map(|form| Self { register_a: true, ..form });
         let forms = [Some(read), packed, longer, registers];
-        forms.into_iter().flatten().map(|form| form.ordered([m, n]).evened([m, n])).collect()
+        // The points have hints of reads of B; with fewer columns than rows A is what is read once.
+        let once = n <= FEW && n < m && self.hint_a.is_none() && self.hint_b.is_none();
+        let hinted = |form: Self| once.then_some(Self { hint_a: Some(CacheHint::EvictFirst), ..form });
+        let forms = forms.into_iter().flatten().map(|form| form.ordered([m, n]).evened([m, n]));
+        forms.flat_map(|form| [Some(form), hinted(form)]).flatten().collect()
     }
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.

@@ -106,8 +106,8 @@ numbers! {
     read: BytesPerCycle,
     /// Bytes that device memory takes of rows that are multiples of 32 bytes.
     write: BytesPerCycle,
-    /// Bytes that it takes of other rows, which write parts of sectors.
-    write_parts: BytesPerCycle,
+    /// Bytes that could be written in the time that the two ends of a piece of another row take longer, which are parts of sectors.
+    ends: Bytes,
     /// Time until device memory is at speed, with an L2 cache full of what others wrote.
     warm_up: Cycles,
     /// Time of a read of device memory: what is in flight over it limits how fast data come.
@@ -207,6 +207,8 @@ numbers! {
     outer_deep: Factor,
     /// Time of a block of the form for few columns beside its loads.
     gemv_prologue: Cycles,
+    /// Time from loads of that form until their sums: those that are written out together wait once.
+    gemv_latency: Cycles,
     /// Instructions of an element of the long factor, and of one of a vector.
     gemv_converted: Instructions,
     /// Time of a warp's access of that form.
