@@ -61,6 +61,20 @@ def test_gradients_of_norms():
     assert torch.autograd.gradcheck(tt.softmax, (x,))
 
 
+def test_products_with_more():
+    x, weight, pair, h = drawn(2, 3, 8), drawn(5, 8), drawn(2, 4, 8), drawn(2, 3, 5)
+    assert close(tt.add_linear(h, x, weight), h + x @ weight.T)
+    assert close(tt.gated_linear(x, pair), functional.silu(x @ pair[0].T) * (x @ pair[1].T))
+    with pytest.raises(ValueError, match="`residual` has shape"):
+        tt.add_linear(h[0], x, weight)
+    with pytest.raises(ValueError, match="`weight` has shape"):
+        tt.gated_linear(x, weight)
+    a, w, p, r = doubles((3, 4), (2, 4), (2, 3, 4), (3, 2))
+    assert torch.autograd.gradcheck(tt.add_linear, (r, a, w))
+    for gate in ("silu", "gelu"):
+        assert torch.autograd.gradcheck(lambda x, w: tt.gated_linear(x, w, gate), (a, p))
+
+
 def seen_of(sq, sk, causal, window):
     i, j = torch.arange(sk - sq, sk)[:, None], torch.arange(sk)[None]
     seen = torch.ones(sq, sk, dtype=torch.bool)
