@@ -1,7 +1,9 @@
 //! The native half of the Python package `tilewright`: layouts, programs, kernels and runs as objects. Reports cross as JSON, arrays as
 //! bytes; the package's Python half makes its classes of them (`tilewright/*.py`). *Imports the facade alone; nothing imports it.*
 
+mod call;
 mod error;
+mod exchange;
 mod kernel;
 mod launch;
 mod layout;
@@ -13,6 +15,8 @@ mod tensor;
 /// The module `tilewright._core`.
 #[pyo3::pymodule(name = "_core")]
 mod core {
+    #[pymodule_export]
+    use crate::call::Callable;
     #[pymodule_export]
     use crate::kernel::Kernel;
     #[pymodule_export]

@@ -10,8 +10,8 @@ use tilewright::launch::{Arg, Gpu, LaunchError, Stream, ViewMut, Workspace};
 use tilewright::ops::{self, Call, OpsError, Problems};
 
 use crate::error::{Class, said};
-use crate::launch::{Current, current_stream, failed};
-use crate::tensor::{Given, read};
+use crate::launch::{Current, failed};
+use crate::tensor::{CurrentStream, read};
 
 /// The exception of a call that is refused.
 fn refused(py: Python<'_>, error: &OpsError) -> PyErr {
@@ -54,6 +54,8 @@ struct Asked {
     arguments: Vec<(String, Held)>,
     options: BTreeMap<String, String>,
     sizes: BTreeMap<String, i64>,
+    /// The origin of the stream that is current.
+    current: CurrentStream,
 }
 
 impl Library {
@@ -65,6 +67,7 @@ impl Library {
         sizes: BTreeMap<String, i64>,
     ) -> PyResult<Asked> {
         let mut held = Vec::with_capacity(arguments.len());
+        let mut current = CurrentStream::Torch;
         for (name, value) in arguments {
             let name: String = name.extract()?;
             let each = if value.is_instance_of::<PyInt>() {
@@ -72,7 +75,7 @@ impl Library {
             } else if value.is_instance_of::<PyFloat>() {
                 Held::Float(value.extract()?)
             } else {
-                let Given::Tensor(tensor) = read(py, &name, &value)? else { continue };
+                let tensor = read(py, &name, &value)?;
                 if tensor.device != self.ordinal {
                     let message = format!(
                         "`{name}` is on GPU {}, and the operators on GPU {}",
@@ -80,14 +83,15 @@ impl Library {
                     );
                     return Err(said(py, Class::Launch, message));
                 }
+                current = tensor.current;
                 // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
                 Held::Tensor(unsafe {
-                    ViewMut::new(tensor.pointer, tensor.dtype, &tensor.shape).with_strides(&tensor.strides)
+                    ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
                 })
             };
             held.push((name, each));
         }
-        Ok(Asked { arguments: held, options, sizes })
+        Ok(Asked { arguments: held, options, sizes, current })
     }
 }
 
@@ -119,7 +123,7 @@ impl Library {
         Ok(Library { ordinal, free, strict })
     }
 
-    /// Puts the launches of an operator on a stream (a handle; without, torch's current one). 0; of a caller that `lends` memory, the bytes of the workspace that the call
+    /// Puts the launches of an operator on a stream (a handle; without, the one that is current for the tensors' library). 0; of a caller that `lends` memory, the bytes of the workspace that the call
     /// needs, where what is given is none or too small, and then nothing is on the stream.
     #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None, lends=false))]
     fn call(
@@ -137,7 +141,7 @@ impl Library {
         let mut asked = self.asked(py, arguments, options, sizes)?;
         let stream = match stream {
             Some(stream) => stream,
-            None => current_stream(py, self.ordinal)?,
+            None => asked.current.handle(py, self.ordinal)?,
         };
         let library = if strict { &self.strict } else { &self.free };
         let _current = Current::of(library.gpu()).map_err(|e| failed(py, &e))?;

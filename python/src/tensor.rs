@@ -1,42 +1,16 @@
-//! Tensors of others on GPUs: those of torch by their methods, others by `__cuda_array_interface__`.
+//! Tensors of others on GPUs: by the functions of their type ([`Exchange`]), those of torch without such by their methods, others by `__cuda_array_interface__`.
 
 use std::cell::RefCell;
+use std::sync::{PoisonError, RwLock};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tilewright::launch::DType;
+use tilewright::launch::{DType, MAX_RANK};
 
 use crate::error::{Class, said};
-
-/// An argument of a launch.
-#[derive(Clone, Debug)]
-pub enum Given {
-    /// A tensor.
-    Tensor(Tensor),
-    /// An `f32`.
-    F32(f32),
-    /// An `f64`.
-    F64(f64),
-    /// An `i32`.
-    I32(i32),
-    /// A `u32`.
-    U32(u32),
-    /// An `i64`.
-    I64(i64),
-    /// A `u64`.
-    U64(u64),
-}
-
-impl Given {
-    /// An extent of a tensor.
-    pub fn extent(&self, mode: usize) -> Option<i64> {
-        match self {
-            Given::Tensor(tensor) => tensor.shape.get(mode).copied(),
-            _ => None,
-        }
-    }
-}
+use crate::exchange::Exchange;
 
 /// A tensor on a GPU.
 #[derive(Clone, Debug)]
@@ -45,12 +19,65 @@ pub struct Tensor {
     pub pointer: u64,
     /// The type.
     pub dtype: DType,
-    /// The extents.
-    pub shape: Vec<i64>,
-    /// The strides, in elements.
-    pub strides: Vec<i64>,
     /// The GPU's number.
     pub device: u32,
+    /// The origin of the stream that is current.
+    pub current: CurrentStream,
+    rank: usize,
+    shape: [i64; MAX_RANK],
+    strides: [i64; MAX_RANK],
+}
+
+/// The origin of the stream on which the library of a tensor works.
+#[derive(Clone, Copy, Debug)]
+pub enum CurrentStream {
+    /// Its table.
+    Exchange(Exchange),
+    /// Torch, where it is imported.
+    Torch,
+    /// The stream itself.
+    Stream(u64),
+}
+
+impl Tensor {
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        (pointer, dtype): (u64, DType),
+        (extents, steps): (&[i64], Option<&[i64]>),
+        (device, current): (u32, CurrentStream),
+    ) -> PyResult<Tensor> {
+        let rank = extents.len();
+        if rank > MAX_RANK {
+            let message = format!("`{name}` has {rank} modes, and kernels have at most {MAX_RANK}");
+            return Err(said(py, Class::Launch, message));
+        }
+        if let Some(steps) = steps.filter(|steps| steps.len() != rank) {
+            let message = format!("`{name}` has {rank} modes and {} strides", steps.len());
+            return Err(said(py, Class::Launch, message));
+        }
+        let (mut shape, mut strides) = ([1; MAX_RANK], [1; MAX_RANK]);
+        shape[..rank].copy_from_slice(extents);
+        match steps {
+            Some(steps) => strides[..rank].copy_from_slice(steps),
+            None => {
+                for mode in (1..rank).rev() {
+                    strides[mode - 1] = strides[mode].saturating_mul(shape[mode]);
+                }
+            }
+        }
+        Ok(Tensor { pointer, dtype, device, current, rank, shape, strides })
+    }
+
+    /// The extents.
+    pub fn shape(&self) -> &[i64] {
+        &self.shape[..self.rank]
+    }
+
+    /// The strides, in elements.
+    pub fn strides(&self) -> &[i64] {
+        &self.strides[..self.rank]
+    }
 }
 
 /// Element types by their names in torch.
@@ -95,13 +122,50 @@ thread_local! {
     static MET: RefCell<Vec<(usize, DType)>> = const { RefCell::new(Vec::new()) };
 }
 
+/// The most types whose functions are kept.
+const MOST_MET: usize = 64;
+
+/// Types of tensors that were met, by the addresses of their objects, with the functions that they have. The types are kept, so that no other has its address.
+static EXCHANGES: RwLock<Vec<(usize, Option<Exchange>)>> = RwLock::new(Vec::new());
+
+/// The functions of an object's type.
+fn exchange(value: &Bound<'_, PyAny>) -> PyResult<Option<Exchange>> {
+    let class = value.get_type_ptr() as usize;
+    let met = EXCHANGES.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = met.iter().find(|(known, _)| *known == class) {
+        return Ok(*known);
+    }
+    drop(met);
+    let class = value.get_type();
+    let found = Exchange::of(&class)?;
+    let mut met = EXCHANGES.write().unwrap_or_else(PoisonError::into_inner);
+    if met.len() < MOST_MET {
+        met.push((class.unbind().into_ptr() as usize, found));
+    }
+    Ok(found)
+}
+
 /// The tensor that an argument is.
-pub fn read(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+pub fn read(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    if let Some(exchange) = exchange(value)? {
+        let loan = exchange.lend(value)?;
+        // What launches do not take is refused by the words of its library below.
+        if let (Some(dtype), Some(device)) = (loan.dtype, loan.device) {
+            let current = CurrentStream::Exchange(exchange);
+            return Tensor::new(
+                py,
+                name,
+                (loan.pointer, dtype),
+                (loan.shape, loan.strides),
+                (device, current),
+            );
+        }
+    }
     if let Ok(pointer) = value.call_method0(intern!(py, "data_ptr")) {
-        return torch(py, name, value, pointer.extract()?).map(Given::Tensor);
+        return torch(py, name, value, pointer.extract()?);
     }
     match value.getattr(intern!(py, "__cuda_array_interface__")) {
-        Ok(interface) => array(py, name, value, interface.cast::<PyDict>()?).map(Given::Tensor),
+        Ok(interface) => array(py, name, value, interface.cast::<PyDict>()?),
         Err(_) => {
             let message = format!(
                 "`{name}` is no tensor on a GPU, but a {}: launches take what torch or `__cuda_array_interface__` have; `simulate` takes arrays of the CPU",
@@ -138,9 +202,9 @@ fn torch(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, pointer: u64) -> 
             dtype
         }
     };
-    let shape = value.getattr(intern!(py, "shape"))?.extract()?;
-    let strides = value.call_method0(intern!(py, "stride"))?.extract()?;
-    Ok(Tensor { pointer, dtype, shape, strides, device })
+    let shape: Vec<i64> = value.getattr(intern!(py, "shape"))?.extract()?;
+    let strides: Vec<i64> = value.call_method0(intern!(py, "stride"))?.extract()?;
+    Tensor::new(py, name, (pointer, dtype), (&shape, Some(&strides)), (device, CurrentStream::Torch))
 }
 
 fn array(
@@ -170,8 +234,16 @@ fn array(
     let shape: Vec<i64> = get("shape")?.extract()?;
     let size = i64::from(dtype.bits() / 8);
     let strides = match interface.get_item("strides")?.filter(|strides| !strides.is_none()) {
-        Some(strides) => strides.extract::<Vec<i64>>()?.into_iter().map(|bytes| bytes / size).collect(),
-        None => row_major(&shape),
+        Some(strides) => {
+            let bytes: Vec<i64> = strides.extract()?;
+            Some(bytes.into_iter().map(|bytes| bytes / size).collect::<Vec<_>>())
+        }
+        None => None,
+    };
+    // The stream on which the array's library works, of those that say it.
+    let current = match interface.get_item("stream")?.filter(|stream| !stream.is_none()) {
+        Some(stream) => CurrentStream::Stream(stream.extract()?),
+        None => CurrentStream::Torch,
     };
     // CuPy names the device; without, it is the first.
     let device = value
@@ -179,13 +251,30 @@ fn array(
         .and_then(|device| device.getattr("id"))
         .and_then(|id| id.extract())
         .unwrap_or(0);
-    Ok(Tensor { pointer, dtype, shape, strides, device })
+    Tensor::new(py, name, (pointer, dtype), (&shape, strides.as_deref()), (device, current))
 }
 
-fn row_major(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1i64; shape.len()];
-    for mode in (1..shape.len()).rev() {
-        strides[mode - 1] = strides[mode].saturating_mul(shape[mode]);
+impl CurrentStream {
+    /// The handle of the stream on a GPU.
+    pub fn handle(self, py: Python<'_>, ordinal: u32) -> PyResult<u64> {
+        match self {
+            CurrentStream::Exchange(exchange) => exchange.current_stream(py, ordinal),
+            CurrentStream::Stream(stream) => Ok(stream),
+            CurrentStream::Torch => of_torch(py, ordinal),
+        }
     }
-    strides
+}
+
+/// The handle of torch's current stream on a GPU; 0 of the default stream, where torch is not imported.
+fn of_torch(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let torch = modules.call_method1(intern!(py, "get"), (intern!(py, "torch"),))?;
+    if torch.is_none() {
+        return Ok(0);
+    }
+    let raw = torch.getattr(intern!(py, "_C"))?.getattr(intern!(py, "_cuda_getCurrentRawStream"));
+    match raw {
+        Ok(function) => function.call1((ordinal,))?.extract(),
+        Err(_) => Err(PyTypeError::new_err("this torch has no CUDA: name the stream, `stream=…`")),
+    }
 }

@@ -1,6 +1,9 @@
 from typing import final
 
+from typing_extensions import Self, disjoint_base
+
 __all__ = [
+    "Callable",
     "Kernel",
     "Launcher",
     "Library",
@@ -16,6 +19,11 @@ __all__ = [
 ]
 
 __version__: str
+
+@disjoint_base
+class Callable:
+    def __new__(cls, *_args: object, **_named: object) -> Self: ...
+    def __call__(self, *args: object, stream: int | None = None, **named: object) -> None: ...
 
 @final
 class Value:
@@ -46,7 +54,8 @@ class Program:
 
 @final
 class Launcher:
-    def launch(self, args: tuple[object, ...], stream: int | None, strict: bool, sizes: dict[str, int] | None = None) -> None: ...
+    strict: bool
+    def launch(self, args: tuple[object, ...], stream: int | None = None, sizes: dict[str, int] | None = None) -> None: ...
     def warm_up(self, ordinal: int, sizes: list[dict[str, int]]) -> int: ...
     def specialisations(self) -> list[tuple[int, dict[str, int]]]: ...
 

@@ -73,8 +73,9 @@ class Run:
         return self
 
 
-class Kernel:
-    """A compiled kernel: PTX text, the reasons of the compiler's choices, and runs on a simulated GPU."""
+class Kernel(_core.Callable):
+    """A compiled kernel: PTX text, the reasons of the compiler's choices, and runs on a simulated GPU. A call is a launch on a GPU, for its
+    architecture, with tensors in the order of the parameters: never a simulation."""
 
     def __init__(self, program: _core.Program, native: _core.Kernel) -> None:
         self._program = program
@@ -174,9 +175,11 @@ class Kernel:
             self._launches = launches(self._program, self._described, constants)
         return self._launches
 
-    def __call__(self, *arguments: Any, stream: int | None = None, **named: Any) -> None:
-        """A launch on a GPU, for its architecture, with tensors in the order of the parameters: never a simulation."""
-        self.launches(*arguments, stream=stream, **named)
+    def _launcher(self) -> _core.Launcher:
+        return self.launches._native
+
+    def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, int] | None]:
+        return self.launches._bound(arguments, named)
 
     def _run(
         self,
