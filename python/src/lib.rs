@@ -4,6 +4,7 @@
 mod call;
 mod error;
 mod exchange;
+mod experts;
 mod kernel;
 mod launch;
 mod layout;
@@ -11,12 +12,15 @@ mod ops;
 mod program;
 mod simulate;
 mod tensor;
+mod weights;
 
 /// The module `tilewright._core`.
 #[pyo3::pymodule(name = "_core")]
 mod core {
     #[pymodule_export]
     use crate::call::Callable;
+    #[pymodule_export]
+    use crate::experts::Experts;
     #[pymodule_export]
     use crate::kernel::Kernel;
     #[pymodule_export]
@@ -27,6 +31,8 @@ mod core {
     use crate::ops::Library;
     #[pymodule_export]
     use crate::program::{Program, architectures, explain, types, words};
+    #[pymodule_export]
+    use crate::weights::{read_checkpoint, stored_weights};
 
     /// The version of the package.
     #[pymodule_export]

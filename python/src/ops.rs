@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyFloat, PyInt};
+use pyo3::types::{PyDict, PyFloat, PyInt, PyTuple};
 use tilewright::launch::{Arg, Gpu, LaunchError, Stream, ViewMut, Workspace};
 use tilewright::ops::{self, Call, OpsError, Problems};
 
@@ -14,7 +14,7 @@ use crate::launch::{Current, failed};
 use crate::tensor::{CurrentStream, read};
 
 /// The exception of a call that is refused.
-fn refused(py: Python<'_>, error: &OpsError) -> PyErr {
+pub(crate) fn refused(py: Python<'_>, error: &OpsError) -> PyErr {
     match error {
         OpsError::Launch(error) => failed(py, error),
         OpsError::NotWarm { .. } | OpsError::NotReady { .. } => said(py, Class::NotReady, error),
@@ -27,20 +27,52 @@ fn refused(py: Python<'_>, error: &OpsError) -> PyErr {
 /// The operators on one GPU.
 #[pyclass(frozen, module = "tilewright._core")]
 pub struct Library {
-    ordinal: u32,
-    free: ops::Library,
-    strict: ops::Library,
+    pub(crate) ordinal: u32,
+    pub(crate) free: ops::Library,
+    pub(crate) strict: ops::Library,
 }
 
 /// An argument that is there as long as a call.
-enum Held {
+pub(crate) enum Held {
     Tensor(ViewMut<'static>),
     Float(f32),
     Integer(i32),
 }
 
 impl Held {
-    fn arg(&mut self) -> Arg<'_> {
+    /// An argument of a call on a GPU, and the origin of the stream that is current for it. A tensor is also given as `(tensor, type, shape)`: its memory as rows of elements of another type,
+    /// of which Python has none.
+    pub(crate) fn read(
+        py: Python<'_>,
+        ordinal: u32,
+        name: &str,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<(Held, Option<CurrentStream>)> {
+        if value.is_instance_of::<PyInt>() {
+            return Ok((Held::Integer(value.extract()?), None));
+        }
+        if value.is_instance_of::<PyFloat>() {
+            return Ok((Held::Float(value.extract()?), None));
+        }
+        let tensor = match value.cast::<PyTuple>() {
+            Ok(parts) => {
+                let (tensor, dtype, shape): (Bound<'_, PyAny>, String, Vec<i64>) = parts.extract()?;
+                read(py, name, &tensor)?.seen_as(py, name, &dtype, &shape)?
+            }
+            Err(_) => read(py, name, value)?,
+        };
+        if tensor.device != ordinal {
+            let message = format!("`{name}` is on GPU {}, and the operators on GPU {ordinal}", tensor.device);
+            return Err(said(py, Class::Launch, message));
+        }
+        // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
+        let view = unsafe {
+            ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
+        };
+        Ok((Held::Tensor(view), Some(tensor.current)))
+    }
+
+    pub(crate) fn arg(&mut self) -> Arg<'_> {
         match self {
             Held::Tensor(view) => Arg::from(view),
             Held::Float(number) => Arg::from(*number),
@@ -70,25 +102,8 @@ impl Library {
         let mut current = CurrentStream::Torch;
         for (name, value) in arguments {
             let name: String = name.extract()?;
-            let each = if value.is_instance_of::<PyInt>() {
-                Held::Integer(value.extract()?)
-            } else if value.is_instance_of::<PyFloat>() {
-                Held::Float(value.extract()?)
-            } else {
-                let tensor = read(py, &name, &value)?;
-                if tensor.device != self.ordinal {
-                    let message = format!(
-                        "`{name}` is on GPU {}, and the operators on GPU {}",
-                        tensor.device, self.ordinal
-                    );
-                    return Err(said(py, Class::Launch, message));
-                }
-                current = tensor.current;
-                // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
-                Held::Tensor(unsafe {
-                    ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
-                })
-            };
+            let (each, of) = Held::read(py, self.ordinal, &name, &value)?;
+            current = of.unwrap_or(current);
             held.push((name, each));
         }
         Ok(Asked { arguments: held, options, sizes, current })

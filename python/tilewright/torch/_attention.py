@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ._norms import call, wide
 from ._registry import define, differentiate
+from ._rows import put, wide
 
 
 def _seen(sq: int, sk: int, causal: bool, window: int, device: Any) -> Any:
@@ -62,7 +62,7 @@ def _attention_cuda(q: Any, k: Any, v: Any, scale: float, causal: bool, window: 
     given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
     if k.numel() == 0:
         return o.zero_(), lse.fill_(-math.inf)
-    call("attention", o, **given, o=o, lse=lse, options=_options(causal, window, softcap), **_numbers(scale, softcap))
+    put("attention", o, **given, o=o, lse=lse, options=_options(causal, window, softcap), **_numbers(scale, softcap))
     return o, lse
 
 
@@ -86,7 +86,7 @@ def _backward_cuda(
         return dq.zero_(), dk.zero_(), dv.zero_()
     options = {**_options(causal, window, softcap), **({"deterministic": "true"} if deterministic else {})}
     given = {name: each.contiguous() for name, each in (("q", q), ("k", k), ("v", v), ("o", o), ("dout", gradient), ("lse", lse))}
-    call("attention_backward", q, **given, dq=dq, dk=dk, dv=dv, options=options, **_numbers(scale, softcap))
+    put("attention_backward", q, **given, dq=dq, dk=dk, dv=dv, options=options, **_numbers(scale, softcap))
     return dq, dk, dv
 
 
@@ -156,7 +156,7 @@ def _decoding(window: int, softcap: float) -> dict[str, str]:
 def _decode_cuda(q: Any, k: Any, v: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
     o = q.new_empty((*q.shape[:3], v.shape[3]))
     given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous(), "len": lengths.to(torch.int32).contiguous()}
-    call("attention_decode", o, **given, o=o, options=_decoding(window, softcap), **_numbers(scale, softcap))
+    put("attention_decode", o, **given, o=o, options=_decoding(window, softcap), **_numbers(scale, softcap))
     return o
 
 
@@ -184,7 +184,7 @@ def _paged_cuda(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, 
         options["bn"] = min(page, _BLOCK)
     given = {"q": q.contiguous(), "kc": k.contiguous(), "vc": v.contiguous(), "len": lengths.to(torch.int32).contiguous()}
     given["table"] = table.to(torch.int32).contiguous()
-    call("attention_decode", o, **given, o=o, options=options, sizes={"heads": heads}, **_numbers(scale, softcap))
+    put("attention_decode", o, **given, o=o, options=options, sizes={"heads": heads}, **_numbers(scale, softcap))
     return o
 
 

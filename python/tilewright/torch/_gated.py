@@ -9,8 +9,8 @@ import torch
 from .. import types
 from ..functions import KernelFunction, kernel
 from ..types import const, size
-from ._norms import call, rows, wide
 from ._registry import NAMES, define, differentiate
+from ._rows import put, rows, wide
 
 _GATES = {"silu": "silu_mul", "gelu": "gelu_mul"}
 
@@ -22,7 +22,7 @@ def _gate(a: Any, gate: str) -> Any:
 def _gated_cuda(a: Any, b: Any, gate: str) -> Any:
     first, second = rows(a), rows(b)
     y = torch.empty_like(first)
-    call(_GATES[gate], first, a=first, b=second, y=y)
+    put(_GATES[gate], first, a=first, b=second, y=y)
     return y.view(a.shape)
 
 

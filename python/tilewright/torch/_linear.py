@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from .. import ops
-from ._norms import call, rows
 from ._registry import define, differentiate
+from ._rows import put, rows
 
 
 def _activated(sums: Any, activation: str) -> Any:
@@ -85,7 +85,7 @@ def _stored(x: Any, weight: Any) -> dict[str, Any]:
 
 def _add_linear_cuda(residual: Any, x: Any, weight: Any) -> Any:
     c = residual.new_empty((x.numel() // x.shape[-1], weight.shape[0]))
-    call("gemm", c, **_stored(x, weight), c=c, residual=rows(residual), options={"epilogue": "residual"})
+    put("gemm", c, **_stored(x, weight), c=c, residual=rows(residual), options={"epilogue": "residual"})
     return c.view(residual.shape)
 
 
@@ -130,7 +130,7 @@ def add_linear(residual: Any, x: Any, weight: Any) -> Any:
 
 def _gated_linear_cuda(x: Any, weight: Any, gate: str) -> Any:
     c = x.new_empty((x.numel() // x.shape[-1], weight.shape[1]))
-    call("gemm", c, **_stored(x, weight), c=c, options={"dual": f"{gate}_mul", "fused": "true"})
+    put("gemm", c, **_stored(x, weight), c=c, options={"dual": f"{gate}_mul", "fused": "true"})
     return c.view(*x.shape[:-1], weight.shape[1])
 
 

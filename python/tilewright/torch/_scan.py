@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from ._norms import call, wide
 from ._registry import define
+from ._rows import put, wide
 
 _STATES, _TAPS = 16, 4
 
 
 def _conv_cuda(x: Any, weight: Any, bias: Any) -> Any:
     y = x.new_empty(x.shape)
-    call("causal_conv1d", x, x=x.contiguous(), w=weight.contiguous(), bias=bias.contiguous(), y=y)
+    put("causal_conv1d", x, x=x.contiguous(), w=weight.contiguous(), bias=bias.contiguous(), y=y)
     return y
 
 
@@ -38,7 +38,7 @@ def causal_conv1d(x: Any, weight: Any, bias: Any) -> Any:
 def _scan_cuda(u: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, z: Any, bias: Any) -> Any:
     y = u.new_empty(u.shape)
     given = {"u": u, "delta": delta, "a": a, "bs": b, "cs": c, "skip": skip, "z": z, "bias": bias}
-    call("selective_scan", u, **{name: each.contiguous() for name, each in given.items()}, y=y)
+    put("selective_scan", u, **{name: each.contiguous() for name, each in given.items()}, y=y)
     return y
 
 
@@ -77,7 +77,7 @@ _CHANNELS, _STATE_ELEMENTS = 64, 128
 def _mamba2_cuda(x: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, bias: Any) -> Any:
     y = x.new_empty(x.shape)
     given = {"x": x, "delta": delta, "a": a, "bs": b, "cs": c, "skip": skip, "bias": bias}
-    call("mamba2", x, **{name: each.contiguous() for name, each in given.items()}, y=y)
+    put("mamba2", x, **{name: each.contiguous() for name, each in given.items()}, y=y)
     return y
 
 
