@@ -124,6 +124,31 @@ def others():
     check("mamba2", tt.mamba2, operands, gradients=False, factor=3)
 
 
+def few():
+    """Weights of 4 bits, and experts."""
+    for m, n, k, group in ((1, 256, 512, 128), (33, 1000, 1024, 64), (300, 512, 256, 128)):
+        codes = torch.randint(0, 256, (n, k // 2), dtype=torch.uint8)
+        scales, zeros = drawn(k // group, n, scale=0.05), torch.randint(0, 16, (k // group, n)).double()
+        layer = lambda x, w, s, g=group: tt.LinearW4(w, s.detach(), group=g)(x)
+        check(f"LinearW4 {m}x{n}x{k} by {group}", layer, (drawn(m, k), codes, scales), factor=2)
+        layer = lambda x, w, s, z, g=group: tt.LinearW4(w, s.detach(), z.detach(), group=g)(x)
+        check(f"LinearW4 with zeros {m}x{n}x{k} by {group}", layer, (drawn(m, k), codes, scales, zeros), factor=2)
+        layer = lambda r, x, w, s, g=group: tt.LinearW4(w, s.detach(), group=g)(x, r)
+        check(f"LinearW4 with residual {m}x{n}x{k} by {group}", layer, (drawn(m, n), drawn(m, k), codes, scales), factor=2)
+    for tokens, hidden, intermediate, experts, k in ((5, 256, 512, 8, 2), (200, 512, 256, 16, 4)):
+        chosen = torch.stack([torch.randperm(experts)[:k] for _ in range(tokens)])
+        weights = torch.rand(tokens, k)
+        operands = (drawn(tokens, hidden), chosen, weights, drawn(experts, 2, intermediate, hidden, scale=0.05), drawn(experts, hidden, intermediate, scale=0.05))
+        check(f"moe {tokens} of {experts}", tt.moe, operands, gradients=False, factor=2)
+        c13 = torch.randint(0, 256, (experts, 2 * intermediate, hidden // 2), dtype=torch.uint8)
+        c2 = torch.randint(0, 256, (experts, hidden, intermediate // 2), dtype=torch.uint8)
+        s13, s2 = (drawn(experts, shape // 128, rows, scale=0.02) for shape, rows in ((hidden, 2 * intermediate), (intermediate, hidden)))
+        layer = lambda x, ids, w, c13, s13, c2, s2: tt.ExpertsW4(c13, s13.detach(), c2, s2.detach())(x, ids, w)
+        check(f"moe of 4 bits {tokens} of {experts}", layer, (operands[0], chosen, weights, c13, s13, c2, s2), gradients=False, factor=2)
+    logits = torch.randn(77, 64)
+    check("moe_routing", lambda x: tt.moe_routing(x, 6), (logits,), gradients=False)
+
+
 def graphs():
     """A block as one compiled graph, and captured."""
     weights = [drawn(*shape, scale=0.05).half().cuda() for shape in ((512,), (768, 512), (512, 512), (1024, 512), (1024, 512), (512, 1024))]
@@ -158,7 +183,7 @@ def graphs():
 def main():
     print(torch.cuda.get_device_name(), torch.__version__, flush=True)
     torch.manual_seed(0)
-    for part in (norms, attentions, others, linears, graphs):
+    for part in (few, norms, attentions, others, linears, graphs):
         try:
             part()
         except Exception:
