@@ -91,6 +91,9 @@ def attentions():
             check(f"attention {b}x{sq}x{sk}, {hq} and {hk} heads of {d} {masks}", lambda q, k, v: tt.attention(q, k, v, **masks), operands)
     operands = (drawn(2, 8, 128, 64), drawn(2, 2, 128, 64), drawn(2, 2, 128, 64))
     check("scaled_dot_product_attention", lambda q, k, v: tt.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), operands)
+    apart = lambda q, k, v: tt.scaled_dot_product_attention(q, k.contiguous(), v, is_causal=True, enable_gqa=True)
+    turned = tuple(each.transpose(1, 2).contiguous().transpose(1, 2) for each in operands)
+    check("scaled_dot_product_attention of tensors that lie otherwise", apart, turned)
     lengths = torch.tensor([77, 300, 5], dtype=torch.int32)
     for sq in (1, 3):
         operands = (drawn(3, sq, 8, 128), drawn(3, 300, 2, 128), drawn(3, 300, 2, 128), lengths)
