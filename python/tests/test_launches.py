@@ -11,6 +11,7 @@ import pytest
 
 import tilewright
 from tilewright import const, f32, size
+from tilewright.arrays import _DLTensor
 
 LIBRARY = os.environ.get("TILEWRIGHT_LIBCUDA", "")
 pytestmark = pytest.mark.skipif("stand_in" not in LIBRARY, reason="TILEWRIGHT_LIBCUDA names no stand-in")
@@ -160,6 +161,88 @@ def test_tensors_of_torch(driver):
         kernel(Torch(driver.tensor(64), Named("torch.complex64")), y, stream=0)
     with pytest.raises(tilewright.LaunchError, match="`y` is on GPU 1, and a tensor before it on GPU 0"):
         kernel(x, Torch(driver.tensor(64), float32, 1), stream=0)
+
+
+class Table(ctypes.Structure):
+    """`DLPackExchangeAPI` of dlpack.h."""
+
+    LEND = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_DLTensor))
+    CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("before", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("give", ctypes.c_void_p), ("take", ctypes.c_void_p), ("lend", LEND), ("current", CURRENT),
+    ]  # fmt: skip
+
+
+class Exchanged:
+    """A tensor of a library that has the table: f32 on GPU 0, whose current stream is 0x7700."""
+
+    def __init__(self, tensor, device_type=2):
+        interface = tensor.__cuda_array_interface__
+        self.kept, self.pointer, self.device_type = tensor, interface["data"][0], device_type
+        self.shape = (ctypes.c_int64 * len(interface["shape"]))(*interface["shape"])
+
+    @Table.LEND
+    def _lend(self, lent):
+        lent[0] = _DLTensor(self.pointer, self.device_type, 0, len(self.shape), 2, 32, 1, self.shape, None, 0)
+        return 0
+
+    @Table.CURRENT
+    def _current(_kind, _device, stream):
+        stream[0] = 0x7700
+        return 0
+
+    # A newer version, which is passed over, and ours.
+    _name = ctypes.create_string_buffer(b"dlpack_exchange_api")
+    _tables = [Table(1, 3, None, None, None, None, _lend, _current)]
+    _tables.append(Table(2, 0, ctypes.addressof(_tables[0])))
+    _capsule = ctypes.pythonapi.PyCapsule_New
+    _capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    __dlpack_c_exchange_api__ = _capsule(ctypes.addressof(_tables[1]), ctypes.cast(_name, ctypes.c_char_p), None)
+
+
+class Wrapped(Exchanged):
+    """A class that stands between others and a tensor."""
+
+    __torch_dispatch__ = None
+
+
+def test_tensors_by_the_exchange_table(driver):
+    kernel = scaled()
+    x, y = Exchanged(driver.tensor(1000)), Exchanged(driver.tensor(1000))
+    kernel(x, y)
+    driver.calls("")
+    kernel(x, y)
+    [call] = driver.calls("cu")[-1:]
+    assert call.startswith("cuLaunchKernel") and "7700" in call
+    kernel(x, y, stream=0x500)
+    assert "500" in driver.calls("cuLaunch")[0]
+    with pytest.raises(tilewright.LaunchError, match="shape"):
+        kernel(x, Exchanged(driver.tensor(999)))
+    for other in (Exchanged(driver.tensor(1000), 1), Wrapped(driver.tensor(1000))):
+        with pytest.raises(tilewright.LaunchError, match="`x` is no tensor on a GPU"):
+            kernel(other, y)
+
+
+def test_the_stream_of_an_array(driver):
+    """CuPy says its current stream, which the array interface has from version 3 on."""
+    kernel, tensors = scaled(), [driver.tensor(64), driver.tensor(64)]
+    for tensor in tensors:
+        tensor.__cuda_array_interface__["stream"] = 0x6600
+    kernel(*tensors)
+    assert "6600" in driver.calls("cuLaunch")[0]
+
+
+def test_a_warm_kernel_is_ready_while_a_stream_is_captured(driver):
+    kernel = scaled()
+    kernel.warm_up(n=1000)
+    driver.library.cuStreamBeginCapture_v2(ctypes.c_void_p(0x900), 0)
+    try:
+        kernel(driver.tensor(1000), driver.tensor(1000), stream=0x900)
+        with pytest.raises(tilewright.NotReady, match="captured"):
+            kernel(driver.tensor(999), driver.tensor(999), stream=0x900)
+    finally:
+        driver.library.cuStreamEndCapture(ctypes.c_void_p(0x900), ctypes.byref(ctypes.c_void_p()))
 
 
 def test_arguments_that_do_not_fit(driver):

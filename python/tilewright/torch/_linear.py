@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import ops
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 
 
 def _activated(sums: Any, activation: str) -> Any:
@@ -75,4 +75,4 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
     """``activation(x · weightᵀ + bias)``: ``torch.nn.functional.linear`` with an activation (relu, gelu by tanh, silu), differentiable."""
     if activation is not None and activation not in ops.ACTIVATIONS:
         raise ValueError(f"`{activation}` is no activation of `linear`; {', '.join(ops.ACTIVATIONS)} are")
-    return torch.ops.tilewright.linear(x, weight, bias, activation or "")
+    return call("linear", x, weight, bias, activation or "")
