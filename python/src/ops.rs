@@ -56,6 +56,8 @@ struct Asked {
     sizes: BTreeMap<String, i64>,
     /// The origin of the stream that is current.
     current: CurrentStream,
+    /// Keepers of the tensors' memory, where these are not the arguments.
+    _keepers: Vec<Py<PyAny>>,
 }
 
 impl Library {
@@ -65,9 +67,10 @@ impl Library {
         arguments: &Bound<'_, PyDict>,
         options: BTreeMap<String, String>,
         sizes: BTreeMap<String, i64>,
+        stream: Option<u64>,
     ) -> PyResult<Asked> {
         let mut held = Vec::with_capacity(arguments.len());
-        let mut current = CurrentStream::Torch;
+        let (mut current, mut keepers) = (CurrentStream::Torch, Vec::new());
         for (name, value) in arguments {
             let name: String = name.extract()?;
             let each = if value.is_instance_of::<PyInt>() {
@@ -75,7 +78,8 @@ impl Library {
             } else if value.is_instance_of::<PyFloat>() {
                 Held::Float(value.extract()?)
             } else {
-                let tensor = read(py, &name, &value)?;
+                let on = || stream.map_or_else(|| current.handle(py, self.ordinal), Ok);
+                let mut tensor = read(py, &name, &value, &on)?;
                 if tensor.device != self.ordinal {
                     let message = format!(
                         "`{name}` is on GPU {}, and the operators on GPU {}",
@@ -84,6 +88,7 @@ impl Library {
                     return Err(said(py, Class::Launch, message));
                 }
                 current = tensor.current;
+                keepers.extend(tensor.keeper.take());
                 // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
                 Held::Tensor(unsafe {
                     ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
@@ -91,7 +96,7 @@ impl Library {
             };
             held.push((name, each));
         }
-        Ok(Asked { arguments: held, options, sizes, current })
+        Ok(Asked { arguments: held, options, sizes, current, _keepers: keepers })
     }
 }
 
@@ -138,7 +143,7 @@ impl Library {
         workspace: Option<(u64, u64)>,
         lends: bool,
     ) -> PyResult<u64> {
-        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let mut asked = self.asked(py, arguments, options, sizes, stream)?;
         let stream = match stream {
             Some(stream) => stream,
             None => asked.current.handle(py, self.ordinal)?,
@@ -172,7 +177,7 @@ impl Library {
         options: BTreeMap<String, String>,
         sizes: BTreeMap<String, i64>,
     ) -> PyResult<String> {
-        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let mut asked = self.asked(py, arguments, options, sizes, None)?;
         let _current = Current::of(self.free.gpu()).map_err(|e| failed(py, &e))?;
         asked.call(&self.free, name).why().map(|why| why.to_string()).map_err(|e| refused(py, &e))
     }

@@ -233,6 +233,36 @@ def test_the_stream_of_an_array(driver):
     assert "6600" in driver.calls("cuLaunch")[0]
 
 
+class Jax:
+    """An array of nothing but DLPack's methods, which orders its work before the stream that it is told: f32 on GPU 0."""
+
+    def __init__(self, tensor):
+        interface = tensor.__cuda_array_interface__
+        self.kept, self.ordered = tensor, []
+        self.shape = (ctypes.c_int64 * len(interface["shape"]))(*interface["shape"])
+        self.lent = _DLTensor(interface["data"][0], 2, 0, len(self.shape), 2, 32, 1, self.shape, None, 0)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None):
+        self.ordered.append(stream)
+        return Exchanged._capsule(ctypes.addressof(self.lent), ctypes.cast(NAME, ctypes.c_char_p), None)
+
+
+NAME = ctypes.create_string_buffer(b"dltensor")
+
+
+def test_arrays_of_nothing_but_dlpack(driver):
+    kernel, x, y = scaled(), Jax(driver.tensor(64)), Jax(driver.tensor(64))
+    kernel(x, y)
+    kernel(x, y, stream=0x5500)
+    kernel(Exchanged(driver.tensor(64)), y)
+    assert x.ordered == [1, 0x5500] and y.ordered == [1, 0x5500, 0x7700]
+    streams = [line for line in driver.calls("cuLaunch")]
+    assert len(streams) == 3 and "5500" in streams[1] and "7700" in streams[2]
+
+
 def test_a_warm_kernel_is_ready_while_a_stream_is_captured(driver):
     kernel = scaled()
     kernel.warm_up(n=1000)
