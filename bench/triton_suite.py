@@ -27,7 +27,6 @@ LACKING = {
     "gather_gemv": "a product of rows of i8 that an index chooses with a vector of bf16",
     "jagged_layer_norm, jagged_mean, jagged_softmax, jagged_sum": "padded forms of ragged rows",
     "jsd, kl_div, fused_linear_jsd": "divergences",
-    "template_attention, flex_attention": "not registered here: scores of one's own are options of `attention` (`score`, `attends`), which the suite's functions of torch do not give",
 }
 
 
@@ -155,6 +154,36 @@ def flash_attention(op, q, k, v):
     return lambda: tt.scaled_dot_product_attention(q, k, v, is_causal=op.causal, scale=op.sm_scale)
 
 
+def attended(q, k, v, options, **given):
+    """Attention with heads before places, by options of the operator."""
+    o = torch.empty_like(q)
+    return lambda: (launch("attention", q=q, k=k, v=v, o=o, options={"modes": "bhsd", **options}, **given), o)[1]
+
+
+def template_attention(op, q, k, v):
+    return attended(q, k, v, {"attends": "i <= 1024 and j <= 1024 or i >= j"}, scale=1.0)
+
+
+def flex_attention(op, q, k, v, score_mod, block_mask, mod, kernel_options):
+    q, k, v = (each.detach() for each in (q, k, v))
+    options = {
+        "noop": {},
+        "causal": {"mask": "causal"},
+        "rel": {"score": "x + float(i - j)"},
+        "head_bias": {"score": "x + 2.0 * float(h)"},
+        "alibi": {"mask": "causal", "alibi": True},
+        "sliding_window": {"mask": f"window({op.sliding_window_size + 1})"},
+        "prefix_lm": {"attends": f"j < {op.prefix_length} or i >= j"},
+        "softcap": {"mask": "causal", "softcap": True},
+    }
+    if mod not in options:
+        raise NotImplementedError(f"{mod}: documents are sequences of their own (`varlen`) here, which lie with places before heads")
+    numbers = {"cap": 20.0} if mod == "softcap" else {}
+    if mod == "alibi":
+        numbers["slopes"] = torch.exp2(-8.0 / q.shape[1] * torch.arange(1, q.shape[1] + 1, dtype=torch.float32, device=q.device))
+    return attended(q, k, v, options[mod], **numbers)
+
+
 def fused_linear_cross_entropy(op, x, weight, target):
     x, weight, target = x.detach(), weight.detach(), target.int()
     return lambda: tt.linear_cross_entropy(x, weight, target)
@@ -184,6 +213,8 @@ OPERATORS = {
     "rms_norm": ("liger_rms", rms_norm, 5e-3, []),
     "cross_entropy": ("liger_cross_entropy_loss", cross_entropy, 1e-4, []),
     "flash_attention": ("triton_tutorial_flash_v2", flash_attention, 2e-2, []),
+    "template_attention": ("test_with_exp2", template_attention, 1e-2, []),
+    "flex_attention": ("compiled", flex_attention, 1e-2, ["--mod-type", "all", "--seq-len", "4096"]),
     "addmm": ("triton_addmm", addmm, 2e-3, []),
     "swiglu": ("liger_swiglu", unit("silu"), 2e-2, []),
     "geglu": ("liger_geglu", unit("gelu"), 2e-2, ["--precision", "bf16"]),
@@ -249,11 +280,11 @@ def run(name, args):
                     # Some inputs are drawn by the makers.
                     torch.manual_seed(number)
                     calls.append(maker(*example))
-                theirs, own = calls
-                far = None if bound is None else apart(own(), theirs())
+                triton_call, our_call = calls
+                far = None if bound is None else apart(our_call(), triton_call())
                 if bound is None:
-                    own(), theirs()
-                times = [[measured(call, args.milliseconds) for call in (own, theirs)] for _ in range(2)]
+                    our_call(), triton_call()
+                times = [[measured(call, args.milliseconds) for call in (our_call, triton_call)] for _ in range(2)]
                 ours_us, triton_us = (min(pair) for pair in zip(*times))
                 right = far is None or far <= bound
                 ratios.append(triton_us / ours_us if right else None)

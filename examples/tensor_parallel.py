@@ -29,10 +29,10 @@ def product(x, weight, out, options, more=False):
     """``out = x · weightᵀ``, or with `more` added to what is there."""
     if not x.is_cuda:
         return out.add_(x @ weight.T) if more else torch.matmul(x, weight.T, out=out)
-    own = {} if weight.is_contiguous() else {"b": "n"}
+    lying = {} if weight.is_contiguous() else {"b": "n"}
     added = {"epilogue": "beta"} if more else {}
     numbers = {"beta": 1.0} if more else {}
-    ops.library(x.get_device()).call("gemm", a=x, b=weight, c=out, options={**options, **own, **added}, **numbers)
+    ops.library(x.get_device()).call("gemm", a=x, b=weight, c=out, options={**options, **lying, **added}, **numbers)
     return out
 
 
@@ -218,15 +218,15 @@ def compared(whole, part, chunked, words, bound):
     x.requires_grad_()
     wanted = whole(x)
     wanted.backward(slope)
-    own = chunked.shared(x.detach()).requires_grad_()
-    y = part(own)
+    local = chunked.shared(x.detach()).requires_grad_()
+    y = part(local)
     y.backward(chunked.shared(slope))
     rank = dist.get_rank()
     # Weights that all have see the words of each.
     dist.all_reduce(part.norm1.grad)
     pairs = {
         "results": (y.detach(), chunked.shared(wanted.detach())),
-        "gradients of words": (own.grad, chunked.shared(x.grad)),
+        "gradients of words": (local.grad, chunked.shared(x.grad)),
         "of a norm": (part.norm1.grad, whole.norm1.weight.grad),
         "of rows": (part.gate.grad, whole.gate.weight.grad.chunk(chunked.world, 0)[rank]),
         "of columns": (part.down.grad, whole.down.weight.grad.chunk(chunked.world, 1)[rank]),
@@ -279,8 +279,8 @@ def measure(whole, h, words, spared):
         forward, step = both(ParallelBlock(whole, chunked), words // world)
         if rank == 0:
             print(f"{words} words, ours, {chunks} chunks, {left} multiprocessors spared: forward {forward:.3f} ms, with gradients {step:.3f}", flush=True)
-    own = of_torch(whole, "cuda")
-    for name, form in (("torch's", own), ("torch's compiled", torch.compile(own))):
+    plain = of_torch(whole, "cuda")
+    for name, form in (("torch's", plain), ("torch's compiled", torch.compile(plain))):
         try:
             forward, step = both(form, words // world)
             if rank == 0:

@@ -13,10 +13,12 @@ use tilewright::launch::DType;
 
 /// The name of the capsules that hold tables.
 const NAME: &CStr = c"dlpack_exchange_api";
+/// The name of capsules that hold a tensor which nobody has taken yet.
+const GIVEN: &CStr = c"dltensor";
 /// The major version of what is below.
 const MAJOR: u32 = 1;
 /// A device of CUDA, and memory that it manages (`DLDeviceType`).
-const CUDA: [c_int; 2] = [2, 13];
+pub const CUDA: [c_int; 2] = [2, 13];
 
 /// `DLTensor`.
 #[repr(C)]
@@ -31,6 +33,38 @@ struct Lent {
     shape: *const i64,
     strides: *const i64,
     offset: u64,
+}
+
+impl Lent {
+    /// The tensor as launches read it.
+    ///
+    /// # Safety
+    ///
+    /// The extents and the strides live as long as is said of them.
+    unsafe fn loan<'a>(&self) -> Loan<'a> {
+        let rank = usize::try_from(self.rank).unwrap_or(0);
+        // SAFETY: it leads to as many numbers as there are modes, or to nothing, and lives as the caller says.
+        let list = |at: *const i64| (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts(at, rank) });
+        Loan {
+            pointer: self.data.addr() as u64 + self.offset,
+            dtype: dtype(self.code, self.bits, self.lanes),
+            shape: list(self.shape).unwrap_or_default(),
+            strides: list(self.strides),
+            device: CUDA.contains(&self.device_type).then_some(self.device_id.unsigned_abs()),
+        }
+    }
+}
+
+/// A tensor that a library has given away in a capsule, as of `__dlpack__`. The capsule keeps its memory.
+pub fn given<'a>(capsule: &'a Bound<'_, PyAny>) -> Option<Loan<'a>> {
+    // SAFETY: a capsule of this name holds a `DLManagedTensor`, which begins with its tensor, and lives as long as the capsule.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule.as_ptr(), GIVEN.as_ptr()) == 0 {
+            return None;
+        }
+        let lent: *const Lent = ffi::PyCapsule_GetPointer(capsule.as_ptr(), GIVEN.as_ptr()).cast();
+        Some((*lent).loan())
+    }
 }
 
 /// The function that lends a tensor for the length of a call (`DLPackDLTensorFromPyObjectNoSync`).
@@ -152,16 +186,8 @@ impl Exchange {
             }
             lent.assume_init()
         };
-        let rank = usize::try_from(lent.rank).unwrap_or(0);
-        // SAFETY: it leads to as many numbers as there are modes, or to nothing, as long as nobody changes the object.
-        let list = |at: *const i64| (!at.is_null()).then(|| unsafe { std::slice::from_raw_parts(at, rank) });
-        Ok(Loan {
-            pointer: lent.data.addr() as u64 + lent.offset,
-            dtype: dtype(lent.code, lent.bits, lent.lanes),
-            shape: list(lent.shape).unwrap_or_default(),
-            strides: list(lent.strides),
-            device: CUDA.contains(&lent.device_type).then_some(lent.device_id.unsigned_abs()),
-        })
+        // SAFETY: it lives as long as nobody changes the object.
+        Ok(unsafe { lent.loan() })
     }
 
     /// The handle of the library's current stream on a GPU.

@@ -12,8 +12,7 @@ use tilewright::ops::{self, OpsError};
 
 use crate::error::{Class, said};
 use crate::launch::{Current, failed};
-use crate::ops::{Held, Library, refused};
-use crate::tensor::CurrentStream;
+use crate::ops::{Arguments, Library, refused};
 
 /// A layer of experts, whose choice is given.
 #[pyclass(frozen, module = "tilewright._core")]
@@ -81,18 +80,8 @@ impl Experts {
         strict: bool,
         workspace: Option<(u64, u64)>,
     ) -> PyResult<u64> {
-        let mut held = Vec::with_capacity(arguments.len());
-        let mut current = CurrentStream::Torch;
-        for (name, value) in arguments {
-            let name: String = name.extract()?;
-            let (each, of) = Held::read(py, self.ordinal, &name, &value)?;
-            current = of.unwrap_or(current);
-            held.push((name, each));
-        }
-        let stream = match stream {
-            Some(stream) => stream,
-            None => current.handle(py, self.ordinal)?,
-        };
+        let mut arguments = Arguments::read(py, self.ordinal, arguments, stream)?;
+        let stream = arguments.stream(py, self.ordinal, stream)?;
         let _current = Current::of(&self.gpu).map_err(|e| failed(py, &e))?;
         // SAFETY: the caller names a stream of this GPU and memory on it, which live until the work has ended.
         let (stream, mut workspace) = unsafe {
@@ -100,7 +89,7 @@ impl Experts {
             (Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)), memory)
         };
         let mut call = if strict { &self.strict } else { &self.free }.tokens(tokens);
-        for (name, held) in &mut held {
+        for (name, held) in &mut arguments.held {
             call = call.arg(name, held.arg());
         }
         if let Some(workspace) = &mut workspace {

@@ -11,7 +11,7 @@ use pyo3::types::{PyAny, PyDict, PyTuple};
 use tilewright::cache::{CompileError, Kernels};
 use tilewright::compiler::Options;
 use tilewright::launch::{
-    Arg, Gpu, Kernel, LaunchError, MOST_PARAMS, Memo, Plan, Stream, View, ViewMut, hash,
+    Arg, Driver, Gpu, Kernel, LaunchError, MOST_PARAMS, Memo, Plan, Stream, View, ViewMut, hash,
 };
 use tilewright::machine::{self, Arch};
 use tilewright::tile::{self, Constants, Expr, ParamKind, Sources};
@@ -35,6 +35,14 @@ pub fn failed(py: Python<'_>, error: &LaunchError) -> PyErr {
         _ => Class::Launch,
     };
     said(py, class, error)
+}
+
+/// The names of the GPUs that launches may be on, by number; none where there is no driver.
+#[pyfunction]
+pub fn gpus() -> Vec<String> {
+    let Ok(driver) = Driver::system() else { return Vec::new() };
+    let name = |ordinal| driver.device(ordinal).and_then(|device| driver.name(device)).ok();
+    (0..driver.count().unwrap_or(0)).map_while(name).collect()
 }
 
 /// A parameter of the kernel.
@@ -180,8 +188,13 @@ impl Launcher {
         }
     }
 
-    /// The arguments of a launch, one for each parameter, with the GPU on which they are and the stream that is current there.
-    fn held(&self, py: Python<'_>, args: &Bound<'_, PyTuple>) -> PyResult<(Vec<Held>, Option<At>)> {
+    /// The arguments of a launch, one for each parameter, who keeps their memory, and the GPU on which they are with the stream that is current there.
+    fn held(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        stream: Option<u64>,
+    ) -> PyResult<(Vec<Held>, Vec<Py<PyAny>>, Option<At>)> {
         if args.len() != self.params.len() {
             let names: Vec<&str> = self.params.iter().map(|param| param.name.as_str()).collect();
             let message = format!(
@@ -193,6 +206,7 @@ impl Launcher {
             return Err(said(py, Class::Launch, message));
         }
         let mut held = Vec::with_capacity(self.params.len());
+        let mut keepers = Vec::new();
         let mut at: Option<At> = None;
         for (param, arg) in self.params.iter().zip(args.iter_borrowed()) {
             let written = match param.kind {
@@ -209,7 +223,13 @@ impl Launcher {
                 }
                 Kind::Tensor { written } => written,
             };
-            let tensor = read(py, &param.name, &arg)?;
+            // The stream that is asked for, or the one that is current for the tensors before.
+            let on = || match (stream, &at) {
+                (Some(stream), _) => Ok(stream),
+                (None, Some(at)) => at.current.handle(py, at.ordinal),
+                (None, None) => Ok(0),
+            };
+            let tensor = read(py, &param.name, &arg, &on)?;
             let first = at.get_or_insert(At { ordinal: tensor.device, current: tensor.current }).ordinal;
             if first != tensor.device {
                 let message = format!(
@@ -219,8 +239,9 @@ impl Launcher {
                 return Err(said(py, Class::Launch, message));
             }
             held.push(Held::tensor(&tensor, written));
+            keepers.extend(tensor.keeper);
         }
-        Ok((held, at))
+        Ok((held, keepers, at))
     }
 
     /// Writes the values of all sizes: those of shapes, of `given`, and defaults.
@@ -254,7 +275,7 @@ impl Launcher {
         stream: Option<u64>,
         sizes: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let (mut held, at) = self.held(py, args)?;
+        let (mut held, _keepers, at) = self.held(py, args, stream)?;
         let At { ordinal, current } = at.unwrap_or(At { ordinal: 0, current: CurrentStream::Torch });
         // The GPU and the sizes, which decide the plan.
         let mut key = [0; 1 + MOST_PARAMS];

@@ -1,7 +1,8 @@
 //! The native half of the Python package `tilewright`: layouts, programs, kernels and runs as objects. Reports cross as JSON, arrays as
-//! bytes; the package's Python half makes its classes of them (`tilewright/*.py`). *Imports the facade alone; nothing imports it.*
+//! bytes; the package's Python half makes its classes of them (`tilewright/*.py`). *Imports the facade, and the command that comes with the wheel; nothing imports it.*
 
 mod call;
+mod command;
 mod error;
 mod exchange;
 mod experts;
@@ -20,11 +21,13 @@ mod core {
     #[pymodule_export]
     use crate::call::Callable;
     #[pymodule_export]
+    use crate::command::command;
+    #[pymodule_export]
     use crate::experts::Experts;
     #[pymodule_export]
     use crate::kernel::Kernel;
     #[pymodule_export]
-    use crate::launch::Launcher;
+    use crate::launch::{Launcher, gpus};
     #[pymodule_export]
     use crate::layout::{Value, evaluate, functions};
     #[pymodule_export]

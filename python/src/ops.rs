@@ -40,38 +40,7 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    /// An argument of a call on a GPU, and the origin of the stream that is current for it. A tensor is also given as `(tensor, type, shape)`: its memory as rows of elements of another type,
-    /// of which Python has none.
-    pub(crate) fn read(
-        py: Python<'_>,
-        ordinal: u32,
-        name: &str,
-        value: &Bound<'_, PyAny>,
-    ) -> PyResult<(Held, Option<CurrentStream>)> {
-        if value.is_instance_of::<PyInt>() {
-            return Ok((Held::Integer(value.extract()?), None));
-        }
-        if value.is_instance_of::<PyFloat>() {
-            return Ok((Held::Float(value.extract()?), None));
-        }
-        let tensor = match value.cast::<PyTuple>() {
-            Ok(parts) => {
-                let (tensor, dtype, shape): (Bound<'_, PyAny>, String, Vec<i64>) = parts.extract()?;
-                read(py, name, &tensor)?.seen_as(py, name, &dtype, &shape)?
-            }
-            Err(_) => read(py, name, value)?,
-        };
-        if tensor.device != ordinal {
-            let message = format!("`{name}` is on GPU {}, and the operators on GPU {ordinal}", tensor.device);
-            return Err(said(py, Class::Launch, message));
-        }
-        // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
-        let view = unsafe {
-            ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
-        };
-        Ok((Held::Tensor(view), Some(tensor.current)))
-    }
-
+    /// An argument of a call.
     pub(crate) fn arg(&mut self) -> Arg<'_> {
         match self {
             Held::Tensor(view) => Arg::from(view),
@@ -81,33 +50,68 @@ impl Held {
     }
 }
 
-/// A call as Python asks for it.
-struct Asked {
-    arguments: Vec<(String, Held)>,
-    options: BTreeMap<String, String>,
-    sizes: BTreeMap<String, i64>,
+/// The arguments of a call by name.
+pub(crate) struct Arguments {
+    pub(crate) held: Vec<(String, Held)>,
     /// The origin of the stream that is current.
     current: CurrentStream,
+    /// Keepers of the tensors' memory, where these are not the arguments.
+    _keepers: Vec<Py<PyAny>>,
 }
 
-impl Library {
-    fn asked(
-        &self,
+impl Arguments {
+    /// The arguments of a call on a GPU, with its stream, if it has one. A tensor is also given as `(tensor, type, shape)`: its memory as rows of elements of another type, of which Python has none.
+    pub(crate) fn read(
         py: Python<'_>,
+        ordinal: u32,
         arguments: &Bound<'_, PyDict>,
-        options: BTreeMap<String, String>,
-        sizes: BTreeMap<String, i64>,
-    ) -> PyResult<Asked> {
+        stream: Option<u64>,
+    ) -> PyResult<Arguments> {
         let mut held = Vec::with_capacity(arguments.len());
-        let mut current = CurrentStream::Torch;
+        let (mut current, mut keepers) = (CurrentStream::Torch, Vec::new());
         for (name, value) in arguments {
             let name: String = name.extract()?;
-            let (each, of) = Held::read(py, self.ordinal, &name, &value)?;
-            current = of.unwrap_or(current);
+            let each = if value.is_instance_of::<PyInt>() {
+                Held::Integer(value.extract()?)
+            } else if value.is_instance_of::<PyFloat>() {
+                Held::Float(value.extract()?)
+            } else {
+                let on = || stream.map_or_else(|| current.handle(py, ordinal), Ok);
+                let mut tensor = match value.cast::<PyTuple>() {
+                    Ok(parts) => {
+                        let (tensor, dtype, shape): (Bound<'_, PyAny>, String, Vec<i64>) = parts.extract()?;
+                        read(py, &name, &tensor, &on)?.seen_as(py, &name, &dtype, &shape)?
+                    }
+                    Err(_) => read(py, &name, &value, &on)?,
+                };
+                if tensor.device != ordinal {
+                    let message =
+                        format!("`{name}` is on GPU {}, and the operators on GPU {ordinal}", tensor.device);
+                    return Err(said(py, Class::Launch, message));
+                }
+                current = tensor.current;
+                keepers.extend(tensor.keeper.take());
+                // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
+                Held::Tensor(unsafe {
+                    ViewMut::new(tensor.pointer, tensor.dtype, tensor.shape()).with_strides(tensor.strides())
+                })
+            };
             held.push((name, each));
         }
-        Ok(Asked { arguments: held, options, sizes, current })
+        Ok(Arguments { held, current, _keepers: keepers })
     }
+
+    /// The stream that is named, or the one that is current.
+    pub(crate) fn stream(&self, py: Python<'_>, ordinal: u32, stream: Option<u64>) -> PyResult<u64> {
+        stream.map_or_else(|| self.current.handle(py, ordinal), Ok)
+    }
+}
+
+/// A call as Python asks for it.
+struct Asked {
+    arguments: Arguments,
+    options: BTreeMap<String, String>,
+    sizes: BTreeMap<String, i64>,
 }
 
 impl Asked {
@@ -120,7 +124,7 @@ impl Asked {
         for (name, size) in &self.sizes {
             call = call.size(name, *size);
         }
-        for (name, held) in &mut self.arguments {
+        for (name, held) in &mut self.arguments.held {
             call = call.arg(name, held.arg());
         }
         call
@@ -153,11 +157,9 @@ impl Library {
         workspace: Option<(u64, u64)>,
         lends: bool,
     ) -> PyResult<u64> {
-        let mut asked = self.asked(py, arguments, options, sizes)?;
-        let stream = match stream {
-            Some(stream) => stream,
-            None => asked.current.handle(py, self.ordinal)?,
-        };
+        let arguments = Arguments::read(py, self.ordinal, arguments, stream)?;
+        let stream = arguments.stream(py, self.ordinal, stream)?;
+        let mut asked = Asked { arguments, options, sizes };
         let library = if strict { &self.strict } else { &self.free };
         let _current = Current::of(library.gpu()).map_err(|e| failed(py, &e))?;
         // SAFETY: the caller names a stream of this GPU and memory on it, which live until the work has ended.
@@ -187,7 +189,8 @@ impl Library {
         options: BTreeMap<String, String>,
         sizes: BTreeMap<String, i64>,
     ) -> PyResult<String> {
-        let mut asked = self.asked(py, arguments, options, sizes)?;
+        let arguments = Arguments::read(py, self.ordinal, arguments, None)?;
+        let mut asked = Asked { arguments, options, sizes };
         let _current = Current::of(self.free.gpu()).map_err(|e| failed(py, &e))?;
         asked.call(&self.free, name).why().map(|why| why.to_string()).map_err(|e| refused(py, &e))
     }

@@ -1,4 +1,4 @@
-//! Tensors of others on GPUs: by the functions of their type ([`Exchange`]), those of torch without such by their methods, others by `__cuda_array_interface__`.
+//! Tensors of others on GPUs: by the functions of their type ([`Exchange`]), those of torch without such by their methods, others by `__cuda_array_interface__` or DLPack's capsules.
 
 use std::cell::RefCell;
 use std::sync::{PoisonError, RwLock};
@@ -10,10 +10,10 @@ use pyo3::types::PyDict;
 use tilewright::launch::{DType, MAX_RANK};
 
 use crate::error::{Class, said};
-use crate::exchange::Exchange;
+use crate::exchange::{self, Exchange, Loan};
 
 /// A tensor on a GPU.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Tensor {
     /// The address.
     pub pointer: u64,
@@ -23,6 +23,8 @@ pub struct Tensor {
     pub device: u32,
     /// The origin of the stream that is current.
     pub current: CurrentStream,
+    /// The memory's keeper, where it is not the argument.
+    pub keeper: Option<Py<PyAny>>,
     rank: usize,
     shape: [i64; MAX_RANK],
     strides: [i64; MAX_RANK],
@@ -66,7 +68,7 @@ impl Tensor {
                 }
             }
         }
-        Ok(Tensor { pointer, dtype, device, current, rank, shape, strides })
+        Ok(Tensor { pointer, dtype, device, current, keeper: None, rank, shape, strides })
     }
 
     /// The same memory as rows of elements of another type, named as in the tile language.
@@ -168,35 +170,74 @@ fn exchange(value: &Bound<'_, PyAny>) -> PyResult<Option<Exchange>> {
     Ok(found)
 }
 
-/// The tensor that an argument is.
-pub fn read(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+/// The tensor that an argument is. `stream` says on which stream the launch will be, to those who order their work before it.
+pub fn read(
+    py: Python<'_>,
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    stream: &dyn Fn() -> PyResult<u64>,
+) -> PyResult<Tensor> {
     if let Some(exchange) = exchange(value)? {
         let loan = exchange.lend(value)?;
         // What launches do not take is refused by the words of its library below.
-        if let (Some(dtype), Some(device)) = (loan.dtype, loan.device) {
-            let current = CurrentStream::Exchange(exchange);
-            return Tensor::new(
-                py,
-                name,
-                (loan.pointer, dtype),
-                (loan.shape, loan.strides),
-                (device, current),
-            );
+        if let Some(tensor) = of_loan(py, name, &loan, CurrentStream::Exchange(exchange))? {
+            return Ok(tensor);
         }
     }
     if let Ok(pointer) = value.call_method0(intern!(py, "data_ptr")) {
         return torch(py, name, value, pointer.extract()?);
     }
-    match value.getattr(intern!(py, "__cuda_array_interface__")) {
-        Ok(interface) => array(py, name, value, interface.cast::<PyDict>()?),
-        Err(_) => {
+    let interface = value.getattr(intern!(py, "__cuda_array_interface__")).ok();
+    let interface = interface.map(|interface| interface.cast_into::<PyDict>()).transpose()?;
+    if let Some(interface) = &interface
+        && interface.contains(intern!(py, "stream"))?
+    {
+        return array(py, name, value, interface);
+    }
+    // Of those that say no stream, DLPack's capsule: whoever gives it orders the work before ours.
+    if let Some(tensor) = capsule(py, name, value, stream)? {
+        return Ok(tensor);
+    }
+    match interface {
+        Some(interface) => array(py, name, value, &interface),
+        None => {
             let message = format!(
-                "`{name}` is no tensor on a GPU, but a {}: launches take what torch or `__cuda_array_interface__` have; `simulate` takes arrays of the CPU",
+                "`{name}` is no tensor on a GPU, but a {}: launches take what torch, DLPack or `__cuda_array_interface__` have; `simulate` takes arrays of the CPU",
                 value.get_type().name()?
             );
             Err(said(py, Class::Launch, message))
         }
     }
+}
+
+/// The tensor of a loan, if launches take such.
+fn of_loan(py: Python<'_>, name: &str, loan: &Loan<'_>, current: CurrentStream) -> PyResult<Option<Tensor>> {
+    let (Some(dtype), Some(device)) = (loan.dtype, loan.device) else { return Ok(None) };
+    Tensor::new(py, name, (loan.pointer, dtype), (loan.shape, loan.strides), (device, current)).map(Some)
+}
+
+/// The handle by which DLPack knows the legacy default stream, which is 0 elsewhere.
+const LEGACY: u64 = 1;
+
+/// The tensor of an array that has nothing but DLPack's methods, such as JAX's.
+fn capsule(
+    py: Python<'_>,
+    name: &str,
+    value: &Bound<'_, PyAny>,
+    stream: &dyn Fn() -> PyResult<u64>,
+) -> PyResult<Option<Tensor>> {
+    let Ok(device) = value.call_method0(intern!(py, "__dlpack_device__")) else { return Ok(None) };
+    let (kind, _): (i32, i32) = device.extract()?;
+    if !exchange::CUDA.contains(&kind) {
+        return Ok(None);
+    }
+    let stream = stream()?;
+    let options = PyDict::new(py);
+    options.set_item(intern!(py, "stream"), if stream == 0 { LEGACY } else { stream })?;
+    let capsule = value.call_method(intern!(py, "__dlpack__"), (), Some(&options))?;
+    let Some(loan) = exchange::given(&capsule) else { return Ok(None) };
+    let tensor = of_loan(py, name, &loan, CurrentStream::Stream(stream))?;
+    Ok(tensor.map(|tensor| Tensor { keeper: Some(capsule.unbind()), ..tensor }))
 }
 
 fn torch(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>, pointer: u64) -> PyResult<Tensor> {

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import final
 
 from typing_extensions import Self, disjoint_base
@@ -12,9 +13,11 @@ __all__ = [
     "Value",
     "__version__",
     "architectures",
+    "command",
     "evaluate",
     "explain",
     "functions",
+    "gpus",
     "read_checkpoint",
     "stored_weights",
     "types",
@@ -136,8 +139,10 @@ def read_checkpoint(
     zeros: bytes,
     groups: bytes | None = None,
 ) -> tuple[bytes, bytes]: ...
+def command(words: Sequence[str]) -> int: ...
 def evaluate(text: str) -> Value: ...
 def functions() -> list[tuple[str, str]]: ...
+def gpus() -> list[str]: ...
 def words() -> list[tuple[str, str]]: ...
 def types() -> list[tuple[str, int]]: ...
 def architectures() -> list[str]: ...

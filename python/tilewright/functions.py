@@ -20,6 +20,9 @@ class KernelFunction(_core.Callable):
     architecture is compiled once. A call is a launch on a GPU, with tensors in the order of the parameters, on their library's current stream or
     the one with the handle `stream=`; it is never a simulation."""
 
+    __name__: str
+    __wrapped__: Callable[..., Any]
+
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
@@ -29,7 +32,7 @@ class KernelFunction(_core.Callable):
         self._launches: dict[Any, Launches] = {}
 
     def __repr__(self) -> str:
-        return f"<kernel {self.__name__}>"  # type: ignore[attr-defined]
+        return f"<kernel {self.__name__}>"
 
     def _program(self) -> tuple[str, _core.Program]:
         with self._lock:
@@ -43,6 +46,12 @@ class KernelFunction(_core.Callable):
     def text(self) -> str:
         """The kernel as a text of the tile language."""
         return self._program()[0]
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        """What a launch passes, in order: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        parameters: list[dict[str, Any]] = json.loads(self._program()[1].json())["params"]
+        return parameters
 
     def compile(
         self,

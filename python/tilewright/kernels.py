@@ -106,6 +106,12 @@ class Kernel(_core.Callable):
         """The program as text, in its canonical form."""
         return str(self._program)
 
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        """What a launch passes, in order: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        parameters: list[dict[str, Any]] = self._described["params"]
+        return parameters
+
     def explain(self) -> Explanation:
         """Layouts, instructions, and why the compiler chose them."""
         return Explanation(self._native.explain())
@@ -228,6 +234,9 @@ class Picture:
 
     def __init__(self, svg: str) -> None:
         self.svg = svg
+
+    def __repr__(self) -> str:
+        return f"<Picture of {len(self.svg)} bytes>"
 
     def _repr_svg_(self) -> str:
         return self.svg

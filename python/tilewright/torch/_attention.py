@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, wide
 
 
@@ -262,7 +262,7 @@ def attention(
     `deterministic`; with `sums` also the logarithms of the sums of exponentials, ``[b, hq, sq]``, which have no gradient. With
     `heads_first` heads come before places in all, ``q[b, hq, sq, d]``."""
     _checked(*_turned(heads_first and q.dim() == k.dim() == v.dim() == 4, q, k, v))
-    o, lse = torch.ops.tilewright.attention(q, k, v, _scale(q, scale), causal, window, softcap, deterministic, heads_first)
+    o, lse = call("attention", q, k, v, _scale(q, scale), causal, window, softcap, deterministic, heads_first)
     return (o, lse) if sums else o
 
 
@@ -278,6 +278,6 @@ def attention_decode(
     masks = (_scale(q, scale), window, softcap)
     if table is not None:
         _heads(q, k)
-        return torch.ops.tilewright.attention_paged(q, k, v, table, lengths, *masks)
+        return call("attention_paged", q, k, v, table, lengths, *masks)
     _checked(q, k, v)
-    return torch.ops.tilewright.attention_decode(q, k, v, lengths, *masks)
+    return call("attention_decode", q, k, v, lengths, *masks)

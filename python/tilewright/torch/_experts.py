@@ -8,7 +8,7 @@ import torch
 
 from .. import _core
 from ..experts import Experts
-from ._registry import NAMES, define
+from ._registry import NAMES, call, define
 from ._rows import put, rows, wide
 from ._weights import dequantised
 
@@ -47,7 +47,7 @@ define("moe_routing(Tensor logits, int k, bool renormalise) -> (Tensor, Tensor)"
 
 def moe_routing(logits: Any, k: int, *, renormalise: bool = True) -> tuple[Any, Any]:
     """The `k` experts with the largest softmax of ``logits[tokens, experts]``, the largest first, and their weights (f32), which `renormalise` divides by their sum."""
-    return torch.ops.tilewright.moe_routing(logits, k, renormalise)
+    return call("moe_routing", logits, k, renormalise)
 
 
 def _moe_cuda(x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
@@ -91,7 +91,7 @@ def moe(x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
     """A layer of experts of ``x[…, hidden]``: ``Σ weights · w2[e] · (silu(w13[e, 0] · x) ∘ (w13[e, 1] · x))`` over the experts ``ids[tokens, k]`` of a token, with ``w13[experts, 2, intermediate, hidden]``
     and ``w2[experts, hidden, intermediate]``."""
     _chosen(x, ids, weights)
-    return torch.ops.tilewright.moe(x, ids, weights, w13, w2)
+    return call("moe", x, ids, weights, w13, w2)
 
 
 def _moe_w4_cuda(x: Any, ids: Any, weights: Any, w13: Any, s13: Any, w2: Any, s2: Any, group: int) -> Any:
@@ -128,7 +128,7 @@ class ExpertsW4(torch.nn.Module):
         self.group = group
 
         def stored(weights: Any) -> Any:
-            return torch.stack([torch.ops.tilewright.repack_w4(each, True, group) for each in weights])
+            return torch.stack([call("repack_w4", each, True, group) for each in weights])
 
         self.w13, self.w2 = torch.nn.Buffer(stored(w13)), torch.nn.Buffer(stored(w2))
         self.s13, self.s2 = torch.nn.Buffer(s13), torch.nn.Buffer(s2)
@@ -136,4 +136,4 @@ class ExpertsW4(torch.nn.Module):
     def forward(self, x: Any, ids: Any, weights: Any) -> Any:
         """The layer's result for ``x[…, hidden]`` and the experts of each token."""
         _chosen(x, ids, weights)
-        return torch.ops.tilewright.moe_w4(x, ids, weights, self.w13, self.s13, self.w2, self.s2, self.group)
+        return call("moe_w4", x, ids, weights, self.w13, self.s13, self.w2, self.s2, self.group)

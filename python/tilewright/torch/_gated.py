@@ -9,7 +9,7 @@ import torch
 from .. import types
 from ..functions import KernelFunction, kernel
 from ..types import const, size
-from ._registry import NAMES, define, differentiate
+from ._registry import NAMES, call, define, differentiate
 from ._rows import put, rows, wide
 
 _GATES = {"silu": "silu_mul", "gelu": "gelu_mul"}
@@ -125,7 +125,7 @@ def gated(a: Any, b: Any, gate: str = "silu") -> Any:
         raise ValueError(f"`{gate}` is no gate; {' and '.join(_GATES)} are")
     if a.shape != b.shape:
         raise ValueError(f"`a` has shape {tuple(a.shape)}, and `b` {tuple(b.shape)}: both are one shape")
-    return torch.ops.tilewright.gated(a, b, gate)
+    return call("gated", a, b, gate)
 
 
 def swiglu(a: Any, b: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 
 from ..functions import KernelFunction
-from ._registry import TYPES, define, differentiate
+from ._registry import TYPES, define, differentiate, plain
 
 
 def op(
@@ -24,7 +25,8 @@ def op(
 ) -> Any:
     """A kernel as an operator of torch: it takes what the kernel reads, and returns what it writes as new tensors, whose extents are sizes of the
     kernel or numbers. On the CPU it is `reference`, or with ``simulate=True`` a run on the simulator, which must be right; `backward` and
-    `setup_context` are those of ``torch.library.register_autograd``."""
+    `setup_context` are those of ``torch.library.register_autograd``. What is returned calls ``torch.ops.tilewright.NAME``, or, where nothing stands
+    between, the form for a GPU at once."""
     described = json.loads(kernel._program()[1].json())
     params, named = described["params"], name or described["name"]
     results = [param for param in params if not param["scalar"] and param["written"]]
@@ -46,34 +48,52 @@ def op(
             raise ValueError(f"`{result['name']}` of `{named}` has the extent {unknown[0]}, which no extent of an input is")
     launched = kernel.launches(**(constants or {}))
 
-    def empty(given: Sequence[Any]) -> list[Any]:
-        like = next(value for value in given if isinstance(value, torch.Tensor))
+    # A result of the shape and type of an input is made like it.
+    likes = [
+        next((number for number, param in enumerate(inputs) if (param.get("shape"), param["dtype"]) == (result["shape"], result["dtype"])), None)
+        for result in results
+    ]
+    first = next(number for number, param in enumerate(inputs) if not param["scalar"])
+    # Of each parameter its place among the inputs with the results behind them.
+    order = [param["name"] for param in inputs + results]
+    indices = [order.index(param["name"]) for param in params]
+    given_first = indices == list(range(len(params)))
+    dense = [number for number, param in enumerate(inputs) if not param["scalar"] and not param["stored"]]
+    defaults = [param["default"] if param["scalar"] else None for param in inputs]
+    # Tensors have no defaults.
+    last = max(number for number, param in enumerate(inputs) if not param["scalar"])
+    put = launched._native.launch
 
+    def empty(given: Sequence[Any]) -> list[Any]:
         def extent(text: str) -> Any:
             return int(text) if text.isdigit() else given[places[text][0]].shape[places[text][1]]
 
-        return [like.new_empty([extent(text) for text in result["shape"]], dtype=TYPES[result["dtype"]]) for result in results]
+        return [
+            torch.empty_like(given[like], memory_format=torch.contiguous_format)
+            if like is not None
+            else given[first].new_empty([extent(text) for text in result["shape"]], dtype=TYPES[result["dtype"]])
+            for result, like in zip(results, likes)
+        ]
 
     def returned(tensors: list[Any]) -> Any:
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
-    def by_name(given: Sequence[Any], made: list[Any]) -> dict[str, Any]:
-        # torch leaves out what has its default.
-        values = {param["name"]: param["default"] for param in inputs if param["scalar"]}
-        values.update((param["name"], value) for param, value in zip(inputs, given))
-        return {**values, **{param["name"]: value for param, value in zip(results, made)}}
-
     def cuda(*given: Any) -> Any:
         made = empty(given)
-        values = by_name([value if param["scalar"] or param["stored"] else value.contiguous() for param, value in zip(inputs, given)], made)
-        launched(*(values[param["name"]] for param in params))
+        values = [*given, *defaults[len(given) :]]
+        for number in dense:
+            if not values[number].is_contiguous():
+                values[number] = values[number].contiguous()
+        values += made
+        put(tuple(values) if given_first else tuple(values[index] for index in indices))
         return returned(made)
 
     def simulated(*given: Any) -> Any:
         made = empty(given)
         values: dict[str, Any] = dict(constants or {})
-        for key, value in by_name(given, []).items():
-            values[key] = value.detach().contiguous() if isinstance(value, torch.Tensor) else value
+        # torch leaves out what has its default.
+        for param, value in zip(inputs, [*given, *defaults[len(given) :]]):
+            values[param["name"]] = value.detach().contiguous() if isinstance(value, torch.Tensor) else value
         run = kernel.simulate(**values).assert_right()
         for param, tensor in zip(results, made):
             data = torch.frombuffer(bytearray(run[param["name"]].tobytes()), dtype=tensor.dtype)
@@ -94,4 +114,13 @@ def op(
     define(schema, cuda, reference or (simulated if simulate else None), fake)
     if backward is not None:
         differentiate(named, backward, setup_context)
-    return getattr(torch.ops.tilewright, named)
+    operator = getattr(torch.ops.tilewright, named)
+
+    @functools.wraps(kernel.__wrapped__, assigned=("__module__", "__doc__"), updated=())
+    def called(*given: Any, **by_name: Any) -> Any:
+        if by_name or len(given) > len(inputs) or len(given) <= last or not plain(given):
+            return operator(*given, **by_name)
+        return cuda(*given)
+
+    called.__name__ = called.__qualname__ = named
+    return called

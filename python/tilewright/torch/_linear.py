@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .. import ops
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, rows
 
 
@@ -76,7 +76,7 @@ def linear(x: Any, weight: Any, bias: Any = None, activation: str | None = None)
     """``activation(x · weightᵀ + bias)``: ``torch.nn.functional.linear`` with an activation (relu, gelu by tanh, silu), differentiable."""
     if activation is not None and activation not in ops.ACTIVATIONS:
         raise ValueError(f"`{activation}` is no activation of `linear`; {', '.join(ops.ACTIVATIONS)} are")
-    return torch.ops.tilewright.linear(x, weight, bias, activation or "")
+    return call("linear", x, weight, bias, activation or "")
 
 
 def _stored(x: Any, weight: Any) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def add_linear(residual: Any, x: Any, weight: Any) -> Any:
     expected = (*x.shape[:-1], weight.shape[0])
     if tuple(residual.shape) != expected:
         raise ValueError(f"`residual` has shape {tuple(residual.shape)}, and the product {expected}: both are one shape")
-    return torch.ops.tilewright.add_linear(residual, x, weight)
+    return call("add_linear", residual, x, weight)
 
 
 def _gated_linear_cuda(x: Any, weight: Any, gate: str) -> Any:
@@ -170,4 +170,4 @@ def gated_linear(x: Any, weight: Any, gate: str = "silu") -> Any:
         raise ValueError(f"`{gate}` is no gate; silu and gelu are")
     if weight.dim() != 3 or weight.shape[0] != 2 or weight.shape[2] != x.shape[-1]:
         raise ValueError(f"`weight` has shape {tuple(weight.shape)}, and rows of `x` have {x.shape[-1]} elements: it is [2, n, {x.shape[-1]}]")
-    return torch.ops.tilewright.gated_linear(x, weight, gate)
+    return call("gated_linear", x, weight, gate)

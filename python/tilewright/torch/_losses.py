@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, wide
 
 
@@ -133,10 +133,10 @@ def _targets(rows: int, target: Any, ignore_index: int, reduction: str) -> tuple
 def cross_entropy(x: Any, target: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """``torch.nn.functional.cross_entropy`` of logits ``x[m, n]`` and columns ``target[m]``, in f32, differentiable."""
     target, counted = _targets(x.shape[0], target, ignore_index, reduction)
-    return _reduced(torch.ops.tilewright.cross_entropy(x, target)[0], counted, reduction)
+    return _reduced(call("cross_entropy", x, target)[0], counted, reduction)
 
 
 def linear_cross_entropy(x: Any, weight: Any, target: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """`cross_entropy` of the logits ``x[m, k] · weight[n, k]ᵀ``, which are never in memory as a whole, differentiable in both."""
     target, counted = _targets(x.shape[0], target, ignore_index, reduction)
-    return _reduced(torch.ops.tilewright.linear_cross_entropy(x, weight, target)[0], counted, reduction)
+    return _reduced(call("linear_cross_entropy", x, weight, target)[0], counted, reduction)

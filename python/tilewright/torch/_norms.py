@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, rows, wide
 
 
@@ -141,16 +141,16 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None) ->
     """``x · rsqrt(mean(x²) + eps) · weight`` over the last mode, differentiable; with a residual the norm of ``h = x + residual``, and `h`."""
     _checked(x, residual, {"weight": weight})
     if residual is None:
-        return torch.ops.tilewright.rms_norm(x, weight, eps)
-    return torch.ops.tilewright.add_rms_norm(x, residual, weight, eps)
+        return call("rms_norm", x, weight, eps)
+    return call("add_rms_norm", x, residual, weight, eps)
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None) -> Any:
     """``(x − mean(x)) · rsqrt(var(x) + eps) · weight + bias`` over the last mode, differentiable; with a residual the norm of ``h = x + residual``, and `h`."""
     _checked(x, residual, {"weight": weight, "bias": bias})
     if residual is None:
-        return torch.ops.tilewright.layer_norm(x, weight, bias, eps)
-    return torch.ops.tilewright.add_layer_norm(x, residual, weight, bias, eps)
+        return call("layer_norm", x, weight, bias, eps)
+    return call("add_layer_norm", x, residual, weight, bias, eps)
 
 
 def _softmax_cuda(x: Any) -> Any:
@@ -181,4 +181,4 @@ differentiate("softmax", _softmax_backward, _softmax_saved)
 
 def softmax(x: Any) -> Any:
     """Softmax over the last mode, differentiable (its gradient is torch's)."""
-    return torch.ops.tilewright.softmax(x)
+    return call("softmax", x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,11 +19,16 @@ TYPES = {
 NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
+# The operators' forms for a GPU, by name.
+_forms: dict[str, Callable[..., Any]] = {}
+
+
 def define(schema: str, cuda: Callable[..., Any], cpu: Callable[..., Any] | None, fake: Callable[..., Any]) -> None:
     """Registers an operator: its forms for a GPU and the CPU, and its shapes without data."""
     name = schema.split("(")[0]
     library.define(schema)
     library.impl(name, cuda, "CUDA")
+    _forms[name] = cuda
     if cpu is not None:
         library.impl(name, cpu, "CPU")
     torch.library.register_fake(f"tilewright::{name}", fake, lib=library)
@@ -32,3 +37,38 @@ def define(schema: str, cuda: Callable[..., Any], cpu: Callable[..., Any] | None
 def differentiate(name: str, backward: Callable[..., Any], saved: Callable[..., Any] | None) -> None:
     """Registers the gradients of an operator, and what it keeps for them."""
     torch.library.register_autograd(f"tilewright::{name}", backward, setup_context=saved, lib=library)
+
+
+# What stands between a call and its tensors, by functions of torch that have no public form; without them every call goes by the dispatcher.
+_INTERCEPTORS = [
+    getattr(module, name, None)
+    for module, name in (
+        (torch._C, "_len_torch_dispatch_stack"),
+        (torch._C, "_is_torch_function_mode_enabled"),
+        (torch._C, "_get_tracing_state"),
+        (getattr(torch._C, "_functorch", None), "peek_interpreter_stack"),
+    )
+]
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
+
+
+def plain(given: Sequence[Any]) -> bool:
+    """True of a call with tensors of a GPU that nobody differentiates, traces or intercepts: torch's dispatcher would call the form for a GPU and
+    do nothing else."""
+    if torch.compiler.is_compiling():
+        return False
+    for interceptor in _INTERCEPTORS:
+        if interceptor is None or interceptor():
+            return False
+    differentiated = torch.is_grad_enabled()
+    for value in given:
+        if isinstance(value, torch.Tensor) and (type(value) not in _PLAIN or not value.is_cuda or (differentiated and value.requires_grad)):
+            return False
+    return True
+
+
+def call(name: str, *given: Any) -> Any:
+    """Calls an operator: its form for a GPU at once where nothing stands between, by torch's dispatcher elsewhere."""
+    if plain(given):
+        return _forms[name](*given)
+    return getattr(torch.ops.tilewright, name)(*given)

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, rows, wide
 
 
@@ -56,4 +56,4 @@ def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
     for name, angles in (("cos", cos), ("sin", sin)):
         if tuple(angles.shape) != expected:
             raise ValueError(f"`{name}` has shape {tuple(angles.shape)}, and `x` {tuple(x.shape)}: angles are {expected}, `{name}.expand(…)` repeats them")
-    return torch.ops.tilewright.rope(x, cos, sin, interleaved)
+    return call("rope", x, cos, sin, interleaved)

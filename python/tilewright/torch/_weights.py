@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .. import _core
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
 from ._rows import put, rows, wide
 
 
@@ -103,7 +103,7 @@ class LinearW4(torch.nn.Module):
             if each is not None and tuple(each.shape) != (-(-k // group), n):
                 raise ValueError(f"`{name}` has shape {tuple(each.shape)}, and {n} rows of {k} weights in groups of {group} have {(-(-k // group), n)}")
         self.group, self.in_features, self.out_features = group, k, n
-        self.weight = torch.nn.Buffer(torch.ops.tilewright.repack_w4(weight, zeros is None, group))
+        self.weight = torch.nn.Buffer(call("repack_w4", weight, zeros is None, group))
         self.scales = torch.nn.Buffer(scales)
         self.zeros = None if zeros is None else torch.nn.Buffer(zeros)
 
@@ -134,7 +134,7 @@ class LinearW4(torch.nn.Module):
         """The layer's result, and a residual of its shape added to it by the same kernel."""
         if x.shape[-1] != self.in_features:
             raise ValueError(f"`x` has rows of {x.shape[-1]} elements, and the layer {self.in_features} columns")
-        return torch.ops.tilewright.linear_w4(x, self.weight, self.scales, self.zeros, self.group, residual)
+        return call("linear_w4", x, self.weight, self.scales, self.zeros, self.group, residual)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, group={self.group}"
