@@ -399,13 +399,15 @@ def test_a_launch_says_which_workspace_it_needs(driver, memory):
 
 def test_elements_of_a_few_bits(driver):
     """A tensor of bytes is given as rows of elements that Python has no type for."""
+    from tilewright import ops
+
     library = ops.Library(0)
     n, k, group = 128, 256, 64
     shape = list(tilewright._core.stored_weights("u4", group, n, k))
     assert numpy.prod(shape) == n * k
     rows, stored = driver.tensor(n, k // 2, typestr="|u1"), driver.tensor(n * k // 2, typestr="|u1")
     options = {"weights": "u4", "group": group}
-    library.call("repack_weights", x=(rows, "u4", [n, k]), w=(stored, "u4", shape), options=options)
+    library.call("repack_weights", x=(rows, "u4", [n, k]), w=(stored, "u4", shape), options=options, stream=0)
     assert driver.calls("cuLaunch")
     for given, message in [
         ((rows, "u3", [n, k]), "`u3` is no element type"),
@@ -413,7 +415,7 @@ def test_elements_of_a_few_bits(driver):
         ((OnGpu(4096, (8, 8), "|u1", (16, 1)), "u4", [8, 16]), "`x` is not contiguous"),
     ]:
         with pytest.raises(tilewright.LaunchError, match=message):
-            library.call("repack_weights", x=given, w=(stored, "u4", shape), options=options)
+            library.call("repack_weights", x=given, w=(stored, "u4", shape), options=options, stream=0)
     for asked, message in [(("f32", 64), "no type of stored weights"), (("u4", 24), "a power of two from 16 on")]:
         with pytest.raises(tilewright.LaunchError, match=message):
             tilewright._core.stored_weights(*asked, n, k)
