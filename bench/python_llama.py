@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Times a Llama of `transformers` with Tilewright's operators patched in beside itself: eager, torch.compile with max-autotune and graphs, and Liger.
 
-    python3 bench/python_llama.py decode --batch 1,8,64 --context 1024 --steps 64 --forms ours,ours4,eager,compiled
+    python3 bench/python_llama.py decode --batch 1,8,64 --context 1024 --steps 64 --forms ours,ours4,ours-apart,eager,compiled
     python3 bench/python_llama.py train --layers 20 --sequence 4096 --steps 50 --forms ours,eager,compiled,liger
     python3 bench/python_llama.py check                      # a small model on any device: patched and not patched are alike
 
-Weights are random, of the shape of Llama 3 with 8 billion. Decoding is greedy, with a static cache, in f16; a step of training has an optimiser's (AdamW, fused, of torch) and is in bf16.
+Weights are random, of the shape of Llama 3 with 8 billion. Forms that end in `-apart` have launches that wait for the ends of those ahead. Decoding is greedy, with a static cache, in f16; a step of training has an optimiser's (AdamW, fused, of torch) and is in bf16.
 The patch (`patch`, `Decoder`) is all that an application has to write: norms, products, attention and losses of the model become operators of `tilewright.torch`.
 """
 
@@ -20,7 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
 import tilewright
 import tilewright.torch as tt
-from tilewright import const, f16, f32, i32, size
+from tilewright import const, f16, f32, i32, ops, size
 
 BIG = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256}
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128}
@@ -208,13 +208,18 @@ class Decoder:
         self.at += 1
         self.lengths += 1
 
-    def captured(self):
-        """A replay of the step; two steps are made before."""
-        self.advance()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+    def captured(self, dependent):
+        """A replay of the step; a step is made before. Launches that are `dependent` begin before those ahead of them have ended."""
+        library = ops.library(self.at.get_device())
+        library.dependent = dependent
+        try:
             self.advance()
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.advance()
+        finally:
+            library.dependent = False
         return graph.replay
 
 
@@ -258,10 +263,10 @@ def decode(args):
                 cache, word = filled(model, ids, args.context + 2 * args.steps + 16)
                 with torch.inference_mode():
                     if form.startswith("ours"):
-                        bits = 4 if form == "ours4" else 16
+                        bits = 4 if "4" in form else 16
                         made = Decoder(model, cache, word, args.context, bits, kept.get(bits))
                         kept[bits] = made.layers
-                        step = made.captured()
+                        step = made.captured(not form.endswith("-apart"))
                     else:
                         step = peer_step(model, cache, word, form)
                         for _ in range(max(4, args.steps // 8)):

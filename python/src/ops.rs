@@ -143,8 +143,8 @@ impl Library {
     }
 
     /// Puts the launches of an operator on a stream (a handle; without, the one that is current for the tensors' library). 0; of a caller that `lends` memory, the bytes of the workspace that the call
-    /// needs, where what is given is none or too small, and then nothing is on the stream.
-    #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None, lends=false))]
+    /// needs, where what is given is none or too small, and then nothing is on the stream. A `dependent` launch may begin before the one ahead of it has ended, of kernels that wait by themselves.
+    #[pyo3(signature = (name, arguments, options, sizes, stream=None, strict=false, workspace=None, lends=false, dependent=false))]
     fn call(
         &self,
         py: Python<'_>,
@@ -156,6 +156,7 @@ impl Library {
         strict: bool,
         workspace: Option<(u64, u64)>,
         lends: bool,
+        dependent: bool,
     ) -> PyResult<u64> {
         let arguments = Arguments::read(py, self.ordinal, arguments, stream)?;
         let stream = arguments.stream(py, self.ordinal, stream)?;
@@ -167,7 +168,7 @@ impl Library {
             let memory = workspace.map(|(pointer, bytes)| Workspace::new(pointer, bytes));
             (Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)), memory)
         };
-        let mut call = asked.call(library, name);
+        let mut call = asked.call(library, name).dependent(dependent);
         if let Some(workspace) = &mut workspace {
             call = call.workspace(workspace);
         }

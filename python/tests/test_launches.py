@@ -427,14 +427,14 @@ def test_a_layer_of_experts(driver):
     sizes = {"hidden": 128, "intermediate": 256, "experts": 8, "k": 2}
     layer = Experts("f16", **sizes)
     f16, f32, i32 = Named("torch.float16"), Named("torch.float32"), Named("torch.int32")
-    given = {"x": (f16, 3, 128), "w13": (f16, 8, 2, 256, 128), "w2": (f16, 8, 128, 256), "ids": (i32, 3, 2), "weights": (f32, 3, 2), "y": (f16, 3, 128)}
+    given = {"x": (f16, 3, 128), "w13": (f16, 8, 2, 256, 128), "w2": (f16, 8, 128, 256), "ids": (i32, 6), "weights": (f32, 3, 2), "y": (f16, 3, 128)}
     tensors = {name: Torch(driver.tensor(*shape), dtype) for name, (dtype, *shape) in given.items()}
     needed = layer._native.call(3, tensors, 0)
     assert needed > 0 and not driver.calls("cuLaunch")
     memory = driver.tensor(needed).__cuda_array_interface__["data"][0]
     assert layer._native.call(3, tensors, 0, False, (memory, needed)) == 0
     assert len(driver.calls("cuLaunch")) >= 4
-    assert layer.warm_up(1, 4)[0] == 3
+    assert layer.warm_up(1, 4)[0] == 4
     with pytest.raises(tilewright.LaunchError, match="takes `w2`"):
         layer._native.call(3, {name: each for name, each in tensors.items() if name != "w2"}, 0, False, (memory, needed))
     with pytest.raises(tilewright.LaunchError, match="is not an element type"):

@@ -29,7 +29,7 @@ class Experts:
         self._native = _core.Experts(self._library._native, dtype, weights, group, hidden, intermediate, experts, k, added)
 
     def call(self, tokens: int, *, stream: int | None = None, **arguments: Any) -> None:
-        """Puts the launches for so many tokens on the stream, with tensors by the layer's names: `x`, `ids`, `weights`, `w13`, `w2`, `y`, and `s13` and `s2` where there are scales."""
+        """Puts the launches for so many tokens on the stream, with tensors by the layer's names: `x`, `ids[tokens · k]`, `weights[tokens, k]`, `w13`, `w2`, `y`, and `s13` and `s2` where there are scales."""
         held = self._library._lent(stream, 0)
         while True:
             memory = None if held is None else (held.data_ptr(), held.numel())

@@ -55,7 +55,7 @@ def _moe_cuda(x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
     if y.numel():
         experts, _, intermediate, hidden = w13.shape
         layer = _layer(x.get_device(), NAMES[x.dtype], (hidden, intermediate, experts, ids.shape[1]), "same", None)
-        given = {"x": rows(x), "ids": ids.to(torch.int32).contiguous(), "weights": weights.float().contiguous()}
+        given = {"x": rows(x), "ids": ids.to(torch.int32).flatten(), "weights": weights.float().contiguous()}
         layer.call(y.shape[0], **given, w13=w13.contiguous(), w2=w2.contiguous(), y=y)
     return y.view(x.shape)
 
@@ -100,7 +100,7 @@ def _moe_w4_cuda(x: Any, ids: Any, weights: Any, w13: Any, s13: Any, w2: Any, s2
         experts, hidden, intermediate = w13.shape[0], x.shape[-1], s13.shape[2] // 2
         layer = _layer(x.get_device(), NAMES[x.dtype], (hidden, intermediate, experts, ids.shape[1]), "i4", group)
         shapes = (_core.stored_weights("i4", group, 2 * intermediate, hidden), _core.stored_weights("i4", group, hidden, intermediate))
-        given: dict[str, Any] = {"x": rows(x), "ids": ids.to(torch.int32).contiguous(), "weights": weights.float().contiguous()}
+        given: dict[str, Any] = {"x": rows(x), "ids": ids.to(torch.int32).flatten(), "weights": weights.float().contiguous()}
         given["w13"], given["w2"] = ((each, "i4", [experts, *shape]) for each, shape in zip((w13, w2), shapes))
         layer.call(y.shape[0], **given, s13=s13.contiguous(), s2=s2.contiguous(), y=y)
     return y.view(x.shape)
