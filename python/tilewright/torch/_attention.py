@@ -211,8 +211,8 @@ def _paged_cuda(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, 
 def _paged_cpu(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
     # Pages behind a sequence may have any number.
     pages = table.long().clamp(0, k.shape[0] - 1)
-    gathered = (each[pages].flatten(1, 2) for each in (k, v))
-    return _decode_cpu(q, *gathered, lengths, scale, window, softcap)
+    k, v = (each[pages].flatten(1, 2) for each in (k, v))
+    return _decode_cpu(q, k, v, lengths, scale, window, softcap)
 
 
 def _paged_fake(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:

@@ -47,7 +47,8 @@ define("moe_routing(Tensor logits, int k, bool renormalise) -> (Tensor, Tensor)"
 
 def moe_routing(logits: Any, k: int, *, renormalise: bool = True) -> tuple[Any, Any]:
     """The `k` experts with the largest softmax of ``logits[tokens, experts]``, the largest first, and their weights (f32), which `renormalise` divides by their sum."""
-    return call("moe_routing", logits, k, renormalise)
+    ids, weights = call("moe_routing", logits, k, renormalise)
+    return ids, weights
 
 
 def _moe_cuda(x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
@@ -119,7 +120,7 @@ define(
 )
 
 
-class ExpertsW4(torch.nn.Module):
+class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
     """A layer of experts whose weights have 4 bits, from −8 to 7: ``w13[experts, 2 · intermediate, hidden / 2]`` (the rows of w1, then those of w3) and ``w2[experts, hidden, intermediate / 2]`` as `LinearW4`
     has them, with scales ``s13[experts, hidden / group, 2 · intermediate]`` and ``s2[experts, intermediate / group, hidden]``."""
 

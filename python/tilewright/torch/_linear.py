@@ -114,7 +114,8 @@ def _of_product(gradient: Any, x: Any, weight: Any, needed: Any) -> tuple[Any, A
 
 
 def _add_linear_backward(ctx: Any, gradient: Any) -> Any:
-    return (gradient, *_of_product(gradient, *ctx.saved_tensors, ctx.needs_input_grad[1:]))
+    x, weight = ctx.saved_tensors
+    return (gradient, *_of_product(gradient, x, weight, ctx.needs_input_grad[1:]))
 
 
 differentiate("add_linear", _add_linear_backward, _add_linear_saved)

@@ -89,7 +89,7 @@ def _backward(ctx: Any, gradient: Any) -> Any:
 differentiate("linear_w4", _backward, _saved)
 
 
-class LinearW4(torch.nn.Module):
+class LinearW4(torch.nn.Module):  # type: ignore[misc]
     """A linear layer without bias, ``x · (scale ∘ (w − zero))ᵀ``, of weights ``[n, k / 2]`` (u8: two of 4 bits each, the first in the lower half) and ``scales[⌈k / group⌉, n]`` of f16 or bf16. With
     `zeros`, of the shape and the type of the scales, weights are from 0 to 15, else from −8 to 7. On a GPU, which takes one of Hopper's (sm_90), weights are brought once into the order in which
     kernels read them. Gradients flow to `x`."""
