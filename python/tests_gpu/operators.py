@@ -94,6 +94,10 @@ def attentions():
     apart = lambda q, k, v: tt.scaled_dot_product_attention(q, k.contiguous(), v, is_causal=True, enable_gqa=True)
     turned = tuple(each.transpose(1, 2).contiguous().transpose(1, 2) for each in operands)
     check("scaled_dot_product_attention of tensors that lie otherwise", apart, turned)
+    begins = [torch.tensor(each, dtype=torch.int32) for each in ([0, 100, 100, 377], [0, 130, 200, 500])]
+    for masks in ({}, {"causal": True}, {"causal": True, "window": 64}):
+        operands = (drawn(377, 8, 128), drawn(500, 2, 128), drawn(500, 2, 128))
+        check(f"attention_ragged {masks}", lambda q, k, v: tt.attention_ragged(q, k, v, *(each.to(q.device) for each in begins), 277, 300, **masks), operands)
     lengths = torch.tensor([77, 300, 5], dtype=torch.int32)
     for sq in (1, 3):
         operands = (drawn(3, sq, 8, 128), drawn(3, 300, 2, 128), drawn(3, 300, 2, 128), lengths)

@@ -137,6 +137,25 @@ def test_attention_by_the_names_of_others():
         tt.flash_attn_func(of_flash[0][:, :, :3], *of_flash[1:])
 
 
+def test_sequences_of_their_own_lengths():
+    begins_q, begins_k = torch.tensor([0, 3, 3, 5]), torch.tensor([0, 4, 6, 8])
+    q, k, v = doubles((6, 2, 3), (8, 1, 3), (8, 1, 2))
+    for masks in ({}, {"causal": True}, {"causal": True, "window": 2}):
+        function = lambda q, k, v: tt.attention_ragged(q, k, v, begins_q, begins_k, 3, 4, **masks)
+        o = function(q, k, v)
+        for i in range(3):
+            of_q, of_k = slice(*begins_q[i : i + 2]), slice(*begins_k[i : i + 2])
+            assert close(o[of_q], tt.attention(q[None, of_q], k[None, of_k], v[None, of_k], **masks)[0])
+        assert torch.autograd.gradcheck(function, (q, k, v))
+    opcheck(OPS.attention_ragged.default, (q, k, v, begins_q, begins_k, 3, 4, 0.5, True, 0, 0.0, False))
+    given = (begins_q, begins_k, 3, 4)
+    assert close(tt.flash_attn_varlen_func(q, k, v, *given, causal=True, window_size=(1, 0)), o)
+    with pytest.raises(ValueError, match="`block_table` is not taken"):
+        tt.flash_attn_varlen_func(q, k, v, *given, block_table=begins_q)
+    with pytest.raises(ValueError, match="`cu_q` has shape"):
+        tt.attention_ragged(q, k, v, begins_q[:2], begins_k, 3, 4)
+
+
 def test_caches():
     b, room, page = 2, 8, 4
     q, k, v = drawn(b, 2, 4, 8), drawn(b, room, 2, 8), drawn(b, room, 2, 8) + 1

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ._attention import attention, attention_decode
+from ._ragged import attention_ragged
 from ._rope import rope
 
 
@@ -88,6 +89,37 @@ def flash_attn_kvpacked_func(q: Any, kv: Any, *arguments: Any, **named: Any) -> 
 def flash_attn_qkvpacked_func(qkv: Any, *arguments: Any, **named: Any) -> Any:
     """`flash_attn_func` of one tensor, ``qkv[b, s, 3, h, d]``."""
     return flash_attn_func(*qkv.unbind(2), *arguments, **named)
+
+
+def flash_attn_varlen_func(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    deterministic: bool = False,
+    return_attn_probs: bool = False,
+    block_table: Any = None,
+) -> Any:
+    """FlashAttention's function of sequences one behind the other, ``q[tq, hq, d]``, ``k[tk, hk, d]`` and `v`, differentiable."""
+    _refuse("dropout_p", dropout_p, "weights are never in memory, and there is no dropout of them")
+    _refuse("alibi_slopes", alibi_slopes is not None, "`tilewright.ops` has them as the operator's `slopes`")
+    _refuse("block_table", block_table is not None, "`flash_attn_with_kvcache` reads pages")
+    causal, window = _window(causal, window_size)
+    begins = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    masks: dict[str, Any] = {"causal": causal, "window": window, "scale": softmax_scale, "softcap": softcap, "deterministic": deterministic}
+    if not return_attn_probs:
+        return attention_ragged(q, k, v, *begins, **masks)
+    o, lse = attention_ragged(q, k, v, *begins, sums=True, **masks)
+    return o, lse, None
 
 
 def flash_attn_with_kvcache(
