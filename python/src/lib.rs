@@ -12,6 +12,7 @@ mod ops;
 mod program;
 mod simulate;
 mod tensor;
+mod tune;
 
 /// The module `tilewright._core`.
 #[pyo3::pymodule(name = "_core")]
@@ -30,6 +31,9 @@ mod core {
     use crate::ops::Library;
     #[pymodule_export]
     use crate::program::{Program, architectures, explain, types, words};
+
+    #[pymodule_export]
+    use crate::tune::tuned;
 
     /// The version of the package.
     #[pymodule_export]

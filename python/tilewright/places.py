@@ -91,7 +91,6 @@ def _named(target: ast.expr, value: ast.expr, inside: bool = False) -> Iterator[
         yield ((value.lineno, value.col_offset), (value.end_lineno, value.end_col_offset)), target.id
 
 
-
 def _stores(code: CodeType) -> dict[int, tuple[str, ...]]:
     """The variables that the instruction behind each instruction stores to."""
     instructions = list(dis.get_instructions(code))
