@@ -5,6 +5,7 @@ mod call;
 mod command;
 mod error;
 mod exchange;
+mod experts;
 mod kernel;
 mod launch;
 mod layout;
@@ -13,6 +14,7 @@ mod program;
 mod simulate;
 mod tensor;
 mod tune;
+mod weights;
 
 /// The module `tilewright._core`.
 #[pyo3::pymodule(name = "_core")]
@@ -21,6 +23,8 @@ mod core {
     use crate::call::Callable;
     #[pymodule_export]
     use crate::command::command;
+    #[pymodule_export]
+    use crate::experts::Experts;
     #[pymodule_export]
     use crate::kernel::Kernel;
     #[pymodule_export]
@@ -31,9 +35,10 @@ mod core {
     use crate::ops::Library;
     #[pymodule_export]
     use crate::program::{Program, architectures, explain, types, words};
-
     #[pymodule_export]
     use crate::tune::tuned;
+    #[pymodule_export]
+    use crate::weights::{read_checkpoint, stored_weights};
 
     /// The version of the package.
     #[pymodule_export]

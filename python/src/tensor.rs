@@ -71,6 +71,29 @@ impl Tensor {
         Ok(Tensor { pointer, dtype, device, current, keeper: None, rank, shape, strides })
     }
 
+    /// The same memory as rows of elements of another type, named as in the tile language.
+    pub fn seen_as(&self, py: Python<'_>, name: &str, dtype: &str, shape: &[i64]) -> PyResult<Tensor> {
+        let Some(of) = DType::named(dtype) else {
+            return Err(said(py, Class::Launch, format!("`{name}`: `{dtype}` is no element type")));
+        };
+        let mut dense = 1;
+        for (extent, stride) in self.shape().iter().zip(self.strides()).rev() {
+            if *extent != 1 && *stride != dense {
+                let message = format!("`{name}` is not contiguous, so that it is no memory of {dtype}");
+                return Err(said(py, Class::Launch, message));
+            }
+            dense *= extent;
+        }
+        let bits = |dtype: DType, elements: i64| elements.saturating_mul(i64::from(dtype.bits()));
+        let wanted = shape.iter().fold(1i64, |all, extent| all.saturating_mul(*extent));
+        let (there, needed) = (bits(self.dtype, dense), bits(of, wanted));
+        if needed > there {
+            let message = format!("`{name}` has {there} bits, and {shape:?} of {dtype} takes {needed}");
+            return Err(said(py, Class::Launch, message));
+        }
+        Tensor::new(py, name, (self.pointer, of), (shape, None), (self.device, self.current))
+    }
+
     /// The extents.
     pub fn shape(&self) -> &[i64] {
         &self.shape[..self.rank]

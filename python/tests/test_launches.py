@@ -395,3 +395,47 @@ def test_a_launch_says_which_workspace_it_needs(driver, memory):
     assert called(0x200) == 2 and called(0x100) == 2 and len(memory.made) == 4
     with pytest.raises(tilewright.LaunchError, match="needs a workspace of"):
         called(0x100, workspace=SimpleNamespace(data_ptr=lambda: 0x1000, numel=lambda: 8, element_size=lambda: 1))
+
+
+def test_elements_of_a_few_bits(driver):
+    """A tensor of bytes is given as rows of elements that Python has no type for."""
+    from tilewright import ops
+
+    library = ops.Library(0)
+    n, k, group = 128, 256, 64
+    shape = list(tilewright._core.stored_weights("u4", group, n, k))
+    assert numpy.prod(shape) == n * k
+    rows, stored = driver.tensor(n, k // 2, typestr="|u1"), driver.tensor(n * k // 2, typestr="|u1")
+    options = {"weights": "u4", "group": group}
+    library.call("repack_weights", x=(rows, "u4", [n, k]), w=(stored, "u4", shape), options=options, stream=0)
+    assert driver.calls("cuLaunch")
+    for given, message in [
+        ((rows, "u3", [n, k]), "`u3` is no element type"),
+        ((rows, "u4", [n, k + 2]), "has 131072 bits, and"),
+        ((OnGpu(4096, (8, 8), "|u1", (16, 1)), "u4", [8, 16]), "`x` is not contiguous"),
+    ]:
+        with pytest.raises(tilewright.LaunchError, match=message):
+            library.call("repack_weights", x=given, w=(stored, "u4", shape), options=options, stream=0)
+    for asked, message in [(("f32", 64), "no type of stored weights"), (("u4", 24), "a power of two from 16 on")]:
+        with pytest.raises(tilewright.LaunchError, match=message):
+            tilewright._core.stored_weights(*asked, n, k)
+
+
+def test_a_layer_of_experts(driver):
+    from tilewright.experts import Experts
+
+    sizes = {"hidden": 128, "intermediate": 256, "experts": 8, "k": 2}
+    layer = Experts("f16", **sizes)
+    f16, f32, i32 = Named("torch.float16"), Named("torch.float32"), Named("torch.int32")
+    given = {"x": (f16, 3, 128), "w13": (f16, 8, 2, 256, 128), "w2": (f16, 8, 128, 256), "ids": (i32, 6), "weights": (f32, 3, 2), "y": (f16, 3, 128)}
+    tensors = {name: Torch(driver.tensor(*shape), dtype) for name, (dtype, *shape) in given.items()}
+    needed = layer._native.call(3, tensors, 0)
+    assert needed > 0 and not driver.calls("cuLaunch")
+    memory = driver.tensor(needed).__cuda_array_interface__["data"][0]
+    assert layer._native.call(3, tensors, 0, False, (memory, needed)) == 0
+    assert len(driver.calls("cuLaunch")) >= 4
+    assert layer.warm_up(1, 4)[0] == 4
+    with pytest.raises(tilewright.LaunchError, match="takes `w2`"):
+        layer._native.call(3, {name: each for name, each in tensors.items() if name != "w2"}, 0, False, (memory, needed))
+    with pytest.raises(tilewright.LaunchError, match="is not an element type"):
+        Experts("f17", **sizes)

@@ -61,6 +61,20 @@ def test_gradients_of_norms():
     assert torch.autograd.gradcheck(tt.softmax, (x,))
 
 
+def test_products_with_more():
+    x, weight, pair, h = drawn(2, 3, 8), drawn(5, 8), drawn(2, 4, 8), drawn(2, 3, 5)
+    assert close(tt.add_linear(h, x, weight), h + x @ weight.T)
+    assert close(tt.gated_linear(x, pair), functional.silu(x @ pair[0].T) * (x @ pair[1].T))
+    with pytest.raises(ValueError, match="`residual` has shape"):
+        tt.add_linear(h[0], x, weight)
+    with pytest.raises(ValueError, match="`weight` has shape"):
+        tt.gated_linear(x, weight)
+    a, w, p, r = doubles((3, 4), (2, 4), (2, 3, 4), (3, 2))
+    assert torch.autograd.gradcheck(tt.add_linear, (r, a, w))
+    for gate in ("silu", "gelu"):
+        assert torch.autograd.gradcheck(lambda x, w: tt.gated_linear(x, w, gate), (a, p))
+
+
 def seen_of(sq, sk, causal, window):
     i, j = torch.arange(sk - sq, sk)[:, None], torch.arange(sk)[None]
     seen = torch.ones(sq, sk, dtype=torch.bool)
@@ -76,10 +90,13 @@ def test_attention(causal, window):
     wanted = functional.scaled_dot_product_attention(*of_torch, attn_mask=seen_of(4, 6, causal, window), enable_gqa=True)
     assert close(o, wanted.transpose(1, 2))
     assert o.is_contiguous() and lse.shape == (2, 4, 4)
+    assert close(tt.attention(*of_torch, causal=causal, window=window, heads_first=True), wanted)
     a, b, c = doubles((1, 3, 2, 3), (1, 4, 1, 3), (1, 4, 1, 2))
     masks = {"causal": causal, "window": window}
     assert torch.autograd.gradcheck(lambda q, k, v: tt.attention(q, k, v, **masks), (a, b, c))
     assert torch.autograd.gradcheck(lambda q, k, v: tt.attention(q, k, v, softcap=2.0, **masks), (a, b, c))
+    turned = [each.detach().transpose(1, 2).contiguous().requires_grad_() for each in (a, b, c)]
+    assert torch.autograd.gradcheck(lambda q, k, v: tt.attention(q, k, v, heads_first=True, **masks), turned)
 
 
 def test_queries_without_a_key():
@@ -217,7 +234,7 @@ def test_schemas():
     opcheck(OPS.add_layer_norm.default, (x, drawn(3, 8), w, drawn(8), 1e-5))
     opcheck(OPS.softmax.default, (x,))
     q, k = drawn(1, 3, 2, 8, grad=True), drawn(1, 4, 1, 8, grad=True)
-    opcheck(OPS.attention.default, (q, k, k, 0.5, True, 0, 0.0, False))
+    opcheck(OPS.attention.default, (q, k, k, 0.5, True, 0, 0.0, False, False))
     lengths = torch.tensor([4], dtype=torch.int32)
     opcheck(OPS.attention_decode.default, (q.detach(), k.detach(), k.detach(), lengths, 0.5, 0, 0.0))
     opcheck(OPS.attention_paged.default, (q.detach(), k.detach(), k.detach(), lengths[None] - 4, lengths, 0.5, 0, 0.0))

@@ -6,6 +6,7 @@ from typing_extensions import Self, disjoint_base
 
 __all__ = [
     "Callable",
+    "Experts",
     "Kernel",
     "Launcher",
     "Library",
@@ -18,6 +19,8 @@ __all__ = [
     "explain",
     "functions",
     "gpus",
+    "read_checkpoint",
+    "stored_weights",
     "tuned",
     "types",
     "words",
@@ -101,10 +104,44 @@ class Library:
         strict: bool = False,
         workspace: tuple[int, int] | None = None,
         lends: bool = False,
+        dependent: bool = False,
     ) -> int: ...
     def why(self, name: str, arguments: dict[str, object], options: dict[str, str], sizes: dict[str, int]) -> str: ...
     def warm_up(self, name: str, options: dict[str, str], sizes: dict[str, tuple[int, int]]) -> tuple[int, int, int]: ...
 
+@final
+class Experts:
+    def __new__(
+        cls,
+        library: Library,
+        dtype: str,
+        weights: str,
+        group: int | None,
+        hidden: int,
+        intermediate: int,
+        experts: int,
+        k: int,
+        added: bool = False,
+    ) -> Experts: ...
+    def call(
+        self,
+        tokens: int,
+        arguments: dict[str, object],
+        stream: int | None = None,
+        strict: bool = False,
+        workspace: tuple[int, int] | None = None,
+    ) -> int: ...
+    def warm_up(self, first: int, last: int) -> tuple[int, int, int]: ...
+
+def stored_weights(dtype: str, group: int, n: int, k: int) -> tuple[int, int, int]: ...
+def read_checkpoint(
+    form: str,
+    shape: tuple[int, int] | list[int],
+    group: int,
+    weights: bytes,
+    zeros: bytes,
+    groups: bytes | None = None,
+) -> tuple[bytes, bytes]: ...
 def command(words: Sequence[str]) -> int: ...
 def evaluate(text: str) -> Value: ...
 def functions() -> list[tuple[str, str]]: ...

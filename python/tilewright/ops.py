@@ -29,6 +29,8 @@ class Library:
         self._needing: set[str] = set()
         #: A call chooses and compiles nothing: what `warm_up` has not made is `NotReady`.
         self.strict = False
+        #: Launches may begin before those ahead of them have ended: of operators whose kernels wait by themselves, on Hopper.
+        self.dependent = False
 
     def call(
         self,
@@ -45,14 +47,14 @@ class Library:
         asked, numbers = _options(options), dict(sizes or {})
         if workspace is not None:
             given = (workspace.data_ptr(), workspace.numel() * workspace.element_size())
-            self._native.call(operator, arguments, asked, numbers, stream, self.strict, given)
+            self._native.call(operator, arguments, asked, numbers, stream, self.strict, given, False, self.dependent)
             return
         lends = any(hasattr(value, "data_ptr") for value in arguments.values())
         held = self._lent(stream, 0) if lends and operator in self._needing else None
         # The launch itself says whether it needs more.
         while True:
             memory: tuple[int, int] | None = None if held is None else (held.data_ptr(), held.numel())
-            needed = self._native.call(operator, arguments, asked, numbers, stream, self.strict, memory, lends)
+            needed = self._native.call(operator, arguments, asked, numbers, stream, self.strict, memory, lends, self.dependent)
             if not needed:
                 return
             self._needing.add(operator)

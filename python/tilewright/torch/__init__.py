@@ -6,15 +6,20 @@ CPU torch's own arithmetic as a reference (a kernel's is what its author gives, 
 
 from ._attention import attention, attention_decode
 from ._drop_in import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func, flash_attn_with_kvcache, scaled_dot_product_attention
+from ._experts import ExpertsW4, moe, moe_routing
 from ._gated import gated, swiglu
 from ._kernels import op
-from ._linear import linear
+from ._linear import add_linear, gated_linear, linear
 from ._losses import cross_entropy, linear_cross_entropy
 from ._norms import layer_norm, rms_norm, softmax
 from ._rope import rope
 from ._scan import causal_conv1d, mamba2, selective_scan
+from ._weights import LinearW4
 
 __all__ = [
+    "ExpertsW4",
+    "LinearW4",
+    "add_linear",
     "attention",
     "attention_decode",
     "causal_conv1d",
@@ -24,10 +29,13 @@ __all__ = [
     "flash_attn_qkvpacked_func",
     "flash_attn_with_kvcache",
     "gated",
+    "gated_linear",
     "layer_norm",
     "linear",
     "linear_cross_entropy",
     "mamba2",
+    "moe",
+    "moe_routing",
     "op",
     "rms_norm",
     "rope",

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ._norms import call, wide
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
+from ._rows import put, wide
 
 
 def _seen(sq: int, sk: int, causal: bool, window: int, device: Any) -> Any:
@@ -46,53 +46,72 @@ def _attended(q: Any, k: Any, v: Any, scale: float, seen: Any, softcap: float) -
     return torch.einsum("bhij,bjhd->bihd", weights, wide_v).to(q.dtype).contiguous(), lse
 
 
-def _options(causal: bool, window: int, softcap: float) -> dict[str, str]:
-    """The options of kernels for a mask and a cap."""
+def _options(causal: bool, window: int, softcap: float, heads_first: bool) -> dict[str, str]:
+    """The options of kernels for a mask, a cap and an order of modes."""
     mask = {"mask": f"window({window})"} if window else {"mask": "causal"} if causal else {}
-    return {**mask, **({"softcap": "true"} if softcap else {})}
+    return {**mask, **({"softcap": "true"} if softcap else {}), **({"modes": "bhsd"} if heads_first else {})}
 
 
 def _numbers(scale: float, softcap: float) -> dict[str, float]:
     return {"scale": float(scale), **({"cap": float(softcap)} if softcap else {})}
 
 
-def _attention_cuda(q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool) -> Any:
-    o = q.new_empty((*q.shape[:3], v.shape[3]))
-    lse = q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32)
+def _results(q: Any, v: Any, heads_first: bool) -> tuple[Any, Any]:
+    """The result and the logarithms of sums, without data."""
+    of_sums = q.shape[:3] if heads_first else (q.shape[0], q.shape[2], q.shape[1])
+    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(of_sums, dtype=wide(q.dtype))
+
+
+def _attention_cuda(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
+) -> Any:
+    o, lse = _results(q, v, heads_first)
     given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
     if k.numel() == 0:
         return o.zero_(), lse.fill_(-math.inf)
-    call("attention", o, **given, o=o, lse=lse, options=_options(causal, window, softcap), **_numbers(scale, softcap))
+    put("attention", o, **given, o=o, lse=lse, options=_options(causal, window, softcap, heads_first), **_numbers(scale, softcap))
     return o, lse
 
 
-def _attention_cpu(q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool) -> Any:
-    return _attended(q, k, v, scale, _seen(q.shape[1], k.shape[1], causal, window, q.device), softcap)
+def _turned(heads_first: bool, *tensors: Any) -> list[Any]:
+    """Tensors with places before heads, or from there to heads before places."""
+    return [each.transpose(1, 2) for each in tensors] if heads_first else list(tensors)
 
 
-def _attention_fake(q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool) -> Any:
-    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=wide(q.dtype))
+def _attention_cpu(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
+) -> Any:
+    q, k, v = _turned(heads_first, q, k, v)
+    o, lse = _attended(q, k, v, scale, _seen(q.shape[1], k.shape[1], causal, window, q.device), softcap)
+    return _turned(heads_first, o)[0].contiguous(), lse
 
 
-_MASKS = "float scale, bool causal, int window, float softcap, bool deterministic"
+def _attention_fake(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
+) -> Any:
+    return _results(q, v, heads_first)
+
+
+_MASKS = "float scale, bool causal, int window, float softcap, bool deterministic, bool heads_first"
 define(f"attention(Tensor q, Tensor k, Tensor v, {_MASKS}) -> (Tensor, Tensor)", _attention_cuda, _attention_cpu, _attention_fake)
 
 
 def _backward_cuda(
-    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool
+    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
 ) -> Any:
     dq, dk, dv = (each.new_empty(each.shape) for each in (q, k, v))
     if k.numel() == 0 or q.numel() == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    options = {**_options(causal, window, softcap), **({"deterministic": "true"} if deterministic else {})}
+    options = {**_options(causal, window, softcap, heads_first), **({"deterministic": "true"} if deterministic else {})}
     given = {name: each.contiguous() for name, each in (("q", q), ("k", k), ("v", v), ("o", o), ("dout", gradient), ("lse", lse))}
-    call("attention_backward", q, **given, dq=dq, dk=dk, dv=dv, options=options, **_numbers(scale, softcap))
+    put("attention_backward", q, **given, dq=dq, dk=dk, dv=dv, options=options, **_numbers(scale, softcap))
     return dq, dk, dv
 
 
 def _backward_cpu(
-    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool
+    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
 ) -> Any:
+    gradient, q, k, v, o = _turned(heads_first, gradient, q, k, v, o)
     wide_q, wide_k, wide_v = _operands(q, k, v)
     x, slope = _scores(wide_q, wide_k, scale, softcap)
     # A query without a key has no gradient and gives none.
@@ -107,15 +126,16 @@ def _backward_cpu(
     of_x = (of_x if slope is None else of_x * slope) * scale
 
     def shared(of: Any, like: Any) -> Any:
-        return of.unflatten(2, (like.shape[2], -1)).sum(3).to(like.dtype).contiguous()
+        return of.unflatten(2, (like.shape[2], -1)).sum(3).to(like.dtype)
 
-    dq = torch.einsum("bhij,bjhd->bihd", of_x, wide_k).to(q.dtype).contiguous()
+    dq = torch.einsum("bhij,bjhd->bihd", of_x, wide_k).to(q.dtype)
     dk = shared(torch.einsum("bhij,bihd->bjhd", of_x, wide_q), k)
-    return dq, dk, shared(torch.einsum("bhij,bihd->bjhd", weights, of_o), v)
+    dv = shared(torch.einsum("bhij,bihd->bjhd", weights, of_o), v)
+    return tuple(each.contiguous() for each in _turned(heads_first, dq, dk, dv))
 
 
 def _backward_fake(
-    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool
+    gradient: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
 ) -> Any:
     return tuple(each.new_empty(each.shape) for each in (q, k, v))
 
@@ -135,7 +155,7 @@ def _attention_saved(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _attention_backward(ctx: Any, gradient: Any, _of_lse: Any) -> Any:
-    return (*torch.ops.tilewright.attention_backward(gradient, *ctx.saved_tensors, *ctx.masks), *(None,) * 5)
+    return (*torch.ops.tilewright.attention_backward(gradient, *ctx.saved_tensors, *ctx.masks), *(None,) * 6)
 
 
 differentiate("attention", _attention_backward, _attention_saved)
@@ -156,7 +176,7 @@ def _decoding(window: int, softcap: float) -> dict[str, str]:
 def _decode_cuda(q: Any, k: Any, v: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
     o = q.new_empty((*q.shape[:3], v.shape[3]))
     given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous(), "len": lengths.to(torch.int32).contiguous()}
-    call("attention_decode", o, **given, o=o, options=_decoding(window, softcap), **_numbers(scale, softcap))
+    put("attention_decode", o, **given, o=o, options=_decoding(window, softcap), **_numbers(scale, softcap))
     return o
 
 
@@ -184,7 +204,7 @@ def _paged_cuda(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, 
         options["bn"] = min(page, _BLOCK)
     given = {"q": q.contiguous(), "kc": k.contiguous(), "vc": v.contiguous(), "len": lengths.to(torch.int32).contiguous()}
     given["table"] = table.to(torch.int32).contiguous()
-    call("attention_decode", o, **given, o=o, options=options, sizes={"heads": heads}, **_numbers(scale, softcap))
+    put("attention_decode", o, **given, o=o, options=options, sizes={"heads": heads}, **_numbers(scale, softcap))
     return o
 
 
@@ -208,7 +228,7 @@ define(
 
 
 def _checked(q: Any, k: Any, v: Any) -> None:
-    """Refuses operands whose shapes do not go together."""
+    """Refuses operands, with places before heads, whose shapes do not go together."""
     for name, each in (("q", q), ("k", k), ("v", v)):
         if each.dim() != 4:
             raise ValueError(f"`{name}` has shape {tuple(each.shape)}: attention takes [batch, places, heads, elements]")
@@ -235,12 +255,14 @@ def attention(
     softcap: float = 0.0,
     deterministic: bool = False,
     sums: bool = False,
+    heads_first: bool = False,
 ) -> Any:
     """``softmax(scale · q kᵀ) v`` of ``q[b, sq, hq, d]``, ``k[b, sk, hk, d]`` and ``v[b, sk, hk, dv]``, differentiable: all keys, those up to the query's own place, or a
     window of so many of those; queries stand at the end of the keys. With `softcap` scores x become ``softcap · tanh(x / softcap)``; gradients repeat bit by bit where they are
-    `deterministic`; with `sums` also the logarithms of the sums of exponentials, ``[b, hq, sq]``, which have no gradient."""
-    _checked(q, k, v)
-    o, lse = torch.ops.tilewright.attention(q, k, v, _scale(q, scale), causal, window, softcap, deterministic)
+    `deterministic`; with `sums` also the logarithms of the sums of exponentials, ``[b, hq, sq]``, which have no gradient. With
+    `heads_first` heads come before places in all, ``q[b, hq, sq, d]``."""
+    _checked(*_turned(heads_first and q.dim() == k.dim() == v.dim() == 4, q, k, v))
+    o, lse = call("attention", q, k, v, _scale(q, scale), causal, window, softcap, deterministic, heads_first)
     return (o, lse) if sums else o
 
 
@@ -256,6 +278,6 @@ def attention_decode(
     masks = (_scale(q, scale), window, softcap)
     if table is not None:
         _heads(q, k)
-        return torch.ops.tilewright.attention_paged(q, k, v, table, lengths, *masks)
+        return call("attention_paged", q, k, v, table, lengths, *masks)
     _checked(q, k, v)
-    return torch.ops.tilewright.attention_decode(q, k, v, lengths, *masks)
+    return call("attention_decode", q, k, v, lengths, *masks)

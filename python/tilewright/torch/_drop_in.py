@@ -40,8 +40,10 @@ def scaled_dot_product_attention(
         key, value = key[:, :, :sq], value[:, :, :sq]
     elif is_causal and sq > sk:
         raise ValueError(f"`is_causal` with {sq} queries and {sk} keys: queries behind the last key see all, which kernels have no mask for")
-    o = attention(query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), causal=is_causal, scale=scale)
-    return o.transpose(1, 2)
+    turned = [each.transpose(1, 2) for each in (query, key, value)]
+    if all(each.is_contiguous() for each in turned):
+        return attention(*turned, causal=is_causal, scale=scale).transpose(1, 2)
+    return attention(query, key, value, causal=is_causal, scale=scale, heads_first=True)
 
 
 def _window(causal: bool, window_size: tuple[int, int]) -> tuple[bool, int]:

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from ._norms import call, wide
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
+from ._rows import put, wide
 
 
 def _cross_entropy_cuda(x: Any, target: Any) -> Any:
     loss, lse = (x.new_empty(x.shape[:1], dtype=torch.float32) for _ in range(2))
-    call("cross_entropy", x, x=x.contiguous(), target=target.to(torch.int32).contiguous(), lse=lse, loss=loss)
+    put("cross_entropy", x, x=x.contiguous(), target=target.to(torch.int32).contiguous(), lse=lse, loss=loss)
     return loss, lse
 
 
@@ -36,7 +36,7 @@ define("cross_entropy(Tensor x, Tensor target) -> (Tensor, Tensor)", _cross_entr
 def _backward_cuda(gradient: Any, x: Any, target: Any, lse: Any) -> Any:
     dx = x.new_empty(x.shape)
     given = {"x": x.contiguous(), "target": target.to(torch.int32).contiguous(), "lse": lse, "dloss": gradient.float().contiguous()}
-    call("cross_entropy_backward", x, **given, dx=dx)
+    put("cross_entropy_backward", x, **given, dx=dx)
     return dx
 
 
@@ -69,7 +69,7 @@ differentiate("cross_entropy", _backward, _saved)
 def _fused_cuda(x: Any, weight: Any, target: Any) -> Any:
     loss, lse = (x.new_empty(x.shape[:1], dtype=torch.float32) for _ in range(2))
     given = {"x": x.contiguous(), "w": weight.contiguous(), "target": target.to(torch.int32).contiguous()}
-    call("linear_cross_entropy", x, **given, lse=lse, loss=loss)
+    put("linear_cross_entropy", x, **given, lse=lse, loss=loss)
     return loss, lse
 
 
@@ -89,7 +89,7 @@ define(
 def _fused_backward_cuda(gradient: Any, x: Any, weight: Any, target: Any, lse: Any) -> Any:
     dx, dw = x.new_empty(x.shape), weight.new_zeros(weight.shape, dtype=torch.float32)
     given = {"x": x.contiguous(), "w": weight.contiguous(), "target": target.to(torch.int32).contiguous(), "lse": lse}
-    call("linear_cross_entropy_backward", x, **given, dloss=gradient.float().contiguous(), dx=dx, dw=dw)
+    put("linear_cross_entropy_backward", x, **given, dloss=gradient.float().contiguous(), dx=dx, dw=dw)
     return dx, dw.to(weight.dtype)
 
 
@@ -133,10 +133,10 @@ def _targets(rows: int, target: Any, ignore_index: int, reduction: str) -> tuple
 def cross_entropy(x: Any, target: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """``torch.nn.functional.cross_entropy`` of logits ``x[m, n]`` and columns ``target[m]``, in f32, differentiable."""
     target, counted = _targets(x.shape[0], target, ignore_index, reduction)
-    return _reduced(torch.ops.tilewright.cross_entropy(x, target)[0], counted, reduction)
+    return _reduced(call("cross_entropy", x, target)[0], counted, reduction)
 
 
 def linear_cross_entropy(x: Any, weight: Any, target: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
     """`cross_entropy` of the logits ``x[m, k] · weight[n, k]ᵀ``, which are never in memory as a whole, differentiable in both."""
     target, counted = _targets(x.shape[0], target, ignore_index, reduction)
-    return _reduced(torch.ops.tilewright.linear_cross_entropy(x, weight, target)[0], counted, reduction)
+    return _reduced(call("linear_cross_entropy", x, weight, target)[0], counted, reduction)

@@ -6,24 +6,8 @@ from typing import Any
 
 import torch
 
-from .. import ops
-from ._registry import define, differentiate
-
-
-def rows(x: Any) -> Any:
-    """A tensor as rows of its last mode, contiguous."""
-    return x.reshape(-1, x.shape[-1]).contiguous()
-
-
-def call(operator: str, like: Any, **arguments: Any) -> None:
-    """A call of an operator on the GPU that has a tensor; nothing is launched for no elements."""
-    if like.numel():
-        ops.library(like.get_device()).call(operator, **arguments)
-
-
-def wide(dtype: torch.dtype) -> torch.dtype:
-    """The type of sums."""
-    return torch.float64 if dtype == torch.float64 else torch.float32
+from ._registry import call, define, differentiate
+from ._rows import put, rows, wide
 
 
 def _normalised(x: Any, eps: float, centred: bool) -> tuple[Any, Any]:
@@ -58,7 +42,7 @@ def _norm(name: str, operator: str, centred: bool) -> None:
     def cuda(x: Any, *rest: Any) -> Any:
         flat = rows(x)
         y = torch.empty_like(flat)
-        call(operator, flat, x=flat, **own(rest[:given]), y=y, eps=rest[given])
+        put(operator, flat, x=flat, **own(rest[:given]), y=y, eps=rest[given])
         return y.view(x.shape)
 
     def cpu(x: Any, *rest: Any) -> Any:
@@ -71,7 +55,7 @@ def _norm(name: str, operator: str, centred: bool) -> None:
     def added_cuda(x: Any, residual: Any, *rest: Any) -> Any:
         flat, other = rows(x), rows(residual)
         h, y = torch.empty_like(flat), torch.empty_like(flat)
-        call(f"add_{operator}", flat, x=flat, r=other, **own(rest[:given]), h=h, y=y, eps=rest[given])
+        put(f"add_{operator}", flat, x=flat, r=other, **own(rest[:given]), h=h, y=y, eps=rest[given])
         return y.view(x.shape), h.view(x.shape)
 
     def added_cpu(x: Any, residual: Any, *rest: Any) -> Any:
@@ -87,7 +71,7 @@ def _norm(name: str, operator: str, centred: bool) -> None:
         shift = {"db": db} if centred else {}
         if flat.numel() == 0:
             dw.zero_(), db.zero_()
-        call(f"{'add_' if more else ''}{operator}_backward", flat, x=flat, w=weight.contiguous(), dy=rows(gradient), **more, dx=dx, dw=dw, **shift, eps=eps)
+        put(f"{'add_' if more else ''}{operator}_backward", flat, x=flat, w=weight.contiguous(), dy=rows(gradient), **more, dx=dx, dw=dw, **shift, eps=eps)
         vectors = (dw, db) if centred else (dw,)
         return (dx.view(x.shape), *(each.to(weight.dtype) for each in vectors))
 
@@ -157,22 +141,22 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None) ->
     """``x · rsqrt(mean(x²) + eps) · weight`` over the last mode, differentiable; with a residual the norm of ``h = x + residual``, and `h`."""
     _checked(x, residual, {"weight": weight})
     if residual is None:
-        return torch.ops.tilewright.rms_norm(x, weight, eps)
-    return torch.ops.tilewright.add_rms_norm(x, residual, weight, eps)
+        return call("rms_norm", x, weight, eps)
+    return call("add_rms_norm", x, residual, weight, eps)
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None) -> Any:
     """``(x − mean(x)) · rsqrt(var(x) + eps) · weight + bias`` over the last mode, differentiable; with a residual the norm of ``h = x + residual``, and `h`."""
     _checked(x, residual, {"weight": weight, "bias": bias})
     if residual is None:
-        return torch.ops.tilewright.layer_norm(x, weight, bias, eps)
-    return torch.ops.tilewright.add_layer_norm(x, residual, weight, bias, eps)
+        return call("layer_norm", x, weight, bias, eps)
+    return call("add_layer_norm", x, residual, weight, bias, eps)
 
 
 def _softmax_cuda(x: Any) -> Any:
     flat = rows(x)
     y = torch.empty_like(flat)
-    call("softmax", flat, x=flat, y=y)
+    put("softmax", flat, x=flat, y=y)
     return y.view(x.shape)
 
 
@@ -197,4 +181,4 @@ differentiate("softmax", _softmax_backward, _softmax_saved)
 
 def softmax(x: Any) -> Any:
     """Softmax over the last mode, differentiable (its gradient is torch's)."""
-    return torch.ops.tilewright.softmax(x)
+    return call("softmax", x)

@@ -15,6 +15,9 @@ TYPES = {
     "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2,
 }  # fmt: skip
 
+#: The names of types in kernels.
+NAMES = {dtype: name for name, dtype in TYPES.items()}
+
 
 # The operators' forms for a GPU, by name.
 _forms: dict[str, Callable[..., Any]] = {}

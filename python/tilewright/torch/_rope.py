@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ._norms import call, rows, wide
-from ._registry import define, differentiate
+from ._registry import call, define, differentiate
+from ._rows import put, rows, wide
 
 
 def _pairs(x: Any, interleaved: bool) -> tuple[Any, Any]:
@@ -20,7 +20,7 @@ def _rope_cuda(x: Any, cos: Any, sin: Any, interleaved: bool) -> Any:
     h, d = x.shape[-2:]
     flat = x.reshape(-1, h, d).contiguous()
     y = torch.empty_like(flat)
-    call("rope_interleaved" if interleaved else "rope", flat, x=flat, cos=rows(cos), sin=rows(sin), y=y)
+    put("rope_interleaved" if interleaved else "rope", flat, x=flat, cos=rows(cos), sin=rows(sin), y=y)
     return y.view(x.shape)
 
 
@@ -56,4 +56,4 @@ def rope(x: Any, cos: Any, sin: Any, *, interleaved: bool = False) -> Any:
     for name, angles in (("cos", cos), ("sin", sin)):
         if tuple(angles.shape) != expected:
             raise ValueError(f"`{name}` has shape {tuple(angles.shape)}, and `x` {tuple(x.shape)}: angles are {expected}, `{name}.expand(…)` repeats them")
-    return torch.ops.tilewright.rope(x, cos, sin, interleaved)
+    return call("rope", x, cos, sin, interleaved)

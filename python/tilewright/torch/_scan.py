@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from ._norms import call, wide
-from ._registry import define
+from ._registry import call, define
+from ._rows import put, wide
 
 _STATES, _TAPS = 16, 4
 
 
 def _conv_cuda(x: Any, weight: Any, bias: Any) -> Any:
     y = x.new_empty(x.shape)
-    call("causal_conv1d", x, x=x.contiguous(), w=weight.contiguous(), bias=bias.contiguous(), y=y)
+    put("causal_conv1d", x, x=x.contiguous(), w=weight.contiguous(), bias=bias.contiguous(), y=y)
     return y
 
 
@@ -32,13 +32,13 @@ def causal_conv1d(x: Any, weight: Any, bias: Any) -> Any:
     """``silu(bias[d] + Σ weight[d, i] · x[b, d, l − 3 + i])`` over four steps of ``x[b, d, l]``."""
     if tuple(weight.shape) != (x.shape[1], _TAPS):
         raise ValueError(f"`weight` has shape {tuple(weight.shape)}, and `x` {x.shape[1]} channels: it is [{x.shape[1]}, {_TAPS}]")
-    return torch.ops.tilewright.causal_conv1d(x, weight, bias)
+    return call("causal_conv1d", x, weight, bias)
 
 
 def _scan_cuda(u: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, z: Any, bias: Any) -> Any:
     y = u.new_empty(u.shape)
     given = {"u": u, "delta": delta, "a": a, "bs": b, "cs": c, "skip": skip, "z": z, "bias": bias}
-    call("selective_scan", u, **{name: each.contiguous() for name, each in given.items()}, y=y)
+    put("selective_scan", u, **{name: each.contiguous() for name, each in given.items()}, y=y)
     return y
 
 
@@ -68,7 +68,7 @@ def selective_scan(u: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, z: Any
     and `bias` are f32, ``b[batch, 16, l]`` and `c` of the type of `u`."""
     if a.shape[1] != _STATES:
         raise ValueError(f"`a` has {a.shape[1]} states of a channel: kernels have {_STATES}")
-    return torch.ops.tilewright.selective_scan(u, delta, a, b, c, skip, z, bias)
+    return call("selective_scan", u, delta, a, b, c, skip, z, bias)
 
 
 _CHANNELS, _STATE_ELEMENTS = 64, 128
@@ -77,7 +77,7 @@ _CHANNELS, _STATE_ELEMENTS = 64, 128
 def _mamba2_cuda(x: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, bias: Any) -> Any:
     y = x.new_empty(x.shape)
     given = {"x": x, "delta": delta, "a": a, "bs": b, "cs": c, "skip": skip, "bias": bias}
-    call("mamba2", x, **{name: each.contiguous() for name, each in given.items()}, y=y)
+    put("mamba2", x, **{name: each.contiguous() for name, each in given.items()}, y=y)
     return y
 
 
@@ -107,4 +107,4 @@ def mamba2(x: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, bias: Any) -> 
     ``h = exp(dt · a) · h + dt · x bᵀ`` with ``dt = softplus(delta + bias)``, the result ``h c + skip · x``."""
     if x.shape[3] != _CHANNELS or b.shape[2] != _STATE_ELEMENTS:
         raise ValueError(f"heads of {x.shape[3]} channels and {b.shape[2]} states: kernels have {_CHANNELS} and {_STATE_ELEMENTS}")
-    return torch.ops.tilewright.mamba2(x, delta, a, b, c, skip, bias)
+    return call("mamba2", x, delta, a, b, c, skip, bias)
