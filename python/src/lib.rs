@@ -13,6 +13,7 @@ mod ops;
 mod program;
 mod simulate;
 mod tensor;
+mod tune;
 mod weights;
 
 /// The module `tilewright._core`.
@@ -34,6 +35,8 @@ mod core {
     use crate::ops::Library;
     #[pymodule_export]
     use crate::program::{Program, architectures, explain, types, words};
+    #[pymodule_export]
+    use crate::tune::tuned;
     #[pymodule_export]
     use crate::weights::{read_checkpoint, stored_weights};
 

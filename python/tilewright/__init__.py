@@ -12,6 +12,7 @@ from .errors import CompileError, DeviceError, Diagnostic, LaunchError, LayoutEr
 from .functions import KernelFunction, kernel
 from .kernels import Kernel, Run, compile, compile_file
 from .layout import Layout
+from .tuning import Tuned, tune
 from .types import DTYPES as _DTYPES
 from .types import DType, TensorType, const, size
 
@@ -58,6 +59,7 @@ __all__ = [
     "Run",
     "TensorType",
     "TilewrightError",
+    "Tuned",
     "__version__",
     "architectures",
     "bf16",
@@ -83,6 +85,7 @@ __all__ = [
     "kernel",
     "layout",
     "size",
+    "tune",
     "u1",
     "u16",
     "u2",

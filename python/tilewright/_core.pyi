@@ -1,3 +1,4 @@
+from collections.abc import Callable as _Callable
 from collections.abc import Sequence
 from typing import final
 
@@ -20,6 +21,7 @@ __all__ = [
     "gpus",
     "read_checkpoint",
     "stored_weights",
+    "tuned",
     "types",
     "words",
 ]
@@ -144,6 +146,16 @@ def command(words: Sequence[str]) -> int: ...
 def evaluate(text: str) -> Value: ...
 def functions() -> list[tuple[str, str]]: ...
 def gpus() -> list[str]: ...
+def tuned(
+    operator: str,
+    sizes: dict[str, int],
+    options: dict[str, str],
+    ordinal: int,
+    seconds: float,
+    fresh: bool,
+    arch: str | None = None,
+    progress: _Callable[[float, str], object] | None = None,
+) -> str: ...
 def words() -> list[tuple[str, str]]: ...
 def types() -> list[tuple[str, int]]: ...
 def architectures() -> list[str]: ...

@@ -77,14 +77,18 @@ def _pairs(text: str) -> Iterator[tuple[tuple[tuple[int, int], tuple[int, int]],
         # Not the file that runs.
         return
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple):
-            continue
-        for target in node.targets:
-            if not isinstance(target, ast.Tuple) or len(target.elts) != len(node.value.elts):
-                continue
-            for variable, value in zip(target.elts, node.value.elts):
-                if isinstance(variable, ast.Name) and value.end_lineno is not None and value.end_col_offset is not None:
-                    yield ((value.lineno, value.col_offset), (value.end_lineno, value.end_col_offset)), variable.id
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _named(target, node.value)
+
+
+def _named(target: ast.expr, value: ast.expr, inside: bool = False) -> Iterator[tuple[tuple[tuple[int, int], tuple[int, int]], str]]:
+    """The expressions within a value, each with the variable at its place in the target."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for variable, each in zip(target.elts, value.elts):
+            yield from _named(variable, each, True)
+    elif inside and isinstance(target, ast.Name) and value.end_lineno is not None and value.end_col_offset is not None:
+        yield ((value.lineno, value.col_offset), (value.end_lineno, value.end_col_offset)), target.id
 
 
 def _stores(code: CodeType) -> dict[int, tuple[str, ...]]:
