@@ -88,6 +88,9 @@ pub struct Launcher {
     gpus: Mutex<BTreeMap<u32, Gpu>>,
 }
 
+/// The arguments of a launch, the keepers of their memory, and the GPU on which they are.
+type Arguments = (Vec<Held>, Vec<Py<PyAny>>, Option<At>);
+
 impl Launcher {
     /// Of a program, with values of constants.
     pub fn new(
@@ -189,12 +192,7 @@ impl Launcher {
     }
 
     /// The arguments of a launch, one for each parameter, who keeps their memory, and the GPU on which they are with the stream that is current there.
-    fn held(
-        &self,
-        py: Python<'_>,
-        args: &Bound<'_, PyTuple>,
-        stream: Option<u64>,
-    ) -> PyResult<(Vec<Held>, Vec<Py<PyAny>>, Option<At>)> {
+    fn held(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, stream: Option<u64>) -> PyResult<Arguments> {
         if args.len() != self.params.len() {
             let names: Vec<&str> = self.params.iter().map(|param| param.name.as_str()).collect();
             let message = format!(
