@@ -131,8 +131,10 @@ class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
         def stored(weights: Any) -> Any:
             return torch.stack([call("repack_w4", each, True, group) for each in weights])
 
-        self.w13, self.w2 = torch.nn.Buffer(stored(w13)), torch.nn.Buffer(stored(w2))
-        self.s13, self.s2 = torch.nn.Buffer(s13), torch.nn.Buffer(s2)
+        self.w13: Any = torch.nn.Buffer(stored(w13))
+        self.w2: Any = torch.nn.Buffer(stored(w2))
+        self.s13: Any = torch.nn.Buffer(s13)
+        self.s2: Any = torch.nn.Buffer(s2)
 
     def forward(self, x: Any, ids: Any, weights: Any) -> Any:
         """The layer's result for ``x[…, hidden]`` and the experts of each token."""

@@ -76,7 +76,8 @@ def _backward_of_cpu(gradient: Any, o: Any, lse: Any, q: Any, k: Any, v: Any, cu
     results = [each.new_zeros(each.shape) for each in (q, k, v)]
     for of_q, of_k in _pieces(cu_q, cu_k):
         parts = (gradient[None, of_q], q[None, of_q], k[None, of_k], v[None, of_k], o[None, of_q], lse[None, :, of_q])
-        for result, place, part in zip(results, (of_q, of_k, of_k), _backward_cpu(*parts, *masks, False)):
+        operands = [*parts, *masks, False]
+        for result, place, part in zip(results, (of_q, of_k, of_k), _backward_cpu(*operands)):
             result[place] = part[0]
     return tuple(results)
 

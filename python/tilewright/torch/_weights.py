@@ -102,10 +102,12 @@ class LinearW4(torch.nn.Module):  # type: ignore[misc]
         for name, each in (("scales", scales), ("zeros", zeros)):
             if each is not None and tuple(each.shape) != (-(-k // group), n):
                 raise ValueError(f"`{name}` has shape {tuple(each.shape)}, and {n} rows of {k} weights in groups of {group} have {(-(-k // group), n)}")
-        self.group, self.in_features, self.out_features = group, k, n
-        self.weight = torch.nn.Buffer(call("repack_w4", weight, zeros is None, group))
-        self.scales = torch.nn.Buffer(scales)
-        self.zeros = None if zeros is None else torch.nn.Buffer(zeros)
+        self.group: int = group
+        self.in_features: int = k
+        self.out_features: int = n
+        self.weight: Any = torch.nn.Buffer(call("repack_w4", weight, zeros is None, group))
+        self.scales: Any = torch.nn.Buffer(scales)
+        self.zeros: Any = None if zeros is None else torch.nn.Buffer(zeros)
 
     @classmethod
     def quantised(cls, weight: Any, *, group: int = 128) -> LinearW4:
