@@ -67,6 +67,21 @@ pub fn given<'a>(capsule: &'a Bound<'_, PyAny>) -> Option<Loan<'a>> {
     }
 }
 
+impl Loan<'_> {
+    /// True of a tensor in row-major order without gaps.
+    pub fn is_dense(&self) -> bool {
+        let Some(strides) = self.strides else { return true };
+        let mut step = 1;
+        for (extent, stride) in self.shape.iter().zip(strides).rev() {
+            if *extent != 1 && *stride != step {
+                return false;
+            }
+            step *= extent;
+        }
+        true
+    }
+}
+
 /// The function that lends a tensor for the length of a call (`DLPackDLTensorFromPyObjectNoSync`).
 type Lend = unsafe extern "C" fn(*mut ffi::PyObject, *mut Lent) -> c_int;
 /// The function that says which stream of a device is current (`DLPackCurrentWorkStream`).

@@ -9,6 +9,7 @@ mod experts;
 mod kernel;
 mod launch;
 mod layout;
+mod operation;
 mod ops;
 mod program;
 mod simulate;
@@ -31,6 +32,8 @@ mod core {
     use crate::launch::{Launcher, gpus};
     #[pymodule_export]
     use crate::layout::{Value, evaluate, functions};
+    #[pymodule_export]
+    use crate::operation::{Operation, Plain};
     #[pymodule_export]
     use crate::ops::Library;
     #[pymodule_export]

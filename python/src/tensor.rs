@@ -154,7 +154,7 @@ const MOST_MET: usize = 64;
 static EXCHANGES: RwLock<Vec<(usize, Option<Exchange>)>> = RwLock::new(Vec::new());
 
 /// The functions of an object's type.
-fn exchange(value: &Bound<'_, PyAny>) -> PyResult<Option<Exchange>> {
+pub fn exchange(value: &Bound<'_, PyAny>) -> PyResult<Option<Exchange>> {
     let class = value.get_type_ptr() as usize;
     let met = EXCHANGES.read().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, known)) = met.iter().find(|(known, _)| *known == class) {

@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 import tilewright
-from tilewright import const, f32, size
+from tilewright import _core, const, f32, size
 from tilewright.arrays import _DLTensor
 
 LIBRARY = os.environ.get("TILEWRIGHT_LIBCUDA", "")
@@ -231,6 +231,33 @@ def test_the_stream_of_an_array(driver):
         tensor.__cuda_array_interface__["stream"] = 0x6600
     kernel(*tensors)
     assert "6600" in driver.calls("cuLaunch")[0]
+
+
+def test_an_operator_of_torch_that_nothing_stands_before(driver):
+    """What torch's dispatcher would do, with classes and functions of ours in the places of torch's."""
+
+    class Tensor(Exchanged):
+        is_cuda, requires_grad = True, False
+
+    class Other(Tensor):
+        pass
+
+    kernel, modes, recording = scaled(), [0], [False]
+    plain = _core.Plain(Tensor, [Tensor], [lambda: modes[0]], lambda: recording[0])
+    # y = scaled(x, alpha): the parameters are x, y, alpha, and y is like x.
+    operation = _core.Operation(plain, kernel.launches()._native, lambda x: Tensor(driver.tensor(64)), [0], [0, 2, 1], [0], 2)
+    x = Tensor(driver.tensor(64))
+    made = operation((x, 0.5))
+    assert type(made) is Tensor and len(driver.calls("cuLaunch")) == 1
+    wanted, elsewhere = Tensor(driver.tensor(64)), Tensor(driver.tensor(64))
+    wanted.requires_grad, elsewhere.is_cuda = True, False
+    assert operation((wanted, 0.5)) is not None
+    recording[0] = True
+    driver.calls("")
+    for given in ((wanted, 0.5), (elsewhere, 0.5), (Other(driver.tensor(64)), 0.5), (x, [x]), (x,)):
+        assert operation(given) is None
+    modes[0] = 1
+    assert operation((x, 0.5)) is None and not driver.calls("cuLaunch")
 
 
 class Jax:

@@ -10,6 +10,8 @@ __all__ = [
     "Kernel",
     "Launcher",
     "Library",
+    "Operation",
+    "Plain",
     "Program",
     "Value",
     "__version__",
@@ -41,6 +43,27 @@ class Value:
     def kind(self) -> str: ...
     def json(self) -> str: ...
     def draw(self, form: str, bits: int | None, tile: tuple[int, int] | None) -> str: ...
+
+@final
+class Plain:
+    def __new__(
+        cls, tensor: object, classes: list[object], interceptors: list[object], recording: object
+    ) -> Plain: ...
+    def __call__(self, given: tuple[object, ...]) -> bool: ...
+
+@final
+class Operation:
+    def __new__(
+        cls,
+        plain: Plain,
+        launcher: Launcher,
+        empty_like: object,
+        likes: list[int],
+        order: list[int],
+        dense: list[int],
+        inputs: int,
+    ) -> Operation: ...
+    def __call__(self, given: tuple[object, ...]) -> object: ...
 
 @final
 class Program:

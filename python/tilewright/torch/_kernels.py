@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import _core
 from ..functions import KernelFunction
 from ._registry import TYPES, define, differentiate, plain
 
@@ -60,8 +61,6 @@ def op(
     given_first = indices == list(range(len(params)))
     dense = [number for number, param in enumerate(inputs) if not param["scalar"] and not param["stored"]]
     defaults = [param["default"] if param["scalar"] else None for param in inputs]
-    # Tensors have no defaults.
-    last = max(number for number, param in enumerate(inputs) if not param["scalar"])
     put = launched._native.launch
 
     def empty(given: Sequence[Any]) -> list[Any]:
@@ -115,12 +114,17 @@ def op(
     if backward is not None:
         differentiate(named, backward, setup_context)
     operator = getattr(torch.ops.tilewright, named)
+    direct = None
+    if None not in likes:
+        direct = _core.Operation(plain, launched._native, torch.empty_like, [like for like in likes if like is not None], indices, dense, len(inputs))
 
     @functools.wraps(kernel.__wrapped__, assigned=("__module__", "__doc__"), updated=())
     def called(*given: Any, **by_name: Any) -> Any:
-        if by_name or len(given) > len(inputs) or len(given) <= last or not plain(given):
-            return operator(*given, **by_name)
-        return cuda(*given)
+        if not torch.compiler.is_compiling() and direct is not None and not by_name:
+            made = direct(given)
+            if made is not None:
+                return made
+        return operator(*given, **by_name)
 
     called.__name__ = called.__qualname__ = named
     return called

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from .. import _core
 
 library = torch.library.Library("tilewright", "DEF")
 
@@ -40,8 +42,8 @@ def differentiate(name: str, backward: Callable[..., Any], saved: Callable[..., 
 
 
 # What stands between a call and its tensors, by functions of torch that have no public form; without them every call goes by the dispatcher.
-_INTERCEPTORS = [
-    getattr(module, name, None)
+_INTERCEPTORS: list[Any] = [
+    getattr(module, name, lambda: True)
     for module, name in (
         (torch._C, "_len_torch_dispatch_stack"),
         (torch._C, "_is_torch_function_mode_enabled"),
@@ -49,26 +51,14 @@ _INTERCEPTORS = [
         (getattr(torch._C, "_functorch", None), "peek_interpreter_stack"),
     )
 ]
-_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
-
-def plain(given: Sequence[Any]) -> bool:
-    """True of a call with tensors of a GPU that nobody differentiates, traces or intercepts: torch's dispatcher would call the form for a GPU and
-    do nothing else."""
-    if torch.compiler.is_compiling():
-        return False
-    for interceptor in _INTERCEPTORS:
-        if interceptor is None or interceptor():
-            return False
-    differentiated = torch.is_grad_enabled()
-    for value in given:
-        if isinstance(value, torch.Tensor) and (type(value) not in _PLAIN or not value.is_cuda or (differentiated and value.requires_grad)):
-            return False
-    return True
+#: True of the arguments of a call with tensors of a GPU that nobody differentiates, traces or intercepts: torch's dispatcher would call the form for a
+#: GPU and do nothing else. Whoever compiles asks `torch.compiler.is_compiling` first.
+plain: _core.Plain = _core.Plain(torch.Tensor, [torch.Tensor, torch.nn.Parameter], _INTERCEPTORS, torch.is_grad_enabled)
 
 
 def call(name: str, *given: Any) -> Any:
     """Calls an operator: its form for a GPU at once where nothing stands between, by torch's dispatcher elsewhere."""
-    if plain(given):
+    if not torch.compiler.is_compiling() and plain(given):
         return _forms[name](*given)
     return getattr(torch.ops.tilewright, name)(*given)
