@@ -2,8 +2,8 @@
 
 import ast
 
-# Modules, and whether their public names are those that others define.
-MODULES = ["__init__", "layout", "testing", "pytest_plugin", "ops", "torch/__init__"]
+# Modules whose public names are listed.
+MODULES = ["__init__", "layout", "testing", "pytest_plugin", "ops", "experts", "torch/__init__"]
 TITLES = {"__init__": "tilewright", "torch/__init__": "tilewright.torch"}
 
 
@@ -84,10 +84,9 @@ def pages(package):
         path = package / f"{module}.py"
         tree = parsed(path)
         title = TITLES.get(module, f"tilewright.{module}")
-        names = exported(parsed(package / f"{module}.pyi")) if (package / f"{module}.pyi").exists() else []
-        if not names:
-            names = exported(tree)
-        known = definitions(package, module, tree)
+        stub = package / f"{module}.pyi"
+        known = {**(definitions(package, module, parsed(stub)) if stub.exists() else {}), **definitions(package, module, tree)}
+        names = exported(parsed(stub) if stub.exists() else tree)
         parts = [f"# {title}\n\n{ast.get_docstring(tree) or ''}\n"]
         parts += [entry(name, known[name]) for name in names if name in known]
         yield title, "\n".join(parts)
