@@ -100,7 +100,7 @@ struct Table {
     current_stream: Option<CurrentStream>,
 }
 
-/// What a launch asks a library of tensors.
+/// The functions of a library of tensors that launches call.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
     lend: Lend,

@@ -49,7 +49,7 @@ class KernelFunction(_core.Callable):
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
-        """What a launch passes, in order: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        """The parameters, in the order of a launch: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
         parameters: list[dict[str, Any]] = json.loads(self._program()[1].json())["params"]
         return parameters
 

@@ -108,7 +108,7 @@ class Kernel(_core.Callable):
 
     @property
     def parameters(self) -> list[dict[str, Any]]:
-        """What a launch passes, in order: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        """The parameters, in the order of a launch: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
         parameters: list[dict[str, Any]] = self._described["params"]
         return parameters
 

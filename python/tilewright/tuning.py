@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _core
 
-#: What `tune` tells of its progress: the problem, the part of the time that is spent, and what is done.
+#: A function that is told of progress: the problem, the part of the time that is spent, and what is done.
 Progress = Callable[[str, float, str], object]
 
 
