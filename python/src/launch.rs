@@ -3,23 +3,27 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use pyo3::{intern, types::PyAny};
+use pyo3::types::{PyAny, PyDict, PyTuple};
 use tilewright::cache::{CompileError, Kernels};
 use tilewright::compiler::Options;
-use tilewright::launch::{Arg, Gpu, Kernel, LaunchError, Stream, View, ViewMut};
+use tilewright::launch::{
+    Arg, Driver, Gpu, Kernel, LaunchError, MOST_PARAMS, Memo, Plan, Stream, View, ViewMut, hash,
+};
 use tilewright::machine::{self, Arch};
 use tilewright::tile::{self, Constants, Expr, ParamKind, Sources};
 
 use crate::error::{Class, refused, said};
-use crate::tensor::{Given, read};
+use crate::tensor::{CurrentStream, Tensor, read};
 
 /// Bytes of the contiguous mode on which kernels rely, at most.
 const VECTOR: i64 = 16;
+
+/// Plans that a launcher keeps. Those of further sizes are the kernel's.
+const PLANS_KEPT: usize = 4096;
 
 /// The exception of a launch that is refused.
 pub fn failed(py: Python<'_>, error: &LaunchError) -> PyErr {
@@ -31,6 +35,14 @@ pub fn failed(py: Python<'_>, error: &LaunchError) -> PyErr {
         _ => Class::Launch,
     };
     said(py, class, error)
+}
+
+/// The names of the GPUs that launches may be on, by number; none where there is no driver.
+#[pyfunction]
+pub fn gpus() -> Vec<String> {
+    let Ok(driver) = Driver::system() else { return Vec::new() };
+    let name = |ordinal| driver.device(ordinal).and_then(|device| driver.name(device)).ok();
+    (0..driver.count().unwrap_or(0)).map_while(name).collect()
 }
 
 /// A parameter of the kernel.
@@ -68,9 +80,16 @@ pub struct Launcher {
     constants: Constants,
     params: Vec<Param>,
     sizes: Vec<Size>,
+    /// Refuses what is not loaded, where a launch would compile.
+    strict: AtomicBool,
     loaded: RwLock<BTreeMap<Key, Kernel>>,
+    /// By the GPU's number and the values of sizes.
+    plans: Memo<Box<[i64]>, Plan>,
     gpus: Mutex<BTreeMap<u32, Gpu>>,
 }
+
+/// The arguments of a launch, the keepers of their memory, and the GPU on which they are.
+type Arguments = (Vec<Held>, Vec<Py<PyAny>>, Option<At>);
 
 impl Launcher {
     /// Of a program, with values of constants.
@@ -107,8 +126,14 @@ impl Launcher {
             Param { name: param.name.clone(), dtype: param.dtype, kind }
         });
         let params = params.collect();
+        let (strict, plans) = (AtomicBool::new(false), Memo::new(PLANS_KEPT));
         let (loaded, gpus) = (RwLock::default(), Mutex::default());
-        Ok(Launcher { program, sources, constants, params, sizes, loaded, gpus })
+        Ok(Launcher { program, sources, constants, params, sizes, strict, loaded, plans, gpus })
+    }
+
+    /// The number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.params.len()
     }
 
     fn gpu(&self, ordinal: u32) -> Result<Gpu, LaunchError> {
@@ -166,29 +191,142 @@ impl Launcher {
         }
     }
 
-    /// The values of all sizes: those of shapes, of `given`, and defaults.
+    /// The arguments of a launch, one for each parameter, who keeps their memory, and the GPU on which they are with the stream that is current there.
+    fn held(&self, py: Python<'_>, args: &Bound<'_, PyTuple>, stream: Option<u64>) -> PyResult<Arguments> {
+        if args.len() != self.params.len() {
+            let names: Vec<&str> = self.params.iter().map(|param| param.name.as_str()).collect();
+            let message = format!(
+                "{} arguments are given for the {} parameters {}",
+                args.len(),
+                names.len(),
+                names.join(", ")
+            );
+            return Err(said(py, Class::Launch, message));
+        }
+        let mut held = Vec::with_capacity(self.params.len());
+        let mut keepers = Vec::new();
+        let mut at: Option<At> = None;
+        for (param, arg) in self.params.iter().zip(args.iter_borrowed()) {
+            let written = match param.kind {
+                Kind::Scalar => {
+                    held.push(Held::Number(number(py, param, &arg)?));
+                    continue;
+                }
+                Kind::Array => {
+                    let message = format!(
+                        "`{}` is an array of tensors, which launches from Python do not take",
+                        param.name
+                    );
+                    return Err(said(py, Class::Launch, message));
+                }
+                Kind::Tensor { written } => written,
+            };
+            // The stream that is asked for, or the one that is current for the tensors before.
+            let on = || match (stream, &at) {
+                (Some(stream), _) => Ok(stream),
+                (None, Some(at)) => at.current.handle(py, at.ordinal),
+                (None, None) => Ok(0),
+            };
+            let tensor = read(py, &param.name, &arg, &on)?;
+            let first = at.get_or_insert(At { ordinal: tensor.device, current: tensor.current }).ordinal;
+            if first != tensor.device {
+                let message = format!(
+                    "`{}` is on GPU {}, and a tensor before it on GPU {first}",
+                    param.name, tensor.device
+                );
+                return Err(said(py, Class::Launch, message));
+            }
+            held.push(Held::tensor(&tensor, written));
+            keepers.extend(tensor.keeper);
+        }
+        Ok((held, keepers, at))
+    }
+
+    /// Writes the values of all sizes: those of shapes, of `given`, and defaults.
     fn values(
         &self,
         py: Python<'_>,
-        args: &[Given],
+        args: &[Held],
         given: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Vec<i64>> {
-        let mut values = Vec::with_capacity(self.sizes.len());
-        for size in &self.sizes {
-            let said = given.map(|given| given.get_item(&size.name)).transpose()?.flatten();
+        values: &mut [i64],
+    ) -> PyResult<()> {
+        for (size, value) in self.sizes.iter().zip(values) {
+            let said_of = given.map(|given| given.get_item(&size.name)).transpose()?.flatten();
             let of_shape = size.place.and_then(|(param, mode)| args.get(param)?.extent(mode));
-            values.push(match said {
+            *value = match said_of {
                 Some(value) => value.extract()?,
                 None => of_shape.unwrap_or(size.default),
-            });
+            };
+            if *value < 1 {
+                let message = format!("the size `{}` must be at least 1, and is {value}", size.name);
+                return Err(said(py, Class::Launch, message));
+            }
         }
-        if let Some(at) = values.iter().position(|value| *value < 1) {
-            let message =
-                format!("the size `{}` must be at least 1, and is {}", self.sizes[at].name, values[at]);
-            return Err(said(py, Class::Launch, message));
-        }
-        Ok(values)
+        Ok(())
     }
+
+    /// Puts a launch on a stream (a handle of the driver's; without, the one that is current for the tensors' library).
+    pub fn put(
+        &self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        stream: Option<u64>,
+        sizes: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let (mut held, _keepers, at) = self.held(py, args, stream)?;
+        let At { ordinal, current } = at.unwrap_or(At { ordinal: 0, current: CurrentStream::Torch });
+        // The GPU and the sizes, which decide the plan.
+        let mut key = [0; 1 + MOST_PARAMS];
+        let key = &mut key[..=self.sizes.len()];
+        key[0] = i64::from(ordinal);
+        self.values(py, &held, sizes, &mut key[1..])?;
+        let stream = match stream {
+            Some(stream) => stream,
+            None => current.handle(py, ordinal)?,
+        };
+        // SAFETY: the caller names a stream of this GPU, which lives during the call.
+        let stream = unsafe { Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)) };
+        let number = hash(key.iter().map(|value| value.cast_unsigned()));
+        let made;
+        let plan = match self.plans.get(number, |known| **known == *key) {
+            Some(plan) => plan,
+            None => {
+                made = self.plan(py, ordinal, &key[1..], stream)?;
+                // Of what is not kept the kernel has the plan.
+                match self.plans.insert(number, (&*key).into(), made.clone()) {
+                    Ok(kept) => kept,
+                    Err(_) => &made,
+                }
+            }
+        };
+        let args: Vec<Arg<'_>> = held.iter_mut().map(Held::arg).collect();
+        let _current = Current::of(plan.gpu()).map_err(|e| failed(py, &e))?;
+        plan.launch(stream, args.as_slice()).map_err(|e| failed(py, &e))
+    }
+
+    /// The plan of launches at sizes that none was made for. A specialisation that is missing is compiled and loaded, or, of a strict launcher and while the
+    /// stream is captured, refused.
+    fn plan(&self, py: Python<'_>, ordinal: u32, values: &[i64], stream: Stream<'_>) -> PyResult<Plan> {
+        let key = (ordinal, self.multiples(values));
+        let kernel = match self.known(&key) {
+            Some(kernel) => kernel,
+            None => {
+                let gpu = self.gpu(ordinal).map_err(|e| failed(py, &e))?;
+                if self.strict() || stream.is_capturing(gpu.driver()) {
+                    let error = LaunchError::NotReady { kernel: self.program.name.clone() };
+                    return Err(failed(py, &error));
+                }
+                py.detach(|| self.load(key)).map_err(|e| self.raised(py, e))?
+            }
+        };
+        kernel.plan(values).map_err(|e| failed(py, &e))
+    }
+}
+
+/// The GPU of a launch, and the origin of the stream that is current there.
+struct At {
+    ordinal: u32,
+    current: CurrentStream,
 }
 
 /// Reason why a specialisation is not there.
@@ -212,79 +350,27 @@ impl From<CompileError> for Unloaded {
 
 #[pymethods]
 impl Launcher {
-    /// Puts a launch on a stream (a handle of the driver's; without, what the tensors' library says) with one argument for each parameter. A specialisation that
-    /// is missing is compiled and loaded, or, of a `strict` launch and while the stream is captured, refused.
-    #[pyo3(signature = (args, stream, strict, sizes=None))]
+    /// Puts a launch on a stream (a handle of the driver's; without, the one that is current for the tensors' library) with one argument for each parameter.
+    #[pyo3(signature = (args, stream=None, sizes=None))]
     fn launch(
         &self,
         py: Python<'_>,
         args: &Bound<'_, PyTuple>,
         stream: Option<u64>,
-        strict: bool,
         sizes: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        if args.len() != self.params.len() {
-            let names: Vec<&str> = self.params.iter().map(|param| param.name.as_str()).collect();
-            let message = format!(
-                "{} arguments are given for the {} parameters {}",
-                args.len(),
-                names.len(),
-                names.join(", ")
-            );
-            return Err(said(py, Class::Launch, message));
-        }
-        let mut given = Vec::with_capacity(self.params.len());
-        let mut ordinal = None;
-        for (param, arg) in self.params.iter().zip(args.iter()) {
-            let each = match param.kind {
-                Kind::Scalar => number(py, param, &arg)?,
-                Kind::Tensor { .. } => read(py, &param.name, &arg)?,
-                Kind::Array => {
-                    let message = format!(
-                        "`{}` is an array of tensors, which launches from Python do not take",
-                        param.name
-                    );
-                    return Err(said(py, Class::Launch, message));
-                }
-            };
-            if let Given::Tensor(tensor) = &each {
-                let first = *ordinal.get_or_insert(tensor.device);
-                if first != tensor.device {
-                    let message = format!(
-                        "`{}` is on GPU {}, and a tensor before it on GPU {first}",
-                        param.name, tensor.device
-                    );
-                    return Err(said(py, Class::Launch, message));
-                }
-            }
-            given.push(each);
-        }
-        let values = self.values(py, &given, sizes)?;
-        let key = (ordinal.unwrap_or(0), self.multiples(&values));
-        let stream = match stream {
-            Some(stream) => stream,
-            None => current_stream(py, key.0)?,
-        };
-        // SAFETY: the caller names a stream of this GPU, which lives during the call.
-        let stream = unsafe { Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)) };
-        let kernel = match self.known(&key) {
-            Some(kernel) => kernel,
-            None => {
-                let gpu = self.gpu(key.0).map_err(|e| failed(py, &e))?;
-                if strict || stream.is_capturing(gpu.driver()) {
-                    let error = LaunchError::NotReady { kernel: self.program.name.clone() };
-                    return Err(failed(py, &error));
-                }
-                py.detach(|| self.load(key)).map_err(|e| self.raised(py, e))?
-            }
-        };
-        let mut views: Vec<Viewed> = Vec::with_capacity(given.len());
-        for (param, each) in self.params.iter().zip(&given) {
-            views.push(Viewed::new(param, each));
-        }
-        let args: Vec<Arg<'_>> = views.iter_mut().map(Viewed::arg).collect();
-        let _current = Current::of(kernel.module().gpu()).map_err(|e| failed(py, &e))?;
-        kernel.launch(stream, &values, args.as_slice()).map_err(|e| failed(py, &e))
+        self.put(py, args, stream, sizes)
+    }
+
+    /// True if a launch compiles nothing.
+    #[getter]
+    fn strict(&self) -> bool {
+        self.strict.load(Ordering::Relaxed)
+    }
+
+    #[setter]
+    fn set_strict(&self, strict: bool) {
+        self.strict.store(strict, Ordering::Relaxed);
     }
 
     /// Compiles and loads what launches at these sizes need, in parallel; the number of specialisations that were not there.
@@ -336,7 +422,7 @@ impl Launcher {
 }
 
 /// A number for a scalar parameter.
-fn number(py: Python<'_>, param: &Param, value: &Bound<'_, PyAny>) -> PyResult<Given> {
+fn number(py: Python<'_>, param: &Param, value: &Bound<'_, PyAny>) -> PyResult<Arg<'static>> {
     let wrong = |_| {
         let message = format!(
             "`{}` is a number of type {}, and a {} is given",
@@ -354,48 +440,54 @@ fn number(py: Python<'_>, param: &Param, value: &Bound<'_, PyAny>) -> PyResult<G
         )
     };
     Ok(match param.dtype {
-        machine::DType::F64 => Given::F64(value.extract().map_err(wrong)?),
-        machine::DType::I32 => Given::I32(value.extract::<i64>().map_err(wrong)?.try_into().map_err(range)?),
-        machine::DType::U32 => Given::U32(value.extract::<i64>().map_err(wrong)?.try_into().map_err(range)?),
-        machine::DType::I64 => Given::I64(value.extract().map_err(wrong)?),
-        machine::DType::U64 => Given::U64(value.extract().map_err(wrong)?),
-        _ => Given::F32(value.extract().map_err(wrong)?),
+        machine::DType::F64 => Arg::from(value.extract::<f64>().map_err(wrong)?),
+        machine::DType::I32 => {
+            Arg::from(i32::try_from(value.extract::<i64>().map_err(wrong)?).map_err(range)?)
+        }
+        machine::DType::U32 => {
+            Arg::from(u32::try_from(value.extract::<i64>().map_err(wrong)?).map_err(range)?)
+        }
+        machine::DType::I64 => Arg::from(value.extract::<i64>().map_err(wrong)?),
+        machine::DType::U64 => Arg::from(value.extract::<u64>().map_err(wrong)?),
+        _ => Arg::from(value.extract::<f32>().map_err(wrong)?),
     })
 }
 
-/// An argument as a launch takes it.
-enum Viewed {
+/// An argument for as long as a launch takes.
+enum Held {
     Read(View<'static>),
     Write(ViewMut<'static>),
-    Number(Given),
+    Number(Arg<'static>),
 }
 
-impl Viewed {
-    fn new(param: &Param, given: &Given) -> Viewed {
-        let Given::Tensor(tensor) = given else { return Viewed::Number(given.clone()) };
-        let (pointer, dtype) = (tensor.pointer, tensor.dtype);
+impl Held {
+    /// A tensor for a parameter.
+    fn tensor(tensor: &Tensor, written: bool) -> Held {
+        let (pointer, dtype, shape, strides) =
+            (tensor.pointer, tensor.dtype, tensor.shape(), tensor.strides());
         // SAFETY: the tensor's library says that its memory is this, and keeps it until work that is on the stream by then has ended.
         unsafe {
-            match param.kind {
-                Kind::Tensor { written: true } => {
-                    Viewed::Write(ViewMut::new(pointer, dtype, &tensor.shape).with_strides(&tensor.strides))
-                }
-                _ => Viewed::Read(View::new(pointer, dtype, &tensor.shape).with_strides(&tensor.strides)),
+            match written {
+                true => Held::Write(ViewMut::new(pointer, dtype, shape).with_strides(strides)),
+                false => Held::Read(View::new(pointer, dtype, shape).with_strides(strides)),
             }
+        }
+    }
+
+    /// An extent of a tensor.
+    fn extent(&self, mode: usize) -> Option<i64> {
+        match self {
+            Held::Read(view) => view.shape().get(mode).copied(),
+            Held::Write(view) => view.shape().get(mode).copied(),
+            Held::Number(_) => None,
         }
     }
 
     fn arg(&mut self) -> Arg<'_> {
         match self {
-            Viewed::Read(view) => Arg::from(&*view),
-            Viewed::Write(view) => Arg::from(view),
-            Viewed::Number(Given::F64(x)) => Arg::from(*x),
-            Viewed::Number(Given::I32(x)) => Arg::from(*x),
-            Viewed::Number(Given::U32(x)) => Arg::from(*x),
-            Viewed::Number(Given::I64(x)) => Arg::from(*x),
-            Viewed::Number(Given::U64(x)) => Arg::from(*x),
-            Viewed::Number(Given::F32(x)) => Arg::from(*x),
-            Viewed::Number(Given::Tensor(tensor)) => Arg::from(tensor.pointer),
+            Held::Read(view) => Arg::from(&*view),
+            Held::Write(view) => Arg::from(view),
+            Held::Number(number) => *number,
         }
     }
 }
@@ -424,19 +516,5 @@ impl Drop for Current {
             // SAFETY: the context was current before. An error has nobody to go to.
             let _ = unsafe { gpu.driver().context_set_current(*before) };
         }
-    }
-}
-
-/// The handle of torch's current stream on a GPU; 0 of the default stream, where torch is not imported.
-pub fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
-    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
-    let torch = modules.call_method1(intern!(py, "get"), (intern!(py, "torch"),))?;
-    if torch.is_none() {
-        return Ok(0);
-    }
-    let raw = torch.getattr(intern!(py, "_C"))?.getattr(intern!(py, "_cuda_getCurrentRawStream"));
-    match raw {
-        Ok(function) => function.call1((ordinal,))?.extract(),
-        Err(_) => Err(PyTypeError::new_err("this torch has no CUDA: name the stream, `stream=…`")),
     }
 }

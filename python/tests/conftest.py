@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest_plugins = ["pytester"]
+
 AXPY = """\
 size n = 1000
 const T = 256

@@ -276,3 +276,19 @@ def test_a_kernel_says_its_parameters_grid_and_threads():
     refused(no_default, "the size `n` has no default")
     with pytest.raises(tilewright.LaunchError, match="no parameter `z`"):
         softmax.simulate(z=1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="the interpreter does not say where in a line a call is")
+def test_variables_that_are_assigned_side_by_side_name_values():
+    @tilewright.kernel
+    def two(t, x: f32[64], y: f32[64]):
+        t.grid(1)
+        t.threads(32)
+        from_x, to_y = t.global_view(x, (64,)), t.global_view(y, (64,))
+        (first, second), third = (t.register_tensor(f32, [64]), t.register_tensor(f32, [64])), t.register_tensor(f32, [64])
+        t.copy(from_x, first)
+        t.copy(first, to_y)
+        t.fill(second, 0.0)
+        t.fill(third, 0.0)
+
+    assert "from_x = global_view" in two.text and "copy(first, to_y)" in two.text and "third = register" in two.text, two.text

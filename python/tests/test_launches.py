@@ -10,7 +10,8 @@ import numpy
 import pytest
 
 import tilewright
-from tilewright import const, f32, size
+from tilewright import _core, const, f32, size
+from tilewright.arrays import _DLTensor
 
 LIBRARY = os.environ.get("TILEWRIGHT_LIBCUDA", "")
 pytestmark = pytest.mark.skipif("stand_in" not in LIBRARY, reason="TILEWRIGHT_LIBCUDA names no stand-in")
@@ -162,6 +163,145 @@ def test_tensors_of_torch(driver):
         kernel(x, Torch(driver.tensor(64), float32, 1), stream=0)
 
 
+class Table(ctypes.Structure):
+    """`DLPackExchangeAPI` of dlpack.h."""
+
+    LEND = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_DLTensor))
+    CURRENT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.POINTER(ctypes.c_void_p))
+    _fields_ = [
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("before", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("give", ctypes.c_void_p), ("take", ctypes.c_void_p), ("lend", LEND), ("current", CURRENT),
+    ]  # fmt: skip
+
+
+class Exchanged:
+    """A tensor of a library that has the table: f32 on GPU 0, whose current stream is 0x7700."""
+
+    def __init__(self, tensor, device_type=2):
+        interface = tensor.__cuda_array_interface__
+        self.kept, self.pointer, self.device_type = tensor, interface["data"][0], device_type
+        self.shape = (ctypes.c_int64 * len(interface["shape"]))(*interface["shape"])
+
+    @Table.LEND
+    def _lend(self, lent):
+        lent[0] = _DLTensor(self.pointer, self.device_type, 0, len(self.shape), 2, 32, 1, self.shape, None, 0)
+        return 0
+
+    @Table.CURRENT
+    def _current(_kind, _device, stream):
+        stream[0] = 0x7700
+        return 0
+
+    # A newer version, which is passed over, and ours.
+    _name = ctypes.create_string_buffer(b"dlpack_exchange_api")
+    _tables = [Table(1, 3, None, None, None, None, _lend, _current)]
+    _tables.append(Table(2, 0, ctypes.addressof(_tables[0])))
+    _capsule = ctypes.pythonapi.PyCapsule_New
+    _capsule.restype, _capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    __dlpack_c_exchange_api__ = _capsule(ctypes.addressof(_tables[1]), ctypes.cast(_name, ctypes.c_char_p), None)
+
+
+class Wrapped(Exchanged):
+    """A class that stands between others and a tensor."""
+
+    __torch_dispatch__ = None
+
+
+def test_tensors_by_the_exchange_table(driver):
+    kernel = scaled()
+    x, y = Exchanged(driver.tensor(1000)), Exchanged(driver.tensor(1000))
+    kernel(x, y)
+    driver.calls("")
+    kernel(x, y)
+    [call] = driver.calls("cu")[-1:]
+    assert call.startswith("cuLaunchKernel") and "7700" in call
+    kernel(x, y, stream=0x500)
+    assert "500" in driver.calls("cuLaunch")[0]
+    with pytest.raises(tilewright.LaunchError, match="shape"):
+        kernel(x, Exchanged(driver.tensor(999)))
+    for other in (Exchanged(driver.tensor(1000), 1), Wrapped(driver.tensor(1000))):
+        with pytest.raises(tilewright.LaunchError, match="`x` is no tensor on a GPU"):
+            kernel(other, y)
+
+
+def test_the_stream_of_an_array(driver):
+    """CuPy says its current stream, which the array interface has from version 3 on."""
+    kernel, tensors = scaled(), [driver.tensor(64), driver.tensor(64)]
+    for tensor in tensors:
+        tensor.__cuda_array_interface__["stream"] = 0x6600
+    kernel(*tensors)
+    assert "6600" in driver.calls("cuLaunch")[0]
+
+
+def test_an_operator_of_torch_that_nothing_stands_before(driver):
+    """What torch's dispatcher would do, with classes and functions of ours in the places of torch's."""
+
+    class Tensor(Exchanged):
+        is_cuda, requires_grad = True, False
+
+    class Other(Tensor):
+        pass
+
+    kernel, modes, recording = scaled(), [0], [False]
+    plain = _core.Plain(Tensor, [Tensor], [lambda: modes[0]], lambda: recording[0])
+    # y = scaled(x, alpha): the parameters are x, y, alpha, and y is like x.
+    operation = _core.Operation(plain, kernel.launches()._native, lambda x: Tensor(driver.tensor(64)), [0], [0, 2, 1], [0], 2)
+    x = Tensor(driver.tensor(64))
+    made = operation((x, 0.5))
+    assert type(made) is Tensor and len(driver.calls("cuLaunch")) == 1
+    wanted, elsewhere = Tensor(driver.tensor(64)), Tensor(driver.tensor(64))
+    wanted.requires_grad, elsewhere.is_cuda = True, False
+    assert operation((wanted, 0.5)) is not None
+    recording[0] = True
+    driver.calls("")
+    for given in ((wanted, 0.5), (elsewhere, 0.5), (Other(driver.tensor(64)), 0.5), (x, [x]), (x,)):
+        assert operation(given) is None
+    modes[0] = 1
+    assert operation((x, 0.5)) is None and not driver.calls("cuLaunch")
+
+
+class Jax:
+    """An array of nothing but DLPack's methods, which orders its work before the stream that it is told: f32 on GPU 0."""
+
+    def __init__(self, tensor):
+        interface = tensor.__cuda_array_interface__
+        self.kept, self.ordered = tensor, []
+        self.shape = (ctypes.c_int64 * len(interface["shape"]))(*interface["shape"])
+        self.lent = _DLTensor(interface["data"][0], 2, 0, len(self.shape), 2, 32, 1, self.shape, None, 0)
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream=None):
+        self.ordered.append(stream)
+        return Exchanged._capsule(ctypes.addressof(self.lent), ctypes.cast(NAME, ctypes.c_char_p), None)
+
+
+NAME = ctypes.create_string_buffer(b"dltensor")
+
+
+def test_arrays_of_nothing_but_dlpack(driver):
+    kernel, x, y = scaled(), Jax(driver.tensor(64)), Jax(driver.tensor(64))
+    kernel(x, y)
+    kernel(x, y, stream=0x5500)
+    kernel(Exchanged(driver.tensor(64)), y)
+    assert x.ordered == [1, 0x5500] and y.ordered == [1, 0x5500, 0x7700]
+    streams = [line for line in driver.calls("cuLaunch")]
+    assert len(streams) == 3 and "5500" in streams[1] and "7700" in streams[2]
+
+
+def test_a_warm_kernel_is_ready_while_a_stream_is_captured(driver):
+    kernel = scaled()
+    kernel.warm_up(n=1000)
+    driver.library.cuStreamBeginCapture_v2(ctypes.c_void_p(0x900), 0)
+    try:
+        kernel(driver.tensor(1000), driver.tensor(1000), stream=0x900)
+        with pytest.raises(tilewright.NotReady, match="captured"):
+            kernel(driver.tensor(999), driver.tensor(999), stream=0x900)
+    finally:
+        driver.library.cuStreamEndCapture(ctypes.c_void_p(0x900), ctypes.byref(ctypes.c_void_p()))
+
+
 def test_arguments_that_do_not_fit(driver):
     kernel, x = scaled(), driver.tensor(64)
     with pytest.raises(tilewright.LaunchError, match="`x` is no tensor on a GPU, but a ndarray"):
@@ -282,3 +422,47 @@ def test_a_launch_says_which_workspace_it_needs(driver, memory):
     assert called(0x200) == 2 and called(0x100) == 2 and len(memory.made) == 4
     with pytest.raises(tilewright.LaunchError, match="needs a workspace of"):
         called(0x100, workspace=SimpleNamespace(data_ptr=lambda: 0x1000, numel=lambda: 8, element_size=lambda: 1))
+
+
+def test_elements_of_a_few_bits(driver):
+    """A tensor of bytes is given as rows of elements that Python has no type for."""
+    from tilewright import ops
+
+    library = ops.Library(0)
+    n, k, group = 128, 256, 64
+    shape = list(tilewright._core.stored_weights("u4", group, n, k))
+    assert numpy.prod(shape) == n * k
+    rows, stored = driver.tensor(n, k // 2, typestr="|u1"), driver.tensor(n * k // 2, typestr="|u1")
+    options = {"weights": "u4", "group": group}
+    library.call("repack_weights", x=(rows, "u4", [n, k]), w=(stored, "u4", shape), options=options, stream=0)
+    assert driver.calls("cuLaunch")
+    for given, message in [
+        ((rows, "u3", [n, k]), "`u3` is no element type"),
+        ((rows, "u4", [n, k + 2]), "has 131072 bits, and"),
+        ((OnGpu(4096, (8, 8), "|u1", (16, 1)), "u4", [8, 16]), "`x` is not contiguous"),
+    ]:
+        with pytest.raises(tilewright.LaunchError, match=message):
+            library.call("repack_weights", x=given, w=(stored, "u4", shape), options=options, stream=0)
+    for asked, message in [(("f32", 64), "no type of stored weights"), (("u4", 24), "a power of two from 16 on")]:
+        with pytest.raises(tilewright.LaunchError, match=message):
+            tilewright._core.stored_weights(*asked, n, k)
+
+
+def test_a_layer_of_experts(driver):
+    from tilewright.experts import Experts
+
+    sizes = {"hidden": 128, "intermediate": 256, "experts": 8, "k": 2}
+    layer = Experts("f16", **sizes)
+    f16, f32, i32 = Named("torch.float16"), Named("torch.float32"), Named("torch.int32")
+    given = {"x": (f16, 3, 128), "w13": (f16, 8, 2, 256, 128), "w2": (f16, 8, 128, 256), "ids": (i32, 6), "weights": (f32, 3, 2), "y": (f16, 3, 128)}
+    tensors = {name: Torch(driver.tensor(*shape), dtype) for name, (dtype, *shape) in given.items()}
+    needed = layer._native.call(3, tensors, 0)
+    assert needed > 0 and not driver.calls("cuLaunch")
+    memory = driver.tensor(needed).__cuda_array_interface__["data"][0]
+    assert layer._native.call(3, tensors, 0, False, (memory, needed)) == 0
+    assert len(driver.calls("cuLaunch")) >= 4
+    assert layer.warm_up(1, 4)[0] == 4
+    with pytest.raises(tilewright.LaunchError, match="takes `w2`"):
+        layer._native.call(3, {name: each for name, each in tensors.items() if name != "w2"}, 0, False, (memory, needed))
+    with pytest.raises(tilewright.LaunchError, match="is not an element type"):
+        Experts("f17", **sizes)

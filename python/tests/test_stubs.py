@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+import tilewright
 from tilewright import _core
 
 STUB = pathlib.Path(__file__).resolve().parent.parent / "tilewright" / "layout.pyi"
@@ -40,3 +41,9 @@ def test_the_stub_of_layout_has_every_function():
     if os.environ.get("TILEWRIGHT_BLESS"):
         STUB.write_text(text)
     assert STUB.read_text() == text
+
+
+def test_the_element_types_are_those_of_the_compiler():
+    names = [name for name, _ in _core.types()]
+    assert [name for name, annotation in tilewright.__annotations__.items() if annotation in ("DType", tilewright.DType)] == names
+    assert set(names) <= set(tilewright.__all__) and all(getattr(tilewright, name).bits == bits for name, bits in _core.types())

@@ -46,7 +46,7 @@ class Array:
 
     def __init__(self, dtype: str, shape: Sequence[int], data: bytes | bytearray) -> None:
         self.dtype = dtype
-        self.shape = tuple(shape)
+        self.shape: tuple[int, ...] = tuple(shape)
         self._data = bytearray(data)
 
     @property

@@ -38,7 +38,10 @@ class Line:
     """A line of the text: pieces of text and values, and the place that wrote it."""
 
     def __init__(self, place: Place, pieces: list[Any], before: str = "", behind: str = "") -> None:
-        self.place, self.pieces, self.before, self.behind = place, pieces, before, behind
+        self.place: Place = place
+        self.pieces: list[Any] = pieces
+        self.before: str = before
+        self.behind: str = behind
 
     def text(self) -> str:
         pieces = (piece if isinstance(piece, str) else piece._text(True) for piece in self.pieces)

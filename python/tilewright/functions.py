@@ -15,9 +15,13 @@ from .kernels import Explanation, Kernel, Run, bound, compiled
 from .launches import Launches, launches
 
 
-class KernelFunction:
+class KernelFunction(_core.Callable):
     """A kernel that a Python function describes. The function runs once, when the kernel is first needed; each set of sizes, constants and
-    architecture is compiled once."""
+    architecture is compiled once. A call is a launch on a GPU, with tensors in the order of the parameters, on their library's current stream or
+    the one with the handle `stream=`; it is never a simulation."""
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)
@@ -26,11 +30,9 @@ class KernelFunction:
         self._recorded: tuple[str, _core.Program] | None = None
         self._compiled: dict[Any, Kernel] = {}
         self._launches: dict[Any, Launches] = {}
-        # Those with the constants' defaults.
-        self._default: Launches | None = None
 
     def __repr__(self) -> str:
-        return f"<kernel {self.__name__}>"  # type: ignore[attr-defined]
+        return f"<kernel {self.__name__}>"
 
     def _program(self) -> tuple[str, _core.Program]:
         with self._lock:
@@ -44,6 +46,12 @@ class KernelFunction:
     def text(self) -> str:
         """The kernel as a text of the tile language."""
         return self._program()[0]
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        """The parameters, in the order of a launch: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        parameters: list[dict[str, Any]] = json.loads(self._program()[1].json())["params"]
+        return parameters
 
     def compile(
         self,
@@ -106,13 +114,11 @@ class KernelFunction:
             found = self._launches.setdefault(key, launches(program, json.loads(program.json()), constants))
         return found
 
-    def __call__(self, *arguments: Any, stream: int | None = None, **named: Any) -> None:
-        """A launch on a GPU, with tensors in the order of the parameters, on torch's current stream or the one with this handle. It is never a
-        simulation."""
-        launches = self._default
-        if launches is None:
-            launches = self._default = self.launches()
-        launches(*arguments, stream=stream, **named)
+    def _launcher(self) -> _core.Launcher:
+        return self.launches()._native
+
+    def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, int] | None]:
+        return self.launches()._bound(arguments, named)
 
     def warm_up(self, *, device: int = 0, **sizes: int | Iterable[int]) -> int:
         """Compiles and loads all that launches at these sizes need: `Launches.warm_up`."""

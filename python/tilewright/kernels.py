@@ -73,8 +73,9 @@ class Run:
         return self
 
 
-class Kernel:
-    """A compiled kernel: PTX text, the reasons of the compiler's choices, and runs on a simulated GPU."""
+class Kernel(_core.Callable):
+    """A compiled kernel: PTX text, the reasons of the compiler's choices, and runs on a simulated GPU. A call is a launch on a GPU, for its
+    architecture, with tensors in the order of the parameters: never a simulation."""
 
     def __init__(self, program: _core.Program, native: _core.Kernel) -> None:
         self._program = program
@@ -104,6 +105,12 @@ class Kernel:
     def program(self) -> str:
         """The program as text, in its canonical form."""
         return str(self._program)
+
+    @property
+    def parameters(self) -> list[dict[str, Any]]:
+        """The parameters, in the order of a launch: the name, the type, of tensors the extents, and whether the kernel reads and writes them."""
+        parameters: list[dict[str, Any]] = self._described["params"]
+        return parameters
 
     def explain(self) -> Explanation:
         """Layouts, instructions, and why the compiler chose them."""
@@ -174,9 +181,11 @@ class Kernel:
             self._launches = launches(self._program, self._described, constants)
         return self._launches
 
-    def __call__(self, *arguments: Any, stream: int | None = None, **named: Any) -> None:
-        """A launch on a GPU, for its architecture, with tensors in the order of the parameters: never a simulation."""
-        self.launches(*arguments, stream=stream, **named)
+    def _launcher(self) -> _core.Launcher:
+        return self.launches._native
+
+    def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, int] | None]:
+        return self.launches._bound(arguments, named)
 
     def _run(
         self,
@@ -225,6 +234,9 @@ class Picture:
 
     def __init__(self, svg: str) -> None:
         self.svg = svg
+
+    def __repr__(self) -> str:
+        return f"<Picture of {len(self.svg)} bytes>"
 
     def _repr_svg_(self) -> str:
         return self.svg

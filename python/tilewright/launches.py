@@ -10,7 +10,7 @@ from . import _core
 from .errors import LaunchError
 
 
-class Launches:
+class Launches(_core.Callable):
     """The launches of a program with values of its constants. A specialisation is a GPU with the sizes that are whole vectors of 16 bytes along the
     contiguous mode: each is compiled once on a machine, and kept in the user's cache (`TILEWRIGHT_CACHE`)."""
 
@@ -20,15 +20,18 @@ class Launches:
         self._defaults = {param["name"]: param["default"] for param in described["params"] if param["scalar"]}
         self._kernel = described["name"]
         self._sizes = tuple(name for name, _ in described["sizes"])
-        #: Compiles nothing inside a call: what `warm_up` has not made is `NotReady`.
-        self.strict = False
 
-    def __call__(self, *arguments: Any, stream: int | None = None, **named: Any) -> None:
-        """Puts a launch on the stream (a handle), or on torch's current one; nothing waits."""
-        sizes = None
-        if named or len(arguments) != len(self._names):
-            arguments, sizes = self._bound(arguments, named)
-        self._native.launch(arguments, stream, self.strict, sizes)
+    @property
+    def strict(self) -> bool:
+        """True if a call compiles nothing: what `warm_up` has not made is `NotReady`."""
+        return self._native.strict
+
+    @strict.setter
+    def strict(self, strict: bool) -> None:
+        self._native.strict = strict
+
+    def _launcher(self) -> _core.Launcher:
+        return self._native
 
     def _bound(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, int] | None]:
         if len(arguments) > len(self._names):

@@ -29,6 +29,8 @@ class Library:
         self._needing: set[str] = set()
         #: A call chooses and compiles nothing: what `warm_up` has not made is `NotReady`.
         self.strict = False
+        #: Launches may begin before those ahead of them have ended: of operators whose kernels wait by themselves, on Hopper.
+        self.dependent = False
 
     def call(
         self,
@@ -42,21 +44,32 @@ class Library:
     ) -> None:
         """Puts the launches of an operator on the stream; nothing waits. The workspace is a tensor of bytes on the GPU; without one, tensors of torch
         get one of the library's for the stream, where the operator needs one."""
-        asked, numbers = _options(options), dict(sizes or {})
+        asked, numbers = _options(options) if options else {}, dict(sizes) if sizes else {}
         if workspace is not None:
             given = (workspace.data_ptr(), workspace.numel() * workspace.element_size())
-            self._native.call(operator, arguments, asked, numbers, stream, self.strict, given)
+            self._native.call(operator, arguments, asked, numbers, stream, self.strict, given, False, self.dependent)
             return
         lends = any(hasattr(value, "data_ptr") for value in arguments.values())
-        held = self._lent(stream, 0) if lends and operator in self._needing else None
+        held = self._kept(stream) if lends and operator in self._needing else None
         # The launch itself says whether it needs more.
         while True:
             memory: tuple[int, int] | None = None if held is None else (held.data_ptr(), held.numel())
-            needed = self._native.call(operator, arguments, asked, numbers, stream, self.strict, memory, lends)
+            needed = self._native.call(operator, arguments, asked, numbers, stream, self.strict, memory, lends, self.dependent)
             if not needed:
                 return
             self._needing.add(operator)
             held = self._lent(stream, needed)
+
+    def _kept(self, stream: int | None) -> Any:
+        """The workspace that a stream has, if it has one and is not captured."""
+        import torch
+
+        # Of torch's current stream, without making an object of it.
+        if stream is not None or not hasattr(torch, "_C") or torch.cuda.current_device() != self.device:
+            return self._lent(stream, 0)
+        if torch._C._cuda_isCurrentStreamCapturing():
+            return None
+        return self._workspaces.get(torch._C._cuda_getCurrentRawStream(self.device))
 
     def _lent(self, stream: int | None, needed: int) -> Any:
         """The workspace of a stream, of at least so many bytes; of one that is captured a new one of its graph's memory, which nothing else uses."""
@@ -98,10 +111,11 @@ _lock = threading.Lock()
 
 def library(device: int = 0) -> Library:
     """The operators on a GPU, made once."""
-    with _lock:
-        if device not in _libraries:
-            _libraries[device] = Library(device)
-        return _libraries[device]
+    found = _libraries.get(device)
+    if found is None:
+        with _lock:
+            found = _libraries.get(device) or _libraries.setdefault(device, Library(device))
+    return found
 
 
 #: Operations on a product's sums that `linear` takes.
@@ -131,7 +145,7 @@ def linear(x: Any, weight: Any, bias: Any = None, *, activation: str | None = No
     given = {} if bias is None else {"bias": bias.contiguous()}
     precision = {"dtype": "f32", "precision": "tf32x3"} if x.element_size() == 4 and x.is_floating_point() else {}
     options = {**of_a, **of_b, **precision, **({"epilogue": "+".join(parts)} if parts else {})}
-    library(x.get_device()).call("gemm", a=a, b=b, c=result.view(-1, weight.shape[0]), options=options, **given)
+    library(x.get_device()).call("gemm", a=a, b=b, c=result if result.ndim == 2 else result.view(-1, weight.shape[0]), options=options, **given)
     return result
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dis
 import linecache
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
 # Files whose calls are not the author's: those of this package, and that of `with`.
 _OTHERS = (os.path.dirname(os.path.abspath(__file__)) + os.sep, contextlib.__file__)
 _stored: dict[CodeType, dict[int, tuple[str, ...]]] = {}
+# By file.
+_parallel: dict[str, dict[tuple[tuple[int, int], tuple[int, int]], str]] = {}
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,38 @@ def names_at(frame: FrameType) -> tuple[str, ...]:
         _stored[code] = _stores(code)
     stored = _stored[code]
     # The place in the code may be one of the caches behind the instruction.
-    return next((stored[at] for at in range(frame.f_lasti, -1, -2) if at in stored), ())
+    found = next((stored[at] for at in range(frame.f_lasti, -1, -2) if at in stored), ())
+    return found or _beside(place_of(frame))
+
+
+def _beside(place: Place) -> tuple[str, ...]:
+    """The variable of an expression that is one of several with a variable each: ``sa, sb = first(), second()``."""
+    if place.file not in _parallel:
+        _parallel[place.file] = dict(_pairs("".join(linecache.getlines(place.file))))
+    name = _parallel[place.file].get((place.start, place.end))
+    return () if name is None else (name,)
+
+
+def _pairs(text: str) -> Iterator[tuple[tuple[tuple[int, int], tuple[int, int]], str]]:
+    """The expressions of a file's assignments of several to several, by their places, with the variables."""
+    try:
+        tree = ast.parse(text)
+    except SyntaxError:
+        # Not the file that runs.
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from _named(target, node.value)
+
+
+def _named(target: ast.expr, value: ast.expr, inside: bool = False) -> Iterator[tuple[tuple[tuple[int, int], tuple[int, int]], str]]:
+    """The expressions within a value, each with the variable at its place in the target."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for variable, each in zip(target.elts, value.elts):
+            yield from _named(variable, each, True)
+    elif inside and isinstance(target, ast.Name) and value.end_lineno is not None and value.end_col_offset is not None:
+        yield ((value.lineno, value.col_offset), (value.end_lineno, value.end_col_offset)), target.id
 
 
 def _stores(code: CodeType) -> dict[int, tuple[str, ...]]:

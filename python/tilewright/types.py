@@ -59,8 +59,8 @@ class _Kind:
 
 
 #: Annotates a size, a number that is known at launch: ``n: size = 1000``.
-size = _Kind("size")
+size: _Kind = _Kind("size")
 #: Annotates a constant, a number that is known when the kernel is compiled: ``BM: const = 64``.
-const = _Kind("const")
+const: _Kind = _Kind("const")
 
-DTYPES = {name: DType(name, bits) for name, bits in _core.types()}
+DTYPES: dict[str, DType] = {name: DType(name, bits) for name, bits in _core.types()}

@@ -26,8 +26,6 @@ class Value:
 
     __slots__ = ("_builder", "_parts", "_tile", "_atom", "_name", "_wanted", "_place", "_made", "_named", "_changed", "__weakref__")
     _place: Place
-    #: A value is the same as itself alone: `==` makes an expression.
-    __hash__ = object.__hash__
 
     def __init__(self, builder: Builder, parts: list[Any], *, atom: bool = False, name: str | None = None) -> None:
         self._builder = builder
@@ -41,6 +39,10 @@ class Value:
         # The places in the sequence of all that is recorded at which it was made and changed.
         self._changed: list[int] = []
         self._made = builder._record(self)
+
+    def __hash__(self) -> int:
+        # A value is the same as itself alone: `==` makes an expression.
+        return id(self)
 
     def _is_tile(self) -> bool:
         return self._tile
@@ -147,7 +149,8 @@ class Tensor(Value):
 
     def __init__(self, builder: Builder, name: str, dtype: DType | None = None, register: bool = True) -> None:
         super().__init__(builder, [], atom=True, name=name)
-        self.dtype, self.register = dtype, register
+        self.dtype: DType | None = dtype
+        self.register: bool = register
 
     def _is_tile(self) -> bool:
         return True
@@ -157,7 +160,8 @@ class Buffer:
     """A tensor parameter: ``x[row:, :]`` is a part of it for `global_view`, ``table[i, j]`` an element as an integer."""
 
     def __init__(self, builder: Builder, name: str, rank: int, dtype: DType) -> None:
-        self._builder, self._name, self._rank, self.dtype = builder, name, rank, dtype
+        self._builder, self._name, self._rank = builder, name, rank
+        self.dtype: DType = dtype
 
     def __getitem__(self, index: Any) -> Value:
         builder = self._builder

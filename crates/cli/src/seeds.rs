@@ -148,8 +148,7 @@ fn text(
 /// The command that was given, for one seed.
 fn replay(seed: u64) -> String {
     let mut words = Vec::new();
-    let mut given = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    given.next();
+    let mut given = crate::usage::words().map(|word| word.to_string_lossy().into_owned());
     while let Some(word) = given.next() {
         match word.as_str() {
             "--seeds" | "--sim-seed" => drop(given.next()),

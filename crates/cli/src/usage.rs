@@ -4,6 +4,7 @@
 //! of its own, a file where a subcommand stands. A command line is proposed only if it is one ([`proposed`]).
 
 use std::ffi::OsString;
+use std::sync::OnceLock;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory, Parser};
@@ -31,15 +32,22 @@ const FORMS: [(&[&str], &str); 3] = [
     ),
 ];
 
+/// The command line.
+static WORDS: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// The words of the command line behind the command's name.
+pub fn words() -> impl Iterator<Item = &'static OsString> {
+    WORDS.get().into_iter().flatten().skip(1)
+}
+
 /// The command line, or what is wrong with it. Help and version are printed, and end the process.
-pub fn parse() -> Result<Cli, Failure> {
-    let words: Vec<OsString> = std::env::args_os().collect();
-    Cli::try_parse_from(&words).map_err(|error| {
+pub fn parse(words: Vec<OsString>) -> Result<Cli, Failure> {
+    let words = WORDS.get_or_init(|| words);
+    Cli::try_parse_from(words).map_err(|error| {
         if !error.use_stderr() {
             error.exit();
         }
-        let given: Vec<String> =
-            words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+        let given: Vec<String> = self::words().map(|word| word.to_string_lossy().into_owned()).collect();
         let given = Given::new(given);
         match given.advice(&error) {
             Some((message, help)) => Failure::usage_with(message, help),

@@ -1,4 +1,4 @@
-//! The `tilewright` command.
+//! The `tilewright` command, as a function: the program calls it (`bin/tilewright.rs`), and the Python package.
 //!
 //! Results go to standard output, messages to standard error. Exit codes: 0 for success, 1 where a program is wrong, cannot
 //! be compiled, or computes something else than the interpreter, 2 where the command line is wrong.
@@ -39,13 +39,15 @@ mod tune_file;
 mod usage;
 mod view;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use args::Command;
 use messages::Failure;
 
-fn main() -> ExitCode {
-    let code = match usage::parse().and_then(|cli| run(cli.command)) {
+/// Runs the command with its words, the first of which is its name, once in a process.
+pub fn command(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let code = match usage::parse(words.into_iter().collect()).and_then(|cli| run(cli.command)) {
         Ok(code) => code,
         Err(Failure { code, text }) => {
             anstream::eprintln!("{text}");

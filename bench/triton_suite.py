@@ -1,0 +1,344 @@
+#!/usr/bin/env python3
+"""Times Tilewright beside Triton in TritonBench: operators of Fig. 9 and Table 6 of *Linear Layouts*, at the suite's own inputs.
+
+    git clone https://github.com/meta-pytorch/tritonbench && git -C tritonbench checkout db2155c807755c19f5d98c64917ec897f24061f3
+    python3 bench/triton_suite.py tritonbench --operators softmax,gemm --most 40
+
+Our implementations are registered with the suite as the backend `tilewright`; the suite's operators make the inputs and Triton's callables. Each case is compared with Triton's result, and timed in turns
+with it (`triton.testing.do_bench`, the cache emptied before each call). A line a case, with both times and Triton's over ours; then for each operator the geometric mean and the least.
+`LACKING` names the operators of the figure for which there are no kernels.
+"""
+
+import argparse
+import math
+import sys
+import time
+import traceback
+
+import torch
+
+import tilewright
+import tilewright.torch as tt
+from tilewright import const, f32, ops, size
+
+#: Operators for which there are no kernels, with what is missing.
+LACKING = {
+    "bf16xint16_gemm": "products of bf16 with integers of 16 bits",
+    "gather_gemv": "a product of rows of i8 that an index chooses with a vector of bf16",
+    "jagged_layer_norm, jagged_mean, jagged_softmax, jagged_sum": "padded forms of ragged rows",
+    "jsd, kl_div, fused_linear_jsd": "divergences",
+}
+
+
+def launch(operator, **given):
+    ops.library(0).call(operator, **given)
+
+
+def unscaled(weight):
+    """Integers [k, n] from −8 to 7 as a layer whose scales are 1."""
+    codes = weight.T.contiguous() & 15
+    k, n = weight.shape
+    return tt.LinearW4((codes[:, 0::2] | codes[:, 1::2] << 4).to(torch.uint8), torch.ones(k // 128, n, dtype=torch.bfloat16, device=weight.device))
+
+
+@tilewright.kernel
+def add(t, x: f32["n"], y: f32["n"], z: f32["n"], n: size = 4096, BN: const = 2048):
+    t.grid(t.ceil_div(n, BN))
+    t.threads(128)
+    gx, gy, gz = (t.global_view(each[t.block.x * BN :], (BN,), name=name) for each, name in ((x, "gx"), (y, "gy"), (z, "gz")))
+    a, b = t.register_tensor(f32, [BN]), t.register_tensor(f32, [BN])
+    t.copy(gx, a)
+    t.copy(gy, b)
+    t.copy(a + b, gz)
+
+
+# Each takes the suite's operator and its inputs, and returns a call without arguments.
+
+
+def softmax(op, x):
+    y = torch.empty_like(x)
+    return lambda: (launch("softmax", x=x, y=y), y)[1]
+
+
+def layer_norm(op, x, shape, weight, bias, eps):
+    return lambda: tt.layer_norm(x, weight, bias, eps)
+
+
+def rms_norm(op, h, x):
+    weight = torch.ones(h, dtype=x.dtype, device=x.device)
+    return lambda: tt.rms_norm(x, weight, op.eps)
+
+
+def welford(op, weight, bias, x):
+    return lambda: tt.layer_norm(x, weight, bias, 1e-5)
+
+
+def rope(op, hidden, places):
+    q, k, cos, sin, _ = op.prepare_input(hidden, places)
+    half = cos.shape[-1] // 2
+    angles = [each[..., :half].to(q.dtype).contiguous() for each in (cos, sin)]
+    # Words before heads, as projections give them: the suite's tensors have heads first.
+    given = [each.detach().transpose(1, 2).contiguous() for each in (q, k)]
+    return lambda: tuple(tt.rope(each, *angles).transpose(1, 2) for each in given)
+
+
+class Angles:
+    """What the suite asks of the rotary embedding of `transformers`, whose later versions take a configuration."""
+
+    def __init__(self, d, device):
+        self.steps = 1.0 / 10000.0 ** (torch.arange(0, d, 2, dtype=torch.float32, device=device) / d)
+
+    def __call__(self, x, places):
+        both = (places[..., None] * self.steps).repeat(1, 1, 2)
+        return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+def embedding(op, v, d, ids, weight):
+    flat, y = ids.flatten().int(), torch.empty((*ids.shape, d), dtype=weight.dtype, device=weight.device)
+    return lambda: (launch("embedding", w=weight, ids=flat, y=y.view(-1, d)), y)[1]
+
+
+def cross_entropy(op, x, target):
+    x, target = x.detach(), target.int()
+    return lambda: tt.cross_entropy(x, target)
+
+
+def unit(gate):
+    def made(op, x):
+        layer = getattr(op, "liger_op", None) or op.liger_model
+        both = torch.stack([layer.gate_proj.weight, layer.up_proj.weight]).detach()
+        down, x = layer.down_proj.weight.detach(), x.detach()
+        return lambda: tt.linear(tt.gated_linear(x, both, gate), down)
+
+    return made
+
+
+def gemm(op, a, b, bias):
+    return lambda: tt.linear(a, b.T, bias)
+
+
+def addmm(op, a, x, y):
+    # An addend with a row for all is a residual.
+    return lambda: tt.add_linear(a, x, y.T) if y.T.is_contiguous() else _added(a, x, y)
+
+
+def _added(a, x, y):
+    c = torch.empty_like(a)
+    launch("gemm", a=x, b=y.T, c=c, residual=a, options={"epilogue": "residual", "b": "n"})
+    return c
+
+
+def int4_gemm(op, x, w):
+    layer, flat = unscaled(w), x.reshape(-1, x.shape[-1])
+    return lambda: layer(flat)
+
+
+def fp8_gemm(op, a, b):
+    c = torch.empty((a.shape[0], b.shape[1]), dtype=torch.float16, device=a.device)
+    return lambda: (launch("gemm", a=a, b=b.T, c=c), c)[1]
+
+
+def grouped_gemm(op, group_a, group_b):
+    # Matrices of one shape, side by side in memory as one tensor: a batch.
+    a, b = torch.stack(group_a), torch.stack(group_b)
+    c = torch.empty((a.shape[0], a.shape[1], b.shape[2]), dtype=a.dtype, device=a.device)
+    return lambda: (launch("gemm", a=a, b=b.transpose(1, 2), c=c, options={"b": "n"}), list(c))[1]
+
+
+def low_mem_dropout(op, p, x):
+    y, rows = torch.empty_like(x), (-1, min(x.numel(), 512))
+    return lambda: (launch("dropout", x=x.view(rows), y=y.view(rows), p=p, seed=7), y)[1]
+
+
+def flash_attention(op, q, k, v):
+    return lambda: tt.scaled_dot_product_attention(q, k, v, is_causal=op.causal, scale=op.sm_scale)
+
+
+def attended(q, k, v, options, **given):
+    """Attention with heads before places, by options of the operator."""
+    o = torch.empty_like(q)
+    return lambda: (launch("attention", q=q, k=k, v=v, o=o, options={"modes": "bhsd", **options}, **given), o)[1]
+
+
+def template_attention(op, q, k, v):
+    return attended(q, k, v, {"attends": "i <= 1024 and j <= 1024 or i >= j"}, scale=1.0)
+
+
+def flex_attention(op, q, k, v, score_mod, block_mask, mod, kernel_options):
+    q, k, v = (each.detach() for each in (q, k, v))
+    options = {
+        "noop": {},
+        "causal": {"mask": "causal"},
+        "rel": {"score": "x + float(i - j)"},
+        "head_bias": {"score": "x + 2.0 * float(h)"},
+        "alibi": {"mask": "causal", "alibi": True},
+        "sliding_window": {"mask": f"window({op.sliding_window_size + 1})"},
+        "prefix_lm": {"attends": f"j < {op.prefix_length} or i >= j"},
+        "softcap": {"mask": "causal", "softcap": True},
+    }
+    if mod not in options:
+        raise NotImplementedError(f"{mod}: documents are sequences of their own (`varlen`) here, which lie with places before heads")
+    numbers = {"cap": 20.0} if mod == "softcap" else {}
+    if mod == "alibi":
+        numbers["slopes"] = torch.exp2(-8.0 / q.shape[1] * torch.arange(1, q.shape[1] + 1, dtype=torch.float32, device=q.device))
+    return attended(q, k, v, options[mod], **numbers)
+
+
+def fused_linear_cross_entropy(op, x, weight, target):
+    x, weight, target = x.detach(), weight.detach(), target.int()
+    return lambda: tt.linear_cross_entropy(x, weight, target)
+
+
+def vector_add(op, x, y):
+    z = torch.empty_like(x)
+    return lambda: (add(x, y, z), z)[1]
+
+
+def total(op, x):
+    y = torch.empty(1, dtype=torch.float32, device=x.device)
+    return lambda: (launch("sum_all", x=x, y=y), y)[1]
+
+
+#: The suite's operator, Triton's backend of it, ours, the bound on the distance of results over their length (None: they are not to be alike), and arguments of the operator.
+OPERATORS = {
+    "softmax": ("triton_softmax", softmax, 2e-3, []),
+    "gemm": ("triton_tutorial_matmul", gemm, 2e-3, []),
+    "int4_gemm": ("triton", int4_gemm, 1e-2, []),
+    "fp8_gemm": ("triton_fp8_gemm", fp8_gemm, 2e-2, []),
+    "layer_norm": ("triton_layer_norm", layer_norm, 5e-3, []),
+    "welford": ("test_welford", welford, 1e-2, []),
+    "rope": ("liger_rotary_pos_emb", rope, 5e-3, []),
+    "embedding": ("liger_embedding", embedding, 1e-6, []),
+    "grouped_gemm": ("triton", grouped_gemm, 2e-3, []),
+    "rms_norm": ("liger_rms", rms_norm, 5e-3, []),
+    "cross_entropy": ("liger_cross_entropy_loss", cross_entropy, 1e-4, []),
+    "flash_attention": ("triton_tutorial_flash_v2", flash_attention, 2e-2, []),
+    "template_attention": ("test_with_exp2", template_attention, 1e-2, []),
+    "flex_attention": ("compiled", flex_attention, 1e-2, ["--mod-type", "all", "--seq-len", "4096"]),
+    "addmm": ("triton_addmm", addmm, 2e-3, []),
+    "swiglu": ("liger_swiglu", unit("silu"), 2e-2, []),
+    "geglu": ("liger_geglu", unit("gelu"), 2e-2, ["--precision", "bf16"]),
+    "low_mem_dropout": ("seeded_dropout", low_mem_dropout, None, []),
+    "vector_add": ("triton_add", vector_add, 1e-6, []),
+    "sum": ("triton_sum", total, 1e-2, []),
+    "fused_linear_cross_entropy": ("liger_lm_head_ce", fused_linear_cross_entropy, 1e-3, ["--precision", "bf16"]),
+}
+
+
+def registered(name, ours):
+    """The suite's operator with our backend."""
+    from tritonbench.operators import load_opbench_by_name
+    from tritonbench.utils.triton_op import register_benchmark
+
+    operator = load_opbench_by_name(name)
+    module = sys.modules[operator.__module__]
+    if hasattr(module, "LlamaRotaryEmbedding"):
+        module.LlamaRotaryEmbedding = Angles
+
+    def tilewright(self, *inputs):
+        return ours(self, *inputs)
+
+    operator.tilewright = register_benchmark(operator_name=name, func_name="tilewright")(tilewright)
+    return operator
+
+
+def apart(a, b):
+    """The distance of results over their length."""
+    # What Triton's callable returns besides stands behind the result.
+    pairs = list(zip(a, b)) if isinstance(a, (tuple, list)) else [(a, b[0] if isinstance(b, tuple) else b)]
+    return max(((x.detach().double().flatten() - y.detach().double().flatten()).norm() / (y.detach().double().norm() + 1e-30)).item() for x, y in pairs)
+
+
+def measured(call, milliseconds):
+    import triton
+
+    return triton.testing.do_bench(call, warmup=5, rep=milliseconds, return_mode="median") * 1e3
+
+
+def run(name, args):
+    """The ratios of an operator's cases."""
+    from tritonbench.utils.parser import get_parser
+
+    backend, ours, bound, given = OPERATORS[name]
+    operator = registered(name, ours)
+    tb_args, extra = get_parser().parse_known_args(["--op", name, "--mode", "fwd_no_grad", "--benchmark-name", name, *given])
+    op = operator(tb_args, extra)
+    if op.dtype is None:
+        op.dtype = torch.float32
+    ratios, count, began = [], 0, time.time()
+    inputs = op.get_input_iter()
+    with torch.no_grad():
+        for number, example in enumerate(inputs):
+            if args.every > 1 and number % args.every:
+                continue
+            if count >= args.most or time.time() - began > args.seconds:
+                break
+            count += 1
+            try:
+                calls = []
+                for maker in (getattr(op, backend), op.tilewright):
+                    # Some inputs are drawn by the makers.
+                    torch.manual_seed(number)
+                    calls.append(maker(*example))
+                triton_call, our_call = calls
+                far = None if bound is None else apart(our_call(), triton_call())
+                if bound is None:
+                    our_call(), triton_call()
+                times = [[measured(call, args.milliseconds) for call in (our_call, triton_call)] for _ in range(2)]
+                ours_us, triton_us = (min(pair) for pair in zip(*times))
+                right = far is None or far <= bound
+                ratios.append(triton_us / ours_us if right else None)
+                error = "" if far is None else f", {far:.1e} apart{'' if right else ' WRONG'}"
+                print(f"{name} {number} {op.get_x_val(example)}: {ours_us:.2f} us, Triton {triton_us:.2f}, ratio {triton_us / ours_us:.3f}{error}", flush=True)
+            except Exception as error:  # a case that fails says so, and the others still run
+                ratios.append(None)
+                print(f"{name} {number}: {type(error).__name__}: {str(error).strip()[:300]}", flush=True)
+                if args.verbose:
+                    traceback.print_exc()
+                if len(ratios) >= 3 and not any(ratios):
+                    break
+    return ratios
+
+
+def mean(ratios):
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def main():
+    """Prints each case, and each operator's mean."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("checkout", help="a clone of TritonBench")
+    parser.add_argument("--operators", default=",".join(OPERATORS))
+    parser.add_argument("--most", type=int, default=1000, help="cases of an operator, at most")
+    parser.add_argument("--every", type=int, default=1, help="every so manieth of the suite's inputs")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for an operator's cases, at most")
+    parser.add_argument("--milliseconds", type=int, default=20, help="of a measurement")
+    parser.add_argument("--verbose", action="store_true")
+    args = parser.parse_args()
+    sys.path.insert(0, args.checkout)
+    import triton
+
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Triton {triton.__version__}", flush=True)
+    everything = {}
+    for name in args.operators.split(","):
+        try:
+            everything[name] = run(name, args)
+        except Exception as error:  # an operator that the suite cannot make says so
+            print(f"{name}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            if args.verbose:
+                traceback.print_exc()
+        torch.cuda.empty_cache()
+    for name, ratios in everything.items():
+        known = [ratio for ratio in ratios if ratio]
+        text = f"geometric mean {mean(known):.3f}, least {min(known):.3f}" if known else "none"
+        print(f"{name}: {len(known)} of {len(ratios)} cases right, {text}")
+    means = [mean([ratio for ratio in ratios if ratio]) for ratios in everything.values() if any(ratios)]
+    cases = [ratio for ratios in everything.values() for ratio in ratios if ratio]
+    if cases:
+        print(f"{len(means)} operators {mean(means):.3f}, {len(cases)} cases {mean(cases):.3f}, least {min(cases):.3f}, {sum(ratio < 0.95 for ratio in cases)} under 0.95")
+    for name, what in LACKING.items():
+        print(f"lacking: {name} ({what})")
+
+
+if __name__ == "__main__":
+    main()

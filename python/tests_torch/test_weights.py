@@ -1,0 +1,112 @@
+"""Weights of 4 bits and layers of experts on torch's CPU half."""
+
+import pytest
+import torch
+from torch.library import opcheck
+from torch.nn import functional
+
+import tilewright
+import tilewright.torch as tt
+
+OPS = torch.ops.tilewright
+
+
+def close(a, b, tolerance=1e-5):
+    return torch.allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def codes(*shape):
+    """Codes that differ from their neighbours."""
+    at = torch.arange(torch.Size(shape).numel(), dtype=torch.int32)
+    return ((at * 7 + at // 16 + 3) % 16).view(shape)
+
+
+def packed(values, dim, order=range(8)):
+    """Words of eight neighbours along a mode, lowest bits first, in an order."""
+    parts = values.unflatten(dim, (-1, 8)).unbind(dim + 1)
+    word = torch.zeros_like(parts[0])
+    for place, neighbour in enumerate(order):
+        word |= parts[neighbour] << (4 * place)
+    return word
+
+
+def halves(values):
+    return (values[..., 0::2] | values[..., 1::2] << 4).to(torch.uint8)
+
+
+def test_weights_that_are_rounded_here():
+    weight, x = torch.randn(6, 64), torch.randn(2, 3, 64)
+    layer = tt.LinearW4.quantised(weight, group=32)
+    y = layer(x)
+    assert ((y - functional.linear(x, weight)).norm() / y.norm()) < 0.2
+    rounded = layer(torch.eye(64)).T
+    steps = (rounded.unflatten(1, (2, 32)) / layer.scales.T.unsqueeze(2)).flatten(1)
+    assert close(steps, steps.round(), 1e-4) and steps.abs().max() <= 8
+    residual = torch.randn(2, 3, 6)
+    assert close(layer(x, residual), y + residual)
+    a = torch.randn(2, 64, dtype=torch.float64, requires_grad=True)
+    wide = tt.LinearW4.quantised(weight.double(), group=32)
+    assert torch.autograd.gradcheck(wide, (a,))
+    opcheck(OPS.linear_w4.default, (x.requires_grad_(), layer.weight, layer.scales, None, 32, None))
+    opcheck(OPS.repack_w4.default, (layer.weight, True, 32))
+    with pytest.raises(ValueError, match="`scales` has shape"):
+        tt.LinearW4(layer.weight, layer.scales[:1], group=32)
+    with pytest.raises(ValueError, match="power of two"):
+        tt.LinearW4(layer.weight, layer.scales, group=24)
+    with pytest.raises(ValueError, match="rows of 5 elements"):
+        layer(torch.randn(2, 5))
+
+
+@pytest.mark.parametrize("form", ["awq", "gptq"])
+def test_checkpoints(form):
+    n, k, group = 16, 64, 32
+    weights, zeros = codes(n, k), codes(k // group, n) // 2 + 1
+    scales = torch.rand(k // group, n) + 0.5
+    wanted = (weights - zeros.T.repeat_interleave(group, 1)) * scales.T.repeat_interleave(group, 1)
+    if form == "awq":
+        order = [0, 2, 4, 6, 1, 3, 5, 7]
+        words, points, columns = packed(weights.T, 1, order), packed(zeros, 1, order), None
+    else:
+        words, points, columns = packed(weights.T, 0), packed((zeros - 1) % 16, 1), torch.arange(k) // group
+    layer = tt.LinearW4.from_checkpoint(form, words, points, scales, g_idx=columns, group=group)
+    x = torch.randn(3, k)
+    assert close(layer(x), x @ wanted.T, 1e-4)
+    with pytest.raises(tilewright.LaunchError, match="`qweight` has"):
+        tt.LinearW4.from_checkpoint(form, words[:, :-1], points, scales, group=group)
+    if form == "gptq":
+        with pytest.raises(tilewright.LaunchError):
+            tt.LinearW4.from_checkpoint(form, words, points, scales, g_idx=columns.flip(0), group=group)
+    with pytest.raises(tilewright.LaunchError, match="`zip` is no form"):
+        tt.LinearW4.from_checkpoint("zip", words, points, scales, group=group)
+
+
+def test_experts():
+    x, logits = torch.randn(5, 32), torch.randn(5, 8)
+    w13, w2 = torch.randn(8, 2, 16, 32) / 6, torch.randn(8, 32, 16) / 4
+    ids, weights = tt.moe_routing(logits, 2)
+    top, columns = torch.softmax(logits, 1).topk(2)
+    assert (ids == columns).all() and close(weights, top / top.sum(1, keepdim=True))
+    wanted = torch.zeros(5, 32)
+    for token in range(5):
+        for e, share in zip(ids[token].tolist(), weights[token]):
+            wanted[token] += share * (w2[e] @ (functional.silu(w13[e, 0] @ x[token]) * (w13[e, 1] @ x[token])))
+    assert close(tt.moe(x, ids, weights, w13, w2), wanted)
+    opcheck(OPS.moe.default, (x, ids, weights, w13, w2))
+    opcheck(OPS.moe_routing.default, (logits, 2, True))
+    with pytest.raises(ValueError, match="`weights` has shape"):
+        tt.moe(x, ids, weights[:, :1], w13, w2)
+
+
+def test_experts_of_4_bits():
+    x, ids, weights = torch.randn(3, 32), torch.tensor([[0, 1], [1, 2], [2, 0]]), torch.rand(3, 2)
+    c13, c2 = codes(3, 32, 32), codes(3, 32, 16)
+    s13, s2 = torch.rand(3, 2, 32) / 20, torch.rand(3, 1, 32) / 20
+    layer = tt.ExpertsW4(halves(c13), s13, halves(c2), s2, group=16)
+
+    def numbers(values, scales):
+        signed = torch.where(values >= 8, values - 16, values)
+        return signed * scales.transpose(1, 2).repeat_interleave(16, 2)
+
+    wanted = tt.moe(x, ids, weights, numbers(c13, s13).unflatten(1, (2, 16)), numbers(c2, s2))
+    assert close(layer(x, ids, weights), wanted)
+    opcheck(OPS.moe_w4.default, (x, ids, weights, layer.w13, s13, layer.w2, s2, 16))
