@@ -28,6 +28,7 @@ const SCATTERED: f64 = 1.8;
 const SCATTERED_PAIRS: f64 = 1.3;
 
 /// Stages up to which the products of a step are waited for before those of the next: a stage that waits for one more is one that is not filled.
+/// Weight gradients gain nothing by it.
 const FEW_STAGES: i64 = 4;
 
 /// Parts of the sums at most, and the rounds of tiles that others fill.
@@ -335,7 +336,7 @@ impl Tunable for HopperConvConfig {
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
         let stages = if given("stages") { self.stages } else { self.deepest().max(self.in_flight + 1) };
-        let waits = stages <= FEW_STAGES && !given("in_flight");
+        let waits = stages <= FEW_STAGES && self.pass != Pass::Wgrad && !given("in_flight");
         Self { stages, in_flight: if waits { 0 } else { self.in_flight }, ..self }
     }
 
