@@ -247,7 +247,7 @@ def test_scans():
 
 
 def test_schemas():
-    """What `opcheck` asks of operators: schemas, gradients, shapes without data, dynamic shapes."""
+    """The checks of `opcheck`: schemas, gradients, shapes without data, dynamic shapes."""
     x, w, target = drawn(3, 8, grad=True), drawn(8, grad=True), torch.tensor([1, 2, 0])
     opcheck(OPS.rms_norm.default, (x, w, 1e-5))
     opcheck(OPS.add_layer_norm.default, (x, drawn(3, 8), w, drawn(8), 1e-5))
