@@ -83,7 +83,7 @@ def rope(op, hidden, places):
 
 
 class Angles:
-    """What the suite asks of the rotary embedding of `transformers`, whose later versions take a configuration."""
+    """The rotary embedding of `transformers` as the suite asks for it; later versions take a configuration."""
 
     def __init__(self, d, device):
         self.steps = 1.0 / 10000.0 ** (torch.arange(0, d, 2, dtype=torch.float32, device=device) / d)

@@ -29,7 +29,7 @@ def exported(tree):
 
 
 def definitions(package, module, tree):
-    """What a module defines and takes from its neighbours, by name: the file, and the definition."""
+    """The definitions of a module and those that it takes from its neighbours, by name: the file, and the definition."""
     found = {}
     for node in tree.body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

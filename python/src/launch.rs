@@ -276,8 +276,12 @@ impl Launcher {
         let (mut held, _keepers, at) = self.held(py, args, stream)?;
         let At { ordinal, current } = at.unwrap_or(At { ordinal: 0, current: CurrentStream::Torch });
         // The GPU and the sizes, which decide the plan.
-        let mut key = [0; 1 + MOST_PARAMS];
-        let key = &mut key[..=self.sizes.len()];
+        let mut key = [0i64; 1 + MOST_PARAMS];
+        let Some(key) = key.get_mut(..=self.sizes.len()) else {
+            let (name, sizes) = (&self.program.name, self.sizes.len());
+            let message = format!("`{name}` has {sizes} sizes, and kernels have at most {MOST_PARAMS}");
+            return Err(said(py, Class::Launch, message));
+        };
         key[0] = i64::from(ordinal);
         self.values(py, &held, sizes, &mut key[1..])?;
         let stream = match stream {

@@ -91,7 +91,8 @@ impl Tensor {
             let message = format!("`{name}` has {there} bits, and {shape:?} of {dtype} takes {needed}");
             return Err(said(py, Class::Launch, message));
         }
-        Tensor::new(py, name, (self.pointer, of), (shape, None), (self.device, self.current))
+        let seen = Tensor::new(py, name, (self.pointer, of), (shape, None), (self.device, self.current))?;
+        Ok(Tensor { keeper: self.keeper.as_ref().map(|keeper| keeper.clone_ref(py)), ..seen })
     }
 
     /// The extents.
@@ -300,6 +301,12 @@ fn array(
     let strides = match interface.get_item("strides")?.filter(|strides| !strides.is_none()) {
         Some(strides) => {
             let bytes: Vec<i64> = strides.extract()?;
+            if let Some(within) = bytes.iter().find(|bytes| **bytes % size != 0) {
+                let message = format!(
+                    "`{name}` has a stride of {within} bytes, which is no multiple of its elements of {size}"
+                );
+                return Err(said(py, Class::Launch, message));
+            }
             Some(bytes.into_iter().map(|bytes| bytes / size).collect::<Vec<_>>())
         }
         None => None,

@@ -234,7 +234,7 @@ def test_the_stream_of_an_array(driver):
 
 
 def test_an_operator_of_torch_that_nothing_stands_before(driver):
-    """What torch's dispatcher would do, with classes and functions of ours in the places of torch's."""
+    """Calls that torch's dispatcher need not see, with classes and functions of ours in the places of torch's."""
 
     class Tensor(Exchanged):
         is_cuda, requires_grad = True, False

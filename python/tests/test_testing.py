@@ -23,6 +23,15 @@ def doubled(t, x: f32["n"], y: f32["n"], n: size = 100, T: const = 64):
 
 
 @tilewright.kernel
+def doubled_in_place(t, x: f32["n"], n: size = 64):
+    t.grid(1)
+    t.threads(32)
+    r, g = t.register_tensor(f32, [64]), t.global_view(x, (64,))
+    t.copy(g, r)
+    t.copy(2.0 * r, g)
+
+
+@tilewright.kernel
 def turned(t, x: f32[64, 64], y: f32[64, 64]):
     t.grid(1)
     t.threads(64)
@@ -38,6 +47,11 @@ def test_right_kernels_pass():
     assert_right(doubled.compile(n=64), seeds=[7])
     x = numpy.arange(100, dtype="f4")
     assert_right(doubled, x, numpy.empty_like(x), seeds=2, reference=lambda x: x * 2)
+    # Each of the sizes, though there are fewer seeds; and what is overwritten is as it was given in each run.
+    assert assert_right(doubled, seeds=1, sizes=[{"n": 100}, {"n": 64}]).sizes == {"n": 64}
+    held = numpy.arange(64, dtype="f4")
+    assert_right(doubled_in_place, held, seeds=2, reference=lambda x: x * 2)
+    assert (held == numpy.arange(64)).all()
 
 
 def test_what_is_wrong_is_said():
@@ -54,6 +68,12 @@ def test_what_is_wrong_is_said():
         assert_right(doubled, x, sizes=[{"n": 3}])
     with pytest.raises(ValueError, match="at least one run"):
         assert_right(doubled, seeds=0)
+    with pytest.raises(ValueError, match="`sizes` has none"):
+        assert_right(doubled, sizes=[])
+    # An infinity is near nothing else.
+    for wanted in (numpy.inf, -numpy.inf):
+        with pytest.raises(AssertionError, match=r"1 of 100 elements of `y` .* the worst, \[3\]"):
+            assert_right(doubled, x, numpy.empty_like(x), seeds=1, reference=lambda x: numpy.where(x == 3, numpy.float32(wanted), x * 2))
 
 
 def test_the_plugin(pytester):

@@ -107,7 +107,7 @@ def attentions():
         paged = lambda q, k, v, n, t: tt.attention_decode(q, k, v, n, table=t)
         check(f"attention_decode of {sq} in pages", paged, (drawn(3, sq, 8, 128), *pages, lengths.clamp(max=256), table), gradients=False)
     new = (drawn(3, 1, 8, 128), drawn(3, 300, 2, 128), drawn(3, 300, 2, 128), drawn(3, 1, 2, 128), drawn(3, 1, 2, 128), lengths - 1)
-    cached = lambda q, kc, vc, k, v, n: tt.flash_attn_with_kvcache(q, kc.detach().clone(), vc.detach().clone(), k.detach(), v.detach(), cache_seqlens=n)
+    cached = lambda q, kc, vc, k, v, n: tt.flash_attn_with_kvcache(q, kc.detach().clone(), vc.detach().clone(), k.detach(), v.detach(), cache_seqlens=n, causal=True)
     check("flash_attn_with_kvcache", cached, new, gradients=False)
 
 

@@ -179,6 +179,9 @@ def test_caches():
     assert close(tt.flash_attn_with_kvcache(q, k.clone(), v.clone(), **given), wanted)
     assert close(tt.flash_attn_with_kvcache(q, *pages, block_table=table, **given), wanted)
     assert close(pages[0][table.long()].flatten(1, 2)[0, :5], k[0, :5])
+    # As FlashAttention has it, queries attend to all keys unless something else is said.
+    with pytest.raises(ValueError, match="`causal=False` with several queries"):
+        tt.flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths)
     with pytest.raises(ValueError, match="`cache_batch_idx` is not taken"):
         tt.flash_attn_with_kvcache(q, k, v, cache_batch_idx=lengths)
 
@@ -211,6 +214,9 @@ def test_losses():
         wanted = functional.cross_entropy(logits, target, reduction=reduction)
         assert close(tt.cross_entropy(logits, target, reduction=reduction), wanted)
         assert close(tt.linear_cross_entropy(x, weight, target, reduction=reduction), wanted)
+    # A row that does not count is as good without a loss.
+    empty = torch.where((target == -100).unsqueeze(1), -torch.inf, logits)
+    assert close(tt.cross_entropy(empty, target), functional.cross_entropy(logits, target))
     a, w = doubles((6, 5), (9, 5))
     assert torch.autograd.gradcheck(lambda x: tt.cross_entropy(x, target % 5), (a,))
     assert torch.autograd.gradcheck(lambda x, w: tt.linear_cross_entropy(x, w, target), (a, w))
@@ -247,7 +253,7 @@ def test_scans():
 
 
 def test_schemas():
-    """What `opcheck` asks of operators: schemas, gradients, shapes without data, dynamic shapes."""
+    """The checks of `opcheck`: schemas, gradients, shapes without data, dynamic shapes."""
     x, w, target = drawn(3, 8, grad=True), drawn(8, grad=True), torch.tensor([1, 2, 0])
     opcheck(OPS.rms_norm.default, (x, w, 1e-5))
     opcheck(OPS.add_layer_norm.default, (x, drawn(3, 8), w, drawn(8), 1e-5))

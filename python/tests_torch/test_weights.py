@@ -1,5 +1,7 @@
 """Weights of 4 bits and layers of experts on torch's CPU half."""
 
+import types
+
 import pytest
 import torch
 from torch.library import opcheck
@@ -55,6 +57,10 @@ def test_weights_that_are_rounded_here():
         tt.LinearW4(layer.weight, layer.scales, group=24)
     with pytest.raises(ValueError, match="rows of 5 elements"):
         layer(torch.randn(2, 5))
+    # A GPU has another order of weights.
+    with pytest.raises(RuntimeError, match="stored for `cpu` have another order on `cuda`"):
+        torch.nn.Sequential(layer)._apply(lambda tensor: types.SimpleNamespace(device=torch.device("cuda")))
+    assert layer.to(torch.float64).scales.dtype == torch.float64
 
 
 @pytest.mark.parametrize("form", ["awq", "gptq"])

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -29,8 +31,9 @@ def assert_right(
     saw a race, a stray access or a deadlock, or a result differs from the interpreter's. The last run.
 
     Without arrays inputs are drawn, at the kernel's default sizes, at those of `values`, or at each of `sizes` in turn. With arrays (in the order of
-    the parameters) the seed is the order of warps. `reference` takes what the kernel reads, and returns what is meant to be written, as one array or
-    several in the order of the parameters; it is compared too, within ``atol + rtol * abs(wanted)``, and takes arrays.
+    the parameters) the seed is the order of warps, and each run reads what they held at first. `reference` takes what the kernel reads, and returns what
+    is meant to be written, as one array or several in the order of the parameters; it is compared too, within ``atol + rtol * abs(wanted)``, and takes
+    arrays. With more sizes than seeds these are taken again.
     """
     __tracebackhide__ = True
     if reference is not None and not arrays:
@@ -41,10 +44,15 @@ def assert_right(
     if not numbers:
         raise ValueError("at least one run is needed, and `seeds` has none")
     points = list(sizes) if sizes is not None else [{}]
+    if not points:
+        raise ValueError("at least one run is needed, and `sizes` has none")
+    # What the kernel both reads and writes is another array in each run.
+    both = [not param["scalar"] and param["read"] and param["written"] for param in kernel.parameters]
     run: Run | None = None
-    for seed, point in zip(numbers, itertools.cycle(points)):
+    for _, seed, point in zip(range(max(len(numbers), len(points))), itertools.cycle(numbers), itertools.cycle(points)):
         if arrays:
-            run = kernel.simulate(*arrays, seed=seed, **values)
+            given = [copy.deepcopy(array) if again else array for array, again in itertools.zip_longest(arrays, both[: len(arrays)])]
+            run = kernel.simulate(*given, seed=seed, **values)
         else:
             run = kernel.check(seed=seed, **{**point, **values})
         if not run.right:
@@ -82,7 +90,9 @@ def _compare(kernel: KernelFunction | Kernel, arrays: tuple[Any, ...], run: Run,
 
 def _alike(a: float, b: float, within: float) -> bool:
     """True of numbers that are as close, of infinities that are the same, and of two that are no numbers."""
-    return a == b or abs(a - b) <= within or (a != a and b != b)
+    if math.isinf(a) or math.isinf(b):
+        return a == b
+    return abs(a - b) <= within or (a != a and b != b)
 
 
 def _flat(name: str, value: Any) -> list[float]:

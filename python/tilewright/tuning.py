@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import _core
+from .errors import LaunchError
 
 #: A function that is told of progress: the problem, the part of the time that is spent, and what is done.
 Progress = Callable[[str, float, str], object]
@@ -68,7 +69,9 @@ def tune(
         if record is not None:
             best, time = record["configuration"], record["microseconds"]
         else:
-            best, time = next(entry["configuration"] for entry in report["entries"] if entry["refused"] is None), None
+            best, time = next((entry["configuration"] for entry in report["entries"] if entry["refused"] is None), None), None
+        if best is None:
+            raise LaunchError(f"no configuration of `{named}` is accepted: give other options")
         found.append(Tuned(result["problem"], result["origin"], best, time, report))
     if shown is _line:
         sys.stderr.write("\r\x1b[K")

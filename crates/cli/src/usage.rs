@@ -42,12 +42,14 @@ pub fn words() -> impl Iterator<Item = &'static OsString> {
 
 /// The command line, or what is wrong with it. Help and version are printed, and end the process.
 pub fn parse(words: Vec<OsString>) -> Result<Cli, Failure> {
-    let words = WORDS.get_or_init(|| words);
-    Cli::try_parse_from(words).map_err(|error| {
+    // Of a second command of one process the first words stay: what is parsed are its own.
+    let _ = WORDS.set(words.clone());
+    Cli::try_parse_from(&words).map_err(|error| {
         if !error.use_stderr() {
             error.exit();
         }
-        let given: Vec<String> = self::words().map(|word| word.to_string_lossy().into_owned()).collect();
+        let given: Vec<String> =
+            words.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
         let given = Given::new(given);
         match given.advice(&error) {
             Some((message, help)) => Failure::usage_with(message, help),

@@ -198,14 +198,14 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
         secondary: C::SECONDARY,
         space: space::<C>,
         point: |chip, sizes, given| {
-            let (config, sizes) = (configured::<C>(given)?, values::<C>(sizes)?);
+            let (config, sizes) = (counted::<C>(given)?, values::<C>(sizes)?);
             Ok(Point {
                 parameters: differences(&config),
                 estimate: config.estimate(chip, &sizes),
                 suits: config.suits(&sizes),
             })
         },
-        estimate: |chip, sizes, given| Ok(configured::<C>(given)?.explained(chip, &values::<C>(sizes)?)),
+        estimate: |chip, sizes, given| Ok(counted::<C>(given)?.explained(chip, &values::<C>(sizes)?)),
         reject: |arch, given| match configured::<C>(given) {
             Ok(config) => config.reject(arch),
             Err(error) => Some(error.to_string()),
@@ -216,6 +216,21 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
         },
         same: |_, _, _| Ok(None),
     }
+}
+
+/// Parameters by which estimates divide: of what they count there is at least one.
+const COUNTS: [&str; 8] = ["bm", "bn", "bk", "chunk", "group", "part", "split", "sm_count"];
+
+/// The configuration with the given values, of which estimates may be made.
+fn counted<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {
+    let config = configured::<C>(given)?;
+    for (name, value) in given {
+        let count = COUNTS.into_iter().find(|count| count == name);
+        if let (Some(field), Ok(..=0)) = (count, value.parse::<i64>()) {
+            return Err(ConfigError::value(field, value, "must be at least 1"));
+        }
+    }
+    Ok(config)
 }
 
 /// The sizes in the order of `SIZES`.
@@ -236,7 +251,7 @@ fn space<C: Tunable>(
 ) -> Result<Space, ConfigError> {
     let sizes = values::<C>(sizes)?;
     // Says what is wrong with them once, not at every point.
-    configured::<C>(pinned)?;
+    counted::<C>(pinned)?;
     let (mut space, mut seen) = (Space::default(), HashSet::new());
     let forms = C::points().flat_map(|mut point| match apply(&mut point, pinned) {
         Ok(()) => point.forms(&sizes),

@@ -600,3 +600,24 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
     let errors = compile(&program, &constants).err().unwrap();
     assert!(errors.to_string().contains("--> crates/kernels/src/gemm/mainloop.rs:"), "{errors}");
 }
+
+#[test]
+fn counts_of_nothing_are_refused_ahead_of_an_estimate() {
+    let sizes = std::collections::BTreeMap::from(["m", "n", "k"].map(|name| (name.to_string(), 256)));
+    for (name, field) in [
+        ("gemm", "bm"),
+        ("gemm", "bk"),
+        ("gemm_hopper", "split"),
+        ("gemm_hopper", "chunk"),
+        ("gemm_hopper", "sm_count"),
+        ("gemm_weights", "group"),
+        ("gemm_fp8_blocks", "part"),
+    ] {
+        let space = operator(name).unwrap().tuning.unwrap().space;
+        let said = space(Arch::SM_90A.into(), &sizes, &[(field, "0")]).err().unwrap().to_string();
+        assert_eq!(said, format!("`{field}` = 0: must be at least 1"), "{name}");
+    }
+    // Fewer blocks than a cluster has: without clusters there are configurations.
+    let space = operator("gemm_hopper").unwrap().tuning.unwrap().space;
+    assert!(!space(Arch::SM_90A.into(), &sizes, &[("sm_count", "1")]).unwrap().points.is_empty());
+}

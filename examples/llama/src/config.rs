@@ -207,7 +207,7 @@ impl Config {
     }
 }
 
-/// What a configuration says of the rotary embedding: `rope_parameters` of newer ones, with the base among them, `rope_scaling` of older ones.
+/// The part of a configuration about the rotary embedding: `rope_parameters` of newer ones, with the base among them, `rope_scaling` of older ones.
 fn rope(json: &Value) -> Option<&Value> {
     ["rope_parameters", "rope_scaling"]
         .iter()

@@ -135,7 +135,7 @@ def flash_attn_with_kvcache(
     cache_leftpad: Any = None,
     block_table: Any = None,
     softmax_scale: float | None = None,
-    causal: bool = True,
+    causal: bool = False,
     window_size: tuple[int, int] = (-1, -1),
     softcap: float = 0.0,
     rotary_interleaved: bool = True,
@@ -151,7 +151,7 @@ def flash_attn_with_kvcache(
     _refuse("alibi_slopes", alibi_slopes is not None, "kernels of few queries have no slopes")
     _refuse("return_softmax_lse", return_softmax_lse, "`tilewright.ops` has them as the operator's `lse`")
     if not causal and q.shape[1] > 1:
-        raise ValueError("`causal=False` with several queries: kernels have queries attend to keys up to their own place")
+        raise ValueError("`causal=False` with several queries: kernels have queries attend to keys up to their own place, `causal=True`")
     _, window = _window(True, window_size)
     b, sq = q.shape[:2]
     room = k_cache.shape[1] * (1 if block_table is None else block_table.shape[1])

@@ -10,7 +10,7 @@ from .. import _core
 from ..experts import Experts
 from ._registry import NAMES, call, define
 from ._rows import put, rows, wide
-from ._weights import dequantised
+from ._weights import dequantised, refuse_move
 
 _layers: dict[tuple[Any, ...], Experts] = {}
 
@@ -122,7 +122,7 @@ define(
 
 class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
     """A layer of experts whose weights have 4 bits, from −8 to 7: ``w13[experts, 2 · intermediate, hidden / 2]`` (the rows of w1, then those of w3) and ``w2[experts, hidden, intermediate / 2]`` as `LinearW4`
-    has them, with scales ``s13[experts, hidden / group, 2 · intermediate]`` and ``s2[experts, intermediate / group, hidden]``."""
+    has them, with scales ``s13[experts, hidden / group, 2 · intermediate]`` and ``s2[experts, intermediate / group, hidden]``. It stays on its device, as `LinearW4` does."""
 
     def __init__(self, w13: Any, s13: Any, w2: Any, s2: Any, *, group: int = 128) -> None:
         super().__init__()
@@ -135,6 +135,10 @@ class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
         self.w2: Any = torch.nn.Buffer(stored(w2))
         self.s13: Any = torch.nn.Buffer(s13)
         self.s2: Any = torch.nn.Buffer(s2)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        refuse_move(self.w13, fn)
+        return super()._apply(fn, recurse)
 
     def forward(self, x: Any, ids: Any, weights: Any) -> Any:
         """The layer's result for ``x[…, hidden]`` and the experts of each token."""

@@ -115,7 +115,8 @@ def op(
         differentiate(named, backward, setup_context)
     operator = getattr(torch.ops.tilewright, named)
     direct = None
-    if None not in likes:
+    # What is made like an input lies as it does, and results are contiguous.
+    if all(like in dense for like in likes):
         direct = _core.Operation(plain, launched._native, torch.empty_like, [like for like in likes if like is not None], indices, dense, len(inputs))
 
     @functools.wraps(kernel.__wrapped__, assigned=("__module__", "__doc__"), updated=())

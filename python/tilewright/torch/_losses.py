@@ -114,7 +114,8 @@ differentiate("linear_cross_entropy", _fused_backward, _saved)
 
 
 def _reduced(losses: Any, counted: Any, reduction: str) -> Any:
-    losses = losses * counted
+    # A row that does not count has no part in the sum, whatever its loss is.
+    losses = torch.where(counted, losses, 0)
     if reduction == "none":
         return losses
     return losses.sum() / counted.sum() if reduction == "mean" else losses.sum()

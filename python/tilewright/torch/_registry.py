@@ -41,7 +41,12 @@ def differentiate(name: str, backward: Callable[..., Any], saved: Callable[..., 
     torch.library.register_autograd(f"tilewright::{name}", backward, setup_context=saved, lib=library)
 
 
-# What stands between a call and its tensors, by functions of torch that have no public form; without them every call goes by the dispatcher.
+def _in_dual_level() -> bool:
+    """True within a level of forward-mode derivatives, whose tensors do not say that they have tangents."""
+    return getattr(torch.autograd.forward_ad, "_current_level", 0) >= 0
+
+
+# Interceptors between a call and its tensors, by functions of torch that have no public form; without them every call goes by the dispatcher.
 _INTERCEPTORS: list[Any] = [
     getattr(module, name, lambda: True)
     for module, name in (
@@ -50,7 +55,7 @@ _INTERCEPTORS: list[Any] = [
         (torch._C, "_get_tracing_state"),
         (getattr(torch._C, "_functorch", None), "peek_interpreter_stack"),
     )
-]
+] + [_in_dual_level]
 
 #: True of the arguments of a call with tensors of a GPU that nobody differentiates, traces or intercepts: torch's dispatcher would call the form for a
 #: GPU and do nothing else. Whoever compiles asks `torch.compiler.is_compiling` first.

@@ -89,10 +89,17 @@ def _backward(ctx: Any, gradient: Any) -> Any:
 differentiate("linear_w4", _backward, _saved)
 
 
+def refuse_move(weight: Any, moved: Any) -> None:
+    """Refuses a move of stored weights to a device of another kind, where they have another order."""
+    here, there = weight.device.type, moved(weight.new_empty(0)).device.type
+    if here != there and "meta" not in (here, there):
+        raise RuntimeError(f"weights that were stored for `{here}` have another order on `{there}`: make the layer anew of weights that are there")
+
+
 class LinearW4(torch.nn.Module):  # type: ignore[misc]
     """A linear layer without bias, ``x · (scale ∘ (w − zero))ᵀ``, of weights ``[n, k / 2]`` (u8: two of 4 bits each, the first in the lower half) and ``scales[⌈k / group⌉, n]`` of f16 or bf16. With
     `zeros`, of the shape and the type of the scales, weights are from 0 to 15, else from −8 to 7. On a GPU, which takes one of Hopper's (sm_90), weights are brought once into the order in which
-    kernels read them. Gradients flow to `x`."""
+    kernels read them, so that the layer is made of tensors on its device, and stays there. Gradients flow to `x`."""
 
     def __init__(self, weight: Any, scales: Any, zeros: Any = None, *, group: int = 128) -> None:
         super().__init__()
@@ -108,6 +115,10 @@ class LinearW4(torch.nn.Module):  # type: ignore[misc]
         self.weight: Any = torch.nn.Buffer(call("repack_w4", weight, zeros is None, group))
         self.scales: Any = torch.nn.Buffer(scales)
         self.zeros: Any = None if zeros is None else torch.nn.Buffer(zeros)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        refuse_move(self.weight, fn)
+        return super()._apply(fn, recurse)
 
     @classmethod
     def quantised(cls, weight: Any, *, group: int = 128) -> LinearW4:

@@ -251,7 +251,8 @@ impl HopperGemmConfig {
         let (down, across) = self.sides((blocks_m, blocks_n));
         let tiles = (rows as u64).div_ceil((self.bm * down) as u64)
             * (cols as u64).div_ceil((self.bn * across) as u64);
-        let clusters = (self.sm_count / self.cluster.blocks()) as u64;
+        // A cluster of more blocks than there are is refused as such.
+        let clusters = ((self.sm_count / self.cluster.blocks()) as u64).max(1);
         let last = tiles % clusters;
         last != 0
             && last * 20 <= clusters * 19
