@@ -55,6 +55,10 @@ impl Plain {
             if !value.getattr(intern!(py, "is_cuda"))?.is_truthy()? {
                 return Ok(false);
             }
+            // The dispatcher resolves such a view first.
+            if value.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+                return Ok(false);
+            }
             if recording && value.getattr(intern!(py, "requires_grad"))?.is_truthy()? {
                 return Ok(false);
             }

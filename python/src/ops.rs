@@ -68,7 +68,7 @@ impl Arguments {
         stream: Option<u64>,
     ) -> PyResult<Arguments> {
         let mut held = Vec::with_capacity(arguments.len());
-        let (mut current, mut keepers) = (CurrentStream::Torch, Vec::new());
+        let (mut current, mut keepers) = (CurrentStream::Stream(0), Vec::new());
         for (name, value) in arguments {
             let name: String = name.extract()?;
             let each = if value.is_instance_of::<PyInt>() {

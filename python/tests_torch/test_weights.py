@@ -57,6 +57,15 @@ def test_weights_that_are_rounded_here():
         tt.LinearW4(layer.weight, layer.scales, group=24)
     with pytest.raises(ValueError, match="rows of 5 elements"):
         layer(torch.randn(2, 5))
+    # A state says which order its weights have.
+    state = layer.state_dict()
+    layer.load_state_dict(state)
+    with pytest.raises(RuntimeError, match="stored for `cuda`"):
+        layer.load_state_dict(state | {"_extra_state": {"order": "cuda"}})
+    moved = tt.LinearW4.quantised(weight, group=32)
+    moved.order = "cuda"
+    with pytest.raises(RuntimeError, match="make the layer anew"):
+        moved(x)
     # A GPU has another order of weights.
     with pytest.raises(RuntimeError, match="stored for `cpu` have another order on `cuda`"):
         torch.nn.Sequential(layer)._apply(lambda tensor: types.SimpleNamespace(device=torch.device("cuda")))

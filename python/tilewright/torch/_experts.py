@@ -10,7 +10,7 @@ from .. import _core
 from ..experts import Experts
 from ._registry import NAMES, call, define
 from ._rows import put, rows, wide
-from ._weights import dequantised, refuse_move
+from ._weights import Stored, dequantised, refuse_move
 
 _layers: dict[tuple[Any, ...], Experts] = {}
 
@@ -120,12 +120,13 @@ define(
 )
 
 
-class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
+class ExpertsW4(Stored):
     """A layer of experts whose weights have 4 bits, from −8 to 7: ``w13[experts, 2 · intermediate, hidden / 2]`` (the rows of w1, then those of w3) and ``w2[experts, hidden, intermediate / 2]`` as `LinearW4`
     has them, with scales ``s13[experts, hidden / group, 2 · intermediate]`` and ``s2[experts, intermediate / group, hidden]``. It stays on its device, as `LinearW4` does."""
 
     def __init__(self, w13: Any, s13: Any, w2: Any, s2: Any, *, group: int = 128) -> None:
         super().__init__()
+        self.order = w13.device.type
         self.group = group
 
         def stored(weights: Any) -> Any:
@@ -142,5 +143,6 @@ class ExpertsW4(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any, ids: Any, weights: Any) -> Any:
         """The layer's result for ``x[…, hidden]`` and the experts of each token."""
+        self.check_order(self.w13)
         _chosen(x, ids, weights)
         return call("moe_w4", x, ids, weights, self.w13, self.s13, self.w2, self.s2, self.group)

@@ -132,7 +132,7 @@ def _targets(rows: int, target: Any, ignore_index: int, reduction: str) -> tuple
 
 
 def cross_entropy(x: Any, target: Any, *, ignore_index: int = -100, reduction: str = "mean") -> Any:
-    """``torch.nn.functional.cross_entropy`` of logits ``x[m, n]`` and columns ``target[m]``, in f32, differentiable."""
+    """``torch.nn.functional.cross_entropy`` of logits ``x[m, n]`` and columns ``target[m]``, in f32, differentiable. A target that is no column of `x` is not refused: its loss is the logarithm of the sum alone."""
     target, counted = _targets(x.shape[0], target, ignore_index, reduction)
     return _reduced(call("cross_entropy", x, target)[0], counted, reduction)
 

@@ -96,7 +96,27 @@ def refuse_move(weight: Any, moved: Any) -> None:
         raise RuntimeError(f"weights that were stored for `{here}` have another order on `{there}`: make the layer anew of weights that are there")
 
 
-class LinearW4(torch.nn.Module):  # type: ignore[misc]
+class Stored(torch.nn.Module):  # type: ignore[misc]
+    """A module whose weights have the order of one kind of device, of which its state tells: another kind reads other numbers in the same bytes."""
+
+    order: str
+
+    def get_extra_state(self) -> dict[str, str]:
+        """The kind of device whose order the weights of the state have."""
+        return {"order": self.order}
+
+    def set_extra_state(self, state: dict[str, str]) -> None:
+        """Refuses a state whose weights have another order."""
+        if state["order"] != self.order:
+            raise RuntimeError(f"the state's weights were stored for `{state['order']}`, and the layer is of `{self.order}`: make the layer of weights that are there")
+
+    def check_order(self, weight: Any) -> None:
+        """Refuses weights that came to a device whose order they have not, as `torch.load` brings them by `map_location`."""
+        if weight.device.type not in (self.order, "meta"):
+            raise RuntimeError(f"weights that were stored for `{self.order}` are on `{weight.device.type}`: make the layer anew of weights that are there")
+
+
+class LinearW4(Stored):
     """A linear layer without bias, ``x · (scale ∘ (w − zero))ᵀ``, of weights ``[n, k / 2]`` (u8: two of 4 bits each, the first in the lower half) and ``scales[⌈k / group⌉, n]`` of f16 or bf16. With
     `zeros`, of the shape and the type of the scales, weights are from 0 to 15, else from −8 to 7. On a GPU, which takes one of Hopper's (sm_90), weights are brought once into the order in which
     kernels read them, so that the layer is made of tensors on its device, and stays there. Gradients flow to `x`."""
@@ -109,6 +129,7 @@ class LinearW4(torch.nn.Module):  # type: ignore[misc]
         for name, each in (("scales", scales), ("zeros", zeros)):
             if each is not None and tuple(each.shape) != (-(-k // group), n):
                 raise ValueError(f"`{name}` has shape {tuple(each.shape)}, and {n} rows of {k} weights in groups of {group} have {(-(-k // group), n)}")
+        self.order = weight.device.type
         self.group: int = group
         self.in_features: int = k
         self.out_features: int = n
@@ -145,6 +166,7 @@ class LinearW4(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any, residual: Any = None) -> Any:
         """The layer's result, and a residual of its shape added to it by the same kernel."""
+        self.check_order(self.weight)
         if x.shape[-1] != self.in_features:
             raise ValueError(f"`x` has rows of {x.shape[-1]} elements, and the layer {self.in_features} columns")
         return call("linear_w4", x, self.weight, self.scales, self.zeros, self.group, residual)
