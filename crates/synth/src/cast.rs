@@ -703,7 +703,7 @@ mod tests {
             .iter()
             .map(|word| {
                 let half = |at: u32| DType::F16.encode(from.decode(word >> (at * bits) & ones(bits, 0)));
-                u64::from(half(pair[0]) | half(pair[1]) << 16)
+                half(pair[0]) | half(pair[1]) << 16
             })
             .collect();
         let fields = (0..16 / bits).flat_map(|at| {
