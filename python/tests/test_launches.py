@@ -237,7 +237,10 @@ def test_an_operator_of_torch_that_nothing_stands_before(driver):
     """Calls that torch's dispatcher need not see, with classes and functions of ours in the places of torch's."""
 
     class Tensor(Exchanged):
-        is_cuda, requires_grad = True, False
+        is_cuda, requires_grad, negative = True, False, False
+
+        def is_neg(self):
+            return self.negative
 
     class Other(Tensor):
         pass
@@ -251,10 +254,12 @@ def test_an_operator_of_torch_that_nothing_stands_before(driver):
     assert type(made) is Tensor and len(driver.calls("cuLaunch")) == 1
     wanted, elsewhere = Tensor(driver.tensor(64)), Tensor(driver.tensor(64))
     wanted.requires_grad, elsewhere.is_cuda = True, False
+    turned = Tensor(driver.tensor(64))
+    turned.negative = True
     assert operation((wanted, 0.5)) is not None
     recording[0] = True
     driver.calls("")
-    for given in ((wanted, 0.5), (elsewhere, 0.5), (Other(driver.tensor(64)), 0.5), (x, [x]), (x,)):
+    for given in ((wanted, 0.5), (elsewhere, 0.5), (Other(driver.tensor(64)), 0.5), (turned, 0.5), (x, [x]), (x,)):
         assert operation(given) is None
     modes[0] = 1
     assert operation((x, 0.5)) is None and not driver.calls("cuLaunch")

@@ -166,12 +166,12 @@ fn settings(operator: &TextOperator, edge: &[i64]) -> Vec<Given> {
     all
 }
 
-/// At every other edge one point of the space, in turn; each night, at all edges every one that [`settings`] picks.
+/// At every third edge one point of the space, in turn; each night, at all edges every one that [`settings`] picks.
 #[test]
 fn operators_are_right_at_edges() {
     for (which, operator) in TEXT_OPERATORS.iter().enumerate() {
         for (turn, edge) in operator.edges.iter().enumerate() {
-            if !in_turn(which + turn, 2) {
+            if !in_turn(which + turn, 3) {
                 continue;
             }
             let all = settings(operator, edge);

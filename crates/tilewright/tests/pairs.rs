@@ -145,7 +145,7 @@ impl Kernel {
 }
 
 #[test]
-fn all_784_cases_of_table_5_are_right() {
+fn cases_of_table_5_are_right() {
     let mut all = Vec::new();
     for row in &ROWS {
         let kernels = kernels(row);
@@ -153,6 +153,9 @@ fn all_784_cases_of_table_5_are_right() {
         all.extend(kernels);
     }
     assert_eq!(ROWS.iter().map(|row| row.1).sum::<usize>(), 784);
+    // By day a third of the kernels; each night all.
+    let every = std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some();
+    let all: Vec<_> = all.into_iter().step_by(if every { 1 } else { 3 }).collect();
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
