@@ -16,6 +16,7 @@ import time
 
 import torch
 import transformers
+from llama import copy_speed
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
 import tilewright
@@ -293,21 +294,6 @@ def decode(args):
             cache = step = made = None
             gc.collect()
             torch.cuda.empty_cache()
-
-
-def copy_speed():
-    """Gigabytes a second that a copy moves, read and written."""
-    x = torch.empty(1 << 28, dtype=torch.float16, device="cuda")
-    y = torch.empty_like(x)
-    best = 1e9
-    for _ in range(10):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        y.copy_(x)
-        end.record()
-        end.synchronize()
-        best = min(best, start.elapsed_time(end))
-    return 4 * x.numel() / best / 1e6
 
 
 def loss_function(form):

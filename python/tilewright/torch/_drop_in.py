@@ -57,6 +57,22 @@ def _window(causal: bool, window_size: tuple[int, int]) -> tuple[bool, int]:
     return True, 0 if left < 0 else left + 1
 
 
+def _masks(dropout_p: float, alibi_slopes: Any, causal: bool, window_size: tuple[int, int], **others: Any) -> dict[str, Any]:
+    """The named arguments of `attention` for FlashAttention's."""
+    _refuse("dropout_p", dropout_p, "weights are never in memory, and there is no dropout of them")
+    _refuse("alibi_slopes", alibi_slopes is not None, "`tilewright.ops` has them as the operator's `slopes`")
+    causal, window = _window(causal, window_size)
+    return {"causal": causal, "window": window, **others}
+
+
+def _attended(function: Any, operands: tuple[Any, ...], masks: dict[str, Any], sums: bool) -> Any:
+    """The result as FlashAttention's functions have it: with sums their logarithms too, and no weights."""
+    if not sums:
+        return function(*operands, **masks)
+    o, lse = function(*operands, sums=True, **masks)
+    return o, lse, None
+
+
 def flash_attn_func(
     q: Any,
     k: Any,
@@ -71,14 +87,8 @@ def flash_attn_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """FlashAttention's function of ``q[b, sq, hq, d]``, ``k[b, sk, hk, d]`` and `v`, differentiable. With `return_attn_probs` the logarithms of the sums, and no weights."""
-    _refuse("dropout_p", dropout_p, "weights are never in memory, and there is no dropout of them")
-    _refuse("alibi_slopes", alibi_slopes is not None, "`tilewright.ops` has them as the operator's `slopes`")
-    causal, window = _window(causal, window_size)
-    masks: dict[str, Any] = {"causal": causal, "window": window, "scale": softmax_scale, "softcap": softcap, "deterministic": deterministic}
-    if not return_attn_probs:
-        return attention(q, k, v, **masks)
-    o, lse = attention(q, k, v, sums=True, **masks)
-    return o, lse, None
+    masks = _masks(dropout_p, alibi_slopes, causal, window_size, scale=softmax_scale, softcap=softcap, deterministic=deterministic)
+    return _attended(attention, (q, k, v), masks, return_attn_probs)
 
 
 def flash_attn_kvpacked_func(q: Any, kv: Any, *arguments: Any, **named: Any) -> Any:
@@ -110,16 +120,10 @@ def flash_attn_varlen_func(
     block_table: Any = None,
 ) -> Any:
     """FlashAttention's function of sequences one behind the other, ``q[tq, hq, d]``, ``k[tk, hk, d]`` and `v`, differentiable."""
-    _refuse("dropout_p", dropout_p, "weights are never in memory, and there is no dropout of them")
-    _refuse("alibi_slopes", alibi_slopes is not None, "`tilewright.ops` has them as the operator's `slopes`")
     _refuse("block_table", block_table is not None, "`flash_attn_with_kvcache` reads pages")
-    causal, window = _window(causal, window_size)
-    begins = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    masks: dict[str, Any] = {"causal": causal, "window": window, "scale": softmax_scale, "softcap": softcap, "deterministic": deterministic}
-    if not return_attn_probs:
-        return attention_ragged(q, k, v, *begins, **masks)
-    o, lse = attention_ragged(q, k, v, *begins, sums=True, **masks)
-    return o, lse, None
+    masks = _masks(dropout_p, alibi_slopes, causal, window_size, scale=softmax_scale, softcap=softcap, deterministic=deterministic)
+    operands = (q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
+    return _attended(attention_ragged, operands, masks, return_attn_probs)
 
 
 def flash_attn_with_kvcache(
