@@ -3,11 +3,14 @@
 
     python3 bench/llama.py --batch 1,8,64 --context 1024 --steps 64
 
-The peers of `tilewright-llama bench` (examples/llama). Caches are static, attention is torch's; the next word is the most probable one.
+The peers of `tilewright-llama bench` (examples/llama). Caches are static, attention is torch's; the next word is the most probable one. Several processes
+with one folder for `--turns` and their number in `--of` compile at the same time, wait for each other, and time their steps one after another.
 """
 
 import argparse
+import fcntl
 import inspect
+import pathlib
 import time
 
 import torch
@@ -48,7 +51,25 @@ def cache_of(config, batch, places):
     return StaticCache(**given)
 
 
-def timed(model, config, forward, batch, context, steps):
+class Turns:
+    """Turns of processes: all are ready before the first takes its own."""
+
+    def __init__(self, folder, count):
+        self.folder, self.count = folder and pathlib.Path(folder), count
+
+    def take(self, name):
+        """Waits until as many processes are ready as there are, and then for those ahead; the turn ends with the file that is returned."""
+        if self.folder is None:
+            return None
+        (self.folder / f"{name}.ready").touch()
+        while len(list(self.folder.glob("*.ready"))) < self.count:
+            time.sleep(0.1)
+        turn = open(self.folder / "turn", "w")
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        return turn
+
+
+def timed(model, config, forward, batch, context, steps, turns):
     """Milliseconds of a step."""
     cache = cache_of(config, batch, context + 2 * steps + 8)
     takes_place = "cache_position" in inspect.signature(model.forward).parameters
@@ -64,6 +85,8 @@ def timed(model, config, forward, batch, context, steps):
         out = model(input_ids=ids, logits_to_keep=1, **arguments(0, context))
         word = out.logits[:, -1].argmax(-1, keepdim=True)
         del out
+        if turns.folder is not None:  # what the prompt took is for other processes
+            torch.cuda.empty_cache()
 
         def step(at):
             nonlocal word
@@ -76,11 +99,15 @@ def timed(model, config, forward, batch, context, steps):
             step(context + i)
         torch.cuda.synchronize()
         ready = time.time() - began
+        turn = turns.take(f"batch-{batch}")
         began = time.time()
         for i in range(steps):
             step(context + steps // 2 + i)
         torch.cuda.synchronize()
-        return (time.time() - began) * 1e3 / steps, ready
+        ms = (time.time() - began) * 1e3 / steps
+        if turn is not None:
+            turn.close()
+        return ms, ready
 
 
 def copy_speed():
@@ -106,7 +133,10 @@ def main():
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--forms", default="eager,compile")
+    parser.add_argument("--turns", help="a folder that processes with one batch and form each share")
+    parser.add_argument("--of", type=int, default=1, help="the number of these processes")
     args = parser.parse_args()
+    turns = Turns(args.turns, args.of)
     began = time.time()
     model, config = model_of(args.layers)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}; "
@@ -118,7 +148,7 @@ def main():
             if form != "eager":
                 forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True, dynamic=False)
             try:
-                ms, ready = timed(model, config, forward, batch, args.context, args.steps)
+                ms, ready = timed(model, config, forward, batch, args.context, args.steps, turns)
             except Exception as error:  # a version that takes other arguments says so, and the others still run
                 print(f"{form}, batch {batch}: {type(error).__name__}: {str(error)[:400]}", flush=True)
                 continue

@@ -22,7 +22,7 @@ use crate::tensor::{CurrentStream, Tensor, read};
 /// Bytes of the contiguous mode on which kernels rely, at most.
 const VECTOR: i64 = 16;
 
-/// Plans that a launcher keeps. Those of further sizes are the kernel's.
+/// Plans that a launcher keeps: those of the sizes that were used last. Those of others are the kernel's.
 const PLANS_KEPT: usize = 4096;
 
 /// The exception of a launch that is refused.
@@ -291,16 +291,15 @@ impl Launcher {
         // SAFETY: the caller names a stream of this GPU, which lives during the call.
         let stream = unsafe { Stream::borrow(std::ptr::without_provenance_mut::<c_void>(stream as usize)) };
         let number = hash(key.iter().map(|value| value.cast_unsigned()));
+        let known = self.plans.get(number, |known| **known == *key);
         let made;
-        let plan = match self.plans.get(number, |known| **known == *key) {
+        let plan: &Plan = match &known {
             Some(plan) => plan,
             None => {
                 made = self.plan(py, ordinal, &key[1..], stream)?;
                 // Of what is not kept the kernel has the plan.
-                match self.plans.insert(number, (&*key).into(), made.clone()) {
-                    Ok(kept) => kept,
-                    Err(_) => &made,
-                }
+                drop(self.plans.insert(number, (&*key).into(), made.clone()));
+                &made
             }
         };
         let args: Vec<Arg<'_>> = held.iter_mut().map(Held::arg).collect();

@@ -186,18 +186,22 @@ typedef struct tw_library_t tw_library_t;
 
 /* Structs. `size` is first, so that header and library are found to be of different versions. */
 
-/* A tensor in memory of the GPU. */
+/* A tensor in memory of the GPU, or an array of tensors of one shape. */
 typedef struct tw_tensor_t {
     /* sizeof(tw_tensor_t). */
     uint32_t size;
     /* The element type, TW_DTYPE_... */
     uint32_t dtype;
-    /* The address of the first element. */
+    /* The address of the first element; of an array of tensors that of its table. */
     uint64_t address;
     /* The number of modes, at most 8. */
     uint32_t rank;
     /* 1 if the kernel may write it, else 0. */
     uint32_t writable;
+    /* 1 of an array of tensors, which lie anywhere and whose number is the first extent (tw_plan_table, tw_library_table), else 0. */
+    uint32_t array;
+    /* 0. */
+    uint32_t reserved;
     /* The extents. */
     const int64_t *shape;
     /* The strides in elements; null if elements lie in row-major order without gaps. */
@@ -305,6 +309,11 @@ int32_t tw_library_open(const tw_pack_t *pack, tw_library_t **library);
 /* Puts `c = a b^T` on a stream, by the kernels of the pack for its sizes, types and options: c[m, n], a[m, k], b[n, k], or as the options say. The first product of its kind loads and plans them;
  * the others call the driver once a launch. A workspace that is too small is TW_WORKSPACE, with the bytes that are needed in the text. The options may be null. */
 int32_t tw_library_gemm(const tw_library_t *library, void *stream, const tw_tensor_t *a, const tw_tensor_t *b, const tw_tensor_t *c, const tw_gemm_options_t *options);
+
+/* Makes the table of an array of tensors of a product with these arguments (as `batch=pointers` takes them), the one of this name (`a`, `b`, `c` or an operand), which lie at these addresses of the GPU: bytes
+ * that the caller copies into the GPU's memory, at a multiple of 128, whose address is that of the array for tw_library_gemm. Of the product only types, shapes and options count here. Their number is
+ * written in any case, and they are if the table is not null. Nothing is copied and nothing launched; the kernels are loaded if they are not. */
+int32_t tw_library_table(const tw_library_t *library, const tw_tensor_t *a, const tw_tensor_t *b, const tw_tensor_t *c, const tw_gemm_options_t *options, const char *name, const uint64_t *addresses, size_t count, void *table, size_t room, uint64_t *bytes);
 
 /* The text of this thread's last failure; empty if there was none. It is valid until the next call in this thread. */
 const char *tw_last_error(void);

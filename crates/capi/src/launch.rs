@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use tilewright_launch::{
-    Arg, LaunchError, LaunchOptions, MAX_RANK, MOST_PARAMS, Plan, Raw, Stream, View, ViewMut, Workspace,
+    Arg, LaunchError, LaunchOptions, MAX_RANK, MOST_PARAMS, Plan, Raw, Stream, TensorArray, View, ViewMut,
+    Workspace,
 };
 
 use crate::elements;
@@ -17,6 +18,7 @@ use crate::types::{
 pub(crate) enum Tensor {
     Read(View<'static>),
     Write(ViewMut<'static>),
+    Array(TensorArray<'static>),
 }
 
 /// Refuses a struct of another size than this library's.
@@ -60,7 +62,17 @@ pub(crate) unsafe fn tensor(of: *const tw_tensor_t, number: usize) -> Result<Ten
         } else {
             Some(elements(of.strides, rank, "the address of strides")?)
         };
-        Ok(if of.writable != 0 {
+        if of.reserved != 0 || of.array > 1 {
+            let words = "`array` is 0 or 1, and `reserved` is 0";
+            return Err(wrong(format!("of the tensor of argument {number} {words}")));
+        }
+        Ok(if of.array != 0 {
+            let array = TensorArray::new(of.address, dtype, shape);
+            Tensor::Array(match strides {
+                Some(strides) => array.with_strides(strides),
+                None => array,
+            })
+        } else if of.writable != 0 {
             let view = ViewMut::new(of.address, dtype, shape);
             Tensor::Write(match strides {
                 Some(strides) => view.with_strides(strides),
@@ -112,6 +124,7 @@ pub(crate) unsafe fn checked<'t>(
     match (tensor, arg) {
         (Some(Tensor::Read(view)), _) => Ok(Arg::from(&*view)),
         (Some(Tensor::Write(view)), _) => Ok(Arg::from(view)),
+        (Some(Tensor::Array(array)), _) => Ok(Arg::from(&*array)),
         // SAFETY: as the caller says, here and below.
         (None, Some(arg)) if arg.kind == TW_TABLE => Ok(unsafe { Arg::table(arg.value.pointer) }),
         (None, Some(arg)) => Ok(unsafe { number!(of_checked, arg, number) }),
@@ -128,7 +141,7 @@ pub(crate) unsafe fn table(
     plan: &Plan,
     param: &str,
     addresses: &[u64],
-    (table, room): (*mut c_void, usize),
+    place: (*mut c_void, usize),
     bytes: *mut u64,
 ) -> Result<(), Failure> {
     let params = &plan.recipe().params;
@@ -138,19 +151,34 @@ pub(crate) unsafe fn table(
         Failure::new(TW_ARGUMENTS, format!("kernel `{kernel}` has no parameter `{param}`; it has {names}"))
     })?;
     let made = plan.table(number, addresses)?;
+    // SAFETY: as the caller says.
+    unsafe { hand_out(param, &made, place, bytes) }
+}
+
+/// Writes the table of a parameter into a place with room for so many bytes, if it is not null, and their number.
+///
+/// # Safety
+///
+/// The places are null, or have as much room as is said.
+pub(crate) unsafe fn hand_out(
+    param: &str,
+    table: &[u8],
+    (place, room): (*mut c_void, usize),
+    bytes: *mut u64,
+) -> Result<(), Failure> {
     if bytes.is_null() {
         return Err(Failure::new(TW_NULL, "the place for the number of bytes is null"));
     }
-    // SAFETY: the caller's places have as much room as it says, here and below.
-    unsafe { bytes.write(made.len() as u64) };
-    if table.is_null() {
+    // SAFETY: as the caller says, here and below.
+    unsafe { bytes.write(table.len() as u64) };
+    if place.is_null() {
         return Ok(());
     }
-    if room < made.len() {
-        let text = format!("the table of `{param}` has {} bytes; there is room for {room}", made.len());
+    if room < table.len() {
+        let text = format!("the table of `{param}` has {} bytes; there is room for {room}", table.len());
         return Err(Failure::new(TW_VALUE, text));
     }
-    unsafe { table.cast::<u8>().copy_from_nonoverlapping(made.as_ptr(), made.len()) };
+    unsafe { place.cast::<u8>().copy_from_nonoverlapping(table.as_ptr(), table.len()) };
     Ok(())
 }
 

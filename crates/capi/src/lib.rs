@@ -136,7 +136,18 @@ table::functions! {
     /// Puts `c = a b^T` on a stream, by the kernels of the pack for its sizes, types and options: c[m, n], a[m, k], b[n, k], or as the options say. The first product of its kind loads and plans them;
     /// the others call the driver once a launch. A workspace that is too small is TW_WORKSPACE, with the bytes that are needed in the text. The options may be null.
     fn tw_library_gemm(library: *const tw_library_t, stream: *mut c_void, a: *const tw_tensor_t, b: *const tw_tensor_t, c: *const tw_tensor_t, options: *const tw_gemm_options_t) -> i32 {
-        guarded(|| unsafe { library::gemm(held(library)?, stream, [a, b, c], options) })
+        guarded(|| unsafe { library::gemm(held(library)?, stream, ([a, b, c], options)) })
+    }
+
+    /// Makes the table of an array of tensors of a product with these arguments (as `batch=pointers` takes them), the one of this name (`a`, `b`, `c` or an operand), which lie at these addresses of the GPU: bytes
+    /// that the caller copies into the GPU's memory, at a multiple of 128, whose address is that of the array for tw_library_gemm. Of the product only types, shapes and options count here. Their number is
+    /// written in any case, and they are if the table is not null. Nothing is copied and nothing launched; the kernels are loaded if they are not.
+    fn tw_library_table(library: *const tw_library_t, a: *const tw_tensor_t, b: *const tw_tensor_t, c: *const tw_tensor_t, options: *const tw_gemm_options_t, name: *const c_char, addresses: *const u64, count: usize, table: *mut c_void, room: usize, bytes: *mut u64) -> i32 {
+        guarded(|| unsafe {
+            let (library, name) = (held(library)?, text(name, "the name of the operand")?);
+            let addresses = elements(addresses, count, "the address of the addresses")?;
+            library::table(library, ([a, b, c], options), name, addresses, (table, room), bytes)
+        })
     }
 
     /// The text of this thread's last failure; empty if there was none. It is valid until the next call in this thread.

@@ -6,7 +6,7 @@ use tilewright_launch::{Arg, LaunchOptions, Stream, Workspace};
 use tilewright_pack::{OperatorCall, Operators};
 
 use crate::failure::{Failure, TW_ARGUMENTS, TW_VALUE};
-use crate::launch::{Tensor, at, checked, sized, tensor};
+use crate::launch::{Tensor, at, checked, hand_out, sized, tensor};
 use crate::types::{TW_TENSOR, tw_gemm_options_t, tw_operand_t, tw_tensor_t};
 use crate::{elements, text};
 
@@ -14,6 +14,9 @@ use crate::{elements, text};
 const MOST_OPTIONS: usize = 16;
 /// The most tensors and numbers of a product.
 const MOST_OPERANDS: usize = 16;
+
+/// A product as C gives it: `a`, `b` and `c`, and the options, which may be null.
+pub(crate) type Product = ([*const tw_tensor_t; 3], *const tw_gemm_options_t);
 
 /// Puts the launches of a product on a stream.
 ///
@@ -23,10 +26,43 @@ const MOST_OPERANDS: usize = 16;
 pub(crate) unsafe fn gemm(
     library: &Operators<'static>,
     stream: *mut c_void,
-    [a, b, c]: [*const tw_tensor_t; 3],
-    options: *const tw_gemm_options_t,
+    product: Product,
 ) -> Result<(), Failure> {
-    // SAFETY: the caller's addresses are those of what they say, and its memory lives until the work has ended.
+    // SAFETY: as the caller says.
+    unsafe { with_call(product, |call, more| Ok(library.run(Stream::borrow(stream), call, more)?)) }
+}
+
+/// Writes the table of an array of tensors of a product.
+///
+/// # Safety
+///
+/// As the header says of `tw_library_table`.
+pub(crate) unsafe fn table(
+    library: &Operators<'static>,
+    product: Product,
+    operand: &str,
+    addresses: &[u64],
+    place: (*mut c_void, usize),
+    bytes: *mut u64,
+) -> Result<(), Failure> {
+    // SAFETY: as the caller says.
+    unsafe {
+        with_call(product, |call, _| {
+            hand_out(operand, &library.table(call, operand, addresses)?, place, bytes)
+        })
+    }
+}
+
+/// The result of a function on the call of a product and the options of its launches.
+///
+/// # Safety
+///
+/// The addresses are null, or those of what they say; the product's memory lives until what the function puts on a stream has ended.
+unsafe fn with_call(
+    ([a, b, c], options): Product,
+    of: impl FnOnce(&OperatorCall<'_>, &LaunchOptions<'_>) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    // SAFETY: as the caller says.
     unsafe {
         let mut words = [("", ""); MOST_OPTIONS];
         let (mut count, mut workspace, mut more) = (0, None, LaunchOptions::new());
@@ -75,6 +111,6 @@ pub(crate) unsafe fn gemm(
             *to = (name, checked(tensors.next().and_then(Option::as_mut), Some(&operand.arg), number)?);
         }
         let call = OperatorCall::new("gemm", &words[..count], &arguments[..of_operands]);
-        Ok(library.run(Stream::borrow(stream), &call, &more)?)
+        of(&call, &more)
     }
 }

@@ -93,18 +93,22 @@ dtypes! {
 }
 
 structs! {
-    /// A tensor in memory of the GPU.
+    /// A tensor in memory of the GPU, or an array of tensors of one shape.
     struct tw_tensor_t {
         /// sizeof(tw_tensor_t).
         size: u32,
         /// The element type, TW_DTYPE_...
         dtype: u32,
-        /// The address of the first element.
+        /// The address of the first element; of an array of tensors that of its table.
         address: u64,
         /// The number of modes, at most 8.
         rank: u32,
         /// 1 if the kernel may write it, else 0.
         writable: u32,
+        /// 1 of an array of tensors, which lie anywhere and whose number is the first extent (tw_plan_table, tw_library_table), else 0.
+        array: u32,
+        /// 0.
+        reserved: u32,
         /// The extents.
         shape: *const i64,
         /// The strides in elements; null if elements lie in row-major order without gaps.

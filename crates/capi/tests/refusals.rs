@@ -171,6 +171,8 @@ fn sizes_and_arguments() {
         address: 0x1000,
         rank: 1,
         writable: 0,
+        array: 0,
+        reserved: 0,
         shape: shape.as_ptr(),
         strides: null(),
     };
@@ -230,7 +232,7 @@ fn sizes_and_arguments() {
         (
             with(&|tensor| tensor.size = 0),
             TW_STRUCT,
-            "`size` of a tw_tensor_t is 0; this library's have 40 bytes",
+            "`size` of a tw_tensor_t is 0; this library's have 48 bytes",
         ),
         (with(&|tensor| tensor.dtype = 77), TW_VALUE, "the element type of argument 0 is 77, which is none"),
         (with(&|tensor| tensor.rank = 9), TW_VALUE, "the tensor of argument 0 has 9 modes; 8 is the most"),
@@ -364,9 +366,86 @@ fn tensor(shape: &[i64], address: u64, dtype: u32, writable: u32) -> tw_tensor_t
         address,
         rank: shape.len() as u32,
         writable,
+        array: 0,
+        reserved: 0,
         shape: shape.as_ptr(),
         strides: null(),
     }
+}
+
+#[test]
+fn products_of_arrays_of_tensors() {
+    let (stand_in, _turn) = turn();
+    let pack = pack_of(&common::pointers()).unwrap();
+    let mut library = null_mut();
+    // SAFETY: everything is as it is said, and nothing runs, here and below.
+    assert_eq!(unsafe { tw_library_open(pack, &raw mut library) }, TW_OK);
+    let options = tw_gemm_options_t {
+        size: size_of::<tw_gemm_options_t>() as u32,
+        dependent: 0,
+        options: c"batch=pointers".as_ptr(),
+        operands: null(),
+        operand_count: 0,
+        workspace: 0,
+        workspace_bytes: 0,
+    };
+    let shapes = [[3, 40, 64], [3, 256, 64], [3, 40, 256]];
+    let array = |number: usize, address: u64| tw_tensor_t {
+        array: 1,
+        ..tensor(&shapes[number], address, TW_DTYPE_F16, u32::from(number == 2))
+    };
+    let made = |name: &CStr, addresses: &[u64], room: usize| {
+        let [a, b, c] = [0, 1, 2].map(|number| array(number, 0));
+        let (mut table, mut bytes) = ([0u64; 4], 0);
+        let (place, count) = (table.as_mut_ptr().cast(), addresses.len());
+        let (name, at, of) = (name.as_ptr(), addresses.as_ptr(), &raw const options);
+        let code = unsafe {
+            tw_library_table(library, &a, &b, &c, of, name, at, count, place, room, &raw mut bytes)
+        };
+        (code, bytes, table, if code == TW_OK { String::new() } else { last() })
+    };
+    let addresses = [0x1000, 0x9000, 0x5000];
+    assert_eq!(made(c"a", &addresses, 32), (TW_OK, 24, [0x1000, 0x9000, 0x5000, 0], String::new()));
+    for (name, addresses, room, code, words) in [
+        (c"a", &addresses[..], 8, TW_VALUE, "the table of `a` has 24 bytes; there is room for 8"),
+        (c"d", &addresses, 32, TW_ARGUMENTS, "parameter `d` of kernel `gemm` is no parameter"),
+        (c"b", &addresses[1..], 32, TW_ARGUMENTS, "`b` of kernel `gemm` is an array of 3 tensors"),
+        (c"c", &[0x1000, 0x2000, 0x1000], 32, TW_ARGUMENTS, "kernel `gemm` writes the tensors of `c`"),
+    ] {
+        let (given, _, _, text) = made(name, addresses, room);
+        assert!(given == code && text.starts_with(words), "{given} {text}");
+    }
+    let gemm = |a: &tw_tensor_t| {
+        let [b, c] = [array(1, 0x20000), array(2, 0x30000)];
+        let code = unsafe { tw_library_gemm(library, null_mut(), a, &b, &c, &raw const options) };
+        (code, if code == TW_OK { String::new() } else { last() })
+    };
+    assert_eq!(gemm(&array(0, 0x10000)).0, TW_OK);
+    let launch = stand_in.calls().pop().unwrap();
+    let params = "[0000010000000000 0000020000000000 0000030000000000 03000000 28000000 00010000 40000000]";
+    assert!(launch.starts_with("cuLaunchKernelEx ") && launch.ends_with(params), "{launch}");
+    for (a, code, words) in [
+        (array(0, 0x10040), TW_ARGUMENTS, "`a` of kernel `gemm` begins at a multiple of 128 bytes"),
+        (
+            tw_tensor_t { array: 0, ..array(0, 0x10000) },
+            TW_ARGUMENTS,
+            "parameter `a` of kernel `gemm` is a table",
+        ),
+        (
+            tw_tensor_t { array: 2, ..array(0, 0x10000) },
+            TW_VALUE,
+            "of the tensor of argument 0 `array` is 0 or 1",
+        ),
+        (
+            tw_tensor_t { reserved: 1, ..array(0, 0x10000) },
+            TW_VALUE,
+            "of the tensor of argument 0 `array` is",
+        ),
+    ] {
+        let (given, text) = gemm(&a);
+        assert!(given == code && text.starts_with(words), "{given} {text}");
+    }
+    assert_eq!(unsafe { tw_library_free(library) }, TW_OK);
 }
 
 #[test]

@@ -116,6 +116,32 @@ impl Chain {
         self.0.workspace_bytes
     }
 
+    /// The bytes of the table of an array of tensors, the parameter of this name, which lie at these addresses, as [`Plan::table`] makes it: one for all kernels that have the parameter.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Plan::table`]; no kernel has the parameter, or two have tables of different bytes.
+    pub fn table(&self, param: &str, addresses: &[u64]) -> Result<Vec<u8>, LaunchError> {
+        let mut table: Option<Vec<u8>> = None;
+        for Link { plan, .. } in &self.0.links {
+            let kernel = || plan.recipe().name.clone();
+            let Some(number) = plan.recipe().params.iter().position(|own| own.name == param) else {
+                continue;
+            };
+            let own = plan.table(number, addresses)?;
+            if table.as_ref().is_some_and(|known| *known != own) {
+                return Err(LaunchError::OtherThing { kernel: kernel(), param: param.to_string() });
+            }
+            table = Some(own);
+        }
+        table.ok_or_else(|| {
+            let kernel =
+                self.0.links.first().map_or_else(String::new, |link| link.plan.recipe().name.clone());
+            let (expected, given) = ("no parameter", "an array of tensors");
+            LaunchError::ArgumentKind { kernel, param: param.to_string(), expected, given }
+        })
+    }
+
     /// Puts the launches on a stream: a call of the driver each, and one before them where a part of the workspace is to hold zeros that it does not hold. The launches behind the first may
     /// begin early where their kernels wait for what they depend on; the first one if the options say so.
     ///

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use crate::error::LaunchError;
 use crate::gpu::Gpu;
-use crate::memo::{Memo, hash};
+use crate::memo::{Memo, Reading, hash};
 use crate::module::{Code, Log, Module, supported};
 use crate::plan::Plan;
 use crate::recipe::Recipe;
 use crate::stream::Stream;
 use crate::view::Args;
 
-/// Plans that a kernel keeps. Those of further sizes are made anew each time.
+/// Plans that a kernel keeps: those of the sizes that were used last.
 const PLANS_KEPT: usize = 4096;
 
 /// Code with its recipe: what every plan of it needs.
@@ -105,12 +105,12 @@ impl Kernel {
         self.0.plans.len()
     }
 
-    fn known(&self, number: u64, sizes: &[i64]) -> Option<&Plan> {
+    fn known(&self, number: u64, sizes: &[i64]) -> Option<Reading<'_, Box<[i64]>, Plan>> {
         self.0.plans.get(number, |known| **known == *sizes)
     }
 
-    /// The plan of launches at these sizes, in the order of [`Recipe::sizes`]. It is made once: sizes, grid, ranges, assumptions and what tensor maps
-    /// say of tensors are checked then. The driver is not called.
+    /// The plan of launches at these sizes, in the order of [`Recipe::sizes`]. Sizes, grid, ranges, assumptions and what tensor maps say of tensors are checked when it is made, which is once
+    /// for as long as it is kept. The driver is not called.
     ///
     /// # Errors
     ///
@@ -121,8 +121,8 @@ impl Kernel {
             return Ok(known.clone());
         }
         let plan = Plan::new(&self.0.ready, sizes)?;
-        // A kernel that keeps no more plans makes them anew.
-        let _ = self.0.plans.insert(number, sizes.into(), plan.clone());
+        // Where others use all plans that it could take the place of, it is made anew next time.
+        drop(self.0.plans.insert(number, sizes.into(), plan.clone()));
         Ok(plan)
     }
 

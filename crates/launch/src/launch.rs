@@ -7,6 +7,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::ptr;
+use std::sync::Arc;
 
 use crate::driver::{Driver, DriverError, Function, LaunchAttribute, LaunchConfig, RawStream, TensorMap};
 use crate::error::LaunchError;
@@ -77,21 +78,24 @@ pub(crate) type Words = [u64; MOST_PARAMS];
 /// Places of the function's parameters, of which as many are there as the function has.
 type Pointers = [MaybeUninit<*mut c_void>; MOST_PARAMS];
 
-/// A launch with its arguments, which can be put on streams any number of times: all that the driver is given, but for the stream, lies side by side.
+/// A launch with its arguments, which can be put on streams any number of times: all that the driver is given, but for the stream, is there.
+///
+/// The pointers lead to `words` and `maps`, which nobody writes or gives to others, and which live as long as the pointers do. Both are behind an [`Arc`] and not a `Box`: a `Box` says that nobody
+/// else has a pointer to what it owns whenever it is moved ("Considerations for `unsafe` code" in its documentation), and a value of this type is moved after the pointers are made.
 pub struct Prepared {
     driver: &'static Driver,
     function: Function,
     /// The configuration but for the stream, whose attributes are those of below.
     config: LaunchConfig,
     attributes: [LaunchAttribute; 2],
-    /// Places of the function's parameters, which lie in the words and maps of below.
+    /// Places of the function's parameters.
     pointers: Box<[*mut c_void]>,
-    _words: Box<[u64]>,
-    _maps: Box<[TensorMap]>,
+    _words: Arc<[u64]>,
+    _maps: Arc<[TensorMap]>,
     plan: Plan,
 }
 
-// SAFETY: the pointers lead into the boxes beside them, which nobody writes; functions are taken from any thread.
+// SAFETY: the pointers lead into the memory of the fields beside them, which nobody writes; functions are taken from any thread.
 unsafe impl Send for Prepared {}
 // SAFETY: as above.
 unsafe impl Sync for Prepared {}
@@ -122,7 +126,7 @@ impl Prepared {
         let pointers = self.pointers.as_ptr().cast_mut();
         let config =
             LaunchConfig { stream: stream.raw(), attributes: self.attributes.as_ptr(), ..self.config };
-        // SAFETY: as of `submit`; the driver writes to no pointer.
+        // SAFETY: as of `submit`; the driver writes neither the pointers nor what they lead to.
         unsafe { submit(self.driver, &config, self.function, pointers) }
     }
 }
@@ -236,10 +240,7 @@ impl Plan {
                     Some(address) => address,
                     None => {
                         let pointer = words[self.0.maps[map as usize].param as usize];
-                        maps.push(match self.known_map(map as usize, pointer)? {
-                            Ok(known) => *known,
-                            Err(made) => made,
-                        });
+                        maps.push(self.known_map(map as usize, pointer)?);
                         places.push(Err(maps.len() - 1));
                         continue;
                     }
@@ -248,11 +249,12 @@ impl Plan {
             own.push(word);
             places.push(Ok(own.len() - 1));
         }
-        let (own, maps): (Box<[u64]>, Box<[TensorMap]>) = (own.into(), maps.into());
+        let (own, maps): (Arc<[u64]>, Arc<[TensorMap]>) = (own.into(), maps.into());
+        let (first, first_map) = (Arc::as_ptr(&own).cast::<u64>(), Arc::as_ptr(&maps).cast::<TensorMap>());
         let pointers = places.into_iter().map(|place| match place {
             // Little-endian: the low bytes of a word are the parameter.
-            Ok(word) => ptr::from_ref(&own[word]).cast_mut().cast(),
-            Err(map) => ptr::from_ref(&maps[map]).cast_mut().cast(),
+            Ok(word) => first.wrapping_add(word).cast_mut().cast(),
+            Err(map) => first_map.wrapping_add(map).cast_mut().cast(),
         });
         Ok(Prepared {
             driver: self.gpu().driver(),
@@ -355,6 +357,7 @@ impl Plan {
                 }
                 return Ok(*pointer);
             }
+            Some(Kind::Array(given)) if tensor.array => (given, TABLE_ALIGNMENT),
             Some(Kind::Write(given)) if !tensor.array => (given, tensor.alignment),
             Some(Kind::Read(given)) if !tensor.array && tensor.access == Access::Read => {
                 (given, tensor.alignment)
@@ -367,7 +370,8 @@ impl Plan {
                 return Err(self.other_kind(param, wanted, other.map_or("nothing", Kind::name)));
             }
         };
-        if given.dtype != tensor.dtype || !expected.is(given) {
+        // The tensors of an array lie anywhere.
+        if given.dtype != tensor.dtype || !expected.is(given, usize::from(tensor.array)) {
             return Err(self.other_tensor(param, tensor, expected, given));
         }
         if !given.pointer.is_multiple_of(u64::from(alignment)) {
@@ -435,8 +439,10 @@ impl Plan {
         };
         let scalars: Vec<Option<i64>> = params.iter().map(scalar).collect();
         self.check_integers(&scalars)?;
-        // What is not remembered is checked again.
-        let _ = known.insert(number, integers.into(), ());
+        if known.wants(number) {
+            // What is not remembered is checked again.
+            drop(known.insert(number, integers.into(), ()));
+        }
         Ok(())
     }
 
@@ -457,16 +463,20 @@ impl Plan {
         Some(words[mapped.param as usize].wrapping_add(place))
     }
 
-    /// The tensor map of the tensor at an address: the one that is kept, or one that is made for this launch alone.
+    /// The tensor map of the tensor at an address: the one that is kept, or one that is made.
     #[inline]
-    fn known_map(&self, map: usize, pointer: u64) -> Result<Result<&TensorMap, TensorMap>, LaunchError> {
+    fn known_map(&self, map: usize, pointer: u64) -> Result<TensorMap, LaunchError> {
         let known = &self.0.maps[map].known;
         let number = hash([pointer]);
         if let Some(found) = known.get(number, |at| *at == pointer) {
-            return Ok(Ok(found));
+            return Ok(*found);
         }
         let made = self.encode(map, pointer)?;
-        Ok(known.insert(number, pointer, made))
+        if known.wants(number) {
+            // Where others use all that is kept, it is made again next time.
+            drop(known.insert(number, pointer, made));
+        }
+        Ok(made)
     }
 
     /// Gathers the function's parameters, and launches it.
@@ -491,10 +501,7 @@ impl Plan {
                     Some(table) => address.write(table),
                     None => {
                         let at = words[self.0.maps[map as usize].param as usize];
-                        match self.known_map(map as usize, at)? {
-                            Ok(known) => ptr::from_ref(known).cast(),
-                            Err(map_made) => ptr::from_ref(made[map as usize].write(map_made)).cast(),
-                        }
+                        ptr::from_ref(made[map as usize].write(self.known_map(map as usize, at)?)).cast()
                     }
                 },
             };
@@ -530,12 +537,12 @@ impl Plan {
 }
 
 impl Expected {
-    /// True if a tensor has this shape and these strides; a mode of one element has any stride.
+    /// True if a tensor has this shape and these strides, from the mode `first` on; a mode of one element has any stride.
     #[inline]
-    fn is(&self, given: &Tensor) -> bool {
+    fn is(&self, given: &Tensor, first: usize) -> bool {
         let is = |mode: usize| {
-            let extent = self.shape[mode];
-            extent == given.shape[mode] && (self.strides[mode] == given.strides[mode] || extent == 1)
+            let (extent, stride) = (self.shape[mode], self.strides[mode]);
+            extent == given.shape[mode] && (stride == given.strides[mode] || extent == 1 || mode < first)
         };
         self.rank == given.rank && (0..self.rank.min(MAX_RANK)).all(is)
     }

@@ -52,7 +52,7 @@ pub use gpu::Gpu;
 pub use kernel::Kernel;
 pub use launch::{LaunchOptions, Prepared};
 pub use map::l2_promotion;
-pub use memo::{Memo, hash};
+pub use memo::{Memo, Reading, hash};
 pub use module::{Code, Log, Module};
 pub use plan::Plan;
 pub use recipe::{
@@ -60,5 +60,5 @@ pub use recipe::{
     Swizzle, Target, TensorParam, Zeros,
 };
 pub use stream::Stream;
-pub use view::{Arg, Args, Joined, MAX_RANK, Raw, View, ViewMut};
+pub use view::{Arg, Args, Joined, MAX_RANK, Raw, TensorArray, View, ViewMut};
 pub use workspace::Workspace;

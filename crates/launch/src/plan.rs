@@ -18,9 +18,9 @@ use crate::view::MAX_RANK;
 
 /// Blocks along x, y and z, at most (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 const MOST_BLOCKS: [i64; 3] = [0x7fff_ffff, 65535, 65535];
-/// Tensor maps that a plan keeps, of each of its kernel's. Those of further addresses are encoded at each launch.
+/// Tensor maps that a plan keeps, of each of its kernel's: those of the addresses that were used last.
 const MAPS_KEPT: usize = 1024;
-/// Tuples of integer arguments that a plan remembers as checked.
+/// Tuples of integer arguments that a plan remembers as checked: those that were used last.
 const INTEGERS_KEPT: usize = 1024;
 /// Parts of a workspace begin at multiples of this.
 pub(crate) const WORKSPACE_ALIGNMENT: u64 = 256;

@@ -113,6 +113,34 @@ impl ViewMut<'_> {
     }
 }
 
+/// An array of tensors, which may lie anywhere, by its table. Element type, shape and strides are those of a tensor with one mode more, the first, which counts them; its own stride is no distance
+/// and is not compared.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorArray<'a> {
+    tensor: Tensor,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> TensorArray<'a> {
+    /// The array whose table lies at an address of a GPU, of tensors whose elements lie in row-major order without gaps.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Arg::table`], for launches by plans of the kernels of whose plan ([`Plan::table`](crate::Plan::table)) or chain ([`Chain::table`](crate::Chain::table)) the table is.
+    pub unsafe fn new(table: u64, dtype: DType, shape: &[i64]) -> TensorArray<'a> {
+        TensorArray { tensor: Tensor::row_major(table, dtype, shape), memory: PhantomData }
+    }
+
+    /// With other strides, in elements, of which the first is not used.
+    ///
+    /// # Safety
+    ///
+    /// As of `new`, for every element that the strides lead to.
+    pub unsafe fn with_strides(self, strides: &[i64]) -> TensorArray<'a> {
+        TensorArray { tensor: self.tensor.with_strides(strides), memory: PhantomData }
+    }
+}
+
 /// An argument of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Arg<'a>(pub(crate) Kind<'a>);
@@ -122,6 +150,7 @@ pub(crate) enum Kind<'a> {
     Read(&'a Tensor),
     Write(&'a Tensor),
     Table(u64),
+    Array(&'a Tensor),
     F32(f32),
     F64(f64),
     I32(i32),
@@ -137,6 +166,7 @@ impl Kind<'_> {
             Kind::Read(_) => "a view",
             Kind::Write(_) => "a view for writing",
             Kind::Table(_) => "a table of tensors",
+            Kind::Array(_) => "an array of tensors",
             Kind::F32(_) => "an f32",
             Kind::F64(_) => "an f64",
             Kind::I32(_) => "an i32",
@@ -148,11 +178,11 @@ impl Kind<'_> {
 }
 
 impl<'a> Arg<'a> {
-    /// The element type, the shape and the strides of a view; `None` of a table and of a number.
+    /// The element type, the shape and the strides of a view, or of an array of tensors; `None` of a table and of a number.
     #[inline]
     pub fn tensor(&self) -> Option<(DType, &[i64], &[i64])> {
         match self.0 {
-            Kind::Read(tensor) | Kind::Write(tensor) => {
+            Kind::Read(tensor) | Kind::Write(tensor) | Kind::Array(tensor) => {
                 let rank = tensor.rank.min(MAX_RANK);
                 Some((tensor.dtype, &tensor.shape[..rank], &tensor.strides[..rank]))
             }
@@ -193,6 +223,7 @@ impl<'a> Arg<'a> {
             Kind::U32(x) => (7, u64::from(x)),
             Kind::I64(x) => (8, x.cast_unsigned()),
             Kind::U64(x) => (9, x),
+            Kind::Array(tensor) => (10, tensor.pointer),
         }
     }
 
@@ -236,6 +267,12 @@ impl<'a> From<&'a ViewMut<'_>> for Arg<'a> {
 impl<'a> From<&'a mut ViewMut<'_>> for Arg<'a> {
     fn from(view: &'a mut ViewMut<'_>) -> Self {
         Arg(Kind::Write(&view.tensor))
+    }
+}
+
+impl<'a> From<&'a TensorArray<'_>> for Arg<'a> {
+    fn from(array: &'a TensorArray<'_>) -> Self {
+        Arg(Kind::Array(&array.tensor))
     }
 }
 

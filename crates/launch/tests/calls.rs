@@ -5,7 +5,8 @@ mod common;
 
 use common::{PTX, Turn, recipe, view, view_mut};
 use tilewright_launch::{
-    Arg, Code, DType, Gpu, Kernel, LaunchOptions, Log, Module, ParamKind, Raw, Stream, View, Workspace,
+    Arg, Chain, Code, DType, Gpu, Kernel, LaunchOptions, Log, Module, ParamKind, Raw, Stream, TensorArray,
+    View, Workspace,
 };
 
 const SHAPE: [i64; 2] = [3, 512];
@@ -190,6 +191,33 @@ fn an_array_of_tensors_is_a_table_of_addresses_and_maps() {
     // The maps follow the addresses.
     let line = launch_line(stream, "4:2,1,1", "8020000000000000");
     assert_eq!(turn.stand_in.calls().pop().unwrap(), line);
+    // With a shape, which is compared; the tensors lie anywhere, whatever the first stride.
+    let array = |shape: &[i64]| unsafe { TensorArray::new(0x2000, DType::F32, shape) };
+    let shape = plan.tensor(1).unwrap().0.to_vec();
+    plan.launch(stream, (&x, &array(&shape), 2.0f32)).unwrap();
+    assert_eq!(turn.stand_in.calls().pop().unwrap(), line);
+    let mut apart: Vec<i64> = plan.tensor(1).unwrap().1.to_vec();
+    apart[0] += 64;
+    plan.launch(stream, (&x, &unsafe { array(&shape).with_strides(&apart) }, 2.0f32)).unwrap();
+    assert_eq!(turn.stand_in.calls().pop().unwrap(), line);
+    let [mut more, mut further] = [shape.clone(), apart];
+    more[0] += 1;
+    further[1] += 1;
+    let refused = |array: &TensorArray<'_>| plan.launch(stream, (&x, array, 2.0f32)).unwrap_err().to_string();
+    assert!(refused(&array(&more)).contains("`y` of kernel `scale` "), "{}", refused(&array(&more)));
+    assert!(refused(&unsafe { array(&shape).with_strides(&further) }).contains("`y` of kernel `scale` "));
+    assert_eq!(
+        plan.launch(stream, (&array(&shape), unsafe { Arg::table(0x2000) }, 2.0f32)).unwrap_err().to_string(),
+        "parameter `x` of kernel `scale` is a tensor; an array of tensors is given"
+    );
+    // A chain of such kernels has one table for all of them.
+    let chain = Chain::new([plan.clone(), plan.clone()]).unwrap();
+    assert_eq!(chain.table("y", &[0x3000, 0x4000, 0x5000]).unwrap(), table);
+    assert_eq!(
+        chain.table("z", &[]).unwrap_err().to_string(),
+        "parameter `z` of kernel `scale` is no parameter; an array of tensors is given"
+    );
+    turn.stand_in.calls();
 
     for (given, text) in [
         (&[0x3000, 0x4000][..], "`y` of kernel `scale` is an array of 3 tensors at these sizes; 2 are given"),

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use tilewright_launch::{
-    Arg, Chain, Joined, LaunchError, LaunchOptions, ParamKind, PreparedChain, Stream, Workspace,
+    Arg, Chain, Joined, LaunchError, LaunchOptions, ParamKind, PreparedChain, Reading, Stream, Workspace,
 };
 use tilewright_tune::{Problem, explain};
 
@@ -161,7 +161,7 @@ impl<'a> Call<'a> {
     fn run_elsewhere(&mut self, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
         let of_kind = words.map(|words| &words[..words.len() - self.places_count()]);
         let Some(ready) = self.known(of_kind) else { return self.run_first(of_kind, words, stream) };
-        self.launch(ready, words, stream)
+        self.launch(&ready, words, stream)
     }
 
     /// The first run of its kind.
@@ -179,17 +179,17 @@ impl<'a> Call<'a> {
         };
         let ready = self.make(may)?;
         match self.keep(of_kind, ready) {
-            Ok(ready) => self.launch(ready, words, stream),
-            // The table is full.
+            Ok(ready) => self.launch(&ready, words, stream),
+            // Others use all that is kept.
             Err(ready) => self.launch(&ready, words, stream),
         }
     }
 
-    /// Puts the launches on a stream, and keeps them with these addresses and numbers while there is room.
+    /// Puts the launches on a stream, and keeps them with these addresses and numbers where there is room, or where they were asked for lately.
     fn launch(&mut self, ready: &Ready, words: Option<&[u64]>, stream: Stream<'_>) -> Result<(), OpsError> {
-        let table = words.map(|words| (words, number_of(words)));
-        let table = table.map(|(words, number)| (words, number, self.library.places(number)));
-        let Some((words, number, table)) = table.filter(|(_, _, table)| table.has_room()) else {
+        let kept = self.library.places();
+        let numbered = words.map(|words| (words, number_of(words)));
+        let Some((words, number)) = numbered.filter(|(_, number)| kept.wants(*number)) else {
             return ready.with_arguments(self, |chain, arguments, options| {
                 chain.launch_with(stream, arguments, options)
             });
@@ -198,8 +198,8 @@ impl<'a> Call<'a> {
             ready.with_arguments(self, |chain, arguments, options| chain.prepare(arguments, options))?;
         // SAFETY: as of `run_on`.
         let run = |launches: &PreparedChain| unsafe { launches.enqueue(stream) };
-        Ok(match table.insert(number, Key(words.into()), made) {
-            Ok(kept) => run(kept),
+        Ok(match kept.insert(number, Key(words.into()), made) {
+            Ok(kept) => run(&kept),
             Err(made) => run(&made),
         }?)
     }
@@ -229,6 +229,16 @@ impl<'a> Call<'a> {
     /// As of [`Call::run`].
     pub fn workspace_bytes(&self) -> Result<u64, OpsError> {
         self.with_ready(|ready| ready.chain.workspace_bytes())
+    }
+
+    /// The bytes of the table of an array of tensors, the argument of this name, which lie at these addresses, for a run; the array that is given may have any address. Everything is made ready
+    /// for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`] and [`Chain::table`].
+    pub fn table(&self, argument: &str, addresses: &[u64]) -> Result<Vec<u8>, OpsError> {
+        Ok(self.with_ready(|ready| ready.chain.table(argument, addresses))??)
     }
 
     /// The choice, its origin, and its estimate with the parts. Everything is made ready for that.
@@ -268,11 +278,11 @@ impl<'a> Call<'a> {
         let mut words = Words::new();
         let words = words.written(|end| self.words(end));
         if let Some(ready) = self.known(words) {
-            return Ok(call(ready));
+            return Ok(call(&ready));
         }
         let ready = self.make(if self.library.is_strict() { May::Nothing } else { May::Everything })?;
         Ok(match self.keep(words, ready) {
-            Ok(ready) => call(ready),
+            Ok(ready) => call(&ready),
             Err(ready) => call(&ready),
         })
     }
@@ -310,23 +320,20 @@ impl<'a> Call<'a> {
     }
 
     #[inline]
-    fn known_places(&self, words: Option<&[u64]>) -> Option<&'a PreparedChain> {
+    fn known_places(&self, words: Option<&[u64]>) -> Option<Reading<'a, Key, PreparedChain>> {
         let words = words?;
-        let number = number_of(words);
-        self.library.places(number).get(number, |Key(known)| **known == *words)
+        self.library.places().get(number_of(words), |Key(known)| **known == *words)
     }
 
     #[inline]
-    fn known(&self, words: Option<&[u64]>) -> Option<&'a Ready> {
+    fn known(&self, words: Option<&[u64]>) -> Option<Reading<'a, Key, Ready>> {
         let words = words?;
-        let number = number_of(words);
-        self.library.table(number).get(number, |Key(known)| **known == *words)
+        self.library.ready().get(number_of(words), |Key(known)| **known == *words)
     }
 
-    fn keep(&self, words: Option<&[u64]>, ready: Ready) -> Result<&'a Ready, Ready> {
+    fn keep(&self, words: Option<&[u64]>, ready: Ready) -> Result<Reading<'a, Key, Ready>, Ready> {
         let Some(words) = words else { return Err(ready) };
-        let number = number_of(words);
-        self.library.table(number).insert(number, Key(words.into()), ready)
+        self.library.ready().insert(number_of(words), Key(words.into()), ready)
     }
 
     fn argument(&self, name: &str) -> Option<Arg<'a>> {

@@ -20,7 +20,7 @@ use crate::library::{Library, May};
 use crate::problems::{Span, Warm};
 use crate::sizes::{Sizes, limits, multiple};
 
-/// Numbers of tokens whose launches are kept. Those of others are made ready anew each time.
+/// Numbers of tokens whose launches are kept: those that were used last.
 const KEPT: usize = 1024;
 /// Arguments of a call that take no allocation, which is also the most that a layer has.
 const MOST_ARGUMENTS: usize = 16;
@@ -241,11 +241,11 @@ impl Experts {
     ) -> Result<T, OpsError> {
         let number = hash([tokens.cast_unsigned()]);
         if let Some(known) = self.ready.get(number, |known| *known == tokens) {
-            return call(known);
+            return call(&known);
         }
         match self.ready.insert(number, tokens, self.make(tokens, may())?) {
-            Ok(ready) => call(ready),
-            // The table is full.
+            Ok(ready) => call(&ready),
+            // Others use all that is kept.
             Err(ready) => call(&ready),
         }
     }

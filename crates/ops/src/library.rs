@@ -22,12 +22,10 @@ use crate::packed::packed;
 use crate::rows::{NOTHING, ROWS, Row};
 use crate::sizes::{Given, Sizes, told};
 
-/// Tables of launches that are ready: each keeps its own.
-const TABLES: usize = 64;
-/// Launches that a table keeps. Those of further arguments are made ready anew each time.
-const KEPT: usize = 256;
-/// Launches with their addresses and numbers that a table keeps. Those of further ones are checked and put together at each launch.
-const KEPT_PLACES: usize = 64;
+/// Launches that are kept: those of the shapes and options that were used last.
+const KEPT: usize = 16384;
+/// Launches with their addresses and numbers that are kept: those that were used last. Others are checked and put together at each launch.
+const KEPT_PLACES: usize = 4096;
 
 /// A value that one thread makes while others wait for it.
 type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
@@ -35,7 +33,8 @@ type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 /// Operators on a GPU: what is chosen for their sizes by records, neighbours and estimates, compiled, loaded, and kept.
 ///
 /// A call whose launches are ready takes no lock, and calls the driver once a launch. It is kept with its addresses and numbers from its first run on: what is given again is compared with what
-/// was given before, and nothing else. Then it allocates nothing, nor does it with new ones where 4096 are kept. What is not ready is chosen, compiled and loaded by the call that
+/// was given before, and nothing else, and nothing is allocated. 4096 such calls are kept. Where there is no room, a new one allocates nothing either: it is checked and put together each time,
+/// until it is asked for again soon, when it takes the place of the one that was used the longest ago. What is not ready is chosen, compiled and loaded by the call that
 /// asks first, which takes a second; [`Library::warm_up`] does it ahead, and a [strict](Library::strict) library does nothing else.
 #[derive(Clone)]
 pub struct Library {
@@ -50,8 +49,8 @@ struct Shared {
     pack: Option<Pack>,
     /// Kernels that are kept on disk.
     cache: Option<Kernels>,
-    ready: Box<[Memo<Key, Ready>]>,
-    places: Box<[Memo<Key, PreparedChain>]>,
+    ready: Memo<Key, Ready>,
+    places: Memo<Key, PreparedChain>,
     bases: Mutex<HashMap<String, Arc<Base>>>,
     classes: Mutex<HashMap<String, Slot<Chosen>>>,
     kept: Mutex<HashMap<String, Slot<Kept>>>,
@@ -66,8 +65,8 @@ impl Shared {
             store,
             pack: None,
             cache: None,
-            ready: (0..TABLES).map(|_| Memo::new(KEPT)).collect(),
-            places: (0..TABLES).map(|_| Memo::new(KEPT_PLACES)).collect(),
+            ready: Memo::new(KEPT),
+            places: Memo::new(KEPT_PLACES),
             bases: Mutex::default(),
             classes: Mutex::default(),
             kept: Mutex::default(),
@@ -269,15 +268,15 @@ impl Library {
         Ok(pack)
     }
 
-    /// The table of ready launches for a number.
-    pub(crate) fn table(&self, number: u64) -> &Memo<Key, Ready> {
-        &self.shared.ready[(number as usize) % TABLES]
+    /// The launches that are ready.
+    pub(crate) fn ready(&self) -> &Memo<Key, Ready> {
+        &self.shared.ready
     }
 
-    /// The table of launches with their addresses for a number.
+    /// The launches with their addresses.
     #[inline]
-    pub(crate) fn places(&self, number: u64) -> &Memo<Key, PreparedChain> {
-        &self.shared.places[(number as usize) % TABLES]
+    pub(crate) fn places(&self) -> &Memo<Key, PreparedChain> {
+        &self.shared.places
     }
 
     /// An operator with the options of a call, which is worked out once for the types of the arguments.

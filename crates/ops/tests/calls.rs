@@ -6,6 +6,7 @@ mod common;
 use common::{Turn, view, view_mut, workspace};
 use tilewright_cache::{Folder, Kernels};
 use tilewright_launch::DType::{BF16, F16, F32, I32};
+use tilewright_launch::TensorArray;
 use tilewright_ops::{Library, OpsError, Problems};
 
 /// The parameters of a launch.
@@ -53,6 +54,29 @@ fn a_product_with_an_epilogue_is_one_call_of_the_driver() {
     let mut c = view_mut(0x4000, F32, &[64, 256]);
     lib.gemm(stream, &a, &b, &mut c).run().unwrap();
     assert_eq!(turn.work().len(), 1);
+}
+
+#[test]
+fn matrices_of_a_product_may_lie_anywhere() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    // SAFETY: nothing runs.
+    let array = |table: u64, shape: &[i64]| unsafe { TensorArray::new(table, F16, shape) };
+    let (a, b, c) = (array(0x1000, &[3, 64, 128]), array(0x2000, &[3, 32, 128]), array(0x3000, &[3, 64, 32]));
+    let call = || lib.operator("gemm").option("batch", "pointers").arg("a", &a).arg("b", &b).arg("c", &c);
+    let addresses = [0x10000u64, 0x90000, 0x50000];
+    let table = call().table("a", &addresses).unwrap();
+    assert_eq!(table[..24], addresses.map(u64::to_le_bytes).concat());
+    assert!(call().table("a", &addresses[1..]).unwrap_err().to_string().contains("array of 3 tensors"));
+    turn.stand_in.calls();
+    call().run(stream).unwrap();
+    let work = turn.work();
+    assert_eq!(work.len(), 1, "{work:?}");
+    let given = params(&work[0]);
+    assert!([0x1000, 0x2000, 0x3000].map(word).iter().all(|table| given.contains(table)), "{given:?}");
+    let view = view(0x1000, F16, &[3, 64, 128]);
+    let error = call().arg("a", &view).run(stream).unwrap_err().to_string();
+    assert!(error.contains("is a table of tensors; a view is given"), "{error}");
 }
 
 #[test]

@@ -68,6 +68,13 @@ fn what_was_given_before_is_kept_and_what_is_new_is_checked() {
     let before = ALLOCATED.get();
     (1..100u64).for_each(|number| run(0x100_0000 + number * 0x100).unwrap());
     assert_eq!(ALLOCATED.get() - before, 0);
+    // What is asked for again takes the place of what was used longer ago, and is found from then on.
+    let allocated = [0, 1, 2].map(|_| {
+        let before = ALLOCATED.get();
+        run(0x200_0000).unwrap();
+        ALLOCATED.get() - before
+    });
+    assert!(allocated[0] == 0 && allocated[1] > 0 && allocated[2] == 0, "{allocated:?}");
     turn.stand_in.calls();
     assert!(run(0x1001).unwrap_err().to_string().contains("0x1001"));
     let (read, mut written) = (x(0x5000), view_mut(0x5000, F16, &[64, 512]));

@@ -13,7 +13,7 @@ use crate::class::Class;
 use crate::error::PackError;
 use crate::file::PackFile;
 
-/// Launches that are kept. Those of further arguments are made ready anew each time.
+/// Launches that are kept: those of the arguments that were used last.
 const KEPT: usize = 4096;
 /// The most arguments of an operator.
 const MOST_ARGUMENTS: usize = 24;
@@ -197,6 +197,21 @@ impl<'p> Operators<'p> {
         self.with_ready(call, None, |ready| Ok(ready.chain.workspace_bytes()))
     }
 
+    /// The bytes of the table of an array of tensors, the argument of this name, which lie at these addresses, for a run of the call; the array in it may have any address. Everything is
+    /// made ready for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Operators::run`] and [`Chain::table`].
+    pub fn table(
+        &self,
+        call: &OperatorCall<'_>,
+        argument: &str,
+        addresses: &[u64],
+    ) -> Result<Vec<u8>, PackError> {
+        self.with_ready(call, None, |ready| Ok(ready.chain.table(argument, addresses)?))
+    }
+
     fn with_ready<T>(
         &self,
         call: &OperatorCall<'_>,
@@ -205,14 +220,14 @@ impl<'p> Operators<'p> {
     ) -> Result<T, PackError> {
         let number = call.number();
         if let Some(ready) = self.ready.get(number, |key| call.is(key)) {
-            return then(ready);
+            return then(&ready);
         }
         if stream.is_some_and(|stream| stream.is_capturing(self.gpu.driver())) {
             return Err(LaunchError::NotReady { kernel: call.operator.to_string() }.into());
         }
         match self.ready.insert(number, call.key(), self.make(call)?) {
-            Ok(ready) => then(ready),
-            // The table is full.
+            Ok(ready) => then(&ready),
+            // Others use all that is kept.
             Err(ready) => then(&ready),
         }
     }

@@ -95,6 +95,38 @@ pub fn products() -> Vec<u8> {
     pack.to_bytes().unwrap()
 }
 
+/// A pack with products of arrays of matrices: a block for 64 rows of each.
+pub fn pointers() -> Vec<u8> {
+    let (_, code) = product(false);
+    let mut recipe = gemm(false);
+    recipe.sizes.insert(0, Size::new("l", 1, 1 << 16));
+    for param in &mut recipe.params {
+        let ParamKind::Tensor(tensor) = &mut param.kind else { continue };
+        // The sizes behind the first.
+        let further = |formula: &Formula| {
+            let next = |item: &Item| if let Item::Size(size) = item { Item::Size(size + 1) } else { *item };
+            Formula::new(formula.items().iter().map(next).collect()).unwrap()
+        };
+        let [shape, strides] =
+            [&tensor.shape, &tensor.strides].map(|all| all.iter().map(further).collect::<Vec<_>>());
+        tensor.shape = std::iter::once(self::formula(&[Item::Size(0)])).chain(shape).collect();
+        tensor.strides = std::iter::once(Formula::int(1)).chain(strides).collect();
+        tensor.array = true;
+    }
+    recipe.passed = (0..3).map(Passed::Tensor).chain((0..4).map(Passed::Size)).collect();
+    recipe.grid = vec![
+        self::formula(&[Item::Size(1), Item::Int(64), Item::Op(Op::CeilDiv)]),
+        self::formula(&[Item::Size(0)]),
+    ];
+    let code = code.replace(".param .u32 m,", ".param .u32 l, .param .u32 m,");
+    let mut class = Class::new("gemm", ["gemm".to_string()]);
+    class.options = vec![("batch".into(), "pointers".into())];
+    let mut pack = Pack::new("a test");
+    pack.add(Entry::of_ptx(recipe, code).named("gemm")).unwrap();
+    pack.add_class(class).unwrap();
+    pack.to_bytes().unwrap()
+}
+
 /// A pack with `sum`, of an array of three tensors `xs` and their sum `y`: each lies anywhere.
 pub fn arrays() -> Vec<u8> {
     let mut pack = Pack::new("a test");
