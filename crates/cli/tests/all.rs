@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 12, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 13, and their long tests run beside each other.
 
 mod codes;
 mod command;
@@ -12,4 +12,5 @@ mod pack;
 mod repack;
 mod several;
 mod tasks;
+mod tuning;
 mod view;

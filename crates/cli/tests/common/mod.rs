@@ -32,3 +32,15 @@ pub fn tilewright(args: &[&str], input: Option<&[u8]>) -> Run {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Run { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
 }
+
+/// The command must fail with this code and say each of these; it must not panic or colour a pipe.
+#[track_caller]
+pub fn refused(args: &[&str], input: Option<&[u8]>, code: i32, says: &[&str]) {
+    let run = tilewright(args, input);
+    assert_eq!(run.code, Some(code), "{args:?}: {}{}", run.out, run.err);
+    for text in says {
+        assert!(run.err.contains(text), "{args:?} should say `{text}`:\n{}", run.err);
+    }
+    assert!(!run.err.contains("panicked") && !run.err.contains('\u{1b}'), "{}", run.err);
+    assert!(run.err.len() < 4000, "a message of {} bytes", run.err.len());
+}
