@@ -11,7 +11,12 @@ pub(super) static SM_120A: ArchSpec = ArchSpec {
     ptx_version: "8.7",
     capability: (12, 0),
     specific: true,
-    limits: Limits { shared_bytes_per_block: 99 * 1024, threads_per_multiprocessor: 1536, ..sm_90a::LIMITS },
+    limits: Limits {
+        shared_bytes_per_block: 99 * 1024,
+        threads_per_multiprocessor: 1536,
+        blocks_per_multiprocessor: 24,
+        ..sm_90a::LIMITS
+    },
     features: sm_90a::BASE.and(&[Feature::Fp4Conversion]),
     timing: include_str!("../../tables/sm_120a.txt"),
 };

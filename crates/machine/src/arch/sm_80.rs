@@ -19,6 +19,7 @@ pub(super) const LIMITS: Limits = Limits {
     registers_per_thread: 255,
     registers_per_multiprocessor: 65536,
     threads_per_multiprocessor: 2048,
+    blocks_per_multiprocessor: 32,
 };
 
 pub(super) const FEATURES: Features = Features::of(&[Feature::CpAsync]);

@@ -21,7 +21,7 @@ pub struct ArchSpec {
     pub timing: &'static str,
 }
 
-/// The limits of an architecture.
+/// The limits of an architecture (CUDA C++ Programming Guide, "Technical Specifications per Compute Capability").
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Shared memory that one thread block may use, in bytes (with opt-in).
@@ -34,6 +34,8 @@ pub struct Limits {
     pub registers_per_multiprocessor: u32,
     /// Threads that one multiprocessor holds.
     pub threads_per_multiprocessor: u32,
+    /// Blocks that one multiprocessor holds.
+    pub blocks_per_multiprocessor: u32,
 }
 
 impl Limits {
@@ -57,6 +59,22 @@ impl Limits {
         let by_registers = self.registers_per_multiprocessor / (threads * registers).max(1);
         // A block's limit is a multiprocessor's, less the 1 KiB that the system takes of each block.
         let by_shared = (self.shared_bytes_per_block + 1024) / (shared_bytes + 1024);
-        by_threads.min(by_registers).min(by_shared).clamp(1, 32)
+        by_threads.min(by_registers).min(by_shared).clamp(1, self.blocks_per_multiprocessor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::arch::Arch;
+
+    #[test]
+    fn a_multiprocessor_holds_so_many_blocks_of_a_warp() {
+        let held = |name: &str| name.parse::<Arch>().unwrap().limits().resident_blocks(32, 16, 0);
+        assert_eq!(["sm_80", "sm_90a", "sm_100a", "sm_103a"].map(held), [32; 4]);
+        assert_eq!(["sm_86", "sm_87"].map(held), [16; 2]);
+        assert_eq!(["sm_89", "sm_120a", "sm_121a"].map(held), [24; 3]);
+        // As many blocks of two warps have all threads, but on the chips with 16 blocks.
+        let held = |name: &str| name.parse::<Arch>().unwrap().limits().resident_blocks(64, 16, 0);
+        assert_eq!(["sm_80", "sm_86", "sm_89"].map(held), [32, 16, 24]);
     }
 }
