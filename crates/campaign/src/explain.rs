@@ -8,14 +8,17 @@
 //! between. What asynchronous copies and products touch counts where they begin and where they are waited for. Tensors of
 //! pipelines do not count inside their stages, which order them.
 //!
+//! The same where pipelines order what crosses it. Threads that fill a stage arrive at its barrier, all those of their role, and all of the role that reads it wait for them: from role to role they hand on how far
+//! all threads of each have come ([`ordered`]).
+//!
 //! If neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tilewright::machine::Memory;
 use tilewright::tile::{
-    Axis, Constants, Expr, ParamId, Program, Scope, Stmt, StmtKind, SymbolId, SymbolKind, SyncScope,
-    TensorId, TensorKind, TensorRef, parse, verify,
+    Axis, Constants, Expr, ParamId, PipelineId, Program, Scope, Side, Stmt, StmtKind, SymbolId, SymbolKind,
+    SyncScope, TensorId, TensorKind, TensorRef, parse, verify,
 };
 
 use crate::syncs::{Change, Changed};
@@ -26,7 +29,9 @@ const STEPS: usize = 40_000;
 const TILES: i64 = 3;
 
 /// The reason why the changed program is right too, if there is one.
-pub fn explain(base: &str, changed: &Changed) -> Option<&'static str> {
+///
+/// `engines`: an engine does some of its asynchronous copies.
+pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static str> {
     let statement = changed.statement.as_str();
     if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
         return Some("no_launch_before_or_behind");
@@ -42,7 +47,9 @@ pub fn explain(base: &str, changed: &Changed) -> Option<&'static str> {
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
     let ordinal = barriers(base, changed.line);
-    (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it").or_else(|| {
+    let by_pipelines =
+        || (!walked(base, ordinal, None, Some(engines))?).then_some("pipelines_order_what_crosses_it");
+    (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it").or_else(by_pipelines).or_else(|| {
         // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
         let same = moved_over_nothing(base, changed)?;
         same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
@@ -151,6 +158,19 @@ pub fn through_registers(text: &str) -> Option<String> {
     (found > 0).then(|| lines.join("\n") + "\n")
 }
 
+/// The program with one block, to which all tiles that are dealt out go; `None` if none are. Lines keep their numbers.
+pub fn one_block(text: &str) -> Option<String> {
+    let (before, rest) = text.split_once(" grid(").filter(|_| text.contains(" tiles("))?;
+    // The bracket that closes the first.
+    let mut depth = 1;
+    let (end, _) = rest.char_indices().find(|(_, c)| {
+        depth += i32::from(*c == '(') - i32::from(*c == ')');
+        depth == 0
+    })?;
+    let lines = "\n".repeat(rest[..end].matches('\n').count());
+    Some(format!("{before} grid(1{lines}{}", &rest[end..]))
+}
+
 /// A part of a tensor in shared or global memory.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Part {
@@ -178,6 +198,75 @@ impl Part {
 /// An access: a part, whether it writes, and whether the statement is the one that a barrier passed.
 type Access = (Part, bool, bool);
 
+/// The end of a stage's filling, or the beginning of its reading, by a role.
+#[derive(Debug)]
+struct Event {
+    /// The role by its number, 0 for a program without roles.
+    role: usize,
+    /// The number of the statement that is executed.
+    at: usize,
+    pipeline: PipelineId,
+    kind: EventKind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum EventKind {
+    /// All threads of the role fill it, and arrive; or else nobody says who does.
+    Filled { by_threads: bool },
+    /// All threads of the role wait for it.
+    Taken,
+}
+
+/// By the statement at which a role waits for a full stage: the last statement that all of its threads have come behind by then, as far as pipelines say. Nothing where roles share a side of a pipeline.
+fn ordered(events: &[Event]) -> BTreeMap<usize, usize> {
+    let mut sides = BTreeMap::new();
+    for event in events {
+        let side = (event.pipeline, event.kind == EventKind::Taken);
+        if *sides.entry(side).or_insert(event.role) != event.role {
+            return BTreeMap::new();
+        }
+    }
+    let mut left: BTreeMap<usize, VecDeque<&Event>> = BTreeMap::new();
+    for event in events {
+        left.entry(event.role).or_default().push_back(event);
+    }
+    // By role: how far all threads of each role are known to have come.
+    let mut clocks: BTreeMap<usize, BTreeMap<usize, usize>> = BTreeMap::new();
+    let mut filled: BTreeMap<PipelineId, VecDeque<BTreeMap<usize, usize>>> = BTreeMap::new();
+    let mut known = BTreeMap::new();
+    let mut moves = true;
+    while moves {
+        moves = false;
+        for (role, events) in &mut left {
+            let clock = clocks.entry(*role).or_default();
+            while let Some(event) = events.front() {
+                let stages = filled.entry(event.pipeline).or_default();
+                match event.kind {
+                    EventKind::Filled { by_threads } => {
+                        let mut said = BTreeMap::new();
+                        if by_threads {
+                            said.clone_from(clock);
+                            said.insert(*role, event.at);
+                        }
+                        stages.push_back(said);
+                    }
+                    EventKind::Taken => {
+                        let Some(said) = stages.pop_front() else { break };
+                        for (role, at) in said {
+                            let own = clock.entry(role).or_default();
+                            *own = at.max(*own);
+                        }
+                        known.insert(event.at, clock.get(role).copied().unwrap_or_default());
+                    }
+                }
+                events.pop_front();
+                moves = true;
+            }
+        }
+    }
+    known
+}
+
 struct Walk<'a> {
     program: &'a Program,
     values: Vec<Option<i64>>,
@@ -187,13 +276,21 @@ struct Walk<'a> {
     /// The range of the text with the statement of which alone the accesses count, if there is one; and whether it is executed.
     passed: Option<std::ops::Range<usize>>,
     passes: bool,
-    /// Accesses since the last barrier, and those before the target, if it was the last.
-    now: BTreeSet<Access>,
-    before: Option<BTreeSet<Access>>,
+    /// Accesses since the last barrier, and those before the target, if it was the last; each with the last statement that makes it.
+    now: BTreeMap<Access, usize>,
+    before: Option<BTreeMap<Access, usize>>,
     groups: Vec<Vec<Access>>,
     open: Vec<Access>,
     products: BTreeSet<Access>,
     staged: Vec<TensorId>,
+    /// True if an engine does some of the asynchronous copies.
+    engines: bool,
+    /// The role by its number, and those so far.
+    role: usize,
+    roles: usize,
+    events: Vec<Event>,
+    /// As of [`ordered`].
+    known: BTreeMap<usize, usize>,
     crossed: bool,
 }
 
@@ -218,9 +315,14 @@ impl Scope for Walk<'_> {
 /// True if two conflicting accesses stand on the two sides of the barrier number `target`, one of them of the statement in line `passed`
 /// if it is given; `None` if the program cannot be walked.
 fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
+    walked(text, target, passed, None)
+}
+
+/// The same; with `pipelines`, accesses do not count that pipelines order before the others: it says if an engine does some of the asynchronous copies.
+fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bool>) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();
-    let values = program
+    let values: Vec<Option<i64>> = program
         .symbols
         .iter()
         .map(|symbol| match symbol.kind {
@@ -232,26 +334,45 @@ fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
         let start = text.split_inclusive('\n').take(line).map(str::len).sum::<usize>();
         start..start + text[start..].find('\n').unwrap_or(text.len() - start)
     });
-    let mut walk = Walk {
-        passed,
-        passes: false,
-        program,
-        values,
-        target,
-        steps: 0,
-        now: BTreeSet::new(),
-        before: None,
-        groups: Vec::new(),
-        open: Vec::new(),
-        products: BTreeSet::new(),
-        staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
-        crossed: false,
-    };
     let mut barriers = 0;
     let ids = number(&program.body, &mut barriers);
-    walk.body(&program.body, &ids)?;
-    walk.end();
-    Some(walk.crossed)
+    let walk = |known: BTreeMap<usize, usize>| {
+        let mut walk = Walk {
+            passed: passed.clone(),
+            passes: false,
+            program,
+            values: values.clone(),
+            target,
+            steps: 0,
+            now: BTreeMap::new(),
+            before: None,
+            groups: Vec::new(),
+            open: Vec::new(),
+            products: BTreeSet::new(),
+            staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
+            engines: pipelines.unwrap_or(true),
+            role: 0,
+            roles: 0,
+            events: Vec::new(),
+            known,
+            crossed: false,
+        };
+        walk.body(&program.body, &ids)?;
+        walk.end();
+        Some(walk)
+    };
+    let first = walk(BTreeMap::new())?;
+    if pipelines.is_none() || !first.crossed {
+        return Some(first.crossed);
+    }
+    Some(walk(ordered(&first.events))?.crossed)
+}
+
+/// True if a copy of a body is asynchronous.
+fn copies_asynchronously(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| {
+        matches!(stmt.kind, StmtKind::CopyAsync { .. }) || copies_asynchronously(stmt.kind.body())
+    })
 }
 
 /// The barriers of a body by their order in the text.
@@ -330,7 +451,10 @@ impl Walk<'_> {
                 self.end();
                 self.groups.clear();
                 self.open.clear();
+                self.roles += 1;
+                self.role = self.roles;
                 self.body(body, &id.inner)?;
+                self.role = 0;
                 self.end();
             }
             // The number of its iterations is not worked out.
@@ -338,10 +462,26 @@ impl Walk<'_> {
             StmtKind::If { condition, body, .. } if condition.eval(self)? != 0 => {
                 self.body(body, &id.inner)?;
             }
-            StmtKind::Stage { body, .. }
-            | StmtKind::InTurn { body, .. }
-            | StmtKind::Drain { body, .. }
-            | StmtKind::IfAny { body, .. } => {
+            StmtKind::Stage { pipeline, side, body } => {
+                let (role, pipeline) = (self.role, *pipeline);
+                match side {
+                    Side::Consume => {
+                        self.events.push(Event { role, at: self.steps, pipeline, kind: EventKind::Taken });
+                        if let Some(known) = self.known.get(&self.steps).copied() {
+                            self.now.retain(|_, at| *at > known);
+                            self.before.iter_mut().for_each(|before| before.retain(|_, at| *at > known));
+                        }
+                        self.body(body, &id.inner)?;
+                    }
+                    Side::Produce => {
+                        self.body(body, &id.inner)?;
+                        let by_threads = !(self.engines && copies_asynchronously(body));
+                        let kind = EventKind::Filled { by_threads };
+                        self.events.push(Event { role, at: self.steps, pipeline, kind });
+                    }
+                }
+            }
+            StmtKind::InTurn { body, .. } | StmtKind::Drain { body, .. } | StmtKind::IfAny { body, .. } => {
                 self.body(body, &id.inner)?;
             }
             StmtKind::Copy { src, dst, .. } => {
@@ -408,11 +548,11 @@ impl Walk<'_> {
     fn add(&mut self, access: Access) {
         if let Some(before) = &self.before {
             let all = self.passed.is_none();
-            self.crossed |= before.iter().any(|(part, writes, passes)| {
+            self.crossed |= before.keys().any(|(part, writes, passes)| {
                 (all || *passes || access.2) && (*writes || access.1) && part.meets(&access.0)
             });
         }
-        self.now.insert(access);
+        self.now.insert(access, self.steps);
     }
 
     /// A barrier that stays, or the end.
@@ -468,5 +608,64 @@ mod tests {
         let aside = program("copy(gx, s[:, :, 0])\ncopy(gx, s[:, :, 1])\nsyncthreads()\ncopy(s[:, :, 0], r)");
         assert_eq!((crossed(&aside, 0, Some(6)), crossed(&aside, 0, Some(7))), (Some(true), Some(false)));
         assert_eq!((crossed(&around, 0, None), crossed(&around, 1, None)), (Some(true), Some(true)));
+    }
+
+    #[test]
+    fn all_tiles_go_to_one_block() {
+        let dealt = "kernel f(x: f32[m])\n    grid(min(8,\n        ceil_div(m, 4)), 1) threads(64)\n{\nfor (i, j) in tiles(4, 4) {\n}\n}\n";
+        let one = one_block(dealt).unwrap();
+        assert!(
+            one.contains("grid(1\n) threads(64)") && one.lines().count() == dealt.lines().count(),
+            "{one}"
+        );
+        assert_eq!(one_block(&program("copy(gx, r)")), None);
+    }
+
+    /// Two barriers behind a stage, of which a pipeline that threads fill makes the first needless.
+    fn staged(produced: &str) -> String {
+        program(&format!(
+            "t = shared_tensor(f32, [64, 64])\np = pipeline(2, t)\nfor i in 0..3 {{\nproduce p {{ {produced} }}\n\
+             consume p {{ copy(t, r) }}\nsyncthreads()\ncopy(r, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], gy)\n}}"
+        ))
+    }
+
+    #[test]
+    fn threads_that_fill_a_stage_have_done_what_is_before_it() {
+        let by_pipelines = |text: &str, barrier, engines| walked(text, barrier, None, Some(engines));
+        let threads = staged("copy(gx, t)");
+        assert_eq!((crossed(&threads, 0, None), crossed(&threads, 1, None)), (Some(true), Some(true)));
+        assert_eq!(
+            (by_pipelines(&threads, 0, true), by_pipelines(&threads, 1, true)),
+            (Some(false), Some(true))
+        );
+        // Of an engine's copies nobody but the one who issues them arrives.
+        let copies = staged("copy.async(gx, t)");
+        assert_eq!(
+            (by_pipelines(&copies, 0, true), by_pipelines(&copies, 0, false)),
+            (Some(true), Some(false))
+        );
+    }
+
+    #[test]
+    fn roles_hand_on_how_far_the_others_are() {
+        let both = |first: &str| {
+            format!(
+                "kernel f(x: f32[64, 64], y: f32[64, 64]) grid(1) threads(256)\n{{\n\
+                 gx = global_view(x, (64, 64) : (e0, e1))\ngy = global_view(y, (64, 64) : (e0, e1))\n\
+                 s = shared_tensor(f32, [64, 64])\nt = shared_tensor(f32, [64, 64])\nu = shared_tensor(f32, [64, 64])\n\
+                 there = pipeline(1, t)\nback = pipeline(1, u)\n\
+                 warpgroup a(1) {{\nr = register_tensor(f32, [64, 64])\ncopy(gx, r)\ncopy(r, s)\nsyncthreads()\n{first}\n\
+                 consume back {{ copy(u, r) }}\ncopy(s, r)\ncopy(r, gy)\n}}\n\
+                 warpgroup b(1) {{\nq = register_tensor(f32, [64, 64])\nconsume there {{ copy(t, q) }}\n\
+                 produce back {{ copy(q, u) }}\n}}\n}}\n"
+            )
+        };
+        let exchanged = both("produce there { copy(r, t) }");
+        assert_eq!(
+            (crossed(&exchanged, 0, None), walked(&exchanged, 0, None, Some(true))),
+            (Some(true), Some(false))
+        );
+        let by_an_engine = both("produce there { copy.async(gx, t) }");
+        assert_eq!(walked(&by_an_engine, 0, None, Some(true)), Some(true));
     }
 }

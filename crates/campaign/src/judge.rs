@@ -117,6 +117,8 @@ pub struct Judgement {
     pub compared: [usize; 2],
     /// Asynchronous copies, as printed, that the compiler does through registers at once.
     pub at_once: Vec<String>,
+    /// True if an engine does some of the asynchronous copies, or it is not known.
+    pub engines: bool,
 }
 
 impl Judgement {
@@ -130,6 +132,7 @@ impl Judgement {
             assembled: false,
             compared: [0, 0],
             at_once: Vec::new(),
+            engines: true,
         }
     }
 
@@ -226,6 +229,9 @@ fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     let possible = kernel.explanation.candidates.iter().filter(|c| c.estimate.is_some());
     judgement.candidates = possible.map(|c| c.number).collect();
     let copies = kernel.explanation.statements.iter().filter(|s| s.text.starts_with("copy.async"));
+    // Threads issue `cp.async`, or copy through registers at once.
+    let by_threads = |i: &str| i.contains("at once") || i.starts_with("cp.async") && !i.contains("bulk");
+    judgement.engines = copies.clone().any(|s| !by_threads(&s.instruction));
     judgement.at_once =
         copies.filter(|s| s.instruction.contains("at once")).map(|s| s.text.clone()).collect();
     if how.assemble {

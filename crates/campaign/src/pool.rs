@@ -122,6 +122,7 @@ impl Seat {
             assembled: false,
             compared: [0, 0],
             at_once: Vec::new(),
+            engines: true,
         });
         let counts = BTreeMap::from([(format!("found.{}", what.kind), 1)]);
         let replay = match request {

@@ -10,7 +10,7 @@ use tilewright::tile::{Program, Stmt, StmtKind};
 
 use crate::corpus::{Corpus, Seed};
 use crate::dice::Dice;
-use crate::explain::{explain, pinned, through_registers};
+use crate::explain::{explain, one_block, pinned, through_registers};
 use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
@@ -144,6 +144,7 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
             assembled: false,
             compared: [0, 0],
             at_once: Vec::new(),
+            engines: true,
         }
     })
 }
@@ -501,9 +502,11 @@ impl<'a> Worker<'a> {
             inputs: 0,
             assemble: false,
         };
-        if self.judged(&base, &how).class != Class::Right {
+        let judgement = self.judged(&base, &how);
+        if judgement.class != Class::Right {
             return;
         }
+        let engines = judgement.engines;
         self.count("written");
         for changed in changes(&base) {
             let judgement = self.judged(&changed.text, &how);
@@ -515,7 +518,7 @@ impl<'a> Worker<'a> {
                 self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
             }
             match judgement.class {
-                Class::Right => match explain(&base, &changed)
+                Class::Right => match explain(&base, &changed, engines)
                     .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
                 {
                     Some(reason) => self.count(&format!("silent.{reason}")),
@@ -555,6 +558,10 @@ impl<'a> Worker<'a> {
             if self.found_in(&base, changed, how, 0) {
                 return Some("copies_through_registers_need_it");
             }
+        }
+        let fewer = one_block(base);
+        if fewer.is_some_and(|base| self.found_in(&base, changed, how, 0)) {
+            return Some("another_grid_needs_it");
         }
         for other in self.corpus.others(seed) {
             let Ok(program) = tilewright::tile::parse(&other.text) else { continue };

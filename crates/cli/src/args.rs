@@ -9,12 +9,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tilewright::findings::Detail;
 use tilewright::synth::Options as SynthOptions;
 
-pub use devices::{
-    BenchArgs, BenchWhat, CalibrateArgs, DevicesArgs, FactorType, FidelityArgs, GemmBenchArgs, PeerName,
-};
+pub use devices::{BenchArgs, BenchWhat, CalibrateArgs, DevicesArgs, FidelityArgs, GemmBenchArgs, PeerName};
 pub use operators::{
-    CheckpointFormat, EmitOperator, KernelsArgs, L2Args, MergeArgs, PackArgs, PackBuildArgs, PackCommand,
-    PackFileArgs, RecordsArgs, RecordsCommand, RepackArgs, Shard, TuneArgs,
+    CheckpointFormat, KernelsArgs, L2Args, MergeArgs, PackArgs, PackBuildArgs, PackCommand, RecordsArgs,
+    RecordsCommand, RepackArgs, Shard, TuneArgs,
 };
 
 /// Compile, explain, run and check GPU tile kernels.

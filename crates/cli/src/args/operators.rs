@@ -6,6 +6,8 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum};
 use tilewright::machine::DType;
 
+use super::ProgramArgs;
+
 /// The form of an operator's program.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EmitOperator {

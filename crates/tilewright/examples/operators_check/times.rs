@@ -10,7 +10,7 @@ use tilewright::kernels::Operator;
 use tilewright::launch::driver::CAPTURE_THREAD_LOCAL;
 use tilewright::launch::{Chain, Code, LaunchOptions, ParamKind, View, ViewMut};
 use tilewright::ops::{Gemm, Library, OpsError, Problems};
-use tilewright::prelude::F16;
+use tilewright::prelude::{Device, F16};
 use tilewright::tune::{Problem, Target, choose};
 
 use crate::host::{self, Bare};
