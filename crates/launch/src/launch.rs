@@ -78,24 +78,53 @@ pub(crate) type Words = [u64; MOST_PARAMS];
 /// Places of the function's parameters, of which as many are there as the function has.
 type Pointers = [MaybeUninit<*mut c_void>; MOST_PARAMS];
 
-/// A launch with its arguments, which can be put on streams any number of times: all that the driver is given, but for the stream, is there.
+/// Parameters of a function, and their places as the driver takes them.
 ///
 /// The pointers lead to `words` and `maps`, which nobody writes or gives to others, and which live as long as the pointers do. Both are behind an [`Arc`] and not a `Box`: a `Box` says that nobody
 /// else has a pointer to what it owns whenever it is moved ("Considerations for `unsafe` code" in its documentation), and a value of this type is moved after the pointers are made.
+struct Parameters {
+    pointers: Box<[*mut c_void]>,
+    _words: Arc<[u64]>,
+    _maps: Arc<[TensorMap]>,
+}
+
+/// The place of a parameter among the words, or among the tensor maps.
+enum Place {
+    Word(usize),
+    Map(usize),
+}
+
+impl Parameters {
+    /// Words and maps, of which parameters have these, in order.
+    fn new(words: Vec<u64>, maps: Vec<TensorMap>, places: &[Place]) -> Parameters {
+        let (words, maps): (Arc<[u64]>, Arc<[TensorMap]>) = (words.into(), maps.into());
+        let pointer = |place: &Place| match place {
+            // Little-endian: the low bytes of a word are the parameter.
+            Place::Word(word) => Arc::as_ptr(&words).cast::<u64>().wrapping_add(*word).cast_mut().cast(),
+            Place::Map(map) => Arc::as_ptr(&maps).cast::<TensorMap>().wrapping_add(*map).cast_mut().cast(),
+        };
+        let pointers = places.iter().map(pointer).collect();
+        Parameters { pointers, _words: words, _maps: maps }
+    }
+}
+
+// SAFETY: the pointers lead into the memory of the fields beside them, which nobody writes.
+unsafe impl Send for Parameters {}
+// SAFETY: as above.
+unsafe impl Sync for Parameters {}
+
+/// A launch with its arguments, which can be put on streams any number of times: all that the driver is given, but for the stream, is there.
 pub struct Prepared {
     driver: &'static Driver,
     function: Function,
     /// The configuration but for the stream, whose attributes are those of below.
     config: LaunchConfig,
     attributes: [LaunchAttribute; 2],
-    /// Places of the function's parameters.
-    pointers: Box<[*mut c_void]>,
-    _words: Arc<[u64]>,
-    _maps: Arc<[TensorMap]>,
+    parameters: Parameters,
     plan: Plan,
 }
 
-// SAFETY: the pointers lead into the memory of the fields beside them, which nobody writes; functions are taken from any thread.
+// SAFETY: functions are taken from any thread, and a configuration's pointers are the driver's and, when it is used, to the attributes.
 unsafe impl Send for Prepared {}
 // SAFETY: as above.
 unsafe impl Sync for Prepared {}
@@ -123,7 +152,7 @@ impl Prepared {
     /// Whatever the driver refuses.
     #[inline]
     pub unsafe fn enqueue(&self, stream: Stream<'_>) -> Result<(), DriverError> {
-        let pointers = self.pointers.as_ptr().cast_mut();
+        let pointers = self.parameters.pointers.as_ptr().cast_mut();
         let config =
             LaunchConfig { stream: stream.raw(), attributes: self.attributes.as_ptr(), ..self.config };
         // SAFETY: as of `submit`; the driver writes neither the pointers nor what they lead to.
@@ -241,29 +270,20 @@ impl Plan {
                     None => {
                         let pointer = words[self.0.maps[map as usize].param as usize];
                         maps.push(self.known_map(map as usize, pointer)?);
-                        places.push(Err(maps.len() - 1));
+                        places.push(Place::Map(maps.len() - 1));
                         continue;
                     }
                 },
             };
             own.push(word);
-            places.push(Ok(own.len() - 1));
+            places.push(Place::Word(own.len() - 1));
         }
-        let (own, maps): (Arc<[u64]>, Arc<[TensorMap]>) = (own.into(), maps.into());
-        let (first, first_map) = (Arc::as_ptr(&own).cast::<u64>(), Arc::as_ptr(&maps).cast::<TensorMap>());
-        let pointers = places.into_iter().map(|place| match place {
-            // Little-endian: the low bytes of a word are the parameter.
-            Ok(word) => first.wrapping_add(word).cast_mut().cast(),
-            Err(map) => first_map.wrapping_add(map).cast_mut().cast(),
-        });
         Ok(Prepared {
             driver: self.gpu().driver(),
             function: self.0.ready.module.function(),
             config: self.config(ptr::null_mut(), options.dependent),
             attributes: self.0.attributes,
-            pointers: pointers.collect(),
-            _words: own,
-            _maps: maps,
+            parameters: Parameters::new(own, maps, &places),
             plan: self.clone(),
         })
     }
@@ -590,5 +610,27 @@ fn raw_name(raw: Option<&Raw>) -> &'static str {
         Some(Raw::U32(_)) => "a u32",
         Some(Raw::I64(_)) => "an i64",
         Some(Raw::U64(_)) => "a u64",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_after_they_were_moved() {
+        let maps = vec![TensorMap([7; 16]), TensorMap([9; 16])];
+        let places = [Place::Word(1), Place::Map(1), Place::Word(0), Place::Map(0)];
+        let made = Parameters::new(vec![3, 4], maps, &places);
+        // Into a list, which moves what it has when it grows, to another thread, and there by others.
+        let mut list = vec![made];
+        list.extend((0..10).map(|word| Parameters::new(vec![word], Vec::new(), &[Place::Word(0)])));
+        let list = std::thread::spawn(move || list).join().unwrap();
+        // SAFETY: the pointers lead to parameters of these types, whose owners are there.
+        let word = |at: usize, parameter: usize| unsafe { *list[at].pointers[parameter].cast::<u64>() };
+        let map = |parameter: usize| unsafe { *list[0].pointers[parameter].cast::<TensorMap>() };
+        assert_eq!((word(0, 0), word(0, 2)), (4, 3));
+        assert_eq!((map(1), map(3)), (TensorMap([9; 16]), TensorMap([7; 16])));
+        assert!((1..=10).all(|at| word(at, 0) == at as u64 - 1));
     }
 }
