@@ -1,7 +1,7 @@
 //! Results that are kept: found without a lock and without an allocation, while others add to them and take their places.
 //!
 //! A table is made of sets of a few places, and a key's number says which set is its own. In a full set a result takes the place of the one that was used the longest ago, unless
-//! somebody reads that. Nobody ever waits: a place is read, or changed, or left alone.
+//! somebody reads that. Who finds a result waits for nobody: a place is read, or changed, or left alone. Only who adds the first results of a set may wait, for its memory.
 #![allow(unsafe_code)]
 
 use std::cell::UnsafeCell;
