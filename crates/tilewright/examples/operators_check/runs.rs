@@ -173,7 +173,9 @@ pub fn runs(p: &Place) -> Fallible<Vec<Run>> {
         unsafe { clear.clear(&p.gpu, p.stream) }?;
         let memory = (RefCell::new(clear), buffer);
         let call = move |p: &Place, want: Want| {
-            let mut clear = memory.0.borrow_mut();
+            // A closure has what it names: the buffer, too.
+            let (clear, _buffer) = &memory;
+            let mut clear = clear.borrow_mut();
             let (x, mut y) = (of.0.view(), of.1.view_mut());
             let call = p.lib.operator("sum_all").arg("x", &x).arg("y", &mut y);
             done_by_name(call.workspace(&mut clear), p, want)
