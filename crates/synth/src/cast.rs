@@ -373,7 +373,8 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                 let [(a, low), (b, high)] = [byte(0), byte(1)];
                 halves_of_bytes(e, from, (a, low / 8), (b, high / 8))
             }
-            (DType::E2M1, DType::F16 | DType::BF16) | (DType::UE4M3, DType::F16) => {
+            (DType::E3M2 | DType::E2M3 | DType::E2M1, DType::F16 | DType::BF16)
+            | (DType::UE4M3, DType::F16) => {
                 blocks::pair(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
             }
             (_, DType::F16) if small => {

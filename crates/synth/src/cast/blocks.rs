@@ -1,4 +1,4 @@
-//! Casts from and to the floats of blocks, `e2m1`, `ue8m0` and `ue4m3`. Pairs of `e2m1` have instructions on Blackwell (its others round to
+//! Casts from and to the floats of blocks, `e3m2`, `e2m3`, `e2m1`, `ue8m0` and `ue4m3`. Pairs of `e2m1` have instructions on Blackwell (its others round to
 //! powers of two in one direction, which is not the language's); else these are sequences of operations that every architecture has. The exponent and the mantissa of an element, a subnormal one too, are put at the lower end of a wider
 //! float's exponent, and one product with a power of two makes up for the difference of the biases, exactly.
 
@@ -8,7 +8,35 @@ use super::{AND_OR, Emit, Within, join, permute, shift_right};
 
 /// True for the floats of blocks.
 pub(super) fn of_blocks(dtype: DType) -> bool {
-    matches!(dtype, DType::E2M1 | DType::UE8M0 | DType::UE4M3)
+    finite(dtype).is_some() || matches!(dtype, DType::UE8M0 | DType::UE4M3)
+}
+
+/// A float with a sign and without infinities and NaN.
+#[derive(Clone, Copy)]
+struct Finite {
+    /// Bits of an element, of which [`DType::bits`] may have more.
+    bits: u32,
+    exponent: u32,
+    mantissa: u32,
+    bias: i32,
+    most: f32,
+}
+
+impl Finite {
+    /// The bits below the sign, the lowest at `position`.
+    fn size_at(self, position: u32) -> u32 {
+        ((1 << (self.exponent + self.mantissa)) - 1) << position
+    }
+}
+
+/// The form of a float with a sign and without infinities and NaN.
+fn finite(dtype: DType) -> Option<Finite> {
+    match dtype {
+        DType::E3M2 => Some(Finite { bits: 6, exponent: 3, mantissa: 2, bias: 3, most: 28.0 }),
+        DType::E2M3 => Some(Finite { bits: 6, exponent: 2, mantissa: 3, bias: 1, most: 7.5 }),
+        DType::E2M1 => Some(Finite { bits: 4, exponent: 2, mantissa: 1, bias: 1, most: 6.0 }),
+        _ => None,
+    }
 }
 
 /// `(word & mask) | other`
@@ -35,14 +63,14 @@ fn moved<E: Emit>(e: &mut E, word: E::Value, from: u32, to: u32) -> E::Value {
 
 /// An element of a word, which begins at bit `shift`, as an `f32`.
 pub(super) fn read<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType) -> E::Value {
+    if let Some(form) = finite(dtype) {
+        let top = moved(e, word, shift, 32 - form.bits);
+        let size = shift_right(e, top, 8 - form.exponent);
+        let size = with(e, ScalarOp::AndB32, size, form.size_at(23 - form.mantissa));
+        let small = and_or(e, top, 0x8000_0000, size);
+        return with_number(e, ScalarOp::MulF32, small, 2f32.powi(127 - form.bias));
+    }
     match dtype {
-        DType::E2M1 => {
-            let top = moved(e, word, shift, 28);
-            let size = shift_right(e, top, 6);
-            let size = with(e, ScalarOp::AndB32, size, 0x01c0_0000);
-            let small = and_or(e, top, 0x8000_0000, size);
-            with_number(e, ScalarOp::MulF32, small, 2f32.powi(126))
-        }
         DType::UE8M0 => {
             let place = moved(e, word, shift, 23);
             let power = with(e, ScalarOp::AndB32, place, 0x7f80_0000);
@@ -64,10 +92,10 @@ pub(super) fn read<E: Emit>(e: &mut E, word: E::Value, shift: u32, dtype: DType)
     }
 }
 
-/// Two elements of `e2m1`, or of `ue4m3`, as packed `f16`; those of `e2m1` also as packed `bf16`.
+/// Two elements of a float without infinities and NaN as packed `f16` or `bf16`; or of `ue4m3` as packed `f16`.
 pub(super) fn pair<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::Value>; 2]) -> E::Value {
     let [(a, first), (b, second)] = pair;
-    if from == DType::UE4M3 {
+    let Some(form) = finite(from) else {
         let bytes = permute(e, a, b, [first / 8, first / 8, second / 8 + 4, second / 8 + 4]);
         let bytes = shift_right(e, bytes, 1);
         let small = with(e, ScalarOp::AndB32, bytes, 0x3f80_3f80);
@@ -76,29 +104,29 @@ pub(super) fn pair<E: Emit>(e: &mut E, from: DType, to: DType, pair: [Within<E::
         let carried = with(e, ScalarOp::AddI32, small, 0x0080_0080);
         let carried = shift_right(e, carried, 1);
         return and_or(e, carried, 0x2000_2000, number);
-    }
-    let of_a_byte = a == b && first % 8 == 0 && second == first + 4;
+    };
+    let of_a_byte = from == DType::E2M1 && a == b && first % 8 == 0 && second == first + 4;
     if to == DType::F16 && of_a_byte && e.has(ScalarOp::F16x2FromE2M1x2.needs()) {
         let byte = shift_right(e, a, first);
         let byte = e.op(ScalarOp::LowB16, &[byte]);
         return e.op(ScalarOp::F16x2FromE2M1x2, &[byte]);
     }
-    // Two bits of the exponent and one of the mantissa go from bits 12 to 14 to the lower end of the exponent.
-    let (down, mask, scale) = match to {
-        DType::F16 => (3, 0x0e00_0e00, DType::F16.encode(2f64.powi(14))),
-        _ => (6, 0x01c0_01c0, DType::BF16.encode(2f64.powi(126))),
-    };
+    // The bits of the exponent and of the mantissa go from below bit 15 to the lower end of the exponent.
+    let (exponent, mantissa, bias) = if to == DType::F16 { (5, 10, 15) } else { (8, 7, 127) };
+    let (down, mask) = (exponent - form.exponent, form.size_at(mantissa - form.mantissa));
+    let scale = to.encode(2f64.powi(bias - form.bias));
     let (top, size) = if a == b && second == first + 16 {
         // Shifts to the left, where they may be: the assembler makes products of them, which another unit does.
-        (moved(e, a, first, 12), moved(e, a, first, 12 - down))
+        let top = 16 - form.bits;
+        (moved(e, a, first, top), moved(e, a, first, top - down))
     } else {
-        // Each element as the upper half of its byte.
-        let [a, b] = [(a, first), (b, second)].map(|(word, shift)| moved(e, word, shift % 8, 4));
+        // Each element at the upper end of its byte.
+        let [a, b] = [(a, first), (b, second)].map(|(word, shift)| moved(e, word, shift % 8, 8 - form.bits));
         let [low, high] = [first / 8, second / 8];
         let top = permute(e, a, b, [low, low, high + 4, high + 4]);
         (top, shift_right(e, top, down))
     };
-    let size = with(e, ScalarOp::AndB32, size, mask);
+    let size = with(e, ScalarOp::AndB32, size, mask * 0x0001_0001);
     let small = and_or(e, top, 0x8000_8000, size);
     let scale = scale as u32 * 0x0001_0001;
     if to == DType::F16 {
@@ -129,16 +157,16 @@ fn nearest<E: Emit>(e: &mut E, x: E::Value, mantissa: u32, bias: i32) -> E::Valu
 
 /// The bits of an `f32` rounded to a float of blocks.
 fn rounded<E: Emit>(e: &mut E, x: E::Value, dtype: DType) -> E::Value {
+    if let Some(form) = finite(dtype) {
+        // A NaN loses against the bounds.
+        let x = with_number(e, ScalarOp::MinF32, x, form.most);
+        let x = with_number(e, ScalarOp::MaxF32, x, -form.most);
+        let size = with(e, ScalarOp::AndB32, x, 0x7fff_ffff);
+        let size = nearest(e, size, form.mantissa, form.bias);
+        let sign = shift_right(e, x, 32 - form.bits);
+        return and_or(e, sign, 1 << (form.bits - 1), size);
+    }
     match dtype {
-        DType::E2M1 => {
-            // A NaN loses against the bounds.
-            let x = with_number(e, ScalarOp::MinF32, x, 6.0);
-            let x = with_number(e, ScalarOp::MaxF32, x, -6.0);
-            let size = with(e, ScalarOp::AndB32, x, 0x7fff_ffff);
-            let size = nearest(e, size, 1, 1);
-            let sign = shift_right(e, x, 28);
-            and_or(e, sign, 8, size)
-        }
         DType::UE8M0 => {
             let known = e.op(ScalarOp::EqF32, &[x, x]);
             let power = with_number(e, ScalarOp::MaxF32, x, 2f32.powi(-127));
@@ -183,7 +211,7 @@ mod tests {
 
     use crate::cast::{plan, plan_in_order};
 
-    const BLOCKS: [DType; 3] = [DType::E2M1, DType::UE8M0, DType::UE4M3];
+    const BLOCKS: [DType; 5] = [DType::E3M2, DType::E2M3, DType::E2M1, DType::UE8M0, DType::UE4M3];
 
     /// Numbers of every exponent, with mantissas beside every tie of three bits, and what is no number.
     fn numbers() -> Vec<u32> {
@@ -206,6 +234,30 @@ mod tests {
                 assert_eq!(plan.evaluate(&[*bits]), [expected], "{bits:#x} to {dtype}");
             }
         }
+    }
+
+    #[test]
+    fn every_code_of_six_bits_becomes_its_number() {
+        for from in [DType::E3M2, DType::E2M3] {
+            for to in [DType::F16, DType::BF16, DType::F32] {
+                let plan = plan(from, to, Arch::SM_80, 4).unwrap();
+                // Neighbours of every code, with what nobody reads in the upper bits.
+                for code in 0..64u32 {
+                    let bytes = [code, code ^ 0x15 | 0x80, code ^ 0x2a | 0x40, code | 0xc0];
+                    let word = bytes.iter().rev().fold(0, |word, byte| word << 8 | byte);
+                    let results = plan.evaluate(&[word]);
+                    for (i, byte) in bytes.iter().enumerate() {
+                        let bit = i as u32 * to.bits();
+                        let found = to.decode(results[(bit / 32) as usize] >> (bit % 32));
+                        assert_eq!(found.to_bits(), from.decode(*byte).to_bits(), "{from} {byte:#x} to {to}");
+                    }
+                }
+            }
+        }
+        let calls = |from, to| plan(from, to, Arch::SM_80, 4).unwrap().calls();
+        let halves =
+            [DType::E3M2, DType::E2M3].map(|from| [calls(from, DType::F16), calls(from, DType::BF16)]);
+        assert_eq!(halves, [[11, 11], [11, 11]]);
     }
 
     #[test]
