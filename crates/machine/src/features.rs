@@ -40,8 +40,8 @@ pub enum Feature {
     Fp8Products,
     /// Tensor copies into the shared memory of several blocks of a cluster.
     Multicast,
-    /// `cvt` from and to `e2m1`.
-    Fp4Conversion,
+    /// `cvt` from and to the floats of blocks: `e3m2`, `e2m3` and `e2m1`, and from `ue8m0` (OCP Microscaling Formats, MX).
+    MxConversion,
 }
 
 impl Feature {
@@ -62,7 +62,7 @@ impl Feature {
         Feature::TallF64Products,
         Feature::Fp8Products,
         Feature::Multicast,
-        Feature::Fp4Conversion,
+        Feature::MxConversion,
     ];
 
     /// The name in messages.
@@ -83,7 +83,7 @@ impl Feature {
             Feature::TallF64Products => "f64 products of 16 rows",
             Feature::Fp8Products => "FP8 products of a warp",
             Feature::Multicast => "TMA multicast",
-            Feature::Fp4Conversion => "FP4 conversions",
+            Feature::MxConversion => "MX conversions",
         }
     }
 }

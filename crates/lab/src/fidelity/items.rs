@@ -118,13 +118,13 @@ fn matches(op: ScalarOp) -> Match {
         RsqrtF32 | RsqrtFtzF32 | Lg2FtzF32 | RcpFtzF32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32
         | DivApproxFtzF32 => Match::Near(op),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
-        | F16x2FromE4M3x2 | F16x2FromE2M1x2 => Match::Floats(DType::F16),
+        | F16x2FromE4M3x2 | F16x2FromE2M1x2 | F16x2FromE3M2x2 | F16x2FromE2M3x2 => Match::Floats(DType::F16),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32
-        | BF16x2FromF32 => Match::Floats(DType::BF16),
+        | BF16x2FromF32 | BF16x2FromUE8M0x2 => Match::Floats(DType::BF16),
         E4M3x2FromF16x2 | E4M3x2FromF32 => Match::Floats(DType::E4M3),
         E5M2x2FromF16x2 | E5M2x2FromF32 => Match::Floats(DType::E5M2),
-        // No code of `e2m1` is a NaN.
-        E2M1x2FromF32 => Match::Bits,
+        // No code of these is a NaN.
+        E2M1x2FromF32 | E3M2x2FromF32 | E2M3x2FromF32 => Match::Bits,
     }
 }
 

@@ -12,7 +12,7 @@ pub(super) static SM_120A: ArchSpec = ArchSpec {
     capability: (12, 0),
     specific: true,
     limits: Limits { shared_bytes_per_block: 99 * 1024, threads_per_multiprocessor: 1536, ..sm_90a::LIMITS },
-    features: sm_90a::BASE.and(&[Feature::Fp4Conversion]),
+    features: sm_90a::BASE.and(&[Feature::MxConversion]),
     timing: include_str!("../../tables/sm_120a.txt"),
 };
 
