@@ -42,11 +42,13 @@ pub enum Feature {
     Multicast,
     /// `cvt` from and to the floats of blocks: `e3m2`, `e2m3` and `e2m1`, and from `ue8m0` (OCP Microscaling Formats, MX).
     MxConversion,
+    /// `mma` of floats of 6 bits (`.kind::f8f6f4`), and with scales of blocks.
+    BlockScaledProducts,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -63,6 +65,7 @@ impl Feature {
         Feature::Fp8Products,
         Feature::Multicast,
         Feature::MxConversion,
+        Feature::BlockScaledProducts,
     ];
 
     /// The name in messages.
@@ -84,6 +87,7 @@ impl Feature {
             Feature::Fp8Products => "FP8 products of a warp",
             Feature::Multicast => "TMA multicast",
             Feature::MxConversion => "MX conversions",
+            Feature::BlockScaledProducts => "block-scaled products of a warp",
         }
     }
 }

@@ -7,7 +7,7 @@ mod precision;
 mod program;
 mod space;
 
-use tilewright_machine::{Arch, DType, product_needs};
+use tilewright_machine::{Arch, DType, MmaKind, product_needs};
 use tilewright_tile::Program;
 
 pub(crate) use mainloop::part_of;
@@ -207,7 +207,7 @@ impl GemmConfig {
             let wanted = "must be none, packed, strided or pointers: only gemm_hopper has groups";
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
-        if self.sparse && product_needs(self.dtype, self.sum(), true).is_none() {
+        if self.sparse && product_needs(self.dtype, self.sum(), MmaKind::Sparse).is_none() {
             let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
@@ -281,7 +281,7 @@ impl GemmConfig {
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         let lacks = |needs| format!("needs {}, which {arch} does not have", arch.lacks(needs));
-        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.sparse) {
+        let exists = |()| match product_needs(self.multiplied(), self.sum(), MmaKind::sparse(self.sparse)) {
             Some(needs) if !arch.has(needs) => Err(ConfigError::value("dtype", self.dtype, lacks(needs))),
             _ if !arch.has(self.loads.needs()) => {
                 Err(ConfigError::value("loads", self.loads, lacks(self.loads.needs())))

@@ -1,6 +1,6 @@
 //! The configurations worth trying, and what they are estimated to take.
 
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, DType, MmaKind};
 
 use super::GemmConfig;
 use crate::estimate::{self, Work};
@@ -103,7 +103,9 @@ impl Tunable for GemmConfig {
 
     fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
-        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).sparse(self.sparse).times(count);
+        let work = Work::of(self.multiplied(), self.sum(), three(sizes))
+            .kind(MmaKind::sparse(self.sparse))
+            .times(count);
         estimate::tiles(&self.tiles(), chip.arch, work)
     }
 }
