@@ -37,7 +37,7 @@ impl Metadata {
         let bytes = self.bytes(values, DType::U8);
         let (register, byte) = bytes[0];
         let neighbours = (byte..).zip(&bytes).all(|(i, at)| *at == (register, i));
-        if neighbours && byte as usize % bytes.len() == 0 {
+        if neighbours && (byte as usize).is_multiple_of(bytes.len()) {
             return ScaleBytes { register, byte };
         }
         ScaleBytes { register: self.made(b, values, &bytes), byte: 0 }
