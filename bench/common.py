@@ -27,7 +27,7 @@ CONDITIONS = ["rested", "clean", "sustained"]
 # Names of types in Tilewright and in torch.
 TYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2",
-    "ue8m0": "float8_e8m0fnu", "ue4m3": "float8_e4m3fn", "i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64", "u32": "uint32",
+    "e3m2": "uint8", "e2m3": "uint8", "ue8m0": "float8_e8m0fnu", "ue4m3": "float8_e4m3fn", "i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64", "u32": "uint32",
 }  # fmt: skip
 
 # Bits of the types that torch does not have: their elements are packed, element i of a tensor at bit i · bits, low bits first.

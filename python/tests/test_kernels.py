@@ -87,6 +87,24 @@ kernel narrow(x: f32[n], h: bf16[n], q: e4m3[n]) grid(1) threads(32) {
     assert again.simulate(x=run["h"])["h"].tolist() == run["h"].tolist()
 
 
+def test_floats_of_six_bits_lie_in_bytes():
+    text = """size n = 64
+kernel six(x: e3m2[n], y: f32[n], z: e2m3[n]) grid(1) threads(64) {
+    gx = global_view(x, (64) : (e0))
+    gy = global_view(y, (64) : (e0))
+    gz = global_view(z, (64) : (e0))
+    r = register_tensor(e3m2, [64])
+    copy(gx, r)
+    v = cast(r, f32)
+    copy(v, gy)
+    copy(cast(v, e2m3), gz)
+}"""
+    codes = tilewright.Array("e3m2", [64], bytes(range(64)))
+    run = tilewright.compile(text).simulate(x=codes).assert_right()
+    assert run["y"].tolist() == codes.tolist() and codes.tolist()[28:34] == [16.0, 20.0, 24.0, 28.0, 0.0, -0.0625]
+    assert max(run["z"].tolist()) == 7.5 and run["z"].tolist()[12:16] == [1.0, 1.25, 1.5, 1.75]
+
+
 def test_a_race_is_found():
     text = """kernel turn(x: f32[64], y: f32[64]) grid(1) threads(64) {
     gx = global_view(x, (64) : (e0))

@@ -23,6 +23,8 @@ f32: DType
 f64: DType
 e4m3: DType
 e5m2: DType
+e3m2: DType
+e2m3: DType
 e2m1: DType
 ue8m0: DType
 ue4m3: DType
@@ -68,6 +70,8 @@ __all__ = [
     "compile_file",
     "const",
     "e2m1",
+    "e2m3",
+    "e3m2",
     "e4m3",
     "e5m2",
     "explain",

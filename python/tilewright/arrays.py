@@ -31,11 +31,16 @@ _DLPACK = {
     (10, 8): "e4m3", (12, 8): "e5m2", (14, 8): "ue8m0",
 }  # fmt: skip
 _BYTES = {
-    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "ue8m0": 1, "bool": 1,
+    "f64": 8, "f32": 4, "f16": 2, "bf16": 2, "e4m3": 1, "e5m2": 1, "e3m2": 1, "e2m3": 1, "ue8m0": 1, "bool": 1,
     "i8": 1, "i16": 2, "i32": 4, "i64": 8, "u8": 1, "u16": 2, "u32": 4, "u64": 8,
 }  # fmt: skip
 # Types without a letter, by the names that ml_dtypes gives them.
-_NAMED = {"bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "ue8m0"}
+_NAMED = {
+    "bfloat16": "bf16", "float8_e4m3fn": "e4m3", "float8_e5m2": "e5m2", "float8_e8m0fnu": "ue8m0",
+    "float6_e3m2fn": "e3m2", "float6_e2m3fn": "e2m3",
+}  # fmt: skip
+# Floats without infinities and NaN: bits, those of the mantissa, and the bias.
+_FINITE = {"e3m2": (6, 2, 3), "e2m3": (6, 3, 1)}
 
 Encoded = tuple[str, list[int], bytes]
 
@@ -87,7 +92,13 @@ class Array:
 
 
 def _small(dtype: str, byte: int) -> float:
-    """The value of a float of 8 bits."""
+    """The value of a float in a byte."""
+    if dtype in _FINITE:
+        bits, mantissas, bias = _FINITE[dtype]
+        size = byte & ((1 << (bits - 1)) - 1)
+        exponent, mantissa = size >> mantissas, size & ((1 << mantissas) - 1)
+        number = (mantissa + ((1 << mantissas) if exponent else 0)) * 2.0 ** (max(exponent, 1) - bias - mantissas)
+        return -number if byte >> (bits - 1) & 1 else number
     if dtype == "ue8m0":
         return float("nan") if byte == 0xFF else 2.0 ** (byte - 127)
     if dtype == "e5m2":

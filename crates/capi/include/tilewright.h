@@ -170,6 +170,12 @@ extern "C" {
 /* Truth value in a byte. */
 #define TW_DTYPE_BOOL 24
 
+/* Float of 3 exponent and 2 mantissa bits, in a byte. */
+#define TW_DTYPE_E3M2 25
+
+/* Float of 2 exponent and 3 mantissa bits, in a byte. */
+#define TW_DTYPE_E2M3 26
+
 /* Handles. */
 
 /* A pack: kernels as a file. */

@@ -90,6 +90,10 @@ dtypes! {
     TW_DTYPE_U64 = 23, U64;
     /// Truth value in a byte.
     TW_DTYPE_BOOL = 24, Bool;
+    /// Float of 3 exponent and 2 mantissa bits, in a byte.
+    TW_DTYPE_E3M2 = 25, E3M2;
+    /// Float of 2 exponent and 3 mantissa bits, in a byte.
+    TW_DTYPE_E2M3 = 26, E2M3;
 }
 
 structs! {

@@ -1,7 +1,7 @@
 //! Estimates of kernel families in closed form: rounds of tiles times the time of a tile, at least what the memories take, and what
 //! begins and ends cost. They rank configurations; they are not predictions.
 
-use tilewright_machine::{Arch, DType, Rate, Unit, mmas, timing};
+use tilewright_machine::{Arch, DType, MmaKind, Rate, Unit, mmas, timing};
 
 use crate::tiles::Tiles;
 
@@ -26,20 +26,20 @@ pub(crate) struct Work {
     factors: DType,
     sums: DType,
     sizes: [i64; 3],
-    /// The first factor is sparse.
-    sparse: bool,
+    /// The kind of the product.
+    kind: MmaKind,
     /// Products of a batch.
     count: i64,
 }
 
 impl Work {
     pub fn of(factors: DType, sums: DType, sizes: [i64; 3]) -> Self {
-        Work { factors, sums, sizes, sparse: false, count: 1 }
+        Work { factors, sums, sizes, kind: MmaKind::Dense, count: 1 }
     }
 
-    /// With a sparse first factor, or without.
-    pub fn sparse(self, sparse: bool) -> Self {
-        Work { sparse, ..self }
+    /// Of this kind.
+    pub fn kind(self, kind: MmaKind) -> Self {
+        Work { kind, ..self }
     }
 
     /// So many of them.
@@ -50,7 +50,7 @@ impl Work {
     /// Multiply-adds of a multiprocessor in a cycle.
     fn rate(&self, arch: Arch) -> f64 {
         let units = f64::from(Unit::Tensor.count());
-        let rates = mmas(self.factors, self.sums, self.sparse, arch)
+        let rates = mmas(self.factors, self.sums, self.kind, arch)
             .map(|row| units * row.macs() as f64 / timing(arch).cost(row).issue);
         rates.fold(1.0, f64::max)
     }

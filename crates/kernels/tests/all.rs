@@ -25,6 +25,7 @@ mod operators;
 mod page;
 #[path = "common/product.rs"]
 mod product;
+mod scaled;
 mod scatter;
 mod sparse;
 mod text;

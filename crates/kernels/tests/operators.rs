@@ -235,21 +235,33 @@ fn small_gemm(dtype: DType) -> GemmConfig {
     }
 }
 
+/// A small tile of every type that is multiplied without scales; `scaled.rs` has those with.
+fn small_gemms() -> impl Iterator<Item = GemmConfig> {
+    GemmConfig::FACTORS.into_iter().map(small_gemm).filter(|small| small.validate().is_ok())
+}
+
+/// The first of these architectures that has what a configuration needs.
+fn least(config: &GemmConfig) -> Arch {
+    let found =
+        [Arch::SM_80, Arch::SM_89, Arch::SM_120A].into_iter().find(|arch| config.reject(*arch).is_none());
+    found.unwrap_or_else(|| panic!("{config:?} is for no architecture"))
+}
+
 #[test]
 fn gemm_has_every_type() {
-    for dtype in GemmConfig::FACTORS {
-        let arch = if matches!(dtype, DType::E4M3 | DType::E5M2) { Arch::SM_89 } else { Arch::SM_80 };
-        let small = small_gemm(dtype);
+    for small in small_gemms() {
+        let (dtype, arch) = (small.dtype, least(&small));
+        let later = if small.reject(Arch::SM_90A).is_some() { arch } else { Arch::SM_90A };
         check_products(&small, arch, [1, 33, 31, small.bk + 1]);
         let direct = GemmConfig { results: Path::Direct, ..small };
-        check_products(&direct, Arch::SM_90A, [1, 16, 40, 2 * small.bk]);
+        check_products(&direct, later, [1, 16, 40, 2 * small.bk]);
         let report = check_products(&small, arch, [1, 32, 64, 2 * small.bk]);
         assert_eq!(report.shared_conflicts, 0, "{dtype}");
         let transposed = GemmConfig { a: Major::Mn, b: Major::Mn, ..small };
         check_products(&transposed, arch, [1, 40, 24, small.bk + 3]);
         for [m, n, k] in gemm::edge_sizes(&small).into_iter().filter(|_| nightly()) {
             check_products(&small, arch, [1, m, n, k]);
-            check_products(&transposed, Arch::SM_90A, [1, m, n, k]);
+            check_products(&transposed, later, [1, m, n, k]);
         }
     }
     let exact = GemmConfig { precision: Precision::Tf32x3, ..small_gemm(DType::F32) };
@@ -454,14 +466,15 @@ fn ptxas_needs_no_spills() {
 #[test]
 fn ptxas_needs_no_spills_for_any_type() {
     let Some(ptxas) = ptxas() else { return };
-    let tile = |dtype| GemmConfig { bm: 64, bn: 64, threads: 128, ..small_gemm(dtype) };
+    let whole = |small| GemmConfig { bm: 64, bn: 64, threads: 128, ..small };
+    let tile = |dtype| whole(small_gemm(dtype));
     let exact = GemmConfig { precision: Precision::Tf32x3, ..tile(DType::F32) };
     let residual = "alpha+bias+gelu+residual".parse().unwrap();
     let added = GemmConfig { epilogue: residual, batch: Batch::Packed, ..tile(DType::BF16) };
     let wide = GemmConfig { widen: true, ..tile(DType::I4) };
-    let configs = GemmConfig::FACTORS.into_iter().map(tile).chain([exact, added, wide]);
+    let configs = small_gemms().map(whole).chain([exact, added, wide]);
     for (turn, config) in configs.enumerate().filter(|(turn, _)| in_turn(*turn, 2)) {
-        let arch = if config.reject(Arch::SM_80).is_some() { Arch::SM_89 } else { Arch::SM_80 };
+        let arch = least(&config);
         let kernel = kernel_for(&config.program().unwrap(), arch, [1024, 1024, 1024]);
         assert_eq!(assemble(&ptxas, &format!("gemm-{turn}"), &kernel, arch), 0, "{config:?} spills");
     }

@@ -41,6 +41,10 @@ types! {
     E4M3 = "e4m3", 8;
     /// Float of 5 exponent and 2 mantissa bits.
     E5M2 = "e5m2", 8;
+    /// Float of 3 exponent and 2 mantissa bits, in a byte.
+    E3M2 = "e3m2", 8;
+    /// Float of 2 exponent and 3 mantissa bits, in a byte.
+    E2M3 = "e2m3", 8;
     /// Float of 2 exponent bits and 1 mantissa bit.
     E2M1 = "e2m1", 4;
     /// Scale of 8 exponent bits.

@@ -267,8 +267,8 @@ impl Lower<'_> {
             }
             (StmtKind::CommitGemm, _) => self.commit_gemm(stmt.id),
             (StmtKind::WaitGemm(groups), _) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),
-            (StmtKind::Gemm { c, a, b, meta, .. }, StmtPlan::Gemm(plan)) => {
-                self.gemm(stmt, [*c, *a, *b], *meta, plan)?;
+            (StmtKind::Gemm { c, a, b, meta, scales, .. }, StmtPlan::Gemm(plan)) => {
+                self.gemm(stmt, [*c, *a, *b], (*meta, *scales), plan)?;
             }
             (StmtKind::Cast { dst, src }, _) => self.cast(*dst, *src)?,
             (StmtKind::Fill { dst, value }, _) => self.fill(*dst, *value)?,
@@ -454,11 +454,15 @@ impl Lower<'_> {
         &mut self,
         stmt: &Stmt,
         [c, a, b]: [TensorId; 3],
-        meta: Option<TensorId>,
+        (meta, scales): (Option<TensorId>, Option<[TensorId; 2]>),
         plan: &GemmPlan,
     ) -> Result<(), Diagnostic> {
         let (ac, aa, ab) = (self.array(c)?, self.array(a)?, self.array(b)?);
         let mut metadata = meta.map(|meta| Metadata::new(self, meta)).transpose()?;
+        let mut scales = match scales {
+            Some([left, right]) => Some([Metadata::new(self, left)?, Metadata::new(self, right)?]),
+            None => None,
+        };
         let mut streams = Vec::new();
         for operand in [a, b] {
             if let Some(copy) = self.streams.remove(&operand) {
@@ -477,12 +481,16 @@ impl Lower<'_> {
             let d = elements::places(ac, &call.c, plan.row.c.bits());
             let x = elements::places(aa, &call.a, plan.row.ab.bits());
             let y = elements::places(ab, &call.b, plan.row.ab.bits());
-            match &mut metadata {
-                Some(metadata) => {
+            match (&mut metadata, &mut scales, &call.scales) {
+                (Some(metadata), ..) => {
                     let meta = metadata.register(self.b, &call.meta);
                     self.b.sparse_mma(plan.row, d, x, y, meta);
                 }
-                None => self.b.mma(plan.row, d, x, y),
+                (None, Some([left, right]), Some([of_left, of_right])) => {
+                    let scales = [left.scales(self.b, of_left), right.scales(self.b, of_right)];
+                    self.b.scaled_mma(plan.row, d, [x, y], scales);
+                }
+                _ => self.b.mma(plan.row, d, x, y),
             }
         }
         Ok(())

@@ -34,14 +34,16 @@ impl FirstUse {
         let count = |id: TensorId| synthesis.register(id).map_or(0, |tv| tv.count());
         let statements = statements(verified);
         for (stmt, _) in &statements {
-            let (StmtKind::Gemm { a, b, meta, .. }, Some(StmtPlan::Gemm(plan))) =
+            let (StmtKind::Gemm { a, b, meta, scales, .. }, Some(StmtPlan::Gemm(plan))) =
                 (&stmt.kind, synthesis.statements.get(stmt.id))
             else {
                 continue;
             };
             for (i, call) in plan.calls.iter().enumerate() {
                 let metadata = meta.map(|meta| (meta, &call.meta));
-                for (id, values) in [(*a, &call.a), (*b, &call.b)].into_iter().chain(metadata) {
+                let of_blocks = scales.iter().flatten().copied().zip(call.scales.iter().flatten());
+                let factors = [(*a, &call.a), (*b, &call.b)];
+                for (id, values) in factors.into_iter().chain(metadata).chain(of_blocks) {
                     let of = first.entry(id).or_insert_with(|| vec![u32::MAX; count(id)]);
                     for v in values {
                         of[*v as usize] = of[*v as usize].min(i as u32);

@@ -34,6 +34,12 @@ pub enum DType {
     E4M3,
     /// 8-bit float of 5 exponent and 2 mantissa bits: the upper half of an IEEE binary16.
     E5M2,
+    /// 6-bit float of a sign, 3 exponent and 2 mantissa bits, in a byte whose upper two bits nobody reads: neither infinities nor NaN, up to 28 (OCP
+    /// Microscaling Formats, 5.3.2).
+    E3M2,
+    /// 6-bit float of a sign, 2 exponent and 3 mantissa bits, in a byte whose upper two bits nobody reads: neither infinities nor NaN, up to 7.5 (OCP
+    /// Microscaling Formats, 5.3.2).
+    E2M3,
     /// 4-bit float of a sign, 2 exponent bits and 1 mantissa bit: 0, 0.5, 1, 1.5, 2, 3, 4, 6 of either sign (OCP Microscaling Formats, 5.3.3).
     E2M1,
     /// Scale of 8 exponent bits: 2^(bits − 127); 0xff is NaN, and there is neither a sign nor a zero (OCP Microscaling Formats, 5.4.1).
@@ -74,13 +80,15 @@ pub enum DType {
 
 impl DType {
     /// Every element type, in the order in which messages list them.
-    pub const ALL: [DType; 24] = [
+    pub const ALL: [DType; 26] = [
         DType::F16,
         DType::BF16,
         DType::F32,
         DType::F64,
         DType::E4M3,
         DType::E5M2,
+        DType::E3M2,
+        DType::E2M3,
         DType::E2M1,
         DType::UE8M0,
         DType::UE4M3,
@@ -110,6 +118,8 @@ impl DType {
             DType::F64 => "f64",
             DType::E4M3 => "e4m3",
             DType::E5M2 => "e5m2",
+            DType::E3M2 => "e3m2",
+            DType::E2M3 => "e2m3",
             DType::E2M1 => "e2m1",
             DType::UE8M0 => "ue8m0",
             DType::UE4M3 => "ue4m3",
@@ -131,13 +141,13 @@ impl DType {
         }
     }
 
-    /// Width in bits, a power of two.
+    /// Bits that an element takes, a power of two: floats of six bits lie in a byte each.
     pub const fn bits(self) -> u32 {
         match self {
             DType::I1 | DType::U1 => 1,
             DType::I2 | DType::U2 => 2,
             DType::I4 | DType::U4 | DType::E2M1 => 4,
-            DType::E4M3 | DType::E5M2 | DType::UE8M0 | DType::UE4M3 => 8,
+            DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3 | DType::UE8M0 | DType::UE4M3 => 8,
             DType::I8 | DType::U8 | DType::Bool => 8,
             DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 16,
             DType::F32 | DType::I32 | DType::U32 => 32,
@@ -160,8 +170,8 @@ impl DType {
 
     /// True for a floating-point type.
     pub fn is_float(self) -> bool {
-        use DType::{BF16, E2M1, E4M3, E5M2, F16, F32, F64, UE4M3, UE8M0};
-        matches!(self, F16 | BF16 | F32 | F64 | E4M3 | E5M2 | E2M1 | UE8M0 | UE4M3)
+        use DType::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, F64, UE4M3, UE8M0};
+        matches!(self, F16 | BF16 | F32 | F64 | E4M3 | E5M2 | E3M2 | E2M3 | E2M1 | UE8M0 | UE4M3)
     }
 
     /// True for an integer type whose numbers an `f64` does not all hold: `i64` and `u64`.
@@ -202,8 +212,8 @@ impl DType {
     }
 
     /// Rounds `x` to this type and returns its bits, zero-extended. Floats go to nearest even; 8-bit floats saturate at
-    /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. So does an `e2m1`, at ±6, of which a NaN
-    /// becomes +6 (PTX ISA 8.6, section 9.7.9.21), and an `ue4m3`, at 0 and 448. A `ue8m0` is the nearest power of two from 2^−127 to 2^127,
+    /// ±448 and ±57344, infinities too, and a NaN becomes 0x7f, as PTX's `cvt.rn.satfinite` has it. So do those of six and four bits, at ±28, ±7.5
+    /// and ±6, of which a NaN becomes the largest number (PTX ISA 8.6, section 9.7.9.21), and an `ue4m3`, at 0 and 448. A `ue8m0` is the nearest power of two from 2^−127 to 2^127,
     /// the larger one where two are as near; what is not positive becomes the least, and a NaN 0xff. Integers go to nearest even and saturate, NaN to 0.
     pub fn encode(self, x: f64) -> u64 {
         u64::from(match self {
@@ -214,6 +224,9 @@ impl DType {
             DType::E4M3 | DType::E5M2 | DType::UE4M3 if x.is_nan() => 0x7f,
             DType::E4M3 => minifloat(x, 8, 3, 7, 0x7e),
             DType::E5M2 => minifloat(x, 8, 2, 15, 0x7b),
+            DType::E3M2 | DType::E2M3 if x.is_nan() => 0x1f,
+            DType::E3M2 => minifloat(x, 6, 2, 3, 0x1f),
+            DType::E2M3 => minifloat(x, 6, 3, 1, 0x1f),
             DType::E2M1 if x.is_nan() => 0x7,
             DType::E2M1 => minifloat(x, 4, 1, 1, 0x7),
             DType::UE4M3 => minifloat(x.max(0.0).abs(), 8, 3, 7, 0x7e),
@@ -246,6 +259,8 @@ impl DType {
                 if bits & 0x80 == 0 { size } else { -size }
             }
             DType::E5M2 => f16::from_bits((bits as u8 as u16) << 8).to_f64(),
+            DType::E3M2 => small(bits, 6, 2, 3),
+            DType::E2M3 => small(bits, 6, 3, 1),
             DType::E2M1 => {
                 let size = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][(bits & 7) as usize];
                 if bits & 8 == 0 { size } else { -size }
@@ -267,6 +282,8 @@ impl DType {
             DType::F64 => 2f64.powi(-53),
             DType::E4M3 => 2f64.powi(-4),
             DType::E5M2 => 2f64.powi(-3),
+            DType::E3M2 => 2f64.powi(-3),
+            DType::E2M3 => 2f64.powi(-4),
             DType::E2M1 => 2f64.powi(-2),
             DType::UE8M0 => 2f64.powi(-1),
             DType::UE4M3 => 2f64.powi(-4),
@@ -283,6 +300,16 @@ fn minifloat(x: f64, bits: u32, mantissa: u32, bias: i32, most: u32) -> u32 {
     let places = (x.abs() / 2f64.powi(exponent - mantissa as i32)).round_ties_even();
     let size = f64::from(((exponent + bias - 1) as u32) << mantissa) + places;
     sign | size.min(f64::from(most)) as u32
+}
+
+/// The number that the low `bits` of a float without infinities and NaN are, `mantissa` of them of the mantissa.
+fn small(x: u32, bits: u32, mantissa: u32, bias: i32) -> f64 {
+    let size = x & (u32::MAX >> (33 - bits));
+    let (exponent, fraction) = ((size >> mantissa) as i32, f64::from(size & ((1 << mantissa) - 1)));
+    let unit = 2f64.powi(exponent.max(1) - bias - mantissa as i32);
+    let leading = if exponent == 0 { 0.0 } else { f64::from(1u32 << mantissa) };
+    let number = (leading + fraction) * unit;
+    if x >> (bits - 1) & 1 == 0 { number } else { -number }
 }
 
 /// The bits of a `ue8m0` for a number.
@@ -330,8 +357,13 @@ mod tests {
         for dtype in DType::ALL.into_iter().filter(|t| t.bits() < 32 && *t != DType::Bool) {
             for bits in 0..(1u64 << dtype.bits()) {
                 let value = dtype.decode(bits);
-                if dtype == DType::UE4M3 && bits > 0x7f {
-                    assert_eq!(dtype.decode(bits).to_bits(), dtype.decode(bits & 0x7f).to_bits());
+                let read = match dtype {
+                    DType::UE4M3 => 0x7f,
+                    DType::E3M2 | DType::E2M3 => 0x3f,
+                    _ => u64::MAX,
+                };
+                if bits > read {
+                    assert_eq!(dtype.decode(bits).to_bits(), dtype.decode(bits & read).to_bits());
                 } else if dtype == DType::E5M2 && value.is_infinite() {
                     assert_eq!(dtype.decode(dtype.encode(value)), 57344f64.copysign(value));
                 } else if !value.is_nan() {
@@ -411,6 +443,54 @@ mod tests {
         assert!(DType::UE8M0.decode(0xffu32).is_nan() && DType::UE4M3.decode(0x7fu32).is_nan());
         for (bits, expected) in table(16, 8, 7).into_iter().take(127).enumerate() {
             assert_eq!(DType::UE4M3.decode(bits as u64), expected);
+        }
+    }
+
+    #[test]
+    fn floats_of_six_bits_are_what_their_formats_say() {
+        // OCP Microscaling Formats (MX) 1.0, table 2: sign, exponent and mantissa, bias, the largest number and the least normal one, and the
+        // largest and the least subnormal one.
+        for (dtype, [exponents, mantissas], bias, numbers) in [
+            (DType::E3M2, [8, 4], 3, [28.0, 0.25, 0.1875, 0.0625]),
+            (DType::E2M3, [4, 8], 1, [7.5, 1.0, 0.875, 0.125]),
+        ] {
+            let mut positive = Vec::new();
+            for (sign, e, m) in (0..2u32)
+                .flat_map(|s| (0..exponents).flat_map(move |e| (0..mantissas).map(move |m| (s, e, m))))
+            {
+                let bits = (sign * exponents + e) * mantissas + m;
+                let fraction = f64::from(m) / f64::from(mantissas);
+                let size = match e {
+                    0 => fraction * 2f64.powi(1 - bias),
+                    _ => (1.0 + fraction) * 2f64.powi(e as i32 - bias),
+                };
+                let expected = if sign == 0 { size } else { -size };
+                for above in 0..4 {
+                    assert_eq!(
+                        dtype.decode(above << 6 | bits).to_bits(),
+                        expected.to_bits(),
+                        "{dtype} {bits:#x}"
+                    );
+                }
+                if sign == 0 {
+                    positive.push(expected);
+                }
+            }
+            let codes = [31, mantissas, mantissas - 1, 1];
+            assert_eq!(codes.map(|code| dtype.decode(code)), numbers, "{dtype}");
+            // Every number between neighbours rounds to the nearer one, a tie to the even one.
+            for (low, pair) in (0u64..).zip(positive.windows(2)) {
+                let middle = (pair[0] + pair[1]) / 2.0;
+                let [above, below] =
+                    [1, u64::MAX].map(|one| f64::from_bits(middle.to_bits().wrapping_add(one)));
+                for (x, bits) in [(middle, low + low % 2), (above, low + 1), (below, low)] {
+                    assert_eq!([dtype.encode(x), dtype.encode(-x)], [bits, bits | 0x20], "{dtype} {x}");
+                }
+            }
+            for x in [numbers[0] * 1.01, 1e300, f64::INFINITY, f64::NAN] {
+                assert_eq!(dtype.decode(dtype.encode(x)), numbers[0], "{dtype} {x}");
+            }
+            assert_eq!(dtype.decode(dtype.encode(f64::NEG_INFINITY)), -numbers[0]);
         }
     }
 

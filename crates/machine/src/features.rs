@@ -40,13 +40,15 @@ pub enum Feature {
     Fp8Products,
     /// Tensor copies into the shared memory of several blocks of a cluster.
     Multicast,
-    /// `cvt` from and to `e2m1`.
-    Fp4Conversion,
+    /// `cvt` from and to the floats of blocks: `e3m2`, `e2m3` and `e2m1`, and from `ue8m0` (OCP Microscaling Formats, MX).
+    MxConversion,
+    /// `mma` of floats of 6 bits (`.kind::f8f6f4`), and with scales of blocks.
+    BlockScaledProducts,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -62,7 +64,8 @@ impl Feature {
         Feature::TallF64Products,
         Feature::Fp8Products,
         Feature::Multicast,
-        Feature::Fp4Conversion,
+        Feature::MxConversion,
+        Feature::BlockScaledProducts,
     ];
 
     /// The name in messages.
@@ -83,7 +86,8 @@ impl Feature {
             Feature::TallF64Products => "f64 products of 16 rows",
             Feature::Fp8Products => "FP8 products of a warp",
             Feature::Multicast => "TMA multicast",
-            Feature::Fp4Conversion => "FP4 conversions",
+            Feature::MxConversion => "MX conversions",
+            Feature::BlockScaledProducts => "block-scaled products of a warp",
         }
     }
 }

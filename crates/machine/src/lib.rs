@@ -41,7 +41,9 @@ pub use emit::Emit;
 pub use error::ErrorBound;
 pub use features::{Feature, Features};
 pub use levels::{LevelRow, MemoryRow, Processor, UnknownProcessor};
-pub use mma::{MmaRow, Sparsity, mma_rows, mmas, mmas_with, product_needs, product_types};
+pub use mma::{
+    MmaKind, MmaRow, Scaling, Sparsity, mma_rows, mmas, mmas_of, product_needs, product_types, scaled_types,
+};
 pub use op::{Class, OpKey, Unit, WgmmaKind};
 pub use printed::{PrintLog, Printed, PrintedItem, PrintedTensor};
 pub use progress::Progress;

@@ -7,9 +7,13 @@
 //! A product with a [`Sparsity`] has of A two elements of every four along K (2:4 sparsity): its A is M×K/2, and metadata tell for each of these
 //! its place in its group.
 //!
+//! A product with a [`Scaling`] multiplies each element of A and of B by the scale of its block: `d += Σ (a · sa) · (b · sb)`, in which the products are
+//! exact and the sums are those of the accumulator.
+//!
 //! Sources: PTX ISA 8.4, section 9.7.13.4 (fragments of `mma.sync`; 9.7.14 in later editions); PTX ISA 8.7, sections 9.7.14.6.1 and
 //! 9.7.14.6.2 (storage, selectors and fragments of `mma.sp`); CUTLASS `include/cute/atom/mma_traits_sm90_gmma_sparse.hpp` (`ELayout_64x32`,
-//! `ELayout_64x64`: the same metadata for four warps).
+//! `ELayout_64x64`: the same metadata for four warps); PTX ISA 8.7, section 9.7.14.3 (block scaling), and CUTLASS
+//! `include/cute/atom/mma_traits_sm120.hpp` (the layouts of scales).
 
 use std::sync::LazyLock;
 
@@ -48,6 +52,75 @@ pub struct MmaRow {
     pub ptx_version: &'static str,
     /// The metadata of a sparse A; `None` of a dense one.
     pub sparsity: Option<Sparsity>,
+    /// The scales of a block-scaled product.
+    pub scaling: Option<Scaling>,
+}
+
+/// The kind of a product beside the types of its factors and sums.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MmaKind {
+    /// Both factors are as they stand.
+    Dense,
+    /// A is sparse.
+    Sparse,
+    /// Blocks of both factors along K have scales.
+    Scaled {
+        /// The type of scales.
+        scale: DType,
+        /// Elements of a block.
+        block: i64,
+    },
+}
+
+impl MmaKind {
+    /// A product of `k` columns with so many scales a row; `None` where these are not blocks.
+    pub fn scaled(scale: DType, k: i64, scales: i64) -> Option<MmaKind> {
+        (scales > 0 && k % scales == 0).then(|| MmaKind::Scaled { scale, block: k / scales })
+    }
+
+    /// A product whose A is sparse, or not.
+    pub fn sparse(sparse: bool) -> MmaKind {
+        if sparse { MmaKind::Sparse } else { MmaKind::Dense }
+    }
+}
+
+/// The scales of a block-scaled product: each multiplies a block of elements along K of a row of A or of B.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Scaling {
+    /// The type of scales.
+    pub dtype: DType,
+    /// Elements of a block along K.
+    pub block: i64,
+    /// (lane, block) → `m + M·block`: bytes of a lane's register, one beside the other. Lanes whose register is not read hold copies.
+    pub a_tv: Layout,
+    /// (lane, block) → `n + N·block`.
+    pub b_tv: Layout,
+}
+
+impl Scaling {
+    /// The thread id of the scales of A, and of those of B: the first lanes of each four have them.
+    pub const THREAD: u32 = 0;
+    /// Lanes of each four whose register of A's scales, and of B's, is read.
+    const LANES: [u32; 2] = [2, 1];
+
+    /// True if the instruction reads this lane's scales of A, or with `right` those of B.
+    pub fn reads(&self, lane: u32, right: bool) -> bool {
+        lane % 4 / Scaling::LANES[usize::from(right)] == Scaling::THREAD
+    }
+
+    /// Those of a product of 16 × 8 elements with so many blocks along K.
+    fn new(dtype: DType, block: i64, blocks: i64) -> Scaling {
+        let layout = |lanes: &str, strides: &str, rows: i64| -> Layout {
+            let text = if blocks == 1 {
+                format!("({lanes},1):({strides},0)")
+            } else {
+                format!("({lanes},{blocks}):({strides},{rows})")
+            };
+            text.parse().expect("the layouts of rows are literals that a test parses")
+        };
+        // (T32,V) -> (M16,K/block), (N8,K/block)
+        Scaling { dtype, block, a_tv: layout("(2,2,8)", "(8,0,1)", 16), b_tv: layout("(4,8)", "(0,1)", 8) }
+    }
 }
 
 /// The metadata of a sparse A: for each of its elements the place in its group of four along K, from 0 to 3. Of each group there are two elements,
@@ -126,6 +199,15 @@ impl MmaRow {
         if self.sparsity.is_some() { self.k * Sparsity::KEPT / Sparsity::GROUP } else { self.k }
     }
 
+    /// The kind of the product.
+    pub fn kind(&self) -> MmaKind {
+        match (&self.sparsity, &self.scaling) {
+            (Some(_), _) => MmaKind::Sparse,
+            (None, Some(scaling)) => MmaKind::Scaled { scale: scaling.dtype, block: scaling.block },
+            (None, None) => MmaKind::Dense,
+        }
+    }
+
     /// Multiply-adds of one instruction, with those of the elements that a sparse A leaves out.
     pub fn macs(&self) -> i64 {
         self.m * self.n * self.k
@@ -177,6 +259,7 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
         needs: Features::NONE,
         ptx_version: "7.0",
         sparsity: None,
+        scaling: None,
     }
 }
 
@@ -217,6 +300,7 @@ fn dmma(name: &'static str, mnemonic: &'static str, [m, k]: [i64; 2], needs: Fea
         needs,
         ptx_version: if m == 8 { "7.0" } else { "7.8" },
         sparsity: None,
+        scaling: None,
     }
 }
 
@@ -238,8 +322,27 @@ fn fp8(name: &'static str, mnemonic: &'static str, ab: DType) -> MmaRow {
     MmaRow { needs, ptx_version: "8.4", ..mma(name, mnemonic, 32, ab, DType::F32) }
 }
 
+/// A product of floats of six bits, each in a byte whose upper two bits are not read. Source: PTX ISA 8.7, section 9.7.14.5.14 (`.kind::f8f6f4`).
+fn six_bits(name: &'static str, mnemonic: &'static str, ab: DType) -> MmaRow {
+    let needs = Features::from(Feature::BlockScaledProducts);
+    MmaRow { needs, ptx_version: "8.7", ..mma(name, mnemonic, 32, ab, DType::F32) }
+}
+
+/// A block-scaled product: of K = 32 elements in bytes, or of 64 of four bits. Source: PTX ISA 8.7, section 9.7.14.5.14 (`.kind::mxf8f6f4`,
+/// `.kind::mxf4nvf4`; blocks of 16 with `ue8m0` are of PTX 9.1).
+fn scaled(name: &'static str, mnemonic: &'static str, ab: DType, scale: DType, block: i64) -> MmaRow {
+    let k = i64::from(256 / ab.bits());
+    let younger = scale == DType::UE8M0 && block == 16;
+    MmaRow {
+        needs: Feature::BlockScaledProducts.into(),
+        ptx_version: if younger { "9.1" } else { "8.7" },
+        scaling: Some(Scaling::new(scale, block, k / block)),
+        ..mma(name, mnemonic, k, ab, DType::F32)
+    }
+}
+
 static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
-    use DType::{BF16, E4M3, E5M2, F16, F32, I4, I8, I32, U4, U8};
+    use DType::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, I4, I8, I32, U4, U8, UE4M3, UE8M0};
     let tall = Features::from(Feature::TallF64Products);
     vec![
         mma("mma.m16n8k16.f32.f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, F16, F32),
@@ -262,6 +365,65 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
         binary("mma.m16n8k128.s32.b1", "mma.sync.aligned.m16n8k128.row.col.s32.b1.b1.s32.and.popc", 128),
         fp8("mma.m16n8k32.f32.e4m3", "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", E4M3),
         fp8("mma.m16n8k32.f32.e5m2", "mma.sync.aligned.m16n8k32.row.col.f32.e5m2.e5m2.f32", E5M2),
+        six_bits(
+            "mma.m16n8k32.f32.e3m2",
+            "mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e3m2.e3m2.f32",
+            E3M2,
+        ),
+        six_bits(
+            "mma.m16n8k32.f32.e2m3",
+            "mma.sync.aligned.kind::f8f6f4.m16n8k32.row.col.f32.e2m3.e2m3.f32",
+            E2M3,
+        ),
+        scaled(
+            "mma.mx.m16n8k32.f32.e4m3",
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e4m3.e4m3.f32.ue8m0",
+            E4M3,
+            UE8M0,
+            32,
+        ),
+        scaled(
+            "mma.mx.m16n8k32.f32.e5m2",
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e5m2.e5m2.f32.ue8m0",
+            E5M2,
+            UE8M0,
+            32,
+        ),
+        scaled(
+            "mma.mx.m16n8k32.f32.e3m2",
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e3m2.e3m2.f32.ue8m0",
+            E3M2,
+            UE8M0,
+            32,
+        ),
+        scaled(
+            "mma.mx.m16n8k32.f32.e2m3",
+            "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.e2m3.e2m3.f32.ue8m0",
+            E2M3,
+            UE8M0,
+            32,
+        ),
+        scaled(
+            "mma.mx.m16n8k64.f32.e2m1",
+            "mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::2X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue8m0",
+            E2M1,
+            UE8M0,
+            32,
+        ),
+        scaled(
+            "mma.nv.m16n8k64.f32.e2m1",
+            "mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue4m3",
+            E2M1,
+            UE4M3,
+            16,
+        ),
+        scaled(
+            "mma.mx16.m16n8k64.f32.e2m1",
+            "mma.sync.aligned.kind::mxf4nvf4.block_scale.scale_vec::4X.m16n8k64.row.col.f32.e2m1.e2m1.f32.ue8m0",
+            E2M1,
+            UE8M0,
+            16,
+        ),
         dmma("mma.m16n8k16.f64.f64", "mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64", [16, 16], tall),
         dmma("mma.m16n8k8.f64.f64", "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64", [16, 8], tall),
         dmma("mma.m16n8k4.f64.f64", "mma.sync.aligned.m16n8k4.row.col.f64.f64.f64.f64", [16, 4], tall),
@@ -323,14 +485,14 @@ pub fn mma_rows() -> &'static [MmaRow] {
     &ROWS
 }
 
-/// The rows with a dense A, or with a sparse one.
-pub fn mmas_with(sparse: bool) -> impl Iterator<Item = &'static MmaRow> {
-    mma_rows().iter().filter(move |row| row.sparsity.is_some() == sparse)
+/// The rows of a kind of product.
+pub fn mmas_of(kind: MmaKind) -> impl Iterator<Item = &'static MmaRow> {
+    mma_rows().iter().filter(move |row| row.kind() == kind)
 }
 
-/// The rows for these types, with a dense A or a sparse one, that exist on `arch`, fastest first.
-pub fn mmas(ab: DType, c: DType, sparse: bool, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
-    mmas_with(sparse).filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
+/// The rows for these types of a kind of product that exist on `arch`, fastest first.
+pub fn mmas(ab: DType, c: DType, kind: MmaKind, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
+    mmas_of(kind).filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
 }
 
 /// The types of these rows' products as text, e.g. `f16 into f32 or f16; bf16 into f32`.
@@ -348,9 +510,18 @@ pub fn product_types<'a>(rows: impl Iterator<Item = &'a MmaRow>) -> String {
     each.join("; ")
 }
 
-/// The features that a product of these types, with a dense A or a sparse one, needs on any architecture; `None` where no row has the types.
-pub fn product_needs(ab: DType, c: DType, sparse: bool) -> Option<Features> {
-    let needs = || mmas_with(sparse).filter(|row| row.ab == ab && row.c == c).map(|row| row.needs);
+/// The block-scaled products of these rows as text, e.g. `e4m3 with ue8m0 of 32`.
+pub fn scaled_types<'a>(rows: impl Iterator<Item = &'a MmaRow>) -> String {
+    let each = rows.filter_map(|row| {
+        let Scaling { dtype, block, .. } = row.scaling.as_ref()?;
+        Some(format!("{} with {dtype} of {block}", row.ab))
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// The features that a product of these types and kind needs on any architecture; `None` where no row has the types.
+pub fn product_needs(ab: DType, c: DType, kind: MmaKind) -> Option<Features> {
+    let needs = || mmas_of(kind).filter(|row| row.ab == ab && row.c == c).map(|row| row.needs);
     // A row that needs nothing beyond another's is enough.
     needs().find(|least| needs().all(|other| other.has(*least)))
 }
@@ -390,6 +561,8 @@ mod tests {
         assert_eq!(of("mma.m16n8k256.s32.b1"), (4, 2, 4));
         assert_eq!(of("mma.m16n8k128.s32.b1"), (2, 1, 4));
         assert_eq!(of("mma.m16n8k32.f32.e4m3"), (4, 2, 4));
+        assert_eq!(of("mma.mx.m16n8k32.f32.e3m2"), (4, 2, 4));
+        assert_eq!(of("mma.mx.m16n8k64.f32.e2m1"), (4, 2, 4));
         assert_eq!(of("mma.sp.m16n8k32.f32.f16"), (4, 4, 4));
         assert_eq!(of("mma.sp.m16n8k32.f16.f16"), (4, 4, 2));
         assert_eq!(of("mma.sp.m16n8k64.s32.s8"), (4, 4, 4));
@@ -413,6 +586,9 @@ mod tests {
             ("mma.m16n8k256.s32.b1", 32),
             ("mma.m16n8k128.s32.b1", 32),
             ("mma.m16n8k32.f32.e5m2", 4),
+            ("mma.m16n8k32.f32.e2m3", 4),
+            ("mma.mx.m16n8k32.f32.e4m3", 4),
+            ("mma.nv.m16n8k64.f32.e2m1", 8),
         ] {
             let row = row(name);
             for (lane, i) in (0..32).flat_map(|lane| (0..row.a_tv.size() / 32).map(move |i| (lane, i))) {
@@ -445,6 +621,41 @@ mod tests {
                 assert!((0..16).all(|v| tv.eval(lane + 32 * v) == tv.eval(same + 32 * v)), "{}", row.name);
             }
         }
+    }
+
+    #[test]
+    fn the_lanes_that_are_read_hold_all_scales() {
+        let rows: Vec<&MmaRow> = mma_rows().iter().filter(|row| row.scaling.is_some()).collect();
+        let blocks: Vec<i64> =
+            rows.iter().filter_map(|row| Some(row.k / row.scaling.as_ref()?.block)).collect();
+        assert_eq!(blocks, [1, 1, 1, 1, 2, 4, 4]);
+        for (row, blocks) in rows.into_iter().zip(blocks) {
+            let scaling = row.scaling.as_ref().unwrap();
+            for (tv, rows, right) in [(&scaling.a_tv, row.m, false), (&scaling.b_tv, row.n, true)] {
+                assert_eq!(tv.size(), 32 * blocks, "{}", row.name);
+                let lanes = (0..32).filter(|lane| scaling.reads(*lane as u32, right));
+                let mut read: Vec<i64> =
+                    lanes.flat_map(|lane| (0..blocks).map(move |v| tv.eval(lane + 32 * v))).collect();
+                read.sort_unstable();
+                assert_eq!(read, (0..rows * blocks).collect::<Vec<_>>(), "{}", row.name);
+                // By the figures: of A a lane of each four has the row of its group, the next one that 8 below; of B the first has the column.
+                for (lane, block) in (0..32).flat_map(|lane| (0..blocks).map(move |block| (lane, block))) {
+                    let of_row = if right { lane / 4 } else { lane / 4 + 8 * (lane % 2) };
+                    assert_eq!(tv.eval(lane + 32 * block), of_row + rows * block, "{} lane {lane}", row.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn block_scaled_products_are_listed_with_their_scales() {
+        let text = scaled_types(mma_rows().iter());
+        assert!(
+            text.starts_with("e4m3 with ue8m0 of 32; e5m2 with") && text.ends_with("e2m1 with ue8m0 of 16")
+        );
+        let kind = MmaKind::Scaled { scale: DType::UE4M3, block: 16 };
+        assert_eq!(product_needs(DType::E2M1, DType::F32, kind), Some(Feature::BlockScaledProducts.into()));
+        assert_eq!(product_needs(DType::E2M1, DType::F32, MmaKind::Dense), None);
     }
 
     #[test]
@@ -483,11 +694,11 @@ mod tests {
 
     #[test]
     fn a_product_needs_what_its_least_row_does() {
-        assert_eq!(product_needs(DType::F64, DType::F64, false), Some(Features::NONE));
-        assert_eq!(product_needs(DType::F64, DType::F64, true), None);
-        assert_eq!(product_needs(DType::E4M3, DType::F32, false), Some(Feature::Fp8Products.into()));
-        assert_eq!(product_needs(DType::E4M3, DType::F16, false), None);
-        let text = product_types(mmas_with(false));
+        assert_eq!(product_needs(DType::F64, DType::F64, MmaKind::Dense), Some(Features::NONE));
+        assert_eq!(product_needs(DType::F64, DType::F64, MmaKind::Sparse), None);
+        assert_eq!(product_needs(DType::E4M3, DType::F32, MmaKind::Dense), Some(Feature::Fp8Products.into()));
+        assert_eq!(product_needs(DType::E4M3, DType::F16, MmaKind::Dense), None);
+        let text = product_types(mmas_of(MmaKind::Dense));
         assert!(text.starts_with("f16 into f32 or f16; bf16 into f32; ") && text.ends_with("; f64 into f64"));
     }
 }

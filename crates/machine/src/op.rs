@@ -255,7 +255,8 @@ impl ScalarOp {
                 Class::FmaF16x2
             }
             F16x2FromE4M3x2 | E4M3x2FromF16x2 | E5M2x2FromF16x2 | E4M3x2FromF32 | E5M2x2FromF32
-            | F16x2FromE2M1x2 | E2M1x2FromF32 => Class::ConvertF8,
+            | F16x2FromE2M1x2 | E2M1x2FromF32 | F16x2FromE3M2x2 | E3M2x2FromF32 | F16x2FromE2M3x2
+            | E2M3x2FromF32 | BF16x2FromUE8M0x2 => Class::ConvertF8,
         }
     }
 }

@@ -472,6 +472,16 @@ scalar_ops! {
     F16x2FromE2M1x2: "f16x2.e2m1x2" = "cvt.rn.f16x2.e2m1x2" (B16) -> B32, |a| packed(DType::F16, [0, 4].map(|k| DType::E2M1.decode((a[0] >> k) as u32 & 0xf)));
     /// Two `f32` to packed `e2m1` in the low byte, to nearest even, saturating: the first operand becomes the upper half of the byte.
     E2M1x2FromF32: "e2m1x2.f32" = "cvt.rn.satfinite.e2m1x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E2M1, a);
+    /// Packed `e3m2` to packed `f16`, exactly.
+    F16x2FromE3M2x2: "f16x2.e3m2x2" = "cvt.rn.f16x2.e3m2x2" (B16) -> B32, |a| packed(DType::F16, [0, 8].map(|k| DType::E3M2.decode((a[0] >> k) as u32 & 0xff)));
+    /// Two `f32` to packed `e3m2`, to nearest even, saturating: the first operand becomes the upper byte.
+    E3M2x2FromF32: "e3m2x2.f32" = "cvt.rn.satfinite.e3m2x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E3M2, a);
+    /// Packed `e2m3` to packed `f16`, exactly.
+    F16x2FromE2M3x2: "f16x2.e2m3x2" = "cvt.rn.f16x2.e2m3x2" (B16) -> B32, |a| packed(DType::F16, [0, 8].map(|k| DType::E2M3.decode((a[0] >> k) as u32 & 0xff)));
+    /// Two `f32` to packed `e2m3`, to nearest even, saturating: the first operand becomes the upper byte.
+    E2M3x2FromF32: "e2m3x2.f32" = "cvt.rn.satfinite.e2m3x2.f32" (B32, B32) -> B16, |a| bytes_of_f32(DType::E2M3, a);
+    /// Packed `ue8m0` to packed `bf16`, exactly.
+    BF16x2FromUE8M0x2: "bf16x2.ue8m0x2" = "cvt.rn.bf16x2.ue8m0x2" (B16) -> B32, |a| packed(DType::BF16, [0, 8].map(|k| DType::UE8M0.decode((a[0] >> k) as u32 & 0xff)));
     /// Signed 32-bit integer to `f32`, to nearest even.
     F32FromI32: "f32.i32" = "cvt.rn.f32.s32" (B32) -> B32, |a| from_f(i(a[0]) as f32);
     /// Unsigned 32-bit integer to `f32`, to nearest even.
@@ -491,7 +501,13 @@ impl ScalarOp {
             | ScalarOp::E5M2x2FromF16x2
             | ScalarOp::E4M3x2FromF32
             | ScalarOp::E5M2x2FromF32 => Feature::Fp8Conversion.into(),
-            ScalarOp::F16x2FromE2M1x2 | ScalarOp::E2M1x2FromF32 => Feature::Fp4Conversion.into(),
+            ScalarOp::F16x2FromE2M1x2
+            | ScalarOp::E2M1x2FromF32
+            | ScalarOp::F16x2FromE3M2x2
+            | ScalarOp::E3M2x2FromF32
+            | ScalarOp::F16x2FromE2M3x2
+            | ScalarOp::E2M3x2FromF32
+            | ScalarOp::BF16x2FromUE8M0x2 => Feature::MxConversion.into(),
             ScalarOp::AddBF16x2 | ScalarOp::SubBF16x2 | ScalarOp::MulBF16x2 => {
                 Feature::Bf16x2Arithmetic.into()
             }
@@ -704,6 +720,11 @@ mod tests {
         assert_eq!(run(ScalarOp::E5M2x2FromF16x2, &[0x3c00_fc00]), 0x3cfb);
         assert_eq!(run(ScalarOp::E2M1x2FromF32, &[bits(f32::NAN), bits(-2.5)]), 0x7c);
         assert_eq!(run(ScalarOp::F16x2FromE2M1x2, &[0x7c]), 0x4600_c000);
+        assert_eq!(run(ScalarOp::E3M2x2FromF32, &[bits(f32::NAN), bits(-2.5)]), 0x1f31);
+        assert_eq!(run(ScalarOp::F16x2FromE3M2x2, &[0x1f31]), 0x4f00_c100);
+        assert_eq!(run(ScalarOp::E2M3x2FromF32, &[bits(f32::NAN), bits(-2.5)]), 0x1f32);
+        assert_eq!(run(ScalarOp::F16x2FromE2M3x2, &[0x1f32]), 0x4780_c100);
+        assert_eq!(run(ScalarOp::BF16x2FromUE8M0x2, &[0x8000]), 0x4000_0040);
     }
 
     #[test]

@@ -160,7 +160,7 @@ pub fn tensor_map_l2_promotion(strides: &[u64]) -> u32 {
 pub fn tensor_map_type(dtype: DType) -> Option<u32> {
     Some(match dtype {
         DType::U8 | DType::I8 | DType::Bool => 0,
-        DType::E4M3 | DType::E5M2 | DType::UE8M0 | DType::UE4M3 => 0,
+        DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3 | DType::UE8M0 | DType::UE4M3 => 0,
         DType::U16 | DType::I16 => 1,
         DType::U32 => 2,
         DType::I32 => 3,

@@ -78,6 +78,7 @@ pub(crate) const ROWS: &[Row] = &[
             derived("out", From::Type("c")),
             derived("batch", From::Modes("c", 3, "packed")),
             derived("sparse", From::With("meta", "true")),
+            derived("scales", From::Type("a_scale")),
             derived("sums_a", From::With("sums_a", "true")),
         ],
         ..NOTHING

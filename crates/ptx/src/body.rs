@@ -5,10 +5,11 @@ mod reduction;
 
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp,
-    Sparsity, TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
+    Scaling, Sparsity, TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, Special, Value,
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, Special,
+    Value,
 };
 
 use crate::lines::Lines;
@@ -270,7 +271,7 @@ impl<'a> Body<'a> {
             Op::Store { row, src, address, guard } => self.store(row, src, address, *guard),
             Op::AsyncCopy { row, dst, src, guard } => self.async_copy(row, dst, src, *guard),
             Op::Matrix { row, regs, address } => self.matrix(row, regs, address),
-            Op::Mma { row, d, a, b, meta: _ } if row.c.bits() == 64 => {
+            Op::Mma { row, d, a, b, .. } if row.c.bits() == 64 => {
                 let [sums, a, b] = [d, a, b].map(|regs| self.wholes(regs));
                 let list = |names: &[String]| format!("{{{}}}", names.join(", "));
                 let d_names = list(&sums);
@@ -279,9 +280,10 @@ impl<'a> Body<'a> {
                     self.line(format!("mov.b64 {}, {name}", vector(halves, true)));
                 }
             }
-            Op::Mma { row, d, a, b, meta } => {
+            Op::Mma { row, d, a, b, meta, scales } => {
                 let [d, a, b] = [d, a, b].map(|regs| vector(regs, true));
-                self.line(format!("{} {d}, {a}, {b}, {d}{}", row.mnemonic, metadata(*meta)));
+                let beside = metadata(*meta) + &scaling(*scales);
+                self.line(format!("{} {d}, {a}, {b}, {d}{beside}", row.mnemonic));
             }
             Op::Shuffle { dst, src, mode, operand } => {
                 let src = self.register(*src, RegType::B32);
@@ -655,6 +657,13 @@ impl<'a> Body<'a> {
         }
         self.label(&end);
     }
+}
+
+/// The operands of a block-scaled product: for each factor the register of its scales, the first of their bytes, and the lanes that have them.
+fn scaling(scales: Option<[ScaleBytes; 2]>) -> String {
+    let each =
+        |scale: ScaleBytes| format!(", {}, {{{}, {}}}", reg(scale.register), scale.byte, Scaling::THREAD);
+    scales.map_or(String::new(), |scales| scales.map(each).concat())
 }
 
 /// The operands of a sparse left factor: the register of its metadata, and the sparsity selector.

@@ -14,7 +14,7 @@ use tilewright_machine::{
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
-    Special, TensorMap, Value, verify,
+    ScaleBytes, Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -328,6 +328,16 @@ fn every_matrix_product() {
                     let meta = bench.regs(1)[0];
                     bench.b.write(meta, Operand::Imm(u64::from(Sparsity::FIRST_TWO)));
                     bench.b.sparse_mma(row, d, a, b, meta);
+                }
+                None if row.scaling.is_some() => {
+                    // Every byte from which scales begin.
+                    let count = row.scaling.as_ref().map_or(4, |scaling| row.k / scaling.block) as usize;
+                    let registers = bench.regs(2);
+                    registers.iter().for_each(|scales| bench.b.write(*scales, Operand::Imm(0x7f7f_7f7f)));
+                    for byte in (0..4).step_by(count) {
+                        let scales = [0, 1].map(|i| ScaleBytes { register: registers[i], byte });
+                        bench.b.scaled_mma(row, d.clone(), [a.clone(), b.clone()], scales);
+                    }
                 }
                 None => bench.b.mma(row, d, a, b),
             }

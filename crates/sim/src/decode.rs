@@ -160,6 +160,8 @@ pub(crate) enum Code {
         a: Vec<u32>,
         b: Vec<u32>,
         meta: Option<u32>,
+        /// The registers of the scales of A and of B, with the first byte of each.
+        scales: Option<[(u32, u32); 2]>,
     },
     Shuffle {
         dst: Slot,
@@ -599,11 +601,13 @@ impl Decoder<'_> {
                 let (table, place) = (self.matrix_table(row, origin)?, self.place(address));
                 (Code::Matrix { statement, table, regs: self.regs(regs), place }, self.cost(*row))
             }
-            Op::Mma { row, d, a, b, meta } => {
+            Op::Mma { row, d, a, b, meta, scales } => {
                 let table = self.mma_table(row, origin)?;
                 let (d, a, b) = (self.regs(d), self.regs(a), self.regs(b));
                 let meta = self.regs(meta.as_slice()).first().copied();
-                (Code::Mma { table, d, a, b, meta }, self.cost(*row))
+                let scales =
+                    scales.map(|scales| scales.map(|scale| (self.regs(&[scale.register])[0], scale.byte)));
+                (Code::Mma { table, d, a, b, meta, scales }, self.cost(*row))
             }
             Op::Shuffle { dst, src, mode, operand } => {
                 let (src, operand) = (self.slot(*src), self.slot(*operand));

@@ -3,7 +3,7 @@
 use half::f16;
 use std::sync::LazyLock;
 use tilewright_layout::Layout;
-use tilewright_machine::{CopyRow, DType, Memory, MmaRow, Sparsity};
+use tilewright_machine::{CopyRow, DType, Memory, MmaRow, Scaling, Sparsity};
 
 use crate::wgmma::Number;
 
@@ -68,6 +68,15 @@ pub(crate) struct MmaTable {
     c: Lanes,
     /// The places of a sparse A's elements.
     meta: Option<Lanes>,
+    scales: Option<ScaleTables>,
+}
+
+/// The scales of a block-scaled product as data, with the numbers of the factors' elements and of the scales by their bits.
+#[derive(Debug)]
+struct ScaleTables {
+    places: [Lanes; 2],
+    elements: Vec<f64>,
+    scales: Vec<f64>,
 }
 
 /// The operand tiles of a product, kept between products to save their allocation.
@@ -105,7 +114,13 @@ impl MmaTable {
             return Err("its layouts do not fit its tile");
         }
         let meta = meta.map(lanes);
-        Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv), meta })
+        let numbers = |dtype: DType| (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect();
+        let scales = row.scaling.as_ref().map(|scaling| ScaleTables {
+            places: [&scaling.a_tv, &scaling.b_tv].map(lanes),
+            elements: numbers(row.ab),
+            scales: numbers(scaling.dtype),
+        });
+        Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv), meta, scales })
     }
 
     /// A lane whose metadata the instruction reads, and a group in it, whose places do not increase.
@@ -118,15 +133,19 @@ impl MmaTable {
         self.row.name
     }
 
-    /// `d += a · bᵀ`, the fragments in `regs` at the given indices. Products and sums are `f32`, in the order of rising
-    /// k; the result is rounded once to the accumulator's type. Those of integers are `i32`, modulo 2³².
+    /// `d += a · bᵀ`, the fragments in `regs` at the given indices, with metadata, or scales from a byte of a register on. Products and sums are
+    /// `f32`, in the order of rising k; the result is rounded once to the accumulator's type. Those of integers are `i32`, modulo 2³². With
+    /// scales products are exact.
     pub(crate) fn execute(
         &self,
         regs: &mut [[u32; 32]],
         [d, a, b]: [&[u32]; 3],
-        meta: Option<u32>,
+        (meta, scales): (Option<u32>, Option<[(u32, u32); 2]>),
         tiles: &mut MmaTiles,
     ) {
+        if let (Some(tables), Some(scaling), Some(scales)) = (&self.scales, &self.row.scaling, scales) {
+            return self.execute_scaled((tables, scaling), regs, [d, a, b], scales, &mut tiles.wide);
+        }
         match self.row.c {
             DType::F64 => self.execute_wide(regs, [d, a, b], &mut tiles.wide),
             DType::I32 => self.execute_in(regs, [d, a, b], meta, &mut tiles.integers),
@@ -170,6 +189,51 @@ impl MmaTable {
             }
         }
         scatter(&tiles.c, &self.c, sums, regs, d);
+    }
+
+    /// The same with scales of blocks.
+    fn execute_scaled(
+        &self,
+        (tables, scaling): (&ScaleTables, &Scaling),
+        regs: &mut [[u32; 32]],
+        [d, a, b]: [&[u32]; 3],
+        scales: [(u32, u32); 2],
+        [left, right, of_blocks]: &mut [Vec<f64>; 3],
+    ) {
+        let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
+        let (bits, block) = (self.row.ab.bits(), scaling.block as usize);
+        let per = tilewright_machine::per_register(bits) as usize;
+        let sides = [(&mut *left, m, &self.a, a), (&mut *right, n, &self.b, b)];
+        for (side, (tile, rows, table, from)) in sides.into_iter().enumerate() {
+            of_blocks.resize(rows * k / block, 0.0);
+            let (register, byte) = scales[side];
+            for (value, positions) in tables.places[side].iter().enumerate() {
+                let words = positions.iter().zip(&regs[register as usize]).enumerate();
+                for (_, (position, word)) in words.filter(|(lane, _)| scaling.reads(*lane as u32, side == 1))
+                {
+                    let bits = word >> (8 * (byte + value as u32)) & 0xff;
+                    of_blocks[usize::from(*position)] = tables.scales[bits as usize];
+                }
+            }
+            tile.resize(rows * k, 0.0);
+            for (value, positions) in table.iter().enumerate() {
+                let shift = (value % per) as u32 * bits;
+                for (position, word) in positions.iter().zip(&regs[from[value / per] as usize]) {
+                    let position = usize::from(*position);
+                    let element = tables.elements[(word >> shift & (u32::MAX >> (32 - bits))) as usize];
+                    tile[position] = element * of_blocks[position / rows / block * rows + position % rows];
+                }
+            }
+        }
+        for (value, positions) in self.c.iter().enumerate() {
+            for (sum, position) in regs[d[value] as usize].iter_mut().zip(positions) {
+                let (i, j) = (usize::from(*position) % m, usize::from(*position) / m);
+                let product = |x: usize| left[i + m * x] * right[j + n * x];
+                // A product of two numbers of at most eight places is exact, and added in double precision, then rounded.
+                let add = |sum: f32, x: usize| (f64::from(sum) + product(x)) as f32;
+                *sum = (0..k).fold(f32::from_bits(*sum), add).to_bits();
+            }
+        }
     }
 
     /// The same of `f64`, whose sums are rounded after each product.

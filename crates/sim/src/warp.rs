@@ -432,20 +432,22 @@ impl Warp {
                     regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency + lost);
                 }
             }
-            Code::Mma { table, d, a, b, meta } => {
+            Code::Mma { table, d, a, b, meta, scales } => {
                 let table = &cluster.context.program.products[*table as usize];
                 self.collective(cluster, table.name(), u32::MAX, *origin)?;
                 self.defined(cluster, d, u32::MAX, at);
-                let read = [a.as_slice(), b, meta.as_slice()];
+                let beside: Vec<u32> =
+                    meta.iter().copied().chain(scales.iter().flatten().map(|s| s.0)).collect();
+                let read = [a.as_slice(), b, &beside];
                 read.into_iter().for_each(|r| self.touch(cluster, r, false, u32::MAX, at));
                 self.touch(cluster, d, true, u32::MAX, at);
                 if let Some((lane, group)) = table.disorder(&self.registers, *meta) {
                     let site = self.site(*own, *origin, lane);
                     cluster.misuse(&site, Rule::Metadata, || disordered(group));
                 }
-                table.execute(&mut self.registers, [d, a, b], *meta, &mut cluster.tiles.warp);
+                table.execute(&mut self.registers, [d, a, b], (*meta, *scales), &mut cluster.tiles.warp);
                 cluster.sink.mma_count += 1;
-                let ready = [a.as_slice(), b, meta.as_slice(), d]
+                let ready = [a.as_slice(), b, &beside, d]
                     .iter()
                     .map(|r| self.timing.registers_ready(r))
                     .max()

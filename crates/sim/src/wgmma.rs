@@ -145,9 +145,10 @@ pub(crate) trait Number: Copy + Default {
     fn fma(self, a: Self, b: Self) -> Self;
 }
 
-/// 8-bit floats to `f32`, by type and bits.
-static BYTES: LazyLock<[Vec<f32>; 2]> = LazyLock::new(|| {
-    [DType::E4M3, DType::E5M2].map(|dtype| (0..256u32).map(|bits| dtype.decode(bits) as f32).collect())
+/// Floats in a byte to `f32`, by type and bits.
+static BYTES: LazyLock<[Vec<f32>; 4]> = LazyLock::new(|| {
+    [DType::E4M3, DType::E5M2, DType::E3M2, DType::E2M3]
+        .map(|dtype| (0..256u32).map(|bits| dtype.decode(bits) as f32).collect())
 });
 
 impl Number for f32 {
@@ -156,6 +157,8 @@ impl Number for f32 {
             DType::F16 => half_table(),
             DType::E4M3 => &BYTES[0],
             DType::E5M2 => &BYTES[1],
+            DType::E3M2 => &BYTES[2],
+            DType::E2M3 => &BYTES[3],
             _ => &[],
         };
         move |bits| match dtype {

@@ -2,8 +2,9 @@
 
 use crate::common::*;
 use half::{bf16, f16};
-use tilewright_machine::{DType, MmaRow, ScalarOp, SyncOp, mma_rows};
+use tilewright_machine::{Arch, DType, MmaRow, ScalarOp, SyncOp, mma_rows};
 use tilewright_sim::{Config, GlobalMemory, Report};
+use tilewright_simt::{Builder, Reg, ScaleBytes};
 
 /// Row and column in its 8×8 matrix of the element that `lane` holds in half `half` of a register.
 fn element(lane: usize, half: usize, trans: bool) -> (usize, usize) {
@@ -219,9 +220,43 @@ fn product(row: &'static MmaRow, a: &[u8], b_bytes: &[u8], c: &[u8]) -> Vec<u32>
 
 /// A product whose lanes have these registers of metadata; none for a dense one.
 fn sparse_product(row: &'static MmaRow, fragments: [&[u8]; 3], meta: &[u32]) -> (Report, Vec<u32>) {
+    let words = bytes_of(meta);
+    let beside = if meta.is_empty() { Vec::new() } else { vec![&words[..]] };
+    run_product(row, fragments, &beside, |b, [d, x, y], registers| match registers {
+        [] => b.mma(row, d, x, y),
+        registers => b.sparse_mma(row, d, x, y, registers[0]),
+    })
+}
+
+/// A product whose lanes have these registers of scales of A and of B, from a byte on.
+fn scaled_product(
+    row: &'static MmaRow,
+    fragments: [&[u8]; 3],
+    scales: [&[u32]; 2],
+    byte: u32,
+) -> (Report, Vec<u32>) {
+    let words = scales.map(bytes_of);
+    run_product(row, fragments, &[&words[0], &words[1]], |b, [d, x, y], registers| {
+        let scales = [0, 1].map(|i| ScaleBytes { register: registers[i], byte });
+        b.scaled_mma(row, d, [x, y], scales);
+    })
+}
+
+fn bytes_of(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// A product that `emit` writes, of fragments and of a register beside them for each list of words.
+fn run_product(
+    row: &'static MmaRow,
+    fragments: [&[u8]; 3],
+    beside: &[&[u8]],
+    emit: impl FnOnce(&mut Builder, [Vec<Reg>; 3], &[Reg]),
+) -> (Report, Vec<u32>) {
     let inputs = fragments;
     let counts = row.registers();
-    let mut b = builder(32);
+    let arch = if Arch::SM_90A.has(row.needs) { Arch::SM_90A } else { Arch::SM_120A };
+    let mut b = Builder::new("test", arch, 32);
     let t = b.thread();
     let load = transfer(tilewright_machine::Memory::Global, tilewright_machine::Memory::Register, 4);
     let store = transfer(tilewright_machine::Memory::Register, tilewright_machine::Memory::Global, 4);
@@ -236,21 +271,21 @@ fn sparse_product(row: &'static MmaRow, fragments: [&[u8]; 3], meta: &[u32]) -> 
         fragments.push((0..count).map(|i| reg(array, i)).collect::<Vec<_>>());
     }
     let [left, right, sums] = [0, 1, 2].map(|i| fragments[i].clone());
-    let words: Vec<u8> = meta.iter().flat_map(|word| word.to_le_bytes()).collect();
-    if meta.is_empty() {
-        b.mma(row, sums, left, right);
-    } else {
-        let (param, array) = (b.pointer_param("meta"), b.add_array("meta", 1));
+    let mut registers = Vec::new();
+    for i in 0..beside.len() {
+        let name = format!("beside{i}");
+        let (param, array) = (b.pointer_param(&name), b.add_array(name, 1));
         let address = b.pointer(param, t, 4);
         b.load(load, vec![reg(array, 0)], at(address, 0), None);
-        b.sparse_mma(row, sums, left, right, reg(array, 0));
+        registers.push(reg(array, 0));
     }
+    emit(&mut b, [sums, left, right], &registers);
     let out = b.pointer_param("out");
     let address = b.pointer(out, t, 4 * i64::from(counts.2));
     for (i, r) in fragments[2].iter().enumerate() {
         b.store(store, vec![*r], at(address, 4 * i as i32), None);
     }
-    let all = inputs.into_iter().chain((!meta.is_empty()).then_some(&words[..])).collect::<Vec<_>>();
+    let all = inputs.into_iter().chain(beside.iter().copied()).collect::<Vec<_>>();
     let (report, words) = run_block(&b.finish(), &all, 32 * counts.2 as usize);
     assert_eq!(report.mma_count, 1);
     (report, words)
@@ -284,7 +319,7 @@ fn metadata(row: &MmaRow) -> Vec<u32> {
 
 #[test]
 fn products_are_those_of_plain_loops() {
-    for row in mma_rows() {
+    for row in mma_rows().iter().filter(|row| row.scaling.is_none()) {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Small integers: every sum is exact in every type.
         let [least, most] =
@@ -307,6 +342,89 @@ fn products_are_those_of_plain_loops() {
             c(m, n) + (0..row.a_columns() as usize).map(|k| a(m, k) * b(n, of(m, k))).sum::<f64>()
         });
         assert_eq!(words, words_of(&expected), "{}", row.name);
+    }
+}
+
+/// A fragment of codes: `registers` words a lane, lane-major.
+fn pack_codes(
+    registers: u32,
+    bits: u32,
+    position: fn(usize, usize) -> (usize, usize),
+    code: impl Fn(usize, usize) -> u32,
+) -> Vec<u8> {
+    let per = (32 / bits) as usize;
+    let places = (0..32).flat_map(|lane| (0..registers as usize).map(move |r| (lane, r)));
+    let word = |(lane, r): (usize, usize)| {
+        (0..per).fold(0, |word, i| {
+            let (row, column) = position(lane, per * r + i);
+            word | code(row, column) << (i as u32 * bits)
+        })
+    };
+    places.flat_map(|place| word(place).to_le_bytes()).collect()
+}
+
+/// Registers of scales by the figures of the PTX ISA (section 9.7.14.3): of A the first two lanes of each four have those of a row each, 8 apart, of
+/// B the first one has those of a column; what is not read has other bits.
+fn scale_words(right: bool, byte: u32, blocks: usize, code: impl Fn(usize, usize) -> u32) -> Vec<u32> {
+    let word = |lane: usize| {
+        let (group, of_four) = (lane / 4, lane % 4);
+        let row = match (right, of_four) {
+            (false, 0 | 1) => group + 8 * of_four,
+            (true, 0) => group,
+            _ => return 0xc3c3_c3c3,
+        };
+        (0..blocks).fold(0xc3c3_c3c3, |word, block| {
+            let shift = 8 * (byte + block as u32);
+            word & !(0xff << shift) | code(row, block) << shift
+        })
+    };
+    (0..32).map(word).collect()
+}
+
+#[test]
+fn block_scaled_products_are_sums_of_products_of_scaled_values() {
+    for row in mma_rows() {
+        let Some(scaling) = &row.scaling else { continue };
+        let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
+        let (k, block) = (row.k as usize, scaling.block as usize);
+        let blocks = k / block;
+        let codes = 1 << row.ab.bits();
+        // Every code of scales and of elements; the last launch has NaNs among its scales.
+        let launches = 256 / (16 * blocks);
+        for launch in 0..launches {
+            let byte = (launch % (4 / blocks) * blocks) as u32;
+            let a = |m: usize, k: usize| ((37 * launch + 16 * k + m) % codes) as u32;
+            let b = |n: usize, k: usize| ((11 * launch + 5 * k + 97 * n) % codes) as u32;
+            let of_left = |m: usize, block: usize| (16 * (launch * blocks + block) + m) as u32;
+            let of_right = |n: usize, block: usize| (0xff - of_left(2 * n, block)) ^ n as u32 & 1;
+            let c = |m: usize, n: usize| ((m as f32 - n as f32) * 0.75).to_bits();
+            let fragments = [
+                pack_codes(counts.0, row.ab.bits(), of_a, a),
+                pack_codes(counts.1, row.ab.bits(), of_b, b),
+                pack_codes(counts.2, 32, of_c, c),
+            ];
+            let scales =
+                [scale_words(false, byte, blocks, of_left), scale_words(true, byte, blocks, of_right)];
+            let (report, words) = scaled_product(
+                row,
+                fragments.each_ref().map(|bytes| &bytes[..]),
+                scales.each_ref().map(|words| &words[..]),
+                byte,
+            );
+            assert!(report.is_clean(), "{}: {:?}", row.name, report.problems());
+            let expected = pack_codes(counts.2, 32, of_c, |m, n| {
+                let sum = (0..k).fold(f32::from_bits(c(m, n)), |sum, k| {
+                    let left = row.ab.decode(a(m, k)) * scaling.dtype.decode(of_left(m, k / block));
+                    let right = row.ab.decode(b(n, k)) * scaling.dtype.decode(of_right(n, k / block));
+                    (f64::from(sum) + left * right) as f32
+                });
+                sum.to_bits()
+            });
+            for (found, expected) in words.iter().zip(words_of(&expected)) {
+                let nan = [*found, expected].iter().all(|bits| f32::from_bits(*bits).is_nan());
+                assert!(nan || *found == expected, "{} {launch}: {found:#x} {expected:#x}", row.name);
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use tilewright_machine::{
 
 use crate::function::{
     Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
-    Position, Reg, SharedBuffer, Special, TensorMap, Value,
+    Position, Reg, ScaleBytes, SharedBuffer, Special, TensorMap, Value,
 };
 use crate::printed::Print;
 
@@ -403,12 +403,23 @@ impl Builder {
 
     /// A matrix product.
     pub fn mma(&mut self, row: &'static MmaRow, d: Vec<Reg>, a: Vec<Reg>, b: Vec<Reg>) {
-        self.push(Op::Mma { row, d, a, b, meta: None });
+        self.push(Op::Mma { row, d, a, b, meta: None, scales: None });
     }
 
     /// A matrix product with a sparse A, whose metadata are in a register.
     pub fn sparse_mma(&mut self, row: &'static MmaRow, d: Vec<Reg>, a: Vec<Reg>, b: Vec<Reg>, meta: Reg) {
-        self.push(Op::Mma { row, d, a, b, meta: Some(meta) });
+        self.push(Op::Mma { row, d, a, b, meta: Some(meta), scales: None });
+    }
+
+    /// A block-scaled matrix product, with the scales of A and of B.
+    pub fn scaled_mma(
+        &mut self,
+        row: &'static MmaRow,
+        d: Vec<Reg>,
+        [a, b]: [Vec<Reg>; 2],
+        scales: [ScaleBytes; 2],
+    ) {
+        self.push(Op::Mma { row, d, a, b, meta: None, scales: Some(scales) });
     }
 
     /// A warp shuffle.

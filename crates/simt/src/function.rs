@@ -34,6 +34,21 @@ pub struct Reg {
     pub index: u32,
 }
 
+/// The scales of one factor of a block-scaled product: neighbouring bytes of a register, from this one on. Prints as `@2[5].1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ScaleBytes {
+    /// The register.
+    pub register: Reg,
+    /// The first byte, 0 the lowest.
+    pub byte: u32,
+}
+
+impl fmt::Display for ScaleBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.register, self.byte)
+    }
+}
+
 /// An operand: a value, or a literal bit pattern of the type that the operation wants there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Operand {
@@ -367,6 +382,8 @@ pub enum Op {
         b: Vec<Reg>,
         /// The register of a sparse A's metadata.
         meta: Option<Reg>,
+        /// The scales of A and of B of a block-scaled product.
+        scales: Option<[ScaleBytes; 2]>,
     },
     /// `dst = src of another lane`. All lanes take part.
     Shuffle {

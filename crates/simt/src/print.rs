@@ -98,9 +98,11 @@ impl Printer<'_> {
                 Op::Matrix { row, regs: r, address } => {
                     writeln!(f, "{pad}{} {} {address}", row.name, regs(r))?
                 }
-                Op::Mma { row, d, a, b, meta } => {
+                Op::Mma { row, d, a, b, meta, scales } => {
                     let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
-                    writeln!(f, "{pad}{} {}, {}, {}{meta}", row.name, regs(d), regs(a), regs(b))?
+                    let scales =
+                        scales.map_or(String::new(), |[left, right]| format!(", scales {left} and {right}"));
+                    writeln!(f, "{pad}{} {}, {}, {}{meta}{scales}", row.name, regs(d), regs(a), regs(b))?
                 }
                 Op::Shuffle { dst, src, mode, operand } => {
                     writeln!(f, "{pad}{dst} = {} {src}, {operand}", mode.mnemonic())?;

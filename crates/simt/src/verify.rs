@@ -245,13 +245,20 @@ impl Checker<'_> {
                     self.regs(regs, row.registers())?;
                     self.address(address, Memory::Shared)
                 }
-                Op::Mma { row, d, a, b, meta } => {
+                Op::Mma { row, d, a, b, meta, scales } => {
                     exists(row.name, row.needs)?;
                     let (na, nb, nc) = row.registers();
                     self.regs(d, nc)?;
                     self.regs(a, na)?;
                     self.regs(b, nb)?;
-                    self.regs(meta.as_slice(), u32::from(row.sparsity.is_some()))
+                    self.regs(meta.as_slice(), u32::from(row.sparsity.is_some()))?;
+                    let registers: Vec<Reg> = scales.iter().flatten().map(|scale| scale.register).collect();
+                    self.regs(&registers, 2 * u32::from(row.scaling.is_some()))?;
+                    let bytes = row.scaling.as_ref().map_or(1, |scaling| row.k / scaling.block) as u32;
+                    match scales.iter().flatten().find(|scale| scale.byte % bytes != 0 || scale.byte >= 4) {
+                        Some(scale) => Err(format!("{} has no {bytes} scales at {scale}", row.name)),
+                        None => Ok(()),
+                    }
                 }
                 Op::Shuffle { src, operand, .. } => {
                     self.operand(*src, RegType::B32)?;

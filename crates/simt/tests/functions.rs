@@ -191,7 +191,7 @@ fn every_broken_invariant_is_named_with_its_statement() {
             "which sm_80 does not have",
         ),
         (
-            Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![], meta: None },
+            Op::Mma { row: &mma_rows()[0], d: vec![reg(0)], a: vec![], b: vec![], meta: None, scales: None },
             "1 registers where the instruction has 4",
         ),
         (Op::For { counter: Value(2), lo: imm(0), hi: imm(1), step: imm(0), body: vec![] }, "loop step 0"),

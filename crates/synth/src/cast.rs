@@ -217,17 +217,6 @@ fn halves_of_bytes<E: Emit>(
 
 /// `f32` results rounded to a type and packed into one register, the first lowest.
 pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Value {
-    let pairs = |e: &mut E, op: ScalarOp| {
-        let zero = e.literal(0);
-        let pairs: Vec<E::Value> = results
-            .chunks(2)
-            .map(|pair| {
-                let pair = e.op(op, &[pair.get(1).copied().unwrap_or(zero), pair[0]]);
-                e.op(ScalarOp::ExtendB16, &[pair])
-            })
-            .collect();
-        two_halves(e, &pairs)
-    };
     match (dtype, results) {
         (_, []) => e.literal(0),
         (DType::F16, [low, high]) => e.op(ScalarOp::F16x2FromF32, &[*high, *low]),
@@ -237,8 +226,8 @@ pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Va
             let half = e.op(op, &[*one]);
             e.op(ScalarOp::ExtendB16, &[half])
         }
-        (DType::E4M3, _) => pairs(e, ScalarOp::E4M3x2FromF32),
-        (DType::E5M2, _) => pairs(e, ScalarOp::E5M2x2FromF32),
+        (DType::E4M3, _) => pairs_of_bytes(e, ScalarOp::E4M3x2FromF32, results),
+        (DType::E5M2, _) => pairs_of_bytes(e, ScalarOp::E5M2x2FromF32, results),
         (DType::F32, [one, ..]) => *one,
         (DType::I32, [one, ..]) => e.op(ScalarOp::I32FromF32, &[*one]),
         (DType::U32, [one, ..]) => e.op(ScalarOp::U32FromF32, &[*one]),
@@ -259,6 +248,19 @@ pub fn pack_f32<E: Emit>(e: &mut E, dtype: DType, results: &[E::Value]) -> E::Va
             join(e, &parts, dtype.bits())
         }
     }
+}
+
+/// `f32` results rounded to bytes, two by one operation, and packed into one register.
+fn pairs_of_bytes<E: Emit>(e: &mut E, op: ScalarOp, results: &[E::Value]) -> E::Value {
+    let zero = e.literal(0);
+    let pairs: Vec<E::Value> = results
+        .chunks(2)
+        .map(|pair| {
+            let pair = e.op(op, &[pair.get(1).copied().unwrap_or(zero), pair[0]]);
+            e.op(ScalarOp::ExtendB16, &[pair])
+        })
+        .collect();
+    two_halves(e, &pairs)
 }
 
 /// [`pack_f32`] for results that are numbers of the type already.
@@ -373,7 +375,11 @@ pub fn emit<E: Emit>(e: &mut E, from: DType, to: DType, words: &[E::Value], orde
                 let [(a, low), (b, high)] = [byte(0), byte(1)];
                 halves_of_bytes(e, from, (a, low / 8), (b, high / 8))
             }
-            (DType::E2M1, DType::F16 | DType::BF16) | (DType::UE4M3, DType::F16) => {
+            (DType::E3M2 | DType::E2M3 | DType::E2M1, DType::F16 | DType::BF16)
+            | (DType::UE4M3, DType::F16) => {
+                blocks::pair(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
+            }
+            (DType::UE8M0, DType::BF16) if e.has(ScalarOp::BF16x2FromUE8M0x2.needs()) => {
                 blocks::pair(e, from, to, [0, 1].map(|k| place(values[k.min(values.len() - 1)])))
             }
             (_, DType::F16) if small => {

@@ -75,6 +75,8 @@ pub enum Equation {
         b: TensorId,
         /// The metadata of a sparse left factor.
         meta: Option<TensorId>,
+        /// The scales of blocks of both factors.
+        scales: Option<[TensorId; 2]>,
     },
     /// Each warp holds the condition of every row of which it holds an element, and warps that share a row hold one part of the condition
     /// ([`rows::apart`]): a tensor that the body of an `if any` writes.
@@ -160,8 +162,8 @@ pub fn constraints(
                 }
                 _ => {}
             },
-            StmtKind::Gemm { c, a, b, meta, .. } => {
-                push(Equation::Gemm { c: *c, a: *a, b: *b, meta: *meta });
+            StmtKind::Gemm { c, a, b, meta, scales, .. } => {
+                push(Equation::Gemm { c: *c, a: *a, b: *b, meta: *meta, scales: *scales });
             }
             StmtKind::IfAny { condition, axis, body } => {
                 for of in rows::outside(stmt, body, statements) {
@@ -265,7 +267,10 @@ impl Constraint {
             Equation::Equal(tensors) => tensors.clone(),
             Equation::Shape { dst, src, .. } | Equation::Reduce { dst, src, .. } => vec![*dst, *src],
             Equation::Half { whole, half, .. } => vec![*whole, *half],
-            Equation::Gemm { c, a, b, meta } => [*c, *a, *b].into_iter().chain(*meta).collect(),
+            Equation::Gemm { c, a, b, meta, scales } => {
+                let beside = meta.iter().chain(scales.iter().flatten());
+                [c, a, b].into_iter().chain(beside).copied().collect()
+            }
             Equation::Memory { register, .. } => vec![*register],
             Equation::Indexed { by, tile: IndexedPart::Register(register), .. } => vec![*by, *register],
             Equation::Indexed { by, .. } => vec![*by],
@@ -289,13 +294,23 @@ impl Constraint {
             Equation::Reduce { dst, src, axis } => {
                 format!("{} = μ∘{}, μ without mode {axis}", f(dst), f(src))
             }
-            Equation::Gemm { c, a, b, meta } => {
+            Equation::Gemm { c, a, b, meta, scales } => {
                 let (c, a, b) = (f(c), f(a), f(b));
                 let rows = format!(
                     "μ_M∘({c}∘p_C⁻¹)∘η_M = μ_M∘({a}∘p_A⁻¹)∘η_M, μ_N∘({c}∘p_C⁻¹)∘η_N = μ_N∘({b}∘p_B⁻¹)∘η_N"
                 );
                 match meta {
-                    None => format!("{rows}, μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K"),
+                    None => {
+                        let columns = format!("{rows}, μ_K∘({a}∘p_A⁻¹)∘η_K = μ_K∘({b}∘p_B⁻¹)∘η_K");
+                        // Scales lie with the rows of their factors.
+                        let beside = scales.iter().flatten().zip([(&a, 'A', 'M'), (&b, 'B', 'N')]);
+                        beside.fold(columns, |text, (scale, (factor, letter, mode))| {
+                            let scale = f(scale);
+                            format!(
+                                "{text}, μ_{mode}∘({scale}∘p_S{letter}⁻¹)∘η_{mode} = μ_{mode}∘({factor}∘p_{letter}⁻¹)∘η_{mode}"
+                            )
+                        })
+                    }
                     // Groups of K: four columns of B, two of A and of its metadata.
                     Some(meta) => format!(
                         "{rows}, μ_G∘({a}∘p_A⁻¹)∘η_G = μ_G∘({b}∘p_B⁻¹)∘η_G, {a}∘p_A⁻¹ = {}∘p_E⁻¹",

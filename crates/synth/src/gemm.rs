@@ -16,7 +16,8 @@ use std::fmt;
 use tilewright_layout::{
     Layout, LayoutError, admissible, compose, filter_zeros, inverse, logical_divide, squeeze,
 };
-use tilewright_machine::{MmaRow, Sparsity};
+use tilewright_machine::{MmaRow, Scaling, Sparsity};
+use tilewright_tile::TensorId;
 
 use crate::tv::{InstructionTiles, TvLayout};
 
@@ -29,8 +30,16 @@ pub struct GemmLayouts {
     pub a: TvLayout,
     /// Right factor, N×K.
     pub b: TvLayout,
-    /// Metadata of a sparse left factor, M×K/2 as that.
-    pub meta: Option<TvLayout>,
+    /// Beside the factors: the metadata of a sparse left one, M×K/2 as that, or the scales of both, M×S and N×S.
+    pub beside: Beside<TvLayout>,
+}
+
+/// Operands beside the factors: metadata alone, scales of both factors, or none.
+pub type Beside<T> = [Option<T>; 2];
+
+/// The operands beside the factors of a product with metadata or scales.
+pub fn beside(meta: Option<TensorId>, scales: Option<[TensorId; 2]>) -> Beside<TensorId> {
+    scales.map_or([meta, None], |scales| scales.map(Some))
 }
 
 /// The values of one matrix-product call.
@@ -44,6 +53,8 @@ pub struct GemmCall {
     pub b: Vec<u32>,
     /// Metadata of a sparse left factor, in whole bytes; none of a dense one.
     pub meta: Vec<u32>,
+    /// The scales of both factors of a block-scaled product.
+    pub scales: Option<[Vec<u32>; 2]>,
 }
 
 /// The division of a matrix product among instructions and warps.
@@ -107,6 +118,10 @@ fn n_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
 
 /// The [`tiler`]s along K of the left and of the right factor, the right one of `extent` elements.
 fn k_tilers(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<[Layout; 2]> {
+    // Blocks of K have scales: an instruction takes whole ones.
+    if row.scaling.is_some() && vector.is_some() {
+        return None;
+    }
     let Some(sparsity) = &row.sparsity else {
         let along = Layout::new((row.b_tv.size() / row.n).into(), row.n.into()).ok()?;
         let both = tiler(&row.b_tv, &along, extent, vector)?;
@@ -167,7 +182,7 @@ impl TiledMma {
             c: self.c((m, n), &along_n)?,
             a: self.a((m, k), &left)?,
             b: self.b((n, k), &along_n, &right)?,
-            meta: self.meta((m, k), &left)?,
+            beside: [self.beside_left((m, k), &left)?, self.beside_right((n, k), &along_n)?],
         })
     }
 
@@ -191,12 +206,37 @@ impl TiledMma {
         self.operand(&self.row.a_tv, m, part, [&Layout::identity(self.row.m), along_k], (bm, 0), run).ok()
     }
 
-    /// The layout of a sparse A's metadata, given the tiler along K; none of a dense one.
-    fn meta(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<Option<TvLayout>> {
+    /// The layout of a sparse A's metadata, given the tiler along K, or of the scales of its blocks; none where there are neither.
+    fn beside_left(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<Option<TvLayout>> {
+        if let Some(scaling) = &self.row.scaling {
+            let (bm, along_m) = (m / self.warps.0, Layout::identity(self.row.m));
+            return self.scales((scaling, &scaling.a_tv), (m, k), (bm, &along_m), (bm, 0)).map(Some);
+        }
         let Some(sparsity) = &self.row.sparsity else { return Some(None) };
         let (bm, run) = (m / self.warps.0, self.k_vector.map(|vector| (vector, m)));
         let (part, tilers) = ((bm, self.columns(k)), [&Layout::identity(self.row.m), along_k]);
         self.operand(&sparsity.meta_tv, m, part, tilers, (bm, 0), run).ok().map(Some)
+    }
+
+    /// The layout of the scales of B's blocks, given the tiler along N.
+    fn beside_right(&self, (n, k): (i64, i64), along_n: &Layout) -> Option<Option<TvLayout>> {
+        let Some(scaling) = &self.row.scaling else { return Some(None) };
+        let bn = n / self.warps.1;
+        self.scales((scaling, &scaling.b_tv), (n, k), (bn, along_n), (0, bn)).map(Some)
+    }
+
+    /// The layout of the scales of a factor of `rows` rows, of which a warp has `part`: those of a row lie one beside the other in a lane, so that a
+    /// register serves several steps along K.
+    fn scales(
+        &self,
+        (scaling, tv): (&Scaling, &Layout),
+        (rows, k): (i64, i64),
+        (part, along): (i64, &Layout),
+        apart: (i64, i64),
+    ) -> Option<TvLayout> {
+        let blocks = k / scaling.block;
+        let along_k = Layout::identity(self.row.k / scaling.block);
+        self.operand(tv, rows, (part, blocks), [along, &along_k], apart, Some((blocks, rows))).ok()
     }
 
     /// Neighbours along K of the factors that come first in a lane.
@@ -298,22 +338,23 @@ pub fn arrangements(
     let longest = i64::from(128 / row.ab.bits()).max(64);
     for k_vector in runs(longest) {
         let Some([along_left, along_right]) = k_tilers(row, k, k_vector) else { continue };
-        // By grid: the left factor, with its metadata.
+        // By grid: the left factor, with what is beside it.
         let mut left: Vec<(_, TvLayout, Option<TvLayout>)> = Vec::new();
         for (n_vector, grid, along_n, c) in &accumulators {
             let tiled = arranged(*grid, k_vector, *n_vector);
-            let (a, meta) = match left.iter().find(|(other, ..)| other == grid) {
-                Some((_, a, meta)) => (a.clone(), meta.clone()),
+            let (a, beside_left) = match left.iter().find(|(other, ..)| other == grid) {
+                Some((_, a, beside)) => (a.clone(), beside.clone()),
                 None => {
                     let Some(a) = tiled.a((m, k), &along_left) else { continue };
-                    let Some(meta) = tiled.meta((m, k), &along_left) else { continue };
-                    left.push((*grid, a.clone(), meta.clone()));
-                    (a, meta)
+                    let Some(beside) = tiled.beside_left((m, k), &along_left) else { continue };
+                    left.push((*grid, a.clone(), beside.clone()));
+                    (a, beside)
                 }
             };
             let Some(b) = tiled.b((n, k), along_n, &along_right) else { continue };
+            let Some(beside_right) = tiled.beside_right((n, k), along_n) else { continue };
             all.push(tiled);
-            layouts.push(GemmLayouts { c: c.clone(), a, b, meta });
+            layouts.push(GemmLayouts { c: c.clone(), a, b, beside: [beside_left, beside_right] });
         }
     }
     (all, layouts)
@@ -401,7 +442,7 @@ pub fn calls(
     by: &TiledMma,
     (m, n, k): (i64, i64, i64),
     [c, a, b]: [&TvLayout; 3],
-    meta: Option<&TvLayout>,
+    beside: Beside<&TvLayout>,
     threads: i64,
 ) -> Option<Vec<GemmCall>> {
     let row = by.row;
@@ -409,8 +450,9 @@ pub fn calls(
     // Warps must agree: the M of a warp's accumulator is the M of its A, and so for N.
     for warp in 0..threads / 32 {
         let (tc, ta, tb) = (c.at(32 * warp, 0), a.at(32 * warp, 0), b.at(32 * warp, 0));
-        let places = meta.map_or(ta, |meta| meta.at(32 * warp, 0));
-        if tc % m != ta % m || tc / m != tb % n || ta / m != 0 || tb / n != 0 || places != ta {
+        let first = |beside: Option<&TvLayout>, factor: i64| beside.map_or(factor, |tv| tv.at(32 * warp, 0));
+        let alike = first(beside[0], ta) == ta && first(beside[1], tb) == tb;
+        if tc % m != ta % m || tc / m != tb % n || ta / m != 0 || tb / n != 0 || !alike {
             return None;
         }
     }
@@ -418,15 +460,23 @@ pub fn calls(
     let left = (m, by.columns(k));
     let oa = Operand::new(a, &row.a_tv, left, [along_m, along_left], row.ab.bits())?;
     let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_right], row.ab.bits())?;
-    let tiles_meta = match (&row.sparsity, meta) {
-        (Some(sparsity), Some(meta)) => {
+    let (mut tiles_meta, mut tiles_scales) = (None, None);
+    match (&row.sparsity, &row.scaling, beside) {
+        (Some(sparsity), None, [Some(meta), None]) => {
             // Registers of metadata are put together of whole bytes.
             let places = Operand::new(meta, &sparsity.meta_tv, left, [along_m, along_left], 8)?;
-            Some(places.tiles(threads)?)
+            tiles_meta = Some(places.tiles(threads)?);
         }
-        (None, None) => None,
+        (None, Some(scaling), [Some(of_a), Some(of_b)]) => {
+            // Bytes, which are put together where they do not lie so.
+            let (blocks, along) = (k / scaling.block, Layout::identity(row.k / scaling.block));
+            let of_a = Operand::new(of_a, &scaling.a_tv, (m, blocks), [along_m, &along], 32)?;
+            let of_b = Operand::new(of_b, &scaling.b_tv, (n, blocks), [along_n, &along], 32)?;
+            tiles_scales = Some([of_a.tiles(threads)?, of_b.tiles(threads)?]);
+        }
+        (None, None, [None, None]) => {}
         _ => return None,
-    };
+    }
     let (tiles_c, tiles_a, tiles_b) = (oc.tiles(threads)?, oa.tiles(threads)?, ob.tiles(threads)?);
     let [ms, ns] = oc.repeats.map(|repeats| repeats.len());
     let mut result = Vec::new();
@@ -440,6 +490,10 @@ pub fn calls(
                 meta: match &tiles_meta {
                     Some(tiles) => tiles.get(&(x, z))?.clone(),
                     None => Vec::new(),
+                },
+                scales: match &tiles_scales {
+                    Some([of_a, of_b]) => Some([of_a.get(&(x, z))?.clone(), of_b.get(&(y, z))?.clone()]),
+                    None => None,
                 },
             });
         }
@@ -458,7 +512,8 @@ mod tests {
     fn arranged_layouts_satisfy_the_constraint_of_every_row() {
         // Rows of the same layouts and widths have the same arrangements.
         let form = |row: &'static MmaRow| {
-            (&row.a_tv, &row.b_tv, &row.c_tv, row.sparsity.is_some(), row.ab.bits(), row.c.bits())
+            let block = row.scaling.as_ref().map(|scaling| scaling.block);
+            (&row.a_tv, &row.b_tv, &row.c_tv, row.sparsity.is_some(), block, row.ab.bits(), row.c.bits())
         };
         let first = |(i, row): &(usize, &'static MmaRow)| {
             mma_rows().iter().position(|other| form(other) == form(row)) == Some(*i)
@@ -468,8 +523,8 @@ mod tests {
                 [(64, 64, 32, 4), (128, 128, 64, 4), (16, 8, 16, 1), (48, 24, 16, 3), (16, 8, 16, 4)]
             {
                 let k = k.max(row.k);
-                // Of bits, the smaller tiles have as much to show in a quarter of the time.
-                if m * k > 1 << 14 {
+                // Of bits and of blocks, the smaller tiles have as much to show in a quarter of the time.
+                if m * k > 1 << 14 || row.scaling.is_some() && m > 64 {
                     continue;
                 }
                 let (all, layouts) = arrangements(row, (m, n, k), warps, None);
@@ -477,14 +532,25 @@ mod tests {
                 for (by, l) in all.into_iter().zip(layouts) {
                     let left = by.columns(k) * m;
                     let operands = [(&l.c, m * n), (&l.a, left), (&l.b, n * k)];
-                    for (tv, size) in operands.into_iter().chain(l.meta.iter().map(|meta| (meta, left))) {
+                    let sizes = match &row.scaling {
+                        Some(scaling) => [m, n].map(|rows| rows * k / scaling.block),
+                        None => [left, 0],
+                    };
+                    let beside = l.beside.iter().flatten().zip(sizes);
+                    for (tv, size) in operands.into_iter().chain(beside) {
                         let mut image = tv.layout().image();
                         image.sort_unstable();
                         image.dedup();
                         assert_eq!(image, (0..size).collect::<Vec<_>>(), "{by}");
                     }
-                    let calls = calls(&by, (m, n, k), [&l.c, &l.a, &l.b], l.meta.as_ref(), warps * 32)
-                        .expect(row.name);
+                    let calls = calls(
+                        &by,
+                        (m, n, k),
+                        [&l.c, &l.a, &l.b],
+                        l.beside.each_ref().map(Option::as_ref),
+                        warps * 32,
+                    )
+                    .expect(row.name);
                     assert_eq!(calls.len() as i64 * row.macs() * warps, m * n * k * by.replication, "{by}");
                 }
             }
@@ -510,9 +576,9 @@ mod tests {
         let by = TiledMma::plain(row, 64, 64, 4);
         let l = by.layouts(64, 64, 32).unwrap();
         let other = TiledMma::plain(row, 64, 64, 2).layouts(64, 64, 32).unwrap();
-        assert!(calls(&by, (64, 64, 32), [&l.c, &other.a, &l.b], None, 128).is_none());
+        assert!(calls(&by, (64, 64, 32), [&l.c, &other.a, &l.b], [None; 2], 128).is_none());
         let run = TiledMma { k_vector: Some(8), ..by }.layouts(64, 64, 32).unwrap();
-        assert!(calls(&by, (64, 64, 32), [&l.c, &run.a, &l.b], None, 128).is_none());
+        assert!(calls(&by, (64, 64, 32), [&l.c, &run.a, &l.b], [None; 2], 128).is_none());
     }
 
     #[test]

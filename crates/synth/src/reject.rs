@@ -15,6 +15,10 @@ pub enum MmaOperand {
     C,
     /// The metadata of a sparse first factor.
     Meta,
+    /// The scales of the first factor.
+    ScalesA,
+    /// The scales of the second factor.
+    ScalesB,
 }
 
 /// Reason for which an instruction cannot do a statement, or register tensors do not allow one.

@@ -529,7 +529,7 @@ impl<'a> Search<'a> {
         let (m, n, k) = self.solver.extents(i);
         let (wm, wn) = by.warps;
         let calls = (m / by.row.m / wm) * (n / by.row.n / wn) * (k / by.row.k);
-        let empty = GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new(), meta: Vec::new() };
+        let empty = GemmCall { c: Vec::new(), a: Vec::new(), b: Vec::new(), meta: Vec::new(), scales: None };
         GemmPlan { row: by.row, by, calls: vec![empty; calls.max(0) as usize] }
     }
 }

@@ -255,7 +255,7 @@ fn arxiv_section_2_2_packed_layout_is_8_along_k_a_lane() {
     assert_eq!((row.m, row.n, row.k), (16, 8, 16));
     let by = TiledMma { k_vector: Some(8), ..TiledMma::plain(row, 16, 8, 1) };
     let l = by.layouts(16, 8, 32).unwrap();
-    let calls = gemm::calls(&by, (16, 8, 32), [&l.c, &l.a, &l.b], None, 32).unwrap();
+    let calls = gemm::calls(&by, (16, 8, 32), [&l.c, &l.a, &l.b], [None; 2], 32).unwrap();
     assert_eq!(calls.len(), 2);
     for (z, call) in calls.iter().enumerate() {
         for lane in 0..32 {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use tilewright_machine::{
-    Arch, Class, DType, Feature, Memory, Rate, WARP, WgmmaRow, mmas_with, timing, wgmmas,
+    Arch, Class, DType, Feature, Memory, MmaKind, Rate, WARP, WgmmaRow, mmas_of, timing, wgmmas,
 };
 use tilewright_tile::StmtKind;
 use tilewright_tile::elementwise::ElemExpr;
@@ -266,7 +266,7 @@ fn cycles(program: &Program, graph: &Graph, id: NodeId) -> Cycles {
         return Cycles { busy, latency: latency.map_or(0, |rate| whole(timing.rate(rate))) };
     }
     let busy = match statement(program, graph, id) {
-        Some(StmtKind::Gemm { c, a, b, meta, .. }) => {
+        Some(StmtKind::Gemm { c, a, b, meta, scales, .. }) => {
             let call = graph.tree.call(node.call);
             let leaf = program.task(call.task).variant(call.variant).leaf();
             let operand = |tensor| {
@@ -278,7 +278,12 @@ fn cycles(program: &Program, graph: &Graph, id: NodeId) -> Cycles {
                 (Some(c), Some(a), Some(b)) => product(
                     arch,
                     [&c, &a, &b],
-                    meta.is_some(),
+                    scales
+                        .and_then(|[left, _]| {
+                            let (shape, dtype) = operand(left)?;
+                            MmaKind::scaled(dtype, *b.0.get(1)?.as_ref()?, *shape.get(1)?.as_ref()?)
+                        })
+                        .unwrap_or_else(|| MmaKind::sparse(meta.is_some())),
                     node.accesses.iter().any(|access| {
                         access.reads
                             && !access.writes
@@ -315,7 +320,7 @@ fn arithmetic(arch: Arch, elements: i64, operations: i64) -> f64 {
 }
 
 /// Cycles of a product on the tensor cores: by the fastest instruction of these types, of warpgroups where a factor is in shared memory.
-fn product(arch: Arch, [c, a, b]: [&(Vec<Option<i64>>, DType); 3], sparse: bool, shared: bool) -> f64 {
+fn product(arch: Arch, [c, a, b]: [&(Vec<Option<i64>>, DType); 3], kind: MmaKind, shared: bool) -> f64 {
     let timing = timing(arch);
     let extent =
         |(shape, _): &(Vec<Option<i64>>, DType), mode: usize| shape.get(mode).copied().flatten().unwrap_or(1);
@@ -326,14 +331,14 @@ fn product(arch: Arch, [c, a, b]: [&(Vec<Option<i64>>, DType); 3], sparse: bool,
             .map(|(extent, by)| (*extent as f64 / *by as f64).max(1.0))
             .product::<f64>()
     };
-    if shared && arch.has(WgmmaRow::NEEDS) {
-        let rows = wgmmas(a.1, b.1, c.1, sparse);
+    if shared && arch.has(WgmmaRow::NEEDS) && !matches!(kind, MmaKind::Scaled { .. }) {
+        let rows = wgmmas(a.1, b.1, c.1, kind == MmaKind::Sparse);
         let of = rows.map(|row| calls(WgmmaRow::M, row.n, row.k) * timing.wgmma(row).issue);
         if let Some(fewest) = of.reduce(f64::min) {
             return fewest;
         }
     }
-    let rows = mmas_with(sparse).filter(|row| (row.ab, row.c) == (a.1, c.1) && arch.has(row.needs));
+    let rows = mmas_of(kind).filter(|row| (row.ab, row.c) == (a.1, c.1) && arch.has(row.needs));
     let of = rows.map(|row| calls(row.m, row.n, row.k) * timing.cost(row).share());
     of.reduce(f64::min).unwrap_or_else(|| arithmetic(arch, m * n * k, 1))
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use tilewright_machine::{
-    Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs, product_needs,
+    Arch, DType, Features, MbarrierOp, MmaKind, SyncOp, TensorRow, WgmmaRow, conversion_needs, product_needs,
 };
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
@@ -20,7 +20,7 @@ pub enum Construct {
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
     /// `gemm` of factors of a type into sums of another: `mma.sync`.
-    Product(DType, DType, bool),
+    Product(DType, DType, MmaKind),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
     /// `commit_gemm`: `wgmma.commit_group`.
@@ -51,9 +51,7 @@ impl Construct {
                 SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs()
             }
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
-            Construct::Product(factors, sums, sparse) => {
-                product_needs(factors, sums, sparse).unwrap_or_default()
-            }
+            Construct::Product(factors, sums, kind) => product_needs(factors, sums, kind).unwrap_or_default(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
@@ -73,9 +71,14 @@ impl fmt::Display for Construct {
             Construct::Pipeline => "`pipeline`",
             Construct::DealtTiles => "`dynamic` in a role",
             Construct::RoleRegisters => "`registers` of a role",
-            Construct::Product(factors, sums, sparse) => {
-                let of = if *sparse { "sparse " } else { "" };
-                return write!(f, "`gemm` of {of}{factors} into {sums}");
+            Construct::Product(factors, sums, kind) => {
+                return match kind {
+                    MmaKind::Dense => write!(f, "`gemm` of {factors} into {sums}"),
+                    MmaKind::Sparse => write!(f, "`gemm` of sparse {factors} into {sums}"),
+                    MmaKind::Scaled { scale, block } => {
+                        write!(f, "`gemm` of {factors} with {scale} of {block} into {sums}")
+                    }
+                };
             }
             Construct::AsyncProduct => "`gemm.async`",
             Construct::CommitProducts => "`commit_gemm`",
@@ -133,7 +136,14 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             found.extend(body.iter().any(deals).then_some(Construct::DealtTiles));
             found
         }
-        StmtKind::Gemm { c, a, meta, .. } => vec![Construct::Product(dtype(*a), dtype(*c), meta.is_some())],
+        StmtKind::Gemm { c, a, b, meta, scales, .. } => {
+            let scaled = scales.and_then(|[left, _]| {
+                let (k, blocks) = (v.shape(*b).get(1).copied()?, v.shape(left).get(1).copied()?);
+                MmaKind::scaled(dtype(left), k, blocks)
+            });
+            let kind = scaled.unwrap_or_else(|| MmaKind::sparse(meta.is_some()));
+            vec![Construct::Product(dtype(*a), dtype(*c), kind)]
+        }
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
         StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],

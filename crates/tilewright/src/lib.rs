@@ -156,8 +156,8 @@ pub mod prelude {
     pub use tilewright_compiler::{Kernel, Options, compile};
     pub use tilewright_machine::Arch;
     pub use tilewright_machine::DType::{
-        self, BF16, E2M1, E4M3, E5M2, F16, F32, F64, I1, I2, I4, I8, I16, I32, I64, U1, U2, U4, U8, U16, U32,
-        U64, UE4M3, UE8M0,
+        self, BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, F64, I1, I2, I4, I8, I16, I32, I64, U1, U2, U4,
+        U8, U16, U32, U64, UE4M3, UE8M0,
     };
     #[cfg(feature = "sim")]
     pub use tilewright_runtime::{

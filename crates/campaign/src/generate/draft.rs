@@ -111,7 +111,7 @@ pub(super) fn bits(dtype: &str) -> i64 {
         "f64" | "i64" | "u64" => 64,
         "f32" | "i32" | "u32" => 32,
         "f16" | "bf16" | "i16" | "u16" => 16,
-        "e4m3" | "e5m2" | "ue8m0" | "ue4m3" | "i8" | "u8" => 8,
+        "e4m3" | "e5m2" | "e3m2" | "e2m3" | "ue8m0" | "ue4m3" | "i8" | "u8" => 8,
         "e2m1" | "i4" | "u4" => 4,
         "i2" | "u2" => 2,
         _ => 1,
@@ -127,7 +127,9 @@ pub(super) fn dtype(dice: &mut Dice) -> &'static str {
     let common = ["f32", "f16", "f32", "f16", "bf16", "i8", "i32", "u8", "e4m3", "e5m2"];
     match dice.below(16) {
         0..=1 => dice.pick(&INTEGERS),
-        2..=3 => dice.pick(&["f64", "f64", "i64", "u64", "i16", "u16", "e2m1", "ue8m0", "ue4m3"]),
+        2..=3 => {
+            dice.pick(&["f64", "f64", "i64", "u64", "i16", "u16", "e3m2", "e2m3", "e2m1", "ue8m0", "ue4m3"])
+        }
         _ => dice.pick(&common),
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct Value {
 pub(super) struct Flow<'a> {
     pub(super) dice: &'a mut Dice,
     pub(super) draft: Draft,
-    arch: &'static str,
+    pub(super) arch: &'static str,
     pub(super) threads: i64,
     pub(super) m: i64,
     pub(super) n: i64,
@@ -37,7 +37,7 @@ pub fn flow(dice: &mut Dice) -> Case {
     let n = (n + warps - 1) / warps * warps;
     let blocks = dice.range(1, 3);
     let tail = if dice.once_in(3) { dice.range(1, m - 1) } else { 0 };
-    let arch = dice.pick(&["sm_80", "sm_90a", "sm_90a", "sm_89"]);
+    let arch = dice.pick(&["sm_80", "sm_90a", "sm_90a", "sm_89", "sm_120a"]);
     let mut draft = Draft::default();
     let value = blocks * m - tail;
     let rows = if dice.once_in(3) { value.to_string() } else { draft.size("m", value) };

@@ -1,4 +1,4 @@
-//! Matrix products of a warp: of the value at hand, or of integers from memory.
+//! Matrix products of a warp: of the value at hand, or of integers or block-scaled floats from memory.
 
 use super::flow::{Flow, Value};
 
@@ -10,7 +10,9 @@ impl Flow<'_> {
             return self.elementwise(value);
         }
         let integers = self.dice.once_in(3);
-        if integers && self.n % 8 == 0 {
+        if self.arch == "sm_120a" && self.n % 8 == 0 && self.dice.once_in(2) {
+            self.product_of_blocks()
+        } else if integers && self.n % 8 == 0 {
             self.product_of_integers()
         } else if self.n % 16 == 0 {
             self.product_of_floats(value)
@@ -75,27 +77,52 @@ impl Flow<'_> {
             ("u1", 256),
         ]);
         let tail = if self.dice.once_in(3) { self.dice.range(1, k - 1) } else { 0 };
-        let mut tiles = Vec::new();
-        for rows in [m, n] {
-            let (param, view, tile) = (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"));
-            self.draft.params.push(format!("{param}: {factors}[{rows}, {}]", k - tail));
-            self.draft.line(format!("{view} = global_view({param}, ({rows}, {k}) : (e0, e1))"));
-            self.draft.line(format!("{tile} = register_tensor({factors}, [{rows}, {k}])"));
-            if self.dice.once_in(2) {
-                let shared = self.draft.name("sw");
-                self.draft.line(format!("{shared} = shared_tensor({factors}, [{rows}, {k}])"));
-                self.draft.line(format!("copy({view}, {shared})"));
-                self.draft.line("syncthreads()");
-                self.draft.line(format!("copy({shared}, {tile})"));
-            } else {
-                self.draft.line(format!("copy({view}, {tile})"));
-            }
-            tiles.push(tile);
-        }
+        let tiles = [m, n].map(|rows| self.operand(factors, [rows, k], tail));
         let (c, shape) = (self.draft.name("c"), self.shape());
         self.draft.line(format!("{c} = register_tensor(i32, {shape})"));
         self.draft.line(format!("fill({c}, {})", self.dice.range(-3, 3)));
         self.draft.line(format!("gemm({c}, {}, {})", tiles[0], tiles[1]));
         Value { name: c, dtype: "i32" }
+    }
+
+    /// A product of floats with scales of blocks from memory, of a step or two of the instruction.
+    fn product_of_blocks(&mut self) -> Value {
+        let (m, n) = (self.m, self.n);
+        let (factors, scale, block, k) = self.dice.pick(&[
+            ("e4m3", "ue8m0", 32, 32),
+            ("e5m2", "ue8m0", 32, 64),
+            ("e3m2", "ue8m0", 32, 32),
+            ("e2m3", "ue8m0", 32, 64),
+            ("e2m1", "ue8m0", 32, 64),
+            ("e2m1", "ue8m0", 16, 64),
+            ("e2m1", "ue4m3", 16, 128),
+        ]);
+        let tail = if self.dice.once_in(3) { self.dice.range(1, k - 1) } else { 0 };
+        let tiles = [m, n].map(|rows| self.operand(factors, [rows, k], tail));
+        let scales = [m, n].map(|rows| self.operand(scale, [rows, k / block], 0));
+        let (c, shape) = (self.draft.name("c"), self.shape());
+        self.draft.line(format!("{c} = register_tensor(f32, {shape})"));
+        self.draft.line(format!("fill({c}, 0.0)"));
+        let ([a, b], [of_a, of_b]) = (tiles, scales);
+        self.draft.line(format!("gemm({c}, {a}, {b}, scales = ({of_a}, {of_b}))"));
+        Value { name: c, dtype: "f32" }
+    }
+
+    /// A tile in registers from memory, whose tensor is `tail` columns narrower; perhaps by shared memory.
+    fn operand(&mut self, dtype: &str, [rows, columns]: [i64; 2], tail: i64) -> String {
+        let (param, view, tile) = (self.draft.name("w"), self.draft.name("gw"), self.draft.name("rw"));
+        self.draft.params.push(format!("{param}: {dtype}[{rows}, {}]", columns - tail));
+        self.draft.line(format!("{view} = global_view({param}, ({rows}, {columns}) : (e0, e1))"));
+        self.draft.line(format!("{tile} = register_tensor({dtype}, [{rows}, {columns}])"));
+        if self.dice.once_in(2) {
+            let shared = self.draft.name("sw");
+            self.draft.line(format!("{shared} = shared_tensor({dtype}, [{rows}, {columns}])"));
+            self.draft.line(format!("copy({view}, {shared})"));
+            self.draft.line("syncthreads()");
+            self.draft.line(format!("copy({shared}, {tile})"));
+        } else {
+            self.draft.line(format!("copy({view}, {tile})"));
+        }
+        tile
     }
 }

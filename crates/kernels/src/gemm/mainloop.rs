@@ -34,21 +34,42 @@ pub(super) struct Mainloop {
     pub count: Expr,
 }
 
+/// The scales of blocks of both factors.
+pub(super) struct Scales {
+    pub dtype: DType,
+    /// Views of them, with modes as those of A and B.
+    pub from: [Tensor; 2],
+    /// Blocks of the columns that go to registers at a time.
+    pub kk: Expr,
+}
+
 impl Mainloop {
     /// Writes the loop; the sums. The views of A, B and a sparse A's metadata have modes of rows, columns of a part, parts and steps.
-    pub fn write(&self, t: &mut KernelBuilder, [ga, gb]: [Tensor; 2], gm: Option<Tensor>) -> Tensor {
+    pub fn write(
+        &self,
+        t: &mut KernelBuilder,
+        [ga, gb]: [Tensor; 2],
+        gm: Option<Tensor>,
+        scales: Option<Scales>,
+    ) -> Tensor {
         let Mainloop { dtype, tile: [bm, bn], of_a, kk, parts, stages, .. } = self;
         let sa = t.shared_tensor("sa", *dtype, [bm, of_a, parts, stages]);
         let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts, stages]);
         let metadata = gm.map(|gm| (gm, t.shared_tensor("sm", Sparsity::META, [bm, of_a, parts, stages])));
-        let fragments = self.fragments(t, metadata.is_some());
+        let staged = scales.as_ref().map(|scales| self.staged(t, scales, &[parts, stages]));
+        let fragments = self.fragments(t, metadata.is_some(), scales.as_ref());
 
         let fetch = |t: &mut KernelBuilder, i: &Expr| {
             let step = self.step(i);
             t.copy_async(ga.at(step.clone()), sa.at(i % stages));
             t.copy_async(gb.at(step.clone()), sb.at(i % stages));
             if let Some((gm, sm)) = &metadata {
-                t.copy_async(gm.at(step), sm.at(i % stages));
+                t.copy_async(gm.at(step.clone()), sm.at(i % stages));
+            }
+            if let Some((scales, staged)) = scales.as_ref().zip(staged.as_ref()) {
+                for (from, to) in scales.from.iter().zip(staged) {
+                    t.copy_async(from.at(step.clone()), to.at(i % stages));
+                }
             }
             t.commit_group();
         };
@@ -57,6 +78,11 @@ impl Mainloop {
             t.copy(part_of(&sb, p, i % stages), fragments.b.at(p % 2));
             if let Some(((_, sm), rm)) = metadata.as_ref().zip(fragments.meta.as_ref()) {
                 t.copy(part_of(sm, p, i % stages), rm.at(p % 2));
+            }
+            if let Some((staged, registers)) = staged.as_ref().zip(fragments.scales.as_ref()) {
+                for (from, to) in staged.iter().zip(registers) {
+                    t.copy(part_of(from, p, i % stages), to.at(p % 2));
+                }
             }
         };
         // The oldest group in flight is the next tile; after the barrier nobody reads the one before any more.
@@ -104,29 +130,40 @@ impl Mainloop {
     pub fn write_roles(
         &self,
         t: &mut KernelBuilder,
-        [ga, gb]: [Tensor; 2],
+        ([ga, gb], scales): ([Tensor; 2], Option<Scales>),
         (warpgroups, [load_registers, math_registers]): (i64, [i64; 2]),
         leave: impl FnOnce(&mut KernelBuilder, Tensor),
     ) {
         let Mainloop { dtype, tile: [bm, bn], kk, parts, stages, .. } = self;
         let sa = t.shared_tensor("sa", *dtype, [bm, kk, parts]);
         let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts]);
-        let ring = t.pipeline("ab", stages, [&sa, &sb]);
+        let staged = scales.as_ref().map(|scales| self.staged(t, scales, &[parts]));
+        let ring = t.pipeline("ab", stages, [&sa, &sb].into_iter().chain(staged.iter().flatten()));
         t.role("load", 1, Some(load_registers.into()), |t| {
             t.for_range("kl", 0, &self.count, |t, i| {
                 t.produce(&ring, |t| {
                     t.copy_async(ga.at(self.step(&i)), sa);
                     t.copy_async(gb.at(self.step(&i)), sb);
+                    if let Some((scales, staged)) = scales.as_ref().zip(staged.as_ref()) {
+                        for (from, to) in scales.from.iter().zip(staged) {
+                            t.copy_async(from.at(self.step(&i)), to);
+                        }
+                    }
                 });
             });
         });
         t.role("math", warpgroups, Some(math_registers.into()), |t| {
-            let fragments = self.fragments(t, false);
+            let fragments = self.fragments(t, false, scales.as_ref());
             t.for_range("ki", 0, &self.count, |t, _| {
                 t.consume(&ring, |t| {
                     let load = |t: &mut KernelBuilder, p: &Expr| {
                         t.copy(sa.at(p.clone()), fragments.a.at(p % 2));
                         t.copy(sb.at(p.clone()), fragments.b.at(p % 2));
+                        if let Some((staged, registers)) = staged.as_ref().zip(fragments.scales.as_ref()) {
+                            for (from, to) in staged.iter().zip(registers) {
+                                t.copy(from.at(p.clone()), to.at(p % 2));
+                            }
+                        }
                     };
                     load(t, &0.into());
                     t.unroll_for("p", 1, parts, |t, p| {
@@ -146,12 +183,25 @@ impl Mainloop {
         self.start.as_ref().map_or_else(|| round.clone(), |start| start + round)
     }
 
+    /// Declares the shared memory of scales, whose modes behind those of a part are `behind`.
+    fn staged(&self, t: &mut KernelBuilder, scales: &Scales, behind: &[&Expr]) -> [Tensor; 2] {
+        let [bm, bn] = &self.tile;
+        [("sa_scale", bm), ("sb_scale", bn)].map(|(name, rows)| {
+            let shape = [rows, &scales.kk].into_iter().chain(behind.iter().copied());
+            t.shared_tensor(name, scales.dtype, shape)
+        })
+    }
+
     /// Declares the registers, the sums filled with zeros.
-    fn fragments(&self, t: &mut KernelBuilder, sparse: bool) -> Fragments {
+    fn fragments(&self, t: &mut KernelBuilder, sparse: bool, scales: Option<&Scales>) -> Fragments {
         let Mainloop { dtype, tile: [bm, bn], of_a, kk, .. } = self;
         let a = t.register_tensor("ra", *dtype, [bm, of_a, &2.into()]);
         let b = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
         let meta = sparse.then(|| t.register_tensor("rm", Sparsity::META, [bm, of_a, &2.into()]));
+        let scales = scales.map(|scales| {
+            [("ra_scale", bm), ("rb_scale", bn)]
+                .map(|(name, rows)| t.register_tensor(name, scales.dtype, [rows, &scales.kk, &2.into()]))
+        });
         let halves = self
             .in_halves
             .then(|| [("ra", bm), ("rb", bn)].map(|(name, rows)| Halves::declare(t, name, [rows, kk])));
@@ -160,7 +210,7 @@ impl Mainloop {
         });
         let sums = t.register_tensor("rc", self.sum, [bm, bn]);
         t.fill(&sums, 0.0);
-        Fragments { a, b, meta, halves, wide, sums }
+        Fragments { a, b, meta, scales, halves, wide, sums }
     }
 }
 
@@ -170,6 +220,8 @@ struct Fragments {
     b: Tensor,
     /// The metadata of a sparse A.
     meta: Option<Tensor>,
+    /// The scales of both factors.
+    scales: Option<[Tensor; 2]>,
     halves: Option<[Halves; 2]>,
     /// The factors in the type in which they are multiplied.
     wide: Option<[Tensor; 2]>,
@@ -188,6 +240,10 @@ impl Fragments {
         if let Some(rm) = &self.meta {
             let rm = t.part(rm.at(part % 2));
             return t.gemm_sparse(&self.sums, ra, rb, rm, None);
+        }
+        if let Some([of_a, of_b]) = &self.scales {
+            let (of_a, of_b) = (t.part(of_a.at(part % 2)), t.part(of_b.at(part % 2)));
+            return t.gemm_scaled(&self.sums, (ra, of_a), (rb, of_b), None);
         }
         let Some([a, b]) = &self.halves else { return t.gemm(&self.sums, ra, rb) };
         a.divide(t, &ra);

@@ -7,7 +7,7 @@ mod precision;
 mod program;
 mod space;
 
-use tilewright_machine::{Arch, DType, product_needs};
+use tilewright_machine::{Arch, DType, MmaKind, product_needs};
 use tilewright_tile::Program;
 
 pub(crate) use mainloop::part_of;
@@ -24,15 +24,18 @@ parameters! {
     /// into 255 registers with room to spare.
     #[derive(Copy)]
     pub struct GemmConfig, "gemm", programs {
-        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32; f64; or i8, u8, i4, u4 or u1, whose sums are i32.
+        /// The type of a and b: f16, bf16, f32, e4m3, e5m2, e3m2, e2m3 or e2m1, whose sums are f32; f64; or i8, u8, i4, u4 or u1, whose sums are i32.
         dtype: DType as MULTIPLIED = DType::F16,
         /// The way of f32 over tensor cores: tf32, one product of 11 bits each; or tf32x3, three products of parts, nearly f32's error.
         precision: Precision as OWN = Precision::Tf32,
-        /// The type of c: f16, bf16, f32, f64 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
+        /// The type of c: f16, bf16, f32, f64 or i32; same: that of a and b, of floats of at most 8 bits bf16, of integers i32.
         out: Option<DType> as STORED_OR_SAME = None,
         /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
         /// each in its group of four.
         sparse: bool as FLAG = false,
+        /// Scales of blocks of a and b along k, which are tensors a_scale[m, ceil_div(k, block)] and b_scale: none; ue8m0, blocks of 32, of e4m3, e5m2,
+        /// e3m2, e2m3 and e2m1 (MXFP8, MXFP6, MXFP4); or ue4m3, blocks of 16, of e2m1 (NVFP4).
+        scales: Option<DType> as SCALES = None,
         /// The mode along which a is contiguous: k or m.
         a: Major as K_OR_M = Major::K,
         /// The mode along which b is contiguous: k or n.
@@ -97,6 +100,13 @@ impl Codec<Option<DType>> {
     };
 }
 
+impl Codec<Option<DType>> {
+    const SCALES: Self = Codec {
+        read: |field, text| optional("none", text, |text| dtype_of(&GemmConfig::SCALES, field, text)),
+        write: |dtype| optional_text("none", dtype),
+    };
+}
+
 impl Codec<Option<i64>> {
     const ROWS_OR_ALL: Self = Codec {
         read: |field, text| {
@@ -110,7 +120,7 @@ impl Codec<Option<i64>> {
 
 impl GemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 11] = [
+    pub const FACTORS: [DType; 14] = [
         DType::F16,
         DType::BF16,
         DType::F32,
@@ -122,7 +132,13 @@ impl GemmConfig {
         DType::U1,
         DType::E4M3,
         DType::E5M2,
+        DType::E3M2,
+        DType::E2M3,
+        DType::E2M1,
     ];
+
+    /// The types that scales of blocks can have.
+    pub const SCALES: [DType; 2] = [DType::UE8M0, DType::UE4M3];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 5] = [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32];
@@ -130,7 +146,7 @@ impl GemmConfig {
     /// The type of C.
     pub fn result(&self) -> DType {
         self.out.unwrap_or(match self.dtype {
-            DType::E4M3 | DType::E5M2 => DType::BF16,
+            DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3 | DType::E2M1 => DType::BF16,
             integer if integer.range().is_some() => DType::I32,
             same => same,
         })
@@ -164,6 +180,19 @@ impl GemmConfig {
         if self.split > 1 { self.sum() } else { self.result() }
     }
 
+    /// Elements of a block that has a scale: those of the formats MX, and of NVFP4.
+    pub(crate) fn block(&self) -> Option<i64> {
+        self.scales.map(|scale| if scale == DType::UE4M3 { 16 } else { 32 })
+    }
+
+    /// The kind of the product.
+    pub(crate) fn kind(&self) -> MmaKind {
+        match self.scales.zip(self.block()) {
+            Some((scale, block)) => MmaKind::Scaled { scale, block },
+            None => MmaKind::sparse(self.sparse),
+        }
+    }
+
     /// Products of a pair of tiles.
     fn products(&self) -> i64 {
         if self.dtype == DType::F32 { self.precision.products() } else { 1 }
@@ -192,7 +221,7 @@ impl GemmConfig {
             loads,
             split,
             swapped: false,
-            vectors: 0,
+            vectors: self.block().map_or(0, |block| stages * (bk / block) * (bm + bn)),
         }
     }
 
@@ -207,7 +236,8 @@ impl GemmConfig {
             let wanted = "must be none, packed, strided or pointers: only gemm_hopper has groups";
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
-        if self.sparse && product_needs(self.dtype, self.sum(), true).is_none() {
+        self.check_scales()?;
+        if self.sparse && product_needs(self.dtype, self.sum(), MmaKind::Sparse).is_none() {
             let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
@@ -222,6 +252,36 @@ impl GemmConfig {
             return Err(ConfigError::value("split", self.split, "one product at a time: batch must be none"));
         }
         self.tiles().check()
+    }
+
+    /// Checks the scales, and what goes with them.
+    fn check_scales(&self) -> Result<(), ConfigError> {
+        let known = product_needs(self.multiplied(), self.sum(), self.kind()).is_some();
+        let Some(scale) = self.scales else {
+            let wanted = "are multiplied with scales alone: must be ue8m0 or ue4m3";
+            return if known || self.dtype != DType::E2M1 {
+                Ok(())
+            } else {
+                Err(ConfigError::value("scales", "none", format!("elements of {} {wanted}", self.dtype)))
+            };
+        };
+        if self.sparse {
+            return Err(ConfigError::value("scales", scale, "must be none with sparse=true"));
+        }
+        if !known {
+            let wanted = match scale {
+                DType::UE4M3 => "goes with e2m1",
+                _ => "goes with e4m3, e5m2, e3m2, e2m3 and e2m1",
+            };
+            let wanted = format!("{wanted}: must be none with dtype={}", self.dtype);
+            return Err(ConfigError::value("scales", scale, wanted));
+        }
+        if [self.a, self.b] != [Major::K; 2] {
+            let wanted = "scales are of blocks along k: must be k with scales";
+            let (field, value) = if self.a == Major::K { ("b", "n") } else { ("a", "m") };
+            return Err(ConfigError::value(field, value, wanted));
+        }
+        Ok(())
     }
 
     /// Checks that tensor copies load what there is.
@@ -281,7 +341,7 @@ impl GemmConfig {
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         let lacks = |needs| format!("needs {}, which {arch} does not have", arch.lacks(needs));
-        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.sparse) {
+        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.kind()) {
             Some(needs) if !arch.has(needs) => Err(ConfigError::value("dtype", self.dtype, lacks(needs))),
             _ if !arch.has(self.loads.needs()) => {
                 Err(ConfigError::value("loads", self.loads, lacks(self.loads.needs())))

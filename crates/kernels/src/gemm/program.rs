@@ -7,7 +7,7 @@ use tilewright_tile::dsl::{
 use tilewright_tile::{Expr, Program};
 
 use super::GemmConfig;
-use super::mainloop::Mainloop;
+use super::mainloop::{Mainloop, Scales};
 use crate::config::ConfigError;
 use crate::epilogue::Chain;
 use crate::gemm_hopper::{Adds, Finish, Parts, Tile};
@@ -39,6 +39,12 @@ impl GemmConfig {
         let meta = self.sparse.then(|| {
             let whole = [m.ceil_div(&bm) * &bm, half(&(k.ceil_div(&bk) * &bk))];
             problem.matrix(&mut t, "meta", Sparsity::META, whole.each_ref(), Major::K, products)
+        });
+        let scales = self.scales.zip(self.block()).map(|(dtype, block)| {
+            let [of_a, of_b] = [("a_scale", m), ("b_scale", n)].map(|(name, rows)| {
+                problem.matrix(&mut t, name, dtype, [rows, &k.ceil_div(block)], Major::K, products)
+            });
+            (dtype, block, [of_a, of_b])
         });
         let results = match &split {
             None => {
@@ -72,6 +78,12 @@ impl GemmConfig {
         let ga = t.global_view("ga", a.from(from(&on.row)), rows(&bm, of_a.each_ref()));
         let gb = t.global_view("gb", b.from(from(&on.col)), rows(&bn, [&kk, &bk]));
         let gm = meta.map(|meta| t.global_view("gm", meta.from(from(&on.row)), rows(&bm, of_a.each_ref())));
+        let scales = scales.map(|(dtype, block, [of_a, of_b])| {
+            let [kk, bk] = [&kk / block, &bk / block];
+            let ga = t.global_view("ga_scale", of_a.from(from(&on.row)), rows(&bm, [&kk, &bk]));
+            let gb = t.global_view("gb_scale", of_b.from(from(&on.col)), rows(&bn, [&kk, &bk]));
+            Scales { dtype, from: [ga, gb], kk }
+        });
         let gc = match &results {
             Results::C(finish) => finish.view(&mut t, &on),
             Results::Parts(partial) => {
@@ -119,12 +131,12 @@ impl GemmConfig {
         };
         match self.loads.registers(self.threads) {
             None => {
-                let rc = mainloop.write(&mut t, [ga, gb], gm);
+                let rc = mainloop.write(&mut t, [ga, gb], gm, scales);
                 leave(&mut t, rc);
             }
             Some(registers) => {
                 let warpgroups = self.threads / Loads::Tma.threads();
-                mainloop.write_roles(&mut t, [ga, gb], (warpgroups, registers), leave);
+                mainloop.write_roles(&mut t, ([ga, gb], scales), (warpgroups, registers), leave);
             }
         }
         Ok(t.finish()?)

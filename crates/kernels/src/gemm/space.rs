@@ -52,14 +52,14 @@ impl GemmConfig {
 impl Tunable for GemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] =
-        &["dtype", "sparse", "precision", "out", "a", "b", "batch", "epilogue"];
+        &["dtype", "sparse", "scales", "precision", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("results", &["staged", "direct"]),
         ("loads", &["threads", "tma"]),
         ("stages", &["2", "3", "4", "5", "6"]),
-        ("kk", &["16", "32", "64"]),
-        ("bk", &["32", "64", "128"]),
+        ("kk", &["16", "32", "64", "128"]),
+        ("bk", &["32", "64", "128", "256"]),
         ("widen", &["true", "false"]),
         ("rows_together", &["all", "4", "8", "16"]),
     ];
@@ -103,7 +103,7 @@ impl Tunable for GemmConfig {
 
     fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
         let count = sizes.get(3).copied().unwrap_or(1);
-        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).sparse(self.sparse).times(count);
+        let work = Work::of(self.multiplied(), self.sum(), three(sizes)).kind(self.kind()).times(count);
         estimate::tiles(&self.tiles(), chip.arch, work)
     }
 }

@@ -1,5 +1,7 @@
 //! References of plain loops, in f64.
 
+use tilewright_machine::DType;
+
 use super::operator::{Sizes, Values};
 
 /// A result of one name.
@@ -126,6 +128,44 @@ pub(super) fn quantise(sizes: &Sizes, values: &Values, block: Option<usize>, mos
         y.extend(part.iter().map(|x| x / scale));
     }
     Values::from([("y".to_string(), y), ("s".to_string(), scales)])
+}
+
+/// Elements and scales of blocks of columns of rows; whole blocks of types that share bytes. `scale` makes a scale, as the type that it has, of a
+/// block's largest magnitude.
+fn quantise_blocks(
+    sizes: &Sizes,
+    values: &Values,
+    (dtype, block): (DType, usize),
+    scale: impl Fn(f64) -> f64,
+) -> Values {
+    let (mut y, mut scales) = (Vec::new(), Vec::new());
+    for part in rows(sizes, values, "x").flat_map(|row| row.chunks(block)) {
+        let scale = scale(part.iter().fold(0.0_f64, |top, x| top.max(x.abs())));
+        scales.push(scale);
+        let quotient = |x: &f64| if scale > 0.0 { dtype.decode(dtype.encode(x / scale)) } else { 0.0 };
+        y.extend(part.iter().map(quotient));
+        if dtype.per_byte() > 1 {
+            y.extend(vec![0.0; block - part.len()]);
+        }
+    }
+    Values::from([("y".to_string(), y), ("s".to_string(), scales)])
+}
+
+/// The formats of OCP Microscaling Formats (MX) 1.0, section 6.3: a scale is the largest power of two that is not above a block's largest
+/// magnitude, over the largest power of two of the type.
+pub(super) fn quantise_mx(sizes: &Sizes, values: &Values, dtype: DType) -> Values {
+    let floor = |x: f64| f64::from_bits(x.to_bits() >> 52 << 52);
+    let most = floor(dtype.decode(dtype.encode(f64::INFINITY)));
+    quantise_blocks(sizes, values, (dtype, 32), |top| {
+        DType::UE8M0.decode(DType::UE8M0.encode(floor(top) / most))
+    })
+}
+
+/// NVFP4 without the factor of a tensor: a scale is a sixth of the largest magnitude of 16 columns.
+pub(super) fn quantise_nv(sizes: &Sizes, values: &Values) -> Values {
+    quantise_blocks(sizes, values, (DType::E2M1, 16), |top| {
+        DType::UE4M3.decode(DType::UE4M3.encode(top / 6.0))
+    })
 }
 
 /// Rotates the pairs `(x[first], x[second])` of heads of `d` numbers by the angles of their token.

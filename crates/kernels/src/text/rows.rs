@@ -150,6 +150,15 @@ pub(super) const QUANTISE: TextOperator = TextOperator {
     ..HELD_ROWS
 };
 
+/// Quotients of blocks of columns, exact before they are rounded once.
+pub(super) const QUANTISE_BLOCKS: TextOperator = TextOperator {
+    knobs: &[BM, BN, THREADS],
+    edges: MATRICES,
+    space: space::elementwise,
+    tolerance: |_| (0.0, 0.0),
+    ..QUANTISE
+};
+
 pub(super) fn product(sizes: &[i64]) -> f64 {
     sizes.iter().map(|n| *n as f64).product()
 }

@@ -5,8 +5,8 @@ use tilewright_machine::{DType, Feature, Features};
 use super::listed::{Written, listed};
 use super::operator::{FACTORS, Form, Knob, Limit, TextOperator};
 use super::rows::{
-    BATCHES, BK, BM, BN, CLUSTER, ELEMENTWISE, GATHERED, LMN, MATRICES, PIECES, PRODUCTS, QUANTISE, ROPE,
-    ROWS, SPLIT, STAGED_ROWS, THREADS, WHOLE, product,
+    BATCHES, BK, BM, BN, CLUSTER, ELEMENTWISE, GATHERED, LMN, MATRICES, PIECES, PRODUCTS, QUANTISE,
+    QUANTISE_BLOCKS, ROPE, ROWS, SPLIT, STAGED_ROWS, THREADS, WHOLE, product,
 };
 use super::{references, space};
 use crate::operators::Operator;
@@ -444,6 +444,52 @@ operators! {
         tolerance: |name| if name == "s" { (8.0, 0.0) } else { (0.0, 0.501) },
         needs: Features::NONE,
         ..QUANTISE
+    };
+    QuantiseMxFp8E4m3 = TextOperator {
+        name: "quantise_mxfp8_e4m3",
+        about: "y[m, n] = x / s[m, n/32] in e4m3, with s a power of two for 32 columns of a row (OCP Microscaling Formats)",
+        forms: &[form!("tiles", "quantise_mxfp8_e4m3.tile")],
+        reference: |sizes, values| references::quantise_mx(sizes, values, DType::E4M3),
+        ..QUANTISE_BLOCKS
+    };
+    QuantiseMxFp8E5m2 = TextOperator {
+        name: "quantise_mxfp8_e5m2",
+        about: "y[m, n] = x / s[m, n/32] in e5m2, with s a power of two for 32 columns of a row (OCP Microscaling Formats)",
+        forms: &[form!("tiles", "quantise_mxfp8_e5m2.tile")],
+        reference: |sizes, values| references::quantise_mx(sizes, values, DType::E5M2),
+        ..QUANTISE_BLOCKS
+    };
+    QuantiseMxFp6E3m2 = TextOperator {
+        name: "quantise_mxfp6_e3m2",
+        about: "y[m, n] = x / s[m, n/32] in e3m2, a byte each, with s a power of two for 32 columns of a row (OCP Microscaling Formats)",
+        forms: &[form!("tiles", "quantise_mxfp6_e3m2.tile")],
+        reference: |sizes, values| references::quantise_mx(sizes, values, DType::E3M2),
+        needs: Features::NONE,
+        ..QUANTISE_BLOCKS
+    };
+    QuantiseMxFp6E2m3 = TextOperator {
+        name: "quantise_mxfp6_e2m3",
+        about: "y[m, n] = x / s[m, n/32] in e2m3, a byte each, with s a power of two for 32 columns of a row (OCP Microscaling Formats)",
+        forms: &[form!("tiles", "quantise_mxfp6_e2m3.tile")],
+        reference: |sizes, values| references::quantise_mx(sizes, values, DType::E2M3),
+        needs: Features::NONE,
+        ..QUANTISE_BLOCKS
+    };
+    QuantiseMxFp4 = TextOperator {
+        name: "quantise_mxfp4",
+        about: "y[m, n] = x / s[m, n/32] in e2m1, with s a power of two for 32 columns of a row (OCP Microscaling Formats)",
+        forms: &[form!("tiles", "quantise_mxfp4.tile")],
+        reference: |sizes, values| references::quantise_mx(sizes, values, DType::E2M1),
+        needs: Features::NONE,
+        ..QUANTISE_BLOCKS
+    };
+    QuantiseNvFp4 = TextOperator {
+        name: "quantise_nvfp4",
+        about: "y[m, n] = x / s[m, n/16] in e2m1, with s = max(|x|) / 6 in ue4m3 for 16 columns of a row",
+        forms: &[form!("tiles", "quantise_nvfp4.tile")],
+        reference: references::quantise_nv,
+        needs: Features::NONE,
+        ..QUANTISE_BLOCKS
     };
     CausalConv1d = TextOperator {
         name: "causal_conv1d",

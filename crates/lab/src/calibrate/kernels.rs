@@ -10,7 +10,7 @@ use tilewright_machine::{
 };
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
-    Special, Value,
+    ScaleBytes, Special, Value,
 };
 
 /// Threads that the kernels are printed for; a launch may have fewer.
@@ -170,7 +170,7 @@ fn registers(step: Step) -> u32 {
     match step {
         Step::Mma(row) => {
             let (a, b, c) = row.registers();
-            a + b + c + u32::from(row.sparsity.is_some())
+            a + b + c + u32::from(row.sparsity.is_some()) + 2 * u32::from(row.scaling.is_some())
         }
         Step::Wgmma(row) | Step::WgmmaWait(row) => {
             let (a, d) = row.registers();
@@ -506,6 +506,12 @@ impl Frame {
                     let meta = self.registers(chain, skipped, 1)[0];
                     self.b.write(meta, Operand::Imm(u64::from(Sparsity::FIRST_TWO)));
                     self.b.sparse_mma(row, d, a, b, meta);
+                } else if row.scaling.is_some() {
+                    let registers = self.registers(chain, skipped, 2);
+                    // Scales of 1, as ue8m0.
+                    registers.iter().for_each(|scales| self.b.write(*scales, Operand::Imm(0x7f7f_7f7f)));
+                    let scales = [0, 1].map(|i| ScaleBytes { register: registers[i], byte: 0 });
+                    self.b.scaled_mma(row, d, [a, b], scales);
                 } else {
                     self.b.mma(row, d, a, b);
                 }

@@ -5,7 +5,7 @@ use tilewright_machine::{
     Arch, CopyKind, CopyRow, DType, Memory, MmaRow, RegType, ScalarOp, Scope, ShuffleMode, Sparsity, SyncOp,
     copy_named, copy_rows, mma_rows,
 };
-use tilewright_simt::{Address, Builder, Operand, Reg, Special, Value};
+use tilewright_simt::{Address, Builder, Operand, Reg, ScaleBytes, Special, Value};
 
 use super::THREADS;
 use super::values::{Domain, Random, operands};
@@ -83,13 +83,13 @@ pub(super) fn items(arch: Arch) -> Vec<Item> {
     // Words of these items hold whole elements: products of `f64` are not compared.
     for row in mma_rows().iter().filter(|row| arch.has(row.needs) && row.c.bits() <= 32) {
         let (a, b, c) = row.registers();
-        let meta = u32::from(row.sparsity.is_some());
+        let beside = u32::from(row.sparsity.is_some()) + 2 * u32::from(row.scaling.is_some());
         all.push(Item {
             row: row.name,
             mnemonic: row.mnemonic,
             // Sums of integers are exact, modulo 2³².
             matches: if row.c.is_float() { Match::Sums(row) } else { Match::Bits },
-            inputs: (a + b + c + meta) as usize,
+            inputs: (a + b + c + beside) as usize,
             outputs: c as usize,
             work: Work::Mma(row),
         });
@@ -118,13 +118,13 @@ fn matches(op: ScalarOp) -> Match {
         RsqrtF32 | RsqrtFtzF32 | Lg2FtzF32 | RcpFtzF32 | Ex2FtzF32 | Lg2F32 | SinF32 | CosF32
         | DivApproxFtzF32 => Match::Near(op),
         AddF16x2 | SubF16x2 | MulF16x2 | MinF16x2 | MaxF16x2 | FmaF16x2 | F16FromF32 | F16x2FromF32
-        | F16x2FromE4M3x2 | F16x2FromE2M1x2 => Match::Floats(DType::F16),
+        | F16x2FromE4M3x2 | F16x2FromE2M1x2 | F16x2FromE3M2x2 | F16x2FromE2M3x2 => Match::Floats(DType::F16),
         AddBF16x2 | SubBF16x2 | MulBF16x2 | MinBF16x2 | MaxBF16x2 | FmaBF16x2 | BF16FromF32
-        | BF16x2FromF32 => Match::Floats(DType::BF16),
+        | BF16x2FromF32 | BF16x2FromUE8M0x2 => Match::Floats(DType::BF16),
         E4M3x2FromF16x2 | E4M3x2FromF32 => Match::Floats(DType::E4M3),
         E5M2x2FromF16x2 | E5M2x2FromF32 => Match::Floats(DType::E5M2),
-        // No code of `e2m1` is a NaN.
-        E2M1x2FromF32 => Match::Bits,
+        // No code of these is a NaN.
+        E2M1x2FromF32 | E3M2x2FromF32 | E2M3x2FromF32 => Match::Bits,
     }
 }
 
@@ -335,11 +335,15 @@ impl Item {
                 let (a, b, c) = row.registers();
                 let (a, rest) = words.split_at(a as usize);
                 let (b, rest) = rest.split_at(b as usize);
-                let (c, meta) = rest.split_at(c as usize);
+                let (c, beside) = rest.split_at(c as usize);
                 let [d, a, b] = [c, a, b].map(<[_]>::to_vec);
-                match meta.first() {
-                    Some(meta) => code.b.sparse_mma(row, d, a, b, *meta),
-                    None => code.b.mma(row, d, a, b),
+                match beside {
+                    [left, right] => {
+                        let scales = [*left, *right].map(|register| ScaleBytes { register, byte: 0 });
+                        code.b.scaled_mma(row, d, [a, b], scales);
+                    }
+                    [meta, ..] => code.b.sparse_mma(row, d, a, b, *meta),
+                    [] => code.b.mma(row, d, a, b),
                 }
                 code.store_words(c);
             }
@@ -367,8 +371,11 @@ impl Item {
                     let (kind, special) = (warp % 4, random.below(5));
                     let (a, b, c) = row.registers();
                     for index in 0..WARP * self.inputs {
-                        if index % self.inputs == (a + b + c) as usize {
-                            words.push(places(random));
+                        if index % self.inputs >= (a + b + c) as usize {
+                            words.push(match &row.scaling {
+                                Some(scaling) => scales(scaling.dtype, random),
+                                None => places(random),
+                            });
                             continue;
                         }
                         let dtype = if index % self.inputs < (a + b) as usize { row.ab } else { row.c };
@@ -445,6 +452,16 @@ impl Item {
     }
 }
 
+/// A register of scales from 2⁻⁸ to 2⁸ or so, now and then of a NaN.
+fn scales(dtype: DType, random: &mut Random) -> u32 {
+    let byte = |random: &mut Random| match (random.below(500), dtype) {
+        (0, _) => 0xff,
+        (_, DType::UE8M0) => 119 + random.below(17),
+        _ => 1 + random.below(0x7e),
+    };
+    (0..4).fold(0, |word, _| word << 8 | byte(random))
+}
+
 /// A register of metadata: pairs of increasing places.
 fn places(random: &mut Random) -> u32 {
     const PAIRS: [u32; 6] = [0b0100, 0b1000, 0b1100, 0b1001, 0b1101, 0b1110];
@@ -511,7 +528,7 @@ fn copied(row: &CopyRow, warp: &[u32]) -> Vec<u32> {
 fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let (na, nb, nc) = row.registers();
     let (na, nb, nc) = (na as usize, nb as usize, nc as usize);
-    let stride = na + nb + nc + usize::from(row.sparsity.is_some());
+    let stride = na + nb + nc + usize::from(row.sparsity.is_some()) + 2 * usize::from(row.scaling.is_some());
     let element = |lane: usize, first: usize, dtype: DType, value: usize| {
         let each = (32 / dtype.bits()) as usize;
         let word = warp[stride * lane + first + value / each];
@@ -528,10 +545,24 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
         }
         tile
     };
-    let a = tile(&row.a_tv, 0, row.ab);
-    let b = tile(&row.b_tv, na, row.ab);
+    let (mut a, mut b) = (tile(&row.a_tv, 0, row.ab), tile(&row.b_tv, na, row.ab));
     let c = tile(&row.c_tv, na + nb, row.c);
     let (m, n) = (row.m as usize, row.n as usize);
+    if let Some(scaling) = &row.scaling {
+        let sides = [(&mut a, m, &scaling.a_tv), (&mut b, n, &scaling.b_tv)];
+        for (side, (factor, rows, tv)) in sides.into_iter().enumerate() {
+            let mut scales = vec![0.0; rows * row.k as usize / scaling.block as usize];
+            for lane in (0..WARP).filter(|lane| scaling.reads(*lane as u32, side == 1)) {
+                for value in 0..tv.size() as usize / WARP {
+                    let at = tv.eval((lane + WARP * value) as i64) as usize;
+                    scales[at] = element(lane, na + nb + nc + side, scaling.dtype, value);
+                }
+            }
+            let block = scaling.block as usize;
+            let scale = |i: usize| scales[i / rows / block * rows + i % rows];
+            factor.iter_mut().enumerate().for_each(|(i, x)| *x *= scale(i));
+        }
+    }
     let meta = |lane: usize| warp[stride * lane + na + nb + nc];
     let columns = row.sparsity.as_ref().map(|sparsity| columns(sparsity, (m, a.len()), meta));
     let mut words = vec![0; WARP * nc];
@@ -539,6 +570,7 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let each = (32 / row.c.bits()) as usize;
     // Terms are aligned by the exponents of their factors, and a subnormal factor has that of the smallest normal number.
     let least = 2f64.powi(match row.ab {
+        _ if row.scaling.is_some() => -254,
         DType::F16 | DType::E5M2 => -14,
         DType::E4M3 => -6,
         _ => -126,

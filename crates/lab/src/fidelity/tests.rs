@@ -12,7 +12,7 @@ fn the_simulator_agrees_with_every_row() {
 
 #[test]
 fn every_row_is_compared() {
-    let chips = [Arch::SM_90A, Arch::SM_100A];
+    let chips = [Arch::SM_90A, Arch::SM_100A, Arch::SM_120A];
     let names: Vec<&str> = chips.iter().flat_map(|arch| items(*arch)).map(|item| item.row).collect();
     let scalars = ScalarOp::ALL.iter().map(|op| op.row().name).filter(|name| *name != "mapa");
     let copies = tilewright_machine::copy_rows().iter().map(|row| row.name);

@@ -243,7 +243,8 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         FmaF64 => one(&[Double, Double, Double]),
         Select => one(&[Word, Word, Pred]),
         LtF32 | LeF32 | EqF32 | NeF32 | AddF32 | SubF32 | MulF32 | DivF32 | MinF32 | MaxF32
-        | F16x2FromF32 | BF16x2FromF32 | E4M3x2FromF32 | E5M2x2FromF32 | E2M1x2FromF32 => one(&[F32, F32]),
+        | F16x2FromF32 | BF16x2FromF32 | E4M3x2FromF32 | E5M2x2FromF32 | E2M1x2FromF32 | E3M2x2FromF32
+        | E2M3x2FromF32 => one(&[F32, F32]),
         FmaF32 => one(&[F32, F32, F32]),
         NegF32 | AbsF32 | SqrtF32 | RsqrtF32 | RsqrtFtzF32 | Lg2FtzF32 | RcpFtzF32 | Ex2FtzF32 | Lg2F32
         | F16FromF32 | BF16FromF32 | I32FromF32 | U32FromF32 | I64FromF32 | U64FromF32 | RoundF32
@@ -253,7 +254,9 @@ pub(super) fn operands(op: ScalarOp) -> Vec<Vec<Domain>> {
         FmaF16x2 => one(&[Halves(DType::F16); 3]),
         FmaBF16x2 => one(&[Halves(DType::BF16); 3]),
         ExtendB16 | F32FromF16 => one(&[Half(DType::F16)]),
-        F16x2FromE4M3x2 | F16x2FromE2M1x2 => one(&[Bytes]),
+        F16x2FromE4M3x2 | F16x2FromE2M1x2 | F16x2FromE3M2x2 | F16x2FromE2M3x2 | BF16x2FromUE8M0x2 => {
+            one(&[Bytes])
+        }
         E4M3x2FromF16x2 | E5M2x2FromF16x2 => one(&[Halves(DType::F16)]),
     }
 }

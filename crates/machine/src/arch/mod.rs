@@ -203,6 +203,8 @@ mod tests {
         let hopper = Arch::SM_90A.spec().features;
         assert_eq!(Arch::SM_100A.lacks(hopper), Feature::Wgmma.into());
         assert_eq!(Arch::SM_120A.lacks(hopper), Features::of(&[Feature::Wgmma, Feature::Multicast]));
-        assert_eq!(Arch::SM_90A.lacks(Arch::SM_120A.spec().features), Feature::Fp4Conversion.into());
+        let news = Features::of(&[Feature::MxConversion, Feature::BlockScaledProducts]);
+        assert_eq!(Arch::SM_90A.lacks(Arch::SM_120A.spec().features), news);
+        assert_eq!(Arch::SM_100A.lacks(Arch::SM_120A.spec().features), Feature::BlockScaledProducts.into());
     }
 }

@@ -1,5 +1,5 @@
 //! sm_120a and sm_121a: Blackwell (RTX 50, RTX PRO), and on one chip with a processor (GB10). TMA, transaction barriers, clusters and
-//! `setmaxnreg` as Hopper has them, products of a warp alone, and Ada's shared memory. `ptxas` takes multicast and warns of it.
+//! `setmaxnreg` as Hopper has them, products of a warp alone, block-scaled ones too, and Ada's shared memory. `ptxas` takes multicast and warns of it.
 //! Versions of PTX: PTX ISA 9.1, notes on targets of `.target`.
 
 use super::sm_90a;
@@ -17,7 +17,7 @@ pub(super) static SM_120A: ArchSpec = ArchSpec {
         blocks_per_multiprocessor: 24,
         ..sm_90a::LIMITS
     },
-    features: sm_90a::BASE.and(&[Feature::Fp4Conversion]),
+    features: sm_90a::BASE.and(&[Feature::MxConversion, Feature::BlockScaledProducts]),
     timing: include_str!("../../tables/sm_120a.txt"),
 };
 

@@ -121,7 +121,9 @@ impl Solver<'_> {
         let news = state.since(above.seen);
         let tensors = above.tensors.iter().chain(news).copied().filter(meets).collect();
         let shares = |i: &usize| match &self.statements[*i].0.kind {
-            StmtKind::Gemm { c, a, b, meta, .. } => [c, a, b].into_iter().chain(meta).any(later),
+            StmtKind::Gemm { c, a, b, meta, scales, .. } => {
+                [c, a, b].into_iter().chain(meta).chain(scales.iter().flatten()).any(later)
+            }
             _ => false,
         };
         let products = above.products.iter().copied().filter(shares).collect();

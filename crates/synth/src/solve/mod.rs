@@ -23,7 +23,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-use tilewright_machine::{Arch, DType};
+use tilewright_machine::{Arch, DType, MmaKind};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TileRef};
 use tilewright_tile::{Code, Diagnostic, Origin, StmtId, TensorId};
 
@@ -164,11 +164,11 @@ impl Cache {
     }
 }
 
-/// The element types of C and A, sparse ones apart, the warps that are asked for, and M, N and K.
-type ProductKey = (DType, DType, bool, Option<[i64; 2]>, (i64, i64, i64));
+/// The element types of C and A, the kind of product, the warps that are asked for, and M, N and K.
+type ProductKey = (DType, DType, MmaKind, Option<[i64; 2]>, (i64, i64, i64));
 
-/// The number of a product's arrangements, and the known layouts of C, A, B and metadata.
-type FittingKey = (usize, [Option<TvLayout>; 4]);
+/// The number of a product's arrangements, and the known layouts of C, A, B and what is beside them.
+type FittingKey = (usize, [Option<TvLayout>; 5]);
 
 impl<'a> Solver<'a> {
     /// Builds the constraints.
@@ -211,9 +211,9 @@ impl<'a> Solver<'a> {
             match &stmt.kind {
                 // The operand of a gather is in no constraint with the others.
                 StmtKind::Gather { dst, src, index, .. } => members.push(vec![*dst, *src, *index]),
-                StmtKind::Gemm { c, a, b, meta, .. } => {
+                StmtKind::Gemm { c, a, b, meta, scales, .. } => {
                     products.push(i);
-                    for t in [c, a, b].into_iter().chain(meta) {
+                    for t in [c, a, b].into_iter().chain(meta).chain(scales.iter().flatten()) {
                         last_product[t.0 as usize] = Some(i);
                     }
                 }

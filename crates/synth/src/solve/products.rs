@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use tilewright_machine::{MmaRow, mmas, mmas_with, product_types};
+use tilewright_machine::{MmaKind, MmaRow, mma_rows, mmas, mmas_of, product_types, scaled_types};
 use tilewright_tile::core::StmtKind;
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
@@ -20,11 +20,11 @@ const COMPARISON: u64 = 20;
 impl Solver<'_> {
     /// The arrangements of product `i`; none for other statements.
     pub(super) fn arrangements(&self, i: usize) -> Result<Option<Rc<TiledMmas>>, Diagnostic> {
-        let StmtKind::Gemm { c, a, b, meta, ref warps } = self.statements[i].0.kind else { return Ok(None) };
+        let StmtKind::Gemm { c, a, b, ref warps, .. } = self.statements[i].0.kind else { return Ok(None) };
         let dtype = |t: TensorId| self.verified.tensor(t).dtype;
         let shape = self.verified.shape(c);
         let extents = (shape[0], shape[1], self.verified.shape(b)[1]);
-        let key = (dtype(c), dtype(a), meta.is_some(), *warps, extents);
+        let key = (dtype(c), dtype(a), self.kind(i), *warps, extents);
         let known = &self.cache.arrangements;
         if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
             return Ok(Some(found.clone()));
@@ -35,26 +35,49 @@ impl Solver<'_> {
         Ok(Some(found))
     }
 
+    /// The kind of product `i`.
+    fn kind(&self, i: usize) -> MmaKind {
+        let StmtKind::Gemm { b, meta, scales, .. } = self.statements[i].0.kind else { return MmaKind::Dense };
+        let scaled = scales.and_then(|[left, _]| {
+            let (k, blocks) = (self.verified.shape(b)[1], self.verified.shape(left)[1]);
+            MmaKind::scaled(self.verified.tensor(left).dtype, k, blocks)
+        });
+        scaled.unwrap_or_else(|| MmaKind::sparse(meta.is_some()))
+    }
+
     /// The arrangements of the fastest instruction that tiles product `i`.
     fn arrange(&self, i: usize, number: usize, (m, n, k): (i64, i64, i64)) -> Result<TiledMmas, Diagnostic> {
-        let StmtKind::Gemm { c, a, meta, ref warps, .. } = self.statements[i].0.kind else {
+        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
             return Ok(TiledMmas::default());
         };
-        let (sparse, of) = if meta.is_some() { (true, "sparse ") } else { (false, "") };
+        let kind = self.kind(i);
+        let (of, by) = match kind {
+            MmaKind::Dense => ("", String::new()),
+            MmaKind::Sparse => ("sparse ", String::new()),
+            MmaKind::Scaled { scale, block } => ("block-scaled ", format!(" with {scale} of {block}")),
+        };
         let span = self.statements[i].0.span;
         let program = self.verified;
         let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
-        let rows: Vec<&'static MmaRow> = mmas(ab, acc, sparse, self.arch).collect();
+        let rows: Vec<&'static MmaRow> = mmas(ab, acc, kind, self.arch).collect();
         if rows.is_empty() {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 span,
-                format!("{} has no matrix instruction that multiplies {of}{ab} into {acc}", self.arch),
+                format!("{} has no matrix instruction that multiplies {of}{ab}{by} into {acc}", self.arch),
             )
             .label(format!("`{}` is {acc}, `{}` is {ab}", self.name(c), self.name(a)))
             .help({
                 let has = |row: &&MmaRow| self.arch.has(row.needs);
-                format!("it multiplies {}", product_types(mmas_with(sparse).filter(has)))
+                match kind {
+                    MmaKind::Scaled { .. } => match scaled_types(mma_rows().iter().filter(has)) {
+                        none if none.is_empty() => {
+                            "it multiplies without scales: multiply the factors by them before".to_string()
+                        }
+                        types => format!("it multiplies {types} into f32"),
+                    },
+                    _ => format!("it multiplies {}", product_types(mmas_of(kind).filter(has))),
+                }
             }));
         }
         let Some(row) = rows.iter().find(|r| m % r.m == 0 && n % r.n == 0 && k % r.k == 0).copied() else {
@@ -95,9 +118,12 @@ impl Solver<'_> {
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
     /// with an earlier one of the same extents takes the same arrangement, if that fits.
     pub(super) fn fitting(&self, state: &Registers, i: usize) -> Vec<TiledMma> {
-        let StmtKind::Gemm { c, a, b, meta, .. } = self.statements[i].0.kind else { return Vec::new() };
+        let StmtKind::Gemm { c, a, b, meta, scales, .. } = self.statements[i].0.kind else {
+            return Vec::new();
+        };
+        let [left, right] = gemm::beside(meta, scales);
         let layout = |id: TensorId| state.layouts[id.0 as usize].as_ref().map(|l| &l.0);
-        let known = [Some(c), Some(a), Some(b), meta].map(|id| layout(id?));
+        let known = [Some(c), Some(a), Some(b), left, right].map(|id| layout(id?));
         let TiledMmas { number, all, layouts, .. } = &*self.arrangements[i];
         if known.iter().all(|tv| tv.is_none()) {
             return all.clone();
@@ -124,16 +150,17 @@ impl Solver<'_> {
         fitting
     }
 
-    /// True if an arrangement with its own layouts of C, A, B and metadata agrees with those that are known.
+    /// True if an arrangement with its own layouts of C, A, B and what is beside them agrees with those that are known.
     pub(super) fn fits(
         &self,
         by: &TiledMma,
         own: &GemmLayouts,
         extents: (i64, i64, i64),
-        known: [Option<&TvLayout>; 4],
+        known: [Option<&TvLayout>; 5],
     ) -> bool {
         self.step(COMPARISON);
-        let own = [Some(&own.c), Some(&own.a), Some(&own.b), own.meta.as_ref()];
+        let [left, right] = &own.beside;
+        let own = [Some(&own.c), Some(&own.a), Some(&own.b), left.as_ref(), right.as_ref()];
         let each = |same: &dyn Fn(&TvLayout, &TvLayout) -> bool| {
             known.iter().zip(own).all(|pair| match pair {
                 (Some(theirs), Some(tv)) => same(theirs, tv),
@@ -149,17 +176,18 @@ impl Solver<'_> {
             (0..32).map(|lane| tv.thread_offset(lane) - tv.thread_offset(0)).collect()
         };
         each(&|theirs, tv| lanes(theirs) == lanes(tv)) && {
-            let [c, a, b, meta] = [0, 1, 2, 3].map(|operand| known[operand].or(own[operand]));
+            let [c, a, b, left, right] =
+                [0, 1, 2, 3, 4].map(|operand: usize| known[operand].or(own[operand]));
             let (Some(c), Some(a), Some(b)) = (c, a, b) else { return false };
             let threads = i64::from(self.verified.threads());
-            gemm::calls(by, extents, [c, a, b], meta, threads).is_some()
+            gemm::calls(by, extents, [c, a, b], [left, right], threads).is_some()
         }
     }
 
     /// Gives the operands of product `i` that have no layout those of an arrangement.
     pub(super) fn place(&self, state: &mut Registers, i: usize, by: TiledMma) -> Result<(), Clash> {
         let (stmt, span) = (&self.statements[i].0.kind, self.statements[i].0.span);
-        let StmtKind::Gemm { c, a, b, meta, .. } = *stmt else { return Ok(()) };
+        let StmtKind::Gemm { c, a, b, meta, scales, .. } = *stmt else { return Ok(()) };
         let layouts = self.arrangements[i].layouts_of(&by).ok_or_else(|| {
             Diagnostic::new(
                 Code::Unsatisfiable,
@@ -171,8 +199,13 @@ impl Solver<'_> {
         let mut ready = Vec::new();
         let operands =
             [(c, layouts.c, MmaOperand::C), (a, layouts.a, MmaOperand::A), (b, layouts.b, MmaOperand::B)];
-        let metadata = meta.zip(layouts.meta).map(|(id, tv)| (id, tv, MmaOperand::Meta));
-        for (id, tv, operand) in operands.into_iter().chain(metadata) {
+        let roles = match scales {
+            Some(_) => [MmaOperand::ScalesA, MmaOperand::ScalesB],
+            None => [MmaOperand::Meta; 2],
+        };
+        let beside = gemm::beside(meta, scales).into_iter().zip(layouts.beside).zip(roles);
+        let beside = beside.filter_map(|((id, tv), operand)| Some((id?, tv?, operand)));
+        for (id, tv, operand) in operands.into_iter().chain(beside) {
             if state.layouts[id.0 as usize].is_none() {
                 self.set(state, id, tv, Why::Operand { stmt: self.statements[i].0.id, operand, by })?;
                 ready.push(id);
@@ -184,7 +217,7 @@ impl Solver<'_> {
     /// The clash of a product that no arrangement fits.
     pub(super) fn unfitting(&self, state: &Registers, i: usize) -> Clash {
         let span = self.statements[i].0.span;
-        let StmtKind::Gemm { c, a, b, .. } = self.statements[i].0.kind else {
+        let StmtKind::Gemm { c, a, b, scales, .. } = self.statements[i].0.kind else {
             return Diagnostic::new(Code::LayoutConflict, span, "not a matrix product").into();
         };
         let row = self.arrangements[i].all.first().map_or("a matrix instruction", |by| by.row.name);
@@ -214,7 +247,7 @@ impl Solver<'_> {
         } else {
             format!("give it an operand of its own: `x = rearrange({})` and use `x` here", self.name(a))
         });
-        for id in [c, a, b] {
+        for id in [c, a, b].into_iter().chain(scales.into_iter().flatten()) {
             let Some((_, why)) = &state.layouts[id.0 as usize] else { continue };
             if let Some(other) = why.statement()
                 && other != self.statements[i].0.id
@@ -223,8 +256,9 @@ impl Solver<'_> {
                 error = error.related(self.span(other), fixed);
             }
         }
-        // The factor without which the rest would fit; else the left one that has a layout.
-        let remedy = [a, b].into_iter().filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
+        // The factor, or its scales, without which the rest would fit; else the left one that has a layout.
+        let operands = [a, b].into_iter().chain(scales.into_iter().flatten());
+        let remedy = operands.filter(|t| state.layouts[t.0 as usize].is_some()).collect::<Vec<_>>();
         let alone = remedy.iter().copied().find(|t| fits_without(*t));
         Clash {
             diagnostic: Box::new(error),
@@ -240,7 +274,7 @@ impl Solver<'_> {
     pub fn calls(&self, state: &Registers) -> Result<Vec<Option<GemmPlan>>, Clash> {
         let mut plans = vec![None; self.statements.len()];
         for (i, plan) in plans.iter_mut().enumerate() {
-            let (StmtKind::Gemm { c, a, b, meta, .. }, Some(by)) =
+            let (StmtKind::Gemm { c, a, b, meta, scales, .. }, Some(by)) =
                 (&self.statements[i].0.kind, state.gemms[i])
             else {
                 continue;
@@ -249,7 +283,8 @@ impl Solver<'_> {
             let threads = i64::from(self.verified.threads());
             let calls = match (get(*c), get(*a), get(*b)) {
                 (Some(c), Some(a), Some(b)) => {
-                    gemm::calls(&by, self.extents(i), [c, a, b], meta.and_then(get), threads)
+                    let beside = gemm::beside(*meta, *scales).map(|id| get(id?));
+                    gemm::calls(&by, self.extents(i), [c, a, b], beside, threads)
                 }
                 _ => None,
             };

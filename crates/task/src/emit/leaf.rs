@@ -65,7 +65,7 @@ impl Emit<'_> {
             return Ok(context.before);
         }
         let kind = match (&stmt.kind, self.groups.get(&id)) {
-            (StmtKind::Gemm { c, a, b, meta, .. }, Some(Group::Products)) => {
+            (StmtKind::Gemm { c, a, b, meta, scales: None, .. }, Some(Group::Products)) => {
                 let c = self.operand(&mut context, *c, Use::Accumulate)?;
                 let a = self.factor(&mut context, *a)?;
                 let b = self.factor(&mut context, *b)?;

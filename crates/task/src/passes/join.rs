@@ -202,10 +202,12 @@ fn separable(program: &Program, graph: &Graph, node: &Node, level: Processor) ->
     let of = |tensor: TensorId| access_of(leaf, node, tensor).and_then(|access| at_level(access, level));
     match &stmt.kind {
         StmtKind::Fill { .. } => Ok(()),
-        StmtKind::Gemm { c, a, b, meta, .. } => {
-            // The metadata of a sparse factor are cut as the factor is.
+        StmtKind::Gemm { c, a, b, meta, scales, .. } => {
+            // The metadata of a sparse factor, and scales, are cut as the factor is.
             let left = [Some((*a, "a", 0)), meta.map(|meta| (meta, "meta", 0))];
-            let factors = || left.into_iter().flatten().chain([(*b, "b", 1)]);
+            let of_blocks = scales.map(|[left, right]| [(left, "sa", 0), (right, "sb", 1)]);
+            let factors =
+                || left.into_iter().flatten().chain([(*b, "b", 1)]).chain(of_blocks.into_iter().flatten());
             for (factor, letter, _) in factors() {
                 if of(factor).is_some_and(|partition| cuts(partition, 1)) {
                     return refused(format!(

@@ -168,7 +168,9 @@ fn direct(program: &Program, graph: &Graph, node: &Node, access: &Access) -> boo
     let call = graph.tree.call(node.call);
     let Some(leaf) = program.task(call.task).variant(call.variant).leaf() else { return false };
     let Op::Statement { number, .. } = &node.op else { return false };
-    let Some(StmtKind::Gemm { meta, .. }) = leaf.fragment.body.get(*number).map(|stmt| &stmt.kind) else {
+    let Some(StmtKind::Gemm { meta, scales: None, .. }) =
+        leaf.fragment.body.get(*number).map(|stmt| &stmt.kind)
+    else {
         return false;
     };
     let formal = access.formal.and_then(|formal| leaf.formals.get(formal));

@@ -237,10 +237,10 @@ pub fn pad(program: &mut Program, class: &FreeExtent, to: i64) {
     }
 }
 
-/// True for types with a value that changes no reduction and that an elementwise statement makes: an `e2m1` has no NaN, a `ue8m0` no zero.
+/// True for types with a value that changes no reduction and that an elementwise statement makes: floats of six and four bits have no NaN, a `ue8m0` no zero.
 fn has_neutral(dtype: DType) -> bool {
     match dtype {
-        DType::E2M1 | DType::UE8M0 => false,
+        DType::E3M2 | DType::E2M3 | DType::E2M1 | DType::UE8M0 => false,
         _ => dtype.is_float() || matches!(dtype, DType::I32 | DType::U32),
     }
 }

@@ -510,7 +510,8 @@ impl KernelBuilder {
     #[track_caller]
     pub fn gemm(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, meta: None, warps: None }, Origin::caller());
+            self.build
+                .emit(StmtKind::Gemm { c, a, b, meta: None, scales: None, warps: None }, Origin::caller());
         }
     }
 
@@ -526,7 +527,25 @@ impl KernelBuilder {
     ) {
         let operands = (self.usable(c), self.operand(a), self.operand(b), self.operand(meta));
         if let (Some(c), Some(a), Some(b), Some(meta)) = operands {
-            self.build.emit(StmtKind::Gemm { c, a, b, meta: Some(meta), warps }, Origin::caller());
+            self.build
+                .emit(StmtKind::Gemm { c, a, b, meta: Some(meta), scales: None, warps }, Origin::caller());
+        }
+    }
+
+    /// `gemm(c, a, b, scales = (sa, sb))`: with scales of blocks of both factors.
+    #[track_caller]
+    pub fn gemm_scaled(
+        &mut self,
+        c: &Tensor,
+        (a, left): (impl Into<Elem>, impl Into<Elem>),
+        (b, right): (impl Into<Elem>, impl Into<Elem>),
+        warps: Option<[Expr; 2]>,
+    ) {
+        let factors = (self.usable(c), self.operand(a), self.operand(b));
+        let scales = (self.operand(left), self.operand(right));
+        if let ((Some(c), Some(a), Some(b)), (Some(left), Some(right))) = (factors, scales) {
+            let kind = StmtKind::Gemm { c, a, b, meta: None, scales: Some([left, right]), warps };
+            self.build.emit(kind, Origin::caller());
         }
     }
 
@@ -534,7 +553,8 @@ impl KernelBuilder {
     #[track_caller]
     pub fn gemm_over(&mut self, c: &Tensor, a: impl Into<Elem>, b: impl Into<Elem>, warps: [Expr; 2]) {
         if let (Some(c), Some(a), Some(b)) = (self.usable(c), self.operand(a), self.operand(b)) {
-            self.build.emit(StmtKind::Gemm { c, a, b, meta: None, warps: Some(warps) }, Origin::caller());
+            let kind = StmtKind::Gemm { c, a, b, meta: None, scales: None, warps: Some(warps) };
+            self.build.emit(kind, Origin::caller());
         }
     }
 

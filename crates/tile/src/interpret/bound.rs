@@ -450,6 +450,8 @@ pub(super) struct Accumulation {
     pub(super) factors: DType,
     /// The type of the sums.
     pub(super) sums: DType,
+    /// The factors are multiplied by scales of blocks, which moves the least normal number of their type.
+    pub(super) scaled: bool,
 }
 
 impl Accumulation {
@@ -481,6 +483,7 @@ impl Accumulation {
     /// Tensor cores align by exponents, and that of a subnormal factor is the least normal one's.
     fn least(self) -> f64 {
         match self.factors {
+            _ if self.scaled => f64::MIN_POSITIVE,
             DType::F16 => 2f64.powi(-14),
             DType::E4M3 => 2f64.powi(-6),
             DType::E5M2 => 2f64.powi(-14),

@@ -111,9 +111,13 @@ impl Watch<'_> {
             }
             Op::TakeParts { parts, text } => self.take_parts(role, parts, text)?,
             Op::PutParts { parts, text } => self.put_parts(role, parts, text)?,
-            Op::Gemm { c, a, b, sparse, shape, .. } => {
+            Op::Gemm { c, a, b, sparse, scales, shape, .. } => {
                 let left = self.read(*a, None);
-                let factors = [self.sparse(left, sparse.as_deref()), self.read(*b, None)];
+                let mut factors = [self.sparse(left, sparse.as_deref()), self.read(*b, None)];
+                for (factor, scale) in factors.iter_mut().zip(scales.iter().flatten()) {
+                    let mask = self.read(*scale, None);
+                    *factor = factor.take().or(mask);
+                }
                 self.product(*c, factors, *shape);
             }
             Op::GemmAsync(product) => {

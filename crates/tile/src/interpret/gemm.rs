@@ -6,6 +6,8 @@ use tilewright_machine::DType;
 
 use super::bound::{self, Accumulation, Element};
 use super::round;
+use crate::arith::Compute;
+use crate::program::BinaryOp;
 
 /// A group of four elements along K whose places do not increase, or are none.
 pub(super) struct Disorder {
@@ -58,6 +60,14 @@ impl<'t> Left<'t> {
     pub(super) fn has(&self, index: usize) -> bool {
         self.has.as_ref().is_none_or(|has| has[index])
     }
+}
+
+/// The factor of so many rows whose elements are multiplied by the scales of their blocks along K, exactly: a scale has eight bits of an exponent
+/// or four of a mantissa, and a number of an `f64` holds both.
+pub(super) fn scaled(factor: &[Element], scales: &[Element], rows: usize) -> Vec<Element> {
+    let block = factor.len() / scales.len().max(1);
+    let of = |i: usize| scales[i / rows / block * rows + i % rows];
+    factor.iter().enumerate().map(|(i, x)| Element::binary(BinaryOp::Mul, Compute::F64, *x, of(i))).collect()
 }
 
 /// `c += a · bᵀ` with every tile's leftmost mode contiguous.

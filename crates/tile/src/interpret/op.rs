@@ -223,7 +223,16 @@ pub(super) enum Op {
     /// An error where a tile that is read, or written, is in flight.
     Landed { reads: Vec<Tile>, writes: Vec<Tile>, text: Quote },
     /// `c += a · bᵀ`.
-    Gemm { c: usize, a: usize, b: usize, sparse: Option<Box<Metadata>>, shape: [usize; 3], how: Accumulation },
+    Gemm {
+        c: usize,
+        a: usize,
+        b: usize,
+        sparse: Option<Box<Metadata>>,
+        /// The scales of blocks of both factors.
+        scales: Option<[usize; 2]>,
+        shape: [usize; 3],
+        how: Accumulation,
+    },
     /// The same, after which `place`, where `c` lies, is not touched, and its factors are not written, until the wait. The factors lose
     /// the low bits of `f32` that the tensor cores do not have.
     GemmAsync(Box<Product>),

@@ -1,11 +1,13 @@
 //! The operations of a role that never wait.
 
+use std::borrow::Cow;
+
 use tilewright_machine::DType;
 
 use super::bound::{Element, UNWRITTEN};
 use super::error::InterpretError;
 use super::fold;
-use super::gemm::gemm;
+use super::gemm::{gemm, scaled};
 use super::op::{Op, Scanned};
 use super::quote::Quote;
 use super::ring::Ring;
@@ -81,10 +83,15 @@ impl<'a> Role<'a> {
                 self.tiles[*tensor].clear();
                 self.tiles[*tensor].resize(*len, UNWRITTEN);
             }
-            Op::Gemm { c, a, b, sparse, shape, how } => {
+            Op::Gemm { c, a, b, sparse, scales, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
-                let left = self.left(&self.tiles[*a], sparse.as_deref(), shape[0])?;
-                gemm(&mut acc, left, &self.tiles[*b], *shape, *how);
+                let factor = |factor: usize, scale: usize, rows: usize| match scales {
+                    Some(scales) => Cow::Owned(scaled(&self.tiles[factor], &self.tiles[scales[scale]], rows)),
+                    None => Cow::Borrowed(&self.tiles[factor][..]),
+                };
+                let (left, right) = (factor(*a, 0, shape[0]), factor(*b, 1, shape[1]));
+                let left = self.left(&left, sparse.as_deref(), shape[0])?;
+                gemm(&mut acc, left, &right, *shape, *how);
                 self.tiles[*c] = acc;
             }
             Op::Convert { dst, src, dtype, through_f32 } => {

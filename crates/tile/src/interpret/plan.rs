@@ -354,12 +354,15 @@ impl<P: Executable> Making<'_, P> {
             },
             StmtKind::Commit => Op::Commit,
             StmtKind::Wait(groups) => Op::Wait(P::Form::int(groups)),
-            StmtKind::Gemm { c, a, b, meta, .. } => {
+            StmtKind::Gemm { c, a, b, meta, scales, .. } => {
                 let (left, right) = (self.program.shape(*a), self.program.shape(*b));
                 let shape = [left[0], right[0], right[1]].map(|n| n as usize);
-                let how = Accumulation { factors: self.dtype(*a), sums: self.dtype(*c) };
+                let how =
+                    Accumulation { factors: self.dtype(*a), sums: self.dtype(*c), scaled: scales.is_some() };
                 let sparse = meta.map(|meta| self.metadata(stmt, meta));
-                Op::Gemm { c: c.0 as usize, a: a.0 as usize, b: b.0 as usize, sparse, shape, how }
+                let scales = scales.map(|scales| scales.map(|scale| scale.0 as usize));
+                let [c, a, b] = [c, a, b].map(|id| id.0 as usize);
+                Op::Gemm { c, a, b, sparse, scales, shape, how }
             }
             StmtKind::GemmAsync { c, a, b, meta, .. } => self.product(stmt, *c, (a, b), *meta)?,
             StmtKind::Combine { dsts, srcs, by, axis, form } => {
@@ -688,7 +691,7 @@ impl<P: Executable> Making<'_, P> {
             reads,
             sparse: meta.map(|meta| self.metadata(stmt, meta)),
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
-            how: Accumulation { factors: left.dtype, sums: self.dtype(c) },
+            how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: false },
             flight: self.flight(stmt),
         })))
     }

@@ -719,7 +719,7 @@ impl Axes<'_, '_> {
         let kind = &self.sites.all[site].stmt.kind;
         let name = |id: TensorId| source.tensor(id).name.as_str();
         let exchanged = match kind {
-            StmtKind::Gemm { c, a, b, meta: None, .. } => {
+            StmtKind::Gemm { c, a, b, meta: None, scales: None, .. } => {
                 format!("gemm({}, {}, {})", name(*c), name(*b), name(*a))
             }
             _ => return clash,

@@ -16,6 +16,8 @@ fn end_of(dtype: DType) -> Option<f64> {
     match dtype {
         DType::E4M3 | DType::UE4M3 => Some(448.0),
         DType::E2M1 => Some(6.0),
+        DType::E2M3 => Some(7.5),
+        DType::E3M2 => Some(28.0),
         DType::E5M2 => Some(57344.0),
         _ => dtype.range().filter(|_| dtype.bits() <= 8).map(|(_, most)| most as f64),
     }

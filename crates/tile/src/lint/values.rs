@@ -486,7 +486,8 @@ impl Builder<'_, '_> {
                 let value = self.of_tensor(Node::Cluster(site, src), *dst, site);
                 self.write(*dst, value, site);
             }
-            StmtKind::Gemm { c, a, b, meta, .. } => {
+            StmtKind::Gemm { c, a, b, meta, scales, .. } => {
+                scales.iter().flatten().for_each(|scale| _ = self.read(*scale, site));
                 meta.iter().for_each(|meta| _ = self.read(*meta, site));
                 let operands = [*c, *a, *b].map(|id| self.read(id, site));
                 let value = self.of_tensor(Node::Product(site, operands), *c, site);

@@ -322,12 +322,16 @@ impl Parser<'_> {
         let a = self.operand_tensor("the left factor")?;
         self.expect(",", "and the right factor")?;
         let b = self.operand_tensor("the right factor")?;
-        let (meta, missing) = self.metadata("warps")?;
+        let (meta, no_meta) = self.metadata("warps")?;
+        let (scales, no_scales) = self.scales()?;
         let warps = self.shares("warps")?;
-        self.expect(")", "after the right factor, its metadata `, meta`, or `, warps = (M, N)`")?;
-        if let (Some(c), Some(a), Some(b), false) = (c, a, b, missing) {
+        self.expect(
+            ")",
+            "after the right factor, its metadata `, meta`, `, scales = (A, B)`, or `, warps = (M, N)`",
+        )?;
+        if let (Some(c), Some(a), Some(b), false) = (c, a, b, no_meta || no_scales) {
             let span = self.since(start);
-            self.build.emit(StmtKind::Gemm { c, a, b, meta, warps }, span);
+            self.build.emit(StmtKind::Gemm { c, a, b, meta, scales, warps }, span);
         }
         Ok(())
     }
@@ -345,6 +349,24 @@ impl Parser<'_> {
         }
         let meta = self.operand_tensor("the metadata of a sparse left factor")?;
         Ok((meta, meta.is_none()))
+    }
+
+    /// An optional `, scales = (sa, sb)` of a product; and true if it is there, but one of them is no tensor.
+    fn scales(&mut self) -> Res<(Option<[TensorId; 2]>, bool)> {
+        const WORD: &str = "scales";
+        let before = self.pos;
+        if !self.eat(",") || !self.eat_word(WORD) {
+            self.pos = before;
+            return Ok((None, false));
+        }
+        self.expect("=", "and the scales of both factors")?;
+        self.expect("(", "as in `scales = (sa, sb)`")?;
+        let left = self.operand_tensor("the scales of the left factor")?;
+        self.expect(",", "and the scales of the right factor")?;
+        let right = self.operand_tensor("the scales of the right factor")?;
+        self.expect(")", "after the scales of the right factor")?;
+        let both = left.zip(right).map(|(left, right)| [left, right]);
+        Ok((both, both.is_none()))
     }
 
     /// An optional `, warps = (M, N)`, or with another word.

@@ -412,10 +412,13 @@ impl<'a> Printer<'a> {
                 outside(out, how.outside)?;
                 out.write_str(")")
             }
-            StmtKind::Gemm { c, a, b, meta, warps } => {
+            StmtKind::Gemm { c, a, b, meta, scales, warps } => {
                 write!(out, "gemm({}, {}, {}", name(c), name(a), name(b))?;
                 if let Some(meta) = meta {
                     write!(out, ", {}", name(meta))?;
+                }
+                if let Some([left, right]) = scales {
+                    write!(out, ", scales = ({}, {})", name(left), name(right))?;
                 }
                 shares::<F>(out, program, "warps", warps)?;
                 out.write_str(")")

@@ -31,9 +31,14 @@ macro_rules! converted {
             StmtKind::CopyAsync { src, dst, how } => {
                 StmtKind::CopyAsync { src: $converter.reference(src)?, dst: $converter.reference(dst)?, how: *how }
             }
-            StmtKind::Gemm { c, a, b, meta, warps } => {
-                StmtKind::Gemm { c: *c, a: *a, b: *b, meta: *meta, warps: $converter.shares(warps)? }
-            }
+            StmtKind::Gemm { c, a, b, meta, scales, warps } => StmtKind::Gemm {
+                c: *c,
+                a: *a,
+                b: *b,
+                meta: *meta,
+                scales: *scales,
+                warps: $converter.shares(warps)?,
+            },
             StmtKind::GemmAsync { c, a, b, meta, warpgroups } => StmtKind::GemmAsync {
                 c: *c,
                 a: $converter.reference(a)?,

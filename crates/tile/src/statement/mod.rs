@@ -274,6 +274,9 @@ pub enum StmtKind<F: Form = Surface> {
     /// `gemm(c, a, b, meta)`: of the left factor two elements of every four along K are there, the others are 0: `a` is M×K/2, and `meta`, M×K/2 of
     /// `u2` in registers, has for each of its elements the place in its group of four. In the factor that is multiplied, element
     /// (m, 4·g + `meta[m, 2·g + j]`) is `a[m, 2·g + j]`. The places of a group increase.
+    ///
+    /// `gemm(c, a, b, scales = (sa, sb))`: K is cut into blocks of K/S elements, and the factors that are multiplied are `a[m, k] · sa[m, k / (K/S)]`
+    /// and `b[n, k] · sb[n, k / (K/S)]`, exactly; `sa` is M×S and `sb` N×S, both in registers.
     Gemm {
         /// The accumulator.
         c: TensorId,
@@ -283,6 +286,8 @@ pub enum StmtKind<F: Form = Surface> {
         b: TensorId,
         /// The places of the elements of a sparse left factor.
         meta: Option<TensorId>,
+        /// The scales of blocks of the left and of the right factor.
+        scales: Option<[TensorId; 2]>,
         /// `warps = (m, n)`: the warps of the block along M and along N; `None` leaves them to the compiler. Over constants and
         /// counters of `unroll for`.
         warps: Option<[F::Int; 2]>,

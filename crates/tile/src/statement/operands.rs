@@ -202,10 +202,13 @@ macro_rules! operands {
                     StmtKind::CopyAsync { src, dst, how: _ } => {
                         out.extend([Reference(Use::Read, src), Reference(Use::Write, dst)]);
                     }
-                    StmtKind::Gemm { c, a, b, meta, warps } => {
+                    StmtKind::Gemm { c, a, b, meta, scales, warps } => {
                         out.extend([Tensor(Use::Accumulate, c), Tensor(Use::Read, a), Tensor(Use::Read, b)]);
                         if let Some(meta) = meta {
                             out.push(Tensor(Use::Read, meta));
+                        }
+                        if let Some([left, right]) = scales {
+                            out.extend([Tensor(Use::Read, left), Tensor(Use::Read, right)]);
                         }
                         if let Some([m, n]) = warps {
                             out.extend([Constant(m), Constant(n)]);

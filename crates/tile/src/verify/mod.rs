@@ -18,6 +18,7 @@ mod products;
 mod remedies;
 mod roles;
 mod rows;
+mod scaled;
 mod shapes;
 mod sparse;
 mod stage;
@@ -67,7 +68,8 @@ use crate::verified::{Constants, Verified};
 ///     and the other shared. A view that is written has no scale of 0.
 /// 12. **Gemm.** Three register tensors of two modes: M×N, M×K, N×K. The factors have one type, and a row of
 ///     [`mma_rows`](tilewright_machine::mma_rows) multiplies it into the accumulator's; the accumulator is not a factor. With a sparse left
-///     factor, M×K/2, metadata of its shape are in registers, of type `u2`, and K is a multiple of 4.
+///     factor, M×K/2, metadata of its shape are in registers, of type `u2`, and K is a multiple of 4. Scales of blocks are M×S and N×S, of one
+///     type in registers, K a multiple of S, and a row multiplies factors of the type with scales of these blocks; the left factor is not sparse.
 /// 13. **Cast, rearrange.** Both in registers, of one shape; a rearrangement keeps the element type.
 /// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
 /// 15. **Elementwise.** The result and all tensors that are read are in registers, with as many modes, of equal extents or 1, the result of

@@ -1,6 +1,6 @@
 //! Products with a sparse left factor, of which two elements of every four along K are there.
 
-use tilewright_machine::{Memory, Sparsity, mmas_with, product_needs, product_types, wgmmas};
+use tilewright_machine::{Memory, MmaKind, Sparsity, mmas_of, product_needs, product_types, wgmmas};
 
 use super::checker::{Checker, shape_text};
 use super::operands::Operand;
@@ -54,14 +54,16 @@ impl Checker<'_> {
         let asynchronous = word == "gemm.async";
         let known = match asynchronous {
             true => wgmmas(left.dtype, right.dtype, acc.dtype, true).next().is_some(),
-            false => left.dtype == right.dtype && product_needs(left.dtype, acc.dtype, true).is_some(),
+            false => {
+                left.dtype == right.dtype && product_needs(left.dtype, acc.dtype, MmaKind::Sparse).is_some()
+            }
         };
         if !known {
             let message =
                 format!("there is no sparse {word} of {} and {} into {}", left.dtype, right.dtype, acc.dtype);
             let help = match asynchronous {
                 true => ASYNCHRONOUS.to_string(),
-                false => format!("factors of one type: {}", product_types(mmas_with(true))),
+                false => format!("factors of one type: {}", product_types(mmas_of(MmaKind::Sparse))),
             };
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
         }

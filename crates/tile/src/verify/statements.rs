@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tilewright_machine::{DType, Memory, WARP, WARPGROUP, mmas_with, product_needs, product_types};
+use tilewright_machine::{DType, Memory, MmaKind, WARP, WARPGROUP, mmas_of, product_needs, product_types};
 
 use super::checker::{Allowed, Checker, Leaves, Life, count, shape_text};
 use super::operands::{ONE_SHAPE, Site};
@@ -146,8 +146,8 @@ impl Checker<'_> {
                 self.counting[symbol.0 as usize] = true;
             }
             StmtKind::Wait(groups) => self.wait(groups, span),
-            StmtKind::Gemm { c, a, b, meta, warps } => {
-                self.gemm(*c, *a, *b, *meta, span);
+            StmtKind::Gemm { c, a, b, meta, scales, warps } => {
+                self.gemm([*c, *a, *b], *meta, *scales, span);
                 if let Some(warps) = warps {
                     self.warps(warps, threads, span);
                 }
@@ -487,7 +487,13 @@ impl Checker<'_> {
         self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
     }
 
-    fn gemm(&mut self, c: TensorId, a: TensorId, b: TensorId, meta: Option<TensorId>, span: Origin) {
+    fn gemm(
+        &mut self,
+        [c, a, b]: [TensorId; 3],
+        meta: Option<TensorId>,
+        scales: Option<[TensorId; 2]>,
+        span: Origin,
+    ) {
         let operands = [c, a, b].map(|id| self.register(id, span, "gemm"));
         let [Some(acc), Some(left), Some(right)] = operands else { return };
         let names = [c, a, b].map(|id| self.name(id));
@@ -506,6 +512,10 @@ impl Checker<'_> {
                 );
                 return;
             }
+        }
+        if let Some(scales) = scales {
+            self.scaled_gemm([(c, &acc), (a, &left), (b, &right)], (meta, scales), span);
+            return;
         }
         if let Some(meta) = meta {
             self.sparse_gemm("gemm", [(c, &acc), (a, &left), (b, &right)], meta, span);
@@ -526,8 +536,8 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
         let same = left.dtype == right.dtype;
-        let known = |dtype| mmas_with(false).any(|row| row.ab == dtype);
-        if !same || product_needs(left.dtype, acc.dtype, false).is_none() {
+        let known = |dtype| mmas_of(MmaKind::Dense).any(|row| row.ab == dtype);
+        if !same || product_needs(left.dtype, acc.dtype, MmaKind::Dense).is_none() {
             let cast = if same && known(left.dtype) { "" } else { "; cast the factors first" };
             self.report(
                 Diagnostic::new(
@@ -535,7 +545,7 @@ impl Checker<'_> {
                     span,
                     format!("there is no gemm of {} and {} into {}", left.dtype, right.dtype, acc.dtype),
                 )
-                .help(format!("factors of one type: {}{cast}", product_types(mmas_with(false)))),
+                .help(format!("factors of one type: {}{cast}", product_types(mmas_of(MmaKind::Dense)))),
             );
         }
         if c == a || c == b {

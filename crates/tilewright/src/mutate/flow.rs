@@ -319,8 +319,10 @@ fn reads(op: &Op, register: Reg) -> bool {
         Op::ReadReg { src, .. } => *src == register,
         Op::Store { src, .. } => src.contains(&register),
         Op::Matrix { regs, .. } => regs.contains(&register),
-        Op::Mma { d, a, b, meta, .. } => {
-            [d, a, b].iter().any(|regs| regs.contains(&register)) || *meta == Some(register)
+        Op::Mma { d, a, b, meta, scales, .. } => {
+            [d, a, b].iter().any(|regs| regs.contains(&register))
+                || *meta == Some(register)
+                || scales.iter().flatten().any(|scale| scale.register == register)
         }
         op => product_registers(op).contains(&register),
     }
