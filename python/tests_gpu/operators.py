@@ -125,7 +125,8 @@ def others():
     target = torch.randint(0, 1000, (77,))
     target[3] = -100
     check("cross_entropy", tt.cross_entropy, (drawn(77, 1000), target))
-    logs = (drawn(77, 1000).log_softmax(1), drawn(77, 1000).log_softmax(1))
+    # Few columns: gradients of thousands of probabilities are subnormal numbers of f16.
+    logs = (drawn(77, 33).log_softmax(1), drawn(77, 33).log_softmax(1))
     check("kl_div", lambda x, t: tt.kl_div(x, t.exp()), logs, factor=2)
     check("jsd", lambda x, t: tt.jsd(x, t, 0.3), logs, factor=2)
     check("linear_cross_entropy", tt.linear_cross_entropy, (drawn(77, 256), drawn(1000, 256, scale=0.06), target))
