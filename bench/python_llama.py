@@ -232,8 +232,8 @@ def filled(model, ids, room):
     return cache, logits[:, -1].argmax(-1, keepdim=True)
 
 
-#: Modes of torch.compile by forms: with graphs, and with products that are tuned as well.
-MODES = {"compiled": "max-autotune", "reduced": "reduce-overhead"}
+#: Arguments of torch.compile by forms: with graphs and products that are tuned as well, the same without further search among other kernels, and with graphs alone.
+MODES = {"compiled": {"mode": "max-autotune"}, "tuned": {"options": {"max_autotune": True, "triton.cudagraphs": True}}, "reduced": {"mode": "reduce-overhead"}}
 
 
 def peer_step(model, cache, word, form):
@@ -241,7 +241,7 @@ def peer_step(model, cache, word, form):
     forward = model.forward
     if form in MODES:
         torch._dynamo.reset()
-        forward = torch.compile(model.forward, mode=MODES[form], fullgraph=True, dynamic=False)
+        forward = torch.compile(model.forward, fullgraph=True, dynamic=False, **MODES[form])
     words = [word]
 
     def step():

@@ -252,6 +252,57 @@ def test_scans():
         tt.selective_scan(u, delta, a[:, None], u, u, bias, z, bias)
 
 
+def test_gradients_of_scans():
+    """Pieces of two steps, so that several meet."""
+    from tilewright.torch import _scan_backward
+
+    def wide(*shape):
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    assert torch.autograd.gradcheck(tt.causal_conv1d, (wide(1, 2, 5), wide(2, 4), wide(2)))
+    whole, _scan_backward._PIECE = _scan_backward._PIECE, 2
+    try:
+        operands = (wide(1, 2, 3), wide(1, 2, 3), wide(2, 16), wide(1, 16, 3), wide(1, 16, 3), wide(2), wide(1, 2, 3), wide(2))
+        assert torch.autograd.gradcheck(lambda u, delta, a, *others: tt.selective_scan(u, delta, -a.abs(), *others), operands)
+        operands = (wide(1, 5, 2, 64), wide(1, 5, 2), wide(2), wide(1, 5, 128), wide(1, 5, 128), wide(2), wide(2))
+        y = tt.mamba2(operands[0], operands[1], -operands[2].abs(), *operands[3:])
+        weights = torch.randn_like(y)
+        found = torch.autograd.grad((y * weights).sum(), operands)
+        # The same by torch: each step is a sum over those before.
+        x, delta, a, b, c, skip, bias = operands
+        dt = functional.softplus(delta + bias)
+        decay = torch.cumsum(dt * -a.abs(), 1)
+        there = torch.ones(5, 5, dtype=torch.bool).tril()[None, :, :, None]
+        factors = torch.exp((decay[:, :, None] - decay[:, None]).masked_fill(~there, float("-inf")))
+        wanted = torch.einsum("bijh,bin,bjn,bjh,bjhp->bihp", factors, c, b, dt, x) + skip[:, None] * x
+        for ours, by_torch in zip(found, torch.autograd.grad((wanted * weights).sum(), operands)):
+            assert close(ours, by_torch)
+    finally:
+        _scan_backward._PIECE = whole
+
+
+def test_divergences():
+    x, target = drawn(2, 3, 9).log_softmax(-1), drawn(2, 3, 9).softmax(-1)
+    rows = tt.kl_div(x, target, reduction="none")
+    assert rows.shape == (2, 3) and close(rows, functional.kl_div(x, target, reduction="none").sum(-1))
+    assert close(tt.kl_div(x.flatten(0, 1), target.flatten(0, 1)), functional.kl_div(x.flatten(0, 1), target.flatten(0, 1), reduction="batchmean"))
+    assert close(tt.kl_div(x, target, reduction="sum"), rows.sum())
+    q, beta = x.exp(), 0.3
+    mix = beta * target + (1 - beta) * q
+    wanted = (beta * target * (target / mix).log() + (1 - beta) * q * (q / mix).log()).sum(-1)
+    assert close(tt.jsd(x, target.log(), beta, reduction="none"), wanted)
+    # Probabilities of 0 have no part, and what one has alone is one bit.
+    alone = torch.tensor([[0.0, -torch.inf]])
+    assert tt.jsd(alone, alone) == 0 and close(tt.jsd(alone, alone.flip(1)), torch.tensor(2.0).log())
+    a, b = (each.double().detach()[0].requires_grad_() for each in (x, target))
+    assert torch.autograd.gradcheck(tt.kl_div, (a, b))
+    assert torch.autograd.gradcheck(lambda x, t: tt.jsd(x, t, 0.3), (a, b.detach().log().requires_grad_()))
+    with pytest.raises(ValueError, match="no reduction of divergences"):
+        tt.jsd(x, x, reduction="mean")
+    with pytest.raises(ValueError, match="a probability for each element"):
+        tt.kl_div(x, target[0])
+
+
 def test_schemas():
     """The checks of `opcheck`: schemas, gradients, shapes without data, dynamic shapes."""
     x, w, target = drawn(3, 8, grad=True), drawn(8, grad=True), torch.tensor([1, 2, 0])
@@ -267,6 +318,7 @@ def test_schemas():
     opcheck(OPS.gated.default, (x, x, "silu"))
     opcheck(OPS.cross_entropy.default, (x, target))
     opcheck(OPS.linear_cross_entropy.default, (x, drawn(5, 8, grad=True), target))
+    opcheck(OPS.jsd.default, (x, drawn(3, 8), 0.3))
     opcheck(OPS.causal_conv1d.default, (drawn(1, 2, 5), drawn(2, 4), drawn(2)))
 
 

@@ -112,6 +112,14 @@ def test_experts():
         tt.moe(x, ids, weights[:, :1], w13, w2)
 
 
+def test_gradients_of_experts():
+    """An expert that nobody chooses is among them."""
+    ids = torch.tensor([[0, 3], [3, 1], [0, 1]], dtype=torch.int32)
+    shapes = ((3, 3), (3, 2), (4, 2, 2, 3), (4, 3, 2))
+    operands = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+    assert torch.autograd.gradcheck(lambda x, weights, w13, w2: tt.moe(x, ids, weights, w13, w2), operands)
+
+
 def test_experts_of_4_bits():
     x, ids, weights = torch.randn(3, 32), torch.tensor([[0, 1], [1, 2], [2, 0]]), torch.rand(3, 2)
     c13, c2 = codes(3, 32, 32), codes(3, 32, 16)

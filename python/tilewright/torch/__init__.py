@@ -5,6 +5,7 @@ CPU torch's own arithmetic as a reference (a kernel's is what its author gives, 
 """
 
 from ._attention import attention, attention_decode
+from ._divergence import jsd, kl_div
 from ._drop_in import (
     flash_attn_func,
     flash_attn_kvpacked_func,
@@ -22,6 +23,7 @@ from ._norms import layer_norm, rms_norm, softmax
 from ._ragged import attention_ragged
 from ._rope import rope
 from ._scan import causal_conv1d, mamba2, selective_scan
+from . import _scan_backward  # gradients of these
 from ._weights import LinearW4
 
 __all__ = [
@@ -40,6 +42,8 @@ __all__ = [
     "flash_attn_with_kvcache",
     "gated",
     "gated_linear",
+    "jsd",
+    "kl_div",
     "layer_norm",
     "linear",
     "linear_cross_entropy",

@@ -1,4 +1,4 @@
-"""Layers of experts. They have no gradients."""
+"""Layers of experts. Those of weights of 4 bits have no gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 
 from .. import _core
 from ..experts import Experts
-from ._registry import NAMES, call, define
+from ._registry import NAMES, call, define, differentiate
 from ._rows import put, rows, wide
 from ._weights import Stored, dequantised, refuse_move
 
@@ -81,6 +81,46 @@ define(
 )
 
 
+def _moe_backward(gradient: Any, x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
+    of, flat, product = wide(x.dtype), rows(x), torch.ops.tilewright.linear
+    gradient = rows(gradient)
+    of_x, of_weights = flat.new_zeros(flat.shape, dtype=of), weights.new_zeros(weights.numel(), dtype=of)
+    of_w13, of_w2 = torch.zeros_like(w13), torch.zeros_like(w2)
+    # The tokens of each expert one behind the other: the host reads how many there are.
+    order = torch.argsort(ids.flatten(), stable=True)
+    parts = order.split(torch.bincount(ids.flatten(), minlength=w13.shape[0]).tolist())
+    for expert, chosen in enumerate(parts):
+        if not chosen.numel():
+            continue
+        token = chosen // ids.shape[1]
+        given, wanted, share = flat[token], gradient[token], weights.flatten()[chosen].to(of).unsqueeze(1)
+        gate, up = (product(given, each).to(of) for each in w13[expert])
+        unit, inner = torch.nn.functional.silu(gate) * up, product(wanted, w2[expert].T).to(of)
+        of_weights[chosen] = (unit * inner).sum(1)
+        inner, part = inner * share, torch.sigmoid(gate)
+        both = torch.cat([inner * up * part * (1 + gate * (1 - part)), inner * part * gate], 1).to(x.dtype)
+        of_x.index_add_(0, token, product(both, w13[expert].flatten(0, 1).T).to(of))
+        of_w13[expert] = product(both.T, given.T).view(w13.shape[1:])
+        of_w2[expert] = product((wanted.to(of) * share).to(x.dtype).T, unit.to(x.dtype).T)
+    return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
+
+
+define(
+    "moe_backward(Tensor gradient, Tensor x, Tensor ids, Tensor weights, Tensor w13, Tensor w2) -> (Tensor, Tensor, Tensor, Tensor)",
+    _moe_backward,
+    _moe_backward,
+    lambda gradient, x, ids, weights, w13, w2: tuple(each.new_empty(each.shape) for each in (x, weights, w13, w2)),
+)
+
+
+def _moe_gradients(ctx: Any, gradient: Any) -> Any:
+    of_x, of_weights, of_w13, of_w2 = torch.ops.tilewright.moe_backward(gradient, *ctx.saved_tensors)
+    return of_x, None, of_weights, of_w13, of_w2
+
+
+differentiate("moe", _moe_gradients, lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+
+
 def _chosen(x: Any, ids: Any, weights: Any) -> None:
     tokens = x.numel() // x.shape[-1]
     for name, each in (("ids", ids), ("weights", weights)):
@@ -90,7 +130,7 @@ def _chosen(x: Any, ids: Any, weights: Any) -> None:
 
 def moe(x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
     """A layer of experts of ``x[…, hidden]``: ``Σ weights · w2[e] · (silu(w13[e, 0] · x) ∘ (w13[e, 1] · x))`` over the experts ``ids[tokens, k]`` of a token, with ``w13[experts, 2, intermediate, hidden]``
-    and ``w2[experts, hidden, intermediate]``."""
+    and ``w2[experts, hidden, intermediate]``. Differentiable in `x`, `weights` and both tensors of weights; the backward step waits for the numbers of tokens of the experts, and is not captured in graphs."""
     _chosen(x, ids, weights)
     return call("moe", x, ids, weights, w13, w2)
 

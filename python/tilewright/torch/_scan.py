@@ -1,4 +1,4 @@
-"""Scans of state spaces, and what stands ahead of them. They have no gradients."""
+"""Scans of state spaces, and what stands ahead of them; `_scan_backward` has their gradients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ define("causal_conv1d(Tensor x, Tensor weight, Tensor bias) -> Tensor", _conv_cu
 
 
 def causal_conv1d(x: Any, weight: Any, bias: Any) -> Any:
-    """``silu(bias[d] + Σ weight[d, i] · x[b, d, l − 3 + i])`` over four steps of ``x[b, d, l]``."""
+    """``silu(bias[d] + Σ weight[d, i] · x[b, d, l − 3 + i])`` over four steps of ``x[b, d, l]``, differentiable in all."""
     if tuple(weight.shape) != (x.shape[1], _TAPS):
         raise ValueError(f"`weight` has shape {tuple(weight.shape)}, and `x` {x.shape[1]} channels: it is [{x.shape[1]}, {_TAPS}]")
     return call("causal_conv1d", x, weight, bias)
@@ -65,7 +65,7 @@ define(
 
 def selective_scan(u: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, z: Any, bias: Any) -> Any:
     """Mamba's scan of ``u[batch, d, l]``: steps are ``dt = softplus(delta + bias)``, states ``h = exp(dt · a) · h + dt · u · b``, the result ``(Σ h · c + skip · u) · silu(z)``; ``a[d, 16]``, `skip`
-    and `bias` are f32, ``b[batch, 16, l]`` and `c` of the type of `u`."""
+    and `bias` are f32, ``b[batch, 16, l]`` and `c` of the type of `u`. Differentiable in all, by torch's arithmetic."""
     if a.shape[1] != _STATES:
         raise ValueError(f"`a` has {a.shape[1]} states of a channel: kernels have {_STATES}")
     return call("selective_scan", u, delta, a, b, c, skip, z, bias)
@@ -104,7 +104,7 @@ define(
 
 def mamba2(x: Any, delta: Any, a: Any, b: Any, c: Any, skip: Any, bias: Any) -> Any:
     """Mamba-2's scan of ``x[batch, l, heads, 64]`` with ``delta[batch, l, heads]``, one group of ``b[batch, l, 128]`` and `c`, and ``a``, `skip` and `bias` of f32 a head: a state is
-    ``h = exp(dt · a) · h + dt · x bᵀ`` with ``dt = softplus(delta + bias)``, the result ``h c + skip · x``."""
+    ``h = exp(dt · a) · h + dt · x bᵀ`` with ``dt = softplus(delta + bias)``, the result ``h c + skip · x``. Differentiable in all, by torch's arithmetic."""
     if x.shape[3] != _CHANNELS or b.shape[2] != _STATE_ELEMENTS:
         raise ValueError(f"heads of {x.shape[3]} channels and {b.shape[2]} states: kernels have {_CHANNELS} and {_STATE_ELEMENTS}")
     return call("mamba2", x, delta, a, b, c, skip, bias)

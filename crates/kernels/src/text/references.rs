@@ -109,6 +109,24 @@ pub(super) fn gemv(sizes: &Sizes, values: &Values) -> Values {
     result("y", pairs.flat_map(|(a, x)| a.chunks(n).map(move |row| dot(row, x))).collect())
 }
 
+pub(super) fn gather_gemv(sizes: &Sizes, values: &Values) -> Values {
+    let (m, n) = (sizes["m"] as usize, sizes["n"] as usize);
+    let chosen = values["ids"].iter().map(|id| &values["w"][*id as usize * m * n..][..m * n]);
+    result("y", chosen.flat_map(|w| w.chunks(n).map(|row| dot(row, &values["x"]))).collect())
+}
+
+/// Sums, or means, of the rows of each sequence.
+pub(super) fn sum_ragged(sizes: &Sizes, values: &Values, mean: bool) -> Values {
+    let n = sizes["n"] as usize;
+    let mut y = Vec::new();
+    for begins in values["begins"].windows(2) {
+        let (first, last) = (begins[0] as usize, begins[1].max(begins[0]) as usize);
+        let factor = if mean { 1.0 / (last - first).max(1) as f64 } else { 1.0 };
+        y.extend((0..n).map(|j| factor * (first..last).map(|t| values["x"][t * n + j]).sum::<f64>()));
+    }
+    result("y", y)
+}
+
 pub(super) fn sum_all(_: &Sizes, values: &Values) -> Values {
     result("y", vec![values["x"].iter().sum()])
 }
@@ -232,6 +250,25 @@ pub(super) fn cross_entropy(sizes: &Sizes, values: &Values) -> Values {
     let each = rows(sizes, values, "x").zip(&values["target"]).zip(&sums);
     let loss = each.map(|((row, target), lse)| lse - row[*target as usize]).collect();
     Values::from([("lse".to_string(), sums), ("loss".to_string(), loss)])
+}
+
+/// Rows of losses of two tensors.
+fn losses(sizes: &Sizes, values: &Values, of: impl Fn(f64, f64) -> f64) -> Values {
+    let pairs = rows(sizes, values, "x").zip(rows(sizes, values, "target"));
+    result("loss", pairs.map(|(x, target)| x.iter().zip(target).map(|(x, t)| of(*x, *t)).sum()).collect())
+}
+
+pub(super) fn kl_div(sizes: &Sizes, values: &Values) -> Values {
+    losses(sizes, values, |x, target| if target > 0.0 { target * (target.ln() - x) } else { 0.0 })
+}
+
+pub(super) fn jsd(sizes: &Sizes, values: &Values) -> Values {
+    let beta = values["beta"][0];
+    losses(sizes, values, |x, target| {
+        let (p, q) = (beta * target.exp(), (1.0 - beta) * x.exp());
+        let mix = (p + q).ln();
+        p * (target - mix) + q * (x - mix)
+    })
 }
 
 pub(super) fn cross_entropy_backward(sizes: &Sizes, values: &Values) -> Values {

@@ -141,6 +141,19 @@ pub(super) const GATHERED: TextOperator = TextOperator {
     ..ELEMENTWISE
 };
 
+/// A row of sums over the rows of sequences, one behind the other.
+pub(super) const RAGGED: TextOperator = TextOperator {
+    sizes: &[("b", SizeKind::Count), ("t", SizeKind::Extent), ("n", SizeKind::Extent)],
+    edges: &[&[1, 1, 1], &[3, 17, 17], &[5, 1000, 3], &[2, 64, 128], &[1, 3, 1000]],
+    large: &[64, 65536, 1024],
+    indices: &[("begins", "t")],
+    // Where sequences begin.
+    narrow: true,
+    space: space::ragged,
+    traffic: |sizes| (sizes[1] * sizes[2]) as f64,
+    ..ELEMENTWISE
+};
+
 /// A row of quantisations of `[m, n]` to 8 bits.
 pub(super) const QUANTISE: TextOperator = TextOperator {
     needs: Features::of(&[Feature::Fp8Conversion]),

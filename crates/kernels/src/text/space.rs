@@ -159,6 +159,27 @@ pub(super) fn middle(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     points
 }
 
+/// Rows of a matrix that meet one vector, of each of which a thread has sixteen neighbours.
+pub(super) fn met(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let columns = sizes.last().copied().unwrap_or(1);
+    let tiles = [128, 64, 256, 32].into_iter().flat_map(|threads| [4, 8, 2].map(|bm| (bm, threads)));
+    let fits = tiles.filter(|(_, threads)| 2 * VECTOR * threads < 2 * columns || *threads == 32);
+    let point = |(bm, threads): (i64, i64)| {
+        setting(operator, 0, &[("bm", bm), ("bn", 2 * VECTOR * threads), ("threads", threads)])
+    };
+    fits.map(point).collect()
+}
+
+/// Columns of one sequence, as many as there are up to 128, whose rows a block goes through.
+pub(super) fn ragged(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
+    let bn = (sizes[2].clamp(8, 128) as u64).next_power_of_two() as i64;
+    let point = |(threads, vectors): (i64, i64)| {
+        let values = [("bm", threads * VECTOR * vectors / bn), ("bn", bn), ("threads", threads)];
+        setting(operator, 0, &values)
+    };
+    [128, 256, 64].into_iter().flat_map(|threads| [(threads, 2), (threads, 1)]).map(point).collect()
+}
+
 /// Rows of which the largest elements are wanted: chunks, and how many are looked at together, 256 groups of 64 columns at least.
 pub(super) fn selection(operator: &TextOperator, sizes: &[i64]) -> Vec<Setting> {
     let most = sizes[1].clamp(1, 131072);
@@ -381,6 +402,9 @@ pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, s
         (blocks, (elements / tile / blocks / 4.0).ceil())
     } else if loops {
         (groups, passes * across)
+    } else if matches!(form.limit, Limit::Whole(_)) {
+        // Threads beyond the end of a row have nothing to do.
+        (groups * value("cluster"), 1.0)
     } else {
         ((elements / tile).ceil(), 1.0)
     };

@@ -6,7 +6,7 @@ use super::listed::{Written, listed};
 use super::operator::{FACTORS, Form, Knob, Limit, TextOperator};
 use super::rows::{
     BATCHES, BK, BM, BN, CLUSTER, ELEMENTWISE, GATHERED, LMN, MATRICES, PIECES, PRODUCTS, QUANTISE,
-    QUANTISE_BLOCKS, ROPE, ROWS, SPLIT, STAGED_ROWS, THREADS, WHOLE, product,
+    QUANTISE_BLOCKS, RAGGED, ROPE, ROWS, SPLIT, STAGED_ROWS, THREADS, WHOLE, product,
 };
 use super::{references, space};
 use crate::operators::Operator;
@@ -278,6 +278,28 @@ operators! {
         narrow: true,
         ..ELEMENTWISE
     };
+    KlDiv = TextOperator {
+        name: "kl_div",
+        about: "loss[m] = Σ target[m, n] · (log target − x[m, n]) over n, where x are logarithms; a target that is not above 0 adds nothing",
+        forms: &[form!("chunks", "kl_div.tile")],
+        large: &[4096, 131072],
+        floats: &[("target", 0.0, 1.0), ("x", -8.0, 0.0)],
+        live: 5,
+        reference: references::kl_div,
+        tolerance: |_| (4.0, 1e-4),
+        ..ROWS
+    };
+    Jsd = TextOperator {
+        name: "jsd",
+        about: "loss[m] = beta · KL(exp target[m, n], mix) + (1 − beta) · KL(exp x[m, n], mix) over n, mix = beta · exp target + (1 − beta) · exp x",
+        forms: &[form!("chunks", "jsd.tile")],
+        large: &[8192, 131072],
+        floats: &[("target", -8.0, 0.0), ("x", -8.0, 0.0)],
+        live: 8,
+        reference: references::jsd,
+        tolerance: |_| (4.0, 1e-4),
+        ..ROWS
+    };
     Dropout = TextOperator {
         name: "dropout",
         about: "y[m, n] = x / (1 − p) where the Philox number of the element is at least p, else 0",
@@ -347,6 +369,27 @@ operators! {
         tolerance: |_| (2.0, 1e-4),
         ..ROWS
     };
+    GatherGemv = TextOperator {
+        name: "gather_gemv",
+        about: "y[t, m] = w[ids[t], m, n] · x[n] with weights of i8, sums in f32",
+        forms: &[form!("chunks", "gather_gemv.tile")],
+        sizes: &[
+            ("t", SizeKind::Count),
+            ("e", SizeKind::Count),
+            ("m", SizeKind::Extent),
+            ("n", SizeKind::Extent),
+        ],
+        edges: &[&[1, 1, 1, 1], &[2, 3, 17, 1], &[3, 2, 1, 17], &[2, 2, 3, 1000], &[1, 2, 100, 128], &[1, 1, 2, 4097]],
+        large: &[2, 8, 16384, 16384],
+        indices: &[("ids", "e")],
+        traffic: |sizes| 0.5 * (sizes[0] * sizes[2] * sizes[3]) as f64,
+        space: space::met,
+        reference: references::gather_gemv,
+        tolerance: |_| (2.0, 1e-3),
+        // The numbers of the matrices, and results.
+        narrow: true,
+        ..ROWS
+    };
     GemvTransposed = TextOperator {
         name: "gemv_transposed",
         about: "y[l, n] = a[l, m, n]ᵀ · x[l, m], sums in f32",
@@ -374,6 +417,22 @@ operators! {
         reference: references::sum_rows,
         tolerance: |_| (2.0, 1e-4),
         ..ROWS
+    };
+    SumRagged = TextOperator {
+        name: "sum_ragged",
+        about: "y[b, n] = Σ x[t, n] over the rows t from begins[b] to begins[b + 1], in f32",
+        forms: &[form!("tiles", "sum_ragged.tile")],
+        reference: |sizes, values| references::sum_ragged(sizes, values, false),
+        tolerance: |_| (2.0, 1e-4),
+        ..RAGGED
+    };
+    MeanRagged = TextOperator {
+        name: "mean_ragged",
+        about: "y[b, n] = the mean of x[t, n] over the rows t from begins[b] to begins[b + 1], in f32, 0 where there is none",
+        forms: &[form!("tiles", "mean_ragged.tile")],
+        reference: |sizes, values| references::sum_ragged(sizes, values, true),
+        tolerance: |_| (2.0, 1e-5),
+        ..RAGGED
     };
     MeanRows = TextOperator {
         name: "mean_rows",
