@@ -402,7 +402,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert!(default.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_90a")));
     let named = |given: &[(&str, &str)]| (operator("gemm_weights").unwrap().programs)(given);
     for (given, text) in [
-        (("weights", "i16"), "must be i4, u4"),
+        (("weights", "u16"), "must be i4, u4"),
         (("scale", "e5m2"), "must be f32, ue8m0"),
         (("scaled", "products"), "sums or weights"),
         (("instruction", "mma.sync"), "wgmma or mma"),
