@@ -83,7 +83,7 @@ OF_16_BITS = [
 
 # Those of `w4a16`.
 ROWS_AS_THEY_ARE = [
-    (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
+    (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3 threads=64", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
     (16, ["bm=16 bn=64 bk=256 kk=64 stages=3", "bm=16 bn=64 bk=256 kk=32 stages=3", "bm=16 bn=32 bk=256 kk=64 stages=4", "bm=16 bn=32 bk=512 kk=64 stages=3",
           "bm=16 bn=64 bk=128 kk=64 stages=4", "bm=16 bn=32 bk=128 kk=64 stages=8"]),
     (1 << 30, ["bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
