@@ -21,7 +21,7 @@ def tile_of(m, n, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, SUMS: tl.constexpr):
-    """C = A · Bᵀ, both row-major."""
+    """C = A · Bᵀ, both row-major; what B holds becomes of the type of A."""
     row, col = tile_of(m, n, BM, BN, GROUP)
     i = row * BM + tl.arange(0, BM)
     j = col * BN + tl.arange(0, BN)
@@ -34,7 +34,7 @@ def product(a, b, c, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constex
         left = k - step * BK
         x = tl.load(at_a, mask=l[None, :] < left, other=0.0)
         y = tl.load(at_b, mask=l[:, None] < left, other=0.0)
-        sums = tl.dot(x, y, sums, out_dtype=SUMS)
+        sums = tl.dot(x, y.to(x.dtype), sums, out_dtype=SUMS)
         at_a += BK
         at_b += BK
     at_c = c + i.to(tl.int64)[:, None] * n + j[None, :]

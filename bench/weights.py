@@ -4,6 +4,7 @@ process, in turns.
 
     python3 bench/weights.py                                    # int4 in groups of 128, four shapes, eight numbers of rows
     python3 bench/weights.py --set mxfp4 --rows 1 16            # beside Triton's dot_scaled; --set mxfp4-e4m3 with activations of 8 bits
+    python3 bench/weights.py --set int16 --dtype bf16           # beside Triton's product that casts
     python3 bench/weights.py --peers marlin humming             # these alone
     python3 bench/weights.py --shapes 28672,4096 --rows 16 --config "bn=16 stages=18"
     python3 bench/weights.py --emit-launches launches           # no GPU: compiles only
@@ -34,12 +35,13 @@ SETS = {
     "int4-e4m3": ["weights=i4", "activations=e4m3"],
     "int4-int8": ["weights=i4", "activations=i8"],
     "mxfp4-e4m3": ["weights=e2m1", "scale=ue8m0", "group=32", "activations=e4m3"],
+    "int16": ["weights=i16", "group=k"],
     "w4a16": [],
 }
 # Sets of another operator, which reads rows as they are, and its architecture.
 OTHERS = {"w4a16": {"operator": "w4a16", "arch": "sm_80"}}
-BITS = {"u1": 1, "i1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "e2m1": 4, "i8": 8, "e4m3": 8}
-PEERS = ["marlin", "marlin-ist", "machete", "humming", "gemlite", "int4pack", "dot_scaled"]
+BITS = {"u1": 1, "i1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "e2m1": 4, "i8": 8, "e4m3": 8, "i16": 16}
+PEERS = ["marlin", "marlin-ist", "machete", "humming", "gemlite", "int4pack", "dot_scaled", "triton"]
 # The values of e2m1, by their bits.
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 
@@ -70,9 +72,18 @@ CONFIGS = [
 ]  # fmt: skip
 
 
+# Those of integers of 16 bits.
+OF_16_BITS = [
+    (16, ["bn=16 bm=64 warpgroups=1 bk=256 part=128 stages=5", "bn=16 bk=128 stages=5", "bn=16 bm=64 warpgroups=1 bk=128 stages=8", "bn=16 bk=64 part=32 stages=8",
+          "instruction=mma bn=16 bk=128 stages=4", "bn=16 bk=128 stages=5 schedule=data_parallel"]),
+    (64, ["bn=64 bk=128 stages=4", "bn=64 bk=64 part=32 stages=6", "bn=64 bm=256 bk=64 part=32 stages=4 schedule=data_parallel", "bn=64 bk=128 stages=4 schedule=data_parallel"]),
+    (1 << 30, ["bn=256 bk=64 part=32 stages=4 chunk=32 schedule=data_parallel", "bn=256 bk=64 part=32 stages=4 chunk=32", "bn=256 bk=128 stages=2 chunk=32 schedule=data_parallel",
+               "bn=128 bm=256 bk=64 part=32 stages=4 chunk=32 schedule=data_parallel", "bn=128 bk=128 stages=3 chunk=32", "bn=256 bk=64 part=32 stages=4 chunk=32 schedule=data_parallel cluster=n2"]),
+]  # fmt: skip
+
 # Those of `w4a16`.
 ROWS_AS_THEY_ARE = [
-    (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
+    (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3 threads=64", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
     (16, ["bm=16 bn=64 bk=256 kk=64 stages=3", "bm=16 bn=64 bk=256 kk=32 stages=3", "bm=16 bn=32 bk=256 kk=64 stages=4", "bm=16 bn=32 bk=512 kk=64 stages=3",
           "bm=16 bn=64 bk=128 kk=64 stages=4", "bm=16 bn=32 bk=128 kk=64 stages=8"]),
     (1 << 30, ["bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
@@ -87,7 +98,10 @@ def value_of(words, name, default):
 
 def configs_of(words, rows):
     """The configurations for so many rows, with the stages and the parts of a format."""
-    bits, group = BITS[value_of(words, "weights", "i4")], int(value_of(words, "group", 128))
+    bits = BITS[value_of(words, "weights", "i4")]
+    if bits == 16:
+        return [f"{config} hint_w=evict_first" for config in next(configs for most, configs in OF_16_BITS if rows <= most)]
+    group = int(value_of(words, "group", 128))
     narrow = any(word.startswith("activations=") for word in words)
     few = next(configs for most, configs in CONFIGS if rows <= most)
     found = []
@@ -122,17 +136,17 @@ def work(args):
 
 
 def stored(codes, bits, group, narrow=False):
-    """Codes, a byte each, [n, k], in the order in which `StoredWeights` has them, for activations of 16 bits or of 8; n and k are multiples of a unit."""
+    """Codes, a byte each or an integer of 16 bits, [n, k], in the order in which `StoredWeights` has them, for activations of 16 bits or of 8; n and k are multiples of a unit."""
     n, k = codes.shape
     # Columns of an instruction, neighbours of a thread, and its values.
     columns, near, values = (32, 4, 16) if narrow else (16, 2, 8)
     steps = max(min(128 // bits, group // columns * values), values, 32 // bits) // values
     # Steps whose elements lie between those of a pair.
-    inner = 1 if narrow or bits == 8 else min(steps, 4 // bits)
+    inner = 1 if narrow or bits >= 8 else min(steps, 4 // bits)
     # Rows: units, warps' halves, warps, rows 8 apart, rows. Columns: units, steps, columns half a step apart, columns, neighbours.
     modes = codes.reshape(n // 64, 2, 2, 2, 8, k // (columns * steps), steps // inner, inner, 2, 4, near)
     row, high, low, eight, each, column, step, within, half, four, pair = range(11)
-    values = [step, within, half, eight, pair] if narrow or bits == 8 else [step, pair, within, half, eight]
+    values = [step, within, half, eight, pair] if narrow or bits >= 8 else [step, pair, within, half, eight]
     piece = min(64 * columns * steps, 256 * 32 // bits if bits < 8 else 256)
     return modes.permute(row, column, high, low, each, four, *values).reshape(n // 64, -1, piece).contiguous()
 
@@ -143,6 +157,8 @@ def numbers_of(kind, codes):
 
     if kind == "e4m3":
         return codes.view(torch.float8_e4m3fn).float()
+    if kind == "i16":
+        return codes.float()
     if kind == "e2m1":
         return torch.tensor(E2M1, device="cuda")[codes.int()]
     plain, bits = codes.float(), BITS[kind]
@@ -164,11 +180,15 @@ class Weights:
         import weights_peers
 
         self.name, words, dtype = name, SETS[name], common.torch_type(args.dtype)
-        self.kind, group = value_of(words, "weights", "i4"), int(value_of(words, "group", 128))
+        self.kind, group = value_of(words, "weights", "i4"), value_of(words, "group", 128)
+        group = k if group == "k" else int(group)
         self.n, self.k, self.dtype, self.activations = n, k, dtype, value_of(words, "activations", args.dtype)
         bits, scale, upper = BITS[self.kind], value_of(words, "scale", args.dtype), value_of(words, "upper", None)
         narrow = self.activations != args.dtype
-        codes = torch.randint(0, 1 << bits, (n, k), device="cuda", dtype=torch.uint8)
+        if bits == 16:
+            codes = torch.randint(-(1 << 15), 1 << 15, (n, k), device="cuda", dtype=torch.int16)
+        else:
+            codes = torch.randint(0, 1 << bits, (n, k), device="cuda", dtype=torch.uint8)
         if self.kind == "e4m3":
             codes = torch.where(codes & 0x7F == 0x7F, 0, codes).to(torch.uint8)
         plain = numbers_of(self.kind, codes)
@@ -177,6 +197,10 @@ class Weights:
             scales, wide = raw.view(common.torch_type(scale)), torch.exp2(raw.float() - 127)
         elif scale == "ue4m3":
             scales = (torch.rand(k // group, n, device="cuda") * 0.1 + 0.01).to(torch.float8_e4m3fn)
+            wide = scales.float()
+        elif bits == 16:
+            # TritonBench's have none; the numbers are rounded as the kernel rounds them.
+            scales, plain = torch.ones(1, n, device="cuda", dtype=dtype), plain.to(dtype).float()
             wide = scales.float()
         else:
             scales = (torch.rand(k // group, n, device="cuda") * 0.02 + 0.001).to(dtype)
@@ -196,6 +220,7 @@ class Weights:
         if name in OTHERS:
             self.tensors = {"w": codes, "s": scales}
         self.bytes = n * k * (bits + (BITS[upper] if upper else 0)) / 8 + scales.numel() * scales.element_size()
+        self.numbers = codes if bits == 16 and "triton" in args.peers else None
         self.scaled = (codes, raw) if name.startswith("mxfp4") and "dot_scaled" in args.peers else None
         signed = numbers_of(self.kind, codes) + (numbers_of(upper, more) * (1 << bits) if upper else 0)
         whole = bits + (BITS[upper] if upper else 0)
@@ -222,6 +247,8 @@ class Weights:
         others = weights_peers.runs_of(self.found, a)
         if self.scaled:
             others += peers.attempt(missing, "dot_scaled", lambda: [("dot_scaled", weights_peers.dot_scaled(*self.scaled, a, clock.once))])
+        if self.numbers is not None:
+            others += peers.attempt(missing, "triton", lambda: [("triton", weights_peers.cast_in_product(self.numbers, a, clock.once))])
         for name, run in others:
             error = peers.attempt(missing, name, lambda run=run: [peers.error_of(run(), exact)])
             if error and error[0] < 2e-2:

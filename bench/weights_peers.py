@@ -1,6 +1,6 @@
 """Who else multiplies by weights of 4 bits, each as a function of the weights that gives one of the activations: of int4 in groups of 128 vLLM's Marlin and
 Machete (PEERS_VLLM is the path of its `_C_stable_libtorch.abi3.so`), IST's Marlin (PEERS_MARLIN, a checkout of it, for nvcc), Humming, GemLite and torch; of MXFP4
-Triton's `dot_scaled`. What is not installed is left out, and said.
+Triton's `dot_scaled`; of integers of 16 bits Triton's product, which casts them as it multiplies, as TritonBench's does. What is not installed is left out, and said.
 
 Humming has weights of every format here. Weights of int4 are codes [n, k], a byte each, whose values are those of i4 plus 8, and scales [k / 128, n]; or of
 MXFP4 the codes of e2m1 and those of ue8m0.
@@ -164,6 +164,21 @@ def runs_of(found, a):
 
 # Tiles of Triton's product: rows of activations, rows of weights, columns, warps, stages.
 TILES = [(16, 64, 128, 4, 4), (16, 128, 128, 4, 4), (16, 64, 256, 4, 3), (64, 128, 128, 4, 3), (128, 128, 128, 8, 3), (128, 256, 64, 8, 3)]
+
+
+def cast_in_product(numbers, a, once):
+    """Triton's product with integers of 16 bits: the fastest of some tiles, by `once`."""
+    from triton_gemm import products
+
+    c = torch.empty(a.shape[0], numbers.shape[0], device="cuda", dtype=a.dtype)
+    found = []
+    for _, run in products(a, numbers, c, False):
+        try:
+            found.append((once(run), run))
+        except Exception:  # Tiles that do not fit.
+            continue
+    fastest = min(found, key=lambda timed: timed[0])[1]
+    return lambda: (fastest(), c)[1]
 
 
 def dot_scaled(codes, scales, a, once):

@@ -242,11 +242,13 @@ fn chance(rng: &mut ChaCha8Rng) -> WeightsConfig {
         [Cluster::None, Cluster::None, Cluster::AlongN(2), Cluster::AlongM(2), Cluster::AlongK(2)][of(5)];
     let bk = [32, 64, 128, 256][of(4)];
     let activations = [None, None, None, Some(DType::E4M3), Some(DType::I8)][of(5)];
+    let weights = WeightsConfig::WEIGHTS[of(WeightsConfig::WEIGHTS.len())];
+    // Products of bytes, and of integers of 16 bits, are beyond the range of f16.
+    let large = activations == Some(DType::I8) || weights == DType::I16;
     WeightsConfig {
-        // Products of bytes are beyond the range of f16.
-        dtype: if activations == Some(DType::I8) { DType::BF16 } else { [DType::F16, DType::BF16][of(2)] },
+        dtype: if large { DType::BF16 } else { [DType::F16, DType::BF16][of(2)] },
         activations,
-        weights: WeightsConfig::WEIGHTS[of(WeightsConfig::WEIGHTS.len())],
+        weights,
         upper: [None, None, Some(DType::U1), Some(DType::I2)][of(4)],
         scale: [None, Some(DType::F32), Some(DType::UE8M0), Some(DType::UE4M3)][of(4)],
         group: [None, Some(16), Some(32), Some(64), Some(128)][of(5)],
@@ -400,7 +402,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     assert!(default.reject(Arch::SM_80).is_some_and(|reason| reason.contains("sm_90a")));
     let named = |given: &[(&str, &str)]| (operator("gemm_weights").unwrap().programs)(given);
     for (given, text) in [
-        (("weights", "i16"), "must be i4, u4"),
+        (("weights", "u16"), "must be i4, u4"),
         (("scale", "e5m2"), "must be f32, ue8m0"),
         (("scaled", "products"), "sums or weights"),
         (("instruction", "mma.sync"), "wgmma or mma"),

@@ -333,6 +333,12 @@ pub fn is_broadcast(threads: &Layout) -> bool {
     nullspace(threads).size() > 1
 }
 
+/// The share of the warps that an asynchronous copy keeps busy: of threads with the same elements the first one copies them.
+pub fn busy_warps(threads: &Layout) -> f64 {
+    let warps = threads.size() as f64 / LANES as f64;
+    (1.0 / nullspace(threads).size() as f64).max(1.0 / warps)
+}
+
 /// True if `layout(thread + offset) = layout(thread) + layout(offset)` for the coordinates of all threads and all offsets: no digit of
 /// a coordinate is carried from one mode of the layout into the next. Without odd factors that always holds.
 pub fn adds(layout: &Layout, threads: &[i64], offsets: impl Iterator<Item = i64> + Clone) -> bool {

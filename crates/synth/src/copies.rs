@@ -22,11 +22,13 @@ pub use agree::{Agreed, agree};
 use search::{Leaf, Search, holds, leave_useful};
 
 use crate::access::{
-    coalesced, global_access, is_broadcast, reordered_accesses, shared_access, vector_run, widest_access,
+    busy_warps, coalesced, global_access, is_broadcast, reordered_accesses, shared_access, vector_run,
+    widest_access,
 };
 use crate::allocate::SHARED_ALIGN;
 use crate::divisibility::{Divisibility, weight};
 use crate::explain::Words;
+use crate::linear::LANES;
 use crate::plan::CopyPlan;
 use crate::reason::{Lost, NotTaken};
 use crate::reject::Reject;
@@ -364,7 +366,9 @@ impl SharedProblem<'_> {
     fn without_registers(&self, src: &TileRef, candidates: &mut Candidates<'_>) {
         let bits = src.dtype.bits();
         let threads = i64::from(self.verified.threads());
-        let (widest, why) = widest_access(self.divisibility, src, threads, 16);
+        // Nothing of an asynchronous copy lies in registers: where a warp has enough to do, others may have nothing. But of an indexed mode they hold the indices.
+        let busy = if src.indexed.is_some() { threads } else { threads.min(LANES) };
+        let (widest, why) = widest_access(self.divisibility, src, busy, 16);
         // Whatever the width, a thread copies the rows whose indices it holds.
         let indexed = src.indexed.is_some().then(|| coalesced(src, threads, widest)).flatten();
         for bytes in [16u32, 8, 4, 2, 1].into_iter().filter(|bytes| bytes * 8 >= bits) {
@@ -397,8 +401,10 @@ impl SharedProblem<'_> {
             let access = Arc::new(access);
             let calls = access.calls.len() as u64;
             if let Some(row) = row {
+                let cycles = calls as f64 * f64::from(self.issue(row) + ADDRESS_CYCLES);
+                let cycles = (cycles * busy_warps(&access.threads)).ceil() as u64;
                 let plan = CopyPlan::Async { row, access: access.clone() };
-                candidates.add(plan, row, access, &run, calls * u64::from(self.issue(row) + ADDRESS_CYCLES));
+                candidates.add(plan, row, access, &run, cycles);
             } else {
                 let plan = CopyPlan::Staged { load, store, access: access.clone() };
                 let cycles = calls * u64::from(self.issue(load) + self.issue(store) + ADDRESS_CYCLES);
@@ -596,7 +602,11 @@ impl SharedProblem<'_> {
             let candidate = &site.candidates[*c];
             let (row, access) = (candidate.row, &candidate.access);
             let usage = SharedUse { row, access, own: &site.own, weight: 1 };
-            let all = count(&usage, &layout, bits, 0..warps).map_or(0, |w| w.actual);
+            let busy = match candidate.plan {
+                CopyPlan::Async { .. } => (warps as f64 * busy_warps(&access.threads)).ceil() as i64,
+                _ => warps,
+            };
+            let all = count(&usage, &layout, bits, 0..busy).map_or(0, |w| w.actual);
             wavefronts.extend(site.statements.iter().map(|(i, _)| (*i, all)));
         }
         let Stages { whole, modes, distance: stage, .. } = stages;

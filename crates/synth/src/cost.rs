@@ -26,6 +26,7 @@ mod roles;
 
 pub use roles::together;
 
+use crate::access::busy_warps;
 use crate::cast;
 use crate::movement::HALVES;
 use crate::plan::{CopyPlan, StmtPlan};
@@ -677,7 +678,8 @@ fn copy_work(problem: &Problem<'_>, stmt: &Stmt, plan: &CopyPlan) -> Option<Work
     let is_global = |t: TensorId| problem.verified.tensor(t).memory() == Memory::Global;
     let warps = f64::from(problem.verified.threads() / 32);
     let wavefronts = f64::from(problem.wavefronts.get(stmt.id).copied().unwrap_or(0)) / warps;
-    let calls = access.calls.len() as f64;
+    let share = if asynchronous { busy_warps(&access.threads) } else { 1.0 };
+    let calls = access.calls.len() as f64 * share;
     let bytes = calls * 32.0 * f64::from(row.bytes);
     let global = if is_global(src.tensor) {
         bytes / timing.rate(Rate::L2Bytes)

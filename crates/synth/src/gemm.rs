@@ -8,7 +8,8 @@
 //! The constraint leaves a freedom that the paper does not use: which elements of K (and which of N) an instruction takes
 //! together is arbitrary, as long as both operands agree. A lane may therefore hold a longer run of neighbours along K than
 //! the instruction's own two, spread over several instructions, so that one wide access fills its registers. That is what
-//! lets weights of four bits, stored row by row, reach the registers of a 16-bit product without a repacked format.
+//! lets weights of four bits, stored row by row, reach the registers of a 16-bit product without a repacked format. Nor does it say which
+//! rows of M an instruction takes together: with neighbours in a lane, a vector along M, such as the scales of rows of weights, is read in wide accesses too.
 
 use rustc_hash::FxHashMap as HashMap;
 use std::fmt;
@@ -70,6 +71,8 @@ pub struct TiledMma {
     pub k_vector: Option<i64>,
     /// Neighbours along N that a lane holds of the accumulator; `None` for the instruction's own order.
     pub n_vector: Option<i64>,
+    /// Neighbours along M that a lane holds of the accumulator; `None` for the instruction's own order.
+    pub m_vector: Option<i64>,
 }
 
 impl fmt::Display for TiledMma {
@@ -85,6 +88,9 @@ impl fmt::Display for TiledMma {
         }
         if let Some(v) = self.n_vector {
             write!(f, ", {v} along N a lane")?;
+        }
+        if let Some(v) = self.m_vector {
+            write!(f, ", {v} along M a lane")?;
         }
         Ok(())
     }
@@ -114,6 +120,11 @@ fn tiler(tv: &Layout, along: &Layout, extent: i64, vector: Option<i64>) -> Optio
 fn n_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
     let along = Layout::new((row.c_tv.size() / row.m).into(), row.m.into()).ok()?;
     tiler(&row.c_tv, &along, extent, vector)
+}
+
+/// The [`tiler`] along M of `extent` rows.
+fn m_tiler(row: &MmaRow, extent: i64, vector: Option<i64>) -> Option<Layout> {
+    tiler(&row.c_tv, &Layout::identity(row.m), extent, vector)
 }
 
 /// The [`tiler`]s along K of the left and of the right factor, the right one of `extent` elements.
@@ -153,7 +164,7 @@ impl TiledMma {
     /// In the instruction's own order over the warp grid that loads the fewest operand fragments.
     pub fn plain(row: &'static MmaRow, m: i64, n: i64, warps: i64) -> Self {
         let (wm, wn, replication) = warp_grid(row, m, n, warps);
-        TiledMma { row, warps: (wm, wn), replication, k_vector: None, n_vector: None }
+        TiledMma { row, warps: (wm, wn), replication, k_vector: None, n_vector: None, m_vector: None }
     }
 
     /// Instructions along K over which a lane's neighbours along it are spread.
@@ -168,7 +179,7 @@ impl TiledMma {
 
     /// The tilers along M and N, and along K of both factors, of a product of these extents.
     fn tilers(&self, m: i64, n: i64, k: i64) -> Option<[Layout; 4]> {
-        let along_m = tiler(&self.row.c_tv, &Layout::identity(self.row.m), m, None)?;
+        let along_m = m_tiler(self.row, m, self.m_vector)?;
         let [left, right] = k_tilers(self.row, k, self.k_vector)?;
         Some([along_m, n_tiler(self.row, n, self.n_vector)?, left, right])
     }
@@ -176,22 +187,25 @@ impl TiledMma {
     /// The layouts that tile an `m`×`n`×`k` product: contiguous blocks of the accumulator for each warp, instruction tiles
     /// repeated within. `None` where the arrangement does not fit; the extents are multiples of the instruction's.
     pub fn layouts(&self, m: i64, n: i64, k: i64) -> Option<GemmLayouts> {
+        let along_m = m_tiler(self.row, m / self.warps.0, self.m_vector)?;
         let along_n = n_tiler(self.row, n / self.warps.1, self.n_vector)?;
         let [left, right] = k_tilers(self.row, k, self.k_vector)?;
         Some(GemmLayouts {
-            c: self.c((m, n), &along_n)?,
-            a: self.a((m, k), &left)?,
+            c: self.c((m, n), [&along_m, &along_n])?,
+            a: self.a((m, k), [&along_m, &left])?,
             b: self.b((n, k), &along_n, &right)?,
-            beside: [self.beside_left((m, k), &left)?, self.beside_right((n, k), &along_n)?],
+            beside: [self.beside_left((m, k), [&along_m, &left])?, self.beside_right((n, k), &along_n)?],
         })
     }
 
-    /// The layout of the accumulator, given the tiler of a warp's part along N.
-    fn c(&self, (m, n): (i64, i64), along_n: &Layout) -> Option<TvLayout> {
+    /// The layout of the accumulator, given the tilers of a warp's part along M and N.
+    fn c(&self, (m, n): (i64, i64), tilers: [&Layout; 2]) -> Option<TvLayout> {
         let (bm, bn) = (m / self.warps.0, n / self.warps.1);
-        let along_m = Layout::identity(self.row.m);
-        let run = self.n_vector.map(|vector| (vector, m));
-        self.operand(&self.row.c_tv, m, (bm, bn), [&along_m, along_n], (bm, bn * m), run).ok()
+        // Sums of 16 bits share registers along N.
+        let whole = tilewright_machine::per_register(self.row.c.bits()) == 1;
+        let along_m = self.m_vector.filter(|_| whole).map(|vector| (vector, 1));
+        let run = along_m.or_else(|| self.n_vector.map(|vector| (vector, m)));
+        self.operand(&self.row.c_tv, m, (bm, bn), tilers, (bm, bn * m), run).ok()
     }
 
     /// The columns of A of a product of `k` columns of B.
@@ -199,22 +213,22 @@ impl TiledMma {
         k / self.row.k * self.row.a_columns()
     }
 
-    /// The layout of operand A, given the tiler along K.
-    fn a(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<TvLayout> {
+    /// The layout of operand A, given the tilers of a warp's part along M and along K.
+    fn a(&self, (m, k): (i64, i64), tilers: [&Layout; 2]) -> Option<TvLayout> {
         let (bm, run) = (m / self.warps.0, self.factor_run().map(|vector| (vector, m)));
-        let part = (bm, self.columns(k));
-        self.operand(&self.row.a_tv, m, part, [&Layout::identity(self.row.m), along_k], (bm, 0), run).ok()
+        self.operand(&self.row.a_tv, m, (bm, self.columns(k)), tilers, (bm, 0), run).ok()
     }
 
-    /// The layout of a sparse A's metadata, given the tiler along K, or of the scales of its blocks; none where there are neither.
-    fn beside_left(&self, (m, k): (i64, i64), along_k: &Layout) -> Option<Option<TvLayout>> {
+    /// The layout of a sparse A's metadata, given the tilers of a warp's part along M and along K, or of the scales of its blocks; none where there
+    /// are neither.
+    fn beside_left(&self, (m, k): (i64, i64), tilers: [&Layout; 2]) -> Option<Option<TvLayout>> {
         if let Some(scaling) = &self.row.scaling {
-            let (bm, along_m) = (m / self.warps.0, Layout::identity(self.row.m));
-            return self.scales((scaling, &scaling.a_tv), (m, k), (bm, &along_m), (bm, 0)).map(Some);
+            let bm = m / self.warps.0;
+            return self.scales((scaling, &scaling.a_tv), (m, k), (bm, tilers[0]), (bm, 0)).map(Some);
         }
         let Some(sparsity) = &self.row.sparsity else { return Some(None) };
         let (bm, run) = (m / self.warps.0, self.k_vector.map(|vector| (vector, m)));
-        let (part, tilers) = ((bm, self.columns(k)), [&Layout::identity(self.row.m), along_k]);
+        let part = (bm, self.columns(k));
         self.operand(&sparsity.meta_tv, m, part, tilers, (bm, 0), run).ok().map(Some)
     }
 
@@ -300,54 +314,60 @@ pub fn warp_grid(row: &MmaRow, m: i64, n: i64, warps: i64) -> (i64, i64, i64) {
 }
 
 /// The arrangements to choose from for an `m`×`n`×`k` product of `row`: every grid, each in the instruction's own order and
-/// with longer runs along K and along N; the plain one over the best grid first, each with the layouts that it makes. A `grid`
+/// with longer runs along K and along N, and up to `longest_m` along M; the plain one over the best grid first, each with the layouts that it makes. A `grid`
 /// that is given is the only one; there are none if the tile does not divide among it.
 pub fn arrangements(
     row: &'static MmaRow,
     (m, n, k): (i64, i64, i64),
-    warps: i64,
-    grid: Option<(i64, i64)>,
+    (warps, grid): (i64, Option<(i64, i64)>),
+    longest_m: i64,
 ) -> (Vec<TiledMma>, Vec<GemmLayouts>) {
     let grids = match grid {
         Some((wm, wn)) if m % (row.m * wm) == 0 && n % (row.n * wn) == 0 => vec![(wm, wn, warps / (wm * wn))],
         Some(_) => Vec::new(),
         None => warp_grids(row, m, n, warps),
     };
-    let runs = |longest: i64| {
-        let longer = (2..=7).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
+    let runs = |shortest: u32, longest: i64| {
+        let longer = (shortest..=7).map(|bits| 1i64 << bits).filter(move |v| *v <= longest);
         std::iter::once(None).chain(longer.map(Some))
     };
-    let arranged = |(wm, wn, replication), k_vector, n_vector| TiledMma {
+    let arranged = |(wm, wn, replication), k_vector, [m_vector, n_vector]: [Option<i64>; 2]| TiledMma {
         row,
         warps: (wm, wn),
         replication,
         k_vector,
         n_vector,
+        m_vector,
     };
     // An operand's layout does not depend on the run along the mode that it does not have.
-    let accumulators: Vec<_> = runs(8)
-        .flat_map(|n_vector| grids.iter().map(move |grid| (n_vector, *grid)))
-        .filter_map(|(n_vector, grid)| {
-            let along_n = n_tiler(row, n / grid.1, n_vector)?;
-            let c = arranged(grid, None, n_vector).c((m, n), &along_n)?;
-            Some((n_vector, grid, along_n, c))
+    let vectors =
+        runs(1, longest_m).flat_map(|m_vector| runs(2, 8).map(move |n_vector| [m_vector, n_vector]));
+    let accumulators: Vec<_> = vectors
+        .flat_map(|vectors| grids.iter().map(move |grid| (vectors, *grid)))
+        .filter_map(|(vectors, grid)| {
+            let along_m = m_tiler(row, m / grid.0, vectors[0])?;
+            let along_n = n_tiler(row, n / grid.1, vectors[1])?;
+            let c = arranged(grid, None, vectors).c((m, n), [&along_m, &along_n])?;
+            Some((vectors, grid, [along_m, along_n], c))
         })
         .collect();
     let (mut all, mut layouts) = (Vec::new(), Vec::new());
     // Of elements of a bit 16 bytes are more.
     let longest = i64::from(128 / row.ab.bits()).max(64);
-    for k_vector in runs(longest) {
+    for k_vector in runs(2, longest) {
         let Some([along_left, along_right]) = k_tilers(row, k, k_vector) else { continue };
-        // By grid: the left factor, with what is beside it.
+        // By grid and run along M: the left factor, with what is beside it.
         let mut left: Vec<(_, TvLayout, Option<TvLayout>)> = Vec::new();
-        for (n_vector, grid, along_n, c) in &accumulators {
-            let tiled = arranged(*grid, k_vector, *n_vector);
-            let (a, beside_left) = match left.iter().find(|(other, ..)| other == grid) {
+        for (vectors, grid, [along_m, along_n], c) in &accumulators {
+            let tiled = arranged(*grid, k_vector, *vectors);
+            let key = (*grid, vectors[0]);
+            let (a, beside_left) = match left.iter().find(|(other, ..)| *other == key) {
                 Some((_, a, beside)) => (a.clone(), beside.clone()),
                 None => {
-                    let Some(a) = tiled.a((m, k), &along_left) else { continue };
-                    let Some(beside) = tiled.beside_left((m, k), &along_left) else { continue };
-                    left.push((*grid, a.clone(), beside.clone()));
+                    let tilers = [along_m, &along_left];
+                    let Some(a) = tiled.a((m, k), tilers) else { continue };
+                    let Some(beside) = tiled.beside_left((m, k), tilers) else { continue };
+                    left.push((key, a.clone(), beside.clone()));
                     (a, beside)
                 }
             };
@@ -505,6 +525,8 @@ pub fn calls(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use tilewright_machine::mma_rows;
 
@@ -527,7 +549,8 @@ mod tests {
                 if m * k > 1 << 14 || row.scaling.is_some() && m > 64 {
                     continue;
                 }
-                let (all, layouts) = arrangements(row, (m, n, k), warps, None);
+                let longest_m = if n < 64 { 8 } else { 1 };
+                let (all, layouts) = arrangements(row, (m, n, k), (warps, None), longest_m);
                 assert_eq!(all[0], TiledMma::plain(row, m, n, warps));
                 for (by, l) in all.into_iter().zip(layouts) {
                     let left = by.columns(k) * m;
@@ -567,6 +590,24 @@ mod tests {
                 assert_eq!(l.b.at(lane, v) - l.b.at(lane, 0), 64 * v);
                 assert_eq!(l.a.at(lane, v) - l.a.at(lane, 0), 64 * v);
             }
+        }
+    }
+
+    #[test]
+    fn a_run_along_m_is_a_lanes_rows_side_by_side() {
+        let row = &mma_rows()[0];
+        let by = TiledMma { m_vector: Some(4), k_vector: Some(8), ..TiledMma::plain(row, 128, 16, 4) };
+        let l = by.layouts(128, 16, 64).unwrap();
+        let products = calls(&by, (128, 16, 64), [&l.c, &l.a, &l.b], None, 128).unwrap();
+        assert_eq!(products.len() as i64 * row.macs() * 4, 128 * 16 * 64);
+        for lane in 0..32 {
+            let rows = |tv: &TvLayout| {
+                let rows = (0..tv.count() as i64).map(|v| tv.at(lane, v) % 128).collect::<BTreeSet<_>>();
+                rows.into_iter().collect::<Vec<_>>()
+            };
+            let first = lane / 4 * 4;
+            assert_eq!(rows(&l.a), (first..first + 4).collect::<Vec<_>>());
+            assert_eq!((0..4).map(|v| l.c.at(lane, v) % 128).collect::<Vec<_>>(), rows(&l.a));
         }
     }
 

@@ -40,7 +40,7 @@ parameters! {
         dtype: DType as FLOAT16 = DType::F16,
         /// The type of a: same, that of c; or of 8 bits: e4m3, or i8, whose products with integer weights are summed as integers.
         activations: Option<DType> as ACTIVATIONS = None,
-        /// The type of the weights: i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1 or u1.
+        /// The type of the weights: i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1, u1 or i16.
         weights: DType as WEIGHT = DType::I4,
         /// The type of the weights' upper bits, a tensor h: none, u1, i1, u2 or i2. Weights are then w + h · 2^(the bits of w): w of u2 and h of i1
         /// are signed integers of 3 bits.
@@ -132,7 +132,10 @@ const SPARE_REGISTERS: i64 = 24;
 
 impl WeightsConfig {
     /// The types that weights can have.
-    pub const WEIGHTS: [DType; 10] = StoredWeights::TYPES;
+    pub const WEIGHTS: [DType; 11] = {
+        let [a, b, c, d, e, f, g, h, i, j] = StoredWeights::TYPES;
+        [a, b, c, d, e, f, g, h, i, j, DType::I16]
+    };
 
     /// The types that activations can have beside that of c.
     pub const ACTIVATIONS: [DType; 2] = [DType::E4M3, DType::I8];
@@ -354,7 +357,7 @@ impl WeightsConfig {
             return Err(ConfigError::value("dtype", self.dtype, "must be f16 or bf16"));
         }
         if !Self::WEIGHTS.contains(&self.weights) {
-            let wanted = "must be i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1 or u1";
+            let wanted = "must be i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1, u1 or i16";
             return Err(ConfigError::value("weights", self.weights, wanted));
         }
         if let Some(activations) = self.activations {

@@ -13,7 +13,7 @@ parameters! {
     /// The formats of weights that are put in the order in which `gemm_weights` loads them. The order does not depend on tiles.
     #[derive(Copy)]
     pub struct RepackConfig, "repack_weights", programs {
-        /// The type of the weights, or of their upper bits: i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1 or u1.
+        /// The type of the weights, or of their upper bits: i4, u4, e2m1, i8, u8, e4m3, i2, u2, i1, u1 or i16.
         weights: DType as WEIGHT = DType::I4,
         /// Neighbours along k that share a scale: a power of two from 16 on, or k, for all of them.
         group: Option<i64> as GROUP = Some(128),

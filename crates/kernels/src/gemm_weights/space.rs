@@ -207,6 +207,7 @@ impl WeightsConfig {
             (DType::E4M3, _) => 10.0 / 8.0,
             (DType::I8 | DType::U8, DType::BF16) => 2.5,
             (DType::I8 | DType::U8, _) => 5.0 / 4.0,
+            (DType::I16, _) => 3.0,
             (_, DType::BF16) => 11.0 / 8.0,
             _ => 9.0 / 8.0,
         };

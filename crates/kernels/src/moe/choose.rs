@@ -5,7 +5,7 @@ use tilewright_machine::DType;
 
 use super::layer::{MoeLayer, MoeReduction, MoeWeights};
 use super::measured::{MoeReason, measured};
-use crate::config::{ConfigError, differences, value_of};
+use crate::config::{Config, ConfigError, apply, differences, value_of};
 use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
@@ -167,6 +167,20 @@ impl Tiled {
             Tiled::Blocks(config) => value_of(config, name),
             Tiled::Few(config) => value_of(config, name),
         }
+    }
+
+    /// The product with other values of parameters; none where it cannot be.
+    pub fn with(&self, given: &[(&str, &str)]) -> Option<Self> {
+        fn changed<C: Config + Copy>(config: &C, given: &[(&str, &str)]) -> Option<C> {
+            let mut config = *config;
+            apply(&mut config, given).ok().map(|()| config)
+        }
+        let tiled = match self {
+            Tiled::Same(config) => Tiled::Same(changed(config, given)?),
+            Tiled::Blocks(config) => Tiled::Blocks(changed(config, given)?),
+            Tiled::Few(config) => Tiled::Few(changed(config, given)?),
+        };
+        tiled.validate().is_ok().then_some(tiled)
     }
 
     pub fn validate(&self) -> Result<(), ConfigError> {
@@ -339,8 +353,10 @@ impl Machine {
         pairs.sort_by(|a, b| a.microseconds.total_cmp(&b.microseconds));
         let Some(row) = measured(layer, tokens, self.multiprocessors) else { return pairs };
         let (ups, downs) = (ranked(true, row.tile), ranked(false, row.tile));
-        let found =
-            |which: usize, of: &[(f64, Tiled)]| of.iter().find(|(_, tiled)| row.is(which, tiled)).copied();
+        let found = |which: usize, of: &[(f64, Tiled)]| {
+            let (cycles, tiled) = of.iter().find(|(_, tiled)| row.is(which, tiled))?;
+            Some((*cycles, tiled.with(&row.others[which])?))
+        };
         let Some(((of_up, up), (of_down, down))) = found(0, &ups).zip(found(1, &downs)) else { return pairs };
         let microseconds = (of_up + of_down) / CYCLES;
         pairs.insert(0, Products { tile: row.tile, up, down, microseconds, reason: row.reason });

@@ -45,6 +45,8 @@ pub(super) struct Measured {
     pub tile: i64,
     /// Values of parameters of the product ahead and of the one behind.
     products: [Vec<(&'static str, &'static str)>; 2],
+    /// Values of parameters that are others than the candidates'.
+    pub others: [Vec<(&'static str, &'static str)>; 2],
 }
 
 impl Measured {
@@ -74,14 +76,18 @@ fn cells(row: &'static str) -> Option<[&'static str; 7]> {
 fn read(row: &'static str) -> Option<([&'static str; 3], i64, Measured)> {
     let [card, layer, tokens, tile, up, down, times] = cells(row)?;
     let (card, multiprocessors) = card.split_once(' ')?;
-    let words =
-        |cell: &'static str| cell.split(' ').map(|word| word.split_once('=')).collect::<Option<Vec<_>>>();
+    let words = |cell: &'static str, others: bool| {
+        let these = cell.split(' ').filter(|word| word.starts_with('+') == others);
+        these.map(|word| word.trim_start_matches('+').split_once('=')).collect::<Option<Vec<_>>>()
+    };
     let (first, second) = times.split_once(' ')?;
     let tokens = tokens.parse().ok()?;
     let microseconds = [first.parse().ok()?, second.parse().ok()?];
     let reason = MoeReason::Measured { card, tokens, microseconds };
     let (weights, layer) = layer.split_once(' ')?;
-    let measured = Measured { reason, tile: tile.parse().ok()?, products: [words(up)?, words(down)?] };
+    let products = [words(up, false)?, words(down, false)?];
+    let others = [words(up, true)?, words(down, true)?];
+    let measured = Measured { reason, tile: tile.parse().ok()?, products, others };
     Some(([multiprocessors, weights, layer], tokens, measured))
 }
 

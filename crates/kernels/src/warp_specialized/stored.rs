@@ -41,7 +41,7 @@ pub struct StoredWeights {
 }
 
 impl StoredWeights {
-    /// The types that weights can have.
+    /// The types of at most 8 bits that weights can have.
     pub const TYPES: [DType; 10] = [
         DType::I4,
         DType::U4,

@@ -1,5 +1,6 @@
 //! Matrix products: the arrangements that fit, and the calls of those that are chosen.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use tilewright_machine::{MmaKind, MmaRow, mma_rows, mmas, mmas_of, product_types, scaled_types};
@@ -8,11 +9,15 @@ use tilewright_tile::{Code, Diagnostic, TensorId};
 
 use super::solution::{Clash, Registers};
 use super::{Solver, TiledMmas};
+use crate::constraint::Equation;
 use crate::gemm::{self, GemmLayouts, TiledMma};
 use crate::plan::GemmPlan;
 use crate::reason::Why;
 use crate::reject::MmaOperand;
 use crate::tv::TvLayout;
+
+/// Neighbours along M that a lane holds of a left factor whose rows have vectors, at most: 16 bytes of elements of 16 bits.
+const LONGEST_M: i64 = 8;
 
 /// Steps that comparing an arrangement with known layouts counts for.
 const COMPARISON: u64 = 20;
@@ -24,13 +29,14 @@ impl Solver<'_> {
         let dtype = |t: TensorId| self.verified.tensor(t).dtype;
         let shape = self.verified.shape(c);
         let extents = (shape[0], shape[1], self.verified.shape(b)[1]);
-        let key = (dtype(c), dtype(a), self.kind(i), *warps, extents);
+        let longest_m = if self.rows_have_vectors(a) { LONGEST_M } else { 1 };
+        let key = (dtype(c), dtype(a), self.kind(i), *warps, extents, longest_m);
         let known = &self.cache.arrangements;
         if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
             return Ok(Some(found.clone()));
         }
         let number = known.borrow().len();
-        let found = Rc::new(self.arrange(i, number, extents)?);
+        let found = Rc::new(self.arrange(i, number, extents, longest_m)?);
         known.borrow_mut().push((key, found.clone()));
         Ok(Some(found))
     }
@@ -46,7 +52,13 @@ impl Solver<'_> {
     }
 
     /// The arrangements of the fastest instruction that tiles product `i`.
-    fn arrange(&self, i: usize, number: usize, (m, n, k): (i64, i64, i64)) -> Result<TiledMmas, Diagnostic> {
+    fn arrange(
+        &self,
+        i: usize,
+        number: usize,
+        (m, n, k): (i64, i64, i64),
+        longest_m: i64,
+    ) -> Result<TiledMmas, Diagnostic> {
         let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
             return Ok(TiledMmas::default());
         };
@@ -94,8 +106,8 @@ impl Solver<'_> {
             )));
         };
         let grid = warps.map(|[m, n]| (m, n));
-        let (all, layouts) =
-            gemm::arrangements(row, (m, n, k), i64::from(self.verified.threads()) / 32, grid);
+        let warps = i64::from(self.verified.threads()) / 32;
+        let (all, layouts) = gemm::arrangements(row, (m, n, k), (warps, grid), longest_m);
         if let (true, Some((wm, wn))) = (all.is_empty(), grid) {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
@@ -113,6 +125,43 @@ impl Solver<'_> {
             )));
         }
         Ok(TiledMmas { number, extents: (m, n, k), all, layouts })
+    }
+
+    /// True if a left factor is made of vectors along its rows that copies load, such as the scales of rows: they follow it, so the rows that a lane holds
+    /// decide how wide these copies are.
+    fn rows_have_vectors(&self, a: TensorId) -> bool {
+        let mut vectors = Vec::new();
+        self.made_of([a].into(), &mut |dst, src| {
+            let repeats = self.verified.shape(src).get(1) == Some(&1) && self.verified.shape(dst)[1] > 1;
+            if repeats {
+                vectors.push(src);
+            }
+            !repeats
+        });
+        let made = self.made_of(vectors.into_iter().collect(), &mut |_, _| true);
+        self.anchors.iter().any(|anchor| anchor.repeated && made.contains(&anchor.tensor))
+    }
+
+    /// The tensors that elementwise statements and casts connect with given ones, and those that shape statements make these of, where `follow` (result,
+    /// operand) says so.
+    fn made_of(
+        &self,
+        mut found: BTreeSet<TensorId>,
+        follow: &mut dyn FnMut(TensorId, TensorId) -> bool,
+    ) -> BTreeSet<TensorId> {
+        let mut open: Vec<TensorId> = found.iter().copied().collect();
+        while let Some(next) = open.pop() {
+            for number in &self.touching[next.0 as usize] {
+                match &self.constraints[*number].equation {
+                    Equation::Equal(group) => open.extend(group.iter().filter(|id| found.insert(**id))),
+                    Equation::Shape { dst, src, .. } if *dst == next && follow(*dst, *src) => {
+                        open.extend(found.insert(*src).then_some(*src));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found
     }
 
     /// The arrangements of product `i` that agree with the layouts that its operands have. A product that shares an operand
