@@ -379,7 +379,7 @@ impl HopperGemmConfig {
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
         // Blocks of stream-K, and those of clusters along k, meet when all is read.
         let behind = leaving_sums + exchanging;
-        let both = together(cycles - behind, memory, 6.0) + behind;
+        let both = (together(cycles - behind, memory, 6.0) + behind).max(cycles);
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
             (Part::Prologue, prologue),
