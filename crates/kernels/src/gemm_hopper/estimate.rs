@@ -55,9 +55,9 @@ const ASTRIDE_FROM: f64 = 12e6;
 /// 15 % less than with the whole of it.
 const FEW_CLUSTERS: f64 = 0.5;
 
-/// Bytes by which a contiguous piece of C counts as longer that threads store, where rows begin within sectors: 16736 × 1938 × 15 takes 28 µs on an H200 in pieces of 512 bytes, 36 of 256,
-/// 43 of 128 and 69 of 64.
-const ENDS_BY_THREADS: f64 = 70.0;
+/// Times as many bytes by which a contiguous piece of C counts as longer that threads store, where rows begin within sectors: 16736 × 1938 × 15 takes 28 µs on an H200 in pieces of 512 bytes,
+/// 36 of 256, 43 of 128 and 69 of 64.
+const ENDS_BY_THREADS: f64 = 70.0 / 48.0;
 
 /// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096, 8192³ and
 /// 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four, though the ends of their tiles are hidden.
@@ -424,8 +424,8 @@ impl HopperGemmConfig {
         }
         let (rows, columns) = self.sides((self.bm, self.columns()));
         let contiguous = if columns < n { columns } else { rows * n };
-        let ends = if n * size % STRIDE == 0 { model.ends } else { ENDS_BY_THREADS };
-        1.0 + ends / (contiguous * size) as f64
+        let by = if n * size % STRIDE == 0 { 1.0 } else { ENDS_BY_THREADS };
+        1.0 + model.ends * by / (contiguous * size) as f64
     }
 
     /// Part by which reads of the larger factor from memory are longer: blocks of different clusters, and those that share steps, are apart in time where they share it, and read what the L2 cache
