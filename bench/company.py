@@ -20,7 +20,7 @@ SQUARES = [(4096, 4096, 4096), (8192, 8192, 8192)]
 SETS = {
     "gated": (GATED, ["dual=silu_mul"], ["bn=128", "bn=176 stages=3", "fused=true bn=128", "bn=128 cluster=m2", "bn=176 stages=3 cluster=m2", "bn=160 stages=3", "bm=256 bn=80", "swap=true bm=64 bn=16 warpgroups=1 stages=10"]),
     "add": (SQUARES, ["dual=add"], ["bn=128", "swap=true stages=3 overlap_epilogue=true", "bn=224 stages=3 overlap_epilogue=true buffers=1"]),
-    "sums": (SQUARES, ["sums_a=true"], ["overlap_epilogue=true", "bn=224 overlap_epilogue=true", "rasterization=serpentine(12) overlap_epilogue=true", "overlap_epilogue=true sums_a=false"]),
+    "sums": (SQUARES, ["sums_a=true"], ["overlap_epilogue=true", "overlap_epilogue=true sm_count=128", "bn=224 overlap_epilogue=true", "rasterization=serpentine(12) overlap_epilogue=true", "overlap_epilogue=true sums_a=false"]),
 }  # fmt: skip
 
 

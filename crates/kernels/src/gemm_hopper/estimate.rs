@@ -12,11 +12,16 @@ const LINE: f64 = 128.0;
 /// Bytes of the rows of boxes: the spans of swizzles, and those of none.
 const SPANS: [f64; 4] = [128.0, 64.0, 32.0, 16.0];
 
+/// Bytes of a sector of a line.
+const SECTOR: i64 = 32;
+
 /// Bytes of which TMA wants strides to be multiples.
 pub(super) const STRIDE: i64 = 16;
 
-/// Bytes of rows of factors that are a step or two, which no later step hides.
+/// Bytes of rows of factors that are a step or two, which no later step hides, and of those beside which C leaves more slowly too: 2338 × 14896 × 40 takes 37 µs on an H100, as long as
+/// C's bytes take alone, sums of 8 to 32 terms up to a fifth more.
 const SHORT: i64 = 96;
+const SHORTEST: i64 = 64;
 
 /// Elements of a step of the form for short sums, beyond which its time grows.
 const DEEP: i64 = 16;
@@ -40,6 +45,19 @@ const SPARSE_SHARED: f64 = 1.18;
 /// Part by which device memory is slower where the few tiles that share a part of the larger factor do not follow each other: on an H100 16 × 4096 × 14336 in
 /// tiles of 8 columns takes 69.7 µs, and with `rasterization=grouped(1)` and `cluster=m2` 51.0.
 const APART: f64 = 1.4;
+
+/// Part by which reads from memory are longer of factors whose rows begin within lines of the L2 cache, and the bytes of both factors from which on that shows: products of
+/// 16 to 250 MB with few rows or columns took 1.11 to 1.29 times as long on H100s and 1.08 to 1.32 on an H200 as their bytes alone, those with whole lines 1.0 to 1.1.
+const ASTRIDE_READ: f64 = 0.17;
+const ASTRIDE_FROM: f64 = 12e6;
+
+/// The part of the time that clusters cost which those along k cost where there are few: on an H100 and an H200 products of 1 to 64 tiles in clusters of four along k took 7 to 9 µs, 12 to
+/// 15 % less than with the whole of it.
+const FEW_CLUSTERS: f64 = 0.5;
+
+/// Times as many bytes by which a contiguous piece of C counts as longer that threads store, where rows begin within sectors: 16736 × 1938 × 15 takes 28 µs on an H200 in pieces of 512 bytes,
+/// 36 of 256, 43 of 128 and 69 of 64.
+const ENDS_BY_THREADS: f64 = 70.0 / 48.0;
 
 /// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096, 8192³ and
 /// 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four, though the ends of their tiles are hidden.
@@ -113,6 +131,15 @@ fn through_registers(line: i64, size: f64) -> bool {
     line * size as i64 % 4 != 0
 }
 
+/// Part by which rows of boxes take longer whose lines are so many bytes apart: those that lie across two lines of the L2 cache are asked for twice, which shows as far as all
+/// multiprocessors ask, and half of those that begin within sectors have one sector more.
+fn astride(model: &Numbers, bytes: i64) -> f64 {
+    let begins = [LINE as i64, 64, SECTOR].into_iter().find(|begin| bytes % begin == 0).unwrap_or(STRIDE);
+    let across = 1.0 - begins as f64 / LINE;
+    let sectors = if begins < SECTOR { 1.0 + SECTOR as f64 / LINE / 2.0 } else { 1.0 };
+    (1.0 + across * (model.astride - 1.0)) * sectors
+}
+
 /// Cycles for which threads load these elements of lines with a stride, of which some are there; none where TMA does.
 fn accesses(model: &Numbers, line: i64, [elements, there]: [f64; 2], size: f64) -> f64 {
     let bytes = elements * size;
@@ -150,6 +177,7 @@ impl HopperGemmConfig {
         let resident = (self.sm_count.min(self.cluster.resident()) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
+        let full = (active / self.sm_count as f64).min(1.0);
         let (bm, bn, bk) = (self.bm as f64, self.bn as f64, self.bk as f64);
         let columns = self.columns() as f64;
         let chunks = bn / columns;
@@ -169,7 +197,7 @@ impl HopperGemmConfig {
         let shared = products * (left + bn / 4.0 / kept);
         let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
-            let across = if aligned(pitch) { 1.0 } else { model.astride };
+            let across = 1.0 + (astride(model, pitch * self.multiplied_bytes()) - 1.0) * full;
             let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
             let row = inner * size;
@@ -191,7 +219,7 @@ impl HopperGemmConfig {
             accesses(model, pitch, [rows * columns, rows.min(of as f64) * columns], size)
         };
         let loading = loads(pitch_a, all_a, m, bk * kept) + matrices * loads(pitch_b, all_b, n, bk);
-        let crowded = 1.0 + (own.line - 1.0) * (active / self.sm_count as f64).min(1.0);
+        let crowded = 1.0 + (own.line - 1.0) * full;
         let port = model.port
             * crowded
             * parts
@@ -220,7 +248,8 @@ impl HopperGemmConfig {
         };
         let latency = model.latency * longer / self.stages as f64;
         let waiting = together(shared, latency, 6.0);
-        let few_stages = if self.stages < 4 { model.few_stages } else { 1.0 };
+        // A stage with two matrices has twice as many products, which hide as much as those of two stages.
+        let few_stages = if self.stages * self.dual.matrices() < 4 { model.few_stages } else { 1.0 };
         let narrow = if self.bn < 256 { model.narrow } else { 1.0 };
         // Blocks of a cluster wait for the slowest of them before a stage is filled again.
         let in_step = if down * across > 1 { model.in_step } else { 1.0 };
@@ -307,7 +336,16 @@ impl HopperGemmConfig {
         let in_flight = active * self.stages as f64 * loaded * bk * size;
         let write = model.write / self.ends(model, n);
         let read = model.read.min(in_flight / model.memory_latency);
-        let mut memory = (a + b) / read + c / write + warm_up(model, a + b + c);
+        // Rows that begin within lines: those at both ends of a box are read for two boxes.
+        let straddling =
+            |pitch: i64| own.bytes.is_none() && !aligned(pitch) && pitch * size as i64 % STRIDE == 0;
+        let beyond = ASTRIDE_READ * (1.0 - ASTRIDE_FROM / (a + b)).max(0.0);
+        let again = self.read_again(model, [m, n], [a, b]);
+        let times = if a > b { [again, 1.0] } else { [1.0, again] };
+        let reads = [(a, pitch_a, times[0]), (b, pitch_b, times[1])];
+        let longer = |pitch: i64| if straddling(pitch) { 1.0 + beyond } else { 1.0 };
+        let reads = reads.map(|(bytes, pitch, times)| bytes * times * longer(pitch));
+        let mut memory = reads.iter().sum::<f64>() / read + c / write + warm_up(model, a + b + c);
         if self.few_across([m, n]) && self.rasterization != Rasterization::Grouped(1) {
             memory *= APART;
         }
@@ -326,17 +364,22 @@ impl HopperGemmConfig {
             memory += if bytes < model.unkept_to { -saved } else { model.unkept_cost };
         }
         let clusters = if blocks > 1 { model.clusters } else { 0.0 };
+        // Blocks that share no factor wait for each other at the end alone.
+        let clusters = clusters * if deep > 1 { FEW_CLUSTERS + (1.0 - FEW_CLUSTERS) * full } else { 1.0 };
         let adding = self.adding(model, all(m, n, 4));
         // Packed rows are whole lines.
         let row = k * self.multiplied_bytes();
         if row <= SHORT && packs != [true; 2] {
-            memory *= if row % 32 == 0 { 1.0 } else { model.beside_sectors };
-            memory *= if self.bk * self.multiplied_bytes() > 64 { model.long_steps } else { 1.0 };
+            let beside = if row % SECTOR == 0 { 1.0 } else { model.beside_sectors };
+            let long = if self.bk * self.multiplied_bytes() > 64 { model.long_steps } else { 1.0 };
+            let written = if row <= SHORTEST { 0.0 } else { c / write };
+            memory = (memory - written) * beside * long + written;
         }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
-        // Blocks of stream-K meet when all is read.
-        let both = together(cycles - leaving_sums, memory, 6.0) + leaving_sums;
+        // Blocks of stream-K, and those of clusters along k, meet when all is read.
+        let behind = leaving_sums + exchanging;
+        let both = (together(cycles - behind, memory, 6.0) + behind).max(cycles);
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
             (Part::Prologue, prologue),
@@ -376,12 +419,24 @@ impl HopperGemmConfig {
     /// sectors.
     fn ends(&self, model: &Numbers, n: i64) -> f64 {
         let size = bytes(self.result());
-        if n * size % 32 == 0 {
+        if n * size % SECTOR == 0 {
             return 1.0;
         }
         let (rows, columns) = self.sides((self.bm, self.columns()));
         let contiguous = if columns < n { columns } else { rows * n };
-        1.0 + model.ends / (contiguous * size) as f64
+        let by = if n * size % STRIDE == 0 { 1.0 } else { ENDS_BY_THREADS };
+        1.0 + model.ends * by / (contiguous * size) as f64
+    }
+
+    /// Part by which reads of the larger factor from memory are longer: blocks of different clusters, and those that share steps, are apart in time where they share it, and read what the L2 cache
+    /// does not keep again.
+    fn read_again(&self, model: &Numbers, [m, n]: [i64; 2], [a, b]: [f64; 2]) -> f64 {
+        let [blocks_m, blocks_n, _] = self.cluster.shape();
+        let (of_m, of_n) = self.sides((self.bm, self.bn));
+        let others = if a > b { rounds(n, of_n * blocks_n) } else { rounds(m, of_m * blocks_m) };
+        let in_step = self.cluster.blocks() == 1 && self.schedule == Schedule::DataParallel;
+        let apart = !in_step && others > 1.0;
+        1.0 + if apart { (1.0 - model.kept / (a + b)).max(0.0) } else { 0.0 }
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.

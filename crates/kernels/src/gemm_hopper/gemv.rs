@@ -106,7 +106,9 @@ impl HopperGemmConfig {
         let waits = up((steps + self.split - 1) / self.split, TOGETHER);
         let (busy, waiting) = (busy * waves / (blocks / at_once), waves * waits * model.gemv_latency);
         let beside = model.gemv_prologue + ending;
-        together(beside + busy, beside + waiting, 6.0)
+        // A block's own work is not done while it waits, that of the others is.
+        let own = busy * active / at_once;
+        together(beside + busy, beside + waiting + own, 6.0)
     }
 
     /// Threads of a block of this form.

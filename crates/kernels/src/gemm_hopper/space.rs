@@ -197,7 +197,7 @@ impl HopperGemmConfig {
             && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
             && (self.bk * size <= 64) == (k * size <= 64)
-            && (!self.overlap_epilogue || steps >= 2 * chunks)
+            && (!self.overlap_epilogue || steps >= chunks.max(2))
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= few)
     }
@@ -209,12 +209,12 @@ impl HopperGemmConfig {
         Self { rasterization: if few { Rasterization::Grouped(1) } else { self.rasterization }, ..self }
     }
 
-    /// With no more blocks than the rounds of tiles need, if those leave out few multiprocessors: 2048 tiles are 16 rounds of 132 blocks and of 128. The blocks
-    /// that run have more of the L2 cache then, which products with a sparse factor, two sums or sums of rows wait for; of a sparse factor what all of them read stays there.
+    /// With no more blocks than the rounds of tiles need, if those leave out few multiprocessors, but several: 2048 tiles are 16 rounds of 132 blocks and of 128. The
+    /// blocks that run have more of the L2 cache and of the power then: on an H100 8192³ takes 0.7 % less time so, 1024 × 28672 × 8192 1.1 %. Gated products in rounds of 131 blocks took up to
+    /// 5 % more. Of a sparse factor what all of them read stays in the cache.
     fn evened(self, [m, n]: [i64; 2]) -> Self {
-        let waits = self.sparse || self.sums_a || self.dual.sums() > 1;
         let alone = self.cluster == Cluster::None && self.split == 1 && self.batch == Batch::None;
-        if !waits || !alone || self.schedule != Schedule::DataParallel {
+        if !alone || self.schedule != Schedule::DataParallel {
             return self;
         }
         let (rows, cols) = self.sides((m, n));
@@ -222,8 +222,8 @@ impl HopperGemmConfig {
         let tiles = count(rows, self.bm) as u64 * count(cols, self.bn) as u64;
         let rounds = tiles.div_ceil(self.sm_count as u64).max(1);
         let blocks = tiles.div_ceil(rounds) as i64;
-        let few = rounds > 1 && blocks * 20 >= self.sm_count * 19;
-        if !few {
+        let few = blocks * 20 >= self.sm_count * 19 && blocks * 50 <= self.sm_count * 49;
+        if rounds == 1 || !few {
             return self;
         }
         let hint_a = if self.sparse { Some(CacheHint::EvictLast) } else { self.hint_a };

@@ -130,8 +130,7 @@ numbers! {
     in_step: Factor,
     /// Time in which a multiprocessor's port to the L2 cache takes a line of 128 bytes.
     port: Cycles,
-    /// Lines that a row of 128 bytes counts as that begins within one: it takes two, of which its neighbours in the matrix need the other
-    /// parts.
+    /// Lines that a row of 128 bytes counts as that lies across two: its neighbours in the matrix need the other parts.
     astride: Factor,
     /// Time in which shared memory takes as many bytes as a line, which others of the cluster may have asked for.
     arriving: Cycles,
