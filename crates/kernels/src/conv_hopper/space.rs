@@ -23,7 +23,7 @@ const MOST_STAGES: i64 = 12;
 const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
 
 /// Parts by which steps take longer whose neighbours read other pixels and taps, alone and in clusters of two: on an H100 128 × 256 takes 1.26 µs where it takes 0.69
-/// with neighbours at the same taps, and 0.87 in clusters. Fitted to 280 timings of layers of two and three modes on H100s, as the next ones.
+/// with neighbours at the same taps, and 0.87 in clusters. Fitted to 320 configurations of layers of two and three modes on H100s, as the next ones.
 const SCATTERED: [f64; 2] = [2.0, 1.3];
 const SCATTERED_GRADIENT: [f64; 2] = [2.0, 2.5];
 
