@@ -164,9 +164,14 @@ impl Estimate {
     }
 
     /// The same with kernels ahead that take so long.
-    pub(crate) fn after(mut self, microseconds: f64) -> Self {
+    pub(crate) fn after(self, microseconds: f64) -> Self {
+        self.with(Part::Ahead, microseconds)
+    }
+
+    /// The same with so much more of a part.
+    pub(crate) fn with(mut self, part: Part, microseconds: f64) -> Self {
         self.microseconds += microseconds;
-        self.parts[Part::Ahead as usize] += microseconds;
+        self.parts[part as usize] += microseconds;
         self
     }
 

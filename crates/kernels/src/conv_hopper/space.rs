@@ -1,12 +1,12 @@
 //! The tuning space: tiles in proportion to a problem, with pixels folded so that few of a tile's are outside of images, and an estimate of each.
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, CacheHint};
 
 use super::geometry::packed_taps;
 use super::{ConvSizes, HopperConvConfig, Pass, PerMode, SPARE_REGISTERS};
 use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
 use crate::model::{Model, Numbers};
-use crate::parts::Estimate;
+use crate::parts::{Estimate, Part};
 use crate::tuning::{Chip, SizeKind, Tunable};
 use crate::warp_specialized::{Cluster, RASTERIZATIONS, Rasterization, Schedule, TARGET, bytes};
 
@@ -23,9 +23,18 @@ const MOST_STAGES: i64 = 12;
 const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
 
 /// Parts by which steps take longer whose neighbours read other pixels and taps, alone and in clusters of two: on an H100 128 × 256 takes 1.26 µs where it takes 0.69
-/// with neighbours at the same taps, and 0.87 in clusters.
-const SCATTERED: f64 = 1.8;
-const SCATTERED_PAIRS: f64 = 1.3;
+/// with neighbours at the same taps, and 0.87 in clusters. Fitted to 320 configurations of layers of two and three modes on H100s, as the next ones.
+const SCATTERED: [f64; 2] = [2.0, 1.3];
+const SCATTERED_GRADIENT: [f64; 2] = [2.0, 2.5];
+
+/// The part of the taps by which reads of pixels from memory are denser than steps: those of a tile's first tap, and few of the others.
+const READ_AGAIN: f64 = 0.2;
+
+/// Microseconds more of a block with a third warpgroup, of one that shares its last tile's steps, and bytes of the parts of a weight gradient's sums that leave in
+/// one: fitted to the same timings.
+const THIRD_WARPGROUP: f64 = 1.5;
+const SHARED_TILES: f64 = 4.0;
+const WRITTEN_PARTS: f64 = 4.2e6;
 
 /// Stages up to which the products of a step are waited for before those of the next: a stage that waits for one more is one that is not filled.
 /// Weight gradients gain nothing by it.
@@ -35,8 +44,14 @@ const FEW_STAGES: i64 = 4;
 const MOST_PARTS: i64 = 64;
 const ROUNDS: [i64; 4] = [1, 2, 3, 5];
 
+/// Registers of a thread that multiplies, as far as a block's registers reach: for two warpgroups, and for a third beside them.
+const MATH_REGISTERS: [i64; 2] = [232, 152];
+
 /// Registers of a thread that loads elements itself, because TMA cannot.
 const LOADING_REGISTERS: i64 = 56;
+
+/// Columns up to which each pixel is read by few tiles, and is not worth keeping in the L2 cache.
+const FEW: i64 = 512;
 
 /// Channels of which rows are multiples of 16 bytes.
 const ALIGNED: i64 = 8;
@@ -166,7 +181,9 @@ impl HopperConvConfig {
     fn bytes_of_factors(&self, sizes: &ConvSizes) -> [f64; 2] {
         let (taps, c) = self.depth(sizes.c / self.groups);
         let output: i64 = sizes.output(self).unwrap_or_default().iter().product();
-        let x = sizes.nb * sizes.image.iter().product::<i64>() * sizes.c;
+        // Strides leave out the pixels that no tap meets.
+        let pixels = sizes.image.iter().product::<i64>().min(output * taps);
+        let x = sizes.nb * pixels * sizes.c;
         let (y, f) = (sizes.nb * output * sizes.kout, taps * c * sizes.kout);
         let factors = match self.pass {
             Pass::Fprop => [x, f],
@@ -195,6 +212,9 @@ impl HopperConvConfig {
             chunk: self.chunk,
             buffers: self.buffers,
             sm_count: self.sm_count,
+            hint_a: self.hint_a,
+            // Tiles of a row follow each other closely enough for its pixels to be in the L2 cache.
+            rasterization: Rasterization::Grouped(1),
             ..HopperGemmConfig::default()
         }
     }
@@ -246,13 +266,30 @@ impl HopperConvConfig {
     /// The estimated time on the device of a model: that of the product with as many tiles.
     pub(crate) fn estimated(&self, model: &Model, sizes: &ConvSizes) -> Estimate {
         let [m, n, k] = self.extents(sizes);
-        // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are.
+        // Boxes of neighbours overlap, and their requests for the same lines are not merged as those of matrices are, but in weight gradients, whose blocks have
+        // the same pixels at the same time.
         let (taps, _) = self.depth(sizes.c / self.groups);
-        let line = if taps > 1 { model.numbers().conv_shifted } else { 1.0 };
-        let scattered = Some(if self.cluster == Cluster::None { SCATTERED } else { SCATTERED_PAIRS });
-        let bytes = Some(self.bytes_of_factors(sizes));
-        let steps = PerStep { line, scattered, bytes, ..PerStep::default() };
+        let wgrad = self.pass == Pass::Wgrad;
+        let line = if taps > 1 && !wgrad { model.numbers().conv_shifted } else { 1.0 };
+        let ways = if wgrad { SCATTERED_GRADIENT } else { SCATTERED };
+        let scattered = Some(ways[usize::from(self.cluster != Cluster::None)]);
+        let [of_rows, of_columns] = self.bytes_of_factors(sizes);
+        // Other taps find most pixels in the L2 cache; each has a part of the filter of its own.
+        let again = if wgrad { 0.0 } else { READ_AGAIN * of_rows / (of_rows + of_columns) };
+        let reads = 1.0 + again * (taps - 1) as f64;
+        let bytes = Some([of_rows, of_columns]);
+        let steps = PerStep { line, scattered, bytes, written: 1.0, reads, ..PerStep::default() };
         let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
+        let third = if self.warpgroups > 2 { THIRD_WARPGROUP } else { 0.0 };
+        let shared = if self.schedule == Schedule::DataParallel { 0.0 } else { SHARED_TILES };
+        // Parts of the sums leave as f32.
+        let parts = if wgrad && self.split > 1 {
+            self.split as f64 * (m * n * 4) as f64 / WRITTEN_PARTS
+        } else {
+            0.0
+        };
+        let estimate =
+            estimate.with(Part::Epilogue, third).with(Part::StreamK, shared).with(Part::SplitSums, parts);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }
@@ -275,6 +312,7 @@ impl Tunable for HopperConvConfig {
         ("overlap_epilogue", &["false", "true"]),
         ("stages", &["3", "4", "5", "6", "8", "12"]),
         ("in_flight", &["0", "1", "2"]),
+        ("hint_a", &["none", "evict_first"]),
         ("buffers", &["1", "2", "4"]),
     ];
 
@@ -288,7 +326,7 @@ impl Tunable for HopperConvConfig {
                 bk,
                 warpgroups,
                 overlap_epilogue,
-                math_registers: if warpgroups == 3 { 160 } else { 232 },
+                math_registers: MATH_REGISTERS[usize::from(warpgroups > 2)],
                 ..HopperConvConfig::default()
             })
         })
@@ -331,7 +369,11 @@ impl Tunable for HopperConvConfig {
             let parts: Vec<Self> = parts.map(|form| form.evened(&sizes)).collect();
             parts.into_iter().chain(shared(form))
         };
-        forms.into_iter().flat_map(ways).collect()
+        // Pixels that few tiles read, and no other tap; data gradients gain nothing by it.
+        let columns = if self.pass == Pass::Fprop { kout } else { sizes.c / self.groups };
+        let once = self.pointwise() && self.pass != Pass::Dgrad && columns <= FEW && self.hint_a.is_none();
+        let hinted = |form: Self| once.then_some(Self { hint_a: Some(CacheHint::EvictFirst), ..form });
+        forms.into_iter().flat_map(ways).flat_map(|form| [Some(form), hinted(form)]).flatten().collect()
     }
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {

@@ -30,13 +30,18 @@ const DEEP: i64 = 16;
 /// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
 const SPARSE_TURN: f64 = 290.0;
 
-/// Part by which steps with a sparse A are longer where a block has more than 128 rows: on an H100 256 × 192 of f16 takes 8 to 10 % longer for each element
-/// than 128 × 256, 192 × 192 of three warpgroups 19 % and 256 × 128 22 %.
-const SPARSE_ROWS: f64 = 1.15;
+/// Part by which steps with a sparse A are longer where a block has more than 128 rows, whose instructions read B twice: on an H100 256 × 192 of f16 with steps of
+/// 128 takes 1 to 4 % less for each element than 128 × 256, and 192 × 192 of three warpgroups 5 % more.
+const SPARSE_ROWS: f64 = 1.03;
+
+/// Columns of tiles with more than 128 rows and a sparse A that are fastest, and the part by which steps are longer for each column more or less: on an H100 160 take 9 %
+/// longer for each element, and 208, whose products `ptxas` serialises in part (C7512), 5 %.
+const SPARSE_COLUMNS: f64 = 192.0;
+const SPARSE_COLUMN: f64 = 0.0025;
 
 /// Part by which they are longer with more than two stages where blocks share nothing: blocks are then further apart, and the L2 cache gives each of them
-/// lines that it gives all at once otherwise. On an H100 128 × 192 of f16 takes 22 % longer for each element so, in clusters 2 % less than 128 × 256 with two stages.
-const SPARSE_APART: f64 = 1.12;
+/// lines that it gives all at once otherwise. Fitted to 148 timings on H100s, as the others.
+const SPARSE_APART: f64 = 1.06;
 
 /// Part by which steps with a sparse A are longer where blocks share a factor: on an H100 128 × 256 of f16 takes 3 to 8 % longer in clusters of two than
 /// without, though fewer lines come through the port.
@@ -91,11 +96,15 @@ pub(crate) struct PerStep {
     pub store: Option<f64>,
     /// Bytes of A and of B in memory, where elements of the matrices are the same ones several times.
     pub bytes: Option<[f64; 2]>,
+    /// Cycles in which shared memory takes a line that arrives, while instructions read nothing from it.
+    pub written: f64,
+    /// Steps of which one reads its elements from memory, and the others those that are in the L2 cache since.
+    pub reads: f64,
 }
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0, scattered: None, store: None, bytes: None }
+        PerStep { turn: 0.0, line: 1.0, scattered: None, store: None, bytes: None, written: 0.0, reads: 1.0 }
     }
 }
 
@@ -193,11 +202,16 @@ impl HopperGemmConfig {
         let kept = self.columns_of_a(self.bk) as f64 / bk;
         let products = self.terms().len() as f64 * bm / 64.0 * bk * kept * size / 32.0;
         let multiply = products * (bn / 2.0).max(16.0);
-        let left = if self.register_a { 0.0 } else { 16.0 };
-        let shared = products * (left + bn / 4.0 / kept);
-        let aligned = |pitch: i64| pitch as f64 * size % LINE == 0.0;
+        // A that warps read to registers comes out of it as well.
+        let shared = products * (16.0 + bn / 4.0 / kept);
+        // Lines that are not those of matrices have a factor of their own.
+        let aligned = |pitch: i64| own.bytes.is_some() || pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
-            let across = 1.0 + (astride(model, pitch * self.multiplied_bytes()) - 1.0) * full;
+            let across = if aligned(pitch) {
+                1.0
+            } else {
+                1.0 + (astride(model, pitch * self.multiplied_bytes()) - 1.0) * full
+            };
             let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
             let row = inner * size;
@@ -247,7 +261,7 @@ impl HopperGemmConfig {
             _ => model.latency_of_more,
         };
         let latency = model.latency * longer / self.stages as f64;
-        let waiting = together(shared, latency, 6.0);
+        let waiting = together(shared + own.written * loaded * bk * size / LINE, latency, 6.0);
         // A stage with two matrices has twice as many products, which hide as much as those of two stages.
         let few_stages = if self.stages * self.dual.matrices() < 4 { model.few_stages } else { 1.0 };
         let narrow = if self.bn < 256 { model.narrow } else { 1.0 };
@@ -257,7 +271,8 @@ impl HopperGemmConfig {
             * few_stages
             * narrow
             * in_step;
-        let step = step * if self.sparse && self.bm > 128 { SPARSE_ROWS } else { 1.0 };
+        let columns_off = SPARSE_COLUMN * (bn - SPARSE_COLUMNS).abs();
+        let step = step * if self.sparse && self.bm > 128 { SPARSE_ROWS + columns_off } else { 1.0 };
         let apart = self.sparse && self.stages > 2 && blocks == 1;
         let step = step * if apart { SPARSE_APART } else { 1.0 };
         let step = step * if self.sparse && down * across > 1 { SPARSE_SHARED } else { 1.0 };
@@ -379,7 +394,9 @@ impl HopperGemmConfig {
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
         // Blocks of stream-K, and those of clusters along k, meet when all is read.
         let behind = leaving_sums + exchanging;
-        let both = (together(cycles - behind, memory, 6.0) + behind).max(cycles);
+        let working = cycles - behind;
+        let reading = working / own.reads;
+        let both = (working - reading + together(reading, memory, 6.0) + behind).max(cycles);
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
             (Part::Prologue, prologue),

@@ -355,10 +355,8 @@ impl Tunable for HopperGemmConfig {
         let small = m.max(n).max(k) <= SMALL;
         let packed = Some(self.packable(apart)).filter(|pack| *pack != Pack::None && !small);
         let packed = packed.map(|pack| Self { pack, ..stored });
-        // Between two steps with a sparse factor a warpgroup's products wait: longer ones wait less often, where registers have room for their metadata.
-        let room = self.sparse && self.bm <= 64 * self.warpgroups;
-        let longer = Some(Self { bk: 2 * read.bk, ..read }).filter(|_| room);
-        // The instructions read B alone from shared memory then.
+        // Between two steps with a sparse factor a warpgroup's products wait: longer ones wait less often.
+        let longer = self.sparse.then_some(Self { bk: 2 * read.bk, ..read });
         let registers = longer.map(|form| Self { register_a: true, ..form });
         let forms = [Some(read), packed, longer, registers];
         // The points have hints of reads of B; with fewer columns than rows A is what is read once.
