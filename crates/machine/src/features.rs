@@ -42,11 +42,13 @@ pub enum Feature {
     Multicast,
     /// `cvt` from and to `e2m1`.
     Fp4Conversion,
+    /// `tcgen05`: tensor memory, and asynchronous matrix products with their sums there.
+    Tcgen05,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 16] = [
+    pub const ALL: [Feature; 17] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -63,6 +65,7 @@ impl Feature {
         Feature::Fp8Products,
         Feature::Multicast,
         Feature::Fp4Conversion,
+        Feature::Tcgen05,
     ];
 
     /// The name in messages.
@@ -84,6 +87,7 @@ impl Feature {
             Feature::Fp8Products => "FP8 products of a warp",
             Feature::Multicast => "TMA multicast",
             Feature::Fp4Conversion => "FP4 conversions",
+            Feature::Tcgen05 => "tcgen05",
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use tilewright_machine::{
-    Arch, DType, Features, MbarrierOp, SyncOp, TensorRow, WgmmaRow, conversion_needs, product_needs,
+    Arch, DType, Features, MbarrierOp, Memory, SyncOp, Tcgen05Row, TensorRow, WgmmaRow, conversion_needs,
+    product_needs,
 };
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
@@ -23,6 +24,8 @@ pub enum Construct {
     Product(DType, DType, bool),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
+    /// `tensor_memory`: `tcgen05`.
+    TensorMemory,
     /// `commit_gemm`: `wgmma.commit_group`.
     CommitProducts,
     /// `wait_gemm`: `wgmma.wait_group`.
@@ -55,6 +58,7 @@ impl Construct {
                 product_needs(factors, sums, sparse).unwrap_or_default()
             }
             Construct::AsyncProduct => WgmmaRow::NEEDS,
+            Construct::TensorMemory => Tcgen05Row::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
             Construct::Cluster | Construct::ClusterReduce => SyncOp::ClusterBarrier.needs(),
@@ -78,6 +82,7 @@ impl fmt::Display for Construct {
                 return write!(f, "`gemm` of {of}{factors} into {sums}");
             }
             Construct::AsyncProduct => "`gemm.async`",
+            Construct::TensorMemory => "`tensor_memory`",
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
             Construct::Cluster => "`cluster` of several blocks",
@@ -134,6 +139,12 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             found
         }
         StmtKind::Gemm { c, a, meta, .. } => vec![Construct::Product(dtype(*a), dtype(*c), meta.is_some())],
+        StmtKind::Define(id) if v.program().tensor(*id).memory() == Memory::Tensor => {
+            vec![Construct::TensorMemory]
+        }
+        StmtKind::GemmAsync { c, .. } if v.program().tensor(*c).memory() == Memory::Tensor => {
+            vec![Construct::TensorMemory]
+        }
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
         StmtKind::WaitGemm(_) => vec![Construct::WaitForProducts],
