@@ -72,9 +72,9 @@ pub enum SyncOp {
     TensorWaitLoad,
     /// Waits until the warp's stores to tensor memory are done.
     TensorWaitStore,
-    /// What the thread did to tensor memory so far comes before what others do there behind a synchronisation that follows.
+    /// Accesses of the thread to tensor memory so far come before those of others behind a synchronisation that follows.
     TensorFenceBefore,
-    /// What the thread does to tensor memory later comes after what others did there before a synchronisation that has been.
+    /// Accesses of the thread to tensor memory from here on come after those of others before a synchronisation that has been.
     TensorFenceAfter,
 }
 

@@ -291,7 +291,9 @@ mod tests {
             let mut image = row.register_tv().image();
             image.sort_unstable();
             assert_eq!(image, (0..32 * i64::from(registers)).collect::<Vec<_>>(), "{}", row.name);
-            assert!(32 * registers % lanes == 0 && row.registers() == registers && row.is_collective());
+            assert!(
+                (32 * registers).is_multiple_of(lanes) && row.registers() == registers && row.is_collective()
+            );
         }
     }
 

@@ -322,7 +322,7 @@ impl Knowledge {
         }
     }
 
-    /// What all these lanes did and know; what they do next comes later.
+    /// Clocks that all these lanes have in common, with what they did; what they do next comes later.
     pub(crate) fn common(&mut self, mask: u32) -> HappensBefore {
         let mut known = self.everyone.clone();
         for (_, pair) in self.some.iter().filter(|(lanes, _)| mask & !lanes == 0) {

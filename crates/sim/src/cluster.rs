@@ -73,7 +73,7 @@ pub(crate) struct Cluster<'a> {
     pub posted: Vec<Posted>,
     /// The matrix units, one a warpgroup.
     pub units: Vec<Unit>,
-    /// What threads have asked the tensor cores for with sums in tensor memory, by warp; none where the function has none.
+    /// Products with sums in tensor memory and their commits that are outstanding, by warp; none where the function has no tensor memory.
     pub tensor_units: Vec<TensorUnit>,
     /// Clocks that releases of words of global memory have published, by buffer and offset.
     pub words: BTreeMap<(u32, u64), HappensBefore>,

@@ -182,7 +182,7 @@ pub fn copy_plan(
     let group = if groups > 1 { cell(GROUP, 0).1 - cell(0, 0).1 } else { 0 };
     'rows: for row in tensor_memory_copies().iter().filter(|row| row.src == from) {
         let CopyKind::Tensor { lanes, registers } = row.kind else { continue };
-        if tv.count() as u32 % registers != 0 {
+        if !(tv.count() as u32).is_multiple_of(registers) {
             continue;
         }
         let part = row.register_tv();
@@ -210,10 +210,9 @@ pub fn copy_plan(
         .find(|thread| (0..tv.count() as i64).any(|value| cell(*thread, value).0 / 32 != own(*thread) / 32));
     Err(match strange {
         Some(thread) => {
-            let row = (0..tv.count() as i64).map(|value| (cell(thread, value).0, tv.at(thread, value) % m));
-            let row =
-                row.into_iter().find(|(lane, _)| lane / 32 != own(thread) / 32).map_or(0, |(_, row)| row);
-            TensorMemoryReject::Lanes { warp: thread / 32, row }
+            let foreign = |value: &i64| cell(thread, *value).0 / 32 != own(thread) / 32;
+            let value = (0..tv.count() as i64).find(foreign).unwrap_or(0);
+            TensorMemoryReject::Lanes { warp: thread / 32, row: tv.at(thread, value) % m }
         }
         None => TensorMemoryReject::NoShape,
     })
