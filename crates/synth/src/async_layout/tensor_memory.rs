@@ -260,8 +260,13 @@ mod tests {
         let turned = tv("(128,64):(64,1)");
         let reject = copy_plan(true, [128, 64], &turned, 128).unwrap_err();
         assert!(matches!(reject, TensorMemoryReject::Lanes { warp: 0, .. }), "{reject}");
+        // Columns that are apart come one at a time.
         let scattered = tv("(128,(2,32)):(1,(4096,128))");
-        assert_eq!(copy_plan(true, [128, 64], &scattered, 128), Err(TensorMemoryReject::NoShape));
+        let plan = copy_plan(true, [128, 64], &scattered, 128).unwrap();
+        assert_eq!((plan.row.name, plan.calls.len()), ("tcgen05.ld.32x32b.x1", 64));
+        // Each warp has its own rows, but in another order.
+        let shuffled = tv("((2,16,4),64):((16,1,32),128)");
+        assert_eq!(copy_plan(true, [128, 64], &shuffled, 128), Err(TensorMemoryReject::NoShape));
     }
 
     #[test]
