@@ -152,7 +152,8 @@ pub(crate) struct TensorUnit {
 
 /// The lanes of sums of so many rows.
 fn lanes_of(m: i64) -> Vec<Range<u32>> {
-    if m == Shape::LANES { vec![0..LANES] } else { (0..4).map(|warp| 32 * warp..32 * warp + 16).collect() }
+    let each = if m == Shape::LANES { 32 } else { 16 };
+    (0..LANES / 32).map(|warp| 32 * warp..32 * warp + each).collect()
 }
 
 /// A product as an instruction: its row and its operands.
