@@ -26,9 +26,9 @@ _SPELLED = {"print_": "print", "assert_": "assert", "copy_async": "copy.async", 
 # Calls of which an argument is text in quotes, by its place.
 _QUOTED = {"print": 0, "assert": 1, "asm": 0}
 # Values that are made at once, not where they are used: what they make has a name, or they change memory.
-_MADE = {"register_tensor", "shared_tensor", "pipeline", "named_barrier", "turns"}
+_MADE = {"register_tensor", "shared_tensor", "tensor_memory", "pipeline", "named_barrier", "turns"}
 # Names of what is given to no variable at once.
-_UNNAMED = {"register_tensor": "r", "shared_tensor": "s", "named_barrier": "barrier", "turns": "order"}
+_UNNAMED = {"register_tensor": "r", "shared_tensor": "s", "tensor_memory": "acc", "named_barrier": "barrier", "turns": "order"}
 _ATOMIC = {name for name in _WORDS if name.startswith("atomic_")}
 # Calls that change none of their tensors.
 _READERS = {"print", "assert"}

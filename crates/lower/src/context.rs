@@ -18,6 +18,7 @@ use crate::barriers::Barriers;
 use crate::maps::Maps;
 use crate::scalar;
 use crate::schedule::FirstUse;
+use crate::tensor_memory::Columns;
 
 /// A state that synthesis should have ruled out.
 pub fn internal(span: Origin, what: &str) -> Diagnostic {
@@ -57,6 +58,8 @@ pub struct Lower<'a> {
     pub(crate) role: &'a RolePlan,
     /// The pipelines of the block.
     pub(crate) pipelines: &'a Pipelines,
+    /// The block's tensor memory.
+    pub(crate) columns: Option<Columns<'a>>,
     /// The counters of the block that deal out tiles.
     pub(crate) tiles: &'a TileQueues,
     /// The number of the part.

@@ -40,6 +40,7 @@ mod scan;
 mod schedule;
 mod smem;
 mod sort;
+mod tensor_memory;
 mod tma;
 mod wgmma;
 mod wide;
@@ -62,6 +63,7 @@ use context::{Lower, internal};
 pub use maps::MapRecipe;
 use maps::Maps;
 use schedule::FirstUse;
+use tensor_memory::Columns;
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
 /// reach its own extent past the end.
@@ -87,6 +89,8 @@ struct Block<'a> {
     plan: &'a BlockPlan,
     arch: Arch,
     multiples: &'a Multiples,
+    /// Tensor memory.
+    columns: Option<Columns<'a>>,
     /// The values of sizes.
     symbols: BTreeMap<SymbolId, Operand>,
 }
@@ -124,9 +128,11 @@ pub fn lower(
         b.add_shared_at(buffer.name.clone(), buffer.at, buffer.bytes);
     }
     let mut maps = Maps::default();
-    pipeline::prologue(&mut b, plan);
+    pipeline::prologue(&mut b, whole, plan);
+    let tensor_memory = plan.memory.tensor_memory.as_ref();
+    let columns = tensor_memory.map(|map| tensor_memory::address(&mut b, map)).transpose()?;
     let mut bodies = Vec::new();
-    let block = Block { whole, plan, arch, multiples, symbols };
+    let block = Block { whole, plan, arch, multiples, columns, symbols };
     for (i, part) in parts.iter().enumerate() {
         let mut emit = |b: &mut Builder| lower_part(&block, (i, part), &mut maps, b);
         match part.role {
@@ -139,6 +145,9 @@ pub fn lower(
         }
     }
     roles::roles(&mut b, bodies);
+    if let Some(columns) = columns {
+        tensor_memory::free(&mut b, columns);
+    }
     let recipes = maps.finish(&mut b);
     let mut function = b.finish();
     tilewright_simt::passes::dead_code(&mut function);
@@ -175,6 +184,7 @@ fn lower_part(
         decisions: BTreeMap::new(),
         role,
         pipelines: &block.plan.pipelines,
+        columns: block.columns,
         tiles: &block.plan.tiles,
         part: index,
         barriers: Barriers::new(block.whole, index),
@@ -264,6 +274,15 @@ impl Lower<'_> {
             }
             (StmtKind::GemmAsync { c, a, b, meta, .. }, StmtPlan::Wgmma(plan)) => {
                 self.product(*c, (a, b), *meta, plan)?;
+            }
+            (StmtKind::GemmAsync { c, a, b, .. }, StmtPlan::Sums(plan)) => {
+                self.sums(*c, (a, b), plan, stmt.span)?;
+            }
+            (StmtKind::Copy { src, dst, .. }, StmtPlan::TensorCopy(plan)) => {
+                self.copy_of_sums((src, dst), plan, stmt.span)?;
+            }
+            (StmtKind::Fill { dst, .. }, _) if self.is_in_tensor_memory(*dst) => {
+                return Err(self.fill_without_product(*dst, stmt.span));
             }
             (StmtKind::CommitGemm, _) => self.commit_gemm(stmt.id),
             (StmtKind::WaitGemm(groups), _) => self.wait_gemm(stmt.id, count_of(*groups, stmt.span)?),

@@ -7,15 +7,16 @@ use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special};
 use tilewright_synth::block::BlockPlan;
 use tilewright_synth::plan::PipelinePlan;
-use tilewright_tile::core::{Slot, Stmt, StmtKind};
+use tilewright_tile::core::{Program, Slot, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 
 use crate::async_state::Position;
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, condition, int, value, warp_index};
+use crate::tensor_memory;
 
 /// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
-pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
+pub fn prologue(b: &mut Builder, whole: &Program, plan: &BlockPlan) {
     let reductions = || plan.roles.iter().filter_map(|role| role.cluster_reduce);
     let queues = || plan.tiles.values().filter_map(|queue| Some((queue, queue.slot.barriers?)));
     if plan.pipelines.is_empty() && reductions().next().is_none() && queues().next().is_none() {
@@ -58,7 +59,17 @@ pub fn prologue(b: &mut Builder, plan: &BlockPlan) {
             b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         });
     }
-    b.sync(if plan.meets_cluster() { SyncOp::ClusterStart } else { SyncOp::Barrier });
+    let tensor_memory = plan.memory.tensor_memory.as_ref();
+    if let Some(map) = tensor_memory {
+        tensor_memory::allocate(b, whole, map);
+    }
+    if plan.meets_cluster() {
+        b.sync(SyncOp::ClusterStart);
+    }
+    // The start of a cluster orders the barriers alone, and not the word that has the address of tensor memory.
+    if !plan.meets_cluster() || tensor_memory.is_some() {
+        b.sync(SyncOp::Barrier);
+    }
 }
 
 impl<'a> Lower<'a> {
@@ -163,7 +174,9 @@ impl<'a> Lower<'a> {
                 b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
             }
         };
-        if produces && !pipeline.stored {
+        if produces && pipeline.sums {
+            self.b.mbarrier(MbarrierOp::Wait, waited, parity);
+        } else if produces && !pipeline.stored {
             // Only the thread that issues the copies waits: nothing would keep another one from falling behind by a phase, which
             // a parity does not tell from the one before.
             let bytes = int(i64::from(pipeline.tx_bytes));
@@ -178,14 +191,19 @@ impl<'a> Lower<'a> {
                 self.guarded(self.state.tma_issuer, |lower| fence(lower.b));
             }
         }
+        self.after_wait(pipeline);
         full
     }
 
     /// Hands a filled stage on, where threads write to it; where TMA loads alone fill it, the wait has arrived before them.
     fn commit_stage(&mut self, pipeline: &PipelinePlan, full: Address) {
+        if pipeline.sums {
+            return self.commit_sums(full);
+        }
         if !pipeline.stored {
             return;
         }
+        self.before_arrival(pipeline);
         if pipeline.fences.fence_full {
             self.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         }

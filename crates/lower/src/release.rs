@@ -131,6 +131,11 @@ impl<'a> Lower<'a> {
 
     /// Arrives once for the warp at the empty barrier of a stage, in every block that fills it, where a condition holds if there is one.
     fn release_stage(&mut self, pipeline: &PipelinePlan, slot: Operand, where_: Option<Value>) {
+        if self.role.sums {
+            let empty = self.barrier(pipeline, true, slot);
+            return self.commit_sums(empty);
+        }
+        self.before_arrival(pipeline);
         if pipeline.warps_meet {
             self.b.sync(SyncOp::WarpBarrier);
         }

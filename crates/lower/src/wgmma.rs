@@ -12,7 +12,7 @@ use crate::scalar::{self, add, int};
 
 impl Lower<'_> {
     /// The lower half of an operand's descriptor, for the part of this warpgroup.
-    fn descriptor(
+    pub(crate) fn descriptor(
         &mut self,
         reference: &TensorRef,
         operand: &SharedOperand,
@@ -59,16 +59,7 @@ impl Lower<'_> {
         };
         let left_array = if left.is_none() { Some(self.array(a.tensor)?) } else { None };
         let metadata = meta.map(|meta| self.array(meta)).transpose()?;
-        // The first product after a fill does not read what the accumulator holds.
-        let flag = self.state.accumulate.get(&c).copied();
-        let first = if self.state.zero_init.remove(&c) {
-            Operand::Imm(0)
-        } else if let Some(flag) = flag {
-            let added = self.b.read(flag);
-            self.b.scalar(ScalarOp::NeI32, &[added, int(0)])
-        } else {
-            Operand::Imm(1)
-        };
+        let (first, flag) = self.accumulates(c);
         self.b.sync(SyncOp::WgmmaFence);
         let at = |lower: &mut Self, low: DescriptorValue, bytes: i64| {
             let sum = add(lower.b, low.low, int(bytes / 16));
@@ -99,6 +90,20 @@ impl Lower<'_> {
             self.b.write(flag, int(1));
         }
         Ok(())
+    }
+
+    /// The predicate that a product adds to what the accumulator holds, which the first after a fill does not; and the register that says so, to be set behind it.
+    pub(crate) fn accumulates(&mut self, c: TensorId) -> (Operand, Option<Reg>) {
+        let flag = self.state.accumulate.get(&c).copied();
+        let first = if self.state.zero_init.remove(&c) {
+            Operand::Imm(0)
+        } else if let Some(flag) = flag {
+            let added = self.b.read(flag);
+            self.b.scalar(ScalarOp::NeI32, &[added, int(0)])
+        } else {
+            Operand::Imm(1)
+        };
+        (first, flag)
     }
 
     /// True if a fill with zero can be left out because the next thing that happens to the tensor is a product that need not read it.

@@ -86,7 +86,9 @@ fn after(tokens: &[&str]) -> Wanted {
     let front = |n: usize| open.checked_sub(n).and_then(|i| tokens.get(i)).copied().unwrap_or("\n");
     match (tokens[open], front(1), commas) {
         ("{", ..) if matches!(back(1), "\n" | ";" | "{" | "}") => Wanted::Statement,
-        ("(", "register_tensor" | "shared_tensor", 0) | ("(", "cast" | "bitcast", 1) => Wanted::Type,
+        ("(", "register_tensor" | "shared_tensor" | "tensor_memory", 0) | ("(", "cast" | "bitcast", 1) => {
+            Wanted::Type
+        }
         ("(", name, _) if front(2) == "kernel" && name != "\n" => {
             if back(1) == ":" {
                 Wanted::Type

@@ -181,7 +181,7 @@ fn facts_of(sources: &Sources, kernel: &Kernel, declaration: &Declaration) -> Ve
                 .into_iter()
                 .collect()
         }
-        Named::View | Named::Register | Named::Shared | Named::Result => {
+        Named::View | Named::Register | Named::Shared | Named::TensorMemory | Named::Result => {
             of_tensors(sources, kernel, declaration)
         }
         _ => Vec::new(),
@@ -239,6 +239,7 @@ fn of_tensors(sources: &Sources, kernel: &Kernel, declaration: &Declaration) -> 
             let memory = match &tensor.kind {
                 TensorKind::View { param, .. } => format!("a view of `{}`", program.param(*param).name),
                 TensorKind::Shared { .. } => "in shared memory".to_string(),
+                TensorKind::Tensor { .. } => "in tensor memory".to_string(),
                 TensorKind::Register { .. } | TensorKind::Part { .. } => "in registers".to_string(),
             };
             let mut said = format!("`{}[{}]` {memory}", tensor.dtype, shape.join(", "));

@@ -107,7 +107,9 @@ fn kind(named: Named) -> SymbolKind {
         Named::Parameter | Named::Argument => SymbolKind::FIELD,
         Named::Role => SymbolKind::CLASS,
         Named::Pipeline | Named::Barrier => SymbolKind::EVENT,
-        Named::View | Named::Register | Named::Shared | Named::Result => SymbolKind::ARRAY,
+        Named::View | Named::Register | Named::Shared | Named::TensorMemory | Named::Result => {
+            SymbolKind::ARRAY
+        }
         Named::Counter | Named::Integer => SymbolKind::NUMBER,
     }
 }

@@ -28,6 +28,8 @@ pub enum Named {
     Register,
     /// `shared_tensor`.
     Shared,
+    /// `tensor_memory`.
+    TensorMemory,
     /// `pipeline`.
     Pipeline,
     /// `named_barrier` or `turns`.
@@ -55,6 +57,7 @@ impl Named {
             Named::View => "view of global memory",
             Named::Register => "register tensor",
             Named::Shared => "shared tensor",
+            Named::TensorMemory => "tensor in tensor memory",
             Named::Pipeline => "pipeline",
             Named::Barrier => "barrier",
             Named::Role => "role",
@@ -590,6 +593,7 @@ impl Reader<'_> {
             "global_view" => Named::View,
             "register_tensor" => Named::Register,
             "shared_tensor" => Named::Shared,
+            "tensor_memory" => Named::TensorMemory,
             "pipeline" => Named::Pipeline,
             "named_barrier" | "turns" => Named::Barrier,
             _ => Named::Result,

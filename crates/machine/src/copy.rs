@@ -31,6 +31,13 @@ pub enum CopyKind {
         /// Transposes each matrix on its way.
         trans: bool,
     },
+    /// The warp moves cells of tensor memory together, from an address that is the same in all lanes (`tcgen05.ld`, `tcgen05.st`).
+    Tensor {
+        /// Lanes of tensor memory.
+        lanes: u32,
+        /// Registers of a thread.
+        registers: u32,
+    },
     /// Each thread combines its own elements with those in memory, each as one step, and gets nothing back (`red`).
     Reduction(Reduction),
     /// Each thread changes one element of memory as one step and gets what was there (`atom`).
@@ -76,13 +83,14 @@ pub struct CopyRow {
 impl CopyRow {
     /// True if the instruction involves the whole warp.
     pub fn is_collective(&self) -> bool {
-        matches!(self.kind, CopyKind::Matrix { .. })
+        matches!(self.kind, CopyKind::Matrix { .. } | CopyKind::Tensor { .. })
     }
 
     /// 32-bit registers a lane needs for its fragment (sub-word fragments need one).
     pub fn registers(&self) -> u32 {
         match self.kind {
             CopyKind::Matrix { count, .. } => count,
+            CopyKind::Tensor { registers, .. } => registers,
             _ => self.bytes.div_ceil(4),
         }
     }
@@ -91,11 +99,12 @@ impl CopyRow {
     pub fn bytes_per_lane(&self) -> u32 {
         match self.kind {
             CopyKind::Matrix { count, .. } => 4 * count,
+            CopyKind::Tensor { registers, .. } => 4 * registers,
             _ => self.bytes,
         }
     }
 
-    /// The layout of the side that lies in `memory` addressed by pointers (shared or global).
+    /// The layout of the side that lies in memory.
     pub fn memory_tv(&self) -> &Layout {
         if self.src == Memory::Register { &self.dst_tv } else { &self.src_tv }
     }

@@ -44,6 +44,8 @@ pub enum Feature {
     MxConversion,
     /// `mma` of floats of 6 bits (`.kind::f8f6f4`), and with scales of blocks.
     BlockScaledProducts,
+    /// `tcgen05`: tensor memory, and asynchronous matrix products with their sums there.
+    Tcgen05,
 }
 
 impl Feature {
@@ -66,6 +68,7 @@ impl Feature {
         Feature::Multicast,
         Feature::MxConversion,
         Feature::BlockScaledProducts,
+        Feature::Tcgen05,
     ];
 
     /// The name in messages.
@@ -88,6 +91,7 @@ impl Feature {
             Feature::Multicast => "TMA multicast",
             Feature::MxConversion => "MX conversions",
             Feature::BlockScaledProducts => "block-scaled products of a warp",
+            Feature::Tcgen05 => "tcgen05",
         }
     }
 }

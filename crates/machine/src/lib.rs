@@ -25,6 +25,7 @@ mod progress;
 pub mod red;
 pub mod scalar;
 pub mod sync;
+pub mod tcgen05;
 pub mod tensor;
 pub mod timing;
 pub mod wgmma;
@@ -50,6 +51,9 @@ pub use progress::Progress;
 pub use red::{RedForm, RedOp, Reduction, reduction_rows, reductions, reductions_anywhere};
 pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, conversion_needs};
 pub use sync::{ACQUIRE_TENSOR_MAP, MbarrierOp, ProxyFence, SyncOp};
+pub use tcgen05::{
+    Tcgen05Row, TensorMemory, has_tcgen05, sums_layout, tcgen05, tcgen05_rows, tensor_memory_copies,
+};
 pub use tensor::{
     BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TensorOp, TensorRow,
     tensor_map_l2_promotion, tensor_map_type, tensor_row, tensor_rows,

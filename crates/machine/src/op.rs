@@ -13,6 +13,7 @@ use crate::features::{Feature, Features};
 use crate::mma::{MmaRow, mma_rows};
 use crate::scalar::{ScalarOp, ShuffleMode};
 use crate::sync::{MbarrierOp, ProxyFence, SyncOp};
+use crate::tcgen05::{Tcgen05Row, TensorMemory};
 use crate::tensor::{BulkOp, TensorOp};
 use crate::wgmma::WgmmaRow;
 
@@ -121,6 +122,7 @@ const BASE: Features = Features::NONE;
 const BARRIER: Features = Features::of(&[Feature::TransactionBarrier]);
 const CLUSTER: Features = Features::of(&[Feature::Cluster]);
 const TMA: Features = Features::of(&[Feature::Tma]);
+const TENSOR_MEMORY: Features = Tcgen05Row::NEEDS;
 
 classes! {
     /// `f32` sums, products, and both in one.
@@ -203,6 +205,10 @@ classes! {
     TmaStore: "tma.store", Tma, TMA;
     /// Tensor copies out of shared memory that add.
     TmaAdd: "tma.add", Tma, TMA;
+    /// Copies of a cell a lane from tensor memory: one of several columns takes as many times its issue.
+    TensorLoad: "tcgen05.ld", Lsu, TENSOR_MEMORY;
+    /// The same to tensor memory.
+    TensorStore: "tcgen05.st", Lsu, TENSOR_MEMORY;
 }
 
 impl ScalarOp {
@@ -331,6 +337,12 @@ impl WgmmaRow {
 /// The `n` of products of a warpgroup that tables have lines for. Between two of them the figures are on the line between theirs.
 pub const WGMMA_KNOTS: [i64; 6] = [8, 16, 32, 64, 128, 256];
 
+/// The `n` of products with sums in tensor memory that tables have lines for.
+pub const TCGEN05_KNOTS: [i64; 4] = [8, 64, 128, 256];
+
+/// The rows of products with sums in tensor memory. Their cost depends on these and on `n`; every kind multiplies 32 bytes of a row in the same time.
+pub const TCGEN05_ROWS: [i64; 2] = [64, TensorMemory::LANES];
+
 /// A line of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum OpKey {
@@ -340,6 +352,8 @@ pub enum OpKey {
     Class(Class),
     /// A product of a warpgroup.
     Wgmma(WgmmaKind, i64),
+    /// A product with sums in tensor memory, of so many rows and columns.
+    Tcgen05(i64, i64),
 }
 
 impl OpKey {
@@ -348,7 +362,7 @@ impl OpKey {
         match self {
             OpKey::Row(_, unit) => unit,
             OpKey::Class(class) => class.unit(),
-            OpKey::Wgmma(..) => Unit::Tensor,
+            OpKey::Wgmma(..) | OpKey::Tcgen05(..) => Unit::Tensor,
         }
     }
 
@@ -359,7 +373,9 @@ impl OpKey {
         let classes = Class::ALL.iter().filter(|class| arch.has(class.needs())).map(|class| (*class).into());
         let products = WgmmaKind::ALL.into_iter().filter(|_| arch.has(WgmmaRow::NEEDS));
         let products = products.flat_map(|kind| WGMMA_KNOTS.map(|n| OpKey::Wgmma(kind, n)));
-        mma.chain(copies).chain(classes).chain(products).collect()
+        let sums = TCGEN05_ROWS.into_iter().filter(|_| arch.has(Tcgen05Row::NEEDS));
+        let sums = sums.flat_map(|m| TCGEN05_KNOTS.map(|n| OpKey::Tcgen05(m, n)));
+        mma.chain(copies).chain(classes).chain(products).chain(sums).collect()
     }
 }
 
@@ -369,6 +385,7 @@ impl fmt::Display for OpKey {
             OpKey::Row(name, _) => f.write_str(name),
             OpKey::Class(class) => f.write_str(class.name()),
             OpKey::Wgmma(kind, n) => write!(f, "wgmma.n{n}.{}", kind.name()),
+            OpKey::Tcgen05(m, n) => write!(f, "tcgen05.mma.m{m}n{n}"),
         }
     }
 }
@@ -381,6 +398,9 @@ impl From<Class> for OpKey {
 
 impl From<&CopyRow> for OpKey {
     fn from(row: &CopyRow) -> OpKey {
+        if let CopyKind::Tensor { .. } = row.kind {
+            return if row.src == Memory::Tensor { Class::TensorLoad } else { Class::TensorStore }.into();
+        }
         // Of reductions nothing is measured: they cost what a store of as many bytes does.
         let store = || thread_copy(row.src, row.dst, row.scope, row.bytes);
         let row = if let CopyKind::Reduction(_) | CopyKind::Atomic(_) = row.kind {

@@ -66,6 +66,16 @@ pub enum SyncOp {
     DependencyWait,
     /// Grids that depend on this one may start.
     DependentsLaunch,
+    /// The block allocates no more tensor memory.
+    TensorRelinquish,
+    /// Waits until the warp's loads from tensor memory are done.
+    TensorWaitLoad,
+    /// Waits until the warp's stores to tensor memory are done.
+    TensorWaitStore,
+    /// Accesses of the thread to tensor memory so far come before those of others behind a synchronisation that follows.
+    TensorFenceBefore,
+    /// Accesses of the thread to tensor memory from here on come after those of others before a synchronisation that has been.
+    TensorFenceAfter,
 }
 
 impl SyncOp {
@@ -98,6 +108,13 @@ impl SyncOp {
             }
             SyncOp::DependencyWait => "griddepcontrol.wait".to_string(),
             SyncOp::DependentsLaunch => "griddepcontrol.launch_dependents".to_string(),
+            SyncOp::TensorRelinquish => {
+                "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned".to_string()
+            }
+            SyncOp::TensorWaitLoad => "tcgen05.wait::ld.sync.aligned".to_string(),
+            SyncOp::TensorWaitStore => "tcgen05.wait::st.sync.aligned".to_string(),
+            SyncOp::TensorFenceBefore => "tcgen05.fence::before_thread_sync".to_string(),
+            SyncOp::TensorFenceAfter => "tcgen05.fence::after_thread_sync".to_string(),
         }
     }
 
@@ -118,6 +135,11 @@ impl SyncOp {
             SyncOp::FenceMbarrierInit => Feature::TransactionBarrier.into(),
             SyncOp::SetMaxRegisters { .. } => Feature::SetMaxRegisters.into(),
             SyncOp::DependencyWait | SyncOp::DependentsLaunch => Feature::DependentLaunch.into(),
+            SyncOp::TensorRelinquish
+            | SyncOp::TensorWaitLoad
+            | SyncOp::TensorWaitStore
+            | SyncOp::TensorFenceBefore
+            | SyncOp::TensorFenceAfter => Feature::Tcgen05.into(),
         }
     }
 }
@@ -157,7 +179,7 @@ impl ProxyFence {
         match memory {
             Memory::Shared => self != ProxyFence::Global,
             Memory::Global => matches!(self, ProxyFence::Global | ProxyFence::All),
-            Memory::Register => false,
+            Memory::Register | Memory::Tensor => false,
         }
     }
 }
@@ -191,11 +213,13 @@ pub enum MbarrierOp {
     Wait,
     /// The same, also for what other blocks of the cluster did before they arrived with [`MbarrierOp::ArriveCluster`].
     WaitCluster,
+    /// One arrival, once all products with sums in tensor memory that the thread has issued are complete: those who wait see them complete. No operand (0).
+    Commit,
 }
 
 impl MbarrierOp {
     /// All.
-    pub const ALL: [MbarrierOp; 7] = [
+    pub const ALL: [MbarrierOp; 8] = [
         MbarrierOp::Init,
         MbarrierOp::Arrive,
         MbarrierOp::ArrivePeer,
@@ -203,6 +227,7 @@ impl MbarrierOp {
         MbarrierOp::ArriveExpect,
         MbarrierOp::Wait,
         MbarrierOp::WaitCluster,
+        MbarrierOp::Commit,
     ];
 
     /// True if it waits for the end of a phase.
@@ -220,6 +245,8 @@ impl MbarrierOp {
         let barrier = Features::from(Feature::TransactionBarrier);
         if self.reaches_peers() || self == MbarrierOp::WaitCluster {
             barrier | Feature::Cluster.into()
+        } else if self == MbarrierOp::Commit {
+            barrier | Feature::Tcgen05.into()
         } else {
             barrier
         }
@@ -240,6 +267,7 @@ impl MbarrierOp {
             MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx",
             MbarrierOp::Wait => "mbarrier.wait",
             MbarrierOp::WaitCluster => "mbarrier.wait.cluster",
+            MbarrierOp::Commit => "tcgen05.commit",
         }
     }
 
@@ -253,6 +281,7 @@ impl MbarrierOp {
             MbarrierOp::ArriveExpect => "mbarrier.arrive.expect_tx.shared::cta.b64",
             MbarrierOp::Wait => "mbarrier.try_wait.parity.shared::cta.b64",
             MbarrierOp::WaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
+            MbarrierOp::Commit => "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64",
         }
     }
 }

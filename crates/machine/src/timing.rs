@@ -25,7 +25,8 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 use crate::arch::{Arch, ArchSpec, Memory, UnknownArch};
 use crate::copy::CopyRow;
 use crate::features::Feature;
-use crate::op::{OpKey, Unit, WGMMA_KNOTS};
+use crate::op::{OpKey, TCGEN05_KNOTS, Unit, WGMMA_KNOTS};
+use crate::tcgen05::Tcgen05Row;
 use crate::wgmma::WgmmaRow;
 
 /// A figure of the whole chip, or of one multiprocessor beside its instructions.
@@ -263,11 +264,20 @@ impl Timing {
 
     /// The cost of a product of a warpgroup: all tensor cores of the multiprocessor are occupied for its issue.
     pub fn wgmma(&self, row: &WgmmaRow) -> Cost {
-        let at = |n: i64| self.cost(OpKey::Wgmma(row.kind(), n));
-        let upper = WGMMA_KNOTS.into_iter().find(|n| *n >= row.n).unwrap_or(row.n);
-        let lower = WGMMA_KNOTS.into_iter().rfind(|n| *n <= row.n).unwrap_or(row.n);
+        self.between(row.n, &WGMMA_KNOTS, |n| self.cost(OpKey::Wgmma(row.kind(), n)))
+    }
+
+    /// The cost of a product with sums in tensor memory: all tensor cores of the multiprocessor are occupied for its issue.
+    pub fn tcgen05(&self, row: &Tcgen05Row) -> Cost {
+        self.between(row.n, &TCGEN05_KNOTS, |n| self.cost(OpKey::Tcgen05(row.m, n)))
+    }
+
+    /// The cost at `n` on the line between those at the knots around it.
+    fn between(&self, n: i64, knots: &[i64], at: impl Fn(i64) -> Cost) -> Cost {
+        let upper = knots.iter().copied().find(|knot| *knot >= n).unwrap_or(n);
+        let lower = knots.iter().copied().rfind(|knot| *knot <= n).unwrap_or(n);
         let (low, high) = (at(lower), at(upper));
-        let share = (row.n - lower) as f64 / (upper - lower).max(1) as f64;
+        let share = (n - lower) as f64 / (upper - lower).max(1) as f64;
         let between = |a: f64, b: f64| a + (b - a) * share;
         Cost {
             unit: Unit::Tensor,
@@ -586,6 +596,7 @@ mod tests {
     use crate::op::{Class, WgmmaKind};
     use crate::scalar::ScalarOp;
     use crate::sync::MbarrierOp;
+    use crate::tcgen05::{tcgen05_rows, tensor_memory_copies};
     use crate::tensor::{BulkOp, TensorRow, tensor_rows};
     use crate::wgmma::{wgmma_rows, wgmmas};
 
@@ -621,6 +632,10 @@ mod tests {
             for row in wgmma_rows().iter().filter(|_| arch.has(WgmmaRow::NEEDS)) {
                 assert!(table.wgmma(row).issue > 0.0, "{arch} {}", row.name);
             }
+            for row in tcgen05_rows().iter().filter(|_| arch.has(Tcgen05Row::NEEDS)) {
+                assert!(table.tcgen05(row).issue >= row.n as f64 / 2.0, "{arch} {}", row.name);
+            }
+            assert!(tensor_memory_copies().iter().all(|row| has(row.needs, row.into())), "{arch}");
         }
     }
 

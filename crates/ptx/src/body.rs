@@ -5,7 +5,7 @@ mod reduction;
 
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp,
-    Scaling, Sparsity, TENSOR_MAP_BYTES, TensorRow, WgmmaRow,
+    Scaling, Sparsity, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, Special,
@@ -296,6 +296,21 @@ impl<'a> Body<'a> {
                 ));
             }
             Op::Wgmma { row, d, a, b, meta, accumulate } => self.wgmma(row, d, (a, b), *meta, *accumulate),
+            Op::Tcgen05 { row, d, a, b, accumulate } => self.tcgen05(row, d, (a, b), *accumulate),
+            Op::TensorCopy { row, regs, address } => {
+                let (address, regs) = (self.address(address, Memory::Tensor), vector(regs, true));
+                let load = row.dst == Memory::Register;
+                let operands = if load { format!("{regs}, {address}") } else { format!("{address}, {regs}") };
+                self.line(format!("{} {operands}", row.mnemonic));
+            }
+            Op::TensorAllocate { columns, to } => {
+                let to = self.address(to, Memory::Shared);
+                self.line(format!("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 {to}, {columns}"));
+            }
+            Op::TensorFree { columns, address } => {
+                let address = self.register(*address, RegType::B32);
+                self.line(format!("tcgen05.dealloc.cta_group::1.sync.aligned.b32 {address}, {columns}"));
+            }
             Op::TensorMap { dst, map, number, guard } => {
                 let number = self.register(*number, RegType::B32);
                 let (name, first) = (self.define(*dst), self.maps[*map as usize].clone());
@@ -491,13 +506,36 @@ impl<'a> Body<'a> {
         }
         let scales = if row.has_scales() { ", 1, 1" } else { "" };
         // Literals are taken as they are: 0 means that the accumulator is not read.
-        let accumulate = match accumulate {
-            Operand::Imm(bits) => literal(mov(RegType::Pred), RegType::Pred, bits),
-            Operand::Value(value) => self.name(value),
-        };
+        let accumulate = self.predicate(accumulate);
         let (d, a, b) = (vector(d, true), &factors[0], &factors[1]);
         let meta = metadata(meta);
         self.line(format!("{} {d}, {a}, {b}{meta}, {accumulate}{scales}{majors}", row.mnemonic));
+    }
+
+    /// A product with its sums in tensor memory: types, majors and extents are in its instruction descriptor.
+    fn tcgen05(&mut self, row: &Tcgen05Row, d: &Address, (a, b): (&Factor, &Factor), accumulate: Operand) {
+        let mut majors = [Major::K; 2];
+        let mut factors = Vec::new();
+        for (factor, along) in [a, b].into_iter().zip(&mut majors) {
+            if let Factor::Shared { descriptor, major } = factor {
+                *along = *major;
+                factors.push(self.descriptor(descriptor.low, descriptor.high));
+            }
+        }
+        let [left, right] = majors;
+        let instruction = u64::from(row.instruction(left, right));
+        let instruction = self.register(Operand::Imm(instruction), RegType::B32);
+        let accumulate = self.predicate(accumulate);
+        let d = self.address(d, Memory::Tensor);
+        self.line(format!("{} {d}, {}, {instruction}, {accumulate}", row.mnemonic, factors.join(", ")));
+    }
+
+    /// A predicate, of which literals are taken as they are.
+    fn predicate(&mut self, operand: Operand) -> String {
+        match operand {
+            Operand::Imm(bits) => literal(mov(RegType::Pred), RegType::Pred, bits),
+            Operand::Value(value) => self.name(value),
+        }
     }
 
     fn tensor(
@@ -562,6 +600,7 @@ impl<'a> Body<'a> {
             MbarrierOp::Arrive | MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster => {
                 self.line(format!("{} _, {address}", op.mnemonic()))
             }
+            MbarrierOp::Commit => self.line(format!("{} {address}", op.mnemonic())),
             MbarrierOp::ArriveExpect => {
                 let bytes = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} _, {address}, {bytes}", op.mnemonic()));

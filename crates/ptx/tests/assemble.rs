@@ -9,7 +9,8 @@ use std::process::Command;
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, Major, MbarrierOp,
     Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity, SwizzleMode, SyncOp,
-    TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tensor_rows, wgmma_rows, wgmmas,
+    TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tcgen05_rows, tensor_memory_copies,
+    tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
@@ -169,7 +170,7 @@ impl Bench {
             }
             CopyKind::Async => self.b.async_copy(row, shared, global, guard),
             // Synthesis alone has these: `every_atomic_instruction` has what is emitted.
-            CopyKind::Atomic(_) => {}
+            CopyKind::Atomic(_) | CopyKind::Tensor { .. } => {}
             CopyKind::PerThread | CopyKind::Reduction(_) => {
                 let regs = self.regs(row.registers());
                 let memory = if row.dst == Memory::Register { row.src } else { row.dst };
@@ -746,7 +747,7 @@ fn every_bulk_copy_and_what_peers_share() {
     }
     k.b.sync(SyncOp::BulkCommit);
     k.b.sync(SyncOp::BulkWait(0));
-    for op in MbarrierOp::ALL {
+    for op in MbarrierOp::ALL.into_iter().filter(|op| Arch::SM_90A.has(op.needs())) {
         let place = if op.reaches_peers() { at(barrier, 0) } else { k.barrier() };
         for operand in if !op.has_operand() { vec![Operand::Imm(0)] } else { vec![Operand::Imm(1), k.b32] } {
             k.b.mbarrier(op, place, operand);
@@ -767,9 +768,9 @@ fn every_bulk_copy_and_what_peers_share() {
         k.b.store(tilewright_machine::copy_named(&store).unwrap(), regs, at(k.global, 0), None);
     }
     let ptx = k.finish();
-    for mnemonic in
-        BulkOp::ALL.map(BulkOp::mnemonic).into_iter().chain(MbarrierOp::ALL.map(MbarrierOp::mnemonic))
-    {
+    for mnemonic in BulkOp::ALL.map(BulkOp::mnemonic).into_iter().chain(
+        MbarrierOp::ALL.into_iter().filter(|op| Arch::SM_90A.has(op.needs())).map(MbarrierOp::mnemonic),
+    ) {
         assert!(ptx.contains(mnemonic), "{mnemonic}");
     }
     assert_eq!(ptx.matches("ld.shared::cluster").count(), 3);
@@ -813,5 +814,72 @@ fn clusters() {
         b.set_cluster(blocks);
         b.sync(SyncOp::ClusterBarrier);
         check(&b.finish());
+    }
+}
+
+/// Tensor memory from its allocation to its end: every copy, every kind of product with every place of its factors, and what orders them.
+#[test]
+fn tensor_memory() {
+    for arch in [Arch::SM_100A, Arch::SM_103A] {
+        let mut b = Builder::new("tensor_memory", arch, 128);
+        let x = b.add_param("x", FunctionParamKind::Pointer);
+        b.add_shared("factors", 0x1_0000, 1024);
+        b.add_shared("barrier", 8, 8);
+        b.add_shared("address", 4, 4);
+        b.add_tensor_memory("sums", 0, 512);
+        let shared = Operand::Value(b.special(Special::SharedBase));
+        let (barrier, place) = (at(shared, 0x1_0000), at(shared, 0x1_0008));
+        b.tensor_allocate(512, place);
+        b.sync(SyncOp::TensorRelinquish);
+        b.sync(SyncOp::TensorFenceBefore);
+        b.sync(SyncOp::Barrier);
+        b.sync(SyncOp::TensorFenceAfter);
+        let word = Reg { array: b.add_array("address", 1), index: 0 };
+        b.load(tilewright_machine::copy_named("ld.shared.b32").unwrap(), vec![word], place, None);
+        let sums = b.read(word);
+        let units = b.scalar(ScalarOp::ShrU32, &[shared, Operand::Imm(4)]);
+        let elected = b.elect();
+        b.open_branch();
+        let mut kinds = std::collections::BTreeSet::new();
+        for row in tcgen05_rows().iter().filter(|row| row.n == 256) {
+            kinds.insert(row.mnemonic.clone());
+            let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
+            for (major, swizzle) in
+                majors.iter().flat_map(|major| SwizzleMode::ALL.map(|mode| (*major, mode)))
+            {
+                let form = Descriptor { start: 0, leading: 16, stride: 1024, swizzle };
+                let high = (tilewright_machine::Tcgen05Row::matrix(&form) >> 32) as u32;
+                let factor = || {
+                    let descriptor = DescriptorValue { low: units, high };
+                    Factor::Shared { descriptor, major }
+                };
+                b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
+                b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));
+            }
+        }
+        b.mbarrier(MbarrierOp::Commit, barrier, Operand::Imm(0));
+        b.close_branch(elected);
+        b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));
+        b.sync(SyncOp::TensorFenceAfter);
+        let array = b.add_array("cells", 32);
+        for row in tensor_memory_copies() {
+            let regs = (0..row.registers()).map(|index| Reg { array, index }).collect();
+            b.tensor_copy(row, regs, at(sums, 4));
+            b.sync(SyncOp::TensorWaitLoad);
+            b.sync(SyncOp::TensorWaitStore);
+        }
+        let out = b.param(x);
+        let stored = (0..4).map(|index| Reg { array, index }).collect();
+        let store = tilewright_machine::copy_named("st.global.v4.b32").unwrap();
+        b.store(store, stored, at(Operand::Value(out), 0), None);
+        b.sync(SyncOp::TensorFenceBefore);
+        b.sync(SyncOp::Barrier);
+        b.tensor_free(512, sums);
+        let ptx = check(&b.finish());
+        for mnemonic in
+            kinds.iter().map(String::as_str).chain(tensor_memory_copies().iter().map(|r| r.mnemonic))
+        {
+            assert!(ptx.contains(mnemonic), "{mnemonic}");
+        }
     }
 }

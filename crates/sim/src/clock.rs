@@ -322,6 +322,21 @@ impl Knowledge {
         }
     }
 
+    /// Clocks that all these lanes have in common, with what they did; what they do next comes later.
+    pub(crate) fn common(&mut self, mask: u32) -> HappensBefore {
+        let mut known = self.everyone.clone();
+        for (_, pair) in self.some.iter().filter(|(lanes, _)| mask & !lanes == 0) {
+            known.join(pair);
+        }
+        known.known.all.entry(self.agent).raise(mask, self.live, self.time + 1);
+        for (space, own) in self.fenced.iter().enumerate() {
+            let theirs = of(&mut known.known.fenced, Space(space)).entry(self.agent);
+            theirs.join_lanes(own, mask, self.live);
+        }
+        self.time += 1;
+        known
+    }
+
     /// Clocks of all lanes, after they [met](Self::meet_lanes).
     pub(crate) fn everyone(&self) -> &HappensBefore {
         &self.everyone

@@ -17,7 +17,8 @@ use crate::rule::Rule;
 use crate::shadow::{ASYNC, ATOMIC, Access, COLLECTIVE, Kind, Now, Shadow};
 use crate::sink::{FaultKind, Place, Sink, Site, Wrong};
 use crate::tables::MmaTiles;
-use crate::wgmma::{Tiles, Unit};
+use crate::tensor_memory::{TensorMemory, TensorUnit};
+use crate::wgmma::{CHUNK, NOWHERE, Tiles, Unit};
 
 /// Value of uninitialised shared bytes: as `f16`, `bf16` and `f32` a NaN.
 const POISON: u8 = 0xff;
@@ -38,6 +39,8 @@ pub(crate) struct Cta {
     pub running: u32,
     pub shared: Vec<u8>,
     shadow: Option<Shadow>,
+    /// Tensor memory, where the function has some.
+    pub tensor: Option<TensorMemory>,
     /// Marks of the 8 bytes that are an mbarrier; empty before the first.
     barriers: Vec<bool>,
     /// The number of each record of what it prints, by the instruction and how often that was executed before.
@@ -70,6 +73,8 @@ pub(crate) struct Cluster<'a> {
     pub posted: Vec<Posted>,
     /// The matrix units, one a warpgroup.
     pub units: Vec<Unit>,
+    /// Products with sums in tensor memory and their commits that are outstanding, by warp; none where the function has no tensor memory.
+    pub tensor_units: Vec<TensorUnit>,
     /// Clocks that releases of words of global memory have published, by buffer and offset.
     pub words: BTreeMap<(u32, u64), HappensBefore>,
     /// Accesses to global memory.
@@ -94,6 +99,7 @@ impl<'a> Cluster<'a> {
             running: warps,
             shared: vec![POISON; bytes as usize],
             shadow: watched.then(|| Shadow::new(bytes)),
+            tensor: context.program.sums.then(|| TensorMemory::new(watched)),
             barriers: Vec::new(),
             printed: BTreeMap::new(),
         };
@@ -109,14 +115,15 @@ impl<'a> Cluster<'a> {
             named: BTreeMap::new(),
             flights: Vec::new(),
             posted: Vec::new(),
+            tensor_units: vec![TensorUnit::default(); if context.program.sums { all as usize } else { 0 }],
             words: BTreeMap::new(),
             global: Watched::default(),
             // Warps come first, then the reads of their bulk copies, then the matrix units, then the writes of bulk copies, then the
-            // reads of asynchronous copies.
+            // reads of asynchronous copies, and, where there is tensor memory, the loads from it, the stores to it and the products there.
             units: (0..blocks * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
             changed: false,
             observer: None,
-            agents: (4 * all + blocks * groups) as Agent,
+            agents: ((if context.program.sums { 7 } else { 4 }) * all + blocks * groups) as Agent,
         }
     }
 
@@ -133,6 +140,11 @@ impl<'a> Cluster<'a> {
     /// The agent of the reads of global memory by the asynchronous copies of a warp.
     pub(crate) fn fetches_of(&self, warp: Agent) -> Agent {
         (3 * self.know.len() + self.units.len()) as Agent + warp
+    }
+
+    /// The agent of a kind of a warp's accesses to tensor memory.
+    pub(crate) fn tensor_agents(&self, kind: usize, warp: Agent) -> Agent {
+        ((4 + kind) * self.know.len() + self.units.len()) as Agent + warp
     }
 
     /// True if what an agent does carries over to an agent that learns that a peer has come to a point, without a release for the cluster: the
@@ -485,6 +497,23 @@ impl<'a> Cluster<'a> {
                  {may} `{name}`; wait before, in the same role or in one whose stage it gets{or}"
             )
         });
+    }
+
+    /// Takes the chunks of an operand that lie in no buffer for nowhere, and reports them.
+    pub(crate) fn inside(&mut self, site: &Site, places: &mut [u32]) {
+        let mut outside = None;
+        for place in places {
+            if self.context.owners.find(*place, CHUNK).is_none() {
+                outside = outside.or(Some(*place));
+                *place = NOWHERE;
+            } else if self.barrier_within((site.rank, *place), CHUNK) {
+                self.misuse(site, Rule::Barrier, || "it reads the bytes of an mbarrier".to_string());
+            }
+        }
+        if let Some(place) = outside {
+            let address = i64::from(place as i32) + i64::from(SHARED_BASE);
+            self.wrong(site, FaultKind::OutOfBounds, Memory::Shared, address, CHUNK, false);
+        }
     }
 
     /// The shared memory of a block.

@@ -1,6 +1,6 @@
 //! Context of a launch, which all its blocks share: the program, the arguments, and where buffers lie.
 
-use tilewright_machine::{BoxShape, Memory, MemoryOrder, SyncOp};
+use tilewright_machine::{BoxShape, Memory, MemoryOrder, SyncOp, TensorMemory};
 use tilewright_simt::{Function, FunctionParamKind, Op, SharedBuffer};
 
 use crate::config::{Argument, Config};
@@ -221,13 +221,28 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The buffer at an address (shared: an offset in the window; register: its number in the register file): its name, the offset in it and its size. Where there
+    /// The buffer at an address (shared: an offset in the window; tensor memory: four times a cell, from the first column of the block's on; register: its number in the register file): its name, the offset in it and its size. Where there
     /// is none, no name, the address and 0.
     pub(crate) fn describe(&self, memory: Memory, address: i64) -> (String, i64, u64) {
         let none = (String::new(), address, 0);
         if memory == Memory::Register {
             let (name, index, count) = self.program.fragment(address as u32);
             return (name.to_string(), i64::from(index), u64::from(count));
+        }
+        if memory == Memory::Tensor {
+            let column = address / 4 / TensorMemory::LANES;
+            let found = self.program.tensor_at(column as u32);
+            return found.and_then(|index| self.program.function.tensor_memory.get(index)).map_or(
+                none,
+                |b| {
+                    let bytes = 4 * TensorMemory::LANES;
+                    (
+                        b.name.clone(),
+                        address - bytes * i64::from(b.column),
+                        bytes as u64 * u64::from(b.columns),
+                    )
+                },
+            );
         }
         if memory == Memory::Shared {
             // The last buffer that begins at or before the address: an access beyond its end is most likely meant for it.

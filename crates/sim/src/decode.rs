@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tilewright_machine::{
-    ACQUIRE_TENSOR_MAP, AtomicRow, BulkOp, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder, MmaRow,
-    OpKey, ProxyFence, Reduction, ScalarOp, Scope, ShuffleMode, SyncOp, TensorOp, TensorRow, Unit, Until,
-    WgmmaRow, timing,
+    ACQUIRE_TENSOR_MAP, AtomicRow, BulkOp, CopyKind, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder,
+    MmaRow, OpKey, ProxyFence, Reduction, ScalarOp, Scope, ShuffleMode, SyncOp, Tcgen05Row, TensorOp,
+    TensorRow, Unit, Until, WgmmaRow, timing,
 };
 use tilewright_simt::{
     Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Print, Reg, Special, Value, verify,
@@ -19,6 +19,7 @@ use tilewright_simt::{
 use crate::error::SimError;
 use crate::findings::{Class, Flow, Row};
 use crate::tables::{MatrixTable, MmaTable};
+use crate::tensor_memory::CopyTable;
 use crate::wgmma::WgmmaTable;
 
 /// Most registers of a thread's fragments.
@@ -178,6 +179,32 @@ pub(crate) enum Code {
         meta: Option<u32>,
         accumulate: Slot,
     },
+    /// A product with its sums in tensor memory.
+    Sums {
+        statement: u32,
+        row: &'static Tcgen05Row,
+        d: Place,
+        a: Source,
+        b: Source,
+        accumulate: Slot,
+    },
+    /// A copy between tensor memory and registers.
+    TensorCopy {
+        statement: u32,
+        table: u32,
+        regs: Vec<u32>,
+        place: Place,
+    },
+    TensorAllocate {
+        statement: u32,
+        columns: u32,
+        to: Place,
+    },
+    TensorFree {
+        statement: u32,
+        columns: u32,
+        address: Slot,
+    },
     Tensor(TensorCopy),
     Bulk(BulkCopy),
     Mbarrier {
@@ -273,6 +300,8 @@ pub(crate) enum Nature {
     Store,
     /// A product of a warpgroup.
     Product,
+    /// An access to tensor memory, or a product with its sums there.
+    Sums,
 }
 
 impl Nature {
@@ -283,6 +312,7 @@ impl Nature {
             Op::Bulk { op: BulkOp::Store, .. } => Nature::Store,
             Op::Tensor { .. } | Op::Bulk { .. } => Nature::Load,
             Op::Wgmma { .. } => Nature::Product,
+            Op::Tcgen05 { .. } | Op::TensorCopy { .. } | Op::TensorFree { .. } => Nature::Sums,
             _ => Nature::Ordinary,
         }
     }
@@ -297,13 +327,17 @@ fn name_of(op: &Op) -> &'static str {
         | Op::Lookup { row, .. }
         | Op::Store { row, .. }
         | Op::AsyncCopy { row, .. }
-        | Op::Matrix { row, .. } => row.name,
+        | Op::Matrix { row, .. }
+        | Op::TensorCopy { row, .. } => row.name,
         Op::Mma { row, .. } => row.name,
         Op::Atomic { row, .. } => row.name.as_str(),
         Op::Await { .. } => "ld.acquire",
         Op::TensorMap { .. } => ACQUIRE_TENSOR_MAP,
         Op::Shuffle { mode, .. } => mode.mnemonic(),
         Op::Wgmma { row, .. } => row.name.as_str(),
+        Op::Tcgen05 { row, .. } => row.name.as_str(),
+        Op::TensorAllocate { .. } => "tcgen05.alloc",
+        Op::TensorFree { .. } => "tcgen05.dealloc",
         Op::Tensor { row, .. } => row.name.as_str(),
         Op::Bulk { op, .. } => op.name(),
         Op::Mbarrier { op, .. } => op.name(),
@@ -335,6 +369,10 @@ pub(crate) struct Program<'a> {
     pub products: Vec<MmaTable>,
     /// Of warpgroups.
     pub wgmmas: Vec<WgmmaTable>,
+    /// Of tensor memory.
+    pub tensor_copies: Vec<CopyTable>,
+    /// True if there is tensor memory.
+    pub sums: bool,
     pub statements: Vec<Statement>,
     /// Rows of a profile, in program order.
     pub rows: Vec<Row>,
@@ -375,6 +413,14 @@ impl Program<'_> {
             Code::Wgmma { statement, table, a, .. } => {
                 let bytes = product_bytes(&self.wgmmas[*table as usize], a);
                 (named(statement), Class::Tensor, Flow::Product(bytes / 4))
+            }
+            Code::Sums { statement, row, .. } => {
+                let bytes = (row.m + row.n) * row.k * i64::from(row.a.bits()) / 8;
+                (named(statement), Class::Tensor, Flow::Product(bytes as u64))
+            }
+            Code::TensorCopy { statement, .. } => (named(statement), Class::Memory, Flow::Nowhere),
+            Code::TensorAllocate { statement, .. } | Code::TensorFree { statement, .. } => {
+                (named(statement), Class::Barrier, Flow::Nowhere)
             }
             Code::Tensor(copy) => {
                 let flow = if copy.op == TensorOp::Load { Flow::UnitLoad } else { Flow::UnitStore };
@@ -433,6 +479,8 @@ impl<'a> Program<'a> {
             matrices: Vec::new(),
             products: Vec::new(),
             wgmmas: Vec::new(),
+            tensor_copies: Vec::new(),
+            sums: false,
             statements: Vec::new(),
             rows: Vec::new(),
             roles: false,
@@ -463,6 +511,12 @@ impl<'a> Program<'a> {
             first += array.registers;
         }
         ("", register, 0)
+    }
+
+    /// The tensor in tensor memory that has a column.
+    pub(crate) fn tensor_at(&self, column: u32) -> Option<usize> {
+        let has = |b: &tilewright_simt::TensorBuffer| (b.column..b.column + b.columns).contains(&column);
+        self.function.tensor_memory.iter().position(has)
     }
 
     /// A register of the register file in words.
@@ -622,6 +676,30 @@ impl Decoder<'_> {
                 let cost = timing(self.program.function.arch).wgmma(row);
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }
+            Op::Tcgen05 { row, d, a, b, accumulate } => {
+                self.program.sums = true;
+                let (d, accumulate) = (self.place(d), self.slot(*accumulate));
+                let (a, b) = (self.source(a), self.source(b));
+                let cost = timing(self.program.function.arch).tcgen05(row);
+                let code = Code::Sums { statement, row, d, a, b, accumulate };
+                (code, (cost.whole_issue(), cost.whole_latency()))
+            }
+            Op::TensorCopy { row, regs, address } => {
+                self.program.sums = true;
+                let (table, place) = (self.tensor_table(row), self.place(address));
+                let (issue, latency) = self.cost(*row);
+                let issue = issue * row.registers();
+                (Code::TensorCopy { statement, table, regs: self.regs(regs), place }, (issue, latency))
+            }
+            Op::TensorAllocate { columns, to } => {
+                self.program.sums = true;
+                let to = self.place(to);
+                (Code::TensorAllocate { statement, columns: *columns, to }, self.cost(MbarrierOp::Init))
+            }
+            Op::TensorFree { columns, address } => {
+                let address = self.slot(*address);
+                (Code::TensorFree { statement, columns: *columns, address }, self.cost(MbarrierOp::Init))
+            }
             Op::TensorMap { dst, number, .. } => {
                 let cost = self.cost(SyncOp::FenceProxyAsync(ProxyFence::Global));
                 (Code::TensorMap { dst: dst.0, number: self.slot(*number) }, cost)
@@ -727,6 +805,19 @@ impl Decoder<'_> {
         })
     }
 
+    fn tensor_table(&mut self, row: &'static CopyRow) -> u32 {
+        let tables = &mut self.program.tensor_copies;
+        let known = tables.iter().position(|table| table.row.name == row.name);
+        known.unwrap_or_else(|| {
+            let (lanes, registers) = match row.kind {
+                CopyKind::Tensor { lanes, registers } => (lanes, registers),
+                _ => (32, row.registers()),
+            };
+            tables.push(CopyTable::new(row, lanes, registers));
+            tables.len() - 1
+        }) as u32
+    }
+
     /// Bytes of the boxes of a tensor map.
     fn box_bytes(&self, row: &TensorRow, map: u32, origin: u32) -> Result<u32, SimError> {
         let shape = &self.program.function.tensor_maps[map as usize].shape;
@@ -819,6 +910,11 @@ pub(crate) fn sync_name(op: SyncOp) -> &'static str {
         SyncOp::WgmmaWait(_) => "wgmma.wait_group",
         SyncOp::BulkCommit => "cp.async.bulk.commit_group",
         SyncOp::BulkWait(_) => "cp.async.bulk.wait_group",
+        SyncOp::TensorRelinquish => "tcgen05.relinquish_alloc_permit",
+        SyncOp::TensorWaitLoad => "tcgen05.wait::ld",
+        SyncOp::TensorWaitStore => "tcgen05.wait::st",
+        SyncOp::TensorFenceBefore => "tcgen05.fence::before_thread_sync",
+        SyncOp::TensorFenceAfter => "tcgen05.fence::after_thread_sync",
         SyncOp::BulkWaitRead(_) => "cp.async.bulk.wait_group.read",
         SyncOp::FenceProxyAsync(fence) => fence.spelling(),
         SyncOp::FenceMbarrierInit => "fence.mbarrier_init",

@@ -31,7 +31,9 @@
 //! * An arrival at an mbarrier of a peer takes place at once; with another seed than 0 at a random moment before the cluster next meets.
 //! * A warpgroup's product reads its operands and writes its registers when a wait covers it; with another seed than 0 at a random
 //!   moment before.
-//! * Shared memory and registers begin as ones in every bit, NaNs.
+//! * A product with its sums in tensor memory reads its factors and writes its sums, and a commit behind it arrives, when nothing else can run, in the order of
+//!   issue; with another seed than 0 at a random moment. The first column that a block allocates depends on the seed.
+//! * Shared memory, tensor memory and registers begin as ones in every bit, NaNs.
 //! * The block's shared window is not at address 0.
 //! * An access that is out of bounds or misaligned reads zeros or writes nothing, and is reported. Shared accesses have
 //!   to lie within one shared buffer.
@@ -128,6 +130,7 @@ mod shadow;
 mod sink;
 mod suggest;
 mod tables;
+mod tensor_memory;
 mod trace;
 mod units;
 mod warp;

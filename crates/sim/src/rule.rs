@@ -10,6 +10,8 @@ pub enum Rule {
     Again,
     /// An address is not aligned as it has to be.
     Alignment,
+    /// Tensor memory is allocated or freed as it may not be, or used where it is not allocated.
+    Allocation,
     /// An assertion of the program does not hold.
     Assertion,
     /// More arrivals than a phase has.
@@ -26,9 +28,11 @@ pub enum Rule {
     Ended,
     /// Registers are written before a product without a fence.
     Fence,
+    /// Several threads issue what one has to issue.
+    Issuer,
     /// Metadata of a sparse factor are not in order.
     Metadata,
-    /// Registers are used while a product owns them.
+    /// Registers are used while a product, or a load from tensor memory, owns them.
     Owned,
     /// A wait names neither phase.
     Parity,

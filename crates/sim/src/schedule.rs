@@ -130,7 +130,13 @@ impl Scheduler<'_> {
                     self.cluster.complete(first);
                     true
                 }
-                None => false,
+                None => match self.cluster.waiting_units().first() {
+                    Some(unit) => {
+                        self.cluster.complete_sums(*unit, true);
+                        true
+                    }
+                    None => false,
+                },
             },
             Some(choices) => {
                 let busy: Vec<usize> = (0..self.cluster.units.len())
@@ -139,8 +145,10 @@ impl Scheduler<'_> {
                 let posted = self.cluster.posted.len();
                 let fetching: Vec<usize> =
                     (0..self.warps.len()).filter(|w| self.warps[*w].queue.len() > 0).collect();
+                let sums = self.cluster.waiting_units();
                 let (part, whole) = (choices.next() as usize, choices.below(2) == 0);
-                match choices.below(flights + busy.len() + posted + fetching.len()) {
+                let others = flights + busy.len() + posted + fetching.len();
+                match choices.below(others + sums.len()) {
                     flight if flight < flights && whole => {
                         self.cluster.complete(flight);
                         true
@@ -165,7 +173,11 @@ impl Scheduler<'_> {
                         for copy in first..(first + QUANTUM as usize).min(warp.queue.len()) {
                             warp.land_early(&mut self.cluster, copy);
                         }
-                        flights + busy.len() + posted > 0
+                        flights + busy.len() + posted + sums.len() > 0
+                    }
+                    unit if unit >= others && unit - others < sums.len() => {
+                        self.cluster.complete_sums(sums[unit - others], whole);
+                        true
                     }
                     _ => false,
                 }
@@ -317,20 +329,7 @@ impl Scheduler<'_> {
             let bits = issue.descriptors[usize::from(!left)];
             let mut places = places.places(bits, *major, left);
             let cluster = &mut self.cluster;
-            let mut outside = None;
-            for place in &mut places {
-                if cluster.context.owners.find(*place, CHUNK).is_none() {
-                    outside = outside.or(Some(*place));
-                    *place = NOWHERE;
-                } else if cluster.barrier_within((site.rank, *place), CHUNK) {
-                    cluster.misuse(&site, Rule::Barrier, || "it reads the bytes of an mbarrier".to_string());
-                }
-            }
-            if let Some(place) = outside {
-                let address = i64::from(place as i32) + i64::from(crate::memory::SHARED_BASE);
-                let kind = crate::sink::FaultKind::OutOfBounds;
-                cluster.wrong(&site, kind, tilewright_machine::Memory::Shared, address, CHUNK, false);
-            }
+            cluster.inside(&site, &mut places);
             let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
             cluster.watch_unit(&site, site.rank, (&inside, CHUNK), Kind::Read, number, Some(&common));
             Some(Operand { places, major: *major })
@@ -438,6 +437,7 @@ impl Scheduler<'_> {
             self.cluster.complete(0);
         }
         self.cluster.deliver_all();
+        self.cluster.end_of_tensor_memory();
         let mut outcome = Outcome {
             sink: Sink::default(),
             touched: Touched::default(),

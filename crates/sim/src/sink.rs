@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, PrintLog, ProxyFence};
+use tilewright_machine::{Memory, PrintLog, ProxyFence, TensorMemory as Shape};
 
 use crate::clock::Agent;
 use crate::context::Context;
@@ -54,13 +54,15 @@ pub(crate) enum Place {
     Shared(u32, u32),
     /// In a buffer, at an offset.
     Global(u32, u64),
+    /// In the tensor memory of a block of the cluster, at an offset: the number of the cell, from the first column of the block's on, times four.
+    Tensor(u32, u32),
 }
 
 impl Place {
     /// The fence after which the asynchronous proxy sees there what a thread of a block of the cluster did.
     fn fence(self, rank: u32) -> ProxyFence {
         match self {
-            Place::Global(..) => ProxyFence::Global,
+            Place::Global(..) | Place::Tensor(..) => ProxyFence::Global,
             Place::Shared(own, _) if own == rank => ProxyFence::Shared,
             Place::Shared(..) => ProxyFence::SharedCluster,
         }
@@ -79,6 +81,9 @@ pub(crate) struct Wrong {
 
 /// One side of a race: index into the program's statements, block, rank, thread, whether it writes, whether it is asynchronous.
 type Who = (u32, [u32; 3], u32, u32, bool, bool);
+
+/// The number of the first tensor in tensor memory, behind those of all shared buffers.
+const TENSORS: usize = usize::MAX / 2;
 
 /// Origins (smaller first), whether in global memory, buffer, kind.
 type RaceKey = (u32, u32, bool, usize, RaceKind);
@@ -129,7 +134,8 @@ impl Sink {
                 memory: match wrong.memory {
                     Memory::Shared => "shared",
                     Memory::Global => "global",
-                    _ => "register",
+                    Memory::Tensor => "tensor",
+                    Memory::Register => "register",
                 },
                 buffer,
                 offset,
@@ -197,6 +203,42 @@ impl Sink {
         }
     }
 
+    /// Takes an event of the shadow of a block's tensor memory, whose columns begin at `base`.
+    pub(crate) fn tensor_event(
+        &mut self,
+        context: &Context<'_>,
+        first: [u32; 3],
+        site: &Site,
+        (base, write): (u32, bool),
+        event: Event,
+    ) {
+        let cell = |offset: u32| {
+            let (lane, column) = (offset / 4 / Shape::COLUMNS, offset / 4 % Shape::COLUMNS);
+            4 * (lane + Shape::LANES as u32 * column.saturating_sub(base))
+        };
+        match event {
+            Event::Uninitialised { offset } => {
+                if context.config.check_uninitialised && self.uninitialised != self.serial {
+                    self.uninitialised = self.serial;
+                    let (kind, address) = (FaultKind::Uninitialised, i64::from(cell(offset)));
+                    let wrong = Wrong { kind, memory: Memory::Tensor, address, bytes: 4, write };
+                    self.fault(context, context.block_behind(first, site.rank), site, wrong);
+                }
+            }
+            Event::Race { offset, .. } if context.config.check_races => {
+                self.raced(
+                    context,
+                    first,
+                    site,
+                    (write, true),
+                    event,
+                    Place::Tensor(site.rank, cell(offset)),
+                );
+            }
+            Event::Race { .. } => {}
+        }
+    }
+
     /// Takes a race that a shadow has found.
     pub(crate) fn raced(
         &mut self,
@@ -253,6 +295,10 @@ impl Sink {
         let (global, buffer) = match place {
             Place::Shared(_, offset) => (false, context.owners.of(b, offset).unwrap_or(usize::MAX)),
             Place::Global(buffer, _) => (true, buffer as usize),
+            Place::Tensor(_, offset) => {
+                let column = offset / 4 / Shape::LANES as u32;
+                (false, TENSORS + program.tensor_at(column).unwrap_or_default())
+            }
         };
         let key = (a.min(b), a.max(b), global, buffer, kind);
         if self.races.len() >= RACE_LIMIT && !self.races.contains_key(&key) {
@@ -265,6 +311,10 @@ impl Sink {
                     (name, offset as u64)
                 }
                 Place::Global(buffer, offset) => (context.name(buffer), offset),
+                Place::Tensor(_, offset) => {
+                    let (name, offset, _) = context.describe(Memory::Tensor, i64::from(offset));
+                    (name, offset as u64)
+                }
             };
             let party = |who: Who| Party {
                 origin: program.origin(origin(who)),
@@ -287,7 +337,11 @@ impl Sink {
             let race = Race {
                 kind,
                 fence,
-                memory: if global { "global" } else { "shared" },
+                memory: match place {
+                    Place::Global(..) => "global",
+                    Place::Shared(..) => "shared",
+                    Place::Tensor(..) => "tensor",
+                },
                 buffer,
                 offset,
                 first: party(first),

@@ -33,7 +33,7 @@ pub(crate) fn suggestion(
 
 /// Synchronisation that would order them in time.
 fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (Side, Side)) -> &'static str {
-    use Nature::{Copy, Load, Ordinary, Product, Store};
+    use Nature::{Copy, Load, Ordinary, Product, Store, Sums};
     let cluster = |block: [u32; 3]| (block[0] / context.program.function.cluster, block[1], block[2]);
     if global && cluster(first.block) != cluster(second.block) {
         return "nothing orders these blocks: let the one `signal` a flag behind its access and the other `wait` for it before, or \
@@ -65,6 +65,13 @@ fn order(context: &Context<'_>, kind: RaceKind, global: bool, (first, second): (
         }
         (RaceKind::AsyncRead, Product, _) => {
             "add `wait_gemm(n)` that covers the product, and `syncthreads()` for the other threads, between"
+        }
+        (RaceKind::AsyncRead, Sums, Load) => {
+            "the stage is filled again before the product has read it: a commit behind the product has to release the stage"
+        }
+        (RaceKind::AsyncPending | RaceKind::AsyncRead, Sums, _) => {
+            "a product in tensor memory is complete where its commit arrives, and a copy behind its wait and the fences of tensor memory: \
+             hand the sums over in a pipeline (`produce`, `consume`)"
         }
         (RaceKind::AsyncPending | RaceKind::AsyncRead, ..) => "wait for the operation between",
         (_, Ordinary, Load) if !global => "the stage is filled before its readers have released it",

@@ -152,6 +152,10 @@ impl Warp {
         operand: Slot,
         (statement, origin): (u32, u32),
     ) {
+        if op == MbarrierOp::Commit {
+            self.commit_sums(cluster, place, (statement, origin));
+            return;
+        }
         let operands = self.values[operand as usize];
         if op.waits() {
             let mut phases: Vec<Phase> = Vec::new();
@@ -318,7 +322,7 @@ impl Cluster<'_> {
         }
     }
 
-    fn arrive(&mut self, Posted { site, event, key, expected, clock, releases, time }: Posted) {
+    pub(crate) fn arrive(&mut self, Posted { site, event, key, expected, clock, releases, time }: Posted) {
         if let Some(last) = self.barriers.get(&key).and_then(|barrier| barrier.unordered(&clock)) {
             let message =
                 "it may count for the phase before, since it is not ordered after an arrival of that phase";

@@ -15,6 +15,7 @@ use crate::owned::Owned;
 use crate::queues::{AsyncQueue, BulkQueue};
 use crate::rule::Rule;
 use crate::sink::{FaultKind, Site};
+use crate::tensor_memory::{Issued, TensorAccesses};
 
 /// Content of uninitialised registers.
 const POISON: u32 = u32::MAX;
@@ -135,6 +136,8 @@ pub(crate) struct Warp {
     pub bulk: BulkQueue,
     /// The registers that products own, where there are products.
     pub owned: Option<Owned>,
+    /// Its accesses to tensor memory.
+    pub tensor: TensorAccesses,
     /// Registers that each thread has.
     pub quota: u32,
     pub timing: Timing,
@@ -170,6 +173,7 @@ impl Warp {
             queue: AsyncQueue::default(),
             bulk: BulkQueue::default(),
             owned: (!program.wgmmas.is_empty()).then(|| Owned::new(program.registers)),
+            tensor: TensorAccesses::default(),
             // Registers are given out in groups of eight.
             quota: limits.registers_of_a_thread(threads).next_multiple_of(8),
             timing: Timing::new(program),
@@ -490,6 +494,43 @@ impl Warp {
                 self.timing.product = self.timing.order(pipes, Unit::Tensor, ready, busy);
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
+            Code::Sums { statement, row, d, a, b, accumulate } => {
+                let product = Issued { row, d: *d, factors: [a, b], accumulate: *accumulate };
+                self.sums(cluster, &product, (*statement, *origin), (busy, latency));
+            }
+            Code::TensorCopy { statement, table, regs, place } => {
+                let table = &cluster.context.program.tensor_copies[*table as usize];
+                self.collective(cluster, table.row.name, u32::MAX, *origin)?;
+                let load = table.row.dst == Memory::Register;
+                self.touch(cluster, regs, load, u32::MAX, at);
+                let address = self.uniform(cluster, place.base, *statement, *origin) as u32;
+                let address = address.wrapping_add(place.offset as u32);
+                let site = self.together(*statement, *origin);
+                self.tensor_copy(cluster, table, regs, address, &site);
+                let mut ready = self.address_ready(*place, None);
+                if !load {
+                    ready = ready.max(self.timing.registers_ready(regs));
+                }
+                let start = self.issue(cluster, Unit::Lsu, ready, busy);
+                if load {
+                    regs.iter().for_each(|r| self.timing.registers[*r as usize] = start + latency);
+                }
+            }
+            Code::TensorAllocate { statement, columns, to } => {
+                self.collective(cluster, "tcgen05.alloc", u32::MAX, *origin)?;
+                let site = self.together(*statement, *origin);
+                self.tensor_allocate(cluster, *columns, *to, &site);
+                let ready = self.address_ready(*to, None);
+                self.issue(cluster, Unit::Issue, ready, busy);
+            }
+            Code::TensorFree { statement, columns, address } => {
+                self.collective(cluster, "tcgen05.dealloc", u32::MAX, *origin)?;
+                let site = self.together(*statement, *origin);
+                let first = self.uniform(cluster, *address, *statement, *origin) as u32;
+                self.tensor_free(cluster, *columns, first, &site);
+                let ready = self.timing.values[*address as usize];
+                self.issue(cluster, Unit::Issue, ready, busy);
+            }
             Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),
             Code::Bulk(copy) => self.bulk(cluster, copy, *origin, (busy, latency)),
             Code::Mbarrier { statement, op, place, operand } => {
@@ -692,6 +733,14 @@ impl Warp {
         } else {
             self.defined(cluster, regs, mask, (statement, origin));
         }
+        if let Some(reg) = regs.iter().find(|reg| self.tensor.loading.contains(reg)) {
+            let site = self.site(statement, origin, self.active.trailing_zeros().min(31) as usize);
+            let (name, does) =
+                (cluster.context.program.register(*reg), if write { "written" } else { "read" });
+            cluster.misuse(&site, Rule::Owned, || {
+                format!("{name} is {does} while a load from tensor memory owns it; no tcgen05.wait::ld stands between")
+            });
+        }
         let Some(owned) = &mut self.owned else { return };
         for reg in regs {
             if let Some(owner) = owned.touch(*reg, write) {
@@ -784,6 +833,18 @@ impl Warp {
             }
             // It orders nothing.
             SyncOp::DependentsLaunch => {}
+            SyncOp::TensorRelinquish | SyncOp::TensorWaitLoad | SyncOp::TensorWaitStore => {
+                self.collective(cluster, &op.spelling(), self.live, origin)?;
+                match op {
+                    SyncOp::TensorRelinquish => cluster.relinquish(self.rank),
+                    _ if cluster.context.program.sums => {
+                        self.tensor_wait(cluster, op == SyncOp::TensorWaitLoad);
+                    }
+                    _ => {}
+                }
+            }
+            SyncOp::TensorFenceBefore => self.tensor_before(cluster),
+            SyncOp::TensorFenceAfter => self.tensor_after(cluster),
         }
         Ok(())
     }

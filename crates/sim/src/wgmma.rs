@@ -115,16 +115,21 @@ impl WgmmaTable {
             true => (WgmmaRow::M, self.row.a_columns(), self.row.a),
             false => (self.row.n, self.row.k, self.row.b),
         };
-        let descriptor = Descriptor::decode(bits);
-        let swizzle = descriptor.swizzle.bytes();
-        let bytes = i64::from(dtype.bits() / 8);
-        let place = |(mn, k)| {
-            let address = i64::from(descriptor.start) + descriptor.offset(major, mn, k, bytes);
-            let address = swizzle.apply(address) as u32 & 0x3ffff;
-            address.wrapping_sub(SHARED_BASE)
-        };
-        chunks(mn, k, bytes, major).map(place).collect()
+        operand_places(bits, major, (mn, k), dtype)
     }
+}
+
+/// Offsets in the window of the chunks of an operand of `mn`×`k` elements, by its descriptor alone.
+pub(crate) fn operand_places(bits: u64, major: Major, (mn, k): (i64, i64), dtype: DType) -> Vec<u32> {
+    let descriptor = Descriptor::decode(bits);
+    let swizzle = descriptor.swizzle.bytes();
+    let bytes = i64::from(dtype.bits() / 8);
+    let place = |(mn, k)| {
+        let address = i64::from(descriptor.start) + descriptor.offset(major, mn, k, bytes);
+        let address = swizzle.apply(address) as u32 & 0x3ffff;
+        address.wrapping_sub(SHARED_BASE)
+    };
+    chunks(mn, k, bytes, major).map(place).collect()
 }
 
 /// The (mn, k) of the first element of each 16 bytes of an operand.
@@ -365,7 +370,7 @@ fn place<T: Number>(
 }
 
 /// Reads an operand from shared memory; what lies in no buffer is zero.
-fn read<T: Number>(
+pub(crate) fn read<T: Number>(
     operand: &Operand,
     (mn, k): (usize, usize),
     dtype: DType,

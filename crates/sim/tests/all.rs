@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 12, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 13, and their long tests run beside each other.
 
 mod common;
 mod control;
@@ -12,4 +12,5 @@ mod matrix;
 mod reference;
 mod sanitizer;
 mod shared;
+mod tensor_memory;
 mod words;

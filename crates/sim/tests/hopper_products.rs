@@ -12,14 +12,14 @@ const A: u32 = 1024;
 const B: u32 = 32 * 1024;
 
 /// An operand in shared memory: its bytes from the start on, and its descriptor without the start.
-struct Placed {
-    image: Vec<u8>,
-    descriptor: Descriptor,
-    major: Major,
+pub(crate) struct Placed {
+    pub image: Vec<u8>,
+    pub descriptor: Descriptor,
+    pub major: Major,
 }
 
 /// Puts `mn`×`k` elements where PTX's canonical layouts have them, the rows of a span packed, spans one after the other.
-fn placed(
+pub(crate) fn placed(
     dtype: DType,
     (mn, k): (usize, usize),
     major: Major,
@@ -74,7 +74,7 @@ impl Placed {
     }
 }
 
-fn registers(array: ArrayId, count: u32) -> Vec<Reg> {
+pub(crate) fn registers(array: ArrayId, count: u32) -> Vec<Reg> {
     (0..count).map(|i| reg(array, i)).collect()
 }
 
@@ -98,7 +98,7 @@ fn put(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
 }
 
 /// Copies a buffer to shared memory, 16 bytes a thread at a time.
-fn stage(b: &mut Builder, param: u32, offset: u32, bytes: usize, threads: i64) {
+pub(crate) fn stage(b: &mut Builder, param: u32, offset: u32, bytes: usize, threads: i64) {
     let t = b.thread();
     let array = b.add_array("staged", 4);
     let regs = registers(array, 4);
@@ -114,7 +114,7 @@ fn stage(b: &mut Builder, param: u32, offset: u32, bytes: usize, threads: i64) {
 }
 
 /// A small number of a type, as bits.
-fn small(dtype: DType, next: &mut impl FnMut() -> u32) -> u32 {
+pub(crate) fn small(dtype: DType, next: &mut impl FnMut() -> u32) -> u32 {
     let x = f64::from(next() % 9) - 4.0;
     dtype.encode(if dtype == DType::U8 { x + 4.0 } else { x }) as u32
 }

@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tilewright_machine::{
-    Arch, AtomicRow, CopyRow, MbarrierOp, MemoryOrder, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp, Until,
-    WgmmaRow,
+    Arch, AtomicRow, CopyRow, MbarrierOp, MemoryOrder, MmaRow, RegType, ScalarOp, ShuffleMode, SyncOp,
+    Tcgen05Row, Until, WgmmaRow,
 };
 
 use crate::function::{
     Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
-    Position, Reg, ScaleBytes, SharedBuffer, Special, TensorMap, Value,
+    Position, Reg, ScaleBytes, SharedBuffer, Special, TensorBuffer, TensorMap, Value,
 };
 use crate::printed::Print;
 
@@ -87,6 +87,7 @@ impl Builder {
                 tensor_maps: Vec::new(),
                 shared: Vec::new(),
                 shared_bytes: 0,
+                tensor_memory: Vec::new(),
                 values: Vec::new(),
                 arrays: Vec::new(),
                 origins: vec![String::new()],
@@ -212,6 +213,11 @@ impl Builder {
         self.function.shared.push(SharedBuffer { name: name.into(), offset, bytes });
         self.function.shared_bytes = offset + bytes;
         offset
+    }
+
+    /// Adds a tensor of these columns of the block's tensor memory.
+    pub fn add_tensor_memory(&mut self, name: impl Into<String>, column: u32, columns: u32) {
+        self.function.tensor_memory.push(TensorBuffer { name: name.into(), column, columns });
     }
 
     /// Adds a register array.
@@ -444,6 +450,33 @@ impl Builder {
         accumulate: Operand,
     ) {
         self.push(Op::Wgmma { row, d, a, b, meta: Some(meta), accumulate });
+    }
+
+    /// An asynchronous matrix product with its sums in tensor memory.
+    pub fn tcgen05(
+        &mut self,
+        row: &'static Tcgen05Row,
+        d: Address,
+        a: Factor,
+        b: Factor,
+        accumulate: Operand,
+    ) {
+        self.push(Op::Tcgen05 { row, d, a, b, accumulate });
+    }
+
+    /// A copy between tensor memory and registers.
+    pub fn tensor_copy(&mut self, row: &'static CopyRow, regs: Vec<Reg>, address: Address) {
+        self.push(Op::TensorCopy { row, regs, address });
+    }
+
+    /// Allocates columns of tensor memory, whose address goes to a word of shared memory.
+    pub fn tensor_allocate(&mut self, columns: u32, to: Address) {
+        self.push(Op::TensorAllocate { columns, to });
+    }
+
+    /// Frees columns of tensor memory.
+    pub fn tensor_free(&mut self, columns: u32, address: Operand) {
+        self.push(Op::TensorFree { columns, address });
     }
 
     /// An [`Op::Tensor`] or an [`Op::Bulk`].

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Serialize, Serializer};
 use tilewright_machine::{
     Arch, AtomicRow, BoxShape, BulkOp, CacheHint, CopyRow, DType, Major, MbarrierOp, MemoryOrder, MmaRow,
-    RegType, ScalarOp, ShuffleMode, SyncOp, TensorRow, Until, WgmmaRow,
+    RegType, ScalarOp, ShuffleMode, SyncOp, Tcgen05Row, TensorRow, Until, WgmmaRow,
 };
 
 use crate::printed::Print;
@@ -187,6 +187,16 @@ pub enum Factor {
     },
 }
 
+impl Factor {
+    /// The lower half of its descriptor, if it lies in shared memory.
+    fn low(&self) -> Option<Operand> {
+        match self {
+            Factor::Shared { descriptor, .. } => Some(descriptor.low),
+            Factor::Registers(_) => None,
+        }
+    }
+}
+
 /// A buffer in shared memory, at a fixed offset of the block's window.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SharedBuffer {
@@ -196,6 +206,17 @@ pub struct SharedBuffer {
     pub offset: u32,
     /// Size in bytes.
     pub bytes: u32,
+}
+
+/// A tensor in tensor memory: columns from the block's first on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorBuffer {
+    /// The name of the tensor it holds.
+    pub name: String,
+    /// The first column.
+    pub column: u32,
+    /// The number of columns.
+    pub columns: u32,
 }
 
 /// A register array: a fragment.
@@ -413,6 +434,45 @@ pub enum Op {
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`, the same in all threads.
         accumulate: Operand,
     },
+    /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, in tensor memory, with both factors in shared memory. One thread issues it. Until
+    /// those who use it have waited for a phase of an mbarrier that a later [`MbarrierOp::Commit`] of the thread ends, `d` and the memory of both factors belong
+    /// to it.
+    Tcgen05 {
+        /// The instruction.
+        row: &'static Tcgen05Row,
+        /// The sums: an address in tensor memory, of lane 0.
+        d: Address,
+        /// Left factor.
+        a: Factor,
+        /// Right factor, N×K.
+        b: Factor,
+        /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`.
+        accumulate: Operand,
+    },
+    /// A copy between tensor memory and a warp's registers, asynchronous: it is done after a [`SyncOp::TensorWaitLoad`] or a
+    /// [`SyncOp::TensorWaitStore`]. All lanes take part, with the same address.
+    TensorCopy {
+        /// The instruction.
+        row: &'static CopyRow,
+        /// The registers.
+        regs: Vec<Reg>,
+        /// The address in tensor memory: its lane is among those that the warp reaches.
+        address: Address,
+    },
+    /// The block allocates columns of tensor memory, once there are as many; the address of the first is written to shared memory. A warp does.
+    TensorAllocate {
+        /// The number of columns: a power of two from 32 to 512.
+        columns: u32,
+        /// The word that gets the address.
+        to: Address,
+    },
+    /// Columns of tensor memory that the block has allocated are free for others. A warp does.
+    TensorFree {
+        /// The number of columns.
+        columns: u32,
+        /// The address of the first.
+        address: Operand,
+    },
     /// `dst = one of the tensor maps that a parameter points to`, for tensor copies of this thread: what the host wrote to it before the launch is
     /// acquired by the proxy that reads tensor maps, which a kernel's start does not do (PTX ISA 9.0, sections 8.9.4 and 9.7.13.4). Pure. `B64`,
     /// opaque.
@@ -611,7 +671,9 @@ impl Op {
                 all.push(src.base);
                 all
             }
-            Op::Matrix { address, .. } => vec![address.base],
+            Op::Matrix { address, .. } | Op::TensorCopy { address, .. } => vec![address.base],
+            Op::TensorAllocate { to, .. } => vec![to.base],
+            Op::TensorFree { address, .. } => vec![*address],
             Op::Shuffle { src, operand, .. } => vec![*src, *operand],
             Op::Vote { src, .. } => vec![*src],
             Op::Asm { args, means, .. } => args.iter().chain([means]).copied().collect(),
@@ -619,11 +681,10 @@ impl Op {
             Op::Assert { holds } => vec![*holds],
             Op::Print { operands, .. } => operands.clone(),
             Op::Wgmma { a, b, accumulate, .. } => {
-                let low = |factor: &Factor| match factor {
-                    Factor::Shared { descriptor, .. } => Some(descriptor.low),
-                    Factor::Registers(_) => None,
-                };
-                [low(a), low(b), Some(*accumulate)].into_iter().flatten().collect()
+                [a.low(), b.low(), Some(*accumulate)].into_iter().flatten().collect()
+            }
+            Op::Tcgen05 { d, a, b, accumulate, .. } => {
+                [Some(d.base), a.low(), b.low(), Some(*accumulate)].into_iter().flatten().collect()
             }
             Op::TensorMap { number, guard, .. } => {
                 std::iter::once(*number).chain(guard.map(Operand::Value)).collect()
@@ -698,6 +759,8 @@ pub struct Function {
     pub shared: Vec<SharedBuffer>,
     /// Bytes of shared memory that a block needs.
     pub shared_bytes: u32,
+    /// Tensors in tensor memory, by rising column.
+    pub tensor_memory: Vec<TensorBuffer>,
     /// The type of each value.
     pub values: Vec<RegType>,
     /// The register arrays.

@@ -112,6 +112,19 @@ impl Printer<'_> {
                     let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
                     writeln!(f, "{pad}{} {}, {a}, {b}{meta}, accumulate {accumulate}", row.name, regs(d))?;
                 }
+                Op::Tcgen05 { row, d, a, b, accumulate } => {
+                    let (a, b) = (factor(a), factor(b));
+                    writeln!(f, "{pad}{} {d}, {a}, {b}, accumulate {accumulate}", row.name)?;
+                }
+                Op::TensorCopy { row, regs: r, address } => {
+                    writeln!(f, "{pad}{} {} {address}", row.name, regs(r))?
+                }
+                Op::TensorAllocate { columns, to } => {
+                    writeln!(f, "{pad}tcgen05.alloc {to}, {columns} columns")?;
+                }
+                Op::TensorFree { columns, address } => {
+                    writeln!(f, "{pad}tcgen05.dealloc {address}, {columns} columns")?;
+                }
                 Op::TensorMap { dst, map, number, guard } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
                     let guard = guard.map_or(String::new(), |guard| format!(" if {guard}"));
@@ -188,6 +201,13 @@ impl fmt::Display for Function {
         }
         for buffer in &self.shared {
             writeln!(f, "    shared {} at {}: {} bytes", buffer.name, buffer.offset, buffer.bytes)?;
+        }
+        for buffer in &self.tensor_memory {
+            writeln!(
+                f,
+                "    tensor memory {} at {}: {} columns",
+                buffer.name, buffer.column, buffer.columns
+            )?;
         }
         for (i, array) in self.arrays.iter().enumerate() {
             writeln!(f, "    registers @{i} {}: {}", array.name, array.registers)?;

@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 
 use tilewright_machine::{
     Arch, BulkOp, CopyKind, Feature, Features, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp,
-    TensorOp, TensorRow, WgmmaRow,
+    Tcgen05Row, TensorMemory, TensorOp, TensorRow, WgmmaRow,
 };
 
 use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
@@ -239,7 +239,7 @@ impl Checker<'_> {
                 }
                 Op::Matrix { row, regs, address } => {
                     exists(row.name, row.needs)?;
-                    if !row.is_collective() {
+                    if !matches!(row.kind, CopyKind::Matrix { .. }) {
                         return Err(format!("{} is not a matrix copy", row.name));
                     }
                     self.regs(regs, row.registers())?;
@@ -292,6 +292,44 @@ impl Checker<'_> {
                         .find(|r| !taken.insert(**r))
                         .or_else(|| left.iter().chain(meta).find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
+                }
+                Op::Tcgen05 { row, d, a, b, accumulate } => {
+                    exists(&row.name, Tcgen05Row::NEEDS)?;
+                    self.address(d, Memory::Tensor)?;
+                    self.operand(*accumulate, RegType::Pred)?;
+                    for factor in [a, b] {
+                        let Factor::Shared { descriptor, major } = factor else {
+                            return Err(format!("{} with a factor in registers", row.name));
+                        };
+                        self.operand(descriptor.low, RegType::B32)?;
+                        if *major == Major::Mn && !row.takes_mn_major() {
+                            return Err(format!("{} with a factor that is {major}", row.name));
+                        }
+                    }
+                    Ok(())
+                }
+                Op::TensorCopy { row, regs, address } => {
+                    exists(row.name, row.needs)?;
+                    if !matches!(row.kind, CopyKind::Tensor { .. }) {
+                        return Err(format!("{} does not copy tensor memory", row.name));
+                    }
+                    self.regs(regs, row.registers())?;
+                    self.address(address, Memory::Tensor)
+                }
+                Op::TensorAllocate { columns, .. } | Op::TensorFree { columns, .. } => {
+                    exists("tensor memory", Tcgen05Row::NEEDS)?;
+                    if TensorMemory::allocation(*columns) != Some(*columns) {
+                        return Err(format!(
+                            "{columns} columns of tensor memory: a power of two from {} to {}",
+                            TensorMemory::LEAST_COLUMNS,
+                            TensorMemory::COLUMNS
+                        ));
+                    }
+                    match &inst.op {
+                        Op::TensorAllocate { to, .. } => self.address(to, Memory::Shared),
+                        Op::TensorFree { address, .. } => self.operand(*address, RegType::B32),
+                        _ => Ok(()),
+                    }
                 }
                 Op::TensorMap { map, number, guard, .. } => {
                     exists("a tensor map", TensorRow::NEEDS)?;

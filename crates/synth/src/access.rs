@@ -467,7 +467,7 @@ pub fn shared_access(tv: &TvLayout, bits: u32, row: &CopyRow) -> Result<(Access,
             let n = i64::from(row.bytes * 8 / bits);
             vector_run(tv, n)
         }
-        CopyKind::Async => Err(Reject::WithoutRegisters),
+        CopyKind::Async | CopyKind::Tensor { .. } => Err(Reject::WithoutRegisters),
     }
 }
 

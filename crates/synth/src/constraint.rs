@@ -154,6 +154,8 @@ pub fn constraints(
             }
             StmtKind::Copy { src, dst, .. } => match (memory(src.tensor), memory(dst.tensor)) {
                 (Memory::Register, Memory::Register) => push(Equation::Equal(vec![src.tensor, dst.tensor])),
+                // The layout is pinned: each warp reaches lanes of its own.
+                (Memory::Tensor, _) | (_, Memory::Tensor) => {}
                 (Memory::Register, _) => {
                     push(Equation::Memory { register: src.tensor, memory: dst.tensor });
                 }

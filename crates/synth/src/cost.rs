@@ -646,6 +646,20 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
             latency: timing.wgmma(plan.row).latency,
             ..Work::alu(0.0)
         },
+        StmtPlan::Sums(plan) => Work {
+            unit: Unit::Tensor,
+            // What the multiprocessor's tensor cores do together is spread over the role's warps.
+            busy: f64::from(plan.cycles(timing) * Unit::Tensor.count()) / warps,
+            latency: timing.tcgen05(plan.row).latency,
+            asynchronous: true,
+            ..Work::alu(0.0)
+        },
+        StmtPlan::TensorCopy(plan) => Work {
+            unit: Unit::Lsu,
+            busy: f64::from(plan.cycles(timing)),
+            latency: timing.cost(plan.row).latency,
+            ..Work::alu(0.0)
+        },
         StmtPlan::Move(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Reduce(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),
         StmtPlan::Pick(plan) => Work::moved(timing, plan.cycles(timing), plan.shared_bytes()),

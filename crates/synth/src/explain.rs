@@ -234,15 +234,18 @@ impl Words<'_> {
             Why::Wgmma { row, warpgroups: [m, n] } => {
                 format!("an operand of {} by {m} × {n} warpgroups", row.name)
             }
-            Why::AsyncEngines { swizzle, tensor_copies, wgmma } => {
+            Why::TensorMemory { row } => {
+                format!("each warp has the rows of its own lanes of tensor memory, for {}", row.name)
+            }
+            Why::AsyncEngines { swizzle, tensor_copies, products } => {
                 let copies = match tensor_copies {
                     1 => "a tensor copy moves it in boxes".to_string(),
                     n => format!("{n} tensor copies move it in boxes"),
                 };
-                let uses = match (wgmma, tensor_copies) {
-                    (true, 0) => "wgmma reads it".to_string(),
-                    (true, _) => format!("wgmma reads it and {copies}"),
-                    (false, _) => copies,
+                let uses = match (products, tensor_copies) {
+                    (Some(products), 0) => format!("{products} reads it"),
+                    (Some(products), _) => format!("{products} reads it and {copies}"),
+                    (None, _) => copies,
                 };
                 match swizzle {
                     SwizzleMode::None => format!("{uses}, without a swizzle"),

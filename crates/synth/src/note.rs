@@ -25,6 +25,7 @@ pub(crate) fn level(verified: &Program, (src, dst): (&TensorRef, &TensorRef)) ->
         Memory::Global => 'G',
         Memory::Shared => 'S',
         Memory::Register => 'R',
+        Memory::Tensor => 'T',
     };
     let (from, to) = (letter(src), letter(dst));
     let about = match (from, to) {
@@ -145,6 +146,18 @@ pub(crate) fn note(
             let factors = [a, b].map(|factor| verified.tensor(factor.tensor));
             let shared = factors.into_iter().filter(|tensor| tensor.memory() == Memory::Shared);
             note.by_descriptor = shared.map(|tensor| tensor.name.clone()).collect();
+        }
+        StmtPlan::Sums(plan) => {
+            note.issues(plan.name(), plan.calls.len() as u32, plan.cycles(timing));
+            note.per_call = plan.row.macs() as u32;
+            let StmtKind::GemmAsync { a, b, .. } = &stmt.kind else { return None };
+            note.by_descriptor = [a, b].map(|factor| verified.tensor(factor.tensor).name.clone()).to_vec();
+        }
+        StmtPlan::TensorCopy(plan) => {
+            let StmtKind::Copy { src, dst, .. } = &stmt.kind else { return None };
+            (note.level, note.tensor) = level(verified, (src, dst));
+            note.issues(plan.row.name.to_string(), plan.calls.len() as u32, plan.cycles(timing));
+            note.per_call = 4 * plan.row.registers();
         }
         StmtPlan::Tma(plan) => {
             let StmtKind::CopyAsync { src, dst, .. } = &stmt.kind else { return None };

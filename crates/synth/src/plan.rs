@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tilewright_machine::{CopyRow, MmaRow};
 use tilewright_tile::{Peers, TensorId};
 
+use crate::async_layout::tensor_memory::{SumsPlan, TensorCopyPlan};
 use crate::async_layout::tma::TmaPlan;
 use crate::async_layout::wgmma::WgmmaPlan;
 use crate::combine::CombinePlan;
@@ -92,6 +93,10 @@ pub enum StmtPlan {
     Gemm(GemmPlan),
     /// An asynchronous matrix product of warpgroups.
     Wgmma(WgmmaPlan),
+    /// An asynchronous matrix product with its sums in tensor memory.
+    Sums(SumsPlan),
+    /// A copy between tensor memory and registers.
+    TensorCopy(TensorCopyPlan),
     /// A rearrangement or a shape statement.
     Move(Movement),
     /// A join or a split: the moves (source value, destination value) of the first and of the second half.
@@ -137,6 +142,8 @@ impl StmtPlan {
             | StmtPlan::Tma(_)
             | StmtPlan::Gemm(_)
             | StmtPlan::Wgmma(_)
+            | StmtPlan::Sums(_)
+            | StmtPlan::TensorCopy(_)
             | StmtPlan::Repeat(_)
             | StmtPlan::Halves(_) => 0,
         }
@@ -176,6 +183,12 @@ pub struct PipelinePlan {
     /// Stages that the producer fills before it hands one on: the copies of its threads to all of them are in flight meanwhile. 0: each is handed on, and its copies
     /// are waited for, at the end of its `produce`.
     pub hand_over_delay: u32,
+    /// True if products with their sums in tensor memory fill the stage: it is handed on by their commit.
+    #[serde(skip)]
+    pub sums: bool,
+    /// True if the stage is in tensor memory.
+    #[serde(skip)]
+    pub tensor_memory: bool,
     /// True if threads write to the stage.
     #[serde(skip)]
     pub stored: bool,

@@ -1,7 +1,7 @@
 //! Reasons for which synthesis took a layout or an instruction, and did not take others: data, which [`explain`](crate::explain) puts into
 //! words.
 
-use tilewright_machine::{SwizzleMode, WgmmaRow};
+use tilewright_machine::{CopyRow, SwizzleMode, WgmmaRow};
 use tilewright_tile::{StmtId, TensorId};
 
 use crate::gemm::TiledMma;
@@ -75,14 +75,19 @@ pub enum Why {
         /// Warpgroups along M and along N.
         warpgroups: [i64; 2],
     },
+    /// It is copied from tensor memory or to it: each warp has the rows of its own lanes.
+    TensorMemory {
+        /// The instruction.
+        row: &'static CopyRow,
+    },
     /// The widest swizzle that asynchronous engines can read and write.
     AsyncEngines {
         /// The swizzle.
         swizzle: SwizzleMode,
         /// Tensor copies that move it.
         tensor_copies: usize,
-        /// True if `wgmma` reads it.
-        wgmma: bool,
+        /// The instruction family of the products that read it.
+        products: Option<&'static str>,
     },
     /// Several roles share it, and no layout suits their copies better.
     SharedByRoles,
@@ -116,6 +121,7 @@ impl Why {
             Why::Pinned
             | Why::RowMajor
             | Why::Wgmma { .. }
+            | Why::TensorMemory { .. }
             | Why::AsyncEngines { .. }
             | Why::SharedByRoles
             | Why::Agreed { .. }

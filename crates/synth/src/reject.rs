@@ -184,6 +184,9 @@ pub enum Reject {
     /// An asynchronous matrix product.
     #[error(transparent)]
     Wgmma(#[from] WgmmaReject),
+    /// Tensor memory.
+    #[error(transparent)]
+    TensorMemory(#[from] TensorMemoryReject),
 }
 
 /// Reason for which the tensor memory accelerator cannot do a copy.
@@ -300,6 +303,35 @@ pub enum WgmmaReject {
     /// Operand whose parts are not told apart by adding.
     #[error("operand {0:?}: the parts of warpgroups lie differently")]
     Parts(MmaOperand),
+}
+
+/// Reason for which a statement cannot use tensor memory.
+#[derive(Clone, PartialEq, Debug, Error)]
+pub enum TensorMemoryReject {
+    /// M and N.
+    #[error(
+        "tcgen05 has no sums of {} × {}: there are 128 rows with a multiple of 16 columns, and 64 with a multiple of 8, up to 256", .0[0], .0[1]
+    )]
+    Extents([i64; 2]),
+    /// K, its multiple, the type of A.
+    #[error("K is {0}, and tcgen05 takes multiples of {1} elements of {2}")]
+    K(i64, i64, DType),
+    /// Number of warpgroups, columns.
+    #[error("{0} warpgroups cannot share {1} columns of tensor memory: each has a multiple of 8")]
+    Columns(i64, i64),
+    /// A warp, a row that it does not reach.
+    #[error(
+        "warp {warp} holds elements of row {row}, and reaches only its quarter of the lanes of tensor memory; leave the register tensor's layout open, or give warp w of a warpgroup the rows of its lanes"
+    )]
+    Lanes {
+        /// The warp.
+        warp: i64,
+        /// The row.
+        row: i64,
+    },
+    /// No instruction has the shape of the layout.
+    #[error("no tcgen05.ld or st has the shape of the register tensor's layout; leave it open")]
+    NoShape,
 }
 
 /// The remedy: the least tile of at least `[m, n]` elements that `groups` warpgroups can share along M.

@@ -482,7 +482,7 @@ impl<'a> Search<'a> {
         if let Some(planned) = between::direct(self.verified, self.divisibility, arch, &register, stmt)? {
             return Ok(Some(planned));
         }
-        let plan = match self.asynchronous(stmt, shared)? {
+        let plan = match self.asynchronous(stmt, shared, &register)? {
             Some(plan) => Some(plan),
             // The calls are found for the one that is taken; their number is known.
             None => registers.gemms[i].map(|by| StmtPlan::Gemm(self.counted(by, i))),
@@ -501,6 +501,7 @@ impl<'a> Search<'a> {
         &self,
         stmt: &Stmt,
         shared: &[(TensorId, Rc<SharedSolution>)],
+        register: &dyn Fn(TensorId) -> Option<TvLayout>,
     ) -> Result<Option<StmtPlan>, Diagnostic> {
         let layout =
             |id: TensorId| shared.iter().find(|(t, _)| *t == id).map(|(_, solution)| solution.layout.clone());
@@ -515,8 +516,14 @@ impl<'a> Search<'a> {
                 meta.is_some(),
                 warpgroups.as_ref(),
                 &layout,
-            )
-            .map(StmtPlan::Wgmma),
+            ),
+            StmtKind::Copy { src, dst, .. } => {
+                match async_layout::tensor_copy_plan(self.verified, (src, dst), register) {
+                    Ok(Some(plan)) => Ok(StmtPlan::TensorCopy(plan)),
+                    Ok(None) => return Ok(None),
+                    Err(why) => Err(why),
+                }
+            }
             _ => return Ok(None),
         };
         plan.map(Some).map_err(|why| {

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use tilewright_machine::{
-    Arch, DType, Features, MbarrierOp, MmaKind, SyncOp, TensorRow, WgmmaRow, conversion_needs, product_needs,
+    Arch, DType, Features, MbarrierOp, Memory, MmaKind, SyncOp, Tcgen05Row, TensorRow, WgmmaRow,
+    conversion_needs, product_needs,
 };
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
@@ -23,6 +24,8 @@ pub enum Construct {
     Product(DType, DType, MmaKind),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
+    /// `tensor_memory`: `tcgen05`.
+    TensorMemory,
     /// `commit_gemm`: `wgmma.commit_group`.
     CommitProducts,
     /// `wait_gemm`: `wgmma.wait_group`.
@@ -53,6 +56,7 @@ impl Construct {
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
             Construct::Product(factors, sums, kind) => product_needs(factors, sums, kind).unwrap_or_default(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
+            Construct::TensorMemory => Tcgen05Row::NEEDS,
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
             Construct::Cluster | Construct::ClusterReduce => SyncOp::ClusterBarrier.needs(),
@@ -81,6 +85,7 @@ impl fmt::Display for Construct {
                 };
             }
             Construct::AsyncProduct => "`gemm.async`",
+            Construct::TensorMemory => "`tensor_memory`",
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
             Construct::Cluster => "`cluster` of several blocks",
@@ -143,6 +148,12 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             });
             let kind = scaled.unwrap_or_else(|| MmaKind::sparse(meta.is_some()));
             vec![Construct::Product(dtype(*a), dtype(*c), kind)]
+        }
+        StmtKind::Define(id) if v.program().tensor(*id).memory() == Memory::Tensor => {
+            vec![Construct::TensorMemory]
+        }
+        StmtKind::GemmAsync { c, .. } if v.program().tensor(*c).memory() == Memory::Tensor => {
+            vec![Construct::TensorMemory]
         }
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],

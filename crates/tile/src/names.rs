@@ -34,10 +34,11 @@ const BLOCKS: [&str; 8] = ["let", "if", "for", "unroll", "warpgroup", "produce",
 /// Calls with arguments of their own; the others are [`PLAIN`].
 const CALLS: [&str; 9] =
     ["copy", "gemm", "assert", "print", "syncthreads", "syncgrid", "arrive", "signal", "wait"];
-const VALUES: [&str; 27] = [
+const VALUES: [&str; 28] = [
     "global_view",
     "register_tensor",
     "shared_tensor",
+    "tensor_memory",
     "pipeline",
     "named_barrier",
     "turns",

@@ -293,6 +293,7 @@ impl Tensor {
         match self.kind {
             TensorKind::View { .. } => Memory::Global,
             TensorKind::Shared { .. } => Memory::Shared,
+            TensorKind::Tensor { .. } => Memory::Tensor,
             TensorKind::Register { .. } | TensorKind::Part { .. } => Memory::Register,
         }
     }
@@ -318,6 +319,11 @@ pub enum TensorKind {
         shape: Vec<Expr>,
         /// A layout that the user insists on (tile coordinate → offset in elements).
         pinned: Option<SwizzledLayout>,
+    },
+    /// `tensor_memory`: sums of products, in the memory of the tensor cores.
+    Tensor {
+        /// Its shape: expressions over constants.
+        shape: Vec<Expr>,
     },
     /// `register_tensor`, or the result of an assignment: of a `cast`, a `rearrange`, an elementwise statement, a
     /// [`StmtKind::Shape`], `join`, `split`, `reduce` or `gather`.
@@ -349,7 +355,9 @@ impl TensorKind {
                     [&mut leaf.extent, &mut leaf.scale].into_iter().for_each(&mut *visit);
                 }
             }
-            TensorKind::Shared { shape, pinned: _ } | TensorKind::Register { shape, pinned: _ } => {
+            TensorKind::Shared { shape, pinned: _ }
+            | TensorKind::Register { shape, pinned: _ }
+            | TensorKind::Tensor { shape } => {
                 shape.iter_mut().for_each(visit);
             }
             TensorKind::Part { of: _, index, shape } => {

@@ -274,6 +274,7 @@ impl Verified {
         let (shape, global) = match &tensor.kind {
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape }
             | TensorKind::Part { shape, .. } => {
                 let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
                 ((0..shape.len()).filter(kept).map(|i| extent(i, &shape[i])).collect::<Vec<_>>(), None)
@@ -290,12 +291,13 @@ impl Verified {
         let entries = reference.index.iter().enumerate();
         let fixed = match tensor.memory() {
             Memory::Shared => entries.filter_map(|(i, e)| Some((i, e.clone()?))).collect(),
-            Memory::Global | Memory::Register => Vec::new(),
+            Memory::Global | Memory::Register | Memory::Tensor => Vec::new(),
         };
         let indexed = IndexedTile::new(reference, |mode| match &tensor.kind {
             TensorKind::View { modes, .. } => modes.get(mode).map_or(Expr::Int(1), extent_of),
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape }
             | TensorKind::Part { shape, .. } => shape.get(mode).cloned().unwrap_or(Expr::Int(1)),
         });
         TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), (fixed, indexed))

@@ -348,6 +348,7 @@ fn synchronisation(op: &Op) -> Option<String> {
         Op::BarrierSync { .. } => Some("bar.sync of a warpgroup".to_string()),
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),
         Op::Await { .. } => Some("ld.acquire".to_string()),
+        Op::TensorFree { .. } => Some("tcgen05.dealloc".to_string()),
         _ => None,
     }
 }
@@ -626,6 +627,37 @@ impl Slots {
                     }
                     other
                 });
+            }
+            Op::TensorCopy { row, address, .. } => {
+                shift(format!("{}: the next stage", row.name), address.base, &|base| {
+                    let mut other = op.clone();
+                    if let Op::TensorCopy { address, .. } = &mut other {
+                        address.base = base;
+                    }
+                    other
+                });
+            }
+            Op::Tcgen05 { row, d, a, b, .. } => {
+                shift(format!("{}: the next stage of its sums", row.name), d.base, &|base| {
+                    let mut other = op.clone();
+                    if let Op::Tcgen05 { d, .. } = &mut other {
+                        d.base = base;
+                    }
+                    other
+                });
+                for (name, left, factor) in [("left", true, a), ("right", false, b)] {
+                    let Factor::Shared { descriptor, .. } = factor else { continue };
+                    let name = format!("{}: the next stage of its {name} factor", row.name);
+                    shift(name, descriptor.low, &|low| {
+                        let mut other = op.clone();
+                        if let Op::Tcgen05 { a, b, .. } = &mut other
+                            && let Factor::Shared { descriptor, .. } = if left { a } else { b }
+                        {
+                            descriptor.low = low;
+                        }
+                        other
+                    });
+                }
             }
             Op::Wgmma { row, a, b, .. } => {
                 for (name, left, factor) in [("left", true, a), ("right", false, b)] {

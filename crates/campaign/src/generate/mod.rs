@@ -19,6 +19,7 @@ mod integers;
 mod products;
 mod ring;
 mod roles;
+mod tensor_memory;
 
 use crate::dice::Dice;
 
@@ -38,6 +39,7 @@ pub fn generate(dice: &mut Dice) -> Case {
         _ if dice.once_in(3) => atomics::changes(dice),
         _ if dice.once_in(4) => atomics::meetings(dice),
         _ if dice.once_in(4) => atomics::flags(dice),
+        _ if dice.once_in(3) => tensor_memory::product(dice),
         _ => roles::tiles_through(dice),
     }
 }
@@ -58,7 +60,7 @@ mod tests {
             let verified = verify(&program, &Constants::new());
             assert!(verified.is_ok(), "{}\n{}", verified.expect_err("an error"), case.text);
         }
-        assert_eq!(families.len(), 14, "{families:?}");
+        assert_eq!(families.len(), 15, "{families:?}");
     }
 
     #[test]

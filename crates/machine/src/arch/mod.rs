@@ -158,6 +158,8 @@ pub enum Memory {
     Shared,
     /// The registers of the block's threads.
     Register,
+    /// The memory of the tensor cores, of the block.
+    Tensor,
 }
 
 impl fmt::Display for Memory {
@@ -166,6 +168,7 @@ impl fmt::Display for Memory {
             Memory::Global => "global",
             Memory::Shared => "shared",
             Memory::Register => "register",
+            Memory::Tensor => "tensor",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! sm_100a and sm_103a: Blackwell, data centre (B200, B300). What Hopper has but for `wgmma`; no row has `tcgen05` yet (docs/blackwell.md).
+//! sm_100a and sm_103a: Blackwell, data centre (B200, B300). What Hopper has with `tcgen05` in the place of `wgmma` (docs/blackwell.md).
 //! Versions of PTX: PTX ISA 9.1, notes on targets of `.target`.
 
 use super::sm_90a;
@@ -11,7 +11,7 @@ pub(super) static SM_100A: ArchSpec = ArchSpec {
     capability: (10, 0),
     specific: true,
     limits: sm_90a::LIMITS,
-    features: sm_90a::BASE.and(&[Feature::Multicast, Feature::MxConversion]),
+    features: sm_90a::BASE.and(&[Feature::Multicast, Feature::MxConversion, Feature::Tcgen05]),
     timing: include_str!("../../tables/sm_100a.txt"),
 };
 

@@ -8,6 +8,7 @@
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 
 pub mod descriptor;
+pub mod tensor_memory;
 pub mod tma;
 pub mod wgmma;
 
@@ -15,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
-use tilewright_machine::{Memory, SECTOR_BYTES, SwizzleMode, TensorOp, TensorRow};
+use tilewright_machine::{CopyRow, Memory, SECTOR_BYTES, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Peers, Side, StmtId, TensorId};
 
@@ -23,12 +24,15 @@ use crate::copies::{Agreed, own_layout};
 use crate::divisibility::Divisibility;
 use crate::explain::Words;
 use crate::options::Options;
+use crate::plan::StmtPlan;
 use crate::reason::{Lost, NotTaken, Why};
-use crate::reject::{Reject, TmaReject, WgmmaReject};
+use crate::reject::{Reject, TensorMemoryReject, TmaReject, WgmmaReject};
 use crate::shared::stage_modes;
+use crate::tv::TvLayout;
 use descriptor::swizzle_atom_layout;
+use tensor_memory::{Sums, TensorCopyPlan};
 use tma::{SharedTile, TmaPlan};
-use wgmma::{Grid, WgmmaPlan};
+use wgmma::{Grid, SharedOperand};
 
 /// A program whose asynchronous statements have their layouts.
 #[derive(Clone, Debug)]
@@ -43,11 +47,38 @@ pub struct AsyncLayouts {
     pub open: BTreeSet<TensorId>,
 }
 
+/// A product whose factors lie in shared memory.
+#[derive(Clone, Copy)]
+enum Product {
+    /// Of warpgroups.
+    Warpgroups(Grid),
+    /// With its sums in tensor memory.
+    Sums(Sums),
+}
+
+impl Product {
+    /// The description by which the hardware reads a factor in shared memory.
+    fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<SharedOperand, WgmmaReject> {
+        match self {
+            Product::Warpgroups(grid) => grid.operand(left, layout),
+            Product::Sums(sums) => sums.operand(left, layout),
+        }
+    }
+
+    /// The family of its instructions, as reports name it.
+    fn word(&self) -> &'static str {
+        match self {
+            Product::Warpgroups(_) => "wgmma",
+            Product::Sums(_) => "tcgen05.mma",
+        }
+    }
+}
+
 /// A use of a shared tensor.
 #[derive(Clone)]
 enum Use {
     /// As an operand of a product.
-    Product { grid: Grid, left: bool, reference: TensorRef, stmt: Stmt },
+    Product { product: Product, left: bool, reference: TensorRef, stmt: Stmt },
     /// By an asynchronous copy.
     Copy { view: TensorRef, reference: TensorRef, how: AsyncCopyAttrs, op: TensorOp, copy: StmtId },
 }
@@ -60,6 +91,8 @@ struct AsyncAssignment<'a> {
     /// Every other reference to a shared tensor.
     others: BTreeMap<TensorId, Vec<TensorRef>>,
     registers: BTreeMap<TensorId, (Layout, Grid)>,
+    /// The register tensors that are copied from tensor memory or to it.
+    copied: BTreeMap<TensorId, (Layout, &'static CopyRow)>,
 }
 
 /// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores; none where the
@@ -92,6 +125,7 @@ pub fn assign_async_layouts(
         uses: BTreeMap::new(),
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
+        copied: BTreeMap::new(),
     };
     pass.collect(&v.body, v.threads(), false)?;
     for role in v.roles() {
@@ -103,6 +137,10 @@ pub fn assign_async_layouts(
     let mut refused = BTreeMap::new();
     for (id, (layout, grid)) in &pass.registers {
         reasons.insert(*id, Why::Wgmma { row: grid.row, warpgroups: grid.warpgroups });
+        result.pin_register(*id, layout.clone());
+    }
+    for (id, (layout, row)) in &pass.copied {
+        reasons.insert(*id, Why::TensorMemory { row });
         result.pin_register(*id, layout.clone());
     }
     for (id, uses) in &pass.uses {
@@ -170,6 +208,9 @@ impl AsyncAssignment<'_> {
         for stmt in body {
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
             match &stmt.kind {
+                StmtKind::GemmAsync { c, a, b, .. } if self.memory(*c) == Memory::Tensor => {
+                    self.sums(stmt, *c, (a, b))?;
+                }
                 StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
                     self.product(stmt, threads, *c, (a, b), *meta, warpgroups.as_ref())?;
                 }
@@ -191,6 +232,7 @@ impl AsyncAssignment<'_> {
                     }
                 }
                 StmtKind::Copy { src, dst, .. } => {
+                    self.copied(stmt, (src, dst), threads)?;
                     for r in [src, dst] {
                         if self.memory(r.tensor) == Memory::Shared {
                             self.others.entry(r.tensor).or_default().push(r.clone());
@@ -288,9 +330,63 @@ impl AsyncAssignment<'_> {
         for (reference, left) in [(a, true), (b, false)] {
             if self.memory(reference.tensor) == Memory::Shared {
                 let (reference, stmt) = (reference.clone(), stmt.clone());
-                let one = Use::Product { grid, left, reference: reference.clone(), stmt };
+                let product = Product::Warpgroups(grid);
+                let one = Use::Product { product, left, reference: reference.clone(), stmt };
                 self.uses.entry(reference.tensor).or_default().push(one);
             }
+        }
+        Ok(())
+    }
+
+    /// A product with its sums in tensor memory.
+    fn sums(&mut self, stmt: &Stmt, c: TensorId, (a, b): (&TensorRef, &TensorRef)) -> Result<(), Diagnostic> {
+        let sums = sums_of(self.v, c, (a, b)).map_err(|why| {
+            let message = format!("no instruction can do this product: {why}");
+            Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
+                .related(self.v.tensor(c).span, "the sums")
+                .help("give the tile one of these shapes")
+        })?;
+        for (reference, left) in [(a, true), (b, false)] {
+            let (reference, stmt) = (reference.clone(), stmt.clone());
+            let product = Product::Sums(sums);
+            let one = Use::Product { product, left, reference: reference.clone(), stmt };
+            self.uses.entry(reference.tensor).or_default().push(one);
+        }
+        Ok(())
+    }
+
+    /// Pins the layout of a register tensor that a copy brings from tensor memory or there, unless the author has.
+    fn copied(
+        &mut self,
+        stmt: &Stmt,
+        (src, dst): (&TensorRef, &TensorRef),
+        threads: u32,
+    ) -> Result<(), Diagnostic> {
+        let (loads, stores) =
+            (self.memory(src.tensor) == Memory::Tensor, self.memory(dst.tensor) == Memory::Tensor);
+        if !loads && !stores {
+            return Ok(());
+        }
+        let (sums, register) = if loads { (src.tensor, dst.tensor) } else { (dst.tensor, src.tensor) };
+        let fail = |why: &dyn fmt::Display| {
+            let message = format!("no instruction can do this copy: {why}");
+            Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
+                .related(self.v.tensor(sums).span, "in tensor memory")
+        };
+        let [m, n] = self.v.shape(sums)[..] else { return Err(fail(&"its tile is no matrix")) };
+        let threads = i64::from(threads);
+        let pinned = match &self.v.tensor(register).kind {
+            TensorKind::Register { pinned: Some(layout), .. } => TvLayout::from_layout(layout.clone()).ok(),
+            _ => None,
+        };
+        let open = pinned.is_none();
+        let tv = match pinned {
+            Some(tv) => tv,
+            None => tensor_memory::register_layout([m, n], threads).map_err(|why| fail(&why))?,
+        };
+        let plan = tensor_memory::copy_plan(loads, [m, n], &tv, threads).map_err(|why| fail(&why))?;
+        if open {
+            self.copied.insert(register, (tv.layout().clone(), plan.row));
         }
         Ok(())
     }
@@ -423,9 +519,9 @@ impl AsyncAssignment<'_> {
         for one in uses {
             let seen = |reference| tile_of(self.v, &self.divisibility, reference, &tried.layout);
             match one {
-                Use::Product { grid, left, reference, stmt } => {
+                Use::Product { product, left, reference, stmt } => {
                     let reads = seen(reference).and_then(|tile| {
-                        grid.operand(*left, &tile.layout)?;
+                        product.operand(*left, &tile.layout)?;
                         let bits = self.v.tensor(id).dtype.bits();
                         let mode = SwizzleMode::of(&tile.layout.swizzle, bits).unwrap_or(SwizzleMode::None);
                         let period = if mode == SwizzleMode::None { 16 } else { mode.period() };
@@ -452,7 +548,7 @@ impl AsyncAssignment<'_> {
 
     fn choose(&self, id: TensorId, uses: &[Use]) -> Result<Option<Choice>, Diagnostic> {
         let product = uses.iter().find_map(|u| match u {
-            Use::Product { stmt, .. } => Some(stmt),
+            Use::Product { stmt, product, .. } => Some((stmt, product.word())),
             Use::Copy { .. } => None,
         });
         let copies = uses.iter().filter(|u| matches!(u, Use::Copy { .. })).count();
@@ -470,7 +566,7 @@ impl AsyncAssignment<'_> {
         // The first of those that allow the most tensor copies.
         let most = tried.iter().filter(|t| t.failed.is_none()).map(|t| t.copies.len()).max();
         let Some(most) = most else {
-            let Some(stmt) = product else {
+            let Some((stmt, word)) = product else {
                 let why = self.without_layout(id, uses);
                 let refuse = |one: &Use| match one {
                     Use::Copy { op, copy, .. } => {
@@ -489,7 +585,7 @@ impl AsyncAssignment<'_> {
                 stmt.span,
                 format!("no layout of `{name}` can be read by this product: {why}"),
             )
-            .help("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that wgmma reads"));
+            .help(format!("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that {word} reads")));
         };
         let Some(best) = tried.into_iter().find(|t| t.failed.is_none() && t.copies.len() == most) else {
             return Ok(None);
@@ -504,9 +600,11 @@ impl AsyncAssignment<'_> {
         }
         let why = match best.mode {
             None => Why::Pinned,
-            Some(swizzle) => {
-                Why::AsyncEngines { swizzle, tensor_copies: best.copies.len(), wgmma: product.is_some() }
-            }
+            Some(swizzle) => Why::AsyncEngines {
+                swizzle,
+                tensor_copies: best.copies.len(),
+                products: product.map(|(_, word)| word),
+            },
         };
         let layout = best.mode.is_some().then_some(best.layout);
         Ok(Some(Choice { layout, why: Some(why), tensor_copies: best.copies, refused: best.refused }))
@@ -582,6 +680,34 @@ fn tile_of(
     Ok(SharedTile { layout: SwizzledLayout { layout: tile, swizzle: whole.swizzle }, begins })
 }
 
+/// A product with its sums in tensor memory.
+fn sums_of(v: &Program, c: TensorId, (a, b): (&TensorRef, &TensorRef)) -> Result<Sums, TensorMemoryReject> {
+    let dtype = |id: TensorId| v.tensor(id).dtype;
+    let (left, right) = (v.tile(a).shape, v.tile(b).shape);
+    Sums::new((dtype(a.tensor), dtype(b.tensor), dtype(c)), [left[0], right[0], right[1]])
+}
+
+/// The plan of a copy between tensor memory and registers of these layouts; `None` of any other.
+///
+/// # Errors
+///
+/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does, unless another statement has another layout.
+pub fn tensor_copy_plan(
+    v: &Program,
+    (src, dst): (&TensorRef, &TensorRef),
+    register: &dyn Fn(TensorId) -> Option<TvLayout>,
+) -> Result<Option<TensorCopyPlan>, Reject> {
+    let memory = |r: &TensorRef| v.tensor(r.tensor).memory();
+    let loads = memory(src) == Memory::Tensor;
+    if !loads && memory(dst) != Memory::Tensor {
+        return Ok(None);
+    }
+    let (sums, fragment) = if loads { (src, dst) } else { (dst, src) };
+    let [m, n] = v.shape(sums.tensor)[..] else { return Err(Reject::NoLayout) };
+    let tv = register(fragment.tensor).ok_or(Reject::NoLayout)?;
+    Ok(Some(tensor_memory::copy_plan(loads, [m, n], &tv, i64::from(v.threads()))?))
+}
+
 /// The plan of an asynchronous product, given the layouts of its shared operands. The program's threads are the role's.
 ///
 /// # Errors
@@ -593,20 +719,23 @@ pub fn product_plan(
     sparse: bool,
     asked: Option<&[i64; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<WgmmaPlan, Reject> {
+) -> Result<StmtPlan, Reject> {
     let program = v;
     let dtype = |id: TensorId| program.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
     let asked = asked.copied();
     let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
-    let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let tile = |reference: &TensorRef| {
         let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
         tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)
     };
+    if program.tensor(c).memory() == Memory::Tensor {
+        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b))?.plan(&tile(a)?, &tile(b)?)?));
+    }
+    let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let first = match program.tensor(a.tensor).memory() {
         Memory::Shared => Some(tile(a)?),
         _ => None,
     };
-    Ok(grid.plan(first.as_ref(), &tile(b)?)?)
+    Ok(StmtPlan::Wgmma(grid.plan(first.as_ref(), &tile(b)?)?))
 }

@@ -1,4 +1,4 @@
-//! The plan of a thread block: what its roles, each synthesised on its own, must agree on. Shared memory is mapped ([`smem`]); pipelines
+//! The plan of a thread block: what its roles, each synthesised on its own, must agree on. Shared memory is mapped ([`smem`]), and tensor memory ([`tensor_memory`]); pipelines
 //! get the arrivals and the bytes that their barriers count ([`pipeline`]), the points at which their stages are released ([`release`])
 //! and the fences between proxies ([`proxy`]), barriers of warpgroups the threads that meet there ([`warpgroups`]), the counters that deal out tiles a thread that takes them ([`tiles`]); of each role it is known which of its threads issue and wait ([`role`]). Lowering emits
 //! what the plan says, and reports print it.
@@ -10,6 +10,7 @@ pub mod proxy;
 pub mod release;
 pub mod role;
 pub mod smem;
+pub mod tensor_memory;
 pub mod tiles;
 pub mod warpgroups;
 

@@ -67,6 +67,15 @@ impl<'a> Part<'a> {
         walk.body(&self.verified.body, None, Some(1))?;
         Ok(walk.found)
     }
+
+    /// True if it issues products with their sums in tensor memory.
+    ///
+    /// # Errors
+    ///
+    /// A statement without a plan.
+    pub fn multiplies_in_tensor_memory(&self) -> Result<bool, Diagnostic> {
+        Ok(self.sites()?.iter().any(|site| matches!(site.plan, StmtPlan::Sums(_))))
+    }
 }
 
 impl<'a> Walk<'a> {

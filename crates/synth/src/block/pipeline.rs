@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::ProxyFence;
+use tilewright_machine::{Memory, ProxyFence};
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, Origin, Peers, PipelineId, Side, least_iterations};
 
-use super::part::Part;
+use super::part::{Around, Part};
 use super::proxy::Accesses;
 use super::smem::SharedMemoryMap;
 use crate::explain::{PipelineNote, SyncNote};
@@ -26,6 +26,8 @@ pub type Pipelines = BTreeMap<PipelineId, PipelinePlan>;
 struct Fill {
     tx_bytes: u64,
     stored: bool,
+    /// By products with their sums in tensor memory.
+    sums: bool,
     /// The blocks of each multicast.
     peers: BTreeSet<Peers>,
 }
@@ -63,13 +65,18 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     *consumed.entry(*pipeline).or_insert(true) &= multiplies(part.verified, body)
                 }
                 Side::Produce => {
-                    let fill = Fill { tx_bytes: 0, stored: false, peers: BTreeSet::new() };
+                    let fill = Fill { tx_bytes: 0, stored: false, sums: false, peers: BTreeSet::new() };
                     let produce =
                         Produce { pipeline: *pipeline, span: site.stmt.span, fill, uncounted: None };
                     produces.insert(number, produce);
                 }
             }
             number += 1;
+        }
+        if let (StmtKind::GemmAsync { c, .. }, StmtPlan::Sums(_)) = (&site.stmt.kind, site.plan) {
+            let fills = |around: &&Around| part.verified.pipeline(around.pipeline).tensors.contains(c);
+            let produce = site.stages.iter().find(fills).and_then(|stage| produces.get_mut(&stage.number));
+            produce.into_iter().for_each(|produce| produce.fill.sums = true);
         }
         let Some(produce) = site.stages.last().and_then(|stage| produces.get_mut(&stage.number)) else {
             continue;
@@ -83,7 +90,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                 }
                 produce.fill.peers.extend(plan.multicast.map(|share| share.peers));
             }
-            StmtPlan::Copy(_) => produce.fill.stored = true,
+            StmtPlan::Copy(_) | StmtPlan::TensorCopy(_) => produce.fill.stored = true,
             _ => {}
         }
     }
@@ -143,6 +150,12 @@ pub fn plan(
             full_arrivals: 1,
             empty_arrivals: 0,
             tx_bytes: 0,
+            sums: false,
+            tensor_memory: whole
+                .pipeline(*id)
+                .tensors
+                .iter()
+                .any(|tensor| whole.tensor(*tensor).memory() == Memory::Tensor),
             stored: false,
             fences,
             warps_meet: fences.read,
@@ -161,15 +174,18 @@ pub fn plan(
             let tx_bytes = check(whole, produce, fill)?;
             let Some(plan) = plans.get_mut(&produce.pipeline) else { continue };
             // A stage that nothing is copied to is handed on by all threads of the role.
-            plan.stored = fill.stored || tx_bytes == 0;
+            plan.sums = fill.sums;
+            plan.stored = !fill.sums && (fill.stored || tx_bytes == 0);
             plan.tx_bytes = tx_bytes;
             plan.peers.clone_from(&fill.peers);
             plan.full_arrivals = if plan.stored { part.verified.threads() } else { 1 };
         }
+        let sums = part.multiplies_in_tensor_memory()?;
         for (id, multiplies) in consumed {
             if let Some(plan) = plans.get_mut(&id) {
                 plan.warps_meet |= !multiplies;
-                plan.empty_arrivals += part.verified.threads() / 32;
+                // A commit behind the products is one arrival.
+                plan.empty_arrivals += if sums { 1 } else { part.verified.threads() / 32 };
             }
         }
     }
@@ -178,6 +194,19 @@ pub fn plan(
         let reached: BTreeSet<u32> = plan.peers.iter().flat_map(|peers| peers.ranks(0)).collect();
         plan.multicast = reached.len().max(1) as u32;
         plan.empty_arrivals *= plan.multicast;
+    }
+    for part in parts {
+        let consumed = if part.multiplies_in_tensor_memory()? { stages(part)?.1 } else { BTreeMap::new() };
+        let shared = |id: &&PipelineId| plans.get(id).is_some_and(|plan| plan.multicast > 1);
+        if let Some(id) = consumed.keys().find(shared) {
+            let pipeline = whole.pipeline(*id);
+            let message = format!(
+                "the stages of `{}` come from several blocks, and products in tensor memory give them back in their own block only",
+                pipeline.name
+            );
+            return Err(Diagnostic::new(Code::Unsatisfiable, pipeline.span, message)
+                .help("let each block copy for itself: leave out `multicast`"));
+        }
     }
     Ok(plans)
 }

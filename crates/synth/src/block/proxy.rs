@@ -170,7 +170,7 @@ impl<'a> Node<'a> {
         let touch = |(reference, proxy, kind): (&'a TensorRef, Proxy, Kind)| {
             let tensor = reference.tensor;
             let place = match program.tensor(tensor).memory() {
-                Memory::Register => return None,
+                Memory::Register | Memory::Tensor => return None,
                 Memory::Shared => {
                     let from = *places.offsets.get(tensor.0 as usize)?;
                     Place::Shared(from, from.saturating_add(part.synthesis.shared(tensor)?.1))

@@ -10,6 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{PipelineId, Side, StmtId};
 
@@ -242,6 +243,8 @@ impl Walk<'_> {
 
     fn statement(&mut self, stmt: &Stmt, states: BTreeSet<State>) -> BTreeSet<State> {
         match &stmt.kind {
+            // A commit behind them gives the stages back.
+            StmtKind::GemmAsync { c, .. } if self.program.tensor(*c).memory() == Memory::Tensor => states,
             StmtKind::GemmAsync { a, b, .. } => {
                 let reads = |id: &PipelineId| {
                     let tensors = &self.program.pipeline(*id).tensors;

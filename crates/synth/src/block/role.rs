@@ -46,8 +46,10 @@ pub struct RolePlan {
     /// True if it issues TMA copies or products of warpgroups, is on a side of a pipeline, or gets tiles from a counter by barriers of its
     /// own: one thread is elected.
     pub elects: bool,
-    /// True if it only issues TMA loads: a single thread does all of it.
+    /// True if it only issues TMA loads, or products with their sums in tensor memory: a single thread does all of it.
     pub single_thread: bool,
+    /// True if it issues products with their sums in tensor memory: their commits give back the stages that it consumes.
+    pub sums: bool,
     /// The change of its register budget on entry.
     pub registers: Option<RegisterBudget>,
     /// True if it ends with a barrier of the cluster: peers may still reach the block's memory.
@@ -83,6 +85,7 @@ impl RolePlan {
             copies: false,
             elects: false,
             single_thread: false,
+            sums: part.multiplies_in_tensor_memory()?,
             registers: budget(whole, part, arch),
             ends_with_cluster: false,
             cluster_reduce: slot.map(|slot| ClusterReducePlan {
@@ -134,7 +137,8 @@ impl RolePlan {
             }
         }
         plan.elects = issues_tma || products || !plan.sides.is_empty() || (deals && meets);
-        plan.single_thread = issues_tma && !threads && part.role.is_some();
+        // The verifier has seen to it that such a role does nothing that its threads do together.
+        plan.single_thread = (issues_tma && !threads || plan.sums) && part.role.is_some();
         Ok(plan)
     }
 }

@@ -8,6 +8,7 @@ use tilewright_tile::core::{Program, StmtKind};
 use tilewright_tile::{Code, Diagnostic, ParamId, PipelineId, TensorId};
 
 use super::part::Part;
+use super::tensor_memory::TensorMemoryMap;
 use super::tiles::{TileSlot, wanted};
 use crate::allocate::allocate;
 use crate::{ASYNC_ALIGN, SHARED_ALIGN};
@@ -90,6 +91,8 @@ pub struct SharedMemoryMap {
     pub cluster_reduce: Vec<Option<ClusterReduceSlot>>,
     /// The barriers of each pipeline.
     pub barriers: BTreeMap<PipelineId, Barriers>,
+    /// The map of tensor memory, if there is some.
+    pub tensor_memory: Option<TensorMemoryMap>,
     /// The numbers of tiles that each counter deals out.
     pub tiles: BTreeMap<ParamId, TileSlot>,
 }
@@ -171,6 +174,10 @@ pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemo
         let (at, _) = placed.put(&format!("{}.barriers", pipeline.name), 8, 16 * stages);
         barriers.insert(PipelineId(i as u32), Barriers { at, stages });
     }
+    let mut tensor_memory = super::tensor_memory::map(whole)?;
+    if let Some(map) = &mut tensor_memory {
+        map.word = placed.put("tensor memory", 4, 4).0;
+    }
     let mut slot = |part: &Part<'_>| {
         let registers = reduced(part);
         (registers > 0).then(|| {
@@ -200,5 +207,6 @@ pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemo
         )
         .help(format!("make the tiles smaller or the stages fewer; in bytes: {}", sizes.join(", "))));
     }
-    Ok(SharedMemoryMap { buffers: placed.buffers, parts: memories, cluster_reduce, barriers, tiles })
+    let buffers = placed.buffers;
+    Ok(SharedMemoryMap { buffers, parts: memories, cluster_reduce, barriers, tensor_memory, tiles })
 }

@@ -137,7 +137,7 @@ impl Solver<'_> {
                     continue;
                 }
                 let tile = verified.tile(memory);
-                if tile.memory == Memory::Register {
+                if matches!(tile.memory, Memory::Register | Memory::Tensor) {
                     continue;
                 }
                 let bits = tile.shape.iter().product::<i64>() * i64::from(tile.dtype.bits());

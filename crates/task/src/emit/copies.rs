@@ -106,7 +106,8 @@ impl Emit<'_> {
                 let tensor = self.register(replica, span)?;
                 Ok(TensorRef::whole(self.in_registers(replica, tensor, piece, before, span)?))
             }
-            None => Err(Diagnostic::internal(span, "a place without a memory")),
+            // No mapping names tensor memory.
+            Some(Memory::Tensor) | None => Err(Diagnostic::internal(span, "a place without a memory")),
         }
     }
 

@@ -20,6 +20,7 @@ impl Builder {
         match &self.program.tensor(tensor).kind {
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape }
             | TensorKind::Part { shape, .. } => shape.clone(),
             TensorKind::View { modes, .. } => modes
                 .iter()

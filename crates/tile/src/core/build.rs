@@ -103,6 +103,7 @@ fn tensor_kind(kind: &program::TensorKind, convert: &mut Build) -> Result<Tensor
         program::TensorKind::Shared { shape, pinned } => {
             TensorKind::Shared { shape: convert.ints(shape)?, pinned: pinned.clone() }
         }
+        program::TensorKind::Tensor { shape } => TensorKind::Tensor { shape: convert.ints(shape)? },
         program::TensorKind::Register { shape, pinned } => {
             TensorKind::Register { shape: convert.ints(shape)?, pinned: pinned.clone() }
         }

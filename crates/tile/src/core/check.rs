@@ -111,6 +111,7 @@ fn tensor(row: &Tensor, staged: bool) -> program::Tensor {
             }
             None => program::TensorKind::Shared { shape: ints(shape), pinned: pinned.clone() },
         },
+        TensorKind::Tensor { shape } => program::TensorKind::Tensor { shape: ints(shape) },
         TensorKind::Register { shape, pinned } => {
             program::TensorKind::Register { shape: ints(shape), pinned: pinned.clone() }
         }

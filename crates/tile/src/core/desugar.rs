@@ -125,7 +125,9 @@ impl Desugar<'_> {
     fn modes(&self, program: &Program, view: TensorId) -> usize {
         match &program.tensor(view).kind {
             TensorKind::View { modes, .. } => modes.len(),
-            TensorKind::Shared { shape, .. } | TensorKind::Register { shape, .. } => shape.len(),
+            TensorKind::Shared { shape, .. }
+            | TensorKind::Register { shape, .. }
+            | TensorKind::Tensor { shape } => shape.len(),
         }
     }
 

@@ -61,7 +61,9 @@ impl Names for Program {
     fn rank(&self, id: TensorId) -> usize {
         self.tensors.get(id.0 as usize).map_or(0, |t| match &t.kind {
             TensorKind::View { modes, .. } => modes.len(),
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.len(),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape } => shape.len(),
         })
     }
 
@@ -81,6 +83,7 @@ impl Names for Program {
             TensorKind::Shared { shape, pinned } => {
                 printer::fragment(out, self, ("shared", row.dtype), &extents(shape), pinned.as_ref())
             }
+            TensorKind::Tensor { shape } => printer::tensor_memory(out, self, row.dtype, &extents(shape)),
             TensorKind::View { param, offsets, ends, modes } => {
                 printer::view(out, self, *param, (offsets, ends), modes)
             }

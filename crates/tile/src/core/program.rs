@@ -208,6 +208,11 @@ pub enum TensorKind {
         /// A given layout (tile coordinate → offset in elements).
         pinned: Option<SwizzledLayout>,
     },
+    /// A tensor in tensor memory; of a pipeline, one stage, which is that of the `produce` or `consume` around a statement.
+    Tensor {
+        /// Its shape.
+        shape: Vec<i64>,
+    },
     /// A register tensor.
     Register {
         /// Its shape.
@@ -223,6 +228,7 @@ impl Tensor {
         match self.kind {
             TensorKind::View { .. } => Memory::Global,
             TensorKind::Shared { .. } => Memory::Shared,
+            TensorKind::Tensor { .. } => Memory::Tensor,
             TensorKind::Register { .. } => Memory::Register,
         }
     }
@@ -235,7 +241,7 @@ pub struct Pipeline {
     pub name: String,
     /// Its stages.
     pub stages: u32,
-    /// The shared tensors of a stage.
+    /// The tensors of a stage.
     pub tensors: Vec<TensorId>,
     /// Place of its definition.
     pub span: Origin,
@@ -399,7 +405,9 @@ impl Program {
     /// The shape of a register or shared tensor, or of a view's modes where they are static.
     pub fn shape(&self, tensor: TensorId) -> Vec<i64> {
         match &self.tensor(tensor).kind {
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => shape.clone(),
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape } => shape.clone(),
             TensorKind::View { .. } => self.tile(&TensorRef::whole(tensor)).shape,
         }
     }
@@ -413,7 +421,9 @@ impl Program {
             (indexed.mode as usize, shape.first().copied().unwrap_or(1))
         });
         match &tensor.kind {
-            TensorKind::Register { shape: extents, .. } | TensorKind::Shared { shape: extents, .. } => {
+            TensorKind::Register { shape: extents, .. }
+            | TensorKind::Shared { shape: extents, .. }
+            | TensorKind::Tensor { shape: extents } => {
                 for (mode, extent) in extents.iter().enumerate() {
                     match reference.index.get(mode) {
                         Some(Some(coord)) => fixed.push((mode, coord.clone())),
@@ -433,9 +443,9 @@ impl Program {
         }
         let indexed = IndexedTile::new(reference, |mode| match &tensor.kind {
             TensorKind::View { modes, .. } => modes.get(mode).map_or(Expr::Int(1), extent_of),
-            TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
-                Expr::Int(shape.get(mode).copied().unwrap_or(1))
-            }
+            TensorKind::Register { shape, .. }
+            | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape } => Expr::Int(shape.get(mode).copied().unwrap_or(1)),
         });
         TileRef::new(reference, (tensor.memory(), tensor.dtype), (shape, global), (fixed, indexed))
     }

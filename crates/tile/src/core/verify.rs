@@ -74,7 +74,9 @@ impl<'a> Check<'a> {
         for tensor in &program.tensors {
             let what = || format!("`{}` has no shape", tensor.name);
             match &tensor.kind {
-                TensorKind::Register { shape, .. } | TensorKind::Shared { shape, .. } => {
+                TensorKind::Register { shape, .. }
+                | TensorKind::Shared { shape, .. }
+                | TensorKind::Tensor { shape } => {
                     ensure(!shape.is_empty() && shape.iter().all(|n| *n > 0), 2, tensor.span, what)?;
                 }
                 TensorKind::View { param, modes, .. } => {
@@ -264,7 +266,7 @@ impl<'a> Check<'a> {
         let rank = match &row.kind {
             TensorKind::View { modes, .. } => modes.len(),
             TensorKind::Shared { shape, .. } => shape.len(),
-            TensorKind::Register { .. } => 0,
+            TensorKind::Register { .. } | TensorKind::Tensor { .. } => 0,
         };
         let what =
             || format!("`{}` has another number of modes than its index in `{}`", row.name, self.text(stmt));

@@ -378,6 +378,19 @@ impl KernelBuilder {
         self.shared(name, dtype, shape.into_iter().map(Into::into).collect(), None)
     }
 
+    /// `name = tensor_memory(dtype, [shape])`.
+    #[track_caller]
+    pub fn tensor_memory<E: Into<Expr>>(
+        &mut self,
+        name: &str,
+        dtype: DType,
+        shape: impl IntoIterator<Item = E>,
+    ) -> Tensor {
+        let shape: Vec<Expr> = shape.into_iter().map(Into::into).collect();
+        let rank = shape.len();
+        self.new_tensor(name, dtype, TensorKind::Tensor { shape }, rank)
+    }
+
     /// `name = shared_tensor(dtype, [shape], layout = …)`: tile coordinate → offset in elements.
     #[track_caller]
     pub fn shared_tensor_with<E: Into<Expr>>(

@@ -153,7 +153,8 @@ impl<'a> Role<'a> {
         for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
             self.fetch(side, factor, 0.0, text)?;
         }
-        for place in &product.reads {
+        let read = if product.flies { product.reads.as_slice() } else { &[] };
+        for place in read {
             reads.push(self.touched(place.tensor, self.places(place, text)?));
             let holds = self.plan.pipelines.iter().position(|pipeline| pipeline.has(place.tensor));
             if let Some(pipeline) = holds
@@ -168,6 +169,9 @@ impl<'a> Role<'a> {
         let mut c = std::mem::take(&mut self.tiles[product.c]);
         gemm(&mut c, a, &b, product.shape, product.how);
         self.tiles[product.c] = c;
+        if !product.flies {
+            return Ok(());
+        }
         let place = self.touched(product.place.tensor, self.places(&product.place, text)?);
         let flight = self.take_off(product.flight, Effect::Nothing, Some(place), reads);
         self.products.open.push(InFlight { stages, ..flight });

@@ -434,6 +434,8 @@ pub(super) struct Product {
     pub(super) sparse: Option<Box<Metadata>>,
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
+    /// True if it ends at a wait of the program. In tensor memory nobody touches the sums before their stage is full.
+    pub(super) flies: bool,
     pub(super) flight: usize,
 }
 

@@ -692,6 +692,7 @@ impl<P: Executable> Making<'_, P> {
             sparse: meta.map(|meta| self.metadata(stmt, meta)),
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
             how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: false },
+            flies: self.program.tensor(c).0 != Memory::Tensor,
             flight: self.flight(stmt),
         })))
     }

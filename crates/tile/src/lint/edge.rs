@@ -169,6 +169,7 @@ impl Analysis<'_, '_> {
         match &self.sites.program().tensor(id).kind {
             TensorKind::View { modes, .. } => modes.len(),
             TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape }
             | TensorKind::Register { shape, .. }
             | TensorKind::Part { shape, .. } => shape.len(),
         }

@@ -313,7 +313,7 @@ impl Builder<'_, '_> {
             Memory::Shared if !self.is_whole(r) => {
                 self.value(Node::Slot(site, r.tensor), tile.shape, Some(tile.dtype), site)
             }
-            Memory::Shared | Memory::Register => {
+            Memory::Shared | Memory::Register | Memory::Tensor => {
                 let value = self.read(r.tensor, site);
                 self.transposed(r, value, site)
             }

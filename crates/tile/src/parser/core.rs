@@ -161,8 +161,7 @@ impl Parser<'_> {
 
     /// `t = register_tensor(…)` and the like.
     fn declaration(&mut self) -> Res<()> {
-        const FORMS: &str =
-            "`global_view(…)`, `register_tensor(…)`, `shared_tensor(…)`, `pipeline(…)` or `named_barrier()`";
+        const FORMS: &str = "`global_view(…)`, `register_tensor(…)`, `shared_tensor(…)`, `tensor_memory(…)`, `pipeline(…)` or `named_barrier()`";
         let (name, span) = self.word("a declaration")?;
         if is_reserved(name) {
             return Err(self.misplaced_word(name, span, "a name").into());
@@ -181,7 +180,7 @@ impl Parser<'_> {
             "global_view" => self.global_view(name, span)?,
             "pipeline" => self.pipeline(name, span)?,
             "named_barrier" => self.named_barrier(name, span, BarrierKind::Named)?,
-            _ => self.allocate(name, span, form == "shared_tensor")?,
+            _ => self.allocate(name, span, form)?,
         }
         // Declared is not defined.
         self.build.take_last();
@@ -367,5 +366,6 @@ impl Parser<'_> {
 
 /// True for the words of what is declared.
 fn is_declared(form: &str) -> bool {
-    ["global_view", "register_tensor", "shared_tensor", "pipeline", "named_barrier"].contains(&form)
+    ["global_view", "register_tensor", "shared_tensor", "tensor_memory", "pipeline", "named_barrier"]
+        .contains(&form)
 }

@@ -192,9 +192,9 @@ impl Parser<'_> {
                 self.pos += 2;
                 self.global_view(name, span)
             }
-            "register_tensor" | "shared_tensor" => {
+            form @ ("register_tensor" | "shared_tensor" | "tensor_memory") => {
                 self.pos += 2;
-                self.allocate(name, span, self.text(token) == "shared_tensor")
+                self.allocate(name, span, form)
             }
             call if word(call) == Some(Word::Call) => {
                 let help = match call {
@@ -243,15 +243,19 @@ impl Parser<'_> {
     }
 
     /// `(f16, [BM, BK], layout = …)`; the opening parenthesis is passed.
-    pub(super) fn allocate(&mut self, name: &str, span: Span, shared: bool) -> Res<()> {
+    pub(super) fn allocate(&mut self, name: &str, span: Span, form: &str) -> Res<()> {
         let close = self.tokens[self.pos - 1].close;
         let dtype = self.dtype()?;
         self.expect(",", "and the shape")?;
         let shape = self.bracketed_shape()?;
-        let kind = if shared {
-            TensorKind::Shared { shape, pinned: self.pinned::<SwizzledLayout>(close)? }
-        } else {
-            TensorKind::Register { shape, pinned: self.pinned::<Layout>(close)? }
+        let kind = match form {
+            "shared_tensor" => TensorKind::Shared { shape, pinned: self.pinned::<SwizzledLayout>(close)? },
+            "tensor_memory" => {
+                self.eat(",");
+                self.expect(")", "after the shape: the layout is the one that products have")?;
+                TensorKind::Tensor { shape }
+            }
+            _ => TensorKind::Register { shape, pinned: self.pinned::<Layout>(close)? },
         };
         match self.build.declare_tensor(name, span, dtype, kind) {
             Ok(id) => {

@@ -25,7 +25,16 @@ pub(super) enum Target<'a> {
 
 /// True for a word whose call is a value in registers.
 pub(super) fn is_value(name: &str) -> bool {
-    let others = ["global_view", "register_tensor", "shared_tensor", "pipeline", "split", "argmax", "argmin"];
+    let others = [
+        "global_view",
+        "register_tensor",
+        "shared_tensor",
+        "tensor_memory",
+        "pipeline",
+        "split",
+        "argmax",
+        "argmin",
+    ];
     word(name) == Some(Word::Value) && !others.contains(&name)
 }
 

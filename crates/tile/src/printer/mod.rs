@@ -74,6 +74,18 @@ pub(crate) fn fragment(
     out.write_str(")")
 }
 
+/// `tensor_memory(f32, [128, 64])`.
+pub(crate) fn tensor_memory(
+    out: &mut dyn Write,
+    program: &dyn Names,
+    dtype: DType,
+    shape: &[Expr],
+) -> fmt::Result {
+    write!(out, "tensor_memory({dtype}, [")?;
+    ints(out, program, shape)?;
+    out.write_str("])")
+}
+
 /// `pipeline(3, sa, sb)`.
 pub(crate) fn pipeline(
     out: &mut dyn Write,

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use super::names::Names;
-use super::{fragment, pipeline, view};
+use super::{fragment, pipeline, tensor_memory, view};
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
     BarrierId, BarrierKind, ParamId, PipelineId, Program, SymbolKind, TensorId, TensorKind,
@@ -60,6 +60,7 @@ impl Names for Program {
             TensorKind::View { modes, .. } => modes.len(),
             TensorKind::Register { shape, .. }
             | TensorKind::Shared { shape, .. }
+            | TensorKind::Tensor { shape }
             | TensorKind::Part { shape, .. } => shape.len(),
         })
     }
@@ -80,6 +81,7 @@ impl Names for Program {
             TensorKind::Shared { shape, pinned } => {
                 fragment(out, self, ("shared", row.dtype), shape, pinned.as_ref())
             }
+            TensorKind::Tensor { shape } => tensor_memory(out, self, row.dtype, shape),
             // Parts are never defined.
             TensorKind::Part { .. } => out.write_str("?"),
             TensorKind::View { param, offsets, ends, modes } => {

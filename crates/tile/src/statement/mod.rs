@@ -232,7 +232,7 @@ impl<F: Form> PartialEq for Stmt<F> {
 /// A statement by kind. All threads of the block do it together.
 #[derive(Clone, PartialEq, Debug)]
 pub enum StmtKind<F: Form = Surface> {
-    /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`: the tensor exists from here to the end of the
+    /// `t = global_view(…)`, `t = register_tensor(…)`, `t = shared_tensor(…)`, `t = tensor_memory(…)`: the tensor exists from here to the end of the
     /// enclosing block. Registers and shared memory hold anything until they are written.
     Define(TensorId),
     /// `let symbol = value`: the name stands for the integer, from here to the end of the enclosing block. [`verify`](crate::verify())
@@ -296,6 +296,9 @@ pub enum StmtKind<F: Form = Surface> {
     /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
     /// covers it, nothing may read or write `c`, or write `a` or `b`. `gemm.async(c, a, b, meta)`: with a sparse left factor, as in
     /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
+    ///
+    /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
+    /// and the stages of other pipelines that the role consumes are given back once the products have read them.
     GemmAsync {
         /// The accumulator.
         c: TensorId,

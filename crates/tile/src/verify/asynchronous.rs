@@ -108,9 +108,19 @@ impl Checker<'_> {
     }
 
     /// `copy(src, dst, how)`.
-    pub(super) fn copy(&mut self, src: &TensorRef, dst: &TensorRef, how: CopyAttrs, span: Origin) {
+    pub(super) fn copy(
+        &mut self,
+        (src, dst): (&TensorRef, &TensorRef),
+        how: CopyAttrs,
+        threads: Option<u32>,
+        span: Origin,
+    ) {
         let before = self.errors.len();
         self.transfer(src, dst, how.combine.is_some() || how.fetch.is_some(), span);
+        if self.errors.len() > before {
+            return;
+        }
+        self.copy_of_sums((src, dst), how.combine.is_some() || how.fetch.is_some(), threads, span);
         if self.errors.len() > before {
             return;
         }

@@ -7,6 +7,7 @@ use tilewright_machine::DType;
 use super::counters::Counter;
 use super::rows::Deciding;
 use super::stage::{OpenStage, Use};
+use super::tensor_memory::Issues;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{
@@ -92,6 +93,8 @@ pub(super) struct Checker<'a> {
     pub(super) uses: Vec<Use>,
     /// For each pipeline the first tensor of a stage that its consumer writes, and the place.
     pub(super) rewritten: BTreeMap<PipelineId, (TensorId, Origin)>,
+    /// By role: who issues products in tensor memory.
+    pub(super) issues: BTreeMap<Option<usize>, Issues>,
     /// The loop that a `break` ends; the block around it that it cannot leave, if there is one between.
     pub(super) leaves: Leaves,
     /// The `if any` around.
@@ -138,6 +141,7 @@ impl<'a> Checker<'a> {
             flags: BTreeMap::new(),
             uses: Vec::new(),
             rewritten: BTreeMap::new(),
+            issues: BTreeMap::new(),
             leaves: Leaves::Nothing,
             deciding: None,
         }
@@ -438,6 +442,7 @@ pub(super) fn static_shape(kind: &TensorKind) -> Vec<i64> {
     match kind {
         TensorKind::Register { shape, .. }
         | TensorKind::Shared { shape, .. }
+        | TensorKind::Tensor { shape }
         | TensorKind::Part { shape, .. } => shape.iter().map(|e| e.as_int().unwrap_or(0)).collect(),
         TensorKind::View { .. } => Vec::new(),
     }

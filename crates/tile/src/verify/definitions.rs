@@ -58,6 +58,7 @@ impl Checker<'_> {
                     self.pinned_shared(name, layout, &static_shape(&tensor.kind), span);
                 }
             }
+            TensorKind::Tensor { shape } => self.tensor_memory(id, shape, span),
             TensorKind::View { param, offsets, ends, modes } => {
                 self.view(name, *param, (offsets, ends), modes, span);
             }
@@ -70,7 +71,7 @@ impl Checker<'_> {
     }
 
     /// The number of elements of a register or shared tensor, if its shape is legal.
-    fn tile_size(&mut self, name: &str, shape: &[Expr], span: Origin) -> Option<i64> {
+    pub(super) fn tile_size(&mut self, name: &str, shape: &[Expr], span: Origin) -> Option<i64> {
         if shape.is_empty() {
             self.report(
                 Diagnostic::new(Code::WrongRank, span, format!("`{name}` has no modes"))

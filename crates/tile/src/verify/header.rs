@@ -279,7 +279,7 @@ impl Checker<'_> {
                 .tensors
                 .get(of.0 as usize)
                 .is_some_and(|of| !matches!(of.kind, TensorKind::Part { .. })),
-            TensorKind::Register { .. } | TensorKind::Shared { .. } => true,
+            TensorKind::Register { .. } | TensorKind::Shared { .. } | TensorKind::Tensor { .. } => true,
         });
         let ok = views
             && self.block_ids(&program.body)

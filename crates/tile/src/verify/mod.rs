@@ -23,6 +23,7 @@ mod shapes;
 mod sparse;
 mod stage;
 mod statements;
+mod tensor_memory;
 mod tiles;
 
 use std::sync::Arc;
@@ -164,6 +165,7 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
         check.roles(threads);
         check.body(threads);
         check.uses();
+        check.issuers();
         check.meetings(threads);
         check.counters_are_apart();
         check.elements_stay();

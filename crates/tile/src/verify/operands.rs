@@ -42,7 +42,7 @@ impl Checker<'_> {
     }
 
     /// Checks that a tensor, or what it is a part of, may be used here.
-    fn alive(&mut self, id: TensorId, span: Origin) -> bool {
+    pub(super) fn alive(&mut self, id: TensorId, span: Origin) -> bool {
         self.exists(id, span) && self.belongs(self.base(id), span)
     }
 
@@ -171,7 +171,7 @@ impl Checker<'_> {
         let name = tensor.name.as_str();
         let memory = tensor.memory();
         let mut shape = match &tensor.kind {
-            TensorKind::View { .. } | TensorKind::Shared { .. } => {
+            TensorKind::View { .. } | TensorKind::Shared { .. } | TensorKind::Tensor { .. } => {
                 let indexed = match r.indexed {
                     Some(indexed) => Some((indexed.mode as usize, self.number_of_indices(r, indexed, span)?)),
                     None => None,

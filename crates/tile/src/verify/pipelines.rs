@@ -74,12 +74,13 @@ impl Checker<'_> {
             let message = format!("{what} is {stages}; it must be from 1 to {MAX_STAGES}");
             self.report(Diagnostic::new(Code::BadValue, span, message).help("2 to 8 are usual"));
         }
+        self.one_memory(&row.tensors, name, span);
         for (i, tensor) in row.tensors.iter().enumerate() {
             if !self.exists(*tensor, span) {
                 continue;
             }
             let of = program.tensor(*tensor);
-            if !matches!(of.kind, TensorKind::Shared { .. }) {
+            if !matches!(of.kind, TensorKind::Shared { .. } | TensorKind::Tensor { .. }) {
                 let message =
                     format!("a stage is made of shared tensors; `{}` is in {} memory", of.name, of.memory());
                 self.report(
@@ -185,6 +186,7 @@ impl Checker<'_> {
     pub(super) fn accesses(&mut self, stmt: &Stmt) {
         for (ids, side) in [(stmt.kind.reads(), Side::Produce), (stmt.kind.writes(), Side::Consume)] {
             for id in ids {
+                let sums = self.in_tensor_memory(id);
                 let stage = self.stage_of[self.base(id).0 as usize];
                 let open = self.stages.iter_mut().rev().find(|open| Some(open.pipeline) == stage);
                 let Some(open) = open else { continue };
@@ -192,6 +194,10 @@ impl Checker<'_> {
                     let (pipeline, asynchronous) =
                         (open.pipeline, matches!(stmt.kind, StmtKind::CopyAsync { .. }));
                     self.held_stage_is_written(id, pipeline, asynchronous, stmt.span);
+                } else if open.side == side && sums {
+                    if !open.written.contains(&id) {
+                        self.sums_of_nothing(id, stmt.span);
+                    }
                 } else if open.side == side {
                     let pipeline = open.pipeline;
                     let (name, pipeline) = (self.name(id), self.pipeline_name(pipeline));

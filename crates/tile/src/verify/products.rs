@@ -6,6 +6,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use tilewright_machine::Memory;
+
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{
@@ -114,6 +116,8 @@ impl Walk<'_> {
         self.touches(stmt, state);
         self.defined.extend(stmt.kind.assigned());
         match &stmt.kind {
+            // Nobody touches sums in tensor memory, nor fills the stages of their factors, before a commit behind them has arrived.
+            StmtKind::GemmAsync { c, .. } if self.program.tensor(*c).memory() == Memory::Tensor => {}
             StmtKind::GemmAsync { c, a, b, meta, .. } => {
                 let whole = |r: &&TensorRef| r.index.is_empty() && !self.is_part(r.tensor);
                 let factors = [a, b].into_iter().filter(whole).map(|r| r.tensor);

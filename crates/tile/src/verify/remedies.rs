@@ -246,7 +246,7 @@ impl Checker<'_> {
                 modes.iter().map(|mode| extent_of(self.program, mode).ok()).collect()
             }
             TensorKind::Shared { .. } => static_shape(&tensor.kind).into_iter().map(Some).collect(),
-            TensorKind::Register { .. } | TensorKind::Part { .. } => return None,
+            TensorKind::Register { .. } | TensorKind::Tensor { .. } | TensorKind::Part { .. } => return None,
         };
         let [indices] = static_shape(&self.program.tensor(index).kind)[..] else { return None };
         let axis = axis as usize;

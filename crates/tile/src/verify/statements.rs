@@ -82,6 +82,7 @@ impl Checker<'_> {
         }
         self.place(stmt);
         self.of_rows(stmt);
+        self.issued(stmt);
         match &stmt.kind {
             StmtKind::Define(id) => {
                 if self.life[id.0 as usize] != Life::Undefined {
@@ -98,7 +99,7 @@ impl Checker<'_> {
                 self.expr(value, Allowed::All, span, "the integer");
             }
             StmtKind::Copy { src, dst, how } => {
-                self.copy(src, dst, *how, span);
+                self.copy((src, dst), *how, threads, span);
                 if let Some(Fetch { op, old, compare }) = how.fetch {
                     let operands: Vec<TensorId> = [Some(src.tensor), compare].into_iter().flatten().collect();
                     let word = op.word().unwrap_or("atomic");
@@ -111,6 +112,9 @@ impl Checker<'_> {
                 }
             }
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
+            StmtKind::GemmAsync { c, a, b, meta, warpgroups } if self.in_tensor_memory(*c) => {
+                self.sums(*c, (a, b, *meta), warpgroups.as_ref(), span);
+            }
             StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
                 self.gemm_async(*c, (a, b, *meta), warpgroups.as_ref(), threads, span);
             }
@@ -160,6 +164,9 @@ impl Checker<'_> {
                     return;
                 }
                 self.same_type(*dst, *src, span, "`rearrange` keeps the element type", "cast it first");
+            }
+            StmtKind::Fill { dst, value } if self.in_tensor_memory(*dst) => {
+                self.fill_of_sums(*dst, *value, span);
             }
             StmtKind::Fill { dst, value } => self.fill(*dst, *value, span),
             StmtKind::Elementwise { dst, expr } => self.elementwise(*dst, expr, span, threads, defined),

@@ -468,6 +468,10 @@ fn touches(op: &Op) -> bool {
         Op::AsyncCopy { .. }
         | Op::Matrix { .. }
         | Op::Wgmma { .. }
+        | Op::Tcgen05 { .. }
+        | Op::TensorCopy { .. }
+        | Op::TensorAllocate { .. }
+        | Op::TensorFree { .. }
         | Op::Tensor { .. }
         | Op::Bulk { .. }
         | Op::Mbarrier { .. } => true,

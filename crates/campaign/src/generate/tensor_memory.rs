@@ -1,0 +1,96 @@
+//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store.
+
+use super::draft::{Case, Draft, bits, expression};
+use crate::dice::Dice;
+
+/// A product whose tiles are stored while the next are multiplied.
+pub fn product(dice: &mut Dice) -> Case {
+    let factor = dice.pick(&["f16", "f16", "bf16", "e4m3", "e5m2", "f32"]);
+    let other = if bits(factor) == 8 { dice.pick(&["e4m3", "e5m2"]) } else { factor };
+    let groups = dice.pick(&[1i64, 1, 2]);
+    let m = dice.pick(&[64i64, 128]);
+    let n = 16 * groups * dice.range(1, 4);
+    // A step of an instruction is 32 bytes of a row.
+    let step = 256 / bits(factor);
+    let k = step * dice.range(1, 128 / step.max(32));
+    let (rounds, tall, broad) = (dice.range(1, 4), dice.range(1, 2), dice.range(1, 3));
+    // Where rows are no multiples of 16 bytes, threads copy them.
+    let odd = dice.once_in(6);
+    let wide = 128 / bits(factor);
+    let total =
+        if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
+    let mut draft = Draft::default();
+    let (rows, columns, depth) = (
+        draft.size("m", tall * m - dice.range(0, m / 2)),
+        draft.size("n", broad * n - dice.range(0, n - 1)),
+        draft.size("k", total),
+    );
+    // Factors that are contiguous along rows.
+    let mut along_rows = || bits(factor) == 16 && !odd && dice.once_in(4);
+    let (ta, tb) = (along_rows(), along_rows());
+    let (rows, columns) = (
+        if ta { format!("{}", tall * m) } else { rows },
+        if tb { format!("{}", broad * n) } else { columns },
+    );
+    let out = dice.pick(&["f16", "f32", "bf16"]);
+    for (name, dtype, extent, tile, t) in [("a", factor, &rows, m, ta), ("b", other, &columns, n, tb)] {
+        let shape = if t { format!("{depth}, {extent}") } else { format!("{extent}, {depth}") };
+        draft.params.push(format!("{name}: {dtype}[{shape}]"));
+        let (x, y) = if t { ("e1", "e0") } else { ("e0", "e1") };
+        draft.line(format!(
+            "g{name} = global_view({name}, ({tile}, ceil_div({extent}, {tile}), {k}, ceil_div({depth}, {k})) : ({x}, {tile} * {x}, {y}, {k} * {y}))"
+        ));
+        let stage = if t { format!("[{k}, {tile}]") } else { format!("[{tile}, {k}]") };
+        draft.line(format!("s{name} = shared_tensor({dtype}, {stage})"));
+    }
+    draft.params.push(format!("c: {out}[{rows}, {columns}]"));
+    draft.line(format!(
+        "gc = global_view(c, ({m}, ceil_div({rows}, {m}), {n}, ceil_div({columns}, {n})) : (e0, {m} * e0, e1, {n} * e1))"
+    ));
+    draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));
+    draft.line(format!("ab = pipeline({}, sa, sb)", dice.range(1, 3)));
+    draft.line(format!("out = pipeline({}, acc)", dice.range(1, 2)));
+    let tiles = |x: &str, y: &str| {
+        format!("for ({x}, {y}) in tiles(ceil_div({rows}, {m}), ceil_div({columns}, {n}))")
+    };
+    let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
+    let (left, right) = (with_t(ta, "sa"), with_t(tb, "sb"));
+
+    draft.open("warpgroup load(1)");
+    draft.open(tiles("tm", "tn"));
+    draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
+    draft.open("produce ab");
+    draft.line(format!("copy.async(ga[:, tm, :, kk], {left})"));
+    draft.line(format!("copy.async(gb[:, tn, :, kk], {right})"));
+    (0..4).for_each(|_| draft.close());
+
+    draft.open("warpgroup multiply(1)");
+    draft.open(tiles("ti", "tj"));
+    draft.open("produce out");
+    draft.line("fill(acc, 0)");
+    draft.open(format!("for k2 in 0..ceil_div({depth}, {k})"));
+    draft.open("consume ab");
+    draft.line(format!("gemm.async(acc, {left}, {right})"));
+    (0..5).for_each(|_| draft.close());
+
+    draft.open(format!("warpgroup store({groups})"));
+    draft.open(tiles("si", "sj"));
+    draft.line(format!("r = register_tensor(f32, [{m}, {n}])"));
+    draft.open("consume out");
+    draft.line("copy(acc, r)");
+    draft.close();
+    let mut result = "r".to_string();
+    if dice.once_in(2) {
+        let text = expression(dice, &["r".to_string()], 2);
+        draft.line(format!("q = r + {text}"));
+        result = "q".to_string();
+    }
+    if out != "f32" {
+        draft.line(format!("h = cast({result}, {out})"));
+        result = "h".to_string();
+    }
+    draft.line(format!("copy({result}, gc[:, si, :, sj])"));
+    (0..2).for_each(|_| draft.close());
+    let grid = format!("{}", dice.range(1, 2));
+    Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
+}

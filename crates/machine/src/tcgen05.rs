@@ -1,0 +1,306 @@
+//! Tensor memory, and the asynchronous matrix products with their sums there (`tcgen05`, sm_100a): a row a shape and pair of types, the instruction
+//! descriptor, and the copies between tensor memory and registers.
+//!
+//! Tensor memory has 128 lanes of 512 columns of 32 bits. A cell's number is `lane + 128 · column`; an address has the lane in its upper half and the
+//! column in its lower. [`Tcgen05Row::d_layout`] maps an element of the sums, (m, n), to its cell, which is the meaning of the instruction. Factors lie in
+//! shared memory as a [`Descriptor`] says.
+//!
+//! Sources: PTX ISA 9.1, section 9.7.16 (`tcgen05`: tensor memory, its addresses, layouts, descriptors and order); CUTLASS
+//! `include/cute/atom/mma_traits_sm100.hpp` (`tmem_frg`), `include/cute/arch/mma_sm100_desc.hpp`.
+
+use std::sync::LazyLock;
+
+use tilewright_layout::Layout;
+
+use crate::arch::Memory;
+use crate::copy::{CopyKind, CopyRow, Scope};
+use crate::dtype::DType;
+use crate::features::{Feature, Features};
+use crate::wgmma::{Descriptor, Major};
+
+/// The numbers of a multiprocessor's tensor memory.
+pub struct TensorMemory;
+
+impl TensorMemory {
+    /// Lanes, which products use for rows.
+    pub const LANES: i64 = 128;
+    /// Columns of 32 bits of each lane.
+    pub const COLUMNS: u32 = 512;
+    /// Lanes that a warp reaches: those from this times its number in its warpgroup on.
+    pub const LANES_OF_A_WARP: u32 = 32;
+    /// Columns of the smallest allocation.
+    pub const LEAST_COLUMNS: u32 = 32;
+
+    /// Columns of an allocation that holds so many; `None` where there are not as many.
+    pub fn allocation(columns: u32) -> Option<u32> {
+        let columns = columns.max(TensorMemory::LEAST_COLUMNS).checked_next_power_of_two()?;
+        (columns <= TensorMemory::COLUMNS).then_some(columns)
+    }
+
+    /// The address of a lane and a column.
+    pub fn address(lane: u32, column: u32) -> u32 {
+        lane << 16 | column
+    }
+
+    /// The lane and the column of an address.
+    pub fn place(address: u32) -> (u32, u32) {
+        (address >> 16, address & 0xffff)
+    }
+}
+
+/// A matrix product with its sums in tensor memory: `D = A · Bᵀ + D`, asynchronous, issued by one thread; A is M×K, B N×K, both in shared memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tcgen05Row {
+    /// The name in reports, e.g. `tcgen05.mma.m128n256k16.f32.f16.f16`.
+    pub name: String,
+    /// PTX mnemonic with all its qualifiers.
+    pub mnemonic: String,
+    /// Rows of A and D.
+    pub m: i64,
+    /// Rows of B, columns of D.
+    pub n: i64,
+    /// Columns of A and B: 32 bytes.
+    pub k: i64,
+    /// Element type of A. `F32` stands for `tf32`.
+    pub a: DType,
+    /// Element type of B.
+    pub b: DType,
+    /// Element type of D.
+    pub c: DType,
+}
+
+impl Tcgen05Row {
+    /// The features that an architecture must have.
+    pub const NEEDS: Features = Features::of(&[Feature::Tcgen05]);
+    /// Bit 46 of a matrix descriptor, which products with sums in tensor memory want set (PTX ISA 9.1, section 9.7.16.4.1).
+    pub const DESCRIPTOR: u64 = 1 << 46;
+
+    /// The matrix descriptor of a factor.
+    pub fn matrix(descriptor: &Descriptor) -> u64 {
+        descriptor.encode() | Tcgen05Row::DESCRIPTOR
+    }
+
+    /// The instruction descriptor of a product whose factors are contiguous along these modes: types, majors and extents, none of which the mnemonic
+    /// has (PTX ISA 9.1, section 9.7.16.4.2).
+    pub fn instruction(&self, a: Major, b: Major) -> u32 {
+        let code = |dtype: DType| match dtype {
+            DType::BF16 | DType::E5M2 => 1,
+            DType::F32 => 2,
+            _ => 0,
+        };
+        let along = |major: Major| u32::from(major == Major::Mn);
+        let sums = u32::from(self.c == DType::F32);
+        sums << 4
+            | code(self.a) << 7
+            | code(self.b) << 10
+            | along(a) << 15
+            | along(b) << 16
+            | (self.n as u32 / 8) << 17
+            | (self.m as u32 / 16) << 24
+    }
+
+    /// (m, n), m fastest, → cell of tensor memory, of the sums that begin at column 0. Of 64 rows each warp has 16 lanes.
+    pub fn d_layout(&self) -> Layout {
+        sums_layout(self.m, self.n).expect("rows have layouts, as a test says")
+    }
+
+    /// Columns of tensor memory that the sums take.
+    pub fn columns(&self) -> u32 {
+        self.n as u32
+    }
+
+    /// Multiply-adds of one instruction.
+    pub fn macs(&self) -> i64 {
+        self.m * self.n * self.k
+    }
+
+    /// True if factors may be contiguous along M or N.
+    pub fn takes_mn_major(&self) -> bool {
+        self.a.bits() == 16
+    }
+
+    /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle.
+    pub fn shared_cycles(&self) -> u32 {
+        (self.m + self.n) as u32 / 4
+    }
+}
+
+/// (m, n), m fastest, → cell of tensor memory, of sums of `m` rows and `n` columns: `None` where no product has as many rows.
+///
+/// Source: PTX ISA 9.1, section 9.7.16.10.5 (layouts D and F); CUTLASS `tmem_frg`.
+pub fn sums_layout(m: i64, n: i64) -> Option<Layout> {
+    let text = match m {
+        128 => format!("(128,{n}):(1,128)"),
+        64 => format!("((16,4),{n}):((1,32),128)"),
+        _ => return None,
+    };
+    text.parse().ok()
+}
+
+fn row(m: i64, n: i64, (a, b): (DType, DType)) -> Tcgen05Row {
+    let k = 32 / (i64::from(a.bits()) / 8);
+    let ptx = |t: DType| if t == DType::F32 { "tf32".to_string() } else { t.to_string() };
+    let kind = match a.bits() {
+        32 => "tf32",
+        16 => "f16",
+        _ => "f8f6f4",
+    };
+    Tcgen05Row {
+        name: format!("tcgen05.mma.m{m}n{n}k{k}.f32.{}.{}", ptx(a), ptx(b)),
+        mnemonic: format!("tcgen05.mma.cta_group::1.kind::{kind}"),
+        m,
+        n,
+        k,
+        a,
+        b,
+        c: DType::F32,
+    }
+}
+
+static ROWS: LazyLock<Vec<Tcgen05Row>> = LazyLock::new(|| {
+    use DType::{BF16, E4M3, E5M2, F16, F32};
+    let bytes = [E4M3, E5M2].into_iter().flat_map(|a| [E4M3, E5M2].map(|b| (a, b)));
+    let types: Vec<(DType, DType)> =
+        [(F16, F16), (BF16, BF16), (F32, F32)].into_iter().chain(bytes).collect();
+    let mut rows = Vec::new();
+    for types in types {
+        // The manual lists every 8th n for 128 rows too; CUTLASS and DeepGEMM want every 16th there.
+        for (m, step) in [(128, 16), (64, 8)] {
+            rows.extend((1..=256 / step).rev().map(|i| row(m, step * i, types)));
+        }
+    }
+    rows
+});
+
+/// Every matrix product with sums in tensor memory.
+pub fn tcgen05_rows() -> &'static [Tcgen05Row] {
+    &ROWS
+}
+
+/// The row of these types (A, B, D) and extents.
+pub fn tcgen05(a: DType, b: DType, c: DType, [m, n]: [i64; 2]) -> Option<&'static Tcgen05Row> {
+    tcgen05_rows().iter().find(|row| (row.a, row.b, row.c, row.m, row.n) == (a, b, c, m, n))
+}
+
+/// True if there are products of these types (A, B, D).
+pub fn has_tcgen05(a: DType, b: DType, c: DType) -> bool {
+    tcgen05_rows().iter().any(|row| (row.a, row.b, row.c) == (a, b, c))
+}
+
+fn copy(
+    (load, store): ((&'static str, &'static str), (&'static str, &'static str)),
+    (lanes, registers): (u32, u32),
+    tv: &str,
+) -> [CopyRow; 2] {
+    let tv: Layout = tv.parse().expect("the layouts of rows are texts that a test parses");
+    [(load, Memory::Tensor, Memory::Register), (store, Memory::Register, Memory::Tensor)].map(
+        |((name, mnemonic), src, dst)| CopyRow {
+            name,
+            mnemonic,
+            kind: CopyKind::Tensor { lanes, registers },
+            scope: Scope::Cta,
+            src,
+            dst,
+            bytes: 4,
+            unit_bits: 32,
+            src_tv: tv.clone(),
+            dst_tv: tv.clone(),
+            needs: Tcgen05Row::NEEDS,
+        },
+    )
+}
+
+/// The rows of a shape of so many lanes and registers an element of its count, widest first.
+macro_rules! shape {
+    ($shape:literal, $lanes:literal, $per:literal, $tv:expr; $($count:literal)*) => {
+        [$(
+            copy(
+                (
+                    (
+                        concat!("tcgen05.ld.", $shape, ".x", $count),
+                        concat!("tcgen05.ld.sync.aligned.", $shape, ".x", $count, ".b32"),
+                    ),
+                    (
+                        concat!("tcgen05.st.", $shape, ".x", $count),
+                        concat!("tcgen05.st.sync.aligned.", $shape, ".x", $count, ".b32"),
+                    ),
+                ),
+                ($lanes, $per * $count),
+                &$tv($count),
+            ),
+        )*]
+    };
+}
+
+static COPIES: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
+    // (T32,Vn) -> lane + 32 · column: a thread has a row.
+    let rows = |n: u32| format!("(32,{n}):(1,32)");
+    // (T32,V4n) -> lane + 16 · column: the fragment of the sums of `mma.m16n8`, n of them side by side.
+    let fragments = |n: u32| format!("((4,8),(2,2,{n})):((32,1),(16,8,128))");
+    let rows = shape!("32x32b", 32, 1, rows; 32 16 8 4 2 1);
+    let fragments = shape!("16x256b", 16, 4, fragments; 8 4 2 1);
+    rows.into_iter().chain(fragments).flatten().collect()
+});
+
+/// The copies between tensor memory and a warp's registers, by shape, widest first. Their layouts map (lane of the warp, register) → lane of tensor memory +
+/// lanes · column, from the address on, which is the same in all lanes of the warp. Of the counts of the manual those are there whose registers a thread of
+/// 512 has beside others (`ptxas` refuses more).
+pub fn tensor_memory_copies() -> &'static [CopyRow] {
+    &COPIES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instruction_descriptors_are_those_of_cutlass() {
+        let bits = |types, extents: [i64; 2]| {
+            let (a, b) = types;
+            tcgen05(a, b, DType::F32, extents).unwrap().instruction(Major::K, Major::K)
+        };
+        let half = (DType::BF16, DType::BF16);
+        assert_eq!(bits(half, [128, 256]), 0x0840_0490);
+        assert_eq!(bits(half, [64, 64]), 0x0410_0490);
+        assert_eq!(bits((DType::F16, DType::F16), [128, 128]), 0x0820_0010);
+        let row = tcgen05(DType::F16, DType::F16, DType::F32, [128, 128]).unwrap();
+        assert_eq!(row.instruction(Major::Mn, Major::Mn) ^ row.instruction(Major::K, Major::K), 3 << 15);
+    }
+
+    #[test]
+    fn sums_have_cells_of_their_own() {
+        for row in tcgen05_rows() {
+            let mut cells = row.d_layout().image();
+            cells.sort_unstable();
+            cells.dedup();
+            assert_eq!(cells.len() as i64, row.m * row.n, "{}", row.name);
+            assert!(cells.iter().all(|cell| cell / TensorMemory::LANES < row.n));
+        }
+        // Each warp reaches a quarter of the rows, those that are its own.
+        for (m, rows) in [(128, 32), (64, 16)] {
+            let layout = sums_layout(m, 8).unwrap();
+            assert!((0..m).all(|i| layout.eval(i) % 128 / 32 == i / rows));
+        }
+        assert_eq!(sums_layout(96, 8), None);
+    }
+
+    #[test]
+    fn copies_move_each_cell_once() {
+        for row in tensor_memory_copies() {
+            let CopyKind::Tensor { lanes, registers } = row.kind else { panic!("{}", row.name) };
+            let mut image = row.register_tv().image();
+            image.sort_unstable();
+            assert_eq!(image, (0..32 * i64::from(registers)).collect::<Vec<_>>(), "{}", row.name);
+            assert!(
+                (32 * registers).is_multiple_of(lanes) && row.registers() == registers && row.is_collective()
+            );
+        }
+    }
+
+    #[test]
+    fn allocations_are_powers_of_two() {
+        let columns = [1, 32, 33, 256, 300, 512, 513].map(TensorMemory::allocation);
+        assert_eq!(columns, [Some(32), Some(32), Some(64), Some(256), Some(512), Some(512), None]);
+        assert_eq!(TensorMemory::place(TensorMemory::address(96, 300)), (96, 300));
+    }
+}

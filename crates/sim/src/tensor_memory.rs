@@ -1,0 +1,538 @@
+//! Tensor memory: its cells and what of it is allocated, the copies of warps, and the products of threads with their sums there, which complete in the order of
+//! their issue.
+//!
+//! An access comes after what its warp has learnt by the last `tcgen05.fence::after_thread_sync` before it, and after the warp's own copies that it has waited
+//! for; a copy that is waited for is passed on by the next `tcgen05.fence::before_thread_sync`, a product by a commit.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use tilewright_machine::{CopyRow, Memory, Tcgen05Row, TensorMemory as Shape, Unit};
+
+use crate::clock::{Agent, HappensBefore, Space, View};
+use crate::cluster::Cluster;
+use crate::decode::{Place, Slot, Source};
+use crate::mbarrier::Posted;
+use crate::rule::Rule;
+use crate::shadow::{ASYNC, Access, Kind, Now, ORDINARY, Shadow};
+use crate::sink::Site;
+use crate::warp::Warp;
+use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places, read};
+
+const LANES: u32 = Shape::LANES as u32;
+/// Content of cells that nothing has written.
+const POISON: u32 = u32::MAX;
+
+/// Lanes of some columns.
+#[derive(Clone, Debug)]
+pub(crate) struct Cells {
+    lanes: Range<u32>,
+    columns: Range<u32>,
+}
+
+/// Columns that the block has allocated.
+#[derive(Clone, Copy, Debug)]
+struct Allocation {
+    first: u32,
+    columns: u32,
+    site: Site,
+}
+
+/// The tensor memory of a block.
+#[derive(Debug)]
+pub(crate) struct TensorMemory {
+    /// By lane, then by column.
+    cells: Vec<u32>,
+    /// Bytes, in the same order.
+    shadow: Option<Shadow>,
+    allocated: Vec<Allocation>,
+    relinquished: bool,
+}
+
+impl TensorMemory {
+    pub(crate) fn new(watched: bool) -> Self {
+        TensorMemory {
+            cells: vec![POISON; (LANES * Shape::COLUMNS) as usize],
+            shadow: watched.then(|| Shadow::new(4 * LANES * Shape::COLUMNS)),
+            allocated: Vec::new(),
+            relinquished: false,
+        }
+    }
+
+    fn at(lane: u32, column: u32) -> usize {
+        (lane * Shape::COLUMNS + column) as usize
+    }
+
+    /// The first column that the block has allocated, from which tensors count theirs.
+    fn base(&self) -> u32 {
+        self.allocated.first().map_or(0, |allocation| allocation.first)
+    }
+
+    fn has(&self, columns: &Range<u32>) -> bool {
+        let within = |a: &Allocation| a.first <= columns.start && columns.end <= a.first + a.columns;
+        self.allocated.iter().any(within)
+    }
+}
+
+/// The accesses of a warp to tensor memory.
+#[derive(Debug, Default)]
+pub(crate) struct TensorAccesses {
+    /// Loads and stores that it has issued.
+    copies: [u32; 2],
+    /// Registers that loads in flight write.
+    pub loading: Vec<u32>,
+    /// The warp's own copies that it has waited for.
+    own: HappensBefore,
+    /// Those of them that no fence has passed on.
+    waited: HappensBefore,
+    /// By lanes: the clock that their accesses come after.
+    after: Vec<(u32, HappensBefore)>,
+}
+
+impl TensorAccesses {
+    /// The clock that accesses of these lanes come after.
+    fn view(&self, lanes: u32) -> HappensBefore {
+        let mut known = self.own.clone();
+        for (_, more) in self.after.iter().filter(|(of, _)| lanes & !of == 0) {
+            known.join(more);
+        }
+        known
+    }
+}
+
+/// A copy as data: for each register the cell of each lane of the warp.
+#[derive(Debug)]
+pub(crate) struct CopyTable {
+    pub row: &'static CopyRow,
+    lanes: u32,
+    columns: u32,
+    cells: Vec<[u32; 32]>,
+}
+
+impl CopyTable {
+    pub(crate) fn new(row: &'static CopyRow, lanes: u32, registers: u32) -> Self {
+        let tv = row.register_tv();
+        let cells =
+            (0..i64::from(registers)).map(|r| std::array::from_fn(|t| tv.eval(t as i64 + 32 * r) as u32));
+        CopyTable { row, lanes, columns: 32 * registers / lanes, cells: cells.collect() }
+    }
+
+    fn loads(&self) -> bool {
+        self.row.dst == Memory::Register
+    }
+}
+
+/// A product that has been issued.
+#[derive(Clone, Debug)]
+pub(crate) struct SumsProduct {
+    row: &'static Tcgen05Row,
+    rank: u32,
+    column: u32,
+    a: Operand,
+    b: Operand,
+    accumulate: bool,
+}
+
+/// Something that a thread has asked the tensor cores for.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    Product(Box<SumsProduct>),
+    /// An arrival, behind the products before it.
+    Commit(Box<Posted>),
+}
+
+/// The products and commits of a warp's threads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TensorUnit {
+    tasks: VecDeque<Task>,
+    issued: u32,
+    /// Cycle at which its last product is complete.
+    complete: u64,
+}
+
+/// The lanes of sums of so many rows.
+fn lanes_of(m: i64) -> Vec<Range<u32>> {
+    let each = if m == Shape::LANES { 32 } else { 16 };
+    (0..LANES / 32).map(|warp| 32 * warp..32 * warp + each).collect()
+}
+
+/// A product as an instruction: its row and its operands.
+pub(crate) struct Issued<'a> {
+    pub row: &'static Tcgen05Row,
+    pub d: Place,
+    pub factors: [&'a Source; 2],
+    pub accumulate: Slot,
+}
+
+impl Warp {
+    /// Reports threads that do together what one does.
+    fn alone(&self, cluster: &mut Cluster<'_>, site: &Site) {
+        let threads = self.active.count_ones();
+        if threads != 1 {
+            cluster.misuse(site, Rule::Issuer, || {
+                format!(
+                    "{threads} threads of the warp execute it, and each that does issues it: one thread must"
+                )
+            });
+        }
+    }
+
+    fn tensor_unit(&self) -> usize {
+        self.agent as usize
+    }
+
+    /// Issues the product of the active lane.
+    pub(crate) fn sums(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        product: &Issued<'_>,
+        (statement, origin): (u32, u32),
+        (busy, latency): (u64, u64),
+    ) {
+        let lane = self.active.trailing_zeros().min(31) as usize;
+        let site = self.site(statement, origin, lane);
+        self.alone(cluster, &site);
+        let row = product.row;
+        let agent = cluster.products_of(self.agent);
+        let unit = self.tensor_unit();
+        let issued = cluster.tensor_units[unit].issued;
+        let mut view = self.tensor.view(1 << lane);
+        // The products of a thread follow each other, as far as they have the same sums.
+        view.learn(agent, u32::MAX, issued + 1);
+        let number = (agent, issued + 1);
+        let mut ready = self.address_ready(product.d, Some(product.accumulate));
+        let mut operands = Vec::new();
+        for (source, left) in product.factors.iter().zip([true, false]) {
+            let Source::Shared { low, high, major } = source else { return };
+            ready = ready.max(self.timing.values[*low as usize]);
+            let bits = self.values[*low as usize][lane] & 0xffff_ffff | u64::from(*high) << 32;
+            if bits & Tcgen05Row::DESCRIPTOR == 0 {
+                cluster.misuse(&site, Rule::Place, || {
+                    format!("{bits:#x} is no descriptor of a factor of tcgen05.mma: bit 46 is not set")
+                });
+            }
+            let (mn, dtype) = if left { (row.m, row.a) } else { (row.n, row.b) };
+            let mut places = operand_places(bits, *major, (mn, row.k), dtype);
+            cluster.inside(&site, &mut places);
+            let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
+            cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
+            operands.push(Operand { places, major: *major });
+        }
+        let address = self.shared_address(product.d, lane);
+        let (first, column) = Shape::place(address);
+        let columns = column..column + row.columns();
+        let accumulate = self.values[product.accumulate as usize][lane] != 0;
+        if first != 0 {
+            cluster
+                .misuse(&site, Rule::Place, || format!("its sums begin at lane {first}, and not at lane 0"));
+        }
+        if !cluster.allocated(&site, &columns) {
+            return;
+        }
+        let cells: Vec<Cells> =
+            lanes_of(row.m).into_iter().map(|lanes| Cells { lanes, columns: columns.clone() }).collect();
+        if accumulate {
+            cells.iter().for_each(|cells| cluster.watch_tensor(&site, cells, Kind::Read, number, &view));
+            // It writes what it has read.
+            view.learn(agent, u32::MAX, issued + 2);
+        }
+        cells.iter().for_each(|cells| cluster.watch_tensor(&site, cells, Kind::Write, number, &view));
+        let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+        let shared = u64::from(row.shared_cycles());
+        let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
+        let begin = pipes.multiply(start, busy.max(shared), shared);
+        let [Some(a), Some(b)] = [0, 1].map(|i| operands.get(i).cloned()) else { return };
+        let product = SumsProduct { row, rank: self.rank, column, a, b, accumulate };
+        let unit = &mut cluster.tensor_units[unit];
+        unit.issued += 1;
+        unit.complete = unit.complete.max(begin + busy.max(latency));
+        unit.tasks.push_back(Task::Product(Box::new(product)));
+        cluster.sink.wgmma_count += 1;
+    }
+
+    /// Commits the products of the active lane: an arrival at an mbarrier follows them.
+    pub(crate) fn commit_sums(&mut self, cluster: &mut Cluster<'_>, place: Place, at: (u32, u32)) {
+        let lane = self.active.trailing_zeros().min(31) as usize;
+        let site = self.site(at.0, at.1, lane);
+        self.alone(cluster, &site);
+        let Some(key) = cluster.own_barrier(&site, self.shared_address(place, lane)) else { return };
+        let agent = cluster.products_of(self.agent);
+        let event = cluster.know[self.agent as usize].event(1 << lane, at.1);
+        let mut clock = self.tensor.waited.clone();
+        cluster.know[self.agent as usize].release(1 << lane, &mut clock);
+        let unit = &mut cluster.tensor_units[self.agent as usize];
+        clock.learn(agent, u32::MAX, unit.issued + 1);
+        let time = self.timing.clock.max(unit.complete);
+        let arrival = Posted { site, event, key, expected: 0, clock, releases: false, time };
+        unit.tasks.push_back(Task::Commit(Box::new(arrival)));
+    }
+
+    /// Copies between tensor memory and the warp's registers.
+    pub(crate) fn tensor_copy(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        table: &CopyTable,
+        regs: &[u32],
+        address: u32,
+        site: &Site,
+    ) {
+        let (first, column) = Shape::place(address);
+        let own = Shape::LANES_OF_A_WARP * (self.index % 4);
+        let cells = Cells { lanes: first..first + table.lanes, columns: column..column + table.columns };
+        if first < own || cells.lanes.end > own + Shape::LANES_OF_A_WARP {
+            let warp = self.index;
+            cluster.misuse(site, Rule::Place, || {
+                format!(
+                    "it reaches lanes {first} to {} of tensor memory, and warp {warp} has lanes {own} to {}",
+                    first + table.lanes - 1,
+                    own + Shape::LANES_OF_A_WARP - 1
+                )
+            });
+        }
+        if cells.lanes.end > LANES || !cluster.allocated(site, &cells.columns) {
+            return;
+        }
+        let load = table.loads();
+        let count = &mut self.tensor.copies[usize::from(!load)];
+        *count += 1;
+        let number = (cluster.tensor_copies_of(self.agent, load), *count);
+        let view = self.tensor.view(self.live);
+        let kind = if load { Kind::Read } else { Kind::Write };
+        cluster.watch_tensor(site, &cells, kind, number, &view);
+        let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
+        for (reg, of) in regs.iter().zip(&table.cells) {
+            for (word, cell) in self.registers[*reg as usize].iter_mut().zip(of) {
+                let at = TensorMemory::at(first + cell % table.lanes, column + cell / table.lanes);
+                if load {
+                    *word = memory.cells[at];
+                } else {
+                    memory.cells[at] = *word;
+                }
+            }
+        }
+        if load {
+            self.tensor.loading.extend(regs);
+        }
+    }
+
+    /// Waits for the warp's own loads, or stores.
+    pub(crate) fn tensor_wait(&mut self, cluster: &mut Cluster<'_>, load: bool) {
+        let agent = cluster.tensor_copies_of(self.agent, load);
+        let below = self.tensor.copies[usize::from(!load)] + 1;
+        for known in [&mut self.tensor.own, &mut self.tensor.waited] {
+            known.learn(agent, u32::MAX, below);
+        }
+        if load {
+            self.tensor.loading.clear();
+        }
+    }
+
+    /// Lets others learn, by what synchronises them, of the copies that the lanes have waited for.
+    pub(crate) fn tensor_before(&mut self, cluster: &mut Cluster<'_>) {
+        cluster.know[self.agent as usize].acquire(self.active, &self.tensor.waited);
+    }
+
+    /// Accesses of the lanes from here on come after all that they know.
+    pub(crate) fn tensor_after(&mut self, cluster: &mut Cluster<'_>) {
+        let known = cluster.know[self.agent as usize].common(self.active);
+        let active = self.active;
+        self.tensor.after.retain(|(lanes, _)| *lanes != active);
+        self.tensor.after.push((active, known));
+    }
+
+    /// Allocates columns; the address goes to shared memory.
+    pub(crate) fn tensor_allocate(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        columns: u32,
+        to: Place,
+        site: &Site,
+    ) {
+        let seed = cluster.context.config.seed;
+        let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
+        let relinquished = memory.relinquished;
+        let free: Vec<u32> = (0..=Shape::COLUMNS - columns)
+            .step_by(Shape::LEAST_COLUMNS as usize)
+            .filter(|first| {
+                memory.allocated.iter().all(|a| first + columns <= a.first || a.first + a.columns <= *first)
+            })
+            .collect();
+        let chosen = free.get((seed % free.len().max(1) as u64) as usize).copied();
+        if let Some(first) = chosen {
+            memory.allocated.push(Allocation { first, columns, site: *site });
+        }
+        if relinquished {
+            cluster.misuse(site, Rule::Allocation, || {
+                "it allocates tensor memory after the block has given up its permit".to_string()
+            });
+        }
+        let Some(first) = chosen else {
+            cluster.misuse(site, Rule::Allocation, || {
+                format!(
+                    "{columns} columns of tensor memory are never free: the block holds the others itself"
+                )
+            });
+            return;
+        };
+        // The address is stored as an ordinary instruction of one thread stores it.
+        let one = Site { collective: false, ..*site };
+        let address = self.shared_address(to, 0);
+        if let Some(offset) = cluster.shared_offset(&one, address, 4, true) {
+            let mut data = [0; 16];
+            data[..4].copy_from_slice(&Shape::address(0, first).to_le_bytes());
+            cluster.write_shared(&one, offset, 4, &data);
+        }
+    }
+
+    /// Frees columns, which nobody may access any more.
+    pub(crate) fn tensor_free(&mut self, cluster: &mut Cluster<'_>, columns: u32, address: u32, site: &Site) {
+        let (_, first) = Shape::place(address);
+        let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
+        let at = memory.allocated.iter().position(|a| (a.first, a.columns) == (first, columns));
+        let Some(at) = at else {
+            cluster.misuse(site, Rule::Allocation, || {
+                format!("it frees {columns} columns from {first} on, which were not allocated so")
+            });
+            return;
+        };
+        let view = self.tensor.view(self.live);
+        let number = (self.agent, cluster.know[self.agent as usize].time);
+        let cells = Cells { lanes: 0..LANES, columns: first..first + columns };
+        cluster.watch_tensor(site, &cells, Kind::Write, number, &view);
+        let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
+        memory.allocated.remove(at);
+    }
+}
+
+impl Cluster<'_> {
+    /// The agent of a warp's loads from tensor memory, or of its stores.
+    fn tensor_copies_of(&self, warp: Agent, load: bool) -> Agent {
+        self.tensor_agents(if load { 0 } else { 1 }, warp)
+    }
+
+    /// The agent of the products of a warp's threads with sums in tensor memory.
+    fn products_of(&self, warp: Agent) -> Agent {
+        self.tensor_agents(2, warp)
+    }
+
+    /// The block gives up its permit.
+    pub(crate) fn relinquish(&mut self, rank: u32) {
+        if let Some(memory) = &mut self.ctas[rank as usize].tensor {
+            memory.relinquished = true;
+        }
+    }
+
+    /// True if the block has allocated these columns; others are reported.
+    fn allocated(&mut self, site: &Site, columns: &Range<u32>) -> bool {
+        let memory = &self.ctas[site.rank as usize].tensor;
+        let has = memory.as_ref().is_some_and(|memory| memory.has(columns));
+        if !has {
+            self.misuse(site, Rule::Allocation, || {
+                format!(
+                    "it reaches columns {} to {} of tensor memory, which the block has not allocated",
+                    columns.start,
+                    columns.end - 1
+                )
+            });
+        }
+        has
+    }
+
+    /// Notes an access to cells, by an asynchronous operation of this number that comes after what is known.
+    fn watch_tensor(
+        &mut self,
+        site: &Site,
+        cells: &Cells,
+        kind: Kind,
+        (agent, time): (Agent, u32),
+        known: &HappensBefore,
+    ) {
+        self.sink.next_access();
+        let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC | ORDINARY, ..self.access(site) };
+        let Cluster { ctas, sink, context, .. } = self;
+        let first = ctas.first().map_or([0; 3], |cta| cta.index);
+        let Some(memory) = &mut ctas[site.rank as usize].tensor else { return };
+        let base = memory.base();
+        let Some(shadow) = &mut memory.shadow else { return };
+        let space = Space::shared(site.rank);
+        let now = Now { access, view: View::common(known), space, tensor: 0 };
+        let bytes = 4 * (cells.columns.end - cells.columns.start);
+        let report = &mut |event| sink.tensor_event(context, first, site, (base, kind != Kind::Read), event);
+        for lane in cells.lanes.clone() {
+            let offset = 4 * TensorMemory::at(lane, cells.columns.start) as u32;
+            match kind {
+                Kind::Read => shadow.read(offset, bytes, &now, report),
+                _ => shadow.write(offset, bytes, &now, report),
+            }
+        }
+    }
+
+    /// True if products or commits are outstanding.
+    pub(crate) fn waiting_units(&self) -> Vec<usize> {
+        (0..self.tensor_units.len()).filter(|unit| !self.tensor_units[*unit].tasks.is_empty()).collect()
+    }
+
+    /// Completes the first product or commit of a unit; the rest of its products up to the next commit too, where `whole`.
+    pub(crate) fn complete_sums(&mut self, unit: usize, whole: bool) {
+        while let Some(task) = self.tensor_units[unit].tasks.pop_front() {
+            match task {
+                Task::Product(product) => self.execute_sums(&product),
+                Task::Commit(arrival) => {
+                    self.arrive(*arrival);
+                    return;
+                }
+            }
+            if !whole {
+                return;
+            }
+        }
+    }
+
+    /// Executes a product: sums are `f32` in the order of rising k.
+    fn execute_sums(&mut self, product: &SumsProduct) {
+        let SumsProduct { row, rank, column, a, b, accumulate } = product;
+        let cta = &mut self.ctas[*rank as usize];
+        let Some(memory) = &mut cta.tensor else { return };
+        let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
+        let (mut left, mut right) = (vec![0f32; k * m], vec![0f32; n * k]);
+        read(a, (m, k), row.a, &cta.shared, |i, kk, x| left[kk * m + i] = x);
+        read(b, (n, k), row.b, &cta.shared, |j, kk, x| right[j * k + kk] = x);
+        let cells = row.d_layout();
+        let mut sums = vec![0f32; m];
+        for (j, right) in right.chunks_exact(k).enumerate() {
+            let at = |i: usize| {
+                let cell = cells.eval((i + m * j) as i64) as u32;
+                TensorMemory::at(cell % LANES, column + cell / LANES)
+            };
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = if *accumulate { f32::from_bits(memory.cells[at(i)]) } else { 0.0 };
+            }
+            for (left, right) in left.chunks_exact(m).zip(right) {
+                for (sum, left) in sums.iter_mut().zip(left) {
+                    *sum = sum.fma(*left, *right);
+                }
+            }
+            for (i, sum) in sums.iter().enumerate() {
+                memory.cells[at(i)] = sum.to_bits();
+            }
+        }
+    }
+
+    /// Completes all that is outstanding at the end, and reports tensor memory that was not freed.
+    pub(crate) fn end_of_tensor_memory(&mut self) {
+        for unit in 0..self.tensor_units.len() {
+            while !self.tensor_units[unit].tasks.is_empty() {
+                self.complete_sums(unit, true);
+            }
+        }
+        for rank in 0..self.ctas.len() {
+            let left =
+                self.ctas[rank].tensor.as_ref().map_or_else(Vec::new, |memory| memory.allocated.clone());
+            for Allocation { columns, site, .. } in left {
+                self.misuse(&site, Rule::Allocation, || {
+                    format!("the block ends with {columns} columns of tensor memory that it has not freed")
+                });
+            }
+        }
+    }
+}

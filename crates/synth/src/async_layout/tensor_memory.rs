@@ -1,0 +1,284 @@
+//! Tensor memory: products with their sums there, and copies between it and registers.
+//!
+//! The sums of a tile are one instruction's: 64 or 128 rows, a lane each, and as many columns as the tile has ([`sums_layout`]). One thread issues the
+//! instructions, one for each 32 bytes of a row of the factors, which lie in shared memory as matrix descriptors say.
+//!
+//! A warp reaches a quarter of the lanes, by its number in its warpgroup. A register tensor that is copied from tensor memory or to it has therefore a layout in
+//! which each warp has the rows of its own lanes: a row a thread, or, of 64 rows, which leave half of a warp's lanes free, the fragment of `mma`. Where an author has pinned another, it
+//! is one of a row's instructions, or refused.
+
+use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::{
+    CopyKind, CopyRow, DType, Memory, SwizzleMode, Tcgen05Row, TensorMemory, Timing, sums_layout, tcgen05,
+    tensor_memory_copies,
+};
+
+use super::descriptor::matrix_descriptor;
+use super::wgmma::SharedOperand;
+use crate::reject::{MmaOperand, TensorMemoryReject, WgmmaReject};
+use crate::tv::TvLayout;
+
+/// Threads of a warpgroup.
+const GROUP: i64 = 128;
+
+/// One instruction of a product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SumsCall {
+    /// The begin of A, in bytes from the tile.
+    pub a_at: i64,
+    /// The begin of B.
+    pub b_at: i64,
+    /// True if it is the first.
+    pub first: bool,
+}
+
+/// The plan of a `gemm.async` with its sums in tensor memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SumsPlan {
+    /// The instruction.
+    pub row: &'static Tcgen05Row,
+    /// The left factor.
+    pub a: SharedOperand,
+    /// The right factor.
+    pub b: SharedOperand,
+    /// The instructions, in order.
+    pub calls: Vec<SumsCall>,
+}
+
+/// A product with its sums in tensor memory, before its factors have layouts.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sums {
+    /// The instruction.
+    pub row: &'static Tcgen05Row,
+    /// Elements along K.
+    pub k: i64,
+}
+
+impl Sums {
+    /// The product of these types and extents.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no instruction does it.
+    pub fn new((a, b, c): (DType, DType, DType), [m, n, k]: [i64; 3]) -> Result<Sums, TensorMemoryReject> {
+        let row = tcgen05(a, b, c, [m, n]).ok_or(TensorMemoryReject::Extents([m, n]))?;
+        if k % row.k != 0 {
+            return Err(TensorMemoryReject::K(k, row.k, a));
+        }
+        Ok(Sums { row, k })
+    }
+
+    /// The description by which the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
+    ///
+    /// # Errors
+    ///
+    /// The reason why it does not.
+    pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<SharedOperand, WgmmaReject> {
+        let row = self.row;
+        let (operand, mn, dtype) =
+            if left { (MmaOperand::A, row.m, row.a) } else { (MmaOperand::B, row.n, row.b) };
+        let bits = dtype.bits();
+        let swizzle =
+            SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
+        let template = matrix_descriptor(&layout.layout, swizzle, (mn, self.k), (mn, row.k), bits)
+            .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
+        Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
+    }
+
+    /// The plan, given the layouts of the factors.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the hardware does not read a factor as it lies.
+    pub fn plan(&self, a: &SwizzledLayout, b: &SwizzledLayout) -> Result<SumsPlan, WgmmaReject> {
+        let row = self.row;
+        let at = |layout: &SwizzledLayout, index: i64, dtype: DType| {
+            layout.layout.eval(index) * i64::from(dtype.bits() / 8)
+        };
+        let call = |step: i64| SumsCall {
+            a_at: at(a, row.m * row.k * step, row.a),
+            b_at: at(b, row.n * row.k * step, row.b),
+            first: step == 0,
+        };
+        let calls = (0..self.k / row.k).map(call).collect();
+        Ok(SumsPlan { row, a: self.operand(true, a)?, b: self.operand(false, b)?, calls })
+    }
+}
+
+impl SumsPlan {
+    /// The instruction with its operands, as reports name it.
+    pub fn name(&self) -> String {
+        let place = |operand: &SharedOperand| format!("{}, {}", operand.major, operand.descriptor.swizzle);
+        format!("{} (A {}; B {})", self.row.name, place(&self.a), place(&self.b))
+    }
+
+    /// Cycles for which the product occupies the tensor cores.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        self.calls.len() as u32 * timing.tcgen05(self.row).whole_issue()
+    }
+}
+
+/// A copy of a warp.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorCall {
+    /// The values of a thread, one a register.
+    pub values: Vec<u32>,
+    /// The lane, from the first that the warp reaches on.
+    pub lane: u32,
+    /// The column, from the tensor's first on.
+    pub column: u32,
+}
+
+/// The plan of a copy between tensor memory and registers.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TensorCopyPlan {
+    /// The instruction.
+    pub row: &'static CopyRow,
+    /// Columns from one warpgroup's part to the next's.
+    pub warpgroup: u32,
+    /// The instructions of each warp, in order.
+    pub calls: Vec<TensorCall>,
+}
+
+/// The layout of a register tensor that is copied from tensor memory or to it: (thread, value) → m + rows · n.
+///
+/// # Errors
+///
+/// The reason why these warpgroups cannot share the columns.
+pub fn register_layout([m, n]: [i64; 2], threads: i64) -> Result<TvLayout, TensorMemoryReject> {
+    let groups = threads / GROUP;
+    let refused = TensorMemoryReject::Columns(groups, n);
+    if groups < 1 || n % (8 * groups) != 0 {
+        return Err(refused);
+    }
+    let part = n / groups;
+    let text = match m {
+        128 => format!("((128,{groups}),{part}):((1,{}),128)", m * part),
+        _ => format!("((4,8,4,{groups}),(2,2,{})):((128,1,16,{}),(64,8,512))", part / 8, m * part),
+    };
+    let layout: Option<Layout> = text.parse().ok();
+    layout.and_then(|layout| TvLayout::from_layout(layout).ok()).ok_or(refused)
+}
+
+/// The plan of a copy between tensor memory and a register tensor of this layout.
+///
+/// # Errors
+///
+/// The reason why no instruction does it.
+pub fn copy_plan(
+    loads: bool,
+    [m, n]: [i64; 2],
+    tv: &TvLayout,
+    threads: i64,
+) -> Result<TensorCopyPlan, TensorMemoryReject> {
+    let cells = sums_layout(m, n).ok_or(TensorMemoryReject::Extents([m, n]))?;
+    let groups = threads / GROUP;
+    let from = if loads { Memory::Tensor } else { Memory::Register };
+    let cell = |thread: i64, value: i64| {
+        let cell = cells.eval(tv.at(thread, value));
+        (cell % TensorMemory::LANES, cell / TensorMemory::LANES)
+    };
+    let own = |thread: i64| thread / 32 % 4 * i64::from(TensorMemory::LANES_OF_A_WARP);
+    let group = if groups > 1 { cell(GROUP, 0).1 - cell(0, 0).1 } else { 0 };
+    'rows: for row in tensor_memory_copies().iter().filter(|row| row.src == from) {
+        let CopyKind::Tensor { lanes, registers } = row.kind else { continue };
+        if !(tv.count() as u32).is_multiple_of(registers) {
+            continue;
+        }
+        let part = row.register_tv();
+        let mut calls = Vec::new();
+        for first in (0..tv.count() as i64).step_by(registers as usize) {
+            let (lane, column) = cell(0, first);
+            for thread in 0..threads {
+                for value in 0..i64::from(registers) {
+                    let index = part.eval(thread % 32 + 32 * value);
+                    let wanted = (
+                        own(thread) + lane + index % i64::from(lanes),
+                        column + thread / GROUP * group + index / i64::from(lanes),
+                    );
+                    if cell(thread, first + value) != wanted {
+                        continue 'rows;
+                    }
+                }
+            }
+            let values = (first..first + i64::from(registers)).map(|value| value as u32).collect();
+            calls.push(TensorCall { values, lane: lane as u32, column: column as u32 });
+        }
+        return Ok(TensorCopyPlan { row, warpgroup: group as u32, calls });
+    }
+    let strange = (0..threads)
+        .find(|thread| (0..tv.count() as i64).any(|value| cell(*thread, value).0 / 32 != own(*thread) / 32));
+    Err(match strange {
+        Some(thread) => {
+            let foreign = |value: &i64| cell(thread, *value).0 / 32 != own(thread) / 32;
+            let value = (0..tv.count() as i64).find(foreign).unwrap_or(0);
+            TensorMemoryReject::Lanes { warp: thread / 32, row: tv.at(thread, value) % m }
+        }
+        None => TensorMemoryReject::NoShape,
+    })
+}
+
+impl TensorCopyPlan {
+    /// Cycles for which the copies of a warp occupy their unit.
+    pub fn cycles(&self, timing: &Timing) -> u32 {
+        let registers = self.calls.iter().map(|call| call.values.len() as u32).sum::<u32>();
+        registers * timing.cost(self.row).whole_issue()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::async_layout::descriptor::swizzle_atom_layout;
+
+    #[test]
+    fn copies_cover_all_sums_by_the_widest_instructions() {
+        for (shape, threads, name, calls) in [
+            ([128, 64], 128, "tcgen05.ld.32x32b.x32", 2),
+            ([128, 256], 256, "tcgen05.ld.32x32b.x32", 4),
+            ([128, 48], 128, "tcgen05.ld.32x32b.x16", 3),
+            ([64, 64], 128, "tcgen05.ld.16x256b.x8", 1),
+            ([64, 128], 256, "tcgen05.ld.16x256b.x8", 1),
+        ] {
+            let tv = register_layout(shape, threads).unwrap();
+            assert!(tv.layout().is_bijective_onto(shape[0] * shape[1]), "{shape:?}");
+            let plan = copy_plan(true, shape, &tv, threads).unwrap();
+            assert_eq!((plan.row.name, plan.calls.len()), (name, calls), "{shape:?}");
+            assert!(copy_plan(false, shape, &tv, threads).is_ok());
+        }
+        assert_eq!(register_layout([128, 24], 256), Err(TensorMemoryReject::Columns(2, 24)));
+    }
+
+    #[test]
+    fn a_pinned_layout_is_that_of_an_instruction_or_refused() {
+        let tv = |text: &str| TvLayout::from_layout(text.parse().unwrap()).unwrap();
+        // The fragment of `mma`, of 128 rows: two halves of each warp's lanes.
+        let fragment = tv("((4,8,4),(2,2,8,2)):((256,1,32),(128,8,1024,16))");
+        let plan = copy_plan(true, [128, 64], &fragment, 128).unwrap();
+        assert_eq!(plan.row.name, "tcgen05.ld.16x256b.x8");
+        assert_eq!(plan.calls.iter().map(|call| call.lane).collect::<Vec<_>>(), [0, 16]);
+        let turned = tv("(128,64):(64,1)");
+        let reject = copy_plan(true, [128, 64], &turned, 128).unwrap_err();
+        assert!(matches!(reject, TensorMemoryReject::Lanes { warp: 0, .. }), "{reject}");
+        // Columns that are apart come one at a time.
+        let scattered = tv("(128,(2,32)):(1,(4096,128))");
+        let plan = copy_plan(true, [128, 64], &scattered, 128).unwrap();
+        assert_eq!((plan.row.name, plan.calls.len()), ("tcgen05.ld.32x32b.x1", 64));
+        // Each warp has its own rows, but in another order.
+        let shuffled = tv("((2,16,4),64):((16,1,32),128)");
+        assert_eq!(copy_plan(true, [128, 64], &shuffled, 128), Err(TensorMemoryReject::NoShape));
+    }
+
+    #[test]
+    fn calls_walk_along_k() {
+        let types = (DType::BF16, DType::BF16, DType::F32);
+        let sums = Sums::new(types, [128, 64, 64]).unwrap();
+        let a = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
+        let b = swizzle_atom_layout(&[64, 64], 0, SwizzleMode::B128, 16).unwrap();
+        let plan = sums.plan(&a, &b).unwrap();
+        let steps: Vec<_> = plan.calls.iter().map(|call| (call.a_at, call.b_at, call.first)).collect();
+        assert_eq!(steps, [(0, 0, true), (32, 2048, false), (64, 4096, false), (96, 6144, false)]);
+        assert_eq!(Sums::new(types, [96, 64, 64]), Err(TensorMemoryReject::Extents([96, 64])));
+        assert_eq!(Sums::new(types, [128, 64, 24]), Err(TensorMemoryReject::K(24, 16, DType::BF16)));
+    }
+}

@@ -1,0 +1,269 @@
+//! Checks of tensor memory: what it holds, who fills and who reads it.
+//!
+//! A tensor in tensor memory is a stage of a pipeline. Products add to it in `produce`, all issued by one thread, so that the role does nothing that its threads do
+//! together; it is complete where its stage is full, and a `consume` copies it to registers.
+
+use tilewright_machine::{DType, Memory, TensorMemory, has_tcgen05};
+
+use super::checker::{Checker, count, shape_text, static_shape};
+use super::operands::Operand;
+use super::stage::word;
+use crate::diagnostic::{Code, Diagnostic, Origin};
+use crate::expr::Expr;
+use crate::program::{Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+
+/// The statements of a role, as far as products in tensor memory ask for them.
+#[derive(Default)]
+pub(super) struct Issues {
+    /// The first such product.
+    product: Option<(TensorId, Origin)>,
+    /// The first statement that threads do together.
+    together: Option<Origin>,
+}
+
+impl Checker<'_> {
+    pub(super) fn in_tensor_memory(&self, id: TensorId) -> bool {
+        self.program.tensor(id).memory() == Memory::Tensor
+    }
+
+    /// `acc = tensor_memory(f32, [BM, BN])`.
+    pub(super) fn tensor_memory(&mut self, id: TensorId, shape: &[Expr], span: Origin) {
+        let tensor = self.program.tensor(id);
+        let name = tensor.name.as_str();
+        if self.tile_size(name, shape, span).is_none() {
+            return;
+        }
+        if tensor.dtype != DType::F32 {
+            let message = format!("tensor memory holds sums in f32, and `{name}` is of {}", tensor.dtype);
+            let help = format!("write `{name} = tensor_memory(f32, …)`, and cast what is copied from it");
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+        }
+        let extents = static_shape(&tensor.kind);
+        let columns = i64::from(TensorMemory::COLUMNS);
+        if !matches!(extents[..], [64 | 128, n] if n <= columns) {
+            let message = format!("tensor memory holds no `{name}` of {}", shape_text(&extents));
+            let help = format!("sums have 64 or 128 rows, a lane each, and at most {columns} columns");
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+        if self.stage_of[id.0 as usize].is_none() {
+            let message = format!("`{name}` is in tensor memory, and in no pipeline");
+            let help = format!(
+                "its sums are complete where a stage is full: write `out = pipeline(2, {name})`, multiply in `produce out`, and copy in `consume out`"
+            );
+            self.misplaced(span, message, help);
+        }
+    }
+
+    /// The tensors of a pipeline lie in one memory.
+    pub(super) fn one_memory(&mut self, tensors: &[TensorId], pipeline: &str, span: Origin) {
+        let of = |memory: bool| tensors.iter().find(|id| self.in_tensor_memory(**id) == memory).copied();
+        if let (Some(sums), Some(other)) = (of(true), of(false)) {
+            let message = format!(
+                "`{pipeline}` has `{}` in tensor memory and `{}` in {} memory",
+                self.name(sums),
+                self.name(other),
+                self.program.tensor(other).memory()
+            );
+            let help = "products fill the one, and copies the other: give each a pipeline of its own";
+            self.misplaced(span, message, help);
+        }
+    }
+
+    /// Notes what a statement asks of the role at hand.
+    pub(super) fn issued(&mut self, stmt: &Stmt) {
+        let product = match &stmt.kind {
+            StmtKind::GemmAsync { c, .. } if self.in_tensor_memory(*c) => Some(*c),
+            StmtKind::Fill { dst, .. } if self.in_tensor_memory(*dst) => return,
+            StmtKind::Define(id) if !matches!(self.program.tensor(*id).kind, TensorKind::Register { .. }) => {
+                return;
+            }
+            StmtKind::Let { .. }
+            | StmtKind::Pipeline(_)
+            | StmtKind::Barrier(_)
+            | StmtKind::Role { .. }
+            | StmtKind::Stage { .. }
+            | StmtKind::For { .. }
+            | StmtKind::If { .. }
+            | StmtKind::Break { .. }
+            | StmtKind::Tiles { .. }
+            | StmtKind::Drain { .. }
+            | StmtKind::WaitDependencies
+            | StmtKind::LaunchDependents => return,
+            _ => None,
+        };
+        let issues = self.issues.entry(self.role).or_default();
+        match product {
+            Some(c) => _ = issues.product.get_or_insert((c, stmt.span)),
+            None => _ = issues.together.get_or_insert(stmt.span),
+        }
+    }
+
+    /// A role that multiplies into tensor memory does nothing else: one thread issues.
+    pub(super) fn issuers(&mut self) {
+        for (role, issues) in std::mem::take(&mut self.issues) {
+            let (Some((c, product)), Some(span)) = (issues.product, issues.together) else { continue };
+            let who = role.map_or("the block".to_string(), |role| format!("`{}`", self.role_names[role]));
+            let message = format!(
+                "{who} multiplies into `{}` in tensor memory, which one thread issues, and its threads do this together",
+                self.name(c)
+            );
+            self.report(
+                Diagnostic::new(Code::Misplaced, span, message).related(product, "the product").help(
+                    "let a role do nothing but multiply: `warpgroup multiply(1) { … }`, and others load and store",
+                ),
+            );
+        }
+    }
+
+    /// True if the stage of a tensor in tensor memory that is being filled is at hand; another place is reported.
+    fn filling(&mut self, id: TensorId, what: &str, span: Origin) -> bool {
+        let Some(pipeline) = self.stage_of[id.0 as usize] else { return false };
+        let open = self.stages.iter().find(|stage| stage.pipeline == pipeline);
+        let Some(side) = open.map(|stage| stage.side) else { return false };
+        if side == Side::Produce {
+            return true;
+        }
+        let (name, pipeline) = (self.name(id), self.pipeline_name(pipeline));
+        let message = format!("{what} `{name}` in `{} {pipeline}`", word(side));
+        self.misplaced(
+            span,
+            message,
+            format!("sums are made in `produce {pipeline}`, and read in `consume {pipeline}`"),
+        );
+        false
+    }
+
+    /// `gemm.async(c, a, b)` with its sums in tensor memory.
+    pub(super) fn sums(
+        &mut self,
+        c: TensorId,
+        (a, b, meta): (&TensorRef, &TensorRef, Option<TensorId>),
+        warpgroups: Option<&[Expr; 2]>,
+        span: Origin,
+    ) {
+        if !self.alive(c, span) {
+            return;
+        }
+        let (left, right) = (self.reference(a, span), self.reference(b, span));
+        let (Some(left), Some(right)) = (left, right) else { return };
+        let [sums, x, y] = [c, a.tensor, b.tensor].map(|id| self.name(id));
+        if let Some((operand, name)) =
+            [(&left, x), (&right, y)].into_iter().find(|(operand, _)| operand.memory != Memory::Shared)
+        {
+            let message = format!(
+                "the factors of a product into tensor memory are read from shared memory; `{name}` is in {} memory",
+                operand.memory
+            );
+            let help = format!("copy it to a shared tensor, or let `{sums}` be a register tensor");
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
+        if meta.is_some() || warpgroups.is_some() {
+            let what = if meta.is_some() { "metadata" } else { "`warpgroups`" };
+            let message =
+                format!("a product into tensor memory has no {what}, and `{sums}` is in tensor memory");
+            let help = if meta.is_some() {
+                format!("let `{sums}` be a register tensor")
+            } else {
+                "one thread issues it for the whole tile".to_string()
+            };
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
+        self.filling(c, "a product adds to", span);
+        let of = Operand {
+            memory: Memory::Tensor,
+            dtype: self.program.tensor(c).dtype,
+            shape: static_shape(&self.program.tensor(c).kind),
+        };
+        let shapes = [&of.shape, &left.shape, &right.shape];
+        if let Some((shape, name)) = shapes.into_iter().zip([sums, x, y]).find(|(shape, _)| shape.len() != 2)
+        {
+            let message =
+                format!("`gemm.async` multiplies matrices; `{name}` has {}", count(shape.len(), "mode"));
+            let help = "shapes are c: [M, N], a: [M, K], b: [N, K]";
+            self.report(Diagnostic::new(Code::WrongRank, span, message).help(help));
+            return;
+        }
+        let [m, l, r] = shapes;
+        if m[0] != l[0] || m[1] != r[0] || l[1] != r[1] {
+            let list: Vec<String> = shapes
+                .into_iter()
+                .zip([sums, x, y])
+                .map(|(shape, name)| format!("`{name}` {}", shape_text(shape)))
+                .collect();
+            let message = format!("the shapes of this product do not fit: {}", list.join(", "));
+            let help = "shapes are c: [M, N], a: [M, K], b: [N, K]";
+            self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
+        }
+        if of.dtype == DType::F32 && !has_tcgen05(left.dtype, right.dtype, of.dtype) {
+            let message = format!(
+                "there is no gemm.async of {} and {} into {} in tensor memory",
+                left.dtype, right.dtype, of.dtype
+            );
+            let help = "f16 and f16, bf16 and bf16, f32 and f32 (as tf32), or 8-bit floats, into f32";
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+        }
+    }
+
+    /// `fill(c, 0)` of sums in tensor memory.
+    pub(super) fn fill_of_sums(&mut self, dst: TensorId, value: f64, span: Origin) {
+        if !self.alive(dst, span) {
+            return;
+        }
+        self.filling(dst, "a fill of", span);
+        if value != 0.0 {
+            let name = self.name(dst);
+            let message = format!("`{name}` in tensor memory is filled with {value}");
+            let help = "the first product begins with 0 or with what is there: fill a register tensor, and copy that, or add it to the sums behind";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// A product adds to sums that nothing has begun.
+    pub(super) fn sums_of_nothing(&mut self, id: TensorId, span: Origin) {
+        let name = self.name(id);
+        let message = format!("a product adds to `{name}`, and nothing has been written to this stage of it");
+        self.misplaced(
+            span,
+            message,
+            format!("begin with `fill({name}, 0)`: the first product then overwrites it"),
+        );
+    }
+
+    /// A copy from or to tensor memory, whose operands are legal each for itself.
+    pub(super) fn copy_of_sums(
+        &mut self,
+        (src, dst): (&TensorRef, &TensorRef),
+        combines: bool,
+        threads: Option<u32>,
+        span: Origin,
+    ) {
+        let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
+        let (from, to) = (memory(src), memory(dst));
+        let ends = [(src, from), (dst, to)];
+        let Some((sums, _)) = ends.into_iter().find(|(_, memory)| *memory == Memory::Tensor) else { return };
+        let name = self.name(sums.tensor);
+        if !ends.iter().any(|(_, memory)| *memory == Memory::Register) {
+            let message = format!(
+                "this copy goes from {from} memory to {to} memory, and tensor memory is reached through registers",
+            );
+            let help = format!("copy `{name}` to a register tensor first");
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
+        if combines {
+            let message = format!("nothing combines with `{name}` in tensor memory");
+            let help = "copy to a register tensor, combine there, and copy that";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        }
+        if sums.transposed || !sums.index.is_empty() || sums.indexed.is_some() {
+            let what = if sums.transposed { "transposed" } else { "indexed" };
+            let message =
+                format!("`{name}` is in tensor memory and {what}: a warp reaches its own lanes of the whole");
+            let help = "copy all of it to a register tensor";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        }
+        self.whole_warpgroups("a copy of tensor memory", threads, span);
+    }
+}
