@@ -50,7 +50,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 17] = [
+    pub const ALL: [Feature; 18] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,

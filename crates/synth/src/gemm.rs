@@ -598,7 +598,7 @@ mod tests {
         let row = &mma_rows()[0];
         let by = TiledMma { m_vector: Some(4), k_vector: Some(8), ..TiledMma::plain(row, 128, 16, 4) };
         let l = by.layouts(128, 16, 64).unwrap();
-        let products = calls(&by, (128, 16, 64), [&l.c, &l.a, &l.b], None, 128).unwrap();
+        let products = calls(&by, (128, 16, 64), [&l.c, &l.a, &l.b], [None; 2], 128).unwrap();
         assert_eq!(products.len() as i64 * row.macs() * 4, 128 * 16 * 64);
         for lane in 0..32 {
             let rows = |tv: &TvLayout| {
