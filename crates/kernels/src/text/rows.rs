@@ -144,7 +144,7 @@ pub(super) const GATHERED: TextOperator = TextOperator {
 /// A row of sums over the rows of sequences, one behind the other.
 pub(super) const RAGGED: TextOperator = TextOperator {
     sizes: &[("b", SizeKind::Count), ("t", SizeKind::Extent), ("n", SizeKind::Extent)],
-    edges: &[&[1, 1, 1], &[3, 17, 17], &[5, 1000, 3], &[2, 64, 128], &[1, 3, 1000]],
+    edges: &[&[1, 1, 1], &[3, 17, 17], &[5, 1000, 3], &[2, 64, 128], &[1, 3, 1000], &[2, 3, 4097]],
     large: &[64, 65536, 1024],
     indices: &[("begins", "t")],
     // Where sequences begin.
