@@ -105,7 +105,7 @@ def _like(x: Any, target: Any) -> None:
 
 
 def kl_div(x: Any, target: Any, *, reduction: str = "batchmean") -> Any:
-    """``torch.nn.functional.kl_div`` by rows of the last mode, with sums in f32: ``Σ target · (log(target) - x)`` of logarithms `x` and probabilities `target`, differentiable in both. `none` gives the divergence of each row."""
+    """``torch.nn.functional.kl_div`` by rows of the last mode, with sums in f32: ``Σ target · (log(target) - x)`` of logarithms `x` and probabilities `target`, differentiable in both. `batchmean` divides by the number of rows, which is torch's of matrices; `none` gives the divergence of each row."""
     _like(x, target)
     return _reduced(call("kl_div", x, target), reduction)
 

@@ -132,7 +132,8 @@ impl Solver<'_> {
     fn rows_have_vectors(&self, a: TensorId) -> bool {
         let mut vectors = Vec::new();
         self.made_of([a].into(), &mut |dst, src| {
-            let repeats = self.verified.shape(src).get(1) == Some(&1) && self.verified.shape(dst)[1] > 1;
+            let columns = |id: TensorId| self.verified.shape(id).get(1).copied();
+            let repeats = columns(src) == Some(1) && columns(dst).is_some_and(|n| n > 1);
             if repeats {
                 vectors.push(src);
             }
