@@ -37,7 +37,8 @@ define("kl_div(Tensor x, Tensor target) -> Tensor", _kl_div_cuda, _kl_div_cpu, l
 def _kl_div_backward(ctx: Any, gradient: Any) -> Any:
     x, target = ctx.saved_tensors
     of, gradient = gradient.dtype, gradient.unsqueeze(-1)
-    there = target > 0
+    # NaN among them: its gradient is NaN.
+    there = ~(target <= 0)
     p = torch.where(there, target, 1).to(of)
     of_x = torch.where(there, -p * gradient, 0).to(x.dtype) if ctx.needs_input_grad[0] else None
     of_target = torch.where(there, (p.log() + 1 - x.to(of)) * gradient, 0).to(target.dtype) if ctx.needs_input_grad[1] else None
@@ -54,8 +55,8 @@ def _mixture(x: Any, target: Any, beta: float) -> Any:
 
 
 def _part(weight: float, logarithm: Any, mixture: Any) -> Any:
-    """An element of ``weight · KL``; probabilities of 0 have none."""
-    return torch.where(torch.isfinite(logarithm), weight * torch.exp(logarithm) * (logarithm - mixture), 0)
+    """An element of ``weight · KL``; probabilities of 0 have none, and those that are NaN are NaN."""
+    return torch.where(logarithm == -float("inf"), 0, weight * torch.exp(logarithm) * (logarithm - mixture))
 
 
 def _jsd_cuda(x: Any, target: Any, beta: float) -> Any:

@@ -259,7 +259,7 @@ fn losses(sizes: &Sizes, values: &Values, of: impl Fn(f64, f64) -> f64) -> Value
 }
 
 pub(super) fn kl_div(sizes: &Sizes, values: &Values) -> Values {
-    losses(sizes, values, |x, target| if target > 0.0 { target * (target.ln() - x) } else { 0.0 })
+    losses(sizes, values, |x, target| if target <= 0.0 { 0.0 } else { target * (target.ln() - x) })
 }
 
 pub(super) fn jsd(sizes: &Sizes, values: &Values) -> Values {
