@@ -105,16 +105,16 @@ fn structs_lie_in_c_as_they_do_here() {
 
 #[test]
 fn every_element_type_has_a_number() {
-    let known: Vec<(u32, DType)> =
-        (0..256).filter_map(|number| Some((number, types::dtype(number)?))).collect();
+    let known: Vec<(usize, DType)> =
+        (0..256u32).filter_map(|number| Some((number as usize, types::dtype(number)?))).collect();
     assert_eq!(known.len(), DType::ALL.len());
     for dtype in DType::ALL {
-        assert!(known.iter().any(|(_, other)| *other == dtype), "{dtype}");
+        assert!(known.iter().any(|(_, other)| other == dtype), "{dtype}");
     }
     let names = types::dtypes();
     // Numbers are those of all that is compiled against the header: types that came later are behind the others.
     for (at, (number, dtype)) in known.iter().enumerate() {
-        assert_eq!(at as u32 + 1, *number);
+        assert_eq!(at + 1, *number);
         let line = format!("#define TW_DTYPE_{} {number}", dtype.name().to_uppercase());
         assert!(names.iter().any(|item| item.text == line), "{line}");
     }

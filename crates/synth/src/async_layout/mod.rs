@@ -342,9 +342,13 @@ impl AsyncAssignment<'_> {
     fn sums(&mut self, stmt: &Stmt, c: TensorId, (a, b): (&TensorRef, &TensorRef)) -> Result<(), Diagnostic> {
         let sums = sums_of(self.v, c, (a, b)).map_err(|why| {
             let message = format!("no instruction can do this product: {why}");
+            let help = match why {
+                TensorMemoryReject::K(..) => "make the steps along K such a multiple",
+                _ => "give the tile one of these shapes",
+            };
             Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
                 .related(self.v.tensor(c).span, "the sums")
-                .help("give the tile one of these shapes")
+                .help(help)
         })?;
         for (reference, left) in [(a, true), (b, false)] {
             let (reference, stmt) = (reference.clone(), stmt.clone());
