@@ -18,8 +18,7 @@ use tilewright_simt::{
 
 use crate::error::SimError;
 use crate::findings::{Class, Flow, Row};
-use crate::tables::{MatrixTable, MmaTable};
-use crate::tensor_memory::CopyTable;
+use crate::tables::{CopyTable, MatrixTable, MmaTable};
 use crate::wgmma::WgmmaTable;
 
 /// Most registers of a thread's fragments.

@@ -19,6 +19,28 @@ fn fits(tv: &Layout, size: i64) -> bool {
     tv.size() % 32 == 0 && tv.size() <= 1 << 15 && tv.image().iter().all(|i| (0..size).contains(i))
 }
 
+/// A copy between tensor memory and registers as data: for each register the cell of each lane of the warp.
+#[derive(Debug)]
+pub(crate) struct CopyTable {
+    pub row: &'static CopyRow,
+    pub lanes: u32,
+    pub columns: u32,
+    pub cells: Vec<[u32; 32]>,
+}
+
+impl CopyTable {
+    pub(crate) fn new(row: &'static CopyRow, lanes: u32, registers: u32) -> Self {
+        let tv = row.register_tv();
+        let cells =
+            (0..i64::from(registers)).map(|r| std::array::from_fn(|t| tv.eval(t as i64 + 32 * r) as u32));
+        CopyTable { row, lanes, columns: 32 * registers / lanes, cells: cells.collect() }
+    }
+
+    pub(crate) fn loads(&self) -> bool {
+        self.row.dst == Memory::Register
+    }
+}
+
 /// A matrix copy as data: shared rows on one side, registers on the other, an instruction tile between.
 #[derive(Debug)]
 pub(crate) struct MatrixTable {

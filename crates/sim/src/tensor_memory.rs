@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use tilewright_machine::{CopyRow, Memory, Tcgen05Row, TensorMemory as Shape, Unit};
+use tilewright_machine::{Tcgen05Row, TensorMemory as Shape, Unit};
 
 use crate::clock::{Agent, HappensBefore, Space, View};
 use crate::cluster::Cluster;
@@ -16,6 +16,7 @@ use crate::mbarrier::Posted;
 use crate::rule::Rule;
 use crate::shadow::{ASYNC, Access, Kind, Now, ORDINARY, Shadow};
 use crate::sink::Site;
+use crate::tables::CopyTable;
 use crate::warp::Warp;
 use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places, read};
 
@@ -97,28 +98,6 @@ impl TensorAccesses {
             known.join(more);
         }
         known
-    }
-}
-
-/// A copy as data: for each register the cell of each lane of the warp.
-#[derive(Debug)]
-pub(crate) struct CopyTable {
-    pub row: &'static CopyRow,
-    lanes: u32,
-    columns: u32,
-    cells: Vec<[u32; 32]>,
-}
-
-impl CopyTable {
-    pub(crate) fn new(row: &'static CopyRow, lanes: u32, registers: u32) -> Self {
-        let tv = row.register_tv();
-        let cells =
-            (0..i64::from(registers)).map(|r| std::array::from_fn(|t| tv.eval(t as i64 + 32 * r) as u32));
-        CopyTable { row, lanes, columns: 32 * registers / lanes, cells: cells.collect() }
-    }
-
-    fn loads(&self) -> bool {
-        self.row.dst == Memory::Register
     }
 }
 

@@ -6,8 +6,7 @@ use tilewright_machine::DType;
 
 use super::counters::Counter;
 use super::rows::Deciding;
-use super::stage::{OpenStage, Use};
-use super::tensor_memory::Issues;
+use super::stage::{Issues, OpenStage, Use};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Axis, Expr, IntOp, SymbolId};
 use crate::program::{

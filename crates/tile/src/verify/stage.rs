@@ -1,4 +1,4 @@
-//! Stages of pipelines, as the checks note them.
+//! Stages of pipelines and statements of roles, as the checks note them.
 
 use std::collections::BTreeSet;
 
@@ -19,6 +19,15 @@ pub(super) struct Use {
     pub(super) side: Side,
     pub(super) role: Option<usize>,
     pub(super) span: Origin,
+}
+
+/// The statements of a role, as far as products in tensor memory ask for them.
+#[derive(Default)]
+pub(super) struct Issues {
+    /// The first such product.
+    pub(super) product: Option<(TensorId, Origin)>,
+    /// The first statement that threads do together.
+    pub(super) together: Option<Origin>,
 }
 
 /// The word of a side.

@@ -12,15 +12,6 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
 
-/// The statements of a role, as far as products in tensor memory ask for them.
-#[derive(Default)]
-pub(super) struct Issues {
-    /// The first such product.
-    product: Option<(TensorId, Origin)>,
-    /// The first statement that threads do together.
-    together: Option<Origin>,
-}
-
 impl Checker<'_> {
     pub(super) fn in_tensor_memory(&self, id: TensorId) -> bool {
         self.program.tensor(id).memory() == Memory::Tensor
