@@ -92,6 +92,10 @@ static ELEMENTS: [Element; 16] = [
     element(DType::Bool, "bool", Some("b1"), "BOOL"),
 ];
 
+/// Further element types of arrays in memory: floats of six bits in a byte each, which files have packed or not at all.
+static IN_MEMORY: [Element; 2] =
+    [element(DType::E3M2, "e3m2", None, ""), element(DType::E2M3, "e2m3", None, "")];
+
 /// Reasons why an array cannot be read, written, or used.
 #[derive(Debug, thiserror::Error)]
 pub enum ArrayError {
@@ -219,15 +223,16 @@ impl Array {
         })
     }
 
-    /// The array of these little-endian bytes, row-major: elements of the type with this name, of those that files have.
+    /// The array of these little-endian bytes, row-major: elements of the type with this name, of those that files have, or `e3m2` or `e2m3`.
     ///
     /// # Errors
     ///
     /// [`ArrayError::Bytes`].
     pub fn of_bytes(element: &str, shape: Vec<usize>, bytes: &[u8]) -> Result<Self, ArrayError> {
-        let found = ELEMENTS.iter().find(|e| e.name == element);
+        let all = || ELEMENTS.iter().chain(&IN_MEMORY);
+        let found = all().find(|e| e.name == element);
         let unknown = || {
-            let known: Vec<&str> = ELEMENTS.iter().map(|e| e.name).collect();
+            let known: Vec<&str> = all().map(|e| e.name).collect();
             ArrayError::Bytes {
                 reason: format!("elements of type {element} are not read; {} are", known.join(", ")),
             }
