@@ -619,25 +619,21 @@ impl Slots {
                     });
                 }
             }
-            Op::Matrix { row, address, .. } | Op::Load { row, address, .. } => {
+            Op::Matrix { row, address, .. }
+            | Op::Load { row, address, .. }
+            | Op::TensorCopy { row, address, .. } => {
                 shift(format!("{}: the next stage", row.name), address.base, &|base| {
                     let mut other = op.clone();
-                    if let Op::Matrix { address, .. } | Op::Load { address, .. } = &mut other {
+                    if let Op::Matrix { address, .. }
+                    | Op::Load { address, .. }
+                    | Op::TensorCopy { address, .. } = &mut other
+                    {
                         address.base = base;
                     }
                     other
                 });
             }
-            Op::TensorCopy { row, address, .. } => {
-                shift(format!("{}: the next stage", row.name), address.base, &|base| {
-                    let mut other = op.clone();
-                    if let Op::TensorCopy { address, .. } = &mut other {
-                        address.base = base;
-                    }
-                    other
-                });
-            }
-            Op::Tcgen05 { row, d, a, b, .. } => {
+            Op::Tcgen05 { row, d, .. } => {
                 shift(format!("{}: the next stage of its sums", row.name), d.base, &|base| {
                     let mut other = op.clone();
                     if let Op::Tcgen05 { d, .. } = &mut other {
@@ -645,36 +641,28 @@ impl Slots {
                     }
                     other
                 });
-                for (name, left, factor) in [("left", true, a), ("right", false, b)] {
-                    let Factor::Shared { descriptor, .. } = factor else { continue };
-                    let name = format!("{}: the next stage of its {name} factor", row.name);
-                    shift(name, descriptor.low, &|low| {
-                        let mut other = op.clone();
-                        if let Op::Tcgen05 { a, b, .. } = &mut other
-                            && let Factor::Shared { descriptor, .. } = if left { a } else { b }
-                        {
-                            descriptor.low = low;
-                        }
-                        other
-                    });
-                }
-            }
-            Op::Wgmma { row, a, b, .. } => {
-                for (name, left, factor) in [("left", true, a), ("right", false, b)] {
-                    let Factor::Shared { descriptor, .. } = factor else { continue };
-                    let name = format!("{}: the next stage of its {name} factor", row.name);
-                    shift(name, descriptor.low, &|low| {
-                        let mut other = op.clone();
-                        if let Op::Wgmma { a, b, .. } = &mut other
-                            && let Factor::Shared { descriptor, .. } = if left { a } else { b }
-                        {
-                            descriptor.low = low;
-                        }
-                        other
-                    });
-                }
             }
             _ => {}
+        }
+        let factors = match op {
+            Op::Wgmma { row, a, b, .. } => Some((&row.name, [a, b])),
+            Op::Tcgen05 { row, a, b, .. } => Some((&row.name, [a, b])),
+            _ => None,
+        };
+        if let Some((instruction, sides)) = factors {
+            for (side, (name, factor)) in ["left", "right"].into_iter().zip(sides).enumerate() {
+                let Factor::Shared { descriptor, .. } = factor else { continue };
+                let name = format!("{instruction}: the next stage of its {name} factor");
+                shift(name, descriptor.low, &|low| {
+                    let mut other = op.clone();
+                    if let Op::Wgmma { a, b, .. } | Op::Tcgen05 { a, b, .. } = &mut other
+                        && let Factor::Shared { descriptor, .. } = [a, b][side]
+                    {
+                        descriptor.low = low;
+                    }
+                    other
+                });
+            }
         }
         all
     }
