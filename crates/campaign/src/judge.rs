@@ -13,7 +13,7 @@ use tilewright::machine::Arch;
 use tilewright::printed::{PrintedBy, Prints};
 use tilewright::runtime::{RuntimeError, SimDevice};
 use tilewright::sim::{Config, SimError};
-use tilewright::tile::{Code, Diagnostics, Program, core, parse};
+use tilewright::tile::{Code, Diagnostics, Program, StmtKind, core, parse};
 
 use crate::cost::cost;
 use crate::outline::{outlined, texts};
@@ -330,7 +330,8 @@ fn simulated(
 fn unlike_print(kernel: &Kernel, printed: &Prints) -> Option<String> {
     let mut open = printed.left_out > 0;
     kernel.core.visit(&mut |stmt, _| {
-        open |= stmt.kind.fetch().is_some() || stmt.kind.counter().is_some();
+        let dealt = matches!(stmt.kind, StmtKind::Tiles { dynamic: Some(_), .. });
+        open |= dealt || stmt.kind.fetch().is_some() || stmt.kind.counter().is_some();
     });
     let alone = printed.records.iter().find(|record| record.by != PrintedBy::Both);
     alone.filter(|_| !open).map(ToString::to_string)

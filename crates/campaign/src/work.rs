@@ -635,5 +635,5 @@ fn prints_shared(text: &str) -> bool {
 /// True for a text in which blocks take part in an order that the language leaves open: of atomic operations with a value, or of tiles that are dealt
 /// out.
 fn depends_on_order(text: &str) -> bool {
-    ["atomic_", "ticket(", "dynamic ="].iter().any(|word| text.contains(word))
+    ["atomic_", "ticket(", "dynamic =", ", dynamic)"].iter().any(|word| text.contains(word))
 }

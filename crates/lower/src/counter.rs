@@ -1,27 +1,30 @@
-//! Counters in global memory: the barrier of the grid, and tiles that are dealt out, as [`TileQueue`] says.
+//! Counters in global memory: the barrier of the grid, and tiles that are dealt out, by a counter or by the launch, as [`TileQueue`] says.
 //!
 //! One thread takes the number of the next tile while the current one is worked on: the atomic operation stands at the beginning of an
 //! iteration, and its result is first looked at at the end. It counts up to the number of tiles and clusters together, less one, and goes on
 //! with 0: every cluster takes one number that is no tile's, so that the counter is 0 again once all have.
+//!
+//! A cluster to which the launch deals tiles begins with its own, and the thread asks at the same place for one of a cluster that has not begun. The answer
+//! is waited for at the end of the iteration, and a fence of the asynchronous proxy lies between reading it and the next request, which overwrites it. An
+//! answer without a tile is the last: asking again would be undefined.
 
 use tilewright_machine::{
-    AtomicOp, AtomicRow, CopyRow, DType, MbarrierOp, Memory, MemoryOrder, RedOp, ScalarOp, Scope, SyncOp,
-    Until, atomic, thread_copy,
+    AtomicOp, AtomicRow, CopyRow, DType, LaunchControl, MbarrierOp, Memory, MemoryOrder, ProxyFence, RedOp,
+    ScalarOp, Scope, SyncOp, Until, atomic, thread_copy,
 };
 use tilewright_simt::{Address, Operand, Reg, Special, Value};
-use tilewright_synth::block::tiles::TileQueue;
-use tilewright_tile::{Diagnostic, Origin, ParamId};
+use tilewright_synth::block::tiles::{AnswerSlot, TileQueue};
+use tilewright_tile::{Dealer, Diagnostic, Origin, ParamId};
 
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, condition, int, value};
 
-/// A counter in a loop over tiles.
+/// Tiles that are dealt out in a loop.
 pub struct Queue {
     plan: TileQueue,
-    counter: ParamId,
-    /// Number of tiles, and the largest value of the counter.
+    source: Source,
+    /// Number of tiles.
     count: Operand,
-    last: Operand,
     /// True in the thread that takes numbers; `None` where only that one is active.
     taker: Option<Value>,
     /// True if the part has that thread.
@@ -32,54 +35,86 @@ pub struct Queue {
     /// The number that was taken last.
     taken: Reg,
     rows: [&'static CopyRow; 3],
-    count_up: &'static AtomicRow,
+}
+
+/// The source of the numbers.
+enum Source {
+    /// A counter, with its largest value.
+    Counter { param: ParamId, last: Operand, count_up: &'static AtomicRow },
+    /// Answers of the launch, with the registers of one and the parity of the phase in which the next is there.
+    Launch { slot: AnswerSlot, words: Vec<Reg>, parity: Reg, load: &'static CopyRow },
 }
 
 impl Lower<'_> {
-    /// Takes the first number, before the loop; `clusters` of them walk the tiles.
+    /// Takes the first number, before the loop, which `clusters` walk, of which this one is number `cluster`.
     pub(crate) fn begin_queue(
         &mut self,
-        counter: ParamId,
-        count: Operand,
-        clusters: Operand,
+        dealer: Dealer,
+        (count, clusters): (Operand, Operand),
+        cluster: Operand,
         span: Origin,
     ) -> Result<Queue, Diagnostic> {
-        let plan = self.tiles.get(&counter).copied();
-        let plan = plan.ok_or_else(|| internal(span, "a counter without a place"))?;
+        let plan = self.tiles.get(&dealer).copied();
+        let plan = plan.ok_or_else(|| internal(span, "tiles without a place for their numbers"))?;
         let (shared, register) = (Memory::Shared, Memory::Register);
         let rows = [
             thread_copy(register, shared, Scope::Cta, 4),
             thread_copy(shared, register, Scope::Cta, 4),
             thread_copy(shared, register, Scope::Cluster, 4),
         ];
-        let count_up = atomic(AtomicOp::Increment, DType::U32, Memory::Global);
         let [Some(store), Some(load), Some(peer)] = rows else {
             return Err(internal(span, "no row moves a word"));
         };
-        let array = self.b.add_array(format!("{}.tiles", self.verified.param(counter).name), 5);
+        let name = dealer.counter().map_or("launch", |counter| &*self.verified.param(counter).name);
+        let array = self.b.add_array(format!("{name}.tiles"), 5);
         let reg = |index| Reg { array, index };
         // Nothing is there to be read at first, and everything has been read.
         for (index, first) in [(0, 0), (1, 0), (2, 0), (3, 1), (4, 0)] {
             self.b.write(reg(index), int(first));
         }
-        let last = add(self.b, count, clusters);
-        let last = add(self.b, last, int(-1));
         let queue = Queue {
             plan,
-            counter,
+            source: self.source(dealer, &plan, (count, clusters), span)?,
             count,
-            last,
             taker: self.taker(&plan),
             takes: plan.taker == self.part,
             read: [reg(0), reg(1)],
             written: [reg(2), reg(3)],
             taken: reg(4),
             rows: [store, load, peer],
-            count_up: count_up.ok_or_else(|| internal(span, "no row counts"))?,
         };
-        self.take_number(&queue);
+        match queue.source {
+            Source::Counter { .. } => self.take_number(&queue),
+            Source::Launch { .. } => self.b.write(queue.taken, cluster),
+        }
         self.hand_number(&queue);
         Ok(queue)
+    }
+
+    /// The source of the numbers of `count` tiles, which `clusters` walk.
+    fn source(
+        &mut self,
+        dealer: Dealer,
+        plan: &TileQueue,
+        (count, clusters): (Operand, Operand),
+        span: Origin,
+    ) -> Result<Source, Diagnostic> {
+        let Dealer::Counter(param) = dealer else {
+            let slot = plan.slot.answer.ok_or_else(|| internal(span, "answers without a place"))?;
+            let load = thread_copy(Memory::Shared, Memory::Register, Scope::Cta, LaunchControl::ANSWER_BYTES);
+            let load = load.ok_or_else(|| internal(span, "no row reads an answer"))?;
+            let words = self.b.add_array("launch.answer", LaunchControl::ANSWER_BYTES / 4);
+            let array = self.b.add_array("launch.phase", 1);
+            let parity = Reg { array, index: 0 };
+            self.b.write(parity, int(0));
+            let words = (0..LaunchControl::ANSWER_BYTES / 4).map(|index| Reg { array: words, index });
+            return Ok(Source::Launch { slot, words: words.collect(), parity, load });
+        };
+        let count_up = atomic(AtomicOp::Increment, DType::U32, Memory::Global);
+        let count_up = count_up.ok_or_else(|| internal(span, "no row counts"))?;
+        let last = add(self.b, count, clusters);
+        let last = add(self.b, last, int(-1));
+        Ok(Source::Counter { param, last, count_up })
     }
 
     /// `syncgrid(counter)`: between two barriers of the block one thread arrives, and waits until the counter's sign changes: the first block adds
@@ -127,20 +162,64 @@ impl Lower<'_> {
         taker
     }
 
-    /// Takes the next number.
+    /// Takes the next number, or asks for it.
     fn take_number(&mut self, queue: &Queue) {
         if !queue.takes {
             return;
         }
-        let base = Operand::Value(self.b.param(queue.counter.0));
-        let address = Address { base, offset: 0 };
-        let operands = vec![queue.last];
-        let number = self.b.atomic(queue.count_up, MemoryOrder::Relaxed, address, operands, queue.taker);
-        self.b.write(queue.taken, number);
+        match &queue.source {
+            Source::Counter { param, last, count_up } => {
+                let base = Operand::Value(self.b.param(param.0));
+                let address = Address { base, offset: 0 };
+                let number = self.b.atomic(count_up, MemoryOrder::Relaxed, address, vec![*last], queue.taker);
+                self.b.write(queue.taken, number);
+            }
+            Source::Launch { slot, .. } => {
+                let [answer, barrier] = self.answer(slot);
+                self.guarded(queue.taker, |lower| {
+                    let bytes = int(i64::from(LaunchControl::ANSWER_BYTES));
+                    lower.b.mbarrier(MbarrierOp::ArriveExpect, barrier, bytes);
+                    lower.b.try_cancel(answer, barrier);
+                });
+            }
+        }
+    }
+
+    /// Gets the number that was asked for.
+    fn receive_number(&mut self, queue: &Queue) {
+        let Source::Launch { slot, words, parity, load } = &queue.source else { return };
+        if !queue.takes {
+            return;
+        }
+        let [answer, barrier] = self.answer(slot);
+        let phase = self.b.read(*parity);
+        self.guarded(queue.taker, |lower| {
+            lower.b.mbarrier(MbarrierOp::Wait, barrier, phase);
+            lower.b.load(load, words.clone(), answer, None);
+            lower.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+            let block = Operand::Value(lower.b.cancelled(words.clone()));
+            // That of no block divides to no tile's.
+            let number = scalar::divide(lower.b, block, i64::from(queue.plan.blocks));
+            lower.b.write(queue.taken, number);
+        });
+        let next = self.b.scalar(ScalarOp::XorB32, &[phase, int(1)]);
+        self.b.write(*parity, next);
+    }
+
+    /// The addresses of an answer and of its mbarrier.
+    fn answer(&mut self, slot: &AnswerSlot) -> [Address; 2] {
+        let base = self.shared_base();
+        [slot.place, slot.barrier].map(|at| Address { base, offset: at as i32 })
+    }
+
+    /// Gets the number of the next tile, and writes it for all.
+    pub(crate) fn hand_next(&mut self, queue: &Queue) {
+        self.receive_number(queue);
+        self.hand_number(queue);
     }
 
     /// Writes the number that was taken last for all who walk the tiles.
-    pub(crate) fn hand_number(&mut self, queue: &Queue) {
+    fn hand_number(&mut self, queue: &Queue) {
         let Queue { plan, written: [slot, parity], .. } = queue;
         if !queue.takes {
             return;

@@ -4,7 +4,7 @@ use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
 use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::rasterization::{self, Arithmetic};
-use tilewright_tile::{Diagnostic, Expr, Origin, ParamId, SymbolId};
+use tilewright_tile::{Dealer, Diagnostic, Expr, Origin, ParamId, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, int};
@@ -53,13 +53,13 @@ impl Arithmetic for Emit<'_> {
 }
 
 impl Lower<'_> {
-    /// `for (row, col) previous (i, j) in tiles(rows, cols, order, dynamic = counter)`.
+    /// `for (row, col) previous (i, j) in tiles(rows, cols, order, dynamic = counter)`, in which `= counter` may be missing, and `dynamic`.
     pub(crate) fn tiles(
         &mut self,
         counters: [SymbolId; 2],
         previous: Option<[SymbolId; 2]>,
         (rows, cols): (&Expr, &Expr),
-        (order, dynamic): (&TileOrder, Option<ParamId>),
+        (order, dynamic): (&TileOrder, Option<Dealer>),
         body: &[Stmt],
         span: Origin,
     ) -> Result<(), Diagnostic> {
@@ -90,7 +90,7 @@ impl Lower<'_> {
             }
         }
         let queue = match dynamic {
-            Some(counter) => Some(self.begin_queue(counter, count, step, span)?),
+            Some(dealer) => Some(self.begin_queue(dealer, (count, step), first, span)?),
             None => None,
         };
         let bounds =
@@ -114,7 +114,7 @@ impl Lower<'_> {
                 lower.b.write(reg, current);
             }
             if let Some(queue) = &queue {
-                lower.hand_number(queue);
+                lower.hand_next(queue);
             }
             for counter in counters.iter().chain(previous.iter().flatten()) {
                 lower.symbols.remove(counter);

@@ -19,7 +19,9 @@ use crate::tensor_memory;
 pub fn prologue(b: &mut Builder, whole: &Program, plan: &BlockPlan) {
     let reductions = || plan.roles.iter().filter_map(|role| role.cluster_reduce);
     let queues = || plan.tiles.values().filter_map(|queue| Some((queue, queue.slot.barriers?)));
-    if plan.pipelines.is_empty() && reductions().next().is_none() && queues().next().is_none() {
+    let answers = || plan.tiles.values().filter_map(|queue| queue.slot.answer);
+    let none = reductions().next().is_none() && queues().next().is_none() && answers().next().is_none();
+    if plan.pipelines.is_empty() && none {
         return;
     }
     b.set_origin("the barriers of pipelines");
@@ -48,6 +50,10 @@ pub fn prologue(b: &mut Builder, whole: &Program, plan: &BlockPlan) {
                         b.mbarrier(MbarrierOp::Init, address, int(i64::from(count)));
                     }
                 }
+            }
+            for answer in answers() {
+                let address = Address { base, offset: answer.barrier as i32 };
+                b.mbarrier(MbarrierOp::Init, address, int(1));
             }
             for reduce in reductions() {
                 for at in [reduce.slot.barriers, reduce.slot.barriers + 8] {

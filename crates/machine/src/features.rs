@@ -46,11 +46,13 @@ pub enum Feature {
     BlockScaledProducts,
     /// `tcgen05`: tensor memory, and asynchronous matrix products with their sums there.
     Tcgen05,
+    /// `clusterlaunchcontrol`: a cluster that runs takes the place of one that has not begun.
+    LaunchControl,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 18] = [
+    pub const ALL: [Feature; 19] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -69,6 +71,7 @@ impl Feature {
         Feature::MxConversion,
         Feature::BlockScaledProducts,
         Feature::Tcgen05,
+        Feature::LaunchControl,
     ];
 
     /// The name in messages.
@@ -92,6 +95,7 @@ impl Feature {
             Feature::MxConversion => "MX conversions",
             Feature::BlockScaledProducts => "block-scaled products of a warp",
             Feature::Tcgen05 => "tcgen05",
+            Feature::LaunchControl => "cluster launch control",
         }
     }
 }

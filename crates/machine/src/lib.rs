@@ -17,6 +17,7 @@ pub mod elements;
 pub mod emit;
 pub mod error;
 pub mod features;
+mod launch_control;
 pub mod levels;
 pub mod mma;
 pub mod op;
@@ -41,6 +42,7 @@ pub use elements::{Elements, Number};
 pub use emit::Emit;
 pub use error::ErrorBound;
 pub use features::{Feature, Features};
+pub use launch_control::LaunchControl;
 pub use levels::{LevelRow, MemoryRow, Processor, UnknownProcessor};
 pub use mma::{
     MmaKind, MmaRow, Scaling, Sparsity, mma_rows, mmas, mmas_of, product_needs, product_types, scaled_types,

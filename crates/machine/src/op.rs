@@ -123,6 +123,7 @@ const BARRIER: Features = Features::of(&[Feature::TransactionBarrier]);
 const CLUSTER: Features = Features::of(&[Feature::Cluster]);
 const TMA: Features = Features::of(&[Feature::Tma]);
 const TENSOR_MEMORY: Features = Tcgen05Row::NEEDS;
+const LAUNCH_CONTROL: Features = Features::of(&[Feature::LaunchControl]);
 
 classes! {
     /// `f32` sums, products, and both in one.
@@ -209,6 +210,8 @@ classes! {
     TensorLoad: "tcgen05.ld", Lsu, TENSOR_MEMORY;
     /// The same to tensor memory.
     TensorStore: "tcgen05.st", Lsu, TENSOR_MEMORY;
+    /// Requests to cancel a cluster that has not begun, until the answer is there.
+    LaunchControl: "clusterlaunchcontrol", Issue, LAUNCH_CONTROL;
 }
 
 impl ScalarOp {

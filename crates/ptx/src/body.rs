@@ -4,8 +4,8 @@ mod atomic;
 mod reduction;
 
 use tilewright_machine::{
-    ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, Major, MbarrierOp, Memory, RegType, ScalarOp,
-    Scaling, Sparsity, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
+    ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, LaunchControl, Major, MbarrierOp, Memory,
+    RegType, ScalarOp, Scaling, Sparsity, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, Special,
@@ -336,6 +336,11 @@ impl<'a> Body<'a> {
                 };
                 self.line(format!("{} {to}, {from}, {bytes}{signal}", op.mnemonic()));
             }
+            Op::TryCancel { answer, barrier } => {
+                let [answer, barrier] = [answer, barrier].map(|at| self.address(at, Memory::Shared));
+                self.line(format!("{} {answer}, {barrier}", LaunchControl::TRY_CANCEL));
+            }
+            Op::Cancelled { dst, answer } => self.cancelled(*dst, answer),
             Op::Mbarrier { op, address, operand } => self.mbarrier(*op, address, *operand),
             Op::Elect { dst } => {
                 let dst = self.define(*dst);
@@ -510,6 +515,25 @@ impl<'a> Body<'a> {
         let (d, a, b) = (vector(d, true), &factors[0], &factors[1]);
         let meta = metadata(meta);
         self.line(format!("{} {d}, {a}, {b}{meta}, {accumulate}{scales}{majors}", row.mnemonic));
+    }
+
+    /// The index of the block in an answer of the launch. It is undefined where nothing was cancelled.
+    fn cancelled(&mut self, dst: Value, answer: &[Reg]) {
+        let (low, high) = answer.split_at(answer.len() / 2);
+        let (low, high) = (vector(low, true), vector(high, true));
+        let name = self.define(dst);
+        let lines = [
+            ".reg .pred any".to_string(),
+            ".reg .b64 low, high".to_string(),
+            ".reg .b128 answer".to_string(),
+            format!("mov.b64 low, {low}"),
+            format!("mov.b64 high, {high}"),
+            "mov.b128 answer, {low, high}".to_string(),
+            format!("{} any, answer", LaunchControl::IS_CANCELED),
+            format!("mov.b32 {name}, {}", LaunchControl::NONE),
+            format!("@any {} {name}, answer", LaunchControl::FIRST_BLOCK),
+        ];
+        self.text.push_str(&format!("    {{ {}; }}\n", lines.join("; ")));
     }
 
     /// A product with its sums in tensor memory: types, majors and extents are in its instruction descriptor.

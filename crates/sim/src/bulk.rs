@@ -106,10 +106,12 @@ impl<'a> Cluster<'a> {
                 let data = self.gather(&site, &source, bytes);
                 self.watch_course(&site, &course, &data, bytes, (writes.0, writes.1, ASYNC));
             }
-            Course::Peer { .. } => {}
+            Course::Peer { .. } | Course::Answer => {}
             _ => self.watch_course(&site, &course, &[], bytes, (number.0, number.1, ASYNC)),
         }
-        self.sink.tma_bytes += u64::from(bytes);
+        if !matches!(course, Course::Answer) {
+            self.sink.tma_bytes += u64::from(bytes);
+        }
         let mut executed = HappensBefore::default();
         if signals.is_some() {
             self.know[site.agent as usize].release(site.lanes(), &mut executed);
@@ -242,7 +244,7 @@ impl<'a> Cluster<'a> {
                 let data = data.get(..inside as usize).unwrap_or_default();
                 self.watch_global(site, (number, offset, inside), touch, data, Some(unit));
             }
-            Course::Peer { .. } => {}
+            Course::Peer { .. } | Course::Answer => {}
         }
     }
 
@@ -310,6 +312,7 @@ impl<'a> Cluster<'a> {
             Course::Tensor { map, coords, .. } => self.gather_box(*map, coords, flight.bytes),
             Course::Global { address, .. } => self.read_bytes(&flight.site, *address, flight.bytes),
             Course::Peer { .. } => self.gather(&flight.site, &flight.source, flight.bytes),
+            Course::Answer => self.answer(),
         });
         let targets: Vec<u32> = flight.targets.drain(targets).collect();
         for target in &targets {
@@ -386,7 +389,7 @@ impl<'a> Cluster<'a> {
                     }
                 }
             }
-            Course::Peer { .. } => {}
+            Course::Peer { .. } | Course::Answer => {}
         }
     }
 

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::cycles::Pipes;
 use crate::flight::Flight;
 use crate::global::{Range, Touch, Watched};
+use crate::launch::NotBegun;
 use crate::mbarrier::{Mbarrier, Posted};
 use crate::memory::{Buffer, SHARED_BASE};
 use crate::named::NamedBarrier;
@@ -79,6 +80,8 @@ pub(crate) struct Cluster<'a> {
     pub words: BTreeMap<(u32, u64), HappensBefore>,
     /// Accesses to global memory.
     pub global: Watched,
+    /// The clusters of the launch that have not begun, where a function may cancel some.
+    pub not_begun: NotBegun,
     /// Something has happened that a blocked warp may wait for.
     pub changed: bool,
     /// Counts what warps do, where it is wanted.
@@ -121,6 +124,7 @@ impl<'a> Cluster<'a> {
             // Warps come first, then the reads of their bulk copies, then the matrix units, then the writes of bulk copies, then the
             // reads of asynchronous copies, and, where there is tensor memory, the loads from it, the stores to it and the products there.
             units: (0..blocks * groups).map(|u| Unit::new((2 * all + u) as Agent)).collect(),
+            not_begun: NotBegun::default(),
             changed: false,
             observer: None,
             agents: ((if context.program.sums { 7 } else { 4 }) * all + blocks * groups) as Agent,

@@ -271,6 +271,7 @@ fn together(function: &Function, blocks: u64) -> Result<u64, SimError> {
             meets |= *order != MemoryOrder::Relaxed;
         }
         Op::Await { .. } => meets = true,
+        Op::TryCancel { .. } => takes = true,
         _ => {}
     });
     if meets && blocks > ORDERED {

@@ -182,6 +182,11 @@ fn resident(function: &Function) -> u64 {
     u64::from(limits.resident_blocks(threads, registers, function.shared_bytes))
 }
 
+/// Blocks that a GPU runs together.
+pub(crate) fn blocks_at_once(function: &Function) -> u64 {
+    timing(function.arch).rate(Rate::Multiprocessors) as u64 * resident(function)
+}
+
 /// Cycles of a kernel of `blocks` blocks: the longest one took `longest`, all together `sum`, and they occupied their
 /// busiest units for `busy`.
 pub(crate) fn kernel(function: &Function, blocks: u64, longest: u64, sum: u64, busy: u64) -> u64 {

@@ -206,6 +206,16 @@ pub(crate) enum Code {
     },
     Tensor(TensorCopy),
     Bulk(BulkCopy),
+    TryCancel {
+        statement: u32,
+        answer: Place,
+        barrier: Place,
+    },
+    /// The block in an answer of the launch.
+    Cancelled {
+        dst: Slot,
+        answer: Vec<u32>,
+    },
     Mbarrier {
         statement: u32,
         op: MbarrierOp,
@@ -309,7 +319,7 @@ impl Nature {
             Op::AsyncCopy { .. } => Nature::Copy,
             Op::Tensor { row, .. } if row.op != TensorOp::Load => Nature::Store,
             Op::Bulk { op: BulkOp::Store, .. } => Nature::Store,
-            Op::Tensor { .. } | Op::Bulk { .. } => Nature::Load,
+            Op::Tensor { .. } | Op::Bulk { .. } | Op::TryCancel { .. } => Nature::Load,
             Op::Wgmma { .. } => Nature::Product,
             Op::Tcgen05 { .. } | Op::TensorCopy { .. } | Op::TensorFree { .. } => Nature::Sums,
             _ => Nature::Ordinary,
@@ -339,6 +349,7 @@ fn name_of(op: &Op) -> &'static str {
         Op::TensorFree { .. } => "tcgen05.dealloc",
         Op::Tensor { row, .. } => row.name.as_str(),
         Op::Bulk { op, .. } => op.name(),
+        Op::TryCancel { .. } | Op::Cancelled { .. } => "clusterlaunchcontrol",
         Op::Mbarrier { op, .. } => op.name(),
         Op::Elect { .. } => "elect.sync",
         Op::Vote { .. } => "vote.sync",
@@ -372,6 +383,8 @@ pub(crate) struct Program<'a> {
     pub tensor_copies: Vec<CopyTable>,
     /// True if there is tensor memory.
     pub sums: bool,
+    /// True if clusters may cancel others that have not begun.
+    pub cancels: bool,
     pub statements: Vec<Statement>,
     /// Rows of a profile, in program order.
     pub rows: Vec<Row>,
@@ -418,9 +431,9 @@ impl Program<'_> {
                 (named(statement), Class::Tensor, Flow::Product(bytes as u64))
             }
             Code::TensorCopy { statement, .. } => (named(statement), Class::Memory, Flow::Nowhere),
-            Code::TensorAllocate { statement, .. } | Code::TensorFree { statement, .. } => {
-                (named(statement), Class::Barrier, Flow::Nowhere)
-            }
+            Code::TensorAllocate { statement, .. }
+            | Code::TensorFree { statement, .. }
+            | Code::TryCancel { statement, .. } => (named(statement), Class::Barrier, Flow::Nowhere),
             Code::Tensor(copy) => {
                 let flow = if copy.op == TensorOp::Load { Flow::UnitLoad } else { Flow::UnitStore };
                 (named(&copy.statement), Class::Memory, flow)
@@ -480,6 +493,7 @@ impl<'a> Program<'a> {
             wgmmas: Vec::new(),
             tensor_copies: Vec::new(),
             sums: false,
+            cancels: false,
             statements: Vec::new(),
             rows: Vec::new(),
             roles: false,
@@ -716,6 +730,15 @@ impl Decoder<'_> {
                 let (shared, other, bytes) = (self.place(shared), self.place(other), self.slot(*bytes));
                 let barrier = barrier.map(|b| self.place(&b));
                 (Code::Bulk(BulkCopy { statement, op: *op, shared, other, bytes, barrier }), self.cost(*op))
+            }
+            Op::TryCancel { answer, barrier } => {
+                self.program.cancels = true;
+                let (answer, barrier) = (self.place(answer), self.place(barrier));
+                (Code::TryCancel { statement, answer, barrier }, self.cost(tilewright_machine::Class::LaunchControl))
+            }
+            Op::Cancelled { dst, answer } => {
+                let answer = self.regs(answer);
+                (Code::Cancelled { dst: dst.0, answer }, self.cost(ScalarOp::BfeU32))
             }
             Op::Mbarrier { op, address, operand } => {
                 self.program.roles = true;

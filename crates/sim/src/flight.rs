@@ -21,6 +21,8 @@ pub(crate) enum Course {
     Global { store: bool, address: u64 },
     /// Shared memory of the block to that of a peer, at an address of its.
     Peer { address: u32 },
+    /// The launch's answer to a request to cancel a cluster.
+    Answer,
 }
 
 impl Course {
@@ -29,7 +31,7 @@ impl Course {
         match self {
             Course::Tensor { op, .. } => *op != TensorOp::Load,
             Course::Global { store, .. } => *store,
-            Course::Peer { .. } => false,
+            Course::Peer { .. } | Course::Answer => false,
         }
     }
 }

@@ -105,6 +105,7 @@
 mod access;
 mod atomic;
 mod bulk;
+mod choices;
 mod clock;
 mod cluster;
 mod config;
@@ -115,6 +116,7 @@ mod error;
 mod findings;
 mod flight;
 mod global;
+mod launch;
 mod mbarrier;
 mod memory;
 mod named;
@@ -175,7 +177,7 @@ pub fn run(
     let context = Context::new(function, grid, memory, args, config)?;
     let clusters = context.clusters();
     let mut sink = Sink::new(context.program.statements.len());
-    let (mut longest, mut sum, mut busy) = (0u64, 0u64, 0u64);
+    let (mut longest, mut sum, mut busy, mut begun) = (0u64, 0u64, 0u64, 0u64);
     let mut costs = vec![profile::Cost::default(); context.program.rows.len()];
     let mut trace = None;
     let mut touched = Vec::new();
@@ -211,6 +213,7 @@ pub fn run(
             longest = longest.max(outcome.longest);
             sum += outcome.sum;
             busy += outcome.busy;
+            begun += outcome.begun;
         }
     }
     global::conflicts(&touched, |(a, first), (b, second), offset| {
@@ -225,6 +228,6 @@ pub fn run(
     report.trace = trace;
     report.blocks = blocks;
     report.warps = blocks * u64::from(function.threads.div_ceil(32));
-    report.estimated_cycles = cycles::kernel(function, blocks, longest, sum, busy);
+    report.estimated_cycles = cycles::kernel(function, begun, longest, sum, busy);
     Ok(report)
 }

@@ -30,6 +30,8 @@ pub enum Rule {
     Fence,
     /// Several threads issue what one has to issue.
     Issuer,
+    /// A launch is asked for a cluster as it may not be.
+    Launch,
     /// Metadata of a sparse factor are not in order.
     Metadata,
     /// Registers are used while a product, or a load from tensor memory, owns them.

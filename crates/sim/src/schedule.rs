@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use crate::choices::Choices;
 use crate::clock::HappensBefore;
 use crate::cluster::{Cluster, GROUP};
 use crate::context::Context;
 use crate::decode::{Code, Source};
 use crate::error::{Awaited, BarrierState, SimError, Waiting};
 use crate::global::Touched;
+use crate::launch::NotBegun;
 use crate::named::NamedBarrier;
 use crate::profile::Observer;
 use crate::rule::Rule;
@@ -32,24 +34,9 @@ pub(crate) struct Outcome {
     pub sum: u64,
     /// Cycles for which the blocks' busiest units were occupied, in all.
     pub busy: u64,
+    /// Blocks that have begun: all but those that others have cancelled.
+    pub begun: u64,
     pub observer: Option<Box<Observer>>,
-}
-
-/// A generator of numbers for choices that hardware leaves open (splitmix64).
-struct Choices(u64);
-
-impl Choices {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
 }
 
 struct Scheduler<'a> {
@@ -71,14 +58,19 @@ pub(crate) fn execute<'a>(context: &'a Context<'a>, linear: u64) -> Result<Outco
     let clusters = context.together.min(context.clusters() - linear) as u32;
     let blocks = clusters * function.cluster;
     let mut cluster = Cluster::new(context, context.first_block(linear), blocks, per_block);
-    let warps: Vec<Warp> = (0..blocks)
+    let mut warps: Vec<Warp> = (0..blocks)
         .flat_map(|rank| (0..per_block).map(move |index| (rank, index)))
         .map(|(rank, index)| Warp::new(&context.program, context.config.check_registers, rank, index))
         .collect();
     cluster.know = warps.iter().map(|w| crate::clock::Knowledge::new(w.agent, w.live)).collect();
     cluster.observer = Observer::new(context, linear..linear + u64::from(clusters), warps.len());
     let seed = context.config.seed;
-    let choices = (seed != 0).then(|| Choices(seed ^ linear.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+    let choices = (seed != 0).then(|| Choices::new(seed ^ linear.wrapping_mul(0x2545_f491_4f6c_dd1d)));
+    if context.program.cancels {
+        cluster.not_begun = NotBegun::new(context, clusters, choices.as_ref());
+        let begins = |warp: &Warp| !cluster.not_begun.has(warp.rank / function.cluster);
+        warps.iter_mut().filter(|warp| !begins(warp)).for_each(|warp| warp.state = State::NotBegun);
+    }
     Scheduler { cluster, warps, per_block: per_block as usize, choices, turn: 0 }.run()
 }
 
@@ -89,10 +81,10 @@ impl Scheduler<'_> {
             ready.clear();
             ready.extend((0..self.warps.len()).filter(|w| self.warps[*w].state == State::Running));
             let Some(first) = ready.first().copied() else {
-                if self.progress() {
+                if self.progress() || self.begin() {
                     continue;
                 }
-                if self.warps.iter().all(|w| w.state == State::Done) {
+                if self.warps.iter().all(|w| matches!(w.state, State::Done | State::NotBegun)) {
                     return Ok(self.end());
                 }
                 return Err(self.deadlock());
@@ -117,7 +109,19 @@ impl Scheduler<'_> {
             if self.choices.as_mut().is_some_and(|c| c.next() & 1 == 0) {
                 self.progress();
             }
+            if self.cluster.not_begun.some_begin() {
+                self.begin();
+            }
         }
+    }
+
+    /// Lets a cluster begin that has not; false where there is none.
+    fn begin(&mut self) -> bool {
+        let Some(cluster) = self.cluster.not_begun.begin() else { return false };
+        let warps = self.per_block * self.cluster.context.program.function.cluster as usize;
+        let first = cluster as usize * warps;
+        self.warps[first..first + warps].iter_mut().for_each(|warp| warp.state = State::Running);
+        true
     }
 
     /// Completes an asynchronous operation that is outstanding: a copy, or (where a seed decides) a product, an arrival at a peer, or a
@@ -444,10 +448,12 @@ impl Scheduler<'_> {
             longest: 0,
             sum: 0,
             busy: 0,
+            begun: 0,
             observer: None,
         };
         for (cta, warps) in self.cluster.ctas.iter_mut().zip(self.warps.chunks(self.per_block)) {
             let end = cta.pipes.end_segment(warps.iter().map(|w| w.timing.clock).max().unwrap_or(0));
+            outcome.begun += u64::from(warps.iter().all(|warp| warp.state != State::NotBegun));
             outcome.longest = outcome.longest.max(end);
             outcome.sum += end;
             outcome.busy += cta.pipes.busy();
@@ -503,7 +509,8 @@ impl Scheduler<'_> {
         let (rank, origin) = first.unwrap_or((0, 0));
         let (origin, block) = (program.origin(origin), self.cluster.index(rank));
         let exited = ended.len() as u32;
-        let waiting = self.warps.len() as u32 - exited;
+        let not_begun = self.warps.iter().filter(|w| w.state == State::NotBegun).count() as u32;
+        let waiting = self.warps.len() as u32 - exited - not_begun;
         let found = Box::new(self.cluster.sink.report(context).findings());
         SimError::Deadlock { origin, block, waiting, exited, waits, ended, barriers, found }
     }

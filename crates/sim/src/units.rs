@@ -1,6 +1,6 @@
 //! Requests of a warp to asynchronous engines and mbarriers.
 
-use tilewright_machine::{BulkOp, MbarrierOp, Memory, Rate, TensorOp, Unit, timing};
+use tilewright_machine::{BulkOp, LaunchControl, MbarrierOp, Memory, Rate, TensorOp, Unit, timing};
 
 use crate::clock::{Agent, Event, HappensBefore, lanes};
 use crate::cluster::Cluster;
@@ -59,6 +59,52 @@ impl Warp {
                 ready: self.address_ready(copy.other, Some(copy.bytes)),
             };
             self.request(cluster, request, copy.op == BulkOp::Store, lane, cost);
+        }
+    }
+
+    /// Issues the requests of the active lanes to cancel a cluster that has not begun.
+    pub(crate) fn try_cancel(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        (answer, barrier): (Place, Place),
+        (statement, origin): (u32, u32),
+        (issue, latency): (u64, u64),
+    ) {
+        for lane in lanes(self.active) {
+            let site = self.site(statement, origin, lane);
+            if cluster.refused(site.rank) {
+                cluster.misuse(&site, Rule::Launch, || {
+                    "the block asks for another cluster and knows that none was left: that is undefined"
+                        .to_string()
+                });
+            }
+            let ready = self.address_ready(answer, None).max(self.address_ready(barrier, None));
+            let start = self.issue(cluster, Unit::Issue, ready, issue);
+            cluster.launch(Request {
+                site,
+                course: Course::Answer,
+                shared: self.shared_address(answer, lane),
+                bytes: LaunchControl::ANSWER_BYTES,
+                barrier: Some(self.shared_address(barrier, lane)),
+                multicast: None,
+                group: (0, 0),
+                ready: start + latency,
+            });
+        }
+    }
+
+    /// Reads the block in answers of the active lanes.
+    pub(crate) fn cancelled(&mut self, cluster: &mut Cluster<'_>, dst: Slot, answer: &[u32]) {
+        for lane in lanes(self.active) {
+            let mut words = [0; 4];
+            for (word, register) in words.iter_mut().zip(answer) {
+                *word = self.registers[*register as usize][lane];
+            }
+            let block = LaunchControl::first_block(words);
+            if block.is_none() {
+                cluster.refuse(self.rank);
+            }
+            self.values[dst as usize][lane] = u64::from(block.unwrap_or(LaunchControl::NONE));
         }
     }
 

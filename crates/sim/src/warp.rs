@@ -23,6 +23,8 @@ const POISON: u32 = u32::MAX;
 /// True if a warp can run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
+    /// Its block has not begun.
+    NotBegun,
     Running,
     /// Waits in the instruction before `pc`.
     Waiting(Wait),
@@ -533,6 +535,15 @@ impl Warp {
             }
             Code::Tensor(copy) => self.tensor(cluster, copy, *origin, (busy, latency)),
             Code::Bulk(copy) => self.bulk(cluster, copy, *origin, (busy, latency)),
+            Code::TryCancel { statement, answer, barrier } => {
+                self.try_cancel(cluster, (*answer, *barrier), (*statement, *origin), (busy, latency));
+            }
+            Code::Cancelled { dst, answer } => {
+                self.touch(cluster, answer, false, self.active, at);
+                self.cancelled(cluster, *dst, answer);
+                let start = self.issue(cluster, Unit::Alu, self.timing.registers_ready(answer), busy);
+                self.timing.values[*dst as usize] = start + latency;
+            }
             Code::Mbarrier { statement, op, place, operand } => {
                 let ready = self.address_ready(*place, Some(*operand));
                 self.issue(cluster, Unit::Issue, ready, busy);
@@ -667,7 +678,7 @@ impl Warp {
 
     /// Cycle at which the warp's next instruction begins on a unit of its multiprocessor, which it keeps for `busy` cycles, once its
     /// operands are ready.
-    fn issue(&mut self, cluster: &mut Cluster<'_>, unit: Unit, ready: u64, busy: u64) -> u64 {
+    pub(crate) fn issue(&mut self, cluster: &mut Cluster<'_>, unit: Unit, ready: u64, busy: u64) -> u64 {
         self.timing.issue(&mut cluster.ctas[self.rank as usize].pipes, unit, ready, busy)
     }
 

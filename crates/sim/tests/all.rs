@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 13, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 14, and their long tests run beside each other.
 
 mod common;
 mod control;
@@ -7,6 +7,7 @@ mod hopper_copies;
 mod hopper_multicast;
 mod hopper_products;
 mod hopper_sync;
+mod launch_control;
 mod launches;
 mod matrix;
 mod reference;

@@ -484,6 +484,18 @@ impl Builder {
         self.push(op);
     }
 
+    /// Asks the launch to cancel a cluster that has not begun.
+    pub fn try_cancel(&mut self, answer: Address, barrier: Address) {
+        self.push(Op::TryCancel { answer, barrier });
+    }
+
+    /// The index of the first block of the cluster that an answer says was cancelled.
+    pub fn cancelled(&mut self, answer: Vec<Reg>) -> Value {
+        let dst = self.new_value(RegType::B32, self.scopes.len() - 1);
+        self.push(Op::Cancelled { dst, answer });
+        dst
+    }
+
     /// Emits an operation on an mbarrier.
     pub fn mbarrier(&mut self, op: MbarrierOp, address: Address, operand: Operand) {
         self.push(Op::Mbarrier { op, address, operand });

@@ -519,6 +519,21 @@ pub enum Op {
         /// The mbarrier that counts the bytes; of a copy to a peer, one of the peer's.
         barrier: Option<Address>,
     },
+    /// Asks the launch to cancel a cluster that has not begun: asynchronous, every active thread does ([`LaunchControl`](tilewright_machine::LaunchControl)).
+    TryCancel {
+        /// The place of the answer in shared memory, 16 bytes.
+        answer: Address,
+        /// The mbarrier that counts the bytes.
+        barrier: Address,
+    },
+    /// `dst = the index along x of the first block of the cluster that an answer says was cancelled`, or
+    /// [`LaunchControl::NONE`](tilewright_machine::LaunchControl::NONE). `B32`.
+    Cancelled {
+        /// The result.
+        dst: Value,
+        /// The four words of the answer.
+        answer: Vec<Reg>,
+    },
     /// An operation on an mbarrier in shared memory, by every active thread.
     Mbarrier {
         /// The operation.
@@ -619,6 +634,7 @@ impl Op {
             | Op::Elect { dst }
             | Op::Vote { dst, .. }
             | Op::Asm { dst, .. }
+            | Op::Cancelled { dst, .. }
             | Op::Shuffle { dst, .. } => Some(*dst),
             Op::Atomic { dst, .. } => *dst,
             _ => None,
@@ -653,6 +669,7 @@ impl Op {
             | Op::Param { .. }
             | Op::ReadReg { .. }
             | Op::Mma { .. }
+            | Op::Cancelled { .. }
             | Op::Sync(_)
             | Op::Elect { .. } => Vec::new(),
             Op::Scalar { args, .. } => args.clone(),
@@ -702,6 +719,7 @@ impl Op {
                 all.extend(barrier.map(|b| b.base));
                 all
             }
+            Op::TryCancel { answer, barrier } => vec![answer.base, barrier.base],
             Op::Mbarrier { address, operand, .. } => vec![address.base, *operand],
             Op::For { lo, hi, step, .. } => vec![*lo, *hi, *step],
             Op::If { condition, .. } | Op::Break { condition } => vec![Operand::Value(*condition)],

@@ -143,6 +143,12 @@ impl Printer<'_> {
                     let (from, to) = if *op == BulkOp::Load { (other, shared) } else { (shared, other) };
                     writeln!(f, "{pad}{} {to}, {from}, {bytes} bytes{}", op.name(), signal(barrier))?;
                 }
+                Op::TryCancel { answer, barrier } => {
+                    writeln!(f, "{pad}clusterlaunchcontrol.try_cancel {answer}, {barrier}")?;
+                }
+                Op::Cancelled { dst, answer } => {
+                    writeln!(f, "{pad}{dst} = clusterlaunchcontrol.query_cancel {}", regs(answer))?;
+                }
                 Op::Mbarrier { op, address, operand } => {
                     let operand = if op.has_operand() { format!(", {operand}") } else { String::new() };
                     writeln!(f, "{pad}{} {address}{operand}", op.name())?;

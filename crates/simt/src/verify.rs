@@ -23,8 +23,8 @@
 use std::collections::{HashMap, HashSet};
 
 use tilewright_machine::{
-    Arch, BulkOp, CopyKind, Feature, Features, Major, MbarrierOp, Memory, RegType, ScalarOp, SyncOp,
-    Tcgen05Row, TensorMemory, TensorOp, TensorRow, WgmmaRow,
+    Arch, BulkOp, CopyKind, Feature, Features, LaunchControl, Major, MbarrierOp, Memory, RegType, ScalarOp,
+    SyncOp, Tcgen05Row, TensorMemory, TensorOp, TensorRow, WgmmaRow,
 };
 
 use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
@@ -383,6 +383,15 @@ impl Checker<'_> {
                         return Err(format!("{} of {bytes} bytes", op.name()));
                     }
                     barrier.iter().try_for_each(|b| self.address(b, Memory::Shared))
+                }
+                Op::TryCancel { answer, barrier } => {
+                    exists("clusterlaunchcontrol", LaunchControl::NEEDS)?;
+                    self.address(answer, Memory::Shared)?;
+                    self.address(barrier, Memory::Shared)
+                }
+                Op::Cancelled { answer, .. } => {
+                    exists("clusterlaunchcontrol", LaunchControl::NEEDS)?;
+                    self.regs(answer, LaunchControl::ANSWER_BYTES / 4)
                 }
                 Op::Mbarrier { op, address, operand } => {
                     exists(op.name(), op.needs())?;

@@ -3,12 +3,12 @@
 use std::fmt;
 
 use tilewright_machine::{
-    Arch, DType, Features, MbarrierOp, Memory, MmaKind, SyncOp, Tcgen05Row, TensorRow, WgmmaRow,
-    conversion_needs, product_needs,
+    Arch, DType, Features, LaunchControl, MbarrierOp, Memory, MmaKind, SyncOp, Tcgen05Row, TensorRow,
+    WgmmaRow, conversion_needs, product_needs,
 };
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::{ElemExpr, Stmt, StmtKind};
+use crate::program::{Dealer, ElemExpr, Stmt, StmtKind};
 use crate::verified::Verified;
 
 /// A construct of the language that not every architecture has instructions for.
@@ -18,6 +18,8 @@ pub enum Construct {
     Pipeline,
     /// `dynamic = counter` in roles: numbers of tiles handed on by mbarriers.
     DealtTiles,
+    /// `dynamic` without a counter: tiles of clusters that have not begun.
+    LaunchedTiles,
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
     /// `gemm` of factors of a type into sums of another: `mma.sync`.
@@ -53,6 +55,7 @@ impl Construct {
             Construct::Pipeline | Construct::DealtTiles => {
                 SyncOp::FenceMbarrierInit.needs() | MbarrierOp::Wait.needs()
             }
+            Construct::LaunchedTiles => LaunchControl::NEEDS,
             Construct::RoleRegisters => SyncOp::SetMaxRegisters { more: true, registers: 24 }.needs(),
             Construct::Product(factors, sums, kind) => product_needs(factors, sums, kind).unwrap_or_default(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
@@ -74,6 +77,7 @@ impl fmt::Display for Construct {
         f.write_str(match self {
             Construct::Pipeline => "`pipeline`",
             Construct::DealtTiles => "`dynamic` in a role",
+            Construct::LaunchedTiles => "`dynamic` without a counter",
             Construct::RoleRegisters => "`registers` of a role",
             Construct::Product(factors, sums, kind) => {
                 return match kind {
@@ -141,6 +145,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             found.extend(body.iter().any(deals).then_some(Construct::DealtTiles));
             found
         }
+        StmtKind::Tiles { dynamic: Some(Dealer::Launch), .. } => vec![Construct::LaunchedTiles],
         StmtKind::Gemm { c, a, b, meta, scales, .. } => {
             let scaled = scales.and_then(|[left, _]| {
                 let (k, blocks) = (v.shape(*b).get(1).copied()?, v.shape(left).get(1).copied()?);

@@ -59,10 +59,10 @@ pub use printer::{Names, body_text, expr_text, named_statement_text, number_text
 pub use program::Unnamed;
 pub use program::{
     ArgOp, Asm, Asserted, AsyncCopyAttrs, Barrier, BarrierId, BarrierKind, BinaryOp, Combination,
-    CombineForm, CopyAttrs, Dimension, ElemExpr, Fetch, Flag, Form, IndexedMode, Iteration, Literal, Module,
-    Notation, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, PrintItem, Program,
-    ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, SyncScope, Tensor,
-    TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
+    CombineForm, CopyAttrs, Dealer, Dimension, ElemExpr, Fetch, Flag, Form, IndexedMode, Iteration, Literal,
+    Module, Notation, Operand, OperandMut, Param, ParamId, ParamKind, Pipeline, PipelineId, PrintItem,
+    Program, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol, SymbolKind, SyncScope,
+    Tensor, TensorId, TensorKind, TensorRef, TileOrder, UnaryOp, Use, ViewLeaf, ViewMode,
 };
 pub use remedy::{NewEachRound, new_each_round};
 pub use sources::{Sources, WrittenLine, decoded, read_beside};

@@ -17,9 +17,9 @@ use crate::ids::StmtIds;
 pub use crate::ids::{BarrierId, BarrierKind, ParamId, PipelineId, TensorId};
 use crate::sources::Sources;
 pub use crate::statement::{
-    ArgOp, Asserted, AsyncCopyAttrs, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Iteration,
-    Literal, Operand, OperandMut, PrintItem, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface,
-    SyncScope, TensorRef, TileOrder, Use,
+    ArgOp, Asserted, AsyncCopyAttrs, CombineForm, CopyAttrs, Dealer, Fetch, Flag, Form, IndexedMode,
+    Iteration, Literal, Operand, OperandMut, PrintItem, ReduceOp, ScanOperands, ShapeOp, Side, Stmt,
+    StmtKind, Surface, SyncScope, TensorRef, TileOrder, Use,
 };
 
 /// A tile program: one kernel.

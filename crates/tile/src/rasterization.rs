@@ -89,6 +89,11 @@ pub(crate) fn taker(number: i64, clusters: i64) -> i64 {
     ((z ^ (z >> 31)) % clusters.max(1) as u64) as i64
 }
 
+/// The clusters that begin where those that do cancel the others, in an assignment in which some do more tiles than one.
+pub(crate) fn begun(clusters: i64) -> i64 {
+    (clusters / 3).max(1)
+}
+
 /// The largest order of a Hilbert curve.
 pub const MAX_HILBERT: i64 = 8;
 

@@ -50,9 +50,13 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));
     draft.line(format!("ab = pipeline({}, sa, sb)", dice.range(1, 3)));
     draft.line(format!("out = pipeline({}, acc)", dice.range(1, 2)));
-    let tiles = |x: &str, y: &str| {
-        format!("for ({x}, {y}) in tiles(ceil_div({rows}, {m}), ceil_div({columns}, {n}))")
-    };
+    // Tiles are shared out, or dealt out by a counter or by the launch.
+    let dealt = dice.pick(&["", ", dynamic = next", ", dynamic"]);
+    if dealt.ends_with("next") {
+        draft.params.push("next: i32[1]".to_string());
+    }
+    let (down, across) = (format!("ceil_div({rows}, {m})"), format!("ceil_div({columns}, {n})"));
+    let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
     let (left, right) = (with_t(ta, "sa"), with_t(tb, "sb"));
 
@@ -91,6 +95,7 @@ pub fn product(dice: &mut Dice) -> Case {
     }
     draft.line(format!("copy({result}, gc[:, si, :, sj])"));
     (0..2).for_each(|_| draft.close());
-    let grid = format!("{}", dice.range(1, 2));
+    let few = format!("{}", dice.range(1, 2));
+    let grid = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
     Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
 }

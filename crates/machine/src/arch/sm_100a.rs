@@ -11,7 +11,12 @@ pub(super) static SM_100A: ArchSpec = ArchSpec {
     capability: (10, 0),
     specific: true,
     limits: sm_90a::LIMITS,
-    features: sm_90a::BASE.and(&[Feature::Multicast, Feature::MxConversion, Feature::Tcgen05]),
+    features: sm_90a::BASE.and(&[
+        Feature::Multicast,
+        Feature::MxConversion,
+        Feature::Tcgen05,
+        Feature::LaunchControl,
+    ]),
     timing: include_str!("../../tables/sm_100a.txt"),
 };
 

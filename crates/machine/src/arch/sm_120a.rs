@@ -17,7 +17,11 @@ pub(super) static SM_120A: ArchSpec = ArchSpec {
         blocks_per_multiprocessor: 24,
         ..sm_90a::LIMITS
     },
-    features: sm_90a::BASE.and(&[Feature::MxConversion, Feature::BlockScaledProducts]),
+    features: sm_90a::BASE.and(&[
+        Feature::MxConversion,
+        Feature::BlockScaledProducts,
+        Feature::LaunchControl,
+    ]),
     timing: include_str!("../../tables/sm_120a.txt"),
 };
 

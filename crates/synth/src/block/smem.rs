@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Arch, per_register, registers_of};
+use tilewright_machine::{Arch, LaunchControl, per_register, registers_of};
 use tilewright_tile::core::{Program, StmtKind};
-use tilewright_tile::{Code, Diagnostic, ParamId, PipelineId, TensorId};
+use tilewright_tile::{Code, Dealer, Diagnostic, PipelineId, TensorId};
 
 use super::part::Part;
 use super::tensor_memory::TensorMemoryMap;
-use super::tiles::{TileSlot, wanted};
+use super::tiles::{AnswerSlot, TileSlot, wanted};
 use crate::allocate::allocate;
 use crate::{ASYNC_ALIGN, SHARED_ALIGN};
 
@@ -93,8 +93,8 @@ pub struct SharedMemoryMap {
     pub barriers: BTreeMap<PipelineId, Barriers>,
     /// The map of tensor memory, if there is some.
     pub tensor_memory: Option<TensorMemoryMap>,
-    /// The numbers of tiles that each counter deals out.
-    pub tiles: BTreeMap<ParamId, TileSlot>,
+    /// The numbers of tiles that are dealt out.
+    pub tiles: BTreeMap<Dealer, TileSlot>,
 }
 
 /// Buffers, placed one after the other.
@@ -189,12 +189,17 @@ pub fn map(whole: &Program, parts: &[Part<'_>], arch: Arch) -> Result<SharedMemo
     };
     let cluster_reduce = parts.iter().map(&mut slot).collect();
     let mut tiles = BTreeMap::new();
-    for (counter, (stages, of_barriers)) in wanted(whole, parts) {
-        let name = &whole.param(counter).name;
+    for (dealer, (stages, of_barriers)) in wanted(whole, parts) {
+        let name = dealer.counter().map_or("launch", |counter| &*whole.param(counter).name);
         let (words, _) = placed.put(&format!("{name}.tiles"), 8, 4 * stages);
         let barriers =
             (of_barriers > 0).then(|| placed.put(&format!("{name}.tiles.barriers"), 8, of_barriers).0);
-        tiles.insert(counter, TileSlot { words, barriers, stages });
+        let answer = (dealer == Dealer::Launch).then(|| {
+            let bytes = LaunchControl::ANSWER_BYTES;
+            let (place, _) = placed.put("launch.answer", bytes, bytes);
+            AnswerSlot { place, barrier: placed.put("launch.answer.barrier", 8, 8).0 }
+        });
+        tiles.insert(dealer, TileSlot { words, barriers, stages, answer });
     }
     let (bytes, limit) = (placed.end, arch.limits().shared_bytes_per_block);
     if bytes > limit {

@@ -1,4 +1,4 @@
-//! Tiles that a counter deals out: the thread that takes them, and how it hands their numbers to all others.
+//! Tiles that a counter or the launch deals out: the thread that takes them, and how it hands their numbers to all others.
 //!
 //! A number is a word of shared memory. Where all threads of the block do the same, two words take turns, and the block's barrier lies between
 //! writing and reading one. Roles and the blocks of a cluster get it by a ring of words with two mbarriers each, as pipelines have: *full* when
@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_tile::ParamId;
+use tilewright_tile::Dealer;
 use tilewright_tile::core::{Program, StmtKind};
 
 use super::part::Part;
@@ -15,7 +15,7 @@ use super::role::RolePlan;
 /// Words of the ring: so many tiles the thread that takes them may be ahead, but for one.
 const STAGES: u32 = 4;
 
-/// The memory of a counter's numbers.
+/// The memory of the numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct TileSlot {
     /// The offset of the words.
@@ -24,9 +24,20 @@ pub struct TileSlot {
     pub barriers: Option<u32>,
     /// Number of words.
     pub stages: u32,
+    /// The memory of the launch's answers, where it deals the tiles out.
+    pub answer: Option<AnswerSlot>,
 }
 
-/// The plan of a counter.
+/// The memory of the launch's answers to requests for tiles of clusters that have not begun: one is asked for at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct AnswerSlot {
+    /// The offset of an answer.
+    pub place: u32,
+    /// The offset of the mbarrier that counts its bytes.
+    pub barrier: u32,
+}
+
+/// The plan of tiles that are dealt out.
 #[derive(Clone, Copy, Debug)]
 pub struct TileQueue {
     /// The memory.
@@ -39,43 +50,42 @@ pub struct TileQueue {
     pub blocks: u32,
 }
 
-/// The queues of a program, by counter.
-pub type TileQueues = BTreeMap<ParamId, TileQueue>;
+/// The queues of a program, by what deals their tiles out.
+pub type TileQueues = BTreeMap<Dealer, TileQueue>;
 
-/// The counters of a part's loops over tiles.
-fn counters(part: &Part<'_>) -> Vec<ParamId> {
+/// Sources of the tiles of a part's loops.
+fn dealers(part: &Part<'_>) -> Vec<Dealer> {
     let mut found = Vec::new();
     part.verified.visit(&mut |stmt, _| {
-        if let StmtKind::Tiles { dynamic: Some(counter), .. } = &stmt.kind {
-            found.push(*counter);
+        if let StmtKind::Tiles { dynamic: Some(dealer), .. } = &stmt.kind {
+            found.push(*dealer);
         }
     });
     found
 }
 
-/// The counters of a program, and the number of words of each with what its barriers take; 0 for none.
-pub(super) fn wanted(whole: &Program, parts: &[Part<'_>]) -> BTreeMap<ParamId, (u32, u32)> {
+/// Sources of the tiles of a program, and the number of words of each with what its barriers take; 0 for none.
+pub(super) fn wanted(whole: &Program, parts: &[Part<'_>]) -> BTreeMap<Dealer, (u32, u32)> {
     let meets = parts.iter().any(|part| part.role.is_some()) || whole.cluster() > 1;
     let of = if meets { (STAGES, 16 * STAGES) } else { (2, 0) };
-    parts.iter().flat_map(counters).map(|counter| (counter, of)).collect()
+    parts.iter().flat_map(dealers).map(|dealer| (dealer, of)).collect()
 }
 
-/// Plans the counters.
+/// Plans the queues.
 pub(super) fn plan(
     whole: &Program,
     parts: &[Part<'_>],
-    slots: &BTreeMap<ParamId, TileSlot>,
+    slots: &BTreeMap<Dealer, TileSlot>,
     roles: &[RolePlan],
 ) -> TileQueues {
-    let queue = |(counter, slot): (&ParamId, &TileSlot)| {
-        let walkers: Vec<usize> =
-            (0..parts.len()).filter(|i| counters(&parts[*i]).contains(counter)).collect();
+    let queue = |(dealer, slot): (&Dealer, &TileSlot)| {
+        let walkers: Vec<usize> = (0..parts.len()).filter(|i| dealers(&parts[*i]).contains(dealer)).collect();
         // A role that is one thread runs ahead: it issues copies.
         let taker = walkers.iter().find(|i| roles[**i].single_thread).or(walkers.first()).copied()?;
         let warps = |i: &usize| if roles[*i].single_thread { 1 } else { parts[*i].verified.threads() / 32 };
         let blocks = whole.cluster();
         let readers = blocks * walkers.iter().map(warps).sum::<u32>();
-        Some((*counter, TileQueue { slot: *slot, taker, readers, blocks }))
+        Some((*dealer, TileQueue { slot: *slot, taker, readers, blocks }))
     };
     slots.iter().filter_map(queue).collect()
 }

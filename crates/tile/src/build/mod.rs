@@ -14,8 +14,8 @@ use crate::names::{is_identifier, is_reserved};
 use crate::nearest::nearest;
 use crate::program::Unnamed;
 use crate::program::{
-    Barrier, BarrierId, BarrierKind, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId, Program,
-    Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
+    Barrier, BarrierId, BarrierKind, Dealer, ElemExpr, Param, ParamId, ParamKind, Pipeline, PipelineId,
+    Program, Side, Stmt, StmtKind, Symbol, SymbolKind, Tensor, TensorId, TensorKind, TensorRef, TileOrder,
 };
 use crate::sources::Sources;
 use crate::unnamed::{self, Nameless};
@@ -90,7 +90,7 @@ pub(crate) enum Head {
         rows: Expr,
         cols: Expr,
         order: TileOrder,
-        dynamic: Option<ParamId>,
+        dynamic: Option<Dealer>,
     },
     If {
         condition: Expr,
@@ -555,7 +555,7 @@ impl Builder {
         &mut self,
         counters: &[(&str, impl Into<Origin> + Copy)],
         (rows, cols): (Expr, Expr),
-        (order, dynamic): (TileOrder, Option<ParamId>),
+        (order, dynamic): (TileOrder, Option<Dealer>),
     ) -> Vec<Result<SymbolId, Diagnostic>> {
         let [row, col, i, j] = [0, 1, 2, 3].map(|n: u32| {
             let name = counters.get(n as usize).map_or("", |(name, _)| *name);

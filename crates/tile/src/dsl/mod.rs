@@ -86,7 +86,7 @@ use crate::program::{
 use call::{CALLS, Target};
 
 pub use print::Item;
-pub use roles::{Pipeline, Walk, dynamic, grouped, hilbert, listed, serpentine};
+pub use roles::{Pipeline, Walk, dynamic, grouped, hilbert, launched, listed, serpentine};
 pub use value::{Buffer, BufferAt, Elem, Reference, Source, Tensor, asm, float, index, where_};
 
 /// `block.x`.

@@ -7,8 +7,8 @@ use crate::build::Head;
 use crate::diagnostic::{Code, Origin};
 use crate::expr::Expr;
 use crate::program::{
-    AsyncCopyAttrs, BarrierId, BarrierKind, Flag, PipelineId, ReduceOp, Side, StmtKind, SyncScope, TensorId,
-    TileOrder,
+    AsyncCopyAttrs, BarrierId, BarrierKind, Dealer, Flag, PipelineId, ReduceOp, Side, StmtKind, SyncScope,
+    TensorId, TileOrder,
 };
 
 /// A pipeline: a ring of stages of shared tensors.
@@ -51,7 +51,14 @@ pub fn listed(table: &Buffer) -> TileOrder {
 #[derive(Clone, Debug)]
 pub struct Walk {
     order: TileOrder,
-    dynamic: Option<Buffer>,
+    dynamic: Option<Deals>,
+}
+
+/// Source of tiles that are dealt out.
+#[derive(Clone, Copy, Debug)]
+enum Deals {
+    Counter(Buffer),
+    Launch,
 }
 
 impl From<TileOrder> for Walk {
@@ -63,7 +70,12 @@ impl From<TileOrder> for Walk {
 /// `tiles(…, order, dynamic = counter)`: each cluster takes the next tile of the order that no other has taken. The counter, `i32[1]`, is 0
 /// when a launch begins and when it ends.
 pub fn dynamic(order: TileOrder, counter: &Buffer) -> Walk {
-    Walk { order, dynamic: Some(*counter) }
+    Walk { order, dynamic: Some(Deals::Counter(*counter)) }
+}
+
+/// `tiles(…, order, dynamic)`: the same without a counter, of a grid with a cluster for each tile: one that runs takes the tiles of those that have not begun.
+pub fn launched(order: TileOrder) -> Walk {
+    Walk { order, dynamic: Some(Deals::Launch) }
 }
 
 /// A product of which one warpgroup copies and two multiply:
@@ -306,7 +318,7 @@ impl KernelBuilder {
     }
 
     /// `for (row, col) in tiles(rows, cols, order) { body }`: this block's share of the tiles. The names are those of a tile's row and
-    /// column; [`grouped`], [`serpentine`], [`hilbert`] and [`listed`] are orders; [`dynamic`] deals the tiles out.
+    /// column; [`grouped`], [`serpentine`], [`hilbert`] and [`listed`] are orders; [`dynamic`] and [`launched`] deal the tiles out.
     #[track_caller]
     pub fn for_tiles(
         &mut self,
@@ -356,8 +368,14 @@ impl KernelBuilder {
         walk: Walk,
     ) -> [Expr; N] {
         let at = Origin::caller();
-        let counter = walk.dynamic.filter(|counter| self.owned(Some(counter.owner), counter.param.0));
-        let walk = (walk.order, counter.map(|counter| counter.param));
+        let dealer = walk.dynamic.and_then(|dealer| match dealer {
+            Deals::Counter(counter) => {
+                let owned = self.owned(Some(counter.owner), counter.param.0);
+                owned.then_some(Dealer::Counter(counter.param))
+            }
+            Deals::Launch => Some(Dealer::Launch),
+        });
+        let walk = (walk.order, dealer);
         let begun = self.build.begin_tiles(&names.map(|name| (name, at)), extents, walk);
         let mut begun = begun.into_iter();
         names.map(|_| begun.next().and_then(|counter| self.note(counter)).map_or(Expr::Int(0), Expr::Symbol))

@@ -51,6 +51,7 @@ use tilewright_machine::{Elements, Number, PrintLog, Progress, RedOp};
 
 use crate::diagnostic::Diagnostic;
 use crate::program::{Param, ParamId, ParamKind, StmtKind};
+use crate::rasterization;
 use crate::verified::Verified;
 
 use cluster::Cluster;
@@ -389,16 +390,25 @@ fn run_blocks(
         let roles: Vec<Role<'_>> = roles.collect();
         (Cluster::new(plan, watches), roles)
     };
+    let all = (x * y * z / plan.cluster as u64) as i64;
+    let cancelled = |number: u64| {
+        let dealt = plan.launched && plan.order == Order::Ascending;
+        dealt && (number * blocks / plan.cluster as u64) as i64 >= rasterization::begun(all)
+    };
     let cluster = |number: u64| {
-        let (cluster, roles) = begin(number);
-        let ran = cluster.run(roles);
+        let ran = if cancelled(number) {
+            Ok(())
+        } else {
+            let (cluster, roles) = begin(number);
+            cluster.run(roles)
+        };
         plan.progress.iter().for_each(Progress::step);
         ran
     };
     plan.progress.iter().for_each(|progress| progress.begin(clusters));
     if let Some(barrier) = &plan.grid {
         barrier.begin(x * y * z);
-        let mut all: Vec<_> = (0..clusters).map(begin).collect();
+        let mut all: Vec<_> = (0..clusters).filter(|number| !cancelled(*number)).map(begin).collect();
         if plan.order == Order::Descending {
             all.reverse();
         }

@@ -17,7 +17,7 @@ use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::ids::{StmtId, StmtMap};
-use crate::program::{ArgOp, Asserted, CombineForm, ParamId, PipelineId, ReduceOp};
+use crate::program::{ArgOp, Asserted, CombineForm, Dealer, ParamId, PipelineId, ReduceOp};
 
 /// The statements of a program by their places in the order of the text.
 pub(super) type Numbers = StmtMap<usize>;
@@ -89,6 +89,8 @@ pub(super) struct Plan {
     pub(super) printed: Option<Mutex<PrintLog>>,
     /// True if values of elements depend on that order.
     pub(super) depends: bool,
+    /// True if the launch deals tiles out: clusters may cancel others.
+    pub(super) launched: bool,
     /// The barrier of the grid, of a program whose blocks wait for each other: they take turns.
     pub(super) grid: Option<GridBarrier>,
     /// Counts the clusters that have run.
@@ -275,7 +277,7 @@ pub(super) enum Op {
         rows: Expr,
         cols: Expr,
         order: TileOrder,
-        dynamic: Option<usize>,
+        dynamic: Option<Dealer>,
         body: Vec<Step>,
     },
     /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.

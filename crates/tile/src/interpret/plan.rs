@@ -26,7 +26,7 @@ use crate::elementwise::{Combination, ElemExpr};
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
 use crate::program::{
-    self, AsyncCopyAttrs, Barrier as Row, BarrierId, BarrierKind, CombineForm, Fetch, Flag, Form,
+    self, AsyncCopyAttrs, Barrier as Row, BarrierId, BarrierKind, CombineForm, Dealer, Fetch, Flag, Form,
     IndexedMode, Iteration, Literal, ParamId, PipelineId, PrintItem, ScanOperands, ShapeOp, StmtKind,
     SyncScope, TensorId,
 };
@@ -47,6 +47,7 @@ impl Plan {
     ) -> Result<Plan, InterpretError> {
         let rows = executable.pipelines();
         let (mut products, mut reductions, mut orders, mut waits) = (false, false, false, false);
+        let mut launched = false;
         let mut shared: BTreeMap<usize, BTreeSet<Peers>> = BTreeMap::new();
         let cluster_shape = executable.cluster_shape();
         executable.visit(&mut |stmt| match &stmt.kind {
@@ -54,7 +55,10 @@ impl Plan {
             StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } => reductions = true,
             StmtKind::SyncGrid { .. } | StmtKind::Await { .. } => waits = true,
             StmtKind::Signal { .. } | StmtKind::Ticket { .. } => orders = true,
-            StmtKind::Tiles { dynamic: Some(_), .. } => orders = true,
+            StmtKind::Tiles { dynamic: Some(dealer), .. } => {
+                orders = true;
+                launched |= *dealer == Dealer::Launch;
+            }
             StmtKind::Copy { how, .. } if how.fetch.is_some() => orders = true,
             StmtKind::CopyAsync { dst, how: AsyncCopyAttrs { multicast: Some(multicast), .. }, .. } => {
                 let pipeline = rows.iter().position(|row| row.tensors.contains(&dst.tensor));
@@ -126,6 +130,7 @@ impl Plan {
             progress: None,
             made: None,
             depends: orders || waits,
+            launched,
             grid: waits.then(|| GridBarrier::new(roles.len())),
             names: executable.params().iter().map(|row| Quote::new(&row.name, row.span)).collect(),
             pipelines,
@@ -425,7 +430,7 @@ impl<P: Executable> Making<'_, P> {
                 rows: rows.clone(),
                 cols: cols.clone(),
                 order: order_of(order),
-                dynamic: dynamic.map(|counter| counter.0 as usize),
+                dynamic: *dynamic,
                 body: self.block(body, filling)?,
             },
             StmtKind::Drain { body, .. } => {

@@ -20,7 +20,7 @@ use super::values::Values;
 use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::expr::{Axis, Expr, Scope, SymbolId};
-use crate::program::{ParamId, Side};
+use crate::program::{Dealer, ParamId, Side};
 use crate::rasterization;
 
 /// A body under way.
@@ -66,8 +66,8 @@ struct Tiles<'a> {
     next: i64,
     /// The cluster, and their number.
     cluster: [i64; 2],
-    /// True if a counter deals the tiles out.
-    dynamic: bool,
+    /// Source of the tiles, if they are dealt out.
+    dynamic: Option<Dealer>,
     /// The tile of the previous iteration; `rows` and `cols` before the first.
     tile: (i64, i64),
 }
@@ -424,11 +424,11 @@ impl<'a> Role<'a> {
             Op::Tiles { row, col, previous, rows, cols, order, dynamic, body } => {
                 let rows = self.value(rows, || "the number of rows of tiles".to_string())?;
                 let cols = self.value(cols, || "the number of columns of tiles".to_string())?;
-                if let Some(counter) = dynamic {
-                    self.begins_at_zero(*counter)?;
+                if let Some(Dealer::Counter(counter)) = dynamic {
+                    self.begins_at_zero(counter.0 as usize)?;
                 }
                 let cluster = [self.index[0], self.width].map(|blocks| blocks / self.plan.cluster);
-                let (counters, tile, dynamic) = ([*row, *col], (rows, cols), dynamic.is_some());
+                let (counters, tile, dynamic) = ([*row, *col], (rows, cols), *dynamic);
                 // What a launch's ranges allow does not overflow.
                 let tiles = if rows > 0 && cols > 0 { rows * cols } else { 0 };
                 let count = match order {
@@ -525,11 +525,12 @@ impl<'a> Role<'a> {
         }
         let [row, col] = of.counters;
         let [cluster, clusters] = of.cluster;
-        // The order in which blocks take tiles is open: in the second run they take them in turn.
-        let dealt = of.dynamic && self.plan.order == Order::Ascending;
-        let takes = |number: &i64| match dealt {
-            true => rasterization::taker(*number, clusters) == cluster,
-            false => number % clusters.max(1) == cluster,
+        // Who takes which tile is open: in the second run other clusters do.
+        let dealer = of.dynamic.filter(|_| self.plan.order == Order::Ascending);
+        let takes = |number: &i64| match dealer {
+            Some(Dealer::Counter(_)) => rasterization::taker(*number, clusters) == cluster,
+            Some(Dealer::Launch) => number % rasterization::begun(clusters) == cluster,
+            None => number % clusters.max(1) == cluster,
         };
         let Some(mut number) = (of.next..of.count).find(takes) else {
             (self.values[row], self.values[col]) = (None, None);

@@ -61,6 +61,7 @@ pub(super) fn idle_blocks(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let others = sites.all.iter().any(|site| {
         site.stmt.kind.fetch().is_some()
             || site.stmt.kind.counter().is_some()
+            || matches!(site.stmt.kind, StmtKind::Tiles { dynamic: Some(_), .. })
             || site.stmt.kind.waits_for_blocks()
     });
     if others || sample.grid.iter().any(|extent| *extent > MOST_BLOCKS) {

@@ -11,7 +11,7 @@ use crate::expr::Expr;
 use crate::names::is_reserved;
 use crate::nearest::nearest;
 use crate::program::{
-    AsyncCopyAttrs, BarrierId, BarrierKind, CopyAttrs, Literal, ParamId, PipelineId, Side, StmtKind,
+    AsyncCopyAttrs, BarrierId, BarrierKind, CopyAttrs, Dealer, Literal, ParamId, PipelineId, Side, StmtKind,
     SyncScope, TileOrder,
 };
 use crate::renamed::{Place, renamed_message};
@@ -399,8 +399,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `, grouped(12), dynamic = counter)`, of which each may be missing.
-    fn walk(&mut self) -> Res<(TileOrder, Option<ParamId>)> {
+    /// `, grouped(12), dynamic = counter)` or `, grouped(12), dynamic)`, of which each may be missing.
+    fn walk(&mut self) -> Res<(TileOrder, Option<Dealer>)> {
         let mut order = TileOrder::Grouped { rows: Expr::Int(1), serpentine: false };
         let mut dynamic = None;
         if !self.eat(",") {
@@ -414,11 +414,14 @@ impl<'a> Parser<'a> {
             self.skip_newlines();
         }
         if self.eat_word("dynamic") {
-            self.expect("=", "and the parameter that counts the tiles")?;
-            dynamic = self.named_param("the parameter that counts the tiles")?;
+            dynamic = Some(Dealer::Launch);
+            if self.eat("=") {
+                let counter = self.named_param("the parameter that counts the tiles")?;
+                dynamic = counter.map(Dealer::Counter);
+            }
             self.eat(",");
         }
-        self.expect(")", "after the order, or `,` and `dynamic = …`")?;
+        self.expect(")", "after the order, or `,` and `dynamic` or `dynamic = …`")?;
         Ok((order, dynamic))
     }
 
@@ -444,14 +447,14 @@ impl<'a> Parser<'a> {
     /// `grouped(12)`, `grouped(12, serpentine)`, `hilbert(3)` or `listed(table)`.
     fn order(&mut self) -> Res<TileOrder> {
         self.refuse_old("bands")?;
-        let (word, span) = self.word("`grouped(…)`, `hilbert(…)`, `listed(…)` or `dynamic = …`")?;
+        let (word, span) = self.word("`grouped(…)`, `hilbert(…)`, `listed(…)` or `dynamic`")?;
         if !ORDERS.contains(&word) {
             let error = syntax(span, format!("there is no order `{word}` of tiles"))
                 .label("expected `grouped`, `hilbert`, `listed` or `dynamic`");
             return Err(match nearest(word, ORDERS.into_iter().chain(["dynamic"])) {
                 Some(near) => error.help(format!("did you mean `{near}`?")),
                 None => error.help(
-                    "there are `grouped(8)`, `grouped(8, serpentine)`, `hilbert(3)` and `listed(table)`; behind them `dynamic = counter`",
+                    "there are `grouped(8)`, `grouped(8, serpentine)`, `hilbert(3)` and `listed(table)`; behind them `dynamic` or `dynamic = counter`",
                 ),
             }
             .into());

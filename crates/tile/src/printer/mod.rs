@@ -12,9 +12,9 @@ use std::fmt::{self, Display, Write};
 use crate::cluster::Multicast;
 use crate::expr::{Expr, SymbolId};
 use crate::program::{
-    Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Fetch, Flag, Form, IndexedMode, Module, Param,
-    ParamId, ParamKind, PrintItem, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, Symbol,
-    SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewMode,
+    Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Dealer, Fetch, Flag, Form, IndexedMode, Module,
+    Param, ParamId, ParamKind, PrintItem, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface,
+    Symbol, SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_machine::{DType, Number};
@@ -222,8 +222,10 @@ fn head<F: Form>(out: &mut dyn Write, program: &dyn Names, kind: &StmtKind<F>) -
             }
             let serpentine = matches!(order, TileOrder::Grouped { serpentine: true, .. });
             out.write_str(if serpentine { ", serpentine)" } else { ")" })?;
-            if let Some(counter) = dynamic {
-                write!(out, ", dynamic = {}", program.param(*counter))?;
+            match dynamic {
+                Some(Dealer::Counter(counter)) => write!(out, ", dynamic = {}", program.param(*counter))?,
+                Some(Dealer::Launch) => out.write_str(", dynamic")?,
+                None => {}
             }
             out.write_str(")")
         }

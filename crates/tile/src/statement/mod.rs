@@ -145,6 +145,26 @@ pub struct AsyncCopyAttrs {
     pub hint: Option<CacheHint>,
 }
 
+/// Source of the tiles of a [`StmtKind::Tiles`] that are dealt out. Which of them a block does is open, and each is done once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dealer {
+    /// `dynamic = counter`: the first element of an `i32` tensor parameter counts the tiles that clusters have taken. It is 0 when a launch
+    /// begins and when it ends.
+    Counter(ParamId),
+    /// `dynamic`: the launch, whose grid has a cluster for each tile. One that runs does its own, and those of clusters that have not begun and never do.
+    Launch,
+}
+
+impl Dealer {
+    /// The parameter that counts the tiles.
+    pub fn counter(self) -> Option<ParamId> {
+        match self {
+            Dealer::Counter(counter) => Some(counter),
+            Dealer::Launch => None,
+        }
+    }
+}
+
 /// The rasterization order of a [`StmtKind::Tiles`]. Neighbours in the order are close together, so that blocks that run at
 /// the same time read the same rows and columns.
 #[derive(Clone, PartialEq, Debug)]
@@ -360,8 +380,8 @@ pub enum StmtKind<F: Form = Surface> {
         body: Vec<Stmt<F>>,
     },
     /// `for (row, col) in tiles(rows, cols, order) { … }`: this block's share of `rows`×`cols` tiles: of the tiles in their order, those
-    /// whose number is the cluster's index plus a multiple of the number of clusters (along x). `tiles(…, dynamic = counter)`: each cluster
-    /// takes the next tile that no other has taken.
+    /// whose number is the cluster's index plus a multiple of the number of clusters (along x). `tiles(…, dynamic = counter)` and
+    /// `tiles(…, dynamic)`: clusters take the tiles that no other has taken.
     Tiles {
         /// The counter of the tile's row.
         row: SymbolId,
@@ -376,9 +396,8 @@ pub enum StmtKind<F: Form = Surface> {
         cols: Expr,
         /// The rasterization order.
         order: TileOrder<F>,
-        /// `dynamic = counter`: the `i32` tensor parameter whose first element counts the tiles that clusters have taken. It is 0 when a
-        /// launch begins and when it ends.
-        dynamic: Option<ParamId>,
+        /// Source of the tiles, if they are dealt out.
+        dynamic: Option<Dealer>,
         /// The statements done for each tile.
         body: Vec<Stmt<F>>,
     },
@@ -740,7 +759,7 @@ impl<F: Form> StmtKind<F> {
     /// The parameter whose element counts how far the blocks are, of a statement with one.
     pub fn counter(&self) -> Option<ParamId> {
         match self {
-            StmtKind::Tiles { dynamic, .. } => *dynamic,
+            StmtKind::Tiles { dynamic, .. } => dynamic.and_then(Dealer::counter),
             StmtKind::SyncGrid { counter } => Some(*counter),
             _ => self.flag().map(|flag| flag.param),
         }

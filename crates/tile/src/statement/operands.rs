@@ -2,8 +2,8 @@
 
 use super::{Asserted, PrintItem};
 use super::{
-    Fetch, Flag, Form, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, SyncScope, TensorRef,
-    TileOrder,
+    Dealer, Fetch, Flag, Form, ReduceOp, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface, SyncScope,
+    TensorRef, TileOrder,
 };
 use crate::elementwise::{Asm, ElemExpr};
 use crate::expr::{Expr, SymbolId};
@@ -282,7 +282,7 @@ macro_rules! operands {
                             TileOrder::Hilbert { order } => Constant(order),
                             TileOrder::Listed { table } => Param(Use::Read, table),
                         });
-                        if let Some(counter) = dynamic {
+                        if let Some(Dealer::Counter(counter)) = dynamic {
                             out.push(Param(Use::Accumulate, counter));
                         }
                         out.extend([Counter(Use::Define, row), Counter(Use::Define, col)]);

@@ -86,6 +86,8 @@ pub(super) struct Checker<'a> {
     pub(super) branches: Vec<BTreeSet<TensorId>>,
     /// The counters that deal out tiles, and by which the grid meets.
     pub(super) counters: BTreeMap<ParamId, Counter>,
+    /// The loop whose tiles the launch deals out, with the roles that walk them.
+    pub(super) launched: Option<Counter>,
     /// The parameters whose elements are flags, with the first statement of each.
     pub(super) flags: BTreeMap<ParamId, Origin>,
     /// Every `produce` and `consume` so far.
@@ -137,6 +139,7 @@ impl<'a> Checker<'a> {
             stages: Vec::new(),
             branches: Vec::new(),
             counters: BTreeMap::new(),
+            launched: None,
             flags: BTreeMap::new(),
             uses: Vec::new(),
             rewritten: BTreeMap::new(),

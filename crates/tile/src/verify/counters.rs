@@ -4,8 +4,9 @@ use tilewright_machine::DType;
 
 use super::checker::{Allowed, Checker, count};
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::expr::Expr;
-use crate::program::{Flag, Param, ParamId, ParamKind, Program, TensorKind, TileOrder};
+use crate::expr::{Expr, IntOp};
+use crate::printer::expr_text;
+use crate::program::{Dealer, Flag, Param, ParamId, ParamKind, Program, TensorKind, TileOrder};
 
 /// The tiles that a loop walks.
 #[derive(Clone, PartialEq)]
@@ -56,50 +57,137 @@ fn viewed(program: &Program) -> impl Iterator<Item = (ParamId, Origin)> {
     })
 }
 
+/// The factors of a product: the number, and the others in an order that products of the same ones share.
+fn factors(of: &Expr) -> (i64, Vec<String>) {
+    fn collect(of: &Expr, number: &mut i64, others: &mut Vec<String>) {
+        match of {
+            Expr::Int(value) => *number = number.saturating_mul(*value),
+            Expr::Binary(IntOp::Mul, a, b) => {
+                collect(a, number, others);
+                collect(b, number, others);
+            }
+            other => others.push(format!("{other:?}")),
+        }
+    }
+    let (mut number, mut others) = (1, Vec::new());
+    collect(of, &mut number, &mut others);
+    others.sort();
+    (number, others)
+}
+
 impl Checker<'_> {
     /// `listed(table)`: a table of one mode whose elements are integers of the kernel.
     pub(super) fn listed(&mut self, table: ParamId, span: Origin) {
         self.expr(&Expr::Element(table, vec![Expr::Int(0)]), Allowed::All, span, "the list of tiles");
     }
 
-    /// `dynamic = counter` of a loop over tiles.
-    pub(super) fn dynamic(
+    /// `dynamic` or `dynamic = counter` of a loop over tiles.
+    pub(super) fn dealt(
         &mut self,
-        counter: ParamId,
+        dealer: Dealer,
         (rows, cols): (&Expr, &Expr),
         order: &TileOrder,
         span: Origin,
     ) {
-        let row = self.program.param(counter);
-        if let Some((code, what, help)) = no_counter(row) {
-            let message = format!("{what}, and counts how far the blocks are");
-            self.report(Diagnostic::new(code, span, message).related(row.span, "the parameter").help(help));
-            return;
+        if let Some(counter) = dealer.counter() {
+            let row = self.program.param(counter);
+            if let Some((code, what, help)) = no_counter(row) {
+                let message = format!("{what}, and counts how far the blocks are");
+                let error = Diagnostic::new(code, span, message).related(row.span, "the parameter");
+                self.report(error.help(help));
+                return;
+            }
+        } else {
+            self.cluster_a_tile((rows, cols), order, span);
         }
+        let what = if dealer == Dealer::Launch { "the launch" } else { "a counter" };
         if self.depth != 1 + usize::from(self.role.is_some()) {
-            let message = "a loop whose tiles a counter deals out stands in another statement".to_string();
-            let help = "every block walks the tiles of a counter once: write the loop at the outermost level of the kernel or of a role";
+            let message = format!("a loop whose tiles {what} deals out stands in another statement");
+            let help = match dealer {
+                Dealer::Counter(_) => {
+                    "every block walks the tiles of a counter once: write the loop at the outermost level of the kernel or of a role"
+                }
+                Dealer::Launch => {
+                    "every block walks the tiles of the launch once: write the loop at the outermost level of the kernel or of a role"
+                }
+            };
             self.misplaced(span, message, help);
         }
         let walk = Some(Walk { rows: rows.clone(), cols: cols.clone(), order: order.clone() });
         let role = self.role;
-        let Some(known) = self.counters.get_mut(&counter) else {
-            self.counters.insert(counter, Counter { walk, span, roles: vec![role] });
+        let known = match dealer {
+            Dealer::Counter(counter) => self.counters.get_mut(&counter),
+            Dealer::Launch => self.launched.as_mut(),
+        };
+        let Some(known) = known else {
+            let first = Counter { walk, span, roles: vec![role] };
+            match dealer {
+                Dealer::Counter(counter) => _ = self.counters.insert(counter, first),
+                Dealer::Launch => self.launched = Some(first),
+            }
             return;
         };
         let first = known.span;
         let again = known.roles.contains(&role) || known.walk.is_none();
         let differs = known.walk != walk;
         known.roles.push(role);
-        if again {
-            self.shared_counter(&row.name, span, first);
-        } else if differs {
-            let message = format!("the roles that take tiles from `{}` do not walk the same tiles", row.name);
+        let name = dealer.counter().map(|counter| &*self.program.param(counter).name);
+        match name {
+            Some(name) if again => self.shared_counter(name, span, first),
+            None if again => {
+                let message = "the launch deals out the tiles of two loops";
+                let error = Diagnostic::new(Code::Misplaced, span, message).related(first, "the other one");
+                let help = "every block walks the tiles of the launch once: deal those of one loop out by a counter, `dynamic = next`";
+                self.report(error.help(help));
+            }
+            name if differs => {
+                let from = name.map_or("the launch".to_string(), |name| format!("`{name}`"));
+                let message = format!("the roles that take tiles from {from} do not walk the same tiles");
+                let error = Diagnostic::new(Code::Misplaced, span, message)
+                    .related(first, "the loop of another role");
+                self.report(error.help(
+                    "write the same rows, columns and order in each role; every role gets the same sequence",
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// Asks that the grid has a cluster for each tile: those that have not begun stand for theirs.
+    fn cluster_a_tile(&mut self, (rows, cols): (&Expr, &Expr), order: &TileOrder, span: Origin) {
+        let program = self.program;
+        let mut tiles = Expr::binary(IntOp::Mul, rows.clone(), cols.clone());
+        if let TileOrder::Listed { table } = order {
+            match &program.param(*table).kind {
+                ParamKind::Tensor { shape, .. } if shape.len() == 1 => tiles = shape[0].clone(),
+                // Which is an error by itself.
+                _ => return,
+            }
+        }
+        let cluster = program.cluster.iter().cloned();
+        let blocks = cluster.fold(tiles, |blocks, mode| Expr::binary(IntOp::Mul, mode, blocks));
+        let grid = program.grid.first().cloned().unwrap_or(Expr::Int(1));
+        if factors(&grid) != factors(&blocks) {
+            let message = "the launch deals the tiles out, and its grid has not a cluster for each";
             let error =
-                Diagnostic::new(Code::Misplaced, span, message).related(first, "the loop of another role");
-            self.report(error.help(
-                "write the same rows, columns and order in each role; every role gets the same sequence",
-            ));
+                Diagnostic::new(Code::BadLaunch, span, message).related(program.grid_span, "the grid");
+            let grid = expr_text(program, &blocks);
+            self.report(error.help(format!(
+                "write `grid({grid})`; with fewer blocks than tiles, deal them out by a counter: `dynamic = next`"
+            )));
+        }
+    }
+
+    /// No block waits for all others where some may never begin.
+    pub(super) fn all_blocks_begin(&mut self) {
+        let Some(launched) = self.launched.as_ref().map(|launched| launched.span) else { return };
+        let meets = self.counters.values().find(|counter| counter.walk.is_none()).map(|counter| counter.span);
+        if let Some(meets) = meets {
+            let message = "`syncgrid` waits for blocks that may never begin";
+            let error = Diagnostic::new(Code::Misplaced, meets, message);
+            let error =
+                error.related(launched, "clusters that run do the tiles of those that have not begun");
+            self.report(error.help("deal the tiles out by a counter: `dynamic = next`"));
         }
     }
 

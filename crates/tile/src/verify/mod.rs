@@ -109,7 +109,8 @@ use crate::verified::{Constants, Verified};
 /// 26. **Stages.** The tensors of a pipeline are used only in its `produce`, which only writes them, and all of them, and in its
 ///     `consume`, which reads them, and may overwrite them by `copy` where one role alone reads the pipeline. One stage of a pipeline is at hand at a time. There is no `syncthreads` or `arrive` in a `produce`.
 /// 27. **Loops over tiles.** The grid has one extent, or others of 1. The rows of a group are at least 1, the order of a Hilbert
-///     curve is from 1 to 8: constants. A `drain` stands right behind a loop with `after`, and has its counters.
+///     curve is from 1 to 8: constants. A `drain` stands right behind a loop with `after`, and has its counters. Where the launch deals the tiles out, the
+///     grid has a cluster for each, a role has one such loop, over the same tiles as other roles, and no `syncgrid` stands in the kernel.
 /// 28. **Asynchronous products.** The block or role has whole warpgroups. `c` is a register tensor M×N, `a` a shared or register
 ///     tensor M×K, `b` a shared tensor N×K. Factors and accumulator are `f16` or 8-bit floats into `f32` or `f16`; `bf16` or
 ///     `f32` into `f32`; `i8` and `i8` or `u8` and `u8` into `i32`. The accumulator is not a factor. Given warpgroups are positive
@@ -168,6 +169,7 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
         check.issuers();
         check.meetings(threads);
         check.counters_are_apart();
+        check.all_blocks_begin();
         check.elements_stay();
         if check.errors.is_empty() {
             let mut errors = products::check(&folded);

@@ -290,8 +290,8 @@ impl Checker<'_> {
             StmtKind::InTurn { turns, body } => self.in_turn(*turns, body, threads, span),
             StmtKind::Tiles { row, col, previous, rows, cols, order, dynamic, body } => {
                 self.tiles(rows, cols, order, span);
-                if let Some(counter) = dynamic {
-                    self.dynamic(*counter, (rows, cols), order, span);
+                if let Some(dealer) = dynamic {
+                    self.dealt(*dealer, (rows, cols), order, span);
                 }
                 let counters = [*row, *col].into_iter().chain(previous.iter().flatten().copied());
                 self.counting(counters, |check| check.block(body, threads, "loop"));

@@ -318,6 +318,7 @@ fn reads(op: &Op, register: Reg) -> bool {
     match op {
         Op::ReadReg { src, .. } => *src == register,
         Op::Store { src, .. } => src.contains(&register),
+        Op::Cancelled { answer, .. } => answer.contains(&register),
         Op::Matrix { regs, .. } => regs.contains(&register),
         Op::Mma { d, a, b, meta, scales, .. } => {
             [d, a, b].iter().any(|regs| regs.contains(&register))

@@ -413,6 +413,7 @@ fn has_waited<'a>(before: impl Iterator<Item = &'a Op>, wait: SyncOp) -> Option<
             }
             Op::AsyncCopy { .. }
             | Op::Bulk { .. }
+            | Op::TryCancel { .. }
             | Op::Tensor { .. }
             | Op::Wgmma { .. }
             | Op::For { .. }
@@ -474,6 +475,7 @@ fn touches(op: &Op) -> bool {
         | Op::TensorFree { .. }
         | Op::Tensor { .. }
         | Op::Bulk { .. }
+        | Op::TryCancel { .. }
         | Op::Mbarrier { .. } => true,
         Op::Sync(sync) => !matches!(sync, SyncOp::SetMaxRegisters { .. }),
         Op::BarrierSync { .. } => true,
