@@ -1,14 +1,15 @@
 //! Tensor copies: the tensor memory accelerator's instructions.
 
 use tilewright_machine::{ScalarOp, TensorOp};
-use tilewright_simt::{Address, Op, Operand, Special, TensorMap};
+use tilewright_simt::{Address, Op, Operand, Reg, Special, TensorMap};
 use tilewright_synth::TmaPlan;
+use tilewright_synth::async_layout::tma::Gather;
 use tilewright_tile::core::TensorRef;
 use tilewright_tile::{Diagnostic, Expr, IntOp, Peers, Side, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
-use crate::scalar::{self, add, int};
+use crate::scalar::{self, add, condition, int};
 
 /// A coordinate from which no box reaches into a tensor. It is above all tensors: an H100 takes a box that is written at a negative one for an illegal
 /// instruction.
@@ -110,11 +111,27 @@ impl Lower<'_> {
             _ => None,
         };
         let multicast = plan.multicast.map(|share| self.ranks_of_peers(share.peers));
+        let mut issuer = self.state.tma_issuer;
+        let rows = match &plan.gather {
+            Some(gather) => {
+                let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+                let own = scalar::scale(self.b, thread, gather.bytes);
+                at = add(self.b, at, own);
+                issuer = condition(self.b, ScalarOp::LtI32, thread, int(gather.threads));
+                Some(self.rows_of_thread(view, gather)?)
+            }
+            None => None,
+        };
         let mut copies = Vec::new();
         for call in &plan.calls {
             let mut coords = Vec::new();
             for (at, more) in base.iter().zip(&call.coords) {
                 coords.push(add(self.b, *at, int(*more)));
+            }
+            if let Some(rows) = &rows {
+                // The rows are where their indices say.
+                coords.truncate(1);
+                coords.extend(rows);
             }
             let shared = Address { base: at, offset: (constant + call.shared) as i32 };
             copies.push(Op::Tensor {
@@ -128,9 +145,25 @@ impl Lower<'_> {
                 hint: plan.hint,
             });
         }
-        let issuer = self.state.tma_issuer;
         self.guarded(issuer, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
         Ok(())
+    }
+
+    /// The rows that a thread gathers, by the indices that it holds.
+    fn rows_of_thread(&mut self, view: &TensorRef, gather: &Gather) -> Result<Vec<Operand>, Diagnostic> {
+        let wrong = || internal(view.span, "indices that threads do not hold");
+        let by = view.indexed.as_ref().ok_or_else(wrong)?.by;
+        let held = self.synthesis.register(by).ok_or_else(wrong)?.clone();
+        let array = self.array(by)?;
+        let mut rows = Vec::new();
+        for row in 0..gather.rows {
+            let own = |value: &i64| {
+                (0..gather.threads).all(|thread| held.at(thread, *value) == thread * gather.rows + row)
+            };
+            let value = (0..held.count() as i64).find(own).ok_or_else(wrong)?;
+            rows.push(self.b.read(Reg { array, index: value as u32 }));
+        }
+        Ok(rows)
     }
 
     /// The block's place among its peers of a multicast.

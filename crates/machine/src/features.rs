@@ -48,11 +48,13 @@ pub enum Feature {
     Tcgen05,
     /// `clusterlaunchcontrol`: a cluster that runs takes the place of one that has not begun.
     LaunchControl,
+    /// Tensor copies that gather rows.
+    TensorGather,
 }
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 19] = [
+    pub const ALL: [Feature; 20] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -72,6 +74,7 @@ impl Feature {
         Feature::BlockScaledProducts,
         Feature::Tcgen05,
         Feature::LaunchControl,
+        Feature::TensorGather,
     ];
 
     /// The name in messages.
@@ -96,6 +99,7 @@ impl Feature {
             Feature::BlockScaledProducts => "block-scaled products of a warp",
             Feature::Tcgen05 => "tcgen05",
             Feature::LaunchControl => "cluster launch control",
+            Feature::TensorGather => "TMA gather",
         }
     }
 }

@@ -57,7 +57,7 @@ pub use tcgen05::{
     Tcgen05Row, TensorMemory, has_tcgen05, sums_layout, tcgen05, tcgen05_rows, tensor_memory_copies,
 };
 pub use tensor::{
-    BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TensorOp, TensorRow,
+    BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TensorOp, TensorRow, tensor_gather,
     tensor_map_l2_promotion, tensor_map_type, tensor_row, tensor_rows,
 };
 pub use timing::{Cost, Rate, Timing, TimingError, timing};

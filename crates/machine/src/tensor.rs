@@ -40,6 +40,9 @@ pub struct TensorRow {
     pub op: TensorOp,
     /// Dimensions of the box, 1 to 5.
     pub rank: u32,
+    /// Of a gather: the rows of two dimensions that it loads, each from a place of its own. Its coordinates are that along dimension 0 and those of
+    /// the rows, and the box of its map is one row.
+    pub gathers: Option<u32>,
 }
 
 impl TensorRow {
@@ -47,6 +50,23 @@ impl TensorRow {
     pub const NEEDS: Features = Features::of(&[Feature::Tma]);
     /// Those of a copy to several blocks of a cluster.
     pub const MULTICAST_NEEDS: Features = Self::NEEDS.and(&[Feature::Cluster, Feature::Multicast]);
+    /// Those of a gather.
+    pub const GATHER_NEEDS: Features = Self::NEEDS.and(&[Feature::TensorGather]);
+
+    /// The features that an architecture must have, where one block receives the box.
+    pub fn needs(&self) -> Features {
+        if self.gathers.is_some() { Self::GATHER_NEEDS } else { Self::NEEDS }
+    }
+
+    /// The number of coordinates.
+    pub fn coordinates(&self) -> u32 {
+        self.rank - 1 + self.gathers.unwrap_or(1)
+    }
+
+    /// The number of boxes of the map that it moves.
+    pub fn boxes(&self) -> u32 {
+        self.gathers.unwrap_or(1)
+    }
 }
 
 static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
@@ -63,15 +83,32 @@ static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
                 mnemonic: format!("{word}.async.bulk.tensor.{rank}d.{rest}"),
                 op,
                 rank,
+                gathers: None,
             });
         }
     }
     rows
 });
 
-/// Every tensor copy.
+/// The gather of four rows (PTX ISA 8.6, `cp.async.bulk.tensor`, `.tile::gather4`). sm_120a has it into the block's own shared memory alone, by its
+/// address there.
+static GATHER: LazyLock<TensorRow> = LazyLock::new(|| TensorRow {
+    name: "tma.gather4.2d".to_string(),
+    mnemonic: "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes"
+        .to_string(),
+    op: TensorOp::Load,
+    rank: 2,
+    gathers: Some(4),
+});
+
+/// Every tensor copy of a box.
 pub fn tensor_rows() -> &'static [TensorRow] {
     &ROWS
+}
+
+/// The gather of rows.
+pub fn tensor_gather() -> &'static TensorRow {
+    &GATHER
 }
 
 /// The tensor copy of this kind and rank (1 to 5).

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, Major, MbarrierOp,
-    Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity, SwizzleMode, SyncOp,
-    TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tcgen05_rows, tensor_memory_copies,
-    tensor_rows, wgmma_rows, wgmmas,
+    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, LaunchControl, Major,
+    MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
+    SwizzleMode, SyncOp, TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tcgen05_rows,
+    tensor_gather, tensor_memory_copies, tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
@@ -880,6 +880,48 @@ fn tensor_memory() {
             kinds.iter().map(String::as_str).chain(tensor_memory_copies().iter().map(|r| r.mnemonic))
         {
             assert!(ptx.contains(mnemonic), "{mnemonic}");
+        }
+    }
+}
+
+/// Requests to cancel a cluster, their answers, and gathers of rows, on every chip that has them.
+#[test]
+fn launch_control_and_gathers() {
+    for arch in Arch::ALL.into_iter().filter(|arch| arch.has(LaunchControl::NEEDS)) {
+        let mut b = Builder::new("launch_control", arch, 128);
+        let x = b.add_param("x", FunctionParamKind::Pointer);
+        b.add_shared("rows", 4096, 1024);
+        b.add_shared("answer", 16, 16);
+        b.add_shared("barrier", 8, 8);
+        let shape = BoxShape::dense(DType::F16, vec![64, 1], SwizzleMode::B128);
+        let map = b.add_tensor_map(TensorMap { name: "rows".to_string(), shape });
+        let shared = Operand::Value(b.special(Special::SharedBase));
+        let (answer, barrier) = (at(shared, 4096), at(shared, 4112));
+        let elected = b.elect();
+        b.open_branch();
+        b.mbarrier(MbarrierOp::ArriveExpect, barrier, Operand::Imm(528));
+        b.try_cancel(answer, barrier);
+        for hint in [None, Some(CacheHint::EvictFirst)] {
+            let coords = [0, 5, 1, 1 << 20, u64::from(u32::MAX)].map(Operand::Imm).to_vec();
+            let (row, shared, barrier) = (tensor_gather(), at(shared, 512), Some(barrier));
+            b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint });
+        }
+        b.close_branch(elected);
+        b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));
+        let words = b.add_array("answer", 5);
+        let reg = |index| Reg { array: words, index };
+        let load = tilewright_machine::copy_named("ld.shared.v4.b32").unwrap();
+        b.load(load, (0..4).map(reg).collect(), answer, None);
+        b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
+        let block = b.cancelled((0..4).map(reg).collect());
+        b.write(reg(4), block.into());
+        let out = b.param(x);
+        let store = tilewright_machine::copy_named("st.global.b32").unwrap();
+        b.store(store, vec![reg(4)], at(Operand::Value(out), 0), None);
+        let ptx = check(&b.finish());
+        let parts = [LaunchControl::TRY_CANCEL, LaunchControl::IS_CANCELED, LaunchControl::FIRST_BLOCK];
+        for mnemonic in parts.into_iter().chain([tensor_gather().mnemonic.as_str()]) {
+            assert!(ptx.contains(mnemonic), "{arch}: {mnemonic}");
         }
     }
 }

@@ -21,6 +21,9 @@ const UNIT: u32 = 16;
 /// Bits of an address in the cluster's window below the block's rank.
 const LOCAL: u32 = (1 << 24) - 1;
 
+/// The alignment in shared memory of rows that are gathered (PTX ISA 8.6, `cp.async.bulk.tensor`).
+const GATHER_ALIGN: u32 = 128;
+
 /// Most bytes that a copy moves: more than a block's shared memory.
 const BYTES_LIMIT: u32 = 1 << 20;
 
@@ -138,11 +141,22 @@ impl<'a> Cluster<'a> {
         maps.get(map.index as usize).map_or(SwizzleMode::None, |map| map.shape.swizzle)
     }
 
+    /// True if a copy gathers rows: it has a coordinate for each.
+    fn gathers(&self, course: &Course) -> bool {
+        let Course::Tensor { map, coords, .. } = course else { return false };
+        self.map(*map).is_some_and(|(_, shape, ..)| coords.len() > shape.extents.len())
+    }
+
     /// Reports what is wrong with a request by itself.
     fn check_request(&mut self, request: &Request, swizzle: SwizzleMode) {
         let Request { site, course, shared, bytes, .. } = request;
         let tensor = matches!(course, Course::Tensor { .. });
-        let aligned = if tensor { swizzle.period() } else { UNIT };
+        // Rows that are gathered need not begin where the swizzle repeats, which is one of addresses.
+        let aligned = match tensor {
+            true if self.gathers(course) => GATHER_ALIGN,
+            true => swizzle.period(),
+            false => UNIT,
+        };
         let local = shared & LOCAL;
         if self.peer(site, shared >> 24) != Some(site.rank) {
             self.misuse(site, Rule::Place, || {
@@ -433,8 +447,20 @@ impl<'a> Cluster<'a> {
     }
 }
 
-/// Calls `f` with each run of a box that lies inside the tensor: its byte in the box, its byte in the buffer, and its length.
+/// Calls `f` with each run of a box that lies inside the tensor, or of each of the rows that are gathered: its byte in shared memory, its byte in the
+/// buffer, and its length.
 fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(usize, u64, usize)) {
+    if coords.len() <= shape.extents.len() {
+        return rows_of_box(bound, shape, coords, f);
+    }
+    for (number, row) in coords[1..].iter().enumerate() {
+        let begin = number * shape.bytes() as usize;
+        rows_of_box(bound, shape, &[coords[0], *row], |at, global, len| f(begin + at, global, len));
+    }
+}
+
+/// The runs of one box.
+fn rows_of_box(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(usize, u64, usize)) {
     let element = i64::from(shape.dtype.bits() / 8);
     let extents: Vec<i64> = shape.extents.iter().map(|e| i64::from(*e)).collect();
     let limit = |dim: usize| bound.extents.get(dim).map_or(1, |e| *e as i64);

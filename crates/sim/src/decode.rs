@@ -734,7 +734,10 @@ impl Decoder<'_> {
             Op::TryCancel { answer, barrier } => {
                 self.program.cancels = true;
                 let (answer, barrier) = (self.place(answer), self.place(barrier));
-                (Code::TryCancel { statement, answer, barrier }, self.cost(tilewright_machine::Class::LaunchControl))
+                (
+                    Code::TryCancel { statement, answer, barrier },
+                    self.cost(tilewright_machine::Class::LaunchControl),
+                )
             }
             Op::Cancelled { dst, answer } => {
                 let answer = self.regs(answer);
@@ -847,7 +850,7 @@ impl Decoder<'_> {
         if row.op == TensorOp::Add && !adds {
             return Err(self.unsupported(&row.name, "its element type has no sum", origin));
         }
-        Ok(shape.bytes() as u32)
+        Ok(shape.bytes() as u32 * row.boxes())
     }
 
     fn repeat(

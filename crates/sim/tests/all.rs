@@ -1,7 +1,8 @@
-//! The tests of this crate, in one program: one is linked in place of 14, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 15, and their long tests run beside each other.
 
 mod common;
 mod control;
+mod gather;
 mod gemm;
 mod hopper_copies;
 mod hopper_multicast;

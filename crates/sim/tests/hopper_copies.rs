@@ -34,7 +34,7 @@ fn load(dtype: DType, extents: &[u32], swizzle: SwizzleMode, coords: &[i64]) -> 
 }
 
 /// Stores shared bytes from an offset on to a buffer.
-fn dump(b: &mut Builder, out: u32, from: i64, bytes: i64) {
+pub fn dump(b: &mut Builder, out: u32, from: i64, bytes: i64) {
     let t = b.thread();
     b.for_loop::<()>(t, imm(bytes / 4), imm(32), |b, i| {
         let offset = b.mul(i.into(), 4);
@@ -91,7 +91,7 @@ fn rows_of_a_span(extents: &[u32], swizzle: SwizzleMode, element: usize) -> Vec<
     extents
 }
 
-fn bytes(n: usize, seed: u64) -> Vec<u8> {
+pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
     let mut next = random(seed);
     (0..n).map(|_| next() as u8).collect()
 }

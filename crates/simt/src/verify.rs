@@ -352,13 +352,16 @@ impl Checker<'_> {
                         return Err(format!("{} without a tensor map, or with another", row.name));
                     }
                     one.iter().try_for_each(|one| self.operand(*one, RegType::B64))?;
-                    let needs = multicast.map_or(TensorRow::NEEDS, |_| TensorRow::MULTICAST_NEEDS);
+                    let needs = multicast.map_or(row.needs(), |_| row.needs() | TensorRow::MULTICAST_NEEDS);
                     exists(&row.name, needs)?;
                     let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
                     map.shape.check().map_err(|e| e.to_string())?;
                     let rank = row.rank as usize;
-                    if map.shape.extents.len() != rank || coords.len() != rank {
+                    if map.shape.extents.len() != rank || coords.len() as u32 != row.coordinates() {
                         return Err(format!("{} of a box of {} dimensions", row.name, coords.len()));
+                    }
+                    if row.gathers.is_some() && map.shape.extents[1..].iter().any(|extent| *extent != 1) {
+                        return Err(format!("{} of boxes of several rows", row.name));
                     }
                     let load = row.op == TensorOp::Load;
                     if barrier.is_some() != load || (multicast.is_some() && !load) {

@@ -6,10 +6,11 @@
 //! is solved for the memory's side in [`access`]; it connects no two register tensors.
 
 use tilewright_layout::Layout;
-use tilewright_machine::Memory;
+use tilewright_machine::{Memory, tensor_gather};
 use tilewright_tile::core::{Program, ShapeOp, Stmt, StmtKind};
 use tilewright_tile::{CombineForm, CopyAttrs, ElemExpr, Fetch, ScanOperands, TensorId};
 
+use crate::async_layout::tma::gathered_indices;
 use crate::divisibility::Divisibility;
 use crate::tv::TvLayout;
 use crate::{access, reduce, rows, shapes};
@@ -247,6 +248,17 @@ fn indexed(
     stmt: &Stmt,
     push: &mut impl FnMut(Equation),
 ) {
+    let threads = i64::from(verified.threads());
+    if let StmtKind::CopyAsync { src, how, .. } = &stmt.kind
+        && how.tensor
+    {
+        let tile = verified.tile(src);
+        let Some((indexed, map)) = tile.indexed.as_ref().zip(access::index_map(&tile)) else { return };
+        let held = gathered_indices(tile.shape.first().copied().unwrap_or(0), threads);
+        let tile = held.map(|held| IndexedPart::Vectors(held, i64::from(tensor_gather().boxes())));
+        tile.into_iter().for_each(|tile| push(Equation::Indexed { by: indexed.by, map: map.clone(), tile }));
+        return;
+    }
     let Some((src, dst)) = stmt.kind.copied() else { return };
     let ends = [src, dst].map(|r| verified.tile(r));
     let register = ends.iter().find(|tile| tile.memory == Memory::Register);
@@ -254,7 +266,7 @@ fn indexed(
         let (Some(indexed), Some(map)) = (&tile.indexed, access::index_map(tile)) else { continue };
         let part = match register {
             Some(register) => Some(IndexedPart::Register(register.tensor)),
-            None => access::copy_layout(divisibility, &ends[0], i64::from(verified.threads()))
+            None => access::copy_layout(divisibility, &ends[0], threads)
                 .map(|(tv, n)| IndexedPart::Vectors(tv, n)),
         };
         let by = indexed.by;

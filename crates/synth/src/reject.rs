@@ -206,6 +206,9 @@ pub enum TmaReject {
     /// No global memory.
     #[error("it is no copy of a view")]
     NotAView,
+    /// Rows by indices otherwise than they are gathered.
+    #[error("tensor copies gather rows of a whole matrix, four by each thread, into the stage of one block")]
+    Gathered,
     /// A sum of elements that share a byte.
     #[error("tensor copies add no elements of type {0}")]
     SubByteSum(DType),

@@ -16,6 +16,7 @@ pub(super) static SM_100A: ArchSpec = ArchSpec {
         Feature::MxConversion,
         Feature::Tcgen05,
         Feature::LaunchControl,
+        Feature::TensorGather,
     ]),
     timing: include_str!("../../tables/sm_100a.txt"),
 };

@@ -21,6 +21,7 @@ pub(super) static SM_120A: ArchSpec = ArchSpec {
         Feature::MxConversion,
         Feature::BlockScaledProducts,
         Feature::LaunchControl,
+        Feature::TensorGather,
     ]),
     timing: include_str!("../../tables/sm_120a.txt"),
 };

@@ -217,8 +217,11 @@ impl AsyncAssignment<'_> {
                 StmtKind::CopyAsync { src, dst, how } => {
                     let stores = self.memory(src.tensor) == Memory::Shared;
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
-                    // A box has no rows from anywhere.
-                    let indexed = src.indexed.is_some() || dst.indexed.is_some();
+                    // A box has no rows from anywhere, but some chips gather them by the threads of the role.
+                    let rows = self.v.tile(src).shape.first().copied().unwrap_or(0);
+                    let gathers = self.options.arch.has(TensorRow::GATHER_NEEDS)
+                        && tma::gathered_indices(rows, i64::from(threads)).is_some();
+                    let indexed = dst.indexed.is_some() || src.indexed.is_some() && !gathers;
                     let op = tensor_op(self.v, src, *how, produces).filter(|_| !indexed);
                     match op.filter(|_| self.options.arch.has(TensorRow::NEEDS)) {
                         Some(op) => self.uses.entry(reference.tensor).or_default().push(Use::Copy {

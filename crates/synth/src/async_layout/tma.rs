@@ -5,14 +5,17 @@
 //! along which mode of the buffer that is. What is contiguous in both, from the first element on, is the box; what is left is one copy
 //! each.
 
-use tilewright_layout::{Layout, SwizzledLayout, compose, right_inverse};
-use tilewright_machine::{BoxShape, CacheHint, DType, SwizzleMode, TensorOp, TensorRow, tensor_row};
+use tilewright_layout::{HTuple, Layout, SwizzledLayout, compose, right_inverse};
+use tilewright_machine::{
+    BoxShape, CacheHint, DType, SwizzleMode, TensorOp, TensorRow, tensor_gather, tensor_row,
+};
 use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, GlobalTile, Peers};
 
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
+use crate::tv::TvLayout;
 
 /// A copy of a box.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -57,6 +60,32 @@ pub struct TmaPlan {
     pub multicast: Option<Multicast>,
     /// The hint for the L2 cache.
     pub hint: Option<CacheHint>,
+    /// The division of rows that are gathered among threads: the calls are those of one thread.
+    pub gather: Option<Gather>,
+}
+
+/// Rows that are gathered, some by each of the first threads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gather {
+    /// Threads that copy, each as many rows as the instruction has.
+    pub threads: i64,
+    /// Rows of a thread.
+    pub rows: i64,
+    /// Bytes of shared memory from one thread's rows to the next's.
+    pub bytes: i64,
+}
+
+/// The indices that each of so many threads holds to gather rows: those of its own, of threads behind the last those of the first again; as coordinates of
+/// the tile, whose first mode rows are. `None` where threads do not divide into such that gather.
+pub fn gathered_indices(rows: i64, threads: i64) -> Option<TvLayout> {
+    let at_once = i64::from(tensor_gather().boxes());
+    let gathering = rows / at_once;
+    if gathering == 0 || rows % at_once != 0 || threads % gathering != 0 {
+        return None;
+    }
+    let shape = |of: Vec<i64>| HTuple::from_flat(of);
+    let held = Layout::new(shape(vec![gathering, threads / gathering]), shape(vec![at_once, 0])).ok()?;
+    TvLayout::new(held, Layout::new(shape(vec![at_once]), shape(vec![1])).ok()?).ok()
 }
 
 impl TmaPlan {
@@ -72,7 +101,9 @@ impl TmaPlan {
 
     /// Bytes that land in a block's shared memory, or leave it.
     pub fn bytes(&self) -> u64 {
-        self.shape.bytes() * self.calls.len() as u64 * self.multicast.map_or(1, |s| u64::from(s.peers.blocks))
+        let blocks = self.multicast.map_or(1, |share| u64::from(share.peers.blocks));
+        let threads = self.gather.map_or(1, |gather| gather.threads as u64);
+        self.shape.bytes() * u64::from(self.row.boxes()) * self.calls.len() as u64 * blocks * threads
     }
 }
 
@@ -194,6 +225,9 @@ pub fn plan(
     peers: Option<Peers>,
     hint: Option<CacheHint>,
 ) -> Result<TmaPlan, TmaReject> {
+    if tile.indexed.is_some() {
+        return gather(divisibility, op, tile, shared, peers, hint);
+    }
     if tile.dtype.per_byte() == 1 {
         return plan_in(tile.dtype, divisibility, op, tile, shared, peers, hint);
     }
@@ -202,6 +236,91 @@ pub fn plan(
     }
     let plan = |unit| plan_in(unit, divisibility, op, tile, shared, peers, hint);
     plan(DType::I32).or_else(|_| plan(DType::U8))
+}
+
+/// A copy of rows from places of their own, some by each thread.
+fn gather(
+    divisibility: &Divisibility<'_>,
+    op: TensorOp,
+    tile: &TileRef,
+    shared: &SharedTile,
+    peers: Option<Peers>,
+    hint: Option<CacheHint>,
+) -> Result<TmaPlan, TmaReject> {
+    let (Some(global), Some(indexed)) = (&tile.global, &tile.indexed) else {
+        return Err(TmaReject::NotAView);
+    };
+    let (row, bits) = (tensor_gather(), i64::from(tile.dtype.bits()));
+    let at_once = i64::from(row.boxes());
+    let Some((along, 1)) =
+        global.indexed.filter(|_| op == TensorOp::Load && peers.is_none() && !global.array)
+    else {
+        return Err(TmaReject::Gathered);
+    };
+    let [rows, columns] = tile.shape[..] else { return Err(TmaReject::Gathered) };
+    let (along, inner) = (along as usize, 1 - (along as usize).min(1));
+    let threads = rows / at_once;
+    let matrix = global.strides.len() == 2 && tile.dtype.per_byte() == 1;
+    // An index behind the mode's end is one behind the buffer's.
+    let whole = global.shape.get(along) == Some(&indexed.extent);
+    if indexed.at != 0 || !matrix || !whole || rows % at_once != 0 {
+        return Err(TmaReject::Gathered);
+    }
+    let buffer = divisibility.program().buffer_shape(global.param);
+    if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
+        return Err(TmaReject::ViewEnds(dim));
+    }
+    if global.strides[inner].as_int() != Some(1) {
+        return Err(TmaReject::BufferNotContiguous);
+    }
+    let multiple = 16 * 8 / bits;
+    if !divisibility.is_multiple(&global.strides[along], multiple) {
+        return Err(TmaReject::StepsUnaligned(along, multiple));
+    }
+    if !divisibility.is_multiple(&global.base[inner], multiple) {
+        return Err(TmaReject::BeginsUnaligned(inner, multiple));
+    }
+    // The columns of a tile are neighbours in the buffer.
+    if global.base[along] != Expr::Int(0)
+        || global.modes.get(1).is_none_or(|of| of[..] != [(columns, inner as u32, 1)])
+    {
+        return Err(TmaReject::ModesCrossed);
+    }
+    let swizzle = SwizzleMode::of(&shared.layout.swizzle, tile.dtype.bits())
+        .ok_or(TmaReject::Swizzle(shared.layout.swizzle))?;
+    let width = if swizzle == SwizzleMode::None { columns } else { i64::from(swizzle.span()) * 8 / bits };
+    if width > columns || columns % width != 0 {
+        return Err(TmaReject::ModesCrossed);
+    }
+    // Rows of a thread lie behind each other, and so do those of neighbouring threads.
+    let layout = &shared.layout.layout;
+    let place = |r: i64, c: i64| layout.eval(r + rows * c);
+    let follows = |r: i64, c: i64| place(r, c) == place(0, c / width * width) + r * width + c % width;
+    if layout.size() != rows * columns || !(0..rows).all(|r| (0..columns).all(|c| follows(r, c))) {
+        return Err(TmaReject::ModesCrossed);
+    }
+    let shape = BoxShape::dense(tile.dtype, vec![width as u32, 1], swizzle);
+    shape.check()?;
+    let bytes = bits / 8;
+    let group = Gather { threads, rows: at_once, bytes: at_once * width * bytes };
+    if group.bytes % GATHER_ALIGN != 0 {
+        return Err(TmaReject::BoxBeginsWithin(group.bytes, GATHER_ALIGN as u32));
+    }
+    let call = |i: i64| TmaCall { coords: vec![i * width, 0], shared: place(0, i * width) * bytes };
+    let calls: Vec<TmaCall> = (0..columns / width).map(call).collect();
+    shared.begins_at(swizzle.period(), tile.dtype.bits())?;
+    let dims = vec![inner as u32, along as u32];
+    Ok(TmaPlan {
+        row,
+        shape,
+        per_unit: 1,
+        dims,
+        span: None,
+        calls,
+        multicast: None,
+        hint,
+        gather: Some(group),
+    })
 }
 
 /// [`plan`] in units of a type that tensor maps have.
@@ -282,7 +401,7 @@ fn plan_in(
     let spans_of = global.strides.len() - first;
     let mode = |dim: u32| first as u32 + if dim as usize == spans_of { contiguous } else { dim };
     let dims = folded.dims.into_iter().map(mode).collect();
-    Ok(TmaPlan { row, shape, per_unit, dims, span, calls, multicast, hint })
+    Ok(TmaPlan { row, shape, per_unit, dims, span, calls, multicast, hint, gather: None })
 }
 
 /// The walks of a tile folded into a box, and those that are left.
@@ -373,6 +492,8 @@ impl Folded {
     }
 }
 
+/// The alignment in shared memory of rows that are gathered (PTX ISA 8.6, `cp.async.bulk.tensor`).
+const GATHER_ALIGN: i64 = 128;
 /// Elements of a box along one dimension, at most.
 const MAX_EXTENT: i64 = 256;
 /// Steps of the buffer from one element of a box to the next, at most.

@@ -89,6 +89,8 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     None => _ = produce.uncounted.get_or_insert(site.stmt.span),
                 }
                 produce.fill.peers.extend(plan.multicast.map(|share| share.peers));
+                // Several threads gather rows: each waits for the stage, and arrives.
+                produce.fill.stored |= plan.gather.is_some();
             }
             StmtPlan::Copy(_) | StmtPlan::TensorCopy(_) => produce.fill.stored = true,
             _ => {}

@@ -103,7 +103,7 @@ impl RolePlan {
         for site in part.sites()? {
             match (&site.stmt.kind, site.plan) {
                 (StmtKind::CopyAsync { .. }, StmtPlan::Tma(copy)) => {
-                    issues_tma = true;
+                    (issues_tma, threads) = (true, threads || copy.gather.is_some());
                     if copy.row.op != TensorOp::Load {
                         (plan.stores, threads) = (true, true);
                     }
