@@ -334,7 +334,8 @@ impl<'a> Body<'a> {
                     Some(barrier) => format!(", {}", self.address(barrier, Memory::Shared)),
                     None => String::new(),
                 };
-                self.line(format!("{} {to}, {from}, {bytes}{signal}", op.mnemonic()));
+                let mnemonic = op.mnemonic_on(self.function.arch);
+                self.line(format!("{mnemonic} {to}, {from}, {bytes}{signal}"));
             }
             Op::Mbarrier { op, address, operand } => self.mbarrier(*op, address, *operand),
             Op::Elect { dst } => {
@@ -565,12 +566,13 @@ impl<'a> Body<'a> {
             form += ".L2::cache_hint";
             tail += &format!(", {policy}");
         }
+        let mnemonic = row.mnemonic_on(self.function.arch);
         match barrier {
             Some(barrier) => {
                 let barrier = self.address(barrier, Memory::Shared);
-                self.line(format!("{}{form} {shared}, {place}, {barrier}{tail}", row.mnemonic));
+                self.line(format!("{mnemonic}{form} {shared}, {place}, {barrier}{tail}"));
             }
-            None => self.line(format!("{}{form} {place}, {shared}{tail}", row.mnemonic)),
+            None => self.line(format!("{mnemonic}{form} {place}, {shared}{tail}")),
         }
     }
 
