@@ -209,6 +209,8 @@ classes! {
     TensorLoad: "tcgen05.ld", Lsu, TENSOR_MEMORY;
     /// The same to tensor memory.
     TensorStore: "tcgen05.st", Lsu, TENSOR_MEMORY;
+    /// Copies of a chunk of scales from shared memory to tensor memory.
+    TensorScales: "tcgen05.cp", Tensor, TENSOR_MEMORY;
 }
 
 impl ScalarOp {
