@@ -170,7 +170,7 @@ impl HopperGemmConfig {
     pub(crate) fn estimated(&self, model: &Model, own: PerStep, [m, n, k, l]: [i64; 4]) -> Estimate {
         let model = model.numbers();
         match self.form {
-            Form::Wgmma => {}
+            Form::Wgmma | Form::Tcgen05 => {}
             Form::Gemv => return self.estimate_gemv(model, [m, n, k]),
             Form::Outer => return self.estimate_outer(model, [m, n, k]),
         }
@@ -183,7 +183,7 @@ impl HopperGemmConfig {
         let blocks = self.cluster.blocks();
         let copies = l as f64 * self.split as f64;
         let tiles = self.filled(rounds(rows, self.bm * down) * rounds(cols, self.bn * across)) * copies;
-        let resident = (self.sm_count.min(self.cluster.resident()) / blocks) as f64;
+        let resident = (self.sm_count.min(self.resident(self.cluster)) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
         let full = (active / self.sm_count as f64).min(1.0);
@@ -201,9 +201,12 @@ impl HopperGemmConfig {
         // With a sparse A they take as long for twice the columns of B.
         let kept = self.columns_of_a(self.bk) as f64 / bk;
         let products = self.terms().len() as f64 * bm / 64.0 * bk * kept * size / 32.0;
-        let multiply = products * (bn / 2.0).max(16.0);
         // A that warps read to registers comes out of it as well.
-        let shared = products * (16.0 + bn / 4.0 / kept);
+        let of_warpgroups = [products * (bn / 2.0).max(16.0), products * (16.0 + bn / 4.0 / kept)];
+        // Sums in tensor memory are made while those of the tile before leave.
+        let apart = self.form == Form::Tcgen05;
+        let [multiply, shared] =
+            if apart { self.tcgen05_cycles(self.terms().len() as f64 * bk * size) } else { of_warpgroups };
         // Lines that are not those of matrices have a factor of their own.
         let aligned = |pitch: i64| own.bytes.is_some() || pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
@@ -300,15 +303,19 @@ impl HopperGemmConfig {
         // Results that leave during the next tile's steps take longer than these, if their rows are short.
         let beyond = own.store.map_or(0.0, |store| (bm * bn * store - steps * step).max(0.0));
         let hidden = model.overlapped + model.overlapped_chunk * chunks + beyond;
-        let leaving = if self.overlap_epilogue { hidden } else { drain } + by_threads;
+        let leaving = match (apart, self.overlap_epilogue) {
+            (true, _) => (drain + by_threads - steps * step).max(0.0),
+            (false, true) => hidden + by_threads,
+            (false, false) => drain + by_threads,
+        };
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { model.meeting + bm * bn * 4.0 * deep as f64 / model.met } else { 0.0 };
-        let last = if self.overlap_epilogue { drain } else { 0.0 };
+        let last = if self.overlap_epilogue || apart { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
         // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone, and for what threads do between them.
         let alone = (multiply + promoting + turn) / model.tensor_cores;
         let ahead = steps.min(self.stages as f64) * (step - alone).max(0.0);
-        let ahead = if self.overlap_epilogue { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
+        let ahead = if self.overlap_epilogue || apart { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };

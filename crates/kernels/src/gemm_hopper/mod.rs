@@ -2,7 +2,7 @@
 //! `examples/gemm_hopper.tile` with everything about it a parameter. One warpgroup loads tiles of A and B into a ring of stages,
 //! others multiply them and store their results in chunks. The grid is persistent: a block takes one tile of C after another, and may
 //! store one during the mainloop of the next (epilogue overlap). With few rows of A the operands may be swapped, so that the rows of B
-//! meet the 64 rows of `wgmma`.
+//! meet the 64 rows of `wgmma`. On Blackwell sums are in tensor memory, and one store of a tile overlaps with the next one's products always.
 
 mod dual;
 mod estimate;
@@ -20,6 +20,7 @@ mod sparse;
 mod split_sum;
 mod square;
 mod sums_a;
+mod tcgen05;
 mod tile;
 
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -40,7 +41,7 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
     BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Mainloop, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma,
-    aligned, bytes, refused, scattering_registers, tiling, within,
+    aligned, bytes, lacking, scattering_registers, tiling, within,
 };
 
 parameters! {
@@ -106,7 +107,7 @@ parameters! {
         scalars: Text as SCALARS = Text::default(),
         /// Vectors and matrices whose elements the function has by name, such as `gate: f32[n], weight: f32[m], mask: f16[m, n]`.
         tensors: Text as TENSORS = Text::default(),
-        /// The program: wgmma, tiles by TMA and wgmma; gemv, for at most 8 columns (with
+        /// The program: wgmma, tiles by TMA and wgmma; tcgen05, tiles by TMA with sums in tensor memory (Blackwell); gemv, for at most 8 columns (with
         /// swap, rows) of c; or outer, for short sums.
         form: Form as OWN = Form::Wgmma,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
@@ -119,7 +120,7 @@ parameters! {
         bk: i64 as INT = 64,
         /// Stages between the copies and the products.
         stages: i64 as INT = 4,
-        /// Warpgroups that multiply.
+        /// Warpgroups that multiply, or with form=tcgen05 store.
         warpgroups: i64 as INT = 2,
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
@@ -151,7 +152,7 @@ parameters! {
         dependent: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
-        /// Registers of a thread that multiplies.
+        /// Registers of a thread that multiplies; with form=tcgen05 of one that stores, as far as there are as many beside the others.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
         sm_count: i64 as INT = 132,
@@ -261,7 +262,10 @@ impl HopperGemmConfig {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
             _ => 0,
         };
-        self.stages * stage + self.tiling().epilogue_bytes(chain, self.result()) + reduction
+        self.stages * stage
+            + self.tiling().epilogue_bytes(chain, self.result())
+            + reduction
+            + self.bytes_of_sums()
     }
 
     /// See [`Tiling::sides`].
@@ -276,14 +280,19 @@ impl HopperGemmConfig {
     }
 
     fn tiling(&self) -> Tiling {
-        tiling!(self; {
+        let tiling = tiling!(self; {
             bk: self.bk,
             fill: self.fill,
             chunk: self.columns(),
             dependent: self.launches_overlap(),
             accumulator: self.sum(),
             stored: self.stored(),
-        })
+        });
+        Tiling {
+            tensor_memory: self.form == Form::Tcgen05,
+            math_registers: self.storing_registers(),
+            ..tiling
+        }
     }
 
     /// 32-bit registers of a math thread for its sums, for rounded values that leave later, and for a chunk on its way.
@@ -338,9 +347,10 @@ impl HopperGemmConfig {
         self.check_in_place(custom)?;
         self.check_gather()?;
         self.check_scatter(custom)?;
-        if self.form != Form::Wgmma {
+        if !self.form.tiles() {
             return self.check_form();
         }
+        self.check_tcgen05()?;
         let tiling = self.tiling();
         tiling.check_tile()?;
         within("bk", self.bk, [16, 256], self.columns_of_step())?;
@@ -368,7 +378,7 @@ impl HopperGemmConfig {
             shared_rows: tiling.shared_rows(rows(major_a, of_a), rows(major_b, of_b)),
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-            instruction: self.bn,
+            instruction: self.widest(),
             shared_bytes: self.shared_bytes(&chain),
         })
     }
@@ -470,7 +480,8 @@ impl HopperGemmConfig {
         if let Some(program) = self.formed(custom) {
             return program;
         }
-        self.tiled(custom, "gemm_hopper", None)
+        let name = if self.form == Form::Tcgen05 { "gemm_tcgen05" } else { "gemm_hopper" };
+        self.tiled(custom, name, None)
     }
 
     /// The program of a product whose m, n and k are groups of modes.
@@ -586,6 +597,6 @@ impl HopperGemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }
