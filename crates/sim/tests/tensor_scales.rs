@@ -350,7 +350,7 @@ fn sums_of_whole_factors_are_those_of_plain_loops() {
     }
 }
 
-/// What the mistakes of the scales' way to tensor memory are found by.
+/// Mistakes on the way of scales to tensor memory, and the findings that name them.
 #[test]
 fn every_mistake_with_scales_is_found() {
     let row = formats().next().unwrap();

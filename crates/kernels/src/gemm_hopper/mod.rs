@@ -15,6 +15,7 @@ mod outer;
 mod pack;
 mod precision;
 mod reference;
+mod scales;
 mod space;
 mod sparse;
 mod split_sum;
@@ -41,7 +42,7 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
     BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Mainloop, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma,
-    aligned, bytes, lacking, scattering_registers, tiling, within,
+    aligned, bytes, bytes_of, lacking, scattering_registers, tiling, within,
 };
 
 parameters! {
@@ -68,6 +69,9 @@ parameters! {
         /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
         /// each in its group of four.
         sparse: bool as FLAG = false,
+        /// Scales of blocks of a and b along k, with form=tcgen05, which are tensors a_scale[m, ceil_div(k, block)] and b_scale: none; ue8m0, blocks of 32, of
+        /// e4m3, e5m2 and e2m1 (MXFP8, MXFP4); or ue4m3, blocks of 16, of e2m1 (NVFP4).
+        scales: Option<DType> as SCALES = None,
         /// Warps read a sparse a from its stage to registers ahead of the products, which read it from shared memory otherwise.
         register_a: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
@@ -207,8 +211,8 @@ const BESIDE_PROMOTED: i64 = 20;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 7] =
-        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8];
+    pub const FACTORS: [DType; 8] =
+        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8, DType::E2M1];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::I32];
@@ -216,7 +220,7 @@ impl HopperGemmConfig {
     /// The type of C.
     pub fn result(&self) -> DType {
         self.out.unwrap_or(match self.dtype {
-            DType::E4M3 | DType::E5M2 => DType::BF16,
+            DType::E4M3 | DType::E5M2 | DType::E2M1 => DType::BF16,
             DType::I8 | DType::U8 => DType::I32,
             same => same,
         })
@@ -250,13 +254,14 @@ impl HopperGemmConfig {
 
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
-        let of_tile = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
+        let of_tile = |elements: i64, dtype: DType| aligned(bytes_of(elements, dtype));
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
         let stage = parts * of_tile(of_a * self.columns_of_a(self.bk), a)
             + parts * self.dual.matrices() * of_tile(of_b * self.bk, b)
             + aligned(self.bytes_of_metadata())
+            + self.bytes_of_scales()
             + BARRIERS;
         let reduction = match self.cluster {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
@@ -338,6 +343,7 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        self.check_scales()?;
         self.check_sparse()?;
         self.check_precision(!custom.is_empty())?;
         self.check_dual()?;
@@ -504,6 +510,7 @@ impl HopperGemmConfig {
             dtypes: self.multiplied(),
             majors: self.majors(),
             parts: self.parts(),
+            scales: self.scales.zip(self.block()),
             terms: self.terms(),
             promote: self.promotes(),
             complex: self.complex,
@@ -548,7 +555,7 @@ impl HopperGemmConfig {
             return Err(ConfigError::value(
                 "dtype",
                 self.dtype,
-                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8",
+                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8, or e2m1 with scales",
             ));
         }
         let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2);
@@ -574,7 +581,7 @@ impl HopperGemmConfig {
             ));
         }
         for (field, major) in [("a", self.a), ("b", self.b)] {
-            if bytes(self.dtype) == 1 && major != Major::K {
+            if self.dtype.bits() <= 8 && major != Major::K {
                 return Err(ConfigError::value(
                     field,
                     "mn",

@@ -5,7 +5,7 @@ use tilewright_machine::DType;
 
 use super::{Dual, FillMode, Form, HopperGemmConfig, Part, Precision, Triangle};
 use crate::config::ConfigError;
-use crate::warp_specialized::{Major, Term, bytes};
+use crate::warp_specialized::{Major, Term, bytes_of};
 
 impl HopperGemmConfig {
     /// Parts of a factor, which are multiplied by those of the other.
@@ -19,9 +19,9 @@ impl HopperGemmConfig {
         [of(self.dtype), of(self.right())]
     }
 
-    /// Bytes of an element that is multiplied.
-    pub(super) fn multiplied_bytes(&self) -> i64 {
-        bytes(self.multiplied()[0])
+    /// Bytes of so many elements that are multiplied.
+    pub(super) fn multiplied_bytes(&self, elements: i64) -> i64 {
+        bytes_of(elements, self.multiplied()[0])
     }
 
     /// The products of a step along k, by the tiles of A's parts and those of B, its parts or its second matrix.

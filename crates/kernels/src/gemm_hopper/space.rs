@@ -200,7 +200,6 @@ impl HopperGemmConfig {
         let steps = (k + self.bk - 1) / self.bk;
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
-        let size = self.multiplied_bytes();
         // A sparse A is read in half the time, and that of B shows.
         let few = if self.sparse { 4 * FEW } else { FEW };
         if self.schedule != Schedule::DataParallel && !self.shares_out([m, n], steps) {
@@ -210,7 +209,7 @@ impl HopperGemmConfig {
         self.cluster.has_many([(m, of_m), (n, of_n)], self.sm_count)
             && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
-            && (self.bk * size <= 64) == (k * size <= 64)
+            && (self.multiplied_bytes(self.bk) <= 64) == (self.multiplied_bytes(k) <= 64)
             && (!self.overlap_epilogue || steps >= chunks.max(2))
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= few)
@@ -385,7 +384,7 @@ impl Tunable for HopperGemmConfig {
         if !self.form.tiles() {
             return self;
         }
-        let bk = if given("bk") { self.bk } else { self.bk * 2 / self.multiplied_bytes() };
+        let bk = if given("bk") { self.bk } else { self.bk * 16 / i64::from(self.multiplied()[0].bits()) };
         let same = Self { bk, ..self };
         // Two sums of tensor memory leave room for narrow chunks beside them.
         let narrow = self.form == Form::Tcgen05 && !given("chunk");

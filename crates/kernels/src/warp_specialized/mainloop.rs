@@ -159,6 +159,8 @@ pub(crate) struct TmaWgmma {
     pub majors: [Major; 2],
     /// Parts of a factor, each a matrix of the packed copy.
     pub parts: usize,
+    /// The type of scales of blocks of both factors along k, and the elements of a block: with sums in tensor memory.
+    pub scales: Option<(DType, i64)>,
     /// The products of a step along k, in order.
     pub terms: Vec<Term>,
     /// Adds the sums of a step to those of the tile in f32, in the threads: tensor cores cut off bits of sums.
@@ -247,6 +249,11 @@ impl Mainloop for TmaWgmma {
         if self.gathered {
             params.push(t.tensor("rows", DType::I32, [m]));
         }
+        if let Some((dtype, block)) = self.scales {
+            for (name, rows) in [("a_scale", m), ("b_scale", n)] {
+                params.push(problem.matrix(t, name, dtype, [rows, &k.ceil_div(block)], Major::K, None));
+            }
+        }
         params
     }
 
@@ -293,6 +300,11 @@ impl Mainloop for TmaWgmma {
                 let modes = of_a.modes(u32::from(products.is_some()));
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
             }
+            if let Some((_, block)) = self.scales.filter(|_| i >= 2) {
+                let (name, of) = if i == 2 { ("ga_scale", of_a) } else { ("gb_scale", of_b) };
+                let along_blocks = Steps::tiled(&(bk / block), k.ceil_div(bk));
+                return matrix_view(t, name, &buffer.into(), None, (0, 1), of, &along_blocks);
+            }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
             if self.parts > 1 {
                 return parts_view(t, ["ga", "gb"][i], buffer, (several, self.parts as i64), of, &along_k);
@@ -317,6 +329,11 @@ impl Mainloop for TmaWgmma {
         let mut stage: Vec<Tensor> = (0..self.parts).map(|part| tile(&name("sa", part), 0)).collect();
         stage.extend((0..self.parts).map(|part| tile(&name("sb", part), 1)));
         stage.extend(self.second.map(|_| tile("su", 1)));
+        if let Some((dtype, block)) = self.scales {
+            for (name, rows) in [("sa_scale", of_a), ("sb_scale", of_b)] {
+                stage.push(t.shared_tensor(name, dtype, [rows, &(bk / block)]));
+            }
+        }
         stage
     }
 
@@ -344,7 +361,11 @@ impl Mainloop for TmaWgmma {
         let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        let (parts_of_a, parts_of_b) = stage.split_at(self.parts);
+        let (factors, scales) = stage.split_at(stage.len() - self.scale_tensors());
+        for ((shared, view), of) in scales.iter().zip(&views[2..]).zip([of_a, of_b]) {
+            t.copy_async(view.at(of, step, []), *shared);
+        }
+        let (parts_of_a, parts_of_b) = factors.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
             if let (Some(numbers), OperandView::Matrix(view)) = (tile.numbers.first(), &views[0]) {
                 t.copy_async_with(
@@ -423,7 +444,11 @@ impl Mainloop for TmaWgmma {
                 let (left, right) = self.tiling.sides((on.stage[*a], on.stage[self.parts + b]));
                 let whole = sums.second.as_ref().filter(|_| *second).unwrap_or(&sums.parts[0]);
                 let to = partial.as_ref().unwrap_or(whole);
-                if self.tiling.tensor_memory {
+                if let [.., of_a, of_b] = &on.stage[..]
+                    && self.scales.is_some()
+                {
+                    t.gemm_async_scaled(to, left, right, self.tiling.sides((*of_a, *of_b)));
+                } else if self.tiling.tensor_memory {
                     t.gemm_async(to, left, right);
                 } else {
                     t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
@@ -547,6 +572,11 @@ impl TmaWgmma {
     /// The place of the table of rows among the parameters.
     fn table(&self) -> usize {
         2 + usize::from(self.second.is_some_and(|second| !second.fused))
+    }
+
+    /// Tensors of scales of a stage.
+    fn scale_tensors(&self) -> usize {
+        if self.scales.is_some() { 2 } else { 0 }
     }
 
     /// Returns whether the products with a second matrix have accumulators of their own.

@@ -85,6 +85,11 @@ pub(crate) fn bytes(dtype: DType) -> i64 {
     i64::from(dtype.bits()) / 8
 }
 
+/// Bytes of so many elements of any type.
+pub(crate) fn bytes_of(elements: i64, dtype: DType) -> i64 {
+    elements * i64::from(dtype.bits()) / 8
+}
+
 /// Checks that a number is in a range and a multiple of another.
 pub(crate) fn within(
     field: &'static str,

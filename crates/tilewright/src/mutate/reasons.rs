@@ -60,7 +60,7 @@ pub enum Reason {
     OtherBlocks,
     /// The lanes have done nothing but copy tensor memory, which a warp does and waits for together.
     MetInCopies,
-    /// What the arrival expects is copied behind both.
+    /// The bytes that the arrival expects are copied behind both.
     CopiedBehind,
     /// The two copy scales to different columns of tensor memory.
     OtherColumns,
