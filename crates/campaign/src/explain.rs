@@ -507,8 +507,8 @@ impl Walk<'_> {
                     self.add(access);
                 }
             }
-            StmtKind::GemmAsync { a, b, .. } => {
-                for reference in [a, b] {
+            StmtKind::GemmAsync { a, b, scales, .. } => {
+                for reference in [a, b].into_iter().chain(scales.iter().flatten()) {
                     self.touch(reference, false);
                     let part = self.part(reference);
                     let passes = self.passes;

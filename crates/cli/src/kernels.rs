@@ -3,9 +3,11 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use tilewright::compiler::arch_named;
+use tilewright::kernels::model::Model;
 use tilewright::kernels::{ConfigError, OPERATORS, Operator, Parameter, SizeKind, operator};
 use tilewright::tile::Module;
-use tilewright::tune::{choose, explain};
+use tilewright::tune::{Target, choose, explain};
 
 use crate::args::KernelsArgs;
 use crate::messages::{Failure, print};
@@ -123,7 +125,14 @@ fn chosen(args: &KernelsArgs, name: &str, sizes: &str) -> Result<ExitCode, Failu
     let sizes = sizes.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     let sizes_given: Vec<&str> = sizes.chain(args.params.iter().map(String::as_str)).collect();
     let problem = problem(name, sizes_given.iter().copied())?;
-    let target = target(&problem, &args.device, args.device_name.as_deref())?;
+    let target = match &args.arch {
+        Some(name) => {
+            let arch = arch_named(name).map_err(Failure::usage)?;
+            let device = args.device_name.as_deref().unwrap_or(Model::of_arch(arch).device());
+            Target::new(device, arch)
+        }
+        None => target(&problem, &args.device, args.device_name.as_deref())?,
+    };
     // Records that come with the kernels need no folder.
     let store = match (&args.cache, store(args.cache.as_deref())) {
         (None, Err(_)) => None,

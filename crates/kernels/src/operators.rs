@@ -73,8 +73,8 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "gemm_hopper",
-        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by TMA loads, wgmma and persistent scheduling",
-        needs: crate::warp_specialized::NEEDS,
+        about: "c[m, n] = a[m, k] · b[n, k]ᵀ by TMA loads, wgmma or tcgen05 and persistent scheduling",
+        needs: crate::warp_specialized::SHARED_NEEDS,
         parameters: parameter_list::<HopperGemmConfig>,
         programs: programs::<HopperGemmConfig>,
         tuning: Some(tuning::<HopperGemmConfig>()),

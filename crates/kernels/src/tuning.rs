@@ -62,9 +62,9 @@ pub struct Chip<'a> {
 }
 
 impl From<Arch> for Chip<'static> {
-    /// Any processor of the architecture, with the built-in model.
+    /// Any processor of the architecture, with the model of its usual device.
     fn from(arch: Arch) -> Self {
-        Chip { arch, model: Model::built_in() }
+        Chip { arch, model: Model::of_arch(arch) }
     }
 }
 

@@ -28,6 +28,7 @@ mod product;
 mod scaled;
 mod scatter;
 mod sparse;
+mod tcgen05;
 mod text;
 mod weights;
 mod weights_groups;

@@ -512,7 +512,7 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
         ("out", "i8", "f16, bf16, f32 or i32"),
         ("split", "65", "from 1 to 64"),
         ("pack", "c", "none, a, b or ab"),
-        ("form", "dot", "wgmma, gemv or outer"),
+        ("form", "dot", "wgmma, tcgen05, gemv or outer"),
         ("cluster", "m0", "none, or"),
         ("cluster", "m2n1", "m and n: m2, m2n2"),
         ("cluster", "n2m2", "m and n: m2, m2n2"),

@@ -297,10 +297,14 @@ fn products_loaded_by_tensor_copies_are_right() {
     let report = check_products(&half, Arch::SM_120A, [1, 64, 64, 4 * half.bk]);
     assert_eq!(report.shared_conflicts, 0);
     let kernel = kernel_for(&half.program().unwrap(), Arch::SM_120A, [1024; 3]);
-    for instruction in ["cp.async.bulk.tensor.2d.shared", "mbarrier.try_wait", "setmaxnreg", "mma.sync"] {
+    for instruction in ["cp.async.bulk.tensor.2d.shared::cta", "mbarrier.try_wait", "setmaxnreg", "mma.sync"]
+    {
         assert!(kernel.ptx.contains(instruction), "{instruction}");
     }
     assert!(!kernel.ptx.contains("cp.async.c") && !kernel.ptx.contains("wgmma"));
+    if let Some(ptxas) = ptxas() {
+        assert_eq!(assemble(&ptxas, "loads", &kernel, Arch::SM_120A), 0, "it spills");
+    }
     let refused = |config: GemmConfig| config.validate().unwrap_err().to_string();
     assert!(half.reject(Arch::SM_89).unwrap().contains("transaction barriers, TMA"));
     assert!(refused(GemmConfig { threads: 96, ..half }).contains("a multiple of 128"));

@@ -1,11 +1,13 @@
-//! Block-scaled products by `gemm`: edge sizes in all executions, what is refused, and instructions.
+//! Block-scaled products by `gemm` and `gemm_hopper`: edge sizes in all executions, what is refused, and instructions.
 
 use crate::common::{absolute, agree, assemble, bounds, kernel_for, nightly, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};
+use tilewright_kernels::gemm_hopper::{Form, HopperGemmConfig};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
+use tilewright_tile::Program;
 
 /// Scales from 1/4 to 4.
 fn scales(rng: &mut ChaCha8Rng, dtype: DType, count: i64) -> Vec<f64> {
@@ -20,20 +22,31 @@ fn scaled(factor: &[f64], scales: &[f64], k: usize, block: usize) -> Vec<f64> {
 }
 
 /// The executions agree with plain loops over the factors times their scales.
-fn check(config: &GemmConfig, [m, n, k]: [i64; 3]) {
-    let scale = config.scales.unwrap();
+fn check(config: &GemmConfig, sizes: [i64; 3]) {
+    let types = [config.dtype, config.dtype, config.scales.unwrap(), config.result()];
+    check_program(&config.program().unwrap(), Arch::SM_120A, types, sizes);
+}
+
+/// The same of a program whose factors, scales and result have these types.
+fn check_program(
+    program: &Program,
+    arch: Arch,
+    [of_a, of_b, scale, result]: [DType; 4],
+    [m, n, k]: [i64; 3],
+) {
     let block = if scale == DType::UE4M3 { 16 } else { 32 };
     let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
-    let [a, b] = [m, n].map(|rows| random(&mut rng, config.dtype, rows * k));
+    let types = [of_a, of_b];
+    let [a, b] = [(of_a, m), (of_b, n)].map(|(dtype, rows)| random(&mut rng, dtype, rows * k));
     let [of_a, of_b] = [m, n].map(|rows| scales(&mut rng, scale, rows * ((k + block - 1) / block)));
     let (columns, block) = (k as usize, block as usize);
     let left = scaled(&a, &of_a, columns, block);
     let right = scaled(&b, &of_b, columns, block);
     let exact = gemm::reference(&left, &right, n as usize, columns);
     let magnitudes = gemm::reference(&absolute(&left), &absolute(&right), n as usize, columns);
-    let bound = bounds(config.result(), 0.0, k, &exact, &magnitudes);
-    let inputs = [(config.dtype, a), (config.dtype, b), (scale, of_a), (scale, of_b)];
-    agree(&config.program().unwrap(), Arch::SM_120A, [m, n, k], &[k as u64], &inputs, &exact, &bound);
+    let bound = bounds(result, 0.0, k, &exact, &magnitudes);
+    let inputs = [(types[0], a), (types[1], b), (scale, of_a), (scale, of_b)];
+    agree(program, arch, [m, n, k], &[k as u64], &inputs, &exact, &bound);
 }
 
 /// Configurations of every format, in which what there is to choose is chosen differently once.
@@ -74,8 +87,7 @@ fn products_are_those_of_the_formats_and_need_no_spills() {
         let types = format!("{0}.{0}.f32.{1}", config.dtype, config.scales.unwrap());
         assert!(kernel.ptx.contains(kind) && kernel.ptx.contains(&types), "{config:?}");
         assert_eq!(kernel.ptx.contains("cp.async.bulk.tensor"), config.loads == Loads::Tma, "{config:?}");
-        // `ptxas` says of every program with `setmaxnreg` for sm_120a that it ignores that (C7506).
-        if let Some(ptxas) = ptxas().filter(|_| config.loads == Loads::Threads) {
+        if let Some(ptxas) = ptxas() {
             let spilled = assemble(&ptxas, &format!("scaled-{turn}"), &kernel, Arch::SM_120A);
             assert_eq!(spilled, 0, "{config:?} spills");
         }
@@ -122,4 +134,76 @@ fn the_space_of_sm_120a_has_every_format_within_99_kib() {
         let fit = points.filter(|point| point.reject(Arch::SM_120A).is_none()).count();
         assert!(fit > 100, "{} with {:?}: {fit}", config.dtype, config.scales);
     }
+}
+
+/// Products with their sums in tensor memory, of every format.
+fn sums_in_tensor_memory() -> Vec<HopperGemmConfig> {
+    let small = HopperGemmConfig {
+        form: Form::Tcgen05,
+        bn: 128,
+        bk: 128,
+        stages: 2,
+        warpgroups: 1,
+        sm_count: 2,
+        scales: Some(DType::UE8M0),
+        ..HopperGemmConfig::default()
+    };
+    let four = HopperGemmConfig { dtype: DType::E2M1, ..small };
+    vec![
+        HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), ..small },
+        HopperGemmConfig { scales: Some(DType::UE4M3), bk: 64, out: Some(DType::F32), ..four },
+        HopperGemmConfig { dtype: DType::E5M2, swap: true, ..small },
+        HopperGemmConfig { bk: 256, out: Some(DType::F16), ..four },
+    ]
+}
+
+#[test]
+fn products_with_sums_in_tensor_memory_are_right_at_edges() {
+    for (i, config) in sums_in_tensor_memory().into_iter().enumerate() {
+        let program = config.program().unwrap_or_else(|e| panic!("{config:?}: {e}"));
+        let types = [config.dtype, config.right(), config.scales.unwrap(), config.result()];
+        let (tall, more) = ([129, 65, 2 * config.bk + 34], [200, 136, config.bk - 32]);
+        for (j, size) in [tall, more].into_iter().enumerate() {
+            if j == i % 2 || nightly() {
+                check_program(&program, Arch::SM_100A, types, size);
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_sums_in_tensor_memory_need_no_spills() {
+    for (turn, config) in sums_in_tensor_memory().into_iter().enumerate() {
+        let arch = if turn % 2 == 0 { Arch::SM_100A } else { Arch::SM_103A };
+        let kernel = kernel_for(&config.program().unwrap(), arch, [4096, 4096, 4096]);
+        let kind = match (config.dtype, config.scales) {
+            (DType::E2M1, Some(DType::UE4M3)) => "kind::mxf4nvf4.block_scale.scale_vec::4X",
+            (DType::E2M1, _) => "kind::mxf4.block_scale.scale_vec::2X",
+            _ => "kind::mxf8f6f4.block_scale",
+        };
+        assert!(kernel.ptx.contains(kind) && kernel.ptx.contains("tcgen05.cp"), "{config:?}");
+        if let Some(ptxas) = ptxas() {
+            let spilled = assemble(&ptxas, &format!("scaled-sums-{turn}"), &kernel, arch);
+            assert_eq!(spilled, 0, "{config:?} spills");
+        }
+    }
+}
+
+#[test]
+fn mistakes_with_sums_in_tensor_memory_name_the_field() {
+    let bytes = sums_in_tensor_memory()[0];
+    let says = |config: HopperGemmConfig, text: &str| {
+        let error = config.validate().unwrap_err().to_string();
+        assert!(error.starts_with(text), "{error}");
+    };
+    says(HopperGemmConfig { form: Form::Wgmma, ..bytes }, "`scales` = ue8m0: must be none but with form");
+    says(HopperGemmConfig { dtype: DType::F16, dtype_b: None, ..bytes }, "`scales` = ue8m0: goes with");
+    says(HopperGemmConfig { scales: Some(DType::UE4M3), ..bytes }, "`scales` = ue4m3: goes with e2m1");
+    says(HopperGemmConfig { bn: 64, ..bytes }, "`bn` = 64: scales come to tensor memory by 128 rows");
+    says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
+    says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
+    says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");
+    says(HopperGemmConfig { split: 2, ..bytes }, "`split` = 2: scales are of blocks");
+    let without = HopperGemmConfig { dtype: DType::E2M1, dtype_b: None, scales: None, ..bytes };
+    says(without, "`scales` = none: elements of e2m1");
 }

@@ -4,14 +4,15 @@
 //! `fence::after_thread_sync` behind the wait; what a thread has copied and waited for, it passes on behind a `fence::before_thread_sync`; a commit brings its own.
 
 use tilewright_machine::{
-    Descriptor, MbarrierOp, Memory, ScalarOp, Scope, SyncOp, Tcgen05Row, TensorMemory, thread_copy,
+    Descriptor, Major, MbarrierOp, Memory, ScalarOp, Scope, SumsScaling, SyncOp, Tcgen05Row, TensorMemory,
+    thread_copy,
 };
-use tilewright_simt::{Address, Build, Builder, DescriptorValue, Factor, Operand, Reg, Special};
+use tilewright_simt::{Address, Build, Builder, DescriptorValue, Factor, Operand, Reg, ScaleCells, Special};
 use tilewright_synth::block::tensor_memory::TensorMemoryMap;
 use tilewright_synth::plan::PipelinePlan;
-use tilewright_synth::{SharedOperand, SumsPlan, TensorCopyPlan};
+use tilewright_synth::{ScalesAt, SharedOperand, SumsPlan, TensorCopyPlan};
 use tilewright_tile::core::{Program, Slot, TensorRef};
-use tilewright_tile::{Code, Diagnostic, Origin, Side, TensorId};
+use tilewright_tile::{Code, Diagnostic, Origin, Side, StmtId, TensorId};
 
 use crate::context::{Lower, internal};
 use crate::elements;
@@ -30,6 +31,9 @@ pub struct Columns<'a> {
 pub fn allocate(b: &mut Builder, whole: &Program, map: &TensorMemoryMap) {
     for (id, columns) in &map.tensors {
         b.add_tensor_memory(whole.tensor(*id).name.clone(), columns.first, columns.all);
+    }
+    for (id, first, columns) in &map.scale_tensors {
+        b.add_tensor_memory(whole.tensor(*id).name.clone(), *first, *columns);
     }
     b.set_origin("tensor memory");
     let base = Operand::Value(b.special(Special::SharedBase));
@@ -108,10 +112,12 @@ impl Lower<'_> {
         &mut self,
         c: TensorId,
         (a, b): (&TensorRef, &TensorRef),
+        scales: Option<(StmtId, &[TensorRef; 2])>,
         plan: &SumsPlan,
         span: Origin,
     ) -> Result<(), Diagnostic> {
         let sums = Address { base: self.columns(c, span)?, offset: 0 };
+        let scales = scales.map(|(stmt, scales)| self.scales(stmt, scales, plan, span)).transpose()?;
         let (left, right) = (self.factor(a, &plan.a, span)?, self.factor(b, &plan.b, span)?);
         let (first, flag) = self.accumulates(c);
         for call in &plan.calls {
@@ -122,12 +128,46 @@ impl Lower<'_> {
             let x = factor(self, left, &plan.a, call.a_at);
             let y = factor(self, right, &plan.b, call.b_at);
             let accumulate = if call.first { first } else { Operand::Imm(1) };
-            self.b.tcgen05(plan.row, sums, x, y, accumulate);
+            match (scales, call.scales) {
+                (Some(columns), Some([of_a, of_b])) => {
+                    let cells = |first: Address, at: ScalesAt| {
+                        let address = Address { offset: first.offset + at.column as i32, ..first };
+                        ScaleCells { address, byte: at.byte }
+                    };
+                    let scales = [cells(columns[0], of_a), cells(columns[1], of_b)];
+                    self.b.scaled_tcgen05(plan.row, sums, [x, y], scales, accumulate);
+                }
+                _ => self.b.tcgen05(plan.row, sums, x, y, accumulate),
+            }
         }
         if let Some(flag) = flag {
             self.b.write(flag, int(1));
         }
         Ok(())
+    }
+
+    /// Copies the scales of a product to tensor memory, a chunk at a time: the addresses of their first columns.
+    fn scales(
+        &mut self,
+        stmt: StmtId,
+        scales: &[TensorRef; 2],
+        plan: &SumsPlan,
+        span: Origin,
+    ) -> Result<[Address; 2], Diagnostic> {
+        let found = self.columns.and_then(|columns| Some((columns.base, *columns.map.scales.get(&stmt)?)));
+        let (base, columns) = found.ok_or_else(|| internal(span, "scales without columns"))?;
+        let to = columns.map(|first| Address { base, offset: first as i32 });
+        let descriptor = SumsScaling::chunk();
+        let operand = SharedOperand { major: Major::K, descriptor, warpgroup: 0 };
+        for ((scale, chunks), to) in scales.iter().zip(plan.chunks).zip(to) {
+            let first = self.factor(scale, &operand, span)?;
+            for chunk in 0..chunks {
+                let low = add(self.b, first.low, int(i64::from(chunk) * SumsScaling::BYTES / 16));
+                let offset = to.offset + (chunk * SumsScaling::COLUMNS) as i32;
+                self.b.scale_copy(DescriptorValue { low, ..first }, Address { offset, ..to });
+            }
+        }
+        Ok(to)
     }
 
     /// The refusal of a fill of tensor memory that no product overwrites.

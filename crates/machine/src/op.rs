@@ -212,6 +212,8 @@ classes! {
     TensorStore: "tcgen05.st", Lsu, TENSOR_MEMORY;
     /// Requests to cancel a cluster that has not begun, until the answer is there.
     LaunchControl: "clusterlaunchcontrol", Issue, LAUNCH_CONTROL;
+    /// Copies of a chunk of scales from shared memory to tensor memory.
+    TensorScales: "tcgen05.cp", Tensor, TENSOR_MEMORY;
 }
 
 impl ScalarOp {

@@ -8,8 +8,11 @@
 //! Sources: PTX ISA 9.1, section 9.7.16 (`tcgen05`: tensor memory, its addresses, layouts, descriptors and order); CUTLASS
 //! `include/cute/atom/mma_traits_sm100.hpp` (`tmem_frg`), `include/cute/arch/mma_sm100_desc.hpp`.
 
+mod scaled;
+
 use std::sync::LazyLock;
 
+pub use scaled::{SumsScaling, has_scaled_tcgen05, scaled_tcgen05};
 use tilewright_layout::Layout;
 
 use crate::arch::Memory;
@@ -67,6 +70,10 @@ pub struct Tcgen05Row {
     pub b: DType,
     /// Element type of D.
     pub c: DType,
+    /// The scales of a block-scaled product.
+    pub scaling: Option<SumsScaling>,
+    /// The first version of PTX that has the instruction.
+    pub ptx_version: &'static str,
 }
 
 impl Tcgen05Row {
@@ -138,7 +145,7 @@ pub fn sums_layout(m: i64, n: i64) -> Option<Layout> {
 }
 
 fn row(m: i64, n: i64, (a, b): (DType, DType)) -> Tcgen05Row {
-    let k = 32 / (i64::from(a.bits()) / 8);
+    let k = 256 / i64::from(a.bits());
     let ptx = |t: DType| if t == DType::F32 { "tf32".to_string() } else { t.to_string() };
     let kind = match a.bits() {
         32 => "tf32",
@@ -154,6 +161,8 @@ fn row(m: i64, n: i64, (a, b): (DType, DType)) -> Tcgen05Row {
         a,
         b,
         c: DType::F32,
+        scaling: None,
+        ptx_version: "8.6",
     }
 }
 
@@ -169,6 +178,7 @@ static ROWS: LazyLock<Vec<Tcgen05Row>> = LazyLock::new(|| {
             rows.extend((1..=256 / step).rev().map(|i| row(m, step * i, types)));
         }
     }
+    rows.extend((1..=16).rev().flat_map(|i| scaled::scaled_rows(16 * i)));
     rows
 });
 
@@ -177,14 +187,19 @@ pub fn tcgen05_rows() -> &'static [Tcgen05Row] {
     &ROWS
 }
 
-/// The row of these types (A, B, D) and extents.
-pub fn tcgen05(a: DType, b: DType, c: DType, [m, n]: [i64; 2]) -> Option<&'static Tcgen05Row> {
-    tcgen05_rows().iter().find(|row| (row.a, row.b, row.c, row.m, row.n) == (a, b, c, m, n))
+/// The rows of products without scales.
+fn unscaled() -> impl Iterator<Item = &'static Tcgen05Row> {
+    tcgen05_rows().iter().filter(|row| row.scaling.is_none())
 }
 
-/// True if there are products of these types (A, B, D).
+/// The row of a product without scales of these types (A, B, D) and extents.
+pub fn tcgen05(a: DType, b: DType, c: DType, [m, n]: [i64; 2]) -> Option<&'static Tcgen05Row> {
+    unscaled().find(|row| (row.a, row.b, row.c, row.m, row.n) == (a, b, c, m, n))
+}
+
+/// True if there are products without scales of these types (A, B, D).
 pub fn has_tcgen05(a: DType, b: DType, c: DType) -> bool {
-    tcgen05_rows().iter().any(|row| (row.a, row.b, row.c) == (a, b, c))
+    unscaled().any(|row| (row.a, row.b, row.c) == (a, b, c))
 }
 
 fn copy(

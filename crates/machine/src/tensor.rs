@@ -9,8 +9,10 @@
 //!
 //! Sources: PTX ISA 8.0, section 9.7.8.24; CUDA driver API, `cuTensorMapEncodeTiled`.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
+use crate::arch::Arch;
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::wgmma::SwizzleMode;
@@ -66,6 +68,20 @@ impl TensorRow {
     /// The number of boxes of the map that it moves.
     pub fn boxes(&self) -> u32 {
         self.gathers.unwrap_or(1)
+    }
+
+    /// The mnemonic of a copy that no other block shares, on an architecture.
+    pub fn mnemonic_on(&self, arch: Arch) -> Cow<'_, str> {
+        load_on(&self.mnemonic, arch)
+    }
+}
+
+/// The mnemonic of a load, on an architecture. Without multicast the destination is `shared::cta` (PTX ISA 8.6, section 9.7.9.25): there `ptxas` (13.5) makes a
+/// call of a load to `shared::cluster`, beside which it ignores `setmaxnreg` (C7506).
+fn load_on(mnemonic: &str, arch: Arch) -> Cow<'_, str> {
+    match arch.has(TensorRow::MULTICAST_NEEDS) {
+        true => Cow::Borrowed(mnemonic),
+        false => Cow::Owned(mnemonic.replacen("shared::cluster.global", "shared::cta.global", 1)),
     }
 }
 
@@ -155,6 +171,11 @@ impl BulkOp {
             BulkOp::Store => "cp.async.bulk.global.shared::cta.bulk_group",
             BulkOp::Peer => "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes",
         }
+    }
+
+    /// The mnemonic on an architecture.
+    pub fn mnemonic_on(self, arch: Arch) -> Cow<'static, str> {
+        load_on(self.mnemonic(), arch)
     }
 }
 
@@ -368,6 +389,15 @@ mod tests {
             }
         }
         assert!(tensor_row(TensorOp::Load, 6).is_none());
+    }
+
+    #[test]
+    fn without_multicast_loads_are_to_the_block() {
+        let load = tensor_row(TensorOp::Load, 2).unwrap();
+        let to = |arch| [load.mnemonic_on(arch), BulkOp::Load.mnemonic_on(arch)];
+        assert!(to(Arch::SM_120A).iter().all(|m| m.contains("shared::cta.global")));
+        assert_eq!(to(Arch::SM_100A), [&load.mnemonic, BulkOp::Load.mnemonic()]);
+        assert_eq!(BulkOp::Store.mnemonic_on(Arch::SM_120A), BulkOp::Store.mnemonic());
     }
 
     #[test]

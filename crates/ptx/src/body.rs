@@ -5,11 +5,11 @@ mod reduction;
 
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, LaunchControl, Major, MbarrierOp, Memory,
-    RegType, ScalarOp, Scaling, Sparsity, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
+    RegType, ScalarOp, Scaling, Sparsity, SumsScaling, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
 };
 use tilewright_simt::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, Special,
-    Value,
+    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, ScaleCells,
+    Special, Value,
 };
 
 use crate::lines::Lines;
@@ -296,7 +296,14 @@ impl<'a> Body<'a> {
                 ));
             }
             Op::Wgmma { row, d, a, b, meta, accumulate } => self.wgmma(row, d, (a, b), *meta, *accumulate),
-            Op::Tcgen05 { row, d, a, b, accumulate } => self.tcgen05(row, d, (a, b), *accumulate),
+            Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
+                self.tcgen05(row, d, (a, b), *scales, *accumulate);
+            }
+            Op::ScaleCopy { chunk, to } => {
+                let to = self.address(to, Memory::Tensor);
+                let chunk = self.descriptor(chunk.low, chunk.high);
+                self.line(format!("{} {to}, {chunk}", SumsScaling::COPY_MNEMONIC));
+            }
             Op::TensorCopy { row, regs, address } => {
                 let (address, regs) = (self.address(address, Memory::Tensor), vector(regs, true));
                 let load = row.dst == Memory::Register;
@@ -334,7 +341,8 @@ impl<'a> Body<'a> {
                     Some(barrier) => format!(", {}", self.address(barrier, Memory::Shared)),
                     None => String::new(),
                 };
-                self.line(format!("{} {to}, {from}, {bytes}{signal}", op.mnemonic()));
+                let mnemonic = op.mnemonic_on(self.function.arch);
+                self.line(format!("{mnemonic} {to}, {from}, {bytes}{signal}"));
             }
             Op::TryCancel { answer, barrier } => {
                 let [answer, barrier] = [answer, barrier].map(|at| self.address(at, Memory::Shared));
@@ -537,7 +545,14 @@ impl<'a> Body<'a> {
     }
 
     /// A product with its sums in tensor memory: types, majors and extents are in its instruction descriptor.
-    fn tcgen05(&mut self, row: &Tcgen05Row, d: &Address, (a, b): (&Factor, &Factor), accumulate: Operand) {
+    fn tcgen05(
+        &mut self,
+        row: &Tcgen05Row,
+        d: &Address,
+        (a, b): (&Factor, &Factor),
+        scales: Option<[ScaleCells; 2]>,
+        accumulate: Operand,
+    ) {
         let mut majors = [Major::K; 2];
         let mut factors = Vec::new();
         for (factor, along) in [a, b].into_iter().zip(&mut majors) {
@@ -547,11 +562,21 @@ impl<'a> Body<'a> {
             }
         }
         let [left, right] = majors;
-        let instruction = u64::from(row.instruction(left, right));
-        let instruction = self.register(Operand::Imm(instruction), RegType::B32);
+        let mut beside = String::new();
+        let instruction = match (row.scaling, scales) {
+            (Some(scaling), Some(scales)) => {
+                for scales in scales {
+                    beside += &format!(", {}", self.address(&scales.address, Memory::Tensor));
+                }
+                row.scaled_instruction(&scaling, scales.map(|scales| scales.byte))
+            }
+            _ => row.instruction(left, right),
+        };
+        let instruction = self.register(Operand::Imm(u64::from(instruction)), RegType::B32);
         let accumulate = self.predicate(accumulate);
         let d = self.address(d, Memory::Tensor);
-        self.line(format!("{} {d}, {}, {instruction}, {accumulate}", row.mnemonic, factors.join(", ")));
+        let factors = factors.join(", ");
+        self.line(format!("{} {d}, {factors}, {instruction}{beside}, {accumulate}", row.mnemonic));
     }
 
     /// A predicate, of which literals are taken as they are.
@@ -589,12 +614,13 @@ impl<'a> Body<'a> {
             form += ".L2::cache_hint";
             tail += &format!(", {policy}");
         }
+        let mnemonic = row.mnemonic_on(self.function.arch);
         match barrier {
             Some(barrier) => {
                 let barrier = self.address(barrier, Memory::Shared);
-                self.line(format!("{}{form} {shared}, {place}, {barrier}{tail}", row.mnemonic));
+                self.line(format!("{mnemonic}{form} {shared}, {place}, {barrier}{tail}"));
             }
-            None => self.line(format!("{}{form} {place}, {shared}{tail}", row.mnemonic)),
+            None => self.line(format!("{mnemonic}{form} {place}, {shared}{tail}")),
         }
     }
 

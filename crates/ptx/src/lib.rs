@@ -49,6 +49,7 @@ fn version(function: &Function) -> &'static str {
         let needed = match &inst.op {
             Op::Store { row, .. } if row.reduction().is_some() && row.bytes > 4 => "8.1",
             Op::Mma { row, .. } => row.ptx_version,
+            Op::Tcgen05 { row, .. } => row.ptx_version,
             // The fence that acquires a tensor map (PTX ISA, section 9.7.13.4).
             Op::TensorMap { .. } => "8.3",
             Op::Wgmma { row, .. } if row.sparsity.is_some() => WgmmaRow::SPARSE_PTX_VERSION,

@@ -9,13 +9,13 @@ use std::process::Command;
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, LaunchControl, Major,
     MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
-    SwizzleMode, SyncOp, TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows, tcgen05_rows,
-    tensor_gather, tensor_memory_copies, tensor_rows, wgmma_rows, wgmmas,
+    SumsScaling, SwizzleMode, SyncOp, TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows,
+    tcgen05_rows, tensor_gather, tensor_memory_copies, tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
     Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
-    ScaleBytes, Special, TensorMap, Value, verify,
+    ScaleBytes, ScaleCells, Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -853,8 +853,23 @@ fn tensor_memory() {
                     let descriptor = DescriptorValue { low: units, high };
                     Factor::Shared { descriptor, major }
                 };
-                b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
-                b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));
+                let Some(scaling) = row.scaling else {
+                    b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
+                    b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));
+                    continue;
+                };
+                let scales = |column| {
+                    let byte = (SumsScaling::SCALES - scaling.taken(row.k)) as u32;
+                    ScaleCells { address: at(sums, column), byte }
+                };
+                b.scale_copy(DescriptorValue { low: units, high: 0x4008 }, at(sums, 300));
+                b.scaled_tcgen05(
+                    row,
+                    at(sums, 0),
+                    [factor(), factor()],
+                    [scales(256), scales(300)],
+                    Operand::Imm(0),
+                );
             }
         }
         b.mbarrier(MbarrierOp::Commit, barrier, Operand::Imm(0));

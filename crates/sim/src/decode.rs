@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, AtomicRow, BulkOp, CopyKind, CopyRow, DType, Major, MbarrierOp, Memory, MemoryOrder,
-    MmaRow, OpKey, ProxyFence, Reduction, ScalarOp, Scope, ShuffleMode, SyncOp, Tcgen05Row, TensorOp,
-    TensorRow, Unit, Until, WgmmaRow, timing,
+    MmaRow, OpKey, ProxyFence, Reduction, ScalarOp, Scope, ShuffleMode, SumsScaling, SyncOp, Tcgen05Row,
+    TensorOp, TensorRow, Unit, Until, WgmmaRow, timing,
 };
 use tilewright_simt::{
     Address, Factor, Function, Inst, Op, Operand, OriginId, Position, Print, Reg, Special, Value, verify,
@@ -185,7 +185,16 @@ pub(crate) enum Code {
         d: Place,
         a: Source,
         b: Source,
+        /// The places of the scales of A and of B, with the first byte of each.
+        scales: Option<[(Place, u32); 2]>,
         accumulate: Slot,
+    },
+    /// A copy of a chunk of scales to tensor memory.
+    ScaleCopy {
+        statement: u32,
+        low: Slot,
+        high: u32,
+        to: Place,
     },
     /// A copy between tensor memory and registers.
     TensorCopy {
@@ -321,7 +330,9 @@ impl Nature {
             Op::Bulk { op: BulkOp::Store, .. } => Nature::Store,
             Op::Tensor { .. } | Op::Bulk { .. } | Op::TryCancel { .. } => Nature::Load,
             Op::Wgmma { .. } => Nature::Product,
-            Op::Tcgen05 { .. } | Op::TensorCopy { .. } | Op::TensorFree { .. } => Nature::Sums,
+            Op::Tcgen05 { .. } | Op::ScaleCopy { .. } | Op::TensorCopy { .. } | Op::TensorFree { .. } => {
+                Nature::Sums
+            }
             _ => Nature::Ordinary,
         }
     }
@@ -345,6 +356,7 @@ fn name_of(op: &Op) -> &'static str {
         Op::Shuffle { mode, .. } => mode.mnemonic(),
         Op::Wgmma { row, .. } => row.name.as_str(),
         Op::Tcgen05 { row, .. } => row.name.as_str(),
+        Op::ScaleCopy { .. } => SumsScaling::COPY,
         Op::TensorAllocate { .. } => "tcgen05.alloc",
         Op::TensorFree { .. } => "tcgen05.dealloc",
         Op::Tensor { row, .. } => row.name.as_str(),
@@ -429,6 +441,9 @@ impl Program<'_> {
             Code::Sums { statement, row, .. } => {
                 let bytes = (row.m + row.n) * row.k * i64::from(row.a.bits()) / 8;
                 (named(statement), Class::Tensor, Flow::Product(bytes as u64))
+            }
+            Code::ScaleCopy { statement, .. } => {
+                (named(statement), Class::Tensor, Flow::Product(SumsScaling::BYTES as u64))
             }
             Code::TensorCopy { statement, .. } => (named(statement), Class::Memory, Flow::Nowhere),
             Code::TensorAllocate { statement, .. }
@@ -689,13 +704,20 @@ impl Decoder<'_> {
                 let cost = timing(self.program.function.arch).wgmma(row);
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }
-            Op::Tcgen05 { row, d, a, b, accumulate } => {
+            Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
                 self.program.sums = true;
                 let (d, accumulate) = (self.place(d), self.slot(*accumulate));
                 let (a, b) = (self.source(a), self.source(b));
+                let scales = scales.map(|both| both.map(|one| (self.place(&one.address), one.byte)));
                 let cost = timing(self.program.function.arch).tcgen05(row);
-                let code = Code::Sums { statement, row, d, a, b, accumulate };
+                let code = Code::Sums { statement, row, d, a, b, scales, accumulate };
                 (code, (cost.whole_issue(), cost.whole_latency()))
+            }
+            Op::ScaleCopy { chunk, to } => {
+                self.program.sums = true;
+                let (low, to) = (self.slot(chunk.low), self.place(to));
+                let code = Code::ScaleCopy { statement, low, high: chunk.high, to };
+                (code, self.cost(tilewright_machine::Class::TensorScales))
             }
             Op::TensorCopy { row, regs, address } => {
                 self.program.sums = true;

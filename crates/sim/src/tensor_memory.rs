@@ -4,9 +4,12 @@
 //! An access comes after what its warp has learnt by the last `tcgen05.fence::after_thread_sync` before it, and after the warp's own copies that it has waited
 //! for; a copy that is waited for is passed on by the next `tcgen05.fence::before_thread_sync`, a product by a commit.
 
+mod scales;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use scales::{ScaleCopy, Scaled, Scales, factor_places};
 use tilewright_machine::{Tcgen05Row, TensorMemory as Shape, Unit};
 
 use crate::clock::{Agent, HappensBefore, Space, View};
@@ -18,7 +21,7 @@ use crate::shadow::{ASYNC, Access, Kind, Now, ORDINARY, Shadow};
 use crate::sink::Site;
 use crate::tables::CopyTable;
 use crate::warp::Warp;
-use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places, read};
+use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, read};
 
 const LANES: u32 = Shape::LANES as u32;
 /// Content of cells that nothing has written.
@@ -109,6 +112,7 @@ pub(crate) struct SumsProduct {
     column: u32,
     a: Operand,
     b: Operand,
+    scales: Option<[Scales; 2]>,
     accumulate: bool,
 }
 
@@ -116,6 +120,8 @@ pub(crate) struct SumsProduct {
 #[derive(Clone, Debug)]
 pub(crate) enum Task {
     Product(Box<SumsProduct>),
+    /// A copy of scales.
+    Scales(Box<ScaleCopy>),
     /// An arrival, behind the products before it.
     Commit(Box<Posted>),
 }
@@ -140,6 +146,8 @@ pub(crate) struct Issued<'a> {
     pub row: &'static Tcgen05Row,
     pub d: Place,
     pub factors: [&'a Source; 2],
+    /// The places of the scales of both factors, and the first byte of each.
+    pub scales: Option<[(Place, u32); 2]>,
     pub accumulate: Slot,
 }
 
@@ -185,17 +193,21 @@ impl Warp {
             let Source::Shared { low, high, major } = source else { return };
             ready = ready.max(self.timing.values[*low as usize]);
             let bits = self.values[*low as usize][lane] & 0xffff_ffff | u64::from(*high) << 32;
-            if bits & Tcgen05Row::DESCRIPTOR == 0 {
-                cluster.misuse(&site, Rule::Place, || {
-                    format!("{bits:#x} is no descriptor of a factor of tcgen05.mma: bit 46 is not set")
-                });
-            }
+            cluster.described(&site, bits, "of a factor of tcgen05.mma");
             let (mn, dtype) = if left { (row.m, row.a) } else { (row.n, row.b) };
-            let mut places = operand_places(bits, *major, (mn, row.k), dtype);
+            let mut places = factor_places(bits, *major, (mn, row.k), dtype);
             cluster.inside(&site, &mut places);
             let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
             cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
             operands.push(Operand { places, major: *major });
+        }
+        let mut scales = Vec::new();
+        for ((place, byte), rows) in product.scales.iter().flatten().zip([row.m, row.n]) {
+            ready = ready.max(self.address_ready(*place, None));
+            let of_factor = Scaled::of(self.shared_address(*place, lane), rows);
+            let Some((column, cells)) = of_factor.within(cluster, &site) else { return };
+            cluster.watch_tensor(&site, &cells, Kind::Read, number, &view);
+            scales.push((column, *byte));
         }
         let address = self.shared_address(product.d, lane);
         let (first, column) = Shape::place(address);
@@ -221,7 +233,8 @@ impl Warp {
         let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
         let begin = pipes.multiply(start, busy.max(shared), shared);
         let [Some(a), Some(b)] = [0, 1].map(|i| operands.get(i).cloned()) else { return };
-        let product = SumsProduct { row, rank: self.rank, column, a, b, accumulate };
+        let scales = scales.try_into().ok();
+        let product = SumsProduct { row, rank: self.rank, column, a, b, scales, accumulate };
         let unit = &mut cluster.tensor_units[unit];
         unit.issued += 1;
         unit.complete = unit.complete.max(begin + busy.max(latency));
@@ -455,7 +468,11 @@ impl Cluster<'_> {
     pub(crate) fn complete_sums(&mut self, unit: usize, whole: bool) {
         while let Some(task) = self.tensor_units[unit].tasks.pop_front() {
             match task {
-                Task::Product(product) => self.execute_sums(&product),
+                Task::Product(product) => match (product.row.scaling, product.scales) {
+                    (Some(scaling), Some(scales)) => self.execute_scaled_sums(&product, &scaling, scales),
+                    _ => self.execute_sums(&product),
+                },
+                Task::Scales(copy) => self.execute_scale_copy(&copy),
                 Task::Commit(arrival) => {
                     self.arrive(*arrival);
                     return;
@@ -469,7 +486,7 @@ impl Cluster<'_> {
 
     /// Executes a product: sums are `f32` in the order of rising k.
     fn execute_sums(&mut self, product: &SumsProduct) {
-        let SumsProduct { row, rank, column, a, b, accumulate } = product;
+        let SumsProduct { row, rank, column, a, b, accumulate, .. } = product;
         let cta = &mut self.ctas[*rank as usize];
         let Some(memory) = &mut cta.tensor else { return };
         let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);

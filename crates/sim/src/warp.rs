@@ -496,9 +496,13 @@ impl Warp {
                 self.timing.product = self.timing.order(pipes, Unit::Tensor, ready, busy);
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
-            Code::Sums { statement, row, d, a, b, accumulate } => {
-                let product = Issued { row, d: *d, factors: [a, b], accumulate: *accumulate };
+            Code::Sums { statement, row, d, a, b, scales, accumulate } => {
+                let product =
+                    Issued { row, d: *d, factors: [a, b], scales: *scales, accumulate: *accumulate };
                 self.sums(cluster, &product, (*statement, *origin), (busy, latency));
+            }
+            Code::ScaleCopy { statement, low, high, to } => {
+                self.scale_copy(cluster, (*low, *high), *to, (*statement, *origin), (busy, latency));
             }
             Code::TensorCopy { statement, table, regs, place } => {
                 let table = &cluster.context.program.tensor_copies[*table as usize];

@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 15, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 16, and their long tests run beside each other.
 
 mod common;
 mod control;
@@ -15,4 +15,5 @@ mod reference;
 mod sanitizer;
 mod shared;
 mod tensor_memory;
+mod tensor_scales;
 mod words;

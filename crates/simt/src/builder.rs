@@ -14,8 +14,9 @@ use tilewright_machine::{
 };
 
 use crate::function::{
-    Address, Array, ArrayId, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op, Operand, OriginId,
-    Position, Reg, ScaleBytes, SharedBuffer, Special, TensorBuffer, TensorMap, Value,
+    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
+    Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special, TensorBuffer, TensorMap,
+    Value,
 };
 use crate::printed::Print;
 
@@ -461,7 +462,24 @@ impl Builder {
         b: Factor,
         accumulate: Operand,
     ) {
-        self.push(Op::Tcgen05 { row, d, a, b, accumulate });
+        self.push(Op::Tcgen05 { row, d, a, b, scales: None, accumulate });
+    }
+
+    /// The same with the scales of A and of B.
+    pub fn scaled_tcgen05(
+        &mut self,
+        row: &'static Tcgen05Row,
+        d: Address,
+        [a, b]: [Factor; 2],
+        scales: [ScaleCells; 2],
+        accumulate: Operand,
+    ) {
+        self.push(Op::Tcgen05 { row, d, a, b, scales: Some(scales), accumulate });
+    }
+
+    /// A copy of a chunk of scales from shared memory to tensor memory.
+    pub fn scale_copy(&mut self, chunk: DescriptorValue, to: Address) {
+        self.push(Op::ScaleCopy { chunk, to });
     }
 
     /// A copy between tensor memory and registers.

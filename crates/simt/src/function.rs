@@ -173,6 +173,22 @@ pub struct DescriptorValue {
     pub high: u32,
 }
 
+/// The scales of one factor of a block-scaled product with its sums in tensor memory: cells from an address on, of which it takes neighbouring bytes from this
+/// one on. Prints as `[%7+4].1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ScaleCells {
+    /// The address in tensor memory of the first column.
+    pub address: Address,
+    /// The first byte of each cell, 0 the lowest.
+    pub byte: u32,
+}
+
+impl fmt::Display for ScaleCells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.address, self.byte)
+    }
+}
+
 /// A factor of an asynchronous matrix product.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Factor {
@@ -446,8 +462,17 @@ pub enum Op {
         a: Factor,
         /// Right factor, N×K.
         b: Factor,
+        /// The scales of A and of B of a block-scaled product, which belong to it as its factors do.
+        scales: Option<[ScaleCells; 2]>,
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`.
         accumulate: Operand,
+    },
+    /// A copy of a chunk of scales from shared memory to tensor memory, asynchronous: products that the thread issues later find them there. One thread issues it.
+    ScaleCopy {
+        /// The chunk.
+        chunk: DescriptorValue,
+        /// The address in tensor memory of the first of its columns.
+        to: Address,
     },
     /// A copy between tensor memory and a warp's registers, asynchronous: it is done after a [`SyncOp::TensorWaitLoad`] or a
     /// [`SyncOp::TensorWaitStore`]. All lanes take part, with the same address.
@@ -700,9 +725,12 @@ impl Op {
             Op::Wgmma { a, b, accumulate, .. } => {
                 [a.low(), b.low(), Some(*accumulate)].into_iter().flatten().collect()
             }
-            Op::Tcgen05 { d, a, b, accumulate, .. } => {
-                [Some(d.base), a.low(), b.low(), Some(*accumulate)].into_iter().flatten().collect()
+            Op::Tcgen05 { d, a, b, scales, accumulate, .. } => {
+                let operands = [Some(d.base), a.low(), b.low(), Some(*accumulate)];
+                let scales = scales.iter().flatten().map(|scales| scales.address.base);
+                operands.into_iter().flatten().chain(scales).collect()
             }
+            Op::ScaleCopy { chunk, to } => vec![chunk.low, to.base],
             Op::TensorMap { number, guard, .. } => {
                 std::iter::once(*number).chain(guard.map(Operand::Value)).collect()
             }

@@ -15,7 +15,8 @@ pub mod verify;
 pub use builder::Builder;
 pub use function::{
     Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
-    Operand, OriginId, Position, Reg, ScaleBytes, SharedBuffer, Special, TensorBuffer, TensorMap, Value,
+    Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special, TensorBuffer, TensorMap,
+    Value,
 };
 pub use printed::{Print, PrintItem};
 pub use scopes::Build;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use tilewright_machine::BulkOp;
+use tilewright_machine::{BulkOp, SumsScaling};
 
 use crate::function::{Address, Factor, Function, Inst, Op, Reg, Special, Value};
 
@@ -112,9 +112,20 @@ impl Printer<'_> {
                     let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
                     writeln!(f, "{pad}{} {}, {a}, {b}{meta}, accumulate {accumulate}", row.name, regs(d))?;
                 }
-                Op::Tcgen05 { row, d, a, b, accumulate } => {
+                Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
                     let (a, b) = (factor(a), factor(b));
-                    writeln!(f, "{pad}{} {d}, {a}, {b}, accumulate {accumulate}", row.name)?;
+                    let scales =
+                        scales.map_or(String::new(), |[left, right]| format!(", scales {left} and {right}"));
+                    writeln!(f, "{pad}{} {d}, {a}, {b}{scales}, accumulate {accumulate}", row.name)?;
+                }
+                Op::ScaleCopy { chunk, to } => {
+                    writeln!(
+                        f,
+                        "{pad}{} {to}, descriptor({}, {:#x})",
+                        SumsScaling::COPY,
+                        chunk.low,
+                        chunk.high
+                    )?;
                 }
                 Op::TensorCopy { row, regs: r, address } => {
                     writeln!(f, "{pad}{} {} {address}", row.name, regs(r))?

@@ -24,7 +24,7 @@ use std::collections::{HashMap, HashSet};
 
 use tilewright_machine::{
     Arch, BulkOp, CopyKind, Feature, Features, LaunchControl, Major, MbarrierOp, Memory, RegType, ScalarOp,
-    SyncOp, Tcgen05Row, TensorMemory, TensorOp, TensorRow, WgmmaRow,
+    SumsScaling, SyncOp, Tcgen05Row, TensorMemory, TensorOp, TensorRow, WgmmaRow,
 };
 
 use crate::function::{Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, Reg, Special, Value};
@@ -293,10 +293,21 @@ impl Checker<'_> {
                         .or_else(|| left.iter().chain(meta).find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
-                Op::Tcgen05 { row, d, a, b, accumulate } => {
+                Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
                     exists(&row.name, Tcgen05Row::NEEDS)?;
                     self.address(d, Memory::Tensor)?;
                     self.operand(*accumulate, RegType::Pred)?;
+                    if scales.is_some() != row.scaling.is_some() {
+                        let with = if scales.is_some() { "with" } else { "without" };
+                        return Err(format!("{} {with} scales", row.name));
+                    }
+                    let taken = row.scaling.map_or(1, |scaling| scaling.taken(row.k)) as u32;
+                    for scales in scales.iter().flatten() {
+                        self.address(&scales.address, Memory::Tensor)?;
+                        if scales.byte % taken != 0 || scales.byte >= SumsScaling::SCALES as u32 {
+                            return Err(format!("{} has no {taken} scales at {scales}", row.name));
+                        }
+                    }
                     for factor in [a, b] {
                         let Factor::Shared { descriptor, major } = factor else {
                             return Err(format!("{} with a factor in registers", row.name));
@@ -307,6 +318,11 @@ impl Checker<'_> {
                         }
                     }
                     Ok(())
+                }
+                Op::ScaleCopy { chunk, to } => {
+                    exists(SumsScaling::COPY, Tcgen05Row::NEEDS)?;
+                    self.operand(chunk.low, RegType::B32)?;
+                    self.address(to, Memory::Tensor)
                 }
                 Op::TensorCopy { row, regs, address } => {
                     exists(row.name, row.needs)?;

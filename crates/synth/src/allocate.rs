@@ -99,9 +99,10 @@ impl Bodies {
                         self.outlives[dst.tensor.0 as usize] = true;
                     }
                 }
-                StmtKind::GemmAsync { a, b, .. } => {
-                    self.outlives[a.tensor.0 as usize] = true;
-                    self.outlives[b.tensor.0 as usize] = true;
+                StmtKind::GemmAsync { a, b, scales, .. } => {
+                    for reference in [a, b].into_iter().chain(scales.iter().flatten()) {
+                        self.outlives[reference.tensor.0 as usize] = true;
+                    }
                 }
                 StmtKind::Wait(0) => body.waits.push(i),
                 _ => {}

@@ -50,7 +50,7 @@ use tilewright_tile::core::Program;
 use tilewright_tile::{Diagnostic, TensorId};
 
 pub use allocate::{ASYNC_ALIGN, SHARED_ALIGN};
-pub use async_layout::tensor_memory::{SumsCall, SumsPlan, TensorCall, TensorCopyPlan};
+pub use async_layout::tensor_memory::{ScalesAt, SumsCall, SumsPlan, TensorCall, TensorCopyPlan};
 pub use async_layout::tma::{Multicast, TmaCall, TmaPlan};
 pub use async_layout::wgmma::{OperandA, SharedOperand, WgmmaCall, WgmmaPlan};
 pub use async_layout::{AsyncLayouts, assign_async_layouts};

@@ -150,8 +150,9 @@ pub(crate) fn note(
         StmtPlan::Sums(plan) => {
             note.issues(plan.name(), plan.calls.len() as u32, plan.cycles(timing));
             note.per_call = plan.row.macs() as u32;
-            let StmtKind::GemmAsync { a, b, .. } = &stmt.kind else { return None };
-            note.by_descriptor = [a, b].map(|factor| verified.tensor(factor.tensor).name.clone()).to_vec();
+            let StmtKind::GemmAsync { a, b, scales, .. } = &stmt.kind else { return None };
+            let read = [a, b].into_iter().chain(scales.iter().flatten());
+            note.by_descriptor = read.map(|factor| verified.tensor(factor.tensor).name.clone()).collect();
         }
         StmtPlan::TensorCopy(plan) => {
             let StmtKind::Copy { src, dst, .. } = &stmt.kind else { return None };

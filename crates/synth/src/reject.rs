@@ -1,7 +1,7 @@
 //! Reasons for which an instruction cannot do a statement: data, with its words beside it.
 
 use thiserror::Error;
-use tilewright_layout::{LayoutError, Swizzle};
+use tilewright_layout::{Layout, LayoutError, Swizzle};
 use tilewright_machine::{Arch, DType, Features, InvalidBox, Major, SwizzleMode};
 
 /// An operand of a matrix product.
@@ -319,6 +319,17 @@ pub enum TensorMemoryReject {
     /// K, its multiple, the type of A.
     #[error("K is {0}, and tcgen05 takes multiples of {1} elements of {2}")]
     K(i64, i64, DType),
+    /// M and N of a product with scales.
+    #[error(
+        "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with 128 or 256 columns, whose scales come to tensor memory by 128 rows", .0[0], .0[1]
+    )]
+    ScaledExtents([i64; 2]),
+    /// K, its multiple.
+    #[error("K is {0}, and four scales of a row come to tensor memory at a time: it takes multiples of {1}")]
+    Scales(i64, i64),
+    /// The layout that scales have.
+    #[error("the scales lie otherwise than tcgen05.cp reads them, as {0} does")]
+    ScalesElsewhere(Layout),
     /// Number of warpgroups, columns.
     #[error("{0} warpgroups cannot share {1} columns of tensor memory: each has a multiple of 8")]
     Columns(i64, i64),

@@ -510,10 +510,10 @@ impl<'a> Search<'a> {
                 async_layout::copy_plan(self.verified, self.divisibility, (src, dst, *how), &layout)
                     .map(StmtPlan::Tma)
             }
-            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => async_layout::product_plan(
+            StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups } => async_layout::product_plan(
                 (self.verified, self.divisibility),
                 (*c, a, b),
-                meta.is_some(),
+                (meta.is_some(), scales.as_ref()),
                 warpgroups.as_ref(),
                 &layout,
             ),

@@ -11,6 +11,7 @@
 mod author;
 mod flow;
 mod reasons;
+mod tensor_memory;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +20,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 use tilewright_compiler::{Kernel, Options, compile};
-use tilewright_machine::{MbarrierOp, ProxyFence, RegType, ScalarOp, SyncOp};
+use tilewright_machine::{MbarrierOp, ProxyFence, RegType, ScalarOp, SumsScaling, SyncOp};
 use tilewright_runtime::{Device, RuntimeError, SimDevice};
 use tilewright_sim::{Config, SimError};
-use tilewright_simt::{Address, Factor, Function, Inst, Op, Operand, Reg, Value, verify};
+use tilewright_simt::{Address, DescriptorValue, Factor, Function, Inst, Op, Operand, Reg, Value, verify};
 use tilewright_tile::{Diagnostics, Program};
 
 pub use reasons::Reason;
@@ -349,6 +350,7 @@ fn synchronisation(op: &Op) -> Option<String> {
         Op::Mbarrier { op, .. } => Some(op.name().to_string()),
         Op::Await { .. } => Some("ld.acquire".to_string()),
         Op::TensorFree { .. } => Some("tcgen05.dealloc".to_string()),
+        Op::ScaleCopy { .. } => Some(SumsScaling::COPY.to_string()),
         _ => None,
     }
 }
@@ -640,6 +642,12 @@ impl Slots {
                         d.base = base;
                     }
                     other
+                });
+            }
+            Op::ScaleCopy { chunk, to } => {
+                shift(format!("{}: the next stage", SumsScaling::COPY), chunk.low, &|low| Op::ScaleCopy {
+                    chunk: DescriptorValue { low, ..*chunk },
+                    to: *to,
                 });
             }
             _ => {}

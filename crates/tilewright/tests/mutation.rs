@@ -13,6 +13,7 @@ const SEEDS: u64 = 2;
 
 // Why a mutant is as right as its kernel, where no program sees it.
 const READS: &str = "it is for reads, which any arrival and any wait order";
+const FIRST_WRITES: &str = "nobody has touched the buffer of the results before";
 const OWN_BYTES: &str = "each thread reads the bytes that it copied itself";
 
 /// Runs the mutants of a program; `equivalent` has the beginnings of the names of those that survive and that no reason of
@@ -122,4 +123,31 @@ fn clusters() {
     ];
     let given = [("BN", 32), ("BK", 32)];
     judge(&sums, Arch::SM_90A, &given, &[("m", 192), ("n", 32), ("k", 640)], &equivalent);
+}
+
+#[test]
+fn sums_in_tensor_memory() {
+    let sums = file(include_str!("../../../tests/run/tensor_memory_gemm.tile"));
+    let given = [("BM", 64), ("BN", 16), ("BK", 32), ("SMS", 1)];
+    judge(&sums, Arch::SM_100A, &given, &[("m", 70), ("n", 40), ("k", 100)], &[]);
+    // A tile with scales has 128 rows and columns: by night.
+    if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some_and(|v| v == "1") {
+        let given = [("BK", 64), ("S", 4), ("SMS", 1)];
+        let sizes = [("m", 136), ("n", 130), ("k", 300)];
+        let scaled = file(include_str!("../../../tests/run/tensor_memory_nvfp4.tile"));
+        judge(&scaled, Arch::SM_100A, &given, &sizes, &[]);
+    }
+}
+
+#[test]
+fn tensor_copies_beside_products_of_a_warp() {
+    let given = [("loads", "tma"), ("bm", "32"), ("bn", "32"), ("bk", "32"), ("kk", "16"), ("stages", "2")];
+    let loaded = (operator("gemm").unwrap().programs)(&given).unwrap().remove(0);
+    judge(
+        &loaded,
+        Arch::SM_120A,
+        &[],
+        &[("m", 64), ("n", 64), ("k", 160)],
+        &[("delete bar.sync 2, 128 in `syncthreads()` #1", FIRST_WRITES)],
+    );
 }

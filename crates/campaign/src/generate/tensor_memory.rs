@@ -5,17 +5,31 @@ use crate::dice::Dice;
 
 /// A product whose tiles are stored while the next are multiplied.
 pub fn product(dice: &mut Dice) -> Case {
-    let factor = dice.pick(&["f16", "f16", "bf16", "e4m3", "e5m2", "f32"]);
+    let blocks = dice.once_in(4).then(|| {
+        dice.pick(&[
+            ("e4m3", "ue8m0", 32i64),
+            ("e5m2", "ue8m0", 32),
+            ("e2m1", "ue8m0", 32),
+            ("e2m1", "ue4m3", 16),
+        ])
+    });
+    let factor = match blocks {
+        Some((factor, ..)) => factor,
+        None => dice.pick(&["f16", "f16", "bf16", "e4m3", "e5m2", "f32"]),
+    };
     let other = if bits(factor) == 8 { dice.pick(&["e4m3", "e5m2"]) } else { factor };
     let groups = dice.pick(&[1i64, 1, 2]);
-    let m = dice.pick(&[64i64, 128]);
-    let n = 16 * groups * dice.range(1, 4);
+    // Scales come to tensor memory by 128 rows, four of a row.
+    let (m, n) = match blocks {
+        Some(_) => (128, 128),
+        None => (dice.pick(&[64i64, 128]), 16 * groups * dice.range(1, 4)),
+    };
     // A step of an instruction is 32 bytes of a row.
-    let step = 256 / bits(factor);
+    let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
     let (rounds, tall, broad) = (dice.range(1, 4), dice.range(1, 2), dice.range(1, 3));
     // Where rows are no multiples of 16 bytes, threads copy them.
-    let odd = dice.once_in(6);
+    let odd = bits(factor) >= 8 && dice.once_in(6);
     let wide = 128 / bits(factor);
     let total =
         if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
@@ -47,8 +61,19 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.line(format!(
         "gc = global_view(c, ({m}, ceil_div({rows}, {m}), {n}, ceil_div({columns}, {n})) : (e0, {m} * e0, e1, {n} * e1))"
     ));
+    let (mut of_blocks, mut scales) = (String::new(), String::new());
+    for (name, extent, tile) in [("a", &rows, m), ("b", &columns, n)] {
+        let Some((_, scale, block)) = blocks else { break };
+        draft.params.push(format!("{name}_scale: {scale}[{extent}, ceil_div({depth}, {block})]"));
+        draft.line(format!(
+            "gs{name} = global_view({name}_scale, ({tile}, ceil_div({extent}, {tile}), {0}, ceil_div({depth}, {k})) : (e0, {tile} * e0, e1, {0} * e1))",
+            k / block
+        ));
+        draft.line(format!("ss{name} = shared_tensor({scale}, [{tile}, {}])", k / block));
+        (of_blocks, scales) = (", ssa, ssb".to_string(), ", scales = (ssa, ssb)".to_string());
+    }
     draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));
-    draft.line(format!("ab = pipeline({}, sa, sb)", dice.range(1, 3)));
+    draft.line(format!("ab = pipeline({}, sa, sb{of_blocks})", dice.range(1, 3)));
     draft.line(format!("out = pipeline({}, acc)", dice.range(1, 2)));
     // Tiles are shared out, or dealt out by a counter or by the launch.
     let dealt = dice.pick(&["", ", dynamic = next", ", dynamic"]);
@@ -66,6 +91,10 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open("produce ab");
     draft.line(format!("copy.async(ga[:, tm, :, kk], {left})"));
     draft.line(format!("copy.async(gb[:, tn, :, kk], {right})"));
+    if blocks.is_some() {
+        draft.line("copy.async(gsa[:, tm, :, kk], ssa)");
+        draft.line("copy.async(gsb[:, tn, :, kk], ssb)");
+    }
     (0..4).for_each(|_| draft.close());
 
     draft.open("warpgroup multiply(1)");
@@ -74,7 +103,7 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.line("fill(acc, 0)");
     draft.open(format!("for k2 in 0..ceil_div({depth}, {k})"));
     draft.open("consume ab");
-    draft.line(format!("gemm.async(acc, {left}, {right})"));
+    draft.line(format!("gemm.async(acc, {left}, {right}{scales})"));
     (0..5).for_each(|_| draft.close());
 
     draft.open(format!("warpgroup store({groups})"));

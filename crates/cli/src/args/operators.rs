@@ -46,6 +46,9 @@ pub struct KernelsArgs {
     /// Choose for a device of this name, which need not be here, e.g. 'NVIDIA H200'
     #[arg(long, value_name = "NAME", requires = "problem")]
     pub device_name: Option<String>,
+    /// Choose for this architecture, e.g. sm_100a, instead of the device's
+    #[arg(long, value_name = "ARCH", requires = "problem")]
+    pub arch: Option<String>,
     /// The folder of records and models instead of the user's
     #[arg(long, value_name = "DIR", requires = "problem")]
     pub cache: Option<PathBuf>,

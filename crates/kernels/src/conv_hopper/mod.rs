@@ -241,6 +241,7 @@ impl HopperConvConfig {
             // Its own kernels ahead and behind overlap with it.
             dependent: self.dependent || self.pack.is_some() || self.split > 1,
             ahead: false,
+            tensor_memory: false,
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,

@@ -101,7 +101,7 @@ impl Codec<Option<DType>> {
 }
 
 impl Codec<Option<DType>> {
-    const SCALES: Self = Codec {
+    pub const SCALES: Self = Codec {
         read: |field, text| optional("none", text, |text| dtype_of(&GemmConfig::SCALES, field, text)),
         write: |dtype| optional_text("none", dtype),
     };

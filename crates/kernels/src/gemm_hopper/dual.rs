@@ -71,7 +71,7 @@ impl HopperGemmConfig {
 
     /// Checks that a thread has registers for the sums of two products: `taken` are those of all fragments with this tile.
     pub(super) fn check_sums(&self, taken: impl Fn(&Self) -> i64) -> Result<(), ConfigError> {
-        let fits = |bn: &i64| taken(&Self { bn: *bn, ..*self }) <= self.math_registers;
+        let fits = |bn: &i64| taken(&Self { bn: *bn, ..*self }) <= self.storing_registers();
         if self.dual.sums() == 1 || fits(&self.bn) {
             return Ok(());
         }

@@ -4,7 +4,7 @@
 use super::{Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule, Triangle};
 use crate::model::{Model, Numbers};
 use crate::parts::{Estimate, Part, Resource, Steps};
-use crate::warp_specialized::{Rasterization, bytes};
+use crate::warp_specialized::{Rasterization, bytes, bytes_of};
 
 /// Bytes of a line of the L2 cache. A row of a box that lies across two lines takes two.
 const LINE: f64 = 128.0;
@@ -170,20 +170,20 @@ impl HopperGemmConfig {
     pub(crate) fn estimated(&self, model: &Model, own: PerStep, [m, n, k, l]: [i64; 4]) -> Estimate {
         let model = model.numbers();
         match self.form {
-            Form::Wgmma => {}
+            Form::Wgmma | Form::Tcgen05 => {}
             Form::Gemv => return self.estimate_gemv(model, [m, n, k]),
             Form::Outer => return self.estimate_outer(model, [m, n, k]),
         }
         let packing = self.packing_time(model, l, [m, n, k]);
         let [m, n, k] = self.real([m, n, k]);
-        let size = self.multiplied_bytes() as f64;
+        let size = f64::from(self.multiplied()[0].bits()) / 8.0;
         let (rows, cols) = self.sides((m, n));
         let [blocks_m, blocks_n, deep] = self.cluster.shape();
         let (down, across) = self.sides((blocks_m, blocks_n));
         let blocks = self.cluster.blocks();
         let copies = l as f64 * self.split as f64;
         let tiles = self.filled(rounds(rows, self.bm * down) * rounds(cols, self.bn * across)) * copies;
-        let resident = (self.sm_count.min(self.cluster.resident()) / blocks) as f64;
+        let resident = (self.sm_count.min(self.resident(self.cluster)) / blocks) as f64;
         let waves = (tiles / resident).ceil();
         let active = tiles.min(resident) * blocks as f64;
         let full = (active / self.sm_count as f64).min(1.0);
@@ -201,16 +201,19 @@ impl HopperGemmConfig {
         // With a sparse A they take as long for twice the columns of B.
         let kept = self.columns_of_a(self.bk) as f64 / bk;
         let products = self.terms().len() as f64 * bm / 64.0 * bk * kept * size / 32.0;
-        let multiply = products * (bn / 2.0).max(16.0);
         // A that warps read to registers comes out of it as well.
-        let shared = products * (16.0 + bn / 4.0 / kept);
+        let of_warpgroups = [products * (bn / 2.0).max(16.0), products * (16.0 + bn / 4.0 / kept)];
+        // Sums in tensor memory are made while those of the tile before leave.
+        let apart = self.form == Form::Tcgen05;
+        let [multiply, shared] =
+            if apart { self.tcgen05_cycles(self.terms().len() as f64 * bk * size) } else { of_warpgroups };
         // Lines that are not those of matrices have a factor of their own.
         let aligned = |pitch: i64| own.bytes.is_some() || pitch as f64 * size % LINE == 0.0;
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
             let across = if aligned(pitch) {
                 1.0
             } else {
-                1.0 + (astride(model, pitch * self.multiplied_bytes()) - 1.0) * full
+                1.0 + (astride(model, self.multiplied_bytes(pitch)) - 1.0) * full
             };
             let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
             // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
@@ -300,22 +303,26 @@ impl HopperGemmConfig {
         // Results that leave during the next tile's steps take longer than these, if their rows are short.
         let beyond = own.store.map_or(0.0, |store| (bm * bn * store - steps * step).max(0.0));
         let hidden = model.overlapped + model.overlapped_chunk * chunks + beyond;
-        let leaving = if self.overlap_epilogue { hidden } else { drain } + by_threads;
+        let leaving = match (apart, self.overlap_epilogue) {
+            (true, _) => (drain + by_threads - steps * step).max(0.0),
+            (false, true) => hidden + by_threads,
+            (false, false) => drain + by_threads,
+        };
         // Every block reads what all of its cluster have summed.
         let meeting = if deep > 1 { model.meeting + bm * bn * 4.0 * deep as f64 / model.met } else { 0.0 };
-        let last = if self.overlap_epilogue { drain } else { 0.0 };
+        let last = if self.overlap_epilogue || apart { drain } else { 0.0 };
         let tile = steps * step + leaving + meeting;
         // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone, and for what threads do between them.
         let alone = (multiply + promoting + turn) / model.tensor_cores;
         let ahead = steps.min(self.stages as f64) * (step - alone).max(0.0);
-        let ahead = if self.overlap_epilogue { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
+        let ahead = if self.overlap_epilogue || apart { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
-        let element = parts as i64 * self.multiplied_bytes();
+        let of_elements = parts as f64 * size;
         // The places of what a sparse A keeps are two bits each.
         let places = if self.sparse { all(m, k, 1) / 8.0 } else { 0.0 };
-        let (a, b) = (all(m, k, element) * kept + places, matrices * all(n, k, element));
+        let (a, b) = (all(m, k, 1) * of_elements * kept + places, matrices * all(n, k, 1) * of_elements);
         let b = if self.squares() { 0.0 } else { b };
         let [a, b] = own.bytes.unwrap_or([a, b]);
         let prologue = model.prologue;
@@ -383,10 +390,10 @@ impl HopperGemmConfig {
         let clusters = clusters * if deep > 1 { FEW_CLUSTERS + (1.0 - FEW_CLUSTERS) * full } else { 1.0 };
         let adding = self.adding(model, all(m, n, 4));
         // Packed rows are whole lines.
-        let row = k * self.multiplied_bytes();
+        let row = self.multiplied_bytes(k);
         if row <= SHORT && packs != [true; 2] {
             let beside = if row % SECTOR == 0 { 1.0 } else { model.beside_sectors };
-            let long = if self.bk * self.multiplied_bytes() > 64 { model.long_steps } else { 1.0 };
+            let long = if self.multiplied_bytes(self.bk) > 64 { model.long_steps } else { 1.0 };
             let written = if row <= SHORTEST { 0.0 } else { c / write };
             memory = (memory - written) * beside * long + written;
         }
@@ -424,7 +431,7 @@ impl HopperGemmConfig {
         let [m, n, k] = self.real(sizes).map(|size| size as f64);
         // A matrix that is real stands for one of half as many rows.
         let read_of_b = if self.complex { n / 2.0 } else { n };
-        let written = self.parts() as f64 * self.multiplied_bytes() as f64;
+        let written = self.parts() as f64 * f64::from(self.multiplied()[0].bits()) / 8.0;
         let copy =
             |(rows, read): (f64, f64)| l as f64 * k * (read * bytes(self.dtype) as f64 + rows * written);
         let copies = [(m, m), (n, read_of_b)].into_iter().zip(self.packs());
@@ -512,7 +519,7 @@ impl HopperGemmConfig {
 
     /// The factors that TMA cannot read where they lie.
     pub(super) fn unaligned(&self, sizes: [i64; 3]) -> Pack {
-        let [a, b] = self.lines(self.real(sizes)).map(|line| line * bytes(self.dtype) % STRIDE != 0);
+        let [a, b] = self.lines(self.real(sizes)).map(|line| bytes_of(line, self.dtype) % STRIDE != 0);
         // Those that are packed in any case are read as they are.
         let [packed_a, packed_b] = Self { pack: Pack::None, ..*self }.packs();
         Pack::of([a && !packed_a, b && !packed_b && !self.squares()])
@@ -520,7 +527,7 @@ impl HopperGemmConfig {
 
     /// The factors whose lines begin within those of the L2 cache.
     pub(super) fn astride(&self, sizes: [i64; 3]) -> Pack {
-        let [a, b] = self.lines(self.real(sizes)).map(|line| line * bytes(self.dtype) % LINE as i64 != 0);
+        let [a, b] = self.lines(self.real(sizes)).map(|line| bytes_of(line, self.dtype) % LINE as i64 != 0);
         let [packed_a, packed_b] = Self { pack: Pack::None, ..*self }.packs();
         Pack::of([a && !packed_a, b && !packed_b && !self.squares()])
     }

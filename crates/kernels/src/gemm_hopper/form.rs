@@ -3,12 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use tilewright_machine::{Feature, Features};
 use tilewright_tile::Program;
 
 use super::HopperGemmConfig;
 use crate::config::{Config, ConfigError};
 use crate::epilogue::EpilogueOp;
-use crate::warp_specialized::{Batch, within};
+use crate::warp_specialized::{Batch, NEEDS, SHARED_NEEDS, within};
 
 /// The program of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -16,6 +17,8 @@ pub enum Form {
     /// Tiles by TMA and wgmma.
     #[default]
     Wgmma,
+    /// Tiles by TMA and tcgen05, with their sums in tensor memory.
+    Tcgen05,
     /// Rows of one factor times up to 8 of the other, without matrix instructions.
     Gemv,
     /// A tile a block by `mma.sync` without a pipeline, for short sums.
@@ -24,13 +27,28 @@ pub enum Form {
 
 impl Form {
     /// All of them.
-    pub const ALL: [Form; 3] = [Form::Wgmma, Form::Gemv, Form::Outer];
+    pub const ALL: [Form; 4] = [Form::Wgmma, Form::Tcgen05, Form::Gemv, Form::Outer];
+
+    /// True of those that deal tiles out to a persistent grid, with everything that goes with these.
+    pub fn tiles(self) -> bool {
+        matches!(self, Form::Wgmma | Form::Tcgen05)
+    }
+
+    /// The features that it needs.
+    pub(super) fn needs(self) -> Features {
+        match self {
+            Form::Wgmma => NEEDS,
+            Form::Tcgen05 => SHARED_NEEDS.and(&[Feature::Tcgen05]),
+            Form::Gemv | Form::Outer => SHARED_NEEDS,
+        }
+    }
 }
 
 impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Form::Wgmma => "wgmma",
+            Form::Tcgen05 => "tcgen05",
             Form::Gemv => "gemv",
             Form::Outer => "outer",
         })
@@ -41,7 +59,8 @@ impl FromStr for Form {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Form::ALL.into_iter().find(|form| form.to_string() == text).ok_or("must be wgmma, gemv or outer")
+        let found = Form::ALL.into_iter().find(|form| form.to_string() == text);
+        found.ok_or("must be wgmma, tcgen05, gemv or outer")
     }
 }
 
@@ -65,7 +84,7 @@ const OF_EVERY_FORM: [&str; 15] = [
 ];
 
 impl HopperGemmConfig {
-    /// Checks a configuration whose form is not that of tiles by wgmma.
+    /// Checks a configuration whose form is not one of [tiles](Form::tiles).
     pub(super) fn check_form(&self) -> Result<(), ConfigError> {
         if self.multiplies_integers() {
             return Err(ConfigError::value(
@@ -75,7 +94,8 @@ impl HopperGemmConfig {
             ));
         }
         if self.dual.matrices() > 1 {
-            let wanted = format!("multiplies by one matrix: must be wgmma with dual={}", self.dual);
+            let wanted =
+                format!("multiplies by one matrix: must be wgmma or tcgen05 with dual={}", self.dual);
             return Err(ConfigError::value("form", self.form, wanted));
         }
         if self.batch != Batch::None {
@@ -100,10 +120,10 @@ impl HopperGemmConfig {
         if self.form == Form::Gemv { self.check_gemv() } else { self.check_outer() }
     }
 
-    /// The program of a form that is not that of tiles by wgmma; `None`: it is.
+    /// The program of a form that is not one of tiles; `None`: it is.
     pub(super) fn formed(&self, custom: &[&dyn EpilogueOp]) -> Option<Result<Program, ConfigError>> {
         match self.form {
-            Form::Wgmma => None,
+            Form::Wgmma | Form::Tcgen05 => None,
             Form::Gemv => Some(self.gemv(custom)),
             Form::Outer => Some(self.outer(custom)),
         }

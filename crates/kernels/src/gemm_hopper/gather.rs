@@ -1,7 +1,7 @@
 //! Rows of A that lie anywhere: a table has the number of each. Threads copy them to the stages, 16 bytes at a time, since the tensor memory
 //! accelerator of Hopper copies rows that are neighbours. And rows of C anywhere, to which results are added.
 
-use super::{Form, HopperGemmConfig};
+use super::HopperGemmConfig;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{FillMode, Major, Scattered, Schedule, Triangle, bytes, gathering_registers};
@@ -12,8 +12,8 @@ impl HopperGemmConfig {
         if !self.gather {
             return Ok(());
         }
-        let wanted = if self.form != Form::Wgmma {
-            "form must be wgmma: others read rows that are neighbours"
+        let wanted = if !self.form.tiles() {
+            "form must be wgmma or tcgen05: others read rows that are neighbours"
         } else if self.a != Major::K {
             "rows are contiguous: a must be k"
         } else if self.batch.counts_products() {
@@ -45,8 +45,8 @@ impl HopperGemmConfig {
         if !self.scatter {
             return Ok(());
         }
-        if self.form != Form::Wgmma {
-            let wanted = "form must be wgmma: others write rows that are neighbours";
+        if !self.form.tiles() {
+            let wanted = "form must be wgmma or tcgen05: others write rows that are neighbours";
             return Err(ConfigError::value("scatter", true, wanted));
         }
         let chain = Chain::new(&self.epilogue, custom);

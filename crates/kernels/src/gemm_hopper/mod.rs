@@ -2,7 +2,7 @@
 //! `examples/gemm_hopper.tile` with everything about it a parameter. One warpgroup loads tiles of A and B into a ring of stages,
 //! others multiply them and store their results in chunks. The grid is persistent: a block takes one tile of C after another, and may
 //! store one during the mainloop of the next (epilogue overlap). With few rows of A the operands may be swapped, so that the rows of B
-//! meet the 64 rows of `wgmma`.
+//! meet the 64 rows of `wgmma`. On Blackwell sums are in tensor memory, and one store of a tile overlaps with the next one's products always.
 
 mod dual;
 mod estimate;
@@ -15,11 +15,13 @@ mod outer;
 mod pack;
 mod precision;
 mod reference;
+mod scales;
 mod space;
 mod sparse;
 mod split_sum;
 mod square;
 mod sums_a;
+mod tcgen05;
 mod tile;
 
 use tilewright_machine::{Arch, CacheHint, DType};
@@ -40,7 +42,7 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{
     BARRIERS, CLUSTER_REDUCE_BYTES, GemmKernel, Mainloop, Needs, Nesting, ROW_BYTES, Tiling, TmaWgmma,
-    aligned, bytes, refused, scattering_registers, tiling, within,
+    aligned, bytes, bytes_of, lacking, scattering_registers, tiling, within,
 };
 
 parameters! {
@@ -67,6 +69,9 @@ parameters! {
         /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
         /// each in its group of four.
         sparse: bool as FLAG = false,
+        /// Scales of blocks of a and b along k, with form=tcgen05, which are tensors a_scale[m, ceil_div(k, block)] and b_scale: none; ue8m0, blocks of 32, of
+        /// e4m3, e5m2 and e2m1 (MXFP8, MXFP4); or ue4m3, blocks of 16, of e2m1 (NVFP4).
+        scales: Option<DType> as SCALES = None,
         /// Warps read a sparse a from its stage to registers ahead of the products, which read it from shared memory otherwise.
         register_a: bool as FLAG = false,
         /// The mode along which a is contiguous: k or m.
@@ -106,7 +111,7 @@ parameters! {
         scalars: Text as SCALARS = Text::default(),
         /// Vectors and matrices whose elements the function has by name, such as `gate: f32[n], weight: f32[m], mask: f16[m, n]`.
         tensors: Text as TENSORS = Text::default(),
-        /// The program: wgmma, tiles by TMA and wgmma; gemv, for at most 8 columns (with
+        /// The program: wgmma, tiles by TMA and wgmma; tcgen05, tiles by TMA with sums in tensor memory (Blackwell); gemv, for at most 8 columns (with
         /// swap, rows) of c; or outer, for short sums.
         form: Form as OWN = Form::Wgmma,
         /// Computes cᵀ = b · aᵀ: the tile's rows are along n and its columns along m, for small m.
@@ -119,7 +124,7 @@ parameters! {
         bk: i64 as INT = 64,
         /// Stages between the copies and the products.
         stages: i64 as INT = 4,
-        /// Warpgroups that multiply.
+        /// Warpgroups that multiply, or with form=tcgen05 store.
         warpgroups: i64 as INT = 2,
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
@@ -151,7 +156,7 @@ parameters! {
         dependent: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
-        /// Registers of a thread that multiplies.
+        /// Registers of a thread that multiplies; with form=tcgen05 of one that stores, as far as there are as many beside the others.
         math_registers: i64 as INT = 240,
         /// Blocks that are launched, at most.
         sm_count: i64 as INT = 132,
@@ -206,8 +211,8 @@ const BESIDE_PROMOTED: i64 = 20;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 7] =
-        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8];
+    pub const FACTORS: [DType; 8] =
+        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8, DType::E2M1];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::I32];
@@ -215,7 +220,7 @@ impl HopperGemmConfig {
     /// The type of C.
     pub fn result(&self) -> DType {
         self.out.unwrap_or(match self.dtype {
-            DType::E4M3 | DType::E5M2 => DType::BF16,
+            DType::E4M3 | DType::E5M2 | DType::E2M1 => DType::BF16,
             DType::I8 | DType::U8 => DType::I32,
             same => same,
         })
@@ -249,19 +254,23 @@ impl HopperGemmConfig {
 
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
-        let of_tile = |elements: i64, dtype: DType| aligned(bytes(dtype) * elements);
+        let of_tile = |elements: i64, dtype: DType| aligned(bytes_of(elements, dtype));
         let (of_a, of_b) = self.sides((self.bm, self.bn));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
         let stage = parts * of_tile(of_a * self.columns_of_a(self.bk), a)
             + parts * self.dual.matrices() * of_tile(of_b * self.bk, b)
             + aligned(self.bytes_of_metadata())
+            + self.bytes_of_scales()
             + BARRIERS;
         let reduction = match self.cluster {
             Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
             _ => 0,
         };
-        self.stages * stage + self.tiling().epilogue_bytes(chain, self.result()) + reduction
+        self.stages * stage
+            + self.tiling().epilogue_bytes(chain, self.result())
+            + reduction
+            + self.bytes_of_sums()
     }
 
     /// See [`Tiling::sides`].
@@ -276,14 +285,19 @@ impl HopperGemmConfig {
     }
 
     fn tiling(&self) -> Tiling {
-        tiling!(self; {
+        let tiling = tiling!(self; {
             bk: self.bk,
             fill: self.fill,
             chunk: self.columns(),
             dependent: self.launches_overlap(),
             accumulator: self.sum(),
             stored: self.stored(),
-        })
+        });
+        Tiling {
+            tensor_memory: self.form == Form::Tcgen05,
+            math_registers: self.storing_registers(),
+            ..tiling
+        }
     }
 
     /// 32-bit registers of a math thread for its sums, for rounded values that leave later, and for a chunk on its way.
@@ -329,6 +343,7 @@ impl HopperGemmConfig {
 
     fn check(&self, custom: &[&dyn EpilogueOp]) -> Result<(), ConfigError> {
         self.check_types(!custom.is_empty())?;
+        self.check_scales()?;
         self.check_sparse()?;
         self.check_precision(!custom.is_empty())?;
         self.check_dual()?;
@@ -338,9 +353,10 @@ impl HopperGemmConfig {
         self.check_in_place(custom)?;
         self.check_gather()?;
         self.check_scatter(custom)?;
-        if self.form != Form::Wgmma {
+        if !self.form.tiles() {
             return self.check_form();
         }
+        self.check_tcgen05()?;
         let tiling = self.tiling();
         tiling.check_tile()?;
         within("bk", self.bk, [16, 256], self.columns_of_step())?;
@@ -368,7 +384,7 @@ impl HopperGemmConfig {
             shared_rows: tiling.shared_rows(rows(major_a, of_a), rows(major_b, of_b)),
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-            instruction: self.bn,
+            instruction: self.widest(),
             shared_bytes: self.shared_bytes(&chain),
         })
     }
@@ -470,7 +486,8 @@ impl HopperGemmConfig {
         if let Some(program) = self.formed(custom) {
             return program;
         }
-        self.tiled(custom, "gemm_hopper", None)
+        let name = if self.form == Form::Tcgen05 { "gemm_tcgen05" } else { "gemm_hopper" };
+        self.tiled(custom, name, None)
     }
 
     /// The program of a product whose m, n and k are groups of modes.
@@ -493,6 +510,7 @@ impl HopperGemmConfig {
             dtypes: self.multiplied(),
             majors: self.majors(),
             parts: self.parts(),
+            scales: self.scales.zip(self.block()),
             terms: self.terms(),
             promote: self.promotes(),
             complex: self.complex,
@@ -537,7 +555,7 @@ impl HopperGemmConfig {
             return Err(ConfigError::value(
                 "dtype",
                 self.dtype,
-                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8",
+                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8, or e2m1 with scales",
             ));
         }
         let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2);
@@ -563,7 +581,7 @@ impl HopperGemmConfig {
             ));
         }
         for (field, major) in [("a", self.a), ("b", self.b)] {
-            if bytes(self.dtype) == 1 && major != Major::K {
+            if self.dtype.bits() <= 8 && major != Major::K {
                 return Err(ConfigError::value(
                     field,
                     "mn",
@@ -586,6 +604,6 @@ impl HopperGemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }

@@ -5,7 +5,7 @@ use tilewright_machine::DType;
 
 use super::{Dual, FillMode, Form, HopperGemmConfig, Part, Precision, Triangle};
 use crate::config::ConfigError;
-use crate::warp_specialized::{Major, Term, bytes};
+use crate::warp_specialized::{Major, Term, bytes_of};
 
 impl HopperGemmConfig {
     /// Parts of a factor, which are multiplied by those of the other.
@@ -19,9 +19,9 @@ impl HopperGemmConfig {
         [of(self.dtype), of(self.right())]
     }
 
-    /// Bytes of an element that is multiplied.
-    pub(super) fn multiplied_bytes(&self) -> i64 {
-        bytes(self.multiplied()[0])
+    /// Bytes of so many elements that are multiplied.
+    pub(super) fn multiplied_bytes(&self, elements: i64) -> i64 {
+        bytes_of(elements, self.multiplied()[0])
     }
 
     /// The products of a step along k, by the tiles of A's parts and those of B, its parts or its second matrix.
@@ -36,7 +36,7 @@ impl HopperGemmConfig {
 
     /// Returns whether the sums of a stage are added to others in f32 by the threads.
     pub(super) fn promotes(&self) -> bool {
-        self.promote.unwrap_or(self.parts() > 1)
+        self.promote.unwrap_or(self.parts() > 1 && self.form == Form::Wgmma)
     }
 
     /// The factors that are multiplied from a copy with lines along k, whichever way they lie.
@@ -88,7 +88,7 @@ impl HopperGemmConfig {
             let wanted = "adds up tiles of a as they lie in memory: must be false with complex, and where a is split or transposed";
             return Err(ConfigError::value("sums_a", true, wanted));
         }
-        if f32 && self.form != Form::Wgmma {
+        if f32 && !self.form.tiles() {
             let wanted = format!("form={} multiplies 16-bit floats: must be f16 or bf16", self.form);
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
@@ -108,8 +108,8 @@ impl HopperGemmConfig {
             return Ok(());
         } else if self.dtype.bits() < 16 {
             "complex numbers are pairs of f16, bf16 or f32: dtype must be one of them".to_string()
-        } else if self.form != Form::Wgmma {
-            "form must be wgmma".to_string()
+        } else if !self.form.tiles() {
+            "form must be wgmma or tcgen05".to_string()
         } else if self.dual != Dual::None {
             "the second matrix is read where it lies: dual must be none".to_string()
         } else if self.fill != FillMode::Full || self.triangular != Triangle::None {

@@ -67,8 +67,9 @@ impl HopperGemmConfig {
             math_registers: if warpgroups > 2 { 160 } else { 240 },
             ..Self::default()
         });
-        let hinted =
-            shapes.flat_map(|c| [None, Some(CacheHint::EvictFirst)].map(|hint_b| Self { hint_b, ..c }));
+        let hinted = shapes
+            .chain(Self::tcgen05_tiles())
+            .flat_map(|c| [None, Some(CacheHint::EvictFirst)].map(|hint_b| Self { hint_b, ..c }));
         hinted
             .flat_map(Self::shared_out)
             .filter_map(Self::deepest)
@@ -90,22 +91,26 @@ impl HopperGemmConfig {
             Cluster::AlongN(4),
             Cluster::AlongMn(2, 2),
         ];
-        let clustered = clusters.into_iter().flat_map(|cluster| {
-            [false, true].map(|overlap_epilogue| Self {
+        // Sums in tensor memory are made while others leave, of what the block itself has loaded.
+        let apart = self.form == Form::Tcgen05;
+        let late = |overlap: &bool| !(apart && *overlap);
+        let alone = |cluster: &Cluster| !apart || *cluster == Cluster::None;
+        let clustered = clusters.into_iter().filter(alone).flat_map(|cluster| {
+            [false, true].into_iter().filter(late).map(move |overlap_epilogue| Self {
                 cluster,
                 overlap_epilogue,
-                sm_count: cluster.resident(),
+                sm_count: self.resident(cluster),
                 ..self
             })
         });
         let along_k = [2, 4].map(|blocks| {
             let cluster = Cluster::AlongK(blocks);
-            Self { cluster, sm_count: cluster.resident(), ..self }
+            Self { cluster, sm_count: self.resident(cluster), ..self }
         });
         let split = [2, 3, 4, 6, 8, 16, 32].map(|split| Self { split, ..self });
         let ways = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)];
-        let shared = ways.into_iter().flat_map(|cluster| {
-            [false, true].map(|overlap_epilogue| Self {
+        let shared = ways.into_iter().filter(alone).flat_map(|cluster| {
+            [false, true].into_iter().filter(late).map(move |overlap_epilogue| Self {
                 schedule: Schedule::StreamK,
                 cluster,
                 overlap_epilogue,
@@ -116,12 +121,21 @@ impl HopperGemmConfig {
         clustered.chain(along_k).chain(split).chain(shared).collect()
     }
 
+    /// Blocks of clusters that all run at once, of a device with as many multiprocessors as the tile's form has blocks for.
+    pub(super) fn resident(&self, cluster: Cluster) -> i64 {
+        if self.form == Form::Tcgen05 {
+            self.sm_count / cluster.blocks() * cluster.blocks()
+        } else {
+            cluster.resident()
+        }
+    }
+
     /// The same with chunks of which a thread has room for those of other blocks beside the sums.
     fn exchanged(self) -> Self {
         let fits = |columns: &i64| {
             let same = Self { chunk: Some(*columns), ..self };
             self.bn % columns == 0
-                && same.fragments(&same.applied(&[])) + SPARE_REGISTERS <= self.math_registers
+                && same.fragments(&same.applied(&[])) + SPARE_REGISTERS <= self.storing_registers()
         };
         let columns =
             [64, 32, 16].into_iter().filter(|columns| *columns <= self.columns()).find(fits).unwrap_or(8);
@@ -173,7 +187,7 @@ impl HopperGemmConfig {
     /// Returns whether the configuration is in proportion to the problem.
     pub(crate) fn suits(&self, m: i64, n: i64, k: i64) -> bool {
         match self.form {
-            Form::Wgmma => {}
+            Form::Wgmma | Form::Tcgen05 => {}
             Form::Gemv => return self.gemv_suits(m, n, k),
             Form::Outer => return self.outer_suits(m, n, k),
         }
@@ -186,7 +200,6 @@ impl HopperGemmConfig {
         let steps = (k + self.bk - 1) / self.bk;
         let chunks = self.bn / self.columns();
         let parts = blocks_k * self.split;
-        let size = self.multiplied_bytes();
         // A sparse A is read in half the time, and that of B shows.
         let few = if self.sparse { 4 * FEW } else { FEW };
         if self.schedule != Schedule::DataParallel && !self.shares_out([m, n], steps) {
@@ -196,7 +209,7 @@ impl HopperGemmConfig {
         self.cluster.has_many([(m, of_m), (n, of_n)], self.sm_count)
             && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
-            && (self.bk * size <= 64) == (k * size <= 64)
+            && (self.multiplied_bytes(self.bk) <= 64) == (self.multiplied_bytes(k) <= 64)
             && (!self.overlap_epilogue || steps >= chunks.max(2))
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= few)
@@ -331,7 +344,7 @@ impl Tunable for HopperGemmConfig {
     /// Packed too, where TMA cannot read the factors or their lines begin within those of the L2 cache, with registers for threads that load, and for
     /// results that threads store.
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
-        if self.form != Form::Wgmma {
+        if !self.form.tiles() {
             return vec![self];
         }
         if self.gather {
@@ -368,11 +381,14 @@ impl Tunable for HopperGemmConfig {
 
     /// Stages of as many bytes whatever the factors' type, and as many as there is room for beside the epilogue's operands.
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
-        if self.form != Form::Wgmma {
+        if !self.form.tiles() {
             return self;
         }
-        let bk = if given("bk") { self.bk } else { self.bk * 2 / self.multiplied_bytes() };
+        let bk = if given("bk") { self.bk } else { self.bk * 16 / i64::from(self.multiplied()[0].bits()) };
         let same = Self { bk, ..self };
+        // Two sums of tensor memory leave room for narrow chunks beside them.
+        let narrow = self.form == Form::Tcgen05 && !given("chunk");
+        let same = if narrow { same.exchanged() } else { same };
         let deepest = same.deepest().unwrap_or(same);
         Self {
             stages: if given("stages") { self.stages } else { deepest.stages },

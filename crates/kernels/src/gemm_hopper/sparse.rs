@@ -25,13 +25,13 @@ impl HopperGemmConfig {
 
     /// Columns of which a stage has a multiple.
     pub(super) fn columns_of_step(&self) -> i64 {
-        (if self.sparse { STEP } else { STEP / 2 }) / self.multiplied_bytes()
+        (if self.sparse { STEP } else { STEP / 2 }) * 8 / i64::from(self.multiplied()[0].bits())
     }
 
     /// 32-bit registers of a math thread for what of A a step along k has there: the metadata, and the elements where instructions take them
     /// from registers.
     pub(super) fn registers_of_sparse(&self) -> i64 {
-        let calls = self.bm / 64 / self.warpgroups * (self.bk * self.multiplied_bytes() / STEP);
+        let calls = self.bm / 64 / self.warpgroups * (self.multiplied_bytes(self.bk) / STEP);
         let elements = if self.register_a { FRAGMENT } else { 0 };
         if self.sparse { calls * (1 + elements) } else { 0 }
     }

@@ -1,6 +1,6 @@
 //! Square results of which one triangle is computed (rank-k updates: SYRK of BLAS), and products with a triangular A (TRMM).
 
-use super::{Form, HopperGemmConfig};
+use super::HopperGemmConfig;
 use crate::config::ConfigError;
 use crate::epilogue::Part;
 use crate::warp_specialized::{Cluster, Dual, FillMode, Major, Schedule, Triangle};
@@ -17,8 +17,8 @@ impl HopperGemmConfig {
         let triangular = self.triangular;
         let wanted = if triangular == Triangle::None {
             return Ok(());
-        } else if self.form != Form::Wgmma {
-            "form must be wgmma: others do all steps along k"
+        } else if !self.form.tiles() {
+            "form must be wgmma or tcgen05: others do all steps along k"
         } else if self.squares() {
             "a is both factors of a symmetric c: must be none"
         } else if self.batch.has_groups() {
@@ -44,8 +44,8 @@ impl HopperGemmConfig {
         let of_a_side =
             |part: &Part| matches!(part, Part::RowScale | Part::ColScale | Part::Bias) || of_columns(part);
         let refused = |part: &Part| if self.squares() { of_a_side(part) } else { of_columns(part) };
-        let wanted = if self.form != Form::Wgmma {
-            "form must be wgmma: others compute all of c".to_string()
+        let wanted = if !self.form.tiles() {
+            "form must be wgmma or tcgen05: others compute all of c".to_string()
         } else if rows != cols {
             format!(
                 "tiles of {rows} × {cols} are not square: bm and bn, times the blocks of a cluster along them, must be equal"

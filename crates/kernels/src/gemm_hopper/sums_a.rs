@@ -32,7 +32,7 @@ impl HopperGemmConfig {
     /// 32-bit registers of a math thread for a tile of A and its sums.
     pub(super) fn registers_of_a(&self) -> i64 {
         let (of_a, _) = self.sides((self.bm, self.bn));
-        let words = of_a * self.bk * self.multiplied_bytes() / 4 / (128 * self.warpgroups);
+        let words = self.multiplied_bytes(of_a * self.bk) / 4 / (128 * self.warpgroups);
         // A sum for each 16 bytes.
         if self.sums_a { words + (words / 4).max(1) } else { 0 }
     }

@@ -213,6 +213,7 @@ impl WeightsConfig {
             hint_c: self.hint_c,
             dependent: self.dependent,
             ahead: self.ahead,
+            tensor_memory: false,
             load_registers: self.load_registers,
             math_registers: self.multiplying(),
             sm_count: self.sm_count,

@@ -15,13 +15,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
+use tilewright_machine::{Arch, Tcgen05Row};
+
 pub use numbers::{Number, Numbers, Quantity};
 
 /// The text of the built-in model, which has every number.
 const BUILT_IN: &str = include_str!("../../models/nvidia-h200.txt");
 
 /// The texts of the models of other devices, which have what differs.
-const OTHERS: [&str; 1] = [include_str!("../../models/nvidia-h100-80gb-hbm3.txt")];
+const OTHERS: [&str; 2] =
+    [include_str!("../../models/nvidia-h100-80gb-hbm3.txt"), include_str!("../../models/nvidia-b200.txt")];
+
+/// The device whose model those of sm_100a and sm_103a have.
+const BLACKWELL: &str = "NVIDIA B200";
 
 /// The model of a device: its numbers, and the source of each.
 #[derive(Clone, PartialEq, Debug)]
@@ -53,6 +59,11 @@ impl Model {
             OTHERS.map(|text| text.parse().expect("the models are literals that a test parses"))
         });
         MODELS.iter().find(|model| model.device == name).unwrap_or(Model::built_in())
+    }
+
+    /// The model of the device that an architecture is usually asked about.
+    pub fn of_arch(arch: Arch) -> &'static Model {
+        if arch.has(Tcgen05Row::NEEDS) { Model::of_device(BLACKWELL) } else { Model::built_in() }
     }
 
     /// The device, by its name.

@@ -1,5 +1,6 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
+use tilewright_layout::Layout;
 use tilewright_machine::{CacheHint, DType};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, index, steps, where_};
 use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, Literal, Multicast, ReduceOp};
@@ -8,6 +9,7 @@ use super::choices::{Batch, Cluster, FillMode, Major, Triangle};
 use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
+use super::stored::modes;
 use super::tiling::{Numbers, Tiling};
 use super::views::{OperandView, Steps, matrix_view, parts_view, with_batch};
 use crate::contraction::Group;
@@ -87,7 +89,11 @@ pub(crate) trait Mainloop {
     }
     /// Loads the stage of a step along k into these tensors.
     fn load_ahead(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
-    /// Accumulators of 0.
+    /// Declares accumulators in tensor memory, into which a role of its own multiplies.
+    fn sums(&self, _: &mut KernelBuilder, _: &Numbers) -> Option<Accumulators> {
+        None
+    }
+    /// Accumulators of 0, or a tile's sums out of tensor memory.
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
     /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.
     fn step(
@@ -111,6 +117,8 @@ pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub ring: Pipeline,
     /// The ring of what is loaded [ahead](Mainloop::ahead).
     pub ahead: Option<Pipeline>,
+    /// The ring of sums in tensor memory, with these.
+    pub sums: Option<(Pipeline, Accumulators)>,
 }
 
 impl<M: Mainloop + ?Sized> Collective<M> {
@@ -143,7 +151,7 @@ pub(crate) struct Term {
     pub second: bool,
 }
 
-/// TMA loads of the operands, and wgmma straight into the accumulators of the tile.
+/// TMA loads of the operands, and wgmma straight into the accumulators of the tile, or tcgen05 into those in tensor memory.
 pub(crate) struct TmaWgmma {
     pub tiling: Tiling,
     /// Types of a and b.
@@ -151,6 +159,8 @@ pub(crate) struct TmaWgmma {
     pub majors: [Major; 2],
     /// Parts of a factor, each a matrix of the packed copy.
     pub parts: usize,
+    /// The type of scales of blocks of both factors along k, and the elements of a block: with sums in tensor memory.
+    pub scales: Option<(DType, i64)>,
     /// The products of a step along k, in order.
     pub terms: Vec<Term>,
     /// Adds the sums of a step to those of the tile in f32, in the threads: tensor cores cut off bits of sums.
@@ -239,6 +249,11 @@ impl Mainloop for TmaWgmma {
         if self.gathered {
             params.push(t.tensor("rows", DType::I32, [m]));
         }
+        if let Some((dtype, block)) = self.scales {
+            for (name, rows) in [("a_scale", m), ("b_scale", n)] {
+                params.push(problem.matrix(t, name, dtype, [rows, &k.ceil_div(block)], Major::K, None));
+            }
+        }
         params
     }
 
@@ -285,6 +300,11 @@ impl Mainloop for TmaWgmma {
                 let modes = of_a.modes(u32::from(products.is_some()));
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
             }
+            if let Some((_, block)) = self.scales.filter(|_| i >= 2) {
+                let (name, of) = if i == 2 { ("ga_scale", of_a) } else { ("gb_scale", of_b) };
+                let along_blocks = Steps::tiled(&(bk / block), k.ceil_div(bk));
+                return matrix_view(t, name, &buffer.into(), None, (0, 1), of, &along_blocks);
+            }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
             if self.parts > 1 {
                 return parts_view(t, ["ga", "gb"][i], buffer, (several, self.parts as i64), of, &along_k);
@@ -309,6 +329,11 @@ impl Mainloop for TmaWgmma {
         let mut stage: Vec<Tensor> = (0..self.parts).map(|part| tile(&name("sa", part), 0)).collect();
         stage.extend((0..self.parts).map(|part| tile(&name("sb", part), 1)));
         stage.extend(self.second.map(|_| tile("su", 1)));
+        if let Some((dtype, block)) = self.scales {
+            for (name, rows) in [("sa_scale", of_a), ("sb_scale", of_b)] {
+                stage.push(t.shared_tensor(name, dtype, [rows, &(bk / block)]));
+            }
+        }
         stage
     }
 
@@ -336,7 +361,11 @@ impl Mainloop for TmaWgmma {
         let (views, stage) = (&on.views, &on.stage);
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
-        let (parts_of_a, parts_of_b) = stage.split_at(self.parts);
+        let (factors, scales) = stage.split_at(stage.len() - self.scale_tensors());
+        for ((shared, view), of) in scales.iter().zip(&views[2..]).zip([of_a, of_b]) {
+            t.copy_async(view.at(of, step, []), *shared);
+        }
+        let (parts_of_a, parts_of_b) = factors.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
             if let (Some(numbers), OperandView::Matrix(view)) = (tile.numbers.first(), &views[0]) {
                 t.copy_async_with(
@@ -362,11 +391,24 @@ impl Mainloop for TmaWgmma {
         }
     }
 
+    fn sums(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<Accumulators> {
+        let mut sums =
+            |name: &str| t.tensor_memory(name, self.tiling.accumulator, [&numbers.bm, &numbers.width]);
+        self.tiling.tensor_memory.then(|| Accumulators {
+            parts: vec![sums("acc")],
+            second: self.sums_apart().then(|| sums("acc_up")),
+            of_a: None,
+            scales: Vec::new(),
+        })
+    }
+
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
+        if let Some((ring, in_memory)) = &on.sums {
+            return self.tiling.read(t, &on.numbers, (ring, in_memory));
+        }
         let sums = t.register_tensor("rc", self.tiling.accumulator, [&on.numbers.bm, &on.numbers.width]);
         t.fill(&sums, 0.0);
-        let apart = self.second.is_some_and(|second| !second.added);
-        let second = apart.then(|| {
+        let second = self.sums_apart().then(|| {
             let shape = [&on.numbers.bm, &on.numbers.width];
             let sums = t.register_tensor("ru", self.tiling.accumulator, shape);
             t.fill(&sums, 0.0);
@@ -402,7 +444,18 @@ impl Mainloop for TmaWgmma {
                 let (left, right) = self.tiling.sides((on.stage[*a], on.stage[self.parts + b]));
                 let whole = sums.second.as_ref().filter(|_| *second).unwrap_or(&sums.parts[0]);
                 let to = partial.as_ref().unwrap_or(whole);
-                t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+                if let [.., of_a, of_b] = &on.stage[..]
+                    && self.scales.is_some()
+                {
+                    t.gemm_async_scaled(to, left, right, self.tiling.sides((*of_a, *of_b)));
+                } else if self.tiling.tensor_memory {
+                    t.gemm_async(to, left, right);
+                } else {
+                    t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+                }
+            }
+            if self.tiling.tensor_memory {
+                return;
             }
             t.commit_gemm();
             if let Some(of_a) = &sums.of_a {
@@ -416,7 +469,8 @@ impl Mainloop for TmaWgmma {
     }
 
     fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
-        self.tiling.complete(t, sums, if self.promote { 0 } else { self.in_flight });
+        let waited = self.promote || self.tiling.tensor_memory;
+        self.tiling.complete(t, sums, if waited { 0 } else { self.in_flight });
         if let (Some(of_a), Some(OperandView::Matrix(view))) = (&sums.of_a, on.views.last()) {
             let (rows, first) = self.rows_of_a(tile);
             t.if_then(first, |t| {
@@ -455,6 +509,36 @@ impl Tiling {
         Accumulators { parts: vec![sums], second: None, of_a: None, scales: Vec::new() }
     }
 
+    /// Sums out of tensor memory, whose stage is then free for those of another tile.
+    fn read(
+        &self,
+        t: &mut KernelBuilder,
+        numbers: &Numbers,
+        (ring, from): (&Pipeline, &Accumulators),
+    ) -> Accumulators {
+        let shape = [&numbers.bm, &numbers.width];
+        let mut registers = |name: &str| match self.warpgroups {
+            1 => t.register_tensor(name, self.accumulator, shape),
+            _ => t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads()),
+        };
+        let sums = registers("rc");
+        let second = from.second.as_ref().map(|_| registers("ru"));
+        t.consume(ring, |t| {
+            let pairs = from.parts.iter().zip([&sums]).chain(from.second.iter().zip(&second));
+            pairs.for_each(|(from, to)| t.copy(*from, *to));
+        });
+        Accumulators { parts: vec![sums], second, of_a: None, scales: Vec::new() }
+    }
+
+    /// A layout in which a thread has a row of the sums, and of each chunk its warpgroup's part of the columns: (thread, value) → row + rows · column.
+    fn rows_of_threads(&self) -> Layout {
+        let (rows, part) = (self.bm, self.chunk / self.warpgroups);
+        modes([
+            vec![(rows, 1), (self.warpgroups, rows * part)],
+            vec![(part, rows), (self.bn / self.chunk, rows * self.chunk)],
+        ])
+    }
+
     /// Multiplies a stage's two tensors, with so many groups of wgmma in flight behind it.
     pub fn multiply(
         &self,
@@ -488,6 +572,16 @@ impl TmaWgmma {
     /// The place of the table of rows among the parameters.
     fn table(&self) -> usize {
         2 + usize::from(self.second.is_some_and(|second| !second.fused))
+    }
+
+    /// Tensors of scales of a stage.
+    fn scale_tensors(&self) -> usize {
+        if self.scales.is_some() { 2 } else { 0 }
+    }
+
+    /// Returns whether the products with a second matrix have accumulators of their own.
+    fn sums_apart(&self) -> bool {
+        self.second.is_some_and(|second| !second.added)
     }
 
     /// Neighbours along k that a thread reads of a row of A at once: 16 bytes.

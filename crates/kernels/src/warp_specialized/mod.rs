@@ -1,5 +1,6 @@
 //! Warp-specialised matrix products: a kernel is a [scheduler] × a [mainloop](Mainloop) × an epilogue ([operands] and [store]). One
-//! warpgroup loads stages, others multiply them and store the results.
+//! warpgroup loads stages, others multiply them and store the results. Where sums are in tensor memory one more multiplies, into one stage of them while the
+//! others store another.
 
 mod choices;
 mod mainloop;
@@ -134,6 +135,10 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             ahead => Some(t.pipeline("ws", &numbers.stages, ahead)),
         };
         let operands = Operands::declare(t, self.chain, (operands, sums, &c), (&problem, &scheduler));
+        let sums = self
+            .mainloop
+            .sums(t, &numbers)
+            .map(|sums| (t.pipeline("sums", SUM_STAGES, sums.parts.iter().chain(&sums.second)), sums));
         let exchange = exchanged.zip(self.stream_k);
         let exchange = exchange
             .map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, self.schedule, at_once)));
@@ -147,7 +152,7 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 mirror,
                 late: self.mainloop.rounds_at_once(),
             },
-            on: Collective { numbers, views, stage, ring, ahead },
+            on: Collective { numbers, views, stage, ring, ahead, sums },
             kernel: self,
             scheduler,
             operands,
@@ -156,6 +161,9 @@ impl<M: Mainloop> GemmKernel<'_, M> {
         t.role("load", 1, Some(self.tiling.load_registers.into()), |t| roles.load(t));
         if let Some(ring) = &roles.on.ahead {
             t.role("constants", 1, Some(AHEAD_REGISTERS.into()), |t| roles.load_ahead(t, ring));
+        }
+        if let Some((ring, sums)) = &roles.on.sums {
+            t.role("multiply", 1, Some(ISSUING_REGISTERS.into()), |t| roles.multiply(t, (ring, sums)));
         }
         let registers = Some(self.tiling.math_registers.into());
         t.role("math", self.tiling.warpgroups, registers, |t| roles.math(t));
@@ -221,6 +229,49 @@ impl<M: Mainloop> Roles<'_, M> {
         }
     }
 
+    /// Multiplies into tensor memory: a tile a stage of sums.
+    fn multiply(&self, t: &mut KernelBuilder, (ring, sums): (&Pipeline, &Accumulators)) {
+        let (mainloop, scheduler) = (&self.kernel.mainloop, &self.scheduler);
+        if self.kernel.tiling.dependent {
+            t.wait_dependencies();
+        }
+        let steps = |t: &mut KernelBuilder, tile: &WorkTile, counter: &str, count: Expr| {
+            t.produce(ring, |t| {
+                sums.parts.iter().chain(&sums.second).for_each(|sums| t.fill(sums, 0.0));
+                t.for_range(counter, 0, count, |t, step| {
+                    mainloop.step(t, &self.on, sums, tile, (&step, ""));
+                });
+            });
+        };
+        let share = self.share(t);
+        scheduler.for_tiles(t, share.as_ref(), ["im", "in_"], |t, tile| {
+            let range = mainloop.range(scheduler, tile);
+            steps(t, tile, "ki", range.count);
+        });
+        if let Some(share) = share {
+            share.for_segments(t, scheduler, ["ym", "yn"], |t, segment| {
+                // A segment has a step at least.
+                steps(t, &segment.tile, "ks", (&segment.to - &segment.from).max(1));
+            });
+        }
+    }
+
+    /// The sums of a tile over these steps: multiplied here, or by the role that does nothing else.
+    fn summed(
+        &self,
+        t: &mut KernelBuilder,
+        tile: &WorkTile,
+        (counter, from, to): (&str, &Expr, &Expr),
+    ) -> Accumulators {
+        let (mainloop, on) = (&self.kernel.mainloop, &self.on);
+        let sums = mainloop.begin(t, on, tile);
+        if on.sums.is_none() {
+            t.for_range(counter, from, to, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
+        }
+        mainloop.complete(t, on, &sums, tile);
+        sums
+    }
+
     fn share(&self, t: &mut KernelBuilder) -> Option<StepShare> {
         self.exchange.is_some().then(|| StepShare::declare(t, &self.scheduler, self.kernel.schedule))
     }
@@ -274,15 +325,10 @@ impl<M: Mainloop> Roles<'_, M> {
 
     /// Multiplies the parts of tiles in a block's share of steps along k, and stores those that it finishes.
     fn segments(&self, t: &mut KernelBuilder, share: &StepShare, exchange: &Exchange) {
-        let (mainloop, on, store, scheduler) =
-            (&self.kernel.mainloop, &self.on, &self.store, &self.scheduler);
+        let (on, store, scheduler) = (&self.on, &self.store, &self.scheduler);
         share.for_segments(t, scheduler, ["vm", "vn"], |t, segment| {
             let tile = &segment.tile;
-            let sums = mainloop.begin(t, on, tile);
-            t.for_range("ks", &segment.from, &segment.to, |t, step| {
-                mainloop.step(t, on, &sums, tile, (&step, ""));
-            });
-            mainloop.complete(t, on, &sums, tile);
+            let sums = self.summed(t, tile, ("ks", &segment.from, &segment.to));
             let finish = |t: &mut KernelBuilder| {
                 let way = store.way(t, scheduler, tile, "shared");
                 exchange.wait(t, segment);
@@ -306,14 +352,9 @@ impl<M: Mainloop> Roles<'_, M> {
 
     /// Multiplies the parts of tiles in a block's share of steps along k, leaves their sums, and then adds and stores some chunks of each of these tiles.
     fn segments_of_all(&self, t: &mut KernelBuilder, share: &StepShare, exchange: &Exchange) {
-        let (mainloop, on, store, scheduler) =
-            (&self.kernel.mainloop, &self.on, &self.store, &self.scheduler);
+        let (on, store, scheduler) = (&self.on, &self.store, &self.scheduler);
         share.for_segments(t, scheduler, ["vm", "vn"], |t, segment| {
-            let sums = mainloop.begin(t, on, &segment.tile);
-            t.for_range("ks", &segment.from, &segment.to, |t, step| {
-                mainloop.step(t, on, &sums, &segment.tile, (&step, ""));
-            });
-            mainloop.complete(t, on, &sums, &segment.tile);
+            let sums = self.summed(t, &segment.tile, ("ks", &segment.from, &segment.to));
             sums.parts.iter().for_each(|sums| exchange.leave(t, &on.numbers, sums, segment));
         });
         share.for_segments(t, scheduler, ["xm", "xn"], |t, segment| {
@@ -341,10 +382,8 @@ impl<M: Mainloop> Roles<'_, M> {
         let (mainloop, on, store) = (&self.kernel.mainloop, &self.on, &self.store);
         self.scheduler.for_tiles(t, share, ["um", "un"], |t, tile| {
             let way = store.way(t, &self.scheduler, tile, "now");
-            let sums = mainloop.begin(t, on, tile);
             let range = mainloop.range(&self.scheduler, tile);
-            t.for_range("km", 0, range.count, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
-            mainloop.complete(t, on, &sums, tile);
+            let sums = self.summed(t, tile, ("km", &0.into(), &range.count));
             store.first_buffer(t);
             let to = (&self.scheduler, tile);
             if self.kernel.chain.is_empty() && mainloop.rounds_at_once() && !self.kernel.scatter {

@@ -17,6 +17,17 @@ pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
     Feature::DependentLaunch,
 ]);
 
+/// The features that products need which are written as programs of several forms, by wgmma or with their sums in tensor memory.
+pub(crate) const SHARED_NEEDS: Features = Features::of(&[
+    Feature::Tma,
+    Feature::Multicast,
+    Feature::TransactionBarrier,
+    Feature::Elect,
+    Feature::Cluster,
+    Feature::SetMaxRegisters,
+    Feature::DependentLaunch,
+]);
+
 /// The architecture that their spaces and rules are made for.
 pub(crate) const TARGET: Arch = Arch::SM_90A;
 /// The orders of tiles that a search varies.
@@ -72,6 +83,11 @@ pub(crate) fn aligned(bytes: i64) -> i64 {
 /// Bytes of an element of 8 bits or more.
 pub(crate) fn bytes(dtype: DType) -> i64 {
     i64::from(dtype.bits()) / 8
+}
+
+/// Bytes of so many elements of any type.
+pub(crate) fn bytes_of(elements: i64, dtype: DType) -> i64 {
+    elements * i64::from(dtype.bits()) / 8
 }
 
 /// Checks that a number is in a range and a multiple of another.
@@ -152,6 +168,12 @@ fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
 /// Registers of a thread that loads what is constant.
 pub(crate) const AHEAD_REGISTERS: i64 = 24;
 
+/// Registers of a thread that multiplies into tensor memory: for descriptors and places of stages.
+pub(crate) const ISSUING_REGISTERS: i64 = 40;
+
+/// Stages of sums in tensor memory: one is stored while the next tile's are made.
+pub(crate) const SUM_STAGES: i64 = 2;
+
 /// The needs of a kernel.
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
@@ -218,7 +240,8 @@ impl Tiling {
         within("load_registers", self.load_registers, [24, 240], 8)?;
         within("math_registers", self.math_registers, [24, 240], 8)?;
         let ahead = if self.ahead { AHEAD_REGISTERS } else { 0 };
-        let together = 128 * (self.load_registers + ahead + self.warpgroups * self.math_registers);
+        let issuing = if self.tensor_memory { ISSUING_REGISTERS } else { 0 };
+        let together = 128 * (self.load_registers + ahead + issuing + self.warpgroups * self.math_registers);
         let there = 128 * self.all_warpgroups() * share_of(self.all_warpgroups());
         if together > there {
             let wanted = format!(
@@ -281,6 +304,12 @@ fn check_memory(stages: i64, need: i64) -> Result<(), ConfigError> {
 
 /// The reason why an architecture cannot run these kernels, if it cannot.
 pub(crate) fn refused(arch: Arch) -> Option<String> {
-    let missing = arch.lacks(NEEDS);
-    (missing != Features::NONE).then(|| format!("{arch} lacks {missing}, which {TARGET} has"))
+    lacking(arch, NEEDS)
+}
+
+/// The reason why an architecture cannot run kernels that need these features, if it cannot.
+pub(crate) fn lacking(arch: Arch, needs: Features) -> Option<String> {
+    let missing = arch.lacks(needs);
+    let has = Arch::with(needs).map_or(String::new(), |least| format!(", which {least} has"));
+    (missing != Features::NONE).then(|| format!("{arch} lacks {missing}{has}"))
 }

@@ -424,8 +424,11 @@ impl Scheduler {
             Some(1) => steps_of_k,
             _ => steps_of_k.ceil_div(&parts_of_k),
         };
-        // Every chunk of the previous tile has a step to leave after: a step past the end of k adds zeros.
-        let depth = if tiling.overlap { depth.max(chunks) } else { depth };
+        // A step past the end of k adds zeros.
+        let depth = match (tiling.overlap, tiling.least_steps(numbers)) {
+            (true, Some(least)) => depth.max(least),
+            _ => depth,
+        };
         let several = problem.products.as_ref().or(split).cloned();
         let (each, across) = (shared_out(&rows, down), shared_out(&cols, across));
         let triangle = (tiling.fill != FillMode::Full).then(|| each.clone());
@@ -606,7 +609,7 @@ impl Scheduler {
         [&tile.row * &self.along_rows.step, self.chunk_column(tile, j) * &self.chunked.step]
     }
 
-    /// The steps along k of a tile: tiles of padding have none, or some past the end of k if results of others leave meanwhile.
+    /// The steps along k of a tile: tiles of padding have none, or as few past the end of k as every tile has.
     pub fn k_range(&self, tile: &WorkTile) -> KRange {
         if let Some(part) = &tile.part_of_k {
             return KRange { count: self.depth.clone(), first: Some(part * &self.depth) };
@@ -618,11 +621,11 @@ impl Scheduler {
             let (along_m, _) = self.tiling.sides((&tile.row, &tile.col));
             counts = counts * (end - along_m).max(0).min(1);
         }
-        if !self.tiling.overlap {
+        let Some(least) = self.tiling.least_steps(&self.numbers) else {
             return KRange { count: counts * &self.depth, first: None };
-        }
+        };
         let past = (Expr::from(1) - &counts) * &self.depth;
-        KRange { count: (counts * &self.depth).max(&self.numbers.chunks), first: Some(past) }
+        KRange { count: (counts * &self.depth).max(least), first: Some(past) }
     }
 
     /// The steps of a tile whose rows of A have zeros outside of a triangle: those of all blocks of a cluster, which load the same steps.
@@ -633,7 +636,7 @@ impl Scheduler {
         let (along, _) = self.tiling.sides((&tile.row, &tile.col));
         let rows = of_a * blocks;
         let first = if blocks > 1 { along / blocks * &rows } else { along * &rows };
-        let least = if self.tiling.overlap { self.numbers.chunks.clone() } else { 0.into() };
+        let least = self.tiling.least_steps(&self.numbers).unwrap_or(0.into());
         match triangle {
             Triangle::None => range,
             Triangle::Lower => {

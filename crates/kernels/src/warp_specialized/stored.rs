@@ -255,7 +255,7 @@ impl Takers {
 }
 
 /// A layout of modes, each of leaves: extents and steps.
-fn modes<const N: usize>(modes: [Vec<(i64, i64)>; N]) -> Layout {
+pub(super) fn modes<const N: usize>(modes: [Vec<(i64, i64)>; N]) -> Layout {
     let modes = modes.map(|leaves| Layout::from_leaves(&leaves));
     modes
         .into_iter()

@@ -34,6 +34,8 @@ pub(crate) struct Tiling {
     pub dependent: bool,
     /// Constants have a ring of their own, which a role fills before the launches ahead have ended.
     pub ahead: bool,
+    /// Sums are in tensor memory, into which a role of its own multiplies; the math warpgroups store them.
+    pub tensor_memory: bool,
     pub load_registers: i64,
     pub math_registers: i64,
     pub sm_count: i64,
@@ -58,6 +60,7 @@ macro_rules! tiling {
             buffers: config.buffers,
             hint_c: config.hint_c,
             ahead: false,
+            tensor_memory: false,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
             sm_count: config.sm_count,
@@ -87,9 +90,19 @@ impl Tiling {
         (schedule != Schedule::DataParallel).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
-    /// Warpgroups of a block: those that load, and those that multiply.
+    /// Warpgroups of a block: those that load, and those that multiply and store.
     pub fn all_warpgroups(&self) -> i64 {
-        1 + i64::from(self.ahead) + self.warpgroups
+        1 + i64::from(self.ahead) + i64::from(self.tensor_memory) + self.warpgroups
+    }
+
+    /// Steps along k that every tile has, if none may have fewer: each chunk of the previous tile has one to leave after, and sums in tensor memory begin with a
+    /// product.
+    pub fn least_steps(&self, numbers: &Numbers) -> Option<Expr> {
+        match (self.overlap, self.tensor_memory) {
+            (true, _) => Some(numbers.chunks.clone()),
+            (false, true) => Some(1.into()),
+            (false, false) => None,
+        }
     }
 
     /// Blocks of a cluster along the tile's rows, its columns, and k.

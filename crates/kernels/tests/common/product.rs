@@ -5,7 +5,7 @@
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm_hopper::{
-    self, Batch, Cluster, Dual, FillMode, HopperGemmConfig, Inputs, Major, Part, Precision, Triangle,
+    self, Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Inputs, Major, Part, Precision, Triangle,
 };
 use tilewright_machine::{Arch, DType};
 use tilewright_sim::Report;
@@ -256,7 +256,8 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         sizes: &launched,
         scalars: &[("alpha", inputs.alpha), ("beta", inputs.beta)],
     };
-    let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
+    let arch = if config.form == Form::Tcgen05 { Arch::SM_100A } else { Arch::SM_90A };
+    let (simulated, interpreted, mut reports) = launch.run(arch, seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {:?} of {config:?}", [l, m, n, k]);
         let [m, n] = [sizes[1], columns as usize];

@@ -55,12 +55,26 @@ pub fn matrix_descriptor(
     (mn, k): (i64, i64),
     bits: u32,
 ) -> Result<DescriptorTemplate, DescriptorReject> {
-    let bytes = i64::from(bits / 8);
+    // Elements that share a byte are one: they must be neighbours along K.
+    let per = i64::from((8 / bits).max(1));
+    let bytes = i64::from(bits.div_ceil(8));
     let offsets = plain.table();
-    let at = |i: i64, j: i64| {
+    let of_element = |i: i64, j: i64| {
         let element = i + rows * j;
-        offsets.get(element as usize).copied().unwrap_or_else(|| plain.eval(element)) * bytes
+        offsets.get(element as usize).copied().unwrap_or_else(|| plain.eval(element))
     };
+    let together = |i: i64, j: i64| {
+        let first = of_element(i, per * j);
+        first % per == 0 && (1..per).all(|next| of_element(i, per * j + next) == first + next)
+    };
+    if columns % per != 0 || k % per != 0 {
+        return Err(DescriptorReject::NotCovered([rows, columns], [mn, k]));
+    }
+    let (columns, k) = (columns / per, k / per);
+    if per > 1 && !(0..columns).all(|j| (0..rows).all(|i| together(i, j))) {
+        return Err(DescriptorReject::NotContiguous);
+    }
+    let at = |i: i64, j: i64| of_element(i, per * j) / per * bytes;
     if rows % mn != 0 || columns % k != 0 {
         return Err(DescriptorReject::NotCovered([rows, columns], [mn, k]));
     }
@@ -98,12 +112,12 @@ pub fn matrix_descriptor(
         for i0 in (0..rows).step_by(mn as usize) {
             let start = at(i0, j0);
             if start % 16 != 0 {
-                return Err(DescriptorReject::Unaligned([i0, j0]));
+                return Err(DescriptorReject::Unaligned([i0, per * j0]));
             }
             for j in 0..k {
                 for i in 0..mn {
                     if at(i0 + i, j0 + j) != start + canonical[(i + mn * j) as usize] {
-                        return Err(DescriptorReject::Elsewhere([i0 + i, j0 + j], major, swizzle));
+                        return Err(DescriptorReject::Elsewhere([i0 + i, per * (j0 + j)], major, swizzle));
                     }
                 }
             }

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
-use tilewright_machine::{CopyRow, Memory, SECTOR_BYTES, SwizzleMode, TensorOp, TensorRow};
+use tilewright_machine::{CopyRow, Memory, SECTOR_BYTES, SumsScaling, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Peers, Side, StmtId, TensorId};
 
@@ -79,8 +79,29 @@ impl Product {
 enum Use {
     /// As an operand of a product.
     Product { product: Product, left: bool, reference: TensorRef, stmt: Stmt },
+    /// As the scales of a factor of a product with its sums in tensor memory.
+    Scales { sums: Sums, left: bool, reference: TensorRef, stmt: Stmt },
     /// By an asynchronous copy.
     Copy { view: TensorRef, reference: TensorRef, how: AsyncCopyAttrs, op: TensorOp, copy: StmtId },
+}
+
+impl Use {
+    /// The statement of a product that reads it, and the family of its instructions.
+    fn product(&self) -> Option<(&Stmt, &'static str)> {
+        match self {
+            Use::Product { stmt, product, .. } => Some((stmt, product.word())),
+            Use::Scales { stmt, .. } => Some((stmt, SumsScaling::COPY)),
+            Use::Copy { .. } => None,
+        }
+    }
+
+    /// The layout that scales have.
+    fn scales_layout(&self) -> Option<SwizzledLayout> {
+        match self {
+            Use::Scales { sums, left, .. } => sums.scales_layout(*left),
+            Use::Product { .. } | Use::Copy { .. } => None,
+        }
+    }
 }
 
 struct AsyncAssignment<'a> {
@@ -208,10 +229,10 @@ impl AsyncAssignment<'_> {
         for stmt in body {
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
             match &stmt.kind {
-                StmtKind::GemmAsync { c, a, b, .. } if self.memory(*c) == Memory::Tensor => {
-                    self.sums(stmt, *c, (a, b))?;
+                StmtKind::GemmAsync { c, a, b, scales, .. } if self.memory(*c) == Memory::Tensor => {
+                    self.sums(stmt, *c, (a, b), scales.as_ref())?;
                 }
-                StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+                StmtKind::GemmAsync { c, a, b, meta, warpgroups, .. } => {
                     self.product(stmt, threads, *c, (a, b), *meta, warpgroups.as_ref())?;
                 }
                 StmtKind::CopyAsync { src, dst, how } => {
@@ -342,11 +363,19 @@ impl AsyncAssignment<'_> {
     }
 
     /// A product with its sums in tensor memory.
-    fn sums(&mut self, stmt: &Stmt, c: TensorId, (a, b): (&TensorRef, &TensorRef)) -> Result<(), Diagnostic> {
-        let sums = sums_of(self.v, c, (a, b)).map_err(|why| {
+    fn sums(
+        &mut self,
+        stmt: &Stmt,
+        c: TensorId,
+        (a, b): (&TensorRef, &TensorRef),
+        scales: Option<&[TensorRef; 2]>,
+    ) -> Result<(), Diagnostic> {
+        let sums = sums_of(self.v, c, (a, b), scales).map_err(|why| {
             let message = format!("no instruction can do this product: {why}");
             let help = match why {
-                TensorMemoryReject::K(..) => "make the steps along K such a multiple",
+                TensorMemoryReject::K(..) | TensorMemoryReject::Scales(..) => {
+                    "make the steps along K such a multiple"
+                }
                 _ => "give the tile one of these shapes",
             };
             Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
@@ -358,6 +387,10 @@ impl AsyncAssignment<'_> {
             let product = Product::Sums(sums);
             let one = Use::Product { product, left, reference: reference.clone(), stmt };
             self.uses.entry(reference.tensor).or_default().push(one);
+        }
+        for (scale, left) in scales.into_iter().flatten().zip([true, false]) {
+            let one = Use::Scales { sums, left, reference: scale.clone(), stmt: stmt.clone() };
+            self.uses.entry(scale.tensor).or_default().push(one);
         }
         Ok(())
     }
@@ -401,7 +434,9 @@ impl AsyncAssignment<'_> {
     /// The stages of a tensor.
     fn stages(&self, id: TensorId, uses: &[Use]) -> Vec<usize> {
         let references = uses.iter().map(|u| match u {
-            Use::Product { reference, .. } | Use::Copy { reference, .. } => reference,
+            Use::Product { reference, .. } | Use::Scales { reference, .. } | Use::Copy { reference, .. } => {
+                reference
+            }
         });
         stage_modes(self.v.shape(id).len(), references.chain(self.others.get(&id).into_iter().flatten()))
     }
@@ -415,6 +450,11 @@ impl AsyncAssignment<'_> {
         let shape = self.v.shape(id);
         let stages = self.stages(id, uses);
         let inner: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
+        // The copies to tensor memory read one layout.
+        if let Some(tile) = uses.iter().find_map(Use::scales_layout) {
+            let layout = with_stages(&tile, &shape, &stages, SwizzleMode::None, tensor.dtype.bits());
+            return layout.map(|layout| (layout, Some(SwizzleMode::None))).into_iter().collect();
+        }
         // A tile of one row has nothing that could conflict.
         let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
@@ -538,6 +578,16 @@ impl AsyncAssignment<'_> {
                         tried.failed.get_or_insert((stmt.clone(), why));
                     }
                 }
+                Use::Scales { sums, left, reference, stmt } => {
+                    let reads = seen(reference).and_then(|tile| {
+                        sums.check_scales(*left, &tile.layout)?;
+                        let bits = self.v.tensor(id).dtype.bits();
+                        Ok(tile.begins_at(SwizzleMode::None.period(), bits)?)
+                    });
+                    if let Err(why) = reads {
+                        tried.failed.get_or_insert((stmt.clone(), why));
+                    }
+                }
                 Use::Copy { view, reference, how, op, copy } => {
                     let peers = peers(self.v, *how);
                     let plan = seen(reference).and_then(|tile| {
@@ -554,10 +604,7 @@ impl AsyncAssignment<'_> {
     }
 
     fn choose(&self, id: TensorId, uses: &[Use]) -> Result<Option<Choice>, Diagnostic> {
-        let product = uses.iter().find_map(|u| match u {
-            Use::Product { stmt, product, .. } => Some((stmt, product.word())),
-            Use::Copy { .. } => None,
-        });
+        let product = uses.iter().find_map(Use::product);
         let copies = uses.iter().filter(|u| matches!(u, Use::Copy { .. })).count();
         let mut tried: Vec<Tried> = Vec::new();
         for (layout, mode) in self.candidates(id, uses) {
@@ -580,7 +627,7 @@ impl AsyncAssignment<'_> {
                         let (instruction, why) = (word(*op).to_string(), why.clone());
                         Some((*copy, NotTaken { instruction, why }))
                     }
-                    Use::Product { .. } => None,
+                    Use::Product { .. } | Use::Scales { .. } => None,
                 };
                 let refused = uses.iter().filter_map(refuse).collect();
                 return Ok(Some(Choice { layout: None, why: None, tensor_copies: Vec::new(), refused }));
@@ -592,7 +639,11 @@ impl AsyncAssignment<'_> {
                 stmt.span,
                 format!("no layout of `{name}` can be read by this product: {why}"),
             )
-            .help(format!("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that {word} reads")));
+            .help(if uses.iter().any(|one| matches!(one, Use::Scales { .. })) {
+                "leave the layout of scales open".to_string()
+            } else {
+                format!("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that {word} reads")
+            }));
         };
         let Some(best) = tried.into_iter().find(|t| t.failed.is_none() && t.copies.len() == most) else {
             return Ok(None);
@@ -688,10 +739,22 @@ fn tile_of(
 }
 
 /// A product with its sums in tensor memory.
-fn sums_of(v: &Program, c: TensorId, (a, b): (&TensorRef, &TensorRef)) -> Result<Sums, TensorMemoryReject> {
+fn sums_of(
+    v: &Program,
+    c: TensorId,
+    (a, b): (&TensorRef, &TensorRef),
+    scales: Option<&[TensorRef; 2]>,
+) -> Result<Sums, TensorMemoryReject> {
     let dtype = |id: TensorId| v.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
-    Sums::new((dtype(a.tensor), dtype(b.tensor), dtype(c)), [left[0], right[0], right[1]])
+    let (a, b, extents) = (dtype(a.tensor), dtype(b.tensor), [left[0], right[0], right[1]]);
+    match scales {
+        Some([scale, _]) => {
+            let of_row = v.tile(scale).shape.get(1).copied().unwrap_or(0);
+            Sums::scaled((a, b, dtype(scale.tensor)), extents, of_row)
+        }
+        None => Sums::new((a, b, dtype(c)), extents),
+    }
 }
 
 /// The plan of a copy between tensor memory and registers of these layouts; `None` of any other.
@@ -723,7 +786,7 @@ pub fn tensor_copy_plan(
 pub fn product_plan(
     (v, divisibility): (&Program, &Divisibility<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),
-    sparse: bool,
+    (sparse, scales): (bool, Option<&[TensorRef; 2]>),
     asked: Option<&[i64; 2]>,
     layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
 ) -> Result<StmtPlan, Reject> {
@@ -737,7 +800,7 @@ pub fn product_plan(
         tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)
     };
     if program.tensor(c).memory() == Memory::Tensor {
-        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b))?.plan(&tile(a)?, &tile(b)?)?));
+        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales)?.plan(&tile(a)?, &tile(b)?)?));
     }
     let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let first = match program.tensor(a.tensor).memory() {

@@ -3,14 +3,17 @@
 //! The sums of a tile are one instruction's: 64 or 128 rows, a lane each, and as many columns as the tile has ([`sums_layout`]). One thread issues the
 //! instructions, one for each 32 bytes of a row of the factors, which lie in shared memory as matrix descriptors say.
 //!
+//! The scales of a block-scaled product lie in shared memory in chunks of 128 rows and four scales ([`SumsScaling::shared_layout`]), which the issuing thread copies to
+//! tensor memory ahead of its instructions.
+//!
 //! A warp reaches a quarter of the lanes, by its number in its warpgroup. A register tensor that is copied from tensor memory or to it has therefore a layout in
 //! which each warp has the rows of its own lanes: a row a thread, or, of 64 rows, which leave half of a warp's lanes free, the fragment of `mma`. Where an author has pinned another, it
 //! is one of a row's instructions, or refused.
 
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{
-    CopyKind, CopyRow, DType, Memory, SwizzleMode, Tcgen05Row, TensorMemory, Timing, sums_layout, tcgen05,
-    tensor_memory_copies,
+    Class, CopyKind, CopyRow, DType, Memory, SumsScaling, SwizzleMode, Tcgen05Row, TensorMemory, Timing,
+    scaled_tcgen05, sums_layout, tcgen05, tensor_memory_copies,
 };
 
 use super::descriptor::matrix_descriptor;
@@ -30,6 +33,17 @@ pub struct SumsCall {
     pub b_at: i64,
     /// True if it is the first.
     pub first: bool,
+    /// The scales of A and of B that a block-scaled one takes.
+    pub scales: Option<[ScalesAt; 2]>,
+}
+
+/// The scales of a factor that an instruction takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScalesAt {
+    /// Their first column, from that of the tensor's scales on.
+    pub column: u32,
+    /// The first byte of a cell.
+    pub byte: u32,
 }
 
 /// The plan of a `gemm.async` with its sums in tensor memory.
@@ -41,6 +55,8 @@ pub struct SumsPlan {
     pub a: SharedOperand,
     /// The right factor.
     pub b: SharedOperand,
+    /// The chunks of the scales of A and of B that are copied to tensor memory ahead of the instructions; none of a product without.
+    pub chunks: [u32; 2],
     /// The instructions, in order.
     pub calls: Vec<SumsCall>,
 }
@@ -68,6 +84,52 @@ impl Sums {
         Ok(Sums { row, k })
     }
 
+    /// The product of these types and extents with so many scales of each row.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no instruction does it, or why its scales do not come to tensor memory.
+    pub fn scaled(
+        (a, b, scale): (DType, DType, DType),
+        [m, n, k]: [i64; 3],
+        scales: i64,
+    ) -> Result<Sums, TensorMemoryReject> {
+        let extents = TensorMemoryReject::ScaledExtents([m, n]);
+        let scaling = SumsScaling::new(scale, k, scales).ok_or(extents.clone())?;
+        let row = scaled_tcgen05(a, b, scaling, [m, n]);
+        let row = row.filter(|_| n % SumsScaling::ROWS == 0).ok_or(extents)?;
+        if scales % SumsScaling::SCALES != 0 {
+            return Err(TensorMemoryReject::Scales(k, SumsScaling::SCALES * scaling.block));
+        }
+        Ok(Sums { row, k })
+    }
+
+    /// Rows of a factor, and the scales of each.
+    fn scales_of(&self, left: bool) -> Option<(i64, i64)> {
+        let scaling = self.row.scaling?;
+        Some((if left { self.row.m } else { self.row.n }, self.k / scaling.block))
+    }
+
+    /// The layout that the scales of a factor have in shared memory.
+    pub fn scales_layout(&self, left: bool) -> Option<SwizzledLayout> {
+        let (rows, scales) = self.scales_of(left)?;
+        SumsScaling::shared_layout(rows, scales).map(SwizzledLayout::from)
+    }
+
+    /// Refuses a layout of the scales of a factor that their copies to tensor memory do not read.
+    ///
+    /// # Errors
+    ///
+    /// The layout that they read.
+    pub fn check_scales(&self, left: bool, layout: &SwizzledLayout) -> Result<(), TensorMemoryReject> {
+        let wanted =
+            self.scales_layout(left).ok_or(TensorMemoryReject::ScaledExtents([self.row.m, self.row.n]))?;
+        let alike = layout.swizzle.is_identity()
+            && layout.layout.size() == wanted.layout.size()
+            && (0..wanted.layout.size()).all(|at| layout.layout.eval(at) == wanted.layout.eval(at));
+        if alike { Ok(()) } else { Err(TensorMemoryReject::ScalesElsewhere(wanted.layout)) }
+    }
+
     /// The description by which the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
     ///
     /// # Errors
@@ -93,15 +155,27 @@ impl Sums {
     pub fn plan(&self, a: &SwizzledLayout, b: &SwizzledLayout) -> Result<SumsPlan, WgmmaReject> {
         let row = self.row;
         let at = |layout: &SwizzledLayout, index: i64, dtype: DType| {
-            layout.layout.eval(index) * i64::from(dtype.bits() / 8)
+            layout.layout.eval(index) * i64::from(dtype.bits()) / 8
         };
         let call = |step: i64| SumsCall {
             a_at: at(a, row.m * row.k * step, row.a),
             b_at: at(b, row.n * row.k * step, row.b),
             first: step == 0,
+            scales: row.scaling.map(|scaling| {
+                let first = step * scaling.taken(row.k);
+                let byte = (first % SumsScaling::SCALES) as u32;
+                [row.m, row.n].map(|rows| {
+                    let before = first / SumsScaling::SCALES * SumsScaling::SCALES;
+                    ScalesAt { column: SumsScaling::columns(rows, before), byte }
+                })
+            }),
         };
         let calls = (0..self.k / row.k).map(call).collect();
-        Ok(SumsPlan { row, a: self.operand(true, a)?, b: self.operand(false, b)?, calls })
+        let chunks = [true, false].map(|left| {
+            self.scales_of(left)
+                .map_or(0, |(rows, scales)| SumsScaling::columns(rows, scales) / SumsScaling::COLUMNS)
+        });
+        Ok(SumsPlan { row, a: self.operand(true, a)?, b: self.operand(false, b)?, chunks, calls })
     }
 }
 
@@ -114,7 +188,9 @@ impl SumsPlan {
 
     /// Cycles for which the product occupies the tensor cores.
     pub fn cycles(&self, timing: &Timing) -> u32 {
+        let copies: u32 = self.chunks.iter().sum();
         self.calls.len() as u32 * timing.tcgen05(self.row).whole_issue()
+            + copies * timing.cost(Class::TensorScales).whole_issue()
     }
 }
 

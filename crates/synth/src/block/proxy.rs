@@ -116,7 +116,10 @@ fn ends<'a>(stmt: &'a Stmt, plan: &StmtPlan) -> Vec<(&'a TensorRef, Proxy, Kind)
             let writes = if plan.row.op == TensorOp::Add { Kind::Add } else { Kind::Write };
             vec![(src, Proxy::Async, Kind::Read), (dst, Proxy::Async, writes)]
         }
-        (StmtKind::GemmAsync { a, b, .. }, _) => [a, b].map(|r| (r, Proxy::Async, Kind::Read)).to_vec(),
+        (StmtKind::GemmAsync { a, b, scales, .. }, _) => {
+            let read = [a, b].into_iter().chain(scales.iter().flatten());
+            read.map(|r| (r, Proxy::Async, Kind::Read)).collect()
+        }
         (kind, _) => kind.copied().map_or_else(Vec::new, |(src, dst)| {
             vec![(src, Proxy::Generic, Kind::Read), (dst, Proxy::Generic, Kind::Write)]
         }),

@@ -1,10 +1,13 @@
-//! The map of a block's tensor memory: its tensors side by side, each with the stages of its pipeline.
+//! The map of a block's tensor memory: its tensors side by side, each with the stages of its pipeline, and the scales of block-scaled products.
+//!
+//! The scales of a product have columns of their own once, whatever the stages of the shared tensor that they come from: the thread that issues the products copies them
+//! there in turn with its products. Products of one role that read the same shared tensor share the columns.
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, TensorMemory};
-use tilewright_tile::core::Program;
-use tilewright_tile::{Code, Diagnostic, PipelineId, TensorId};
+use tilewright_machine::{Memory, SumsScaling, TensorMemory};
+use tilewright_tile::core::{Program, Stmt, StmtKind};
+use tilewright_tile::{Code, Diagnostic, PipelineId, StmtId, TensorId};
 
 /// The place of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +31,39 @@ pub struct TensorMemoryMap {
     pub word: u32,
     /// The tensors.
     pub tensors: BTreeMap<TensorId, Columns>,
+    /// The first columns of the scales of A and of B, by product.
+    pub scales: BTreeMap<StmtId, [u32; 2]>,
+    /// The shared tensors of scales, each with the first of its columns and their number.
+    pub scale_tensors: Vec<(TensorId, u32, u32)>,
+}
+
+/// The columns of scales so far.
+struct ScaleColumns<'a> {
+    whole: &'a Program,
+    end: u32,
+    by_product: BTreeMap<StmtId, [u32; 2]>,
+    tensors: Vec<(TensorId, u32, u32)>,
+}
+
+impl ScaleColumns<'_> {
+    /// Places the scales of the products of a body, given those that its part has.
+    fn body(&mut self, body: &[Stmt], placed: &mut BTreeMap<TensorId, u32>) {
+        for stmt in body {
+            if let StmtKind::GemmAsync { scales: Some(scales), .. } = &stmt.kind {
+                let columns = scales.each_ref().map(|scale| {
+                    *placed.entry(scale.tensor).or_insert_with(|| {
+                        let [rows, of_row] = self.whole.tile(scale).shape[..] else { return self.end };
+                        let (first, columns) = (self.end, SumsScaling::columns(rows, of_row));
+                        self.tensors.push((scale.tensor, first, columns));
+                        self.end = self.end.saturating_add(columns);
+                        first
+                    })
+                });
+                self.by_product.insert(stmt.id, columns);
+            }
+            self.body(stmt.kind.body(), placed);
+        }
+    }
 }
 
 /// Places the tensors; `None` where there are none. The word is placed by the map of shared memory.
@@ -47,13 +83,21 @@ pub fn map(whole: &Program) -> Result<Option<TensorMemoryMap>, Diagnostic> {
         }
     }
     let Some(span) = span else { return Ok(None) };
+    let mut scales = ScaleColumns { whole, end, by_product: BTreeMap::new(), tensors: Vec::new() };
+    for body in std::iter::once(&whole.body).chain(whole.roles().iter().map(|role| &role.body)) {
+        scales.body(body, &mut BTreeMap::new());
+    }
+    let ScaleColumns { end, by_product, tensors: scale_tensors, .. } = scales;
     let Some(columns) = TensorMemory::allocation(end) else {
+        let of_scales =
+            scale_tensors.iter().map(|(id, _, columns)| format!("`{}` {columns}", whole.tensor(*id).name));
         let list: Vec<String> = tensors
             .iter()
             .map(|(id, columns)| {
                 let stages = whole.pipeline(columns.pipeline).stages;
                 format!("`{}` {} × {stages}", whole.tensor(*id).name, columns.stage)
             })
+            .chain(of_scales)
             .collect();
         let message = format!(
             "the block's tensor memory takes {end} columns, and a multiprocessor has {}",
@@ -62,5 +106,5 @@ pub fn map(whole: &Program) -> Result<Option<TensorMemoryMap>, Diagnostic> {
         let help = format!("make the tiles narrower or the stages fewer; in columns: {}", list.join(", "));
         return Err(Diagnostic::new(Code::Unsatisfiable, span, message).help(help));
     };
-    Ok(Some(TensorMemoryMap { columns, word: 0, tensors }))
+    Ok(Some(TensorMemoryMap { columns, word: 0, tensors, scales: by_product, scale_tensors }))
 }

@@ -71,7 +71,7 @@ impl Emit<'_> {
                 let b = self.factor(&mut context, *b)?;
                 let meta = meta.map(|meta| self.operand(&mut context, meta, Use::Read)).transpose()?;
                 let warpgroups = self.shares(&context)?;
-                StmtKind::GemmAsync { c, a, b, meta, warpgroups }
+                StmtKind::GemmAsync { c, a, b, meta, scales: None, warpgroups }
             }
             _ => {
                 let mut kind = stmt.kind.clone();

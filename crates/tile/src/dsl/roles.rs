@@ -395,7 +395,20 @@ impl KernelBuilder {
     /// `gemm.async(c, a, b)`: `c += a · bᵀ` by the tensor cores of warpgroups, complete at a later [`wait_gemm`](Self::wait_gemm).
     #[track_caller]
     pub fn gemm_async(&mut self, c: &Tensor, a: impl Into<Source>, b: impl Into<Reference>) {
-        self.product((c, a.into(), b.into()), None, None);
+        self.product((c, a.into(), b.into()), None, None, None);
+    }
+
+    /// `gemm.async(c, a, b, scales = (left, right))`: with scales of blocks of both factors, in shared memory; its sums are in tensor memory.
+    #[track_caller]
+    pub fn gemm_async_scaled(
+        &mut self,
+        c: &Tensor,
+        a: impl Into<Source>,
+        b: impl Into<Reference>,
+        (left, right): (impl Into<Reference>, impl Into<Reference>),
+    ) {
+        let scales = [left.into(), right.into()];
+        self.product((c, a.into(), b.into()), None, Some(scales), None);
     }
 
     /// `gemm.async(c, a, b, warpgroups = (m, n))`: with the warpgroups along M and along N.
@@ -407,7 +420,7 @@ impl KernelBuilder {
         b: impl Into<Reference>,
         warpgroups: [Expr; 2],
     ) {
-        self.product((c, a.into(), b.into()), None, Some(warpgroups));
+        self.product((c, a.into(), b.into()), None, None, Some(warpgroups));
     }
 
     /// `gemm.async(c, a, b, meta)`: with a sparse left factor, and the places of its elements.
@@ -421,7 +434,7 @@ impl KernelBuilder {
         warpgroups: Option<[Expr; 2]>,
     ) {
         let Some(meta) = self.operand(meta) else { return };
-        self.product((c, a.into(), b.into()), Some(meta), warpgroups);
+        self.product((c, a.into(), b.into()), Some(meta), None, warpgroups);
     }
 
     #[track_caller]
@@ -429,11 +442,17 @@ impl KernelBuilder {
         &mut self,
         (c, a, b): (&Tensor, Source, Reference),
         meta: Option<TensorId>,
+        scales: Option<[Reference; 2]>,
         warpgroups: Option<[Expr; 2]>,
     ) {
         let operands = (self.usable(c), self.source(a), self.reference(b));
+        let scales = match scales.map(|scales| scales.map(|scale| self.reference(scale))) {
+            Some([Some(left), Some(right)]) => Some([left, right]),
+            Some(_) => return,
+            None => None,
+        };
         if let (Some(c), Some(a), Some(b)) = operands {
-            self.build.emit(StmtKind::GemmAsync { c, a, b, meta, warpgroups }, Origin::caller());
+            self.build.emit(StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups }, Origin::caller());
         }
     }
 

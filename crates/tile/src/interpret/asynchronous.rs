@@ -3,7 +3,7 @@
 use super::bound::Element;
 use super::error::{InterpretError, Underway};
 use super::flight::{Effect, InFlight, Mark, Touched};
-use super::gemm::{Left, gemm};
+use super::gemm::{Left, gemm, scaled};
 use super::op::{How, Metadata, Product, Side, Tile};
 use super::quote::Quote;
 use super::ring::Ring;
@@ -152,6 +152,12 @@ impl<'a> Role<'a> {
         let (mut reads, mut stages) = (Vec::new(), Vec::new());
         for (side, factor) in [&product.a, &product.b].into_iter().zip(&mut factors) {
             self.fetch(side, factor, 0.0, text)?;
+        }
+        let of_factors = factors.iter_mut().zip([product.shape[0], product.shape[1]]);
+        for (side, (factor, rows)) in product.scales.iter().flatten().zip(of_factors) {
+            let mut scales = Vec::new();
+            self.fetch(side, &mut scales, 0.0, text)?;
+            *factor = scaled(factor, &scales, rows);
         }
         let read = if product.flies { product.reads.as_slice() } else { &[] };
         for place in read {

@@ -124,8 +124,12 @@ impl Watch<'_> {
                 let text = role.flight(product.flight);
                 let factors = [&product.a, &product.b].map(|side| self.read_side(role, side, text));
                 let [a, b] = factors;
-                let a = self.sparse(a?, product.sparse.as_deref());
-                self.product(product.c, [a, b?], product.shape);
+                let mut factors = [self.sparse(a?, product.sparse.as_deref()), b?];
+                for (factor, scale) in factors.iter_mut().zip(product.scales.iter().flatten()) {
+                    let mask = self.read_side(role, scale, text)?;
+                    *factor = factor.take().or(mask);
+                }
+                self.product(product.c, factors, product.shape);
             }
             Op::ClusterReduce { dsts, .. } => dsts.iter().for_each(|dst| self.state(*dst).unread = None),
             Op::Convert { dst, src, .. } => {

@@ -434,6 +434,8 @@ pub(super) struct Product {
     /// The places of the operands, of which each may be a part of a tensor; of metadata too.
     pub(super) reads: Vec<Tile>,
     pub(super) sparse: Option<Box<Metadata>>,
+    /// The scales of blocks of both factors.
+    pub(super) scales: Option<[Side; 2]>,
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
     /// True if it ends at a wait of the program. In tensor memory nobody touches the sums before their stage is full.

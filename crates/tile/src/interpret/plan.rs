@@ -369,7 +369,9 @@ impl<P: Executable> Making<'_, P> {
                 let [c, a, b] = [c, a, b].map(|id| id.0 as usize);
                 Op::Gemm { c, a, b, sparse, scales, shape, how }
             }
-            StmtKind::GemmAsync { c, a, b, meta, .. } => self.product(stmt, *c, (a, b), *meta)?,
+            StmtKind::GemmAsync { c, a, b, meta, scales, .. } => {
+                self.product(stmt, *c, (a, b), (*meta, scales.as_ref()))?
+            }
             StmtKind::Combine { dsts, srcs, by, axis, form } => {
                 self.combining(stmt, (dsts, srcs), by, (*axis, *form))?
             }
@@ -683,11 +685,16 @@ impl<P: Executable> Making<'_, P> {
         stmt: &Stmt<P>,
         c: TensorId,
         (a, b): (&TensorRef<P>, &TensorRef<P>),
-        meta: Option<TensorId>,
+        (meta, scales): (Option<TensorId>, Option<&[TensorRef<P>; 2]>),
     ) -> Result<Op, InterpretError> {
         let (left, right) = (self.program.tile(a), self.program.tile(b));
         let mut reads = vec![self.factor(a), self.factor(b)];
         reads.extend(meta.map(|meta| self.place(meta)));
+        reads.extend(scales.into_iter().flatten().map(|scale| self.factor(scale)));
+        let scales = match scales {
+            Some([left, right]) => Some([self.side(left)?, self.side(right)?]),
+            None => None,
+        };
         Ok(Op::GemmAsync(Box::new(Product {
             c: c.0 as usize,
             place: self.place(c),
@@ -696,7 +703,8 @@ impl<P: Executable> Making<'_, P> {
             reads,
             sparse: meta.map(|meta| self.metadata(stmt, meta)),
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
-            how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: false },
+            how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: scales.is_some() },
+            scales,
             flies: self.program.tensor(c).0 != Memory::Tensor,
             flight: self.flight(stmt),
         })))

@@ -493,7 +493,8 @@ impl Builder<'_, '_> {
                 let value = self.of_tensor(Node::Product(site, operands), *c, site);
                 self.write(*c, value, site);
             }
-            StmtKind::GemmAsync { c, a, b, meta, .. } => {
+            StmtKind::GemmAsync { c, a, b, meta, scales, .. } => {
+                scales.iter().flatten().for_each(|scale| _ = self.reference(scale, site));
                 meta.iter().for_each(|meta| _ = self.read(*meta, site));
                 let operands = [self.read(*c, site), self.reference(a, site), self.reference(b, site)];
                 let value = self.of_tensor(Node::Product(site, operands), *c, site);

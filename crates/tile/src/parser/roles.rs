@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         Ok(how)
     }
 
-    /// `(c, a, b, meta, warpgroups = (2, 1))` of a `gemm.async`.
+    /// `(c, a, b, meta, scales = (sa, sb), warpgroups = (2, 1))` of a `gemm.async`.
     pub(super) fn gemm_async(&mut self, start: Span) -> Res<()> {
         self.expect("(", "after `gemm.async`")?;
         let c = self.tensor("the accumulator")?;
@@ -143,12 +143,16 @@ impl<'a> Parser<'a> {
         let a = self.source()?;
         self.expect(",", "and the right factor")?;
         let b = self.reference()?;
-        let (meta, missing) = self.metadata("warpgroups")?;
+        let (meta, no_meta) = self.metadata("warpgroups")?;
+        let (scales, no_scales) = self.scales(|p, _| p.reference())?;
         let warpgroups = self.shares("warpgroups")?;
-        self.expect(")", "after the right factor, its metadata `, meta`, or `, warpgroups = (M, N)`")?;
-        if let (Some(c), Some(a), Some(b), false) = (c, a, b, missing) {
+        self.expect(
+            ")",
+            "after the right factor, its metadata `, meta`, `, scales = (A, B)`, or `, warpgroups = (M, N)`",
+        )?;
+        if let (Some(c), Some(a), Some(b), false) = (c, a, b, no_meta || no_scales) {
             let span = self.since(start);
-            self.build.emit(StmtKind::GemmAsync { c, a, b, meta, warpgroups }, span);
+            self.build.emit(StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups }, span);
         }
         Ok(())
     }

@@ -327,7 +327,7 @@ impl Parser<'_> {
         self.expect(",", "and the right factor")?;
         let b = self.operand_tensor("the right factor")?;
         let (meta, no_meta) = self.metadata("warps")?;
-        let (scales, no_scales) = self.scales()?;
+        let (scales, no_scales) = self.scales(Self::operand_tensor)?;
         let warps = self.shares("warps")?;
         self.expect(
             ")",
@@ -355,8 +355,11 @@ impl Parser<'_> {
         Ok((meta, meta.is_none()))
     }
 
-    /// An optional `, scales = (sa, sb)` of a product; and true if it is there, but one of them is no tensor.
-    fn scales(&mut self) -> Res<(Option<[TensorId; 2]>, bool)> {
+    /// An optional `, scales = (sa, sb)` of a product, each as `operand` reads it; and true if it is there, but one of them is no tensor.
+    pub(super) fn scales<T>(
+        &mut self,
+        operand: impl Fn(&mut Self, &str) -> Res<Option<T>>,
+    ) -> Res<(Option<[T; 2]>, bool)> {
         const WORD: &str = "scales";
         let before = self.pos;
         if !self.eat(",") || !self.eat_word(WORD) {
@@ -365,12 +368,13 @@ impl Parser<'_> {
         }
         self.expect("=", "and the scales of both factors")?;
         self.expect("(", "as in `scales = (sa, sb)`")?;
-        let left = self.operand_tensor("the scales of the left factor")?;
+        let left = operand(self, "the scales of the left factor")?;
         self.expect(",", "and the scales of the right factor")?;
-        let right = self.operand_tensor("the scales of the right factor")?;
+        let right = operand(self, "the scales of the right factor")?;
         self.expect(")", "after the scales of the right factor")?;
         let both = left.zip(right).map(|(left, right)| [left, right]);
-        Ok((both, both.is_none()))
+        let missing = both.is_none();
+        Ok((both, missing))
     }
 
     /// An optional `, warps = (M, N)`, or with another word.

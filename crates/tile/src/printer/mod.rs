@@ -437,13 +437,20 @@ impl<'a> Printer<'a> {
                 shares::<F>(out, program, "warps", warps)?;
                 out.write_str(")")
             }
-            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+            StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups } => {
                 write!(out, "gemm.async({}, ", name(c))?;
                 reference(out, program, a)?;
                 out.write_str(", ")?;
                 reference(out, program, b)?;
                 if let Some(meta) = meta {
                     write!(out, ", {}", name(meta))?;
+                }
+                if let Some([left, right]) = scales {
+                    out.write_str(", scales = (")?;
+                    reference(out, program, left)?;
+                    out.write_str(", ")?;
+                    reference(out, program, right)?;
+                    out.write_str(")")?;
                 }
                 shares::<F>(out, program, "warpgroups", warpgroups)?;
                 out.write_str(")")

@@ -39,11 +39,15 @@ macro_rules! converted {
                 scales: *scales,
                 warps: $converter.shares(warps)?,
             },
-            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => StmtKind::GemmAsync {
+            StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups } => StmtKind::GemmAsync {
                 c: *c,
                 a: $converter.reference(a)?,
                 b: $converter.reference(b)?,
                 meta: *meta,
+                scales: match scales {
+                    Some([left, right]) => Some([$converter.reference(left)?, $converter.reference(right)?]),
+                    None => None,
+                },
                 warpgroups: $converter.shares(warpgroups)?,
             },
             StmtKind::Pipeline(id) => StmtKind::Pipeline(*id),

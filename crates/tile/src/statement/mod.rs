@@ -318,7 +318,8 @@ pub enum StmtKind<F: Form = Surface> {
     /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
     ///
     /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
-    /// and the stages of other pipelines that the role consumes are given back once the products have read them.
+    /// and the stages of other pipelines that the role consumes are given back once the products have read them. Then
+    /// `gemm.async(c, a, b, scales = (sa, sb))` is [`StmtKind::Gemm`]'s with scales of blocks, which lie in shared memory.
     GemmAsync {
         /// The accumulator.
         c: TensorId,
@@ -328,6 +329,8 @@ pub enum StmtKind<F: Form = Surface> {
         b: TensorRef<F>,
         /// The places of the elements of a sparse left factor.
         meta: Option<TensorId>,
+        /// The scales of blocks of the left and of the right factor.
+        scales: Option<[TensorRef<F>; 2]>,
         /// `warpgroups = (m, n)`: the warpgroups of the role along M and along N; `None` leaves them to the compiler. Over constants.
         warpgroups: Option<[F::Int; 2]>,
     },

@@ -214,12 +214,15 @@ macro_rules! operands {
                             out.extend([Constant(m), Constant(n)]);
                         }
                     }
-                    StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+                    StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups } => {
                         let factors = [Reference(Use::Read, a), Reference(Use::Read, b)];
                         out.push(Tensor(Use::Accumulate, c));
                         out.extend(factors);
                         if let Some(meta) = meta {
                             out.push(Tensor(Use::Read, meta));
+                        }
+                        if let Some([left, right]) = scales {
+                            out.extend([Reference(Use::Read, left), Reference(Use::Read, right)]);
                         }
                         if let Some([m, n]) = warpgroups {
                             out.extend([Constant(m), Constant(n)]);

@@ -1,11 +1,13 @@
 //! Products with scales of blocks along K of both factors.
 
-use tilewright_machine::{MmaKind, mma_rows, product_needs, scaled_types};
+use tilewright_machine::{
+    Memory, MmaKind, SumsScaling, has_scaled_tcgen05, mma_rows, product_needs, scaled_types,
+};
 
 use super::checker::{Checker, shape_text};
 use super::operands::Operand;
 use crate::diagnostic::{Code, Diagnostic, Origin};
-use crate::program::TensorId;
+use crate::program::{TensorId, TensorRef};
 
 /// The shapes of a product with scales.
 const SHAPES: &str =
@@ -36,25 +38,15 @@ impl Checker<'_> {
             && of_right.shape == [right.shape[0], blocks];
         let kind = MmaKind::scaled(of_left.dtype, k, blocks).filter(|_| fits);
         let Some(kind) = kind else {
-            let list: Vec<String> = [acc, left, right, &of_left, &of_right]
-                .into_iter()
-                .zip(names)
-                .map(|(operand, name)| format!("`{name}` {}", shape_text(&operand.shape)))
-                .collect();
-            let message = format!("the shapes of this block-scaled product do not fit: {}", list.join(", "));
-            self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(SHAPES));
+            self.unfit([acc, left, right, &of_left, &of_right], names, span);
             return;
         };
         let alike = left.dtype == right.dtype && of_left.dtype == of_right.dtype;
         if !alike || product_needs(left.dtype, acc.dtype, kind).is_none() {
-            let both = |x: &Operand, y: &Operand| match x.dtype == y.dtype {
-                true => x.dtype.to_string(),
-                false => format!("{} and {}", x.dtype, y.dtype),
-            };
             let message = format!(
                 "there is no gemm of {} with {} of {} into {}",
-                both(left, right),
-                both(&of_left, &of_right),
+                both_types(left, right),
+                both_types(&of_left, &of_right),
                 k / blocks,
                 acc.dtype
             );
@@ -69,5 +61,78 @@ impl Checker<'_> {
                     .help("copy the factor to another register tensor"),
             );
         }
+    }
+
+    /// `gemm.async(c, a, b, scales = (sa, sb))` with its sums in tensor memory, whose factors fit.
+    pub(super) fn scaled_sums(
+        &mut self,
+        [(c, acc), (a, left), (b, right)]: [(TensorId, &Operand); 3],
+        scales: &[TensorRef; 2],
+        span: Origin,
+    ) {
+        let operands = scales.each_ref().map(|scale| self.reference(scale, span));
+        let [Some(of_left), Some(of_right)] = operands else { return };
+        let names = [c, a, b, scales[0].tensor, scales[1].tensor].map(|id| self.name(id));
+        let both = [(&of_left, names[3]), (&of_right, names[4])];
+        if let Some((operand, name)) = both.into_iter().find(|(operand, _)| operand.memory != Memory::Shared)
+        {
+            let message = format!(
+                "the scales of a product into tensor memory are read from shared memory; `{name}` is in {} memory",
+                operand.memory
+            );
+            let help = "copy them to a shared tensor, a stage of the factors' pipeline";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
+        let (k, blocks) = (left.shape[1], of_left.shape.get(1).copied().unwrap_or(0));
+        let fits = of_left.shape == [left.shape[0], blocks] && of_right.shape == [right.shape[0], blocks];
+        let Some(scaling) = SumsScaling::new(of_left.dtype, k, blocks).filter(|_| fits) else {
+            self.unfit([acc, left, right, &of_left, &of_right], names, span);
+            return;
+        };
+        let alike = of_left.dtype == of_right.dtype;
+        if !alike || !has_scaled_tcgen05(left.dtype, right.dtype, acc.dtype, scaling) {
+            let message = format!(
+                "there is no gemm.async of {} with {} of {} into {} in tensor memory",
+                both_types(left, right),
+                both_types(&of_left, &of_right),
+                k / blocks,
+                acc.dtype
+            );
+            let help = "e4m3 or e5m2 with ue8m0 of 32, or e2m1 with ue8m0 of 32 or ue4m3 of 16, into f32";
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+        }
+    }
+
+    /// Reports scales of a product of warpgroups.
+    pub(super) fn scales_of_warpgroups(&mut self, c: TensorId, scale: &TensorRef, span: Origin) {
+        let (name, scale) = (self.name(c), self.name(scale.tensor));
+        let message = format!(
+            "a product of warpgroups has no scales: `{scale}` are given, and `{name}` is in {} memory",
+            self.program.tensor(c).memory()
+        );
+        let help = format!(
+            "let `{name}` be in tensor memory (sm_100a), or multiply by `gemm`, which has scales on sm_120a"
+        );
+        self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+    }
+
+    /// Reports the shapes of a product with scales.
+    fn unfit(&mut self, operands: [&Operand; 5], names: [&str; 5], span: Origin) {
+        let list: Vec<String> = operands
+            .into_iter()
+            .zip(names)
+            .map(|(operand, name)| format!("`{name}` {}", shape_text(&operand.shape)))
+            .collect();
+        let message = format!("the shapes of this block-scaled product do not fit: {}", list.join(", "));
+        self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(SHAPES));
+    }
+}
+
+/// The type of both operands, or those of each.
+fn both_types(x: &Operand, y: &Operand) -> String {
+    match x.dtype == y.dtype {
+        true => x.dtype.to_string(),
+        false => format!("{} and {}", x.dtype, y.dtype),
     }
 }

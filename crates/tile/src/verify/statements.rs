@@ -112,10 +112,13 @@ impl Checker<'_> {
                 }
             }
             StmtKind::CopyAsync { src, dst, how } => self.copy_async(src, dst, *how, span),
-            StmtKind::GemmAsync { c, a, b, meta, warpgroups } if self.in_tensor_memory(*c) => {
-                self.sums(*c, (a, b, *meta), warpgroups.as_ref(), span);
+            StmtKind::GemmAsync { c, a, b, meta, scales, warpgroups } if self.in_tensor_memory(*c) => {
+                self.sums(*c, (a, b, *meta), scales.as_ref(), warpgroups.as_ref(), span);
             }
-            StmtKind::GemmAsync { c, a, b, meta, warpgroups } => {
+            StmtKind::GemmAsync { c, scales: Some([scale, _]), .. } => {
+                self.scales_of_warpgroups(*c, scale, span);
+            }
+            StmtKind::GemmAsync { c, a, b, meta, warpgroups, .. } => {
                 self.gemm_async(*c, (a, b, *meta), warpgroups.as_ref(), threads, span);
             }
             StmtKind::WaitDependencies | StmtKind::LaunchDependents => {}

@@ -129,6 +129,7 @@ impl Checker<'_> {
         &mut self,
         c: TensorId,
         (a, b, meta): (&TensorRef, &TensorRef, Option<TensorId>),
+        scales: Option<&[TensorRef; 2]>,
         warpgroups: Option<&[Expr; 2]>,
         span: Origin,
     ) {
@@ -186,6 +187,10 @@ impl Checker<'_> {
             let message = format!("the shapes of this product do not fit: {}", list.join(", "));
             let help = "shapes are c: [M, N], a: [M, K], b: [N, K]";
             self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
+        }
+        if let Some(scales) = scales {
+            self.scaled_sums([(c, &of), (a.tensor, &left), (b.tensor, &right)], scales, span);
+            return;
         }
         if of.dtype == DType::F32 && !has_tcgen05(left.dtype, right.dtype, of.dtype) {
             let message = format!(

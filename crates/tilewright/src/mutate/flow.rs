@@ -319,7 +319,7 @@ fn reads(op: &Op, register: Reg) -> bool {
         Op::ReadReg { src, .. } => *src == register,
         Op::Store { src, .. } => src.contains(&register),
         Op::Cancelled { answer, .. } => answer.contains(&register),
-        Op::Matrix { regs, .. } => regs.contains(&register),
+        Op::Matrix { regs, .. } | Op::TensorCopy { regs, .. } => regs.contains(&register),
         Op::Mma { d, a, b, meta, scales, .. } => {
             [d, a, b].iter().any(|regs| regs.contains(&register))
                 || *meta == Some(register)
@@ -334,7 +334,7 @@ fn written(op: &Op) -> Vec<Reg> {
     match op {
         Op::WriteReg { dst, .. } => vec![*dst],
         Op::Load { dst, .. } => dst.clone(),
-        Op::Matrix { regs, .. } => regs.clone(),
+        Op::Matrix { regs, .. } | Op::TensorCopy { regs, .. } => regs.clone(),
         Op::Mma { d, .. } | Op::Wgmma { d, .. } => d.clone(),
         _ => Vec::new(),
     }

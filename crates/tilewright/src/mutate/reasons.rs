@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SyncOp, TensorOp};
+use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SumsScaling, SyncOp, TensorOp};
 use tilewright_simt::{Function, Inst, Op, Operand, Reg, Value};
 
 use super::flow::{Constants, Facts, InFlight, Target, Unfenced, engine, read_behind};
-use super::{Edit, Kind, Mutant, block_of};
+use super::{Edit, Kind, Mutant, block_of, tensor_memory};
 
 /// Proof that a mutant that was not found is as right as its kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,6 +54,16 @@ pub enum Reason {
     NotDependent,
     /// Another barrier of the same threads stands beside it, with no access to memory between.
     OtherBarrier,
+    /// The thread has copied nothing between registers and tensor memory since the last fence that passes copies on.
+    NothingToPass,
+    /// It lets other blocks of the multiprocessor allocate tensor memory.
+    OtherBlocks,
+    /// The lanes have done nothing but copy tensor memory, which a warp does and waits for together.
+    MetInCopies,
+    /// The bytes that the arrival expects are copied behind both.
+    CopiedBehind,
+    /// The two copy scales to different columns of tensor memory.
+    OtherColumns,
 }
 
 impl fmt::Display for Reason {
@@ -90,6 +100,15 @@ impl fmt::Display for Reason {
                 f.write_str("a kernel without it is launched when those before have ended")
             }
             Reason::OtherBarrier => f.write_str("a barrier of the same threads stands beside it"),
+            Reason::NothingToPass => {
+                f.write_str("nothing was copied from or to tensor memory since the last such fence")
+            }
+            Reason::OtherBlocks => f.write_str("it is for blocks beside this one"),
+            Reason::MetInCopies => {
+                f.write_str("the lanes have met in copies of tensor memory, and done nothing else")
+            }
+            Reason::OtherColumns => f.write_str("the two copy to different columns"),
+            Reason::CopiedBehind => f.write_str("what the arrival expects is copied behind both"),
         }
     }
 }
@@ -101,6 +120,9 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
     }
     let body = block_of(function, &mutant.block)?;
     let op = &body.get(mutant.index)?.op;
+    if let Some(reason) = tensor_memory::reason(function, mutant) {
+        return Some(reason);
+    }
     match mutant.kind {
         Kind::Strengthen => Some(Reason::WaitsForMore),
         Kind::Swap => swapped(function, mutant, op, body).or_else(|| weakened(function, mutant, op)),
@@ -108,7 +130,8 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
             Op::WriteReg { dst, src } => skipped(function, mutant, *dst, src),
             _ => None,
         },
-        Kind::Guard => same_bytes(op).then_some(Reason::SameBytes),
+        Kind::Guard if same_bytes(op) => Some(Reason::SameBytes),
+        Kind::Guard => only_fences(op).then_some(Reason::CoversMore),
         Kind::Space if covers_more(op, &mutant.edit) => Some(Reason::CoversMore),
         Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
         Kind::Slot => first_use(function, mutant, op),
@@ -211,6 +234,15 @@ fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Opti
     if (fence(op) && barrier(other)) || (barrier(op) && fence(other)) {
         return Some(Reason::OtherSide);
     }
+    if let (Op::ScaleCopy { to: one, .. }, Op::ScaleCopy { to: second, .. }) = (op, other)
+        && one.base == second.base
+        && one.offset.abs_diff(second.offset) >= SumsScaling::COLUMNS
+    {
+        return Some(Reason::OtherColumns);
+    }
+    if fence(op) && expects(other) {
+        return Some(Reason::CopiedBehind);
+    }
     // An initialisation behind a fence: another fence of the run is still behind it.
     if is_init(op) && is_fence(other) {
         let run = body[position + 1..].iter().take_while(|inst| passes(&inst.op));
@@ -268,8 +300,10 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
         | SyncOp::NamedBarrier { .. }
         | SyncOp::ClusterBarrier
         | SyncOp::ClusterStart
-        | SyncOp::WarpBarrier => beside(body, index, |other| (*other == *op).then_some(Reason::OtherBarrier))
-            .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore)),
+        | SyncOp::WarpBarrier => {
+            beside(body, index, |other| same_threads(other, op).then_some(Reason::OtherBarrier))
+                .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore))
+        }
         wait if is_wait(*wait) => {
             follows(function, &mutant.block, index, *wait).map(Reason::WaitFollows).or_else(|| {
                 let before = body[..index].iter().rev();
@@ -289,6 +323,11 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
     }
 }
 
+/// True if an arrival expects bytes, which engines bring that the thread asks for behind it.
+fn expects(op: &Op) -> bool {
+    matches!(op, Op::Mbarrier { op: MbarrierOp::ArriveExpect, operand: Operand::Imm(bytes), .. } if *bytes > 0)
+}
+
 /// True if all of a thread's asynchronous copies are waited for before any groups are counted.
 fn waits_for_all(after: &[Inst]) -> bool {
     for inst in after {
@@ -305,13 +344,19 @@ fn is_fence(op: &Op) -> bool {
     matches!(op, Op::Sync(SyncOp::FenceMbarrierInit | SyncOp::FenceProxyAsync(_)))
 }
 
+/// True if a barrier is of the threads of another, or of more.
+fn same_threads(barrier: &Op, other: &Op) -> bool {
+    barrier == other || matches!((barrier, other), (Op::Sync(SyncOp::Barrier), Op::Sync(SyncOp::WarpBarrier)))
+}
+
 fn is_init(op: &Op) -> bool {
     matches!(op, Op::Mbarrier { op: MbarrierOp::Init, .. })
 }
 
 /// True if fences that stand side by side may have this between them.
 fn passes(op: &Op) -> bool {
-    op.is_removable() || is_init(op) || is_fence(op)
+    let of_tensor_memory = matches!(op, Op::Sync(SyncOp::TensorFenceBefore | SyncOp::TensorFenceAfter));
+    op.is_removable() || is_init(op) || is_fence(op) || of_tensor_memory
 }
 
 /// Applies `f` to the instructions beside this one, with nothing but arithmetic, fences and initialisations between; the first result.
@@ -436,6 +481,13 @@ fn same_bytes(op: &Op) -> bool {
         })
 }
 
+/// True if a guarded block has nothing but fences between proxies, which may be of more threads.
+fn only_fences(op: &Op) -> bool {
+    let Op::If { then, otherwise, .. } = op else { return false };
+    let fence = |op: &Op| matches!(op, Op::Sync(SyncOp::FenceProxyAsync(_)));
+    otherwise.is_empty() && then.iter().all(|inst| fence(&inst.op) || inst.op.is_removable())
+}
+
 /// True if nothing that touches shared memory, and no synchronisation, stands before a mutant's instruction, which is in no loop.
 fn nothing_before(function: &Function, mutant: &Mutant) -> bool {
     let mut body = &function.body;
@@ -470,6 +522,7 @@ fn touches(op: &Op) -> bool {
         | Op::Matrix { .. }
         | Op::Wgmma { .. }
         | Op::Tcgen05 { .. }
+        | Op::ScaleCopy { .. }
         | Op::TensorCopy { .. }
         | Op::TensorAllocate { .. }
         | Op::TensorFree { .. }

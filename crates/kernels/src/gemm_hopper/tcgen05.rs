@@ -1,0 +1,129 @@
+//! The form with sums in tensor memory (sm_100a): one warpgroup loads, one thread of the next multiplies into one stage of the sums, and others store another. Tiles are those
+//! of one instruction (`docs/blackwell.md`).
+
+use tilewright_machine::TensorMemory;
+
+use super::{Form, HopperGemmConfig, Precision};
+use crate::config::ConfigError;
+use crate::warp_specialized::{BARRIERS, Cluster, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
+
+/// Bytes for the word with the address of tensor memory, which an allocation writes.
+const WORD: i64 = 16;
+
+/// Columns that one call brings to a thread's registers, of rows of 32 bits.
+const COPIED: i64 = 32;
+
+/// Cycles of a product of 128 rows and 32 bytes of k, both factors in shared memory: half of the columns, or what reading the factors takes, and of 64 rows as many
+/// (SemiAnalysisAI/microbench-blackwell, on a B200: `docs/blackwell.md`).
+const A_OF_128_ROWS: f64 = 32.0;
+
+/// Rows of the tile of an instruction with all of the rate.
+const ROWS: i64 = 128;
+
+/// Columns of tiles worth trying: those of instructions.
+const COLUMNS: [i64; 16] = [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256];
+
+/// Columns of a tile up to which one warpgroup has registers for all of its sums.
+const OF_ONE_WARPGROUP: i64 = 128;
+
+/// Multiprocessors of a B200 (NVIDIA B200 data sheet).
+const MULTIPROCESSORS: i64 = 148;
+
+impl HopperGemmConfig {
+    /// The tiles of this form's space, either way round.
+    pub(super) fn tcgen05_tiles() -> impl Iterator<Item = Self> {
+        let tiles = [64, ROWS].into_iter().flat_map(|bm| COLUMNS.map(|bn| (bm, bn)));
+        let ways =
+            tiles.flat_map(|tile| [(false, 64), (true, 64), (false, 32), (true, 32)].map(|way| (tile, way)));
+        ways.map(|((bm, bn), (swap, bk))| Self {
+            form: Form::Tcgen05,
+            bm,
+            bn,
+            bk,
+            swap,
+            warpgroups: if bm == ROWS && bn > OF_ONE_WARPGROUP { 2 } else { 1 },
+            sm_count: MULTIPROCESSORS,
+            ..Self::default()
+        })
+    }
+
+    /// Registers of a thread that multiplies, or of one that stores sums of tensor memory: those that there are beside the other warpgroups'.
+    pub(super) fn storing_registers(&self) -> i64 {
+        if self.form != Form::Tcgen05 {
+            return self.math_registers;
+        }
+        self.math_registers.min(most_beside(&[self.load_registers, ISSUING_REGISTERS], self.warpgroups))
+    }
+
+    /// Columns of the widest instruction whose result is in registers.
+    pub(super) fn widest(&self) -> i64 {
+        if self.form == Form::Tcgen05 { 2 * COPIED } else { self.bn }
+    }
+
+    /// Bytes of shared memory for the barriers of sums in tensor memory and for its address.
+    pub(super) fn bytes_of_sums(&self) -> i64 {
+        if self.form == Form::Tcgen05 { SUM_STAGES * BARRIERS + WORD } else { 0 }
+    }
+
+    /// Cycles of the tensor cores for a step along k of so many bytes, and of shared memory.
+    pub(super) fn tcgen05_cycles(&self, bytes: f64) -> [f64; 2] {
+        let (bm, bn) = (self.bm as f64, self.bn as f64);
+        let (products, shared) = (bytes / 32.0, A_OF_128_ROWS * bm / ROWS as f64 + bn / 4.0);
+        [products * (bn / 2.0).max(shared), products * shared]
+    }
+
+    /// Checks what sums in tensor memory go with.
+    pub(super) fn check_tcgen05(&self) -> Result<(), ConfigError> {
+        if self.form != Form::Tcgen05 {
+            return Ok(());
+        }
+        let refuse = |field, value: &dyn std::fmt::Display, wanted: &str| {
+            Err(ConfigError::value(field, value, format!("{wanted}, with form=tcgen05")))
+        };
+        if self.multiplies_integers() {
+            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2");
+        }
+        if self.precision != Precision::Tf32 {
+            return refuse(
+                "precision",
+                &self.precision,
+                "sums of parts are not added by threads: must be tf32",
+            );
+        }
+        if !matches!(self.bm, 64 | ROWS) {
+            return refuse("bm", &self.bm, "a tile has the rows of an instruction: must be 64 or 128");
+        }
+        within("bn", self.bn, [16, 256], 16)?;
+        let columns = SUM_STAGES * self.dual.sums() * self.bn;
+        if columns > i64::from(TensorMemory::COLUMNS) {
+            let wanted = format!(
+                "{SUM_STAGES} stages of sums take {columns} columns of tensor memory, and there are {}: use narrower tiles",
+                TensorMemory::COLUMNS
+            );
+            return refuse("bn", &self.bn, &wanted);
+        }
+        let flags = [
+            ("promote", self.promotes(), "no threads add sums of steps"),
+            ("sums_a", self.sums_a, "no threads read stages"),
+            (
+                "overlap_epilogue",
+                self.overlap_epilogue,
+                "results leave during the next tile's products always",
+            ),
+        ];
+        if let Some((field, _, why)) = flags.into_iter().find(|(_, set, _)| *set) {
+            return refuse(field, &true, &format!("{why}: must be false"));
+        }
+        if self.in_flight != Self::default().in_flight {
+            return refuse("in_flight", &self.in_flight, "products are waited for by barriers: must be 1");
+        }
+        if !matches!(self.cluster, Cluster::None | Cluster::AlongK(_)) {
+            return refuse(
+                "cluster",
+                &self.cluster,
+                "stages come from the own block: must be none, or along k",
+            );
+        }
+        Ok(())
+    }
+}

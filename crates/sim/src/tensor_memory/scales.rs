@@ -1,0 +1,187 @@
+//! Scales in tensor memory: the copies of chunks that bring them there, and the products that take them.
+//!
+//! A copy is done in its turn among the products of its thread, before those that are issued later, and after those before, whose scales it may overwrite:
+//! the PTX ISA lists the first order (9.1, section 9.7.16.6.4), and CUTLASS and DeepGEMM rely on the second.
+
+use tilewright_machine::{DType, Major, SumsScaling, Tcgen05Row, TensorMemory as Shape, Unit};
+
+use super::{Cells, LANES, SumsProduct, Task, TensorMemory};
+use crate::cluster::Cluster;
+use crate::decode::{Place, Slot};
+use crate::rule::Rule;
+use crate::shadow::Kind;
+use crate::sink::Site;
+use crate::warp::Warp;
+use crate::wgmma::{CHUNK, NOWHERE, Operand, operand_places};
+
+/// Rows of a chunk in shared memory, of 16 bytes.
+const ROWS: i64 = SumsScaling::BYTES / 16;
+
+/// A copy that has been issued.
+#[derive(Clone, Debug)]
+pub(crate) struct ScaleCopy {
+    rank: u32,
+    column: u32,
+    /// The place of each row in shared memory.
+    places: Vec<u32>,
+}
+
+/// The scales of a factor: their first column and the first byte of each cell.
+pub(super) type Scales = (u32, u32);
+
+/// The places of a factor's 16 bytes in shared memory, in the order of its rows.
+pub(super) fn factor_places(bits: u64, major: Major, (mn, k): (i64, i64), dtype: DType) -> Vec<u32> {
+    // Elements that share a byte are neighbours along K.
+    match i64::from(dtype.bits()) {
+        few @ ..8 => operand_places(bits, major, (mn, k * few / 8), DType::U8),
+        _ => operand_places(bits, major, (mn, k), dtype),
+    }
+}
+
+/// The elements of a factor of a few bits each, or of a byte, with its rows contiguous along K: `set(row, k, bits)`.
+fn elements(operand: &Operand, k: usize, bits: u32, shared: &[u8], mut set: impl FnMut(usize, usize, u32)) {
+    let per = (8 * CHUNK / bits) as usize;
+    for (chunk, place) in operand.places.iter().enumerate() {
+        let (row, first) = (chunk * per / k, chunk * per % k);
+        let data = shared.get(*place as usize..).and_then(|s| s.get(..CHUNK as usize)).unwrap_or(&[0; 16]);
+        for i in 0..per {
+            let at = i as u32 * bits;
+            set(row, first + i, u32::from(data[at as usize / 8]) >> (at % 8) & (u32::MAX >> (32 - bits)));
+        }
+    }
+}
+
+impl Warp {
+    /// Issues the copy of the active lane.
+    pub(crate) fn scale_copy(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        (low, high): (Slot, u32),
+        to: Place,
+        (statement, origin): (u32, u32),
+        (busy, latency): (u64, u64),
+    ) {
+        let lane = self.active.trailing_zeros().min(31) as usize;
+        let site = self.site(statement, origin, lane);
+        self.alone(cluster, &site);
+        let (unit, agent) = (self.tensor_unit(), cluster.products_of(self.agent));
+        let number = (agent, cluster.tensor_units[unit].issued + 1);
+        let mut view = self.tensor.view(1 << lane);
+        view.learn(agent, u32::MAX, number.1);
+        let bits = self.values[low as usize][lane] & 0xffff_ffff | u64::from(high) << 32;
+        cluster.described(&site, bits, "of a chunk of scales");
+        let mut places = operand_places(bits, Major::K, (ROWS, i64::from(CHUNK)), DType::U8);
+        cluster.inside(&site, &mut places);
+        let inside: Vec<u32> = places.iter().copied().filter(|place| *place != NOWHERE).collect();
+        cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
+        let cells = Scaled { address: self.shared_address(to, lane), columns: SumsScaling::COLUMNS };
+        let Some((column, cells)) = cells.within(cluster, &site) else { return };
+        cluster.watch_tensor(&site, &cells, Kind::Write, number, &view);
+        let ready = self.address_ready(to, None).max(self.timing.values[low as usize]);
+        let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+        let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
+        let begin = pipes.multiply(start, busy, busy);
+        let unit = &mut cluster.tensor_units[unit];
+        unit.issued += 1;
+        unit.complete = unit.complete.max(begin + busy.max(latency));
+        unit.tasks.push_back(Task::Scales(Box::new(ScaleCopy { rank: self.rank, column, places })));
+    }
+}
+
+/// Columns of scales from an address on.
+pub(super) struct Scaled {
+    pub(super) address: u32,
+    pub(super) columns: u32,
+}
+
+impl Scaled {
+    /// The cells of a factor's scales.
+    pub(super) fn of(address: u32, rows: i64) -> Scaled {
+        Scaled { address, columns: (rows as u32).div_ceil(32) }
+    }
+
+    /// The first column and all cells; others than the block's are reported.
+    pub(super) fn within(&self, cluster: &mut Cluster<'_>, site: &Site) -> Option<(u32, Cells)> {
+        let (first, column) = Shape::place(self.address);
+        if first != 0 {
+            cluster
+                .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
+        }
+        let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
+        cluster.allocated(site, &cells.columns).then_some((column, cells))
+    }
+}
+
+impl Cluster<'_> {
+    /// Reports a descriptor of what the tensor cores read for tensor memory that is none.
+    pub(super) fn described(&mut self, site: &Site, bits: u64, what: &str) {
+        if bits & Tcgen05Row::DESCRIPTOR == 0 {
+            self.misuse(site, Rule::Place, || {
+                format!("{bits:#x} is no descriptor {what}: bit 46 is not set")
+            });
+        }
+    }
+
+    /// Executes a copy: each quarter of the lanes gets the chunk.
+    pub(super) fn execute_scale_copy(&mut self, copy: &ScaleCopy) {
+        let cta = &mut self.ctas[copy.rank as usize];
+        let Some(memory) = &mut cta.tensor else { return };
+        for (row, place) in copy.places.iter().enumerate() {
+            let bytes = cta.shared.get(*place as usize..).and_then(|s| s.get(..16)).unwrap_or(&[0; 16]);
+            for (word, bytes) in bytes.chunks_exact(4).enumerate() {
+                let bits = bytes.iter().rev().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte));
+                for quarter in 0..LANES / 32 {
+                    let cell = TensorMemory::at(32 * quarter + row as u32, copy.column + word as u32);
+                    memory.cells[cell] = bits;
+                }
+            }
+        }
+    }
+
+    /// Executes a block-scaled product: products of scaled values are exact, and added to sums in `f32` in the order of rising k.
+    pub(super) fn execute_scaled_sums(
+        &mut self,
+        product: &SumsProduct,
+        scaling: &SumsScaling,
+        scales: [Scales; 2],
+    ) {
+        let SumsProduct { row, rank, column, a, b, accumulate, .. } = product;
+        let cta = &mut self.ctas[*rank as usize];
+        let Some(memory) = &mut cta.tensor else { return };
+        let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
+        let numbers = |dtype: DType| (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect();
+        let of_blocks: Vec<f64> = numbers(scaling.dtype);
+        let mut factors = [vec![0f64; k * m], vec![0f64; k * n]];
+        let sides = [(a, m, row.a), (b, n, row.b)];
+        for (((operand, rows, dtype), (first, byte)), out) in sides.into_iter().zip(scales).zip(&mut factors)
+        {
+            let of_elements: Vec<f64> = numbers(dtype);
+            elements(operand, k, dtype.bits(), &cta.shared, |i, kk, bits| {
+                let (lane, cell) = SumsScaling::cell(i as i64);
+                let byte = byte + (kk / scaling.block as usize) as u32;
+                let scale = memory.cells[TensorMemory::at(lane, first + cell)] >> (8 * byte) & 0xff;
+                out[kk * rows + i] = of_elements[bits as usize] * of_blocks[scale as usize];
+            });
+        }
+        let (cells, [left, right]) = (row.d_layout(), factors);
+        let mut sums = vec![0f32; m];
+        for j in 0..n {
+            let at = |i: usize| {
+                let cell = cells.eval((i + m * j) as i64) as u32;
+                TensorMemory::at(cell % LANES, column + cell / LANES)
+            };
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = if *accumulate { f32::from_bits(memory.cells[at(i)]) } else { 0.0 };
+            }
+            for (kk, left) in left.chunks_exact(m).enumerate() {
+                let right = right[kk * n + j];
+                for (sum, left) in sums.iter_mut().zip(left) {
+                    *sum = (f64::from(*sum) + left * right) as f32;
+                }
+            }
+            for (i, sum) in sums.iter().enumerate() {
+                memory.cells[at(i)] = sum.to_bits();
+            }
+        }
+    }
+}

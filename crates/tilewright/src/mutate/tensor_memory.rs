@@ -1,0 +1,141 @@
+//! Reasons about tensor memory: fences that pass nothing on, or behind which another stands, and lanes that have met in a copy.
+
+use tilewright_machine::{MbarrierOp, SyncOp};
+use tilewright_simt::{Function, Inst, Op};
+
+use super::flow::{Facts, Target};
+use super::reasons::Reason;
+use super::{Edit, Mutant, block_of};
+
+/// Copies of tensor memory that no `tcgen05.fence::before_thread_sync` has passed on.
+#[derive(Clone, PartialEq)]
+struct Unpassed(bool);
+
+impl Facts for Unpassed {
+    fn execute(&mut self, op: &Op) {
+        match op {
+            Op::TensorCopy { .. } => self.0 = true,
+            Op::Sync(SyncOp::TensorFenceBefore) => self.0 = false,
+            _ => {}
+        }
+    }
+
+    fn meet(&mut self, other: &Self) {
+        self.0 |= other.0;
+    }
+}
+
+/// The first of these that the ways from a place come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// A `tcgen05.fence::after_thread_sync`, on every way.
+    Fence,
+    /// On some way tensor memory, or the end of a loop that ends anywhere.
+    Touch,
+    /// Neither, on some way.
+    Neither,
+}
+
+fn touches(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::TensorCopy { .. }
+            | Op::Tcgen05 { .. }
+            | Op::ScaleCopy { .. }
+            | Op::TensorFree { .. }
+            | Op::Break { .. }
+    )
+}
+
+fn next(body: &[Inst]) -> Next {
+    for inst in body {
+        let found = match &inst.op {
+            Op::Sync(SyncOp::TensorFenceAfter) => Next::Fence,
+            Op::If { then, otherwise, .. } => match (next(then), next(otherwise)) {
+                (Next::Touch, _) | (_, Next::Touch) => Next::Touch,
+                (Next::Fence, Next::Fence) => Next::Fence,
+                _ => Next::Neither,
+            },
+            // A loop may have no round.
+            Op::For { body, .. } => match next(body) {
+                Next::Touch => Next::Touch,
+                _ => Next::Neither,
+            },
+            op if touches(op) => Next::Touch,
+            _ => Next::Neither,
+        };
+        if found != Next::Neither {
+            return found;
+        }
+    }
+    Next::Neither
+}
+
+/// True if another fence follows on every way before the thread touches tensor memory.
+fn fence_follows(function: &Function, mut block: &[(usize, bool)], mut index: usize) -> bool {
+    loop {
+        let Some(body) = block_of(function, block) else { return false };
+        match next(&body[index + 1..]) {
+            Next::Fence => return true,
+            Next::Touch => return false,
+            Next::Neither => {}
+        }
+        let Some((last, outer)) = block.split_last() else { return true };
+        let container = block_of(function, outer).and_then(|body| body.get(last.0));
+        if let Some(Op::For { body, .. }) = container.map(|inst| &inst.op)
+            && next(body) == Next::Touch
+        {
+            return false;
+        }
+        (block, index) = (outer, last.0);
+    }
+}
+
+/// True if the lanes of a warp have done nothing but copies of tensor memory since a wait for an mbarrier, which copies and their waits are the warp's.
+fn met_in_copies(before: &[Inst]) -> bool {
+    let mut waited = false;
+    for inst in before.iter().rev() {
+        match &inst.op {
+            Op::Sync(SyncOp::TensorWaitLoad | SyncOp::TensorWaitStore) => waited = true,
+            Op::Mbarrier { op: MbarrierOp::Wait, .. } => return waited,
+            Op::TensorCopy { .. } => {}
+            Op::Sync(SyncOp::TensorFenceBefore | SyncOp::TensorFenceAfter | SyncOp::WarpBarrier) => {}
+            op if op.is_removable() => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// Reason why what is about tensor memory may be missing, or stand on the other side of a synchronisation.
+pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
+    let body = block_of(function, &mutant.block)?;
+    let positions = match mutant.edit {
+        Edit::Behind(position) => vec![mutant.index, position],
+        Edit::Remove => vec![mutant.index],
+        _ => return None,
+    };
+    let at = |sync: SyncOp| {
+        positions
+            .iter()
+            .copied()
+            .find(|position| body.get(*position).is_some_and(|inst| inst.op == Op::Sync(sync)))
+    };
+    if at(SyncOp::TensorFenceBefore).is_some()
+        && Unpassed(false).before(function, Target::of(mutant)).is_some_and(|copies| !copies.0)
+    {
+        return Some(Reason::NothingToPass);
+    }
+    if let Some(position) = at(SyncOp::TensorFenceAfter)
+        && fence_follows(function, &mutant.block, position)
+    {
+        return Some(Reason::WaitFollows(SyncOp::TensorFenceAfter.spelling()));
+    }
+    let removed = positions.len() == 1;
+    if removed && at(SyncOp::TensorRelinquish).is_some() {
+        return Some(Reason::OtherBlocks);
+    }
+    let position = at(SyncOp::WarpBarrier)?;
+    let alone = removed || at(SyncOp::TensorFenceBefore).is_some();
+    (alone && met_in_copies(&body[..position])).then_some(Reason::MetInCopies)
+}
