@@ -41,6 +41,9 @@ fn configs() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { fill: FillMode::Lower, bm: 64, ..small },
         HopperGemmConfig { fill: FillMode::Symmetric, bm: 64, ..small },
         HopperGemmConfig { cluster: Cluster::AlongK(2), ..small },
+        HopperGemmConfig { cluster: Cluster::AlongM(2), b: Major::Mn, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), swap: true, dependent: true, ..small },
+        HopperGemmConfig { cluster: Cluster::AlongN(2), schedule: Schedule::StreamK, ..small },
         HopperGemmConfig { gather: true, load_registers: 64, ..small },
         HopperGemmConfig { complex: true, bn: 32, ..small },
     ]
@@ -134,7 +137,6 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { sums_a: true, ..small }, "sums_a", "must be false");
     says(HopperGemmConfig { overlap_epilogue: true, ..small }, "overlap_epilogue", "must be false");
     says(HopperGemmConfig { in_flight: 0, ..small }, "in_flight", "must be 1");
-    says(HopperGemmConfig { cluster: Cluster::AlongM(2), ..small }, "cluster", "must be none");
     says(HopperGemmConfig { sparse: true, ..small }, "form", "must be wgmma");
     says(
         HopperGemmConfig { dtype: DType::F32, bk: 32, precision: Precision::Tf32x3, ..small },

@@ -146,7 +146,8 @@ pub fn lower(
     }
     roles::roles(&mut b, bodies);
     if let Some(columns) = columns {
-        tensor_memory::free(&mut b, columns);
+        let reached = plan.roles.iter().any(|role| role.ends_with_cluster);
+        tensor_memory::free(&mut b, columns, reached);
     }
     let recipes = maps.finish(&mut b);
     let mut function = b.finish();

@@ -120,19 +120,28 @@ impl<'a> Lower<'a> {
         if pipeline.multicast == self.verified.cluster() {
             return condition(self.b, ScalarOp::LtI32, lane, int(i64::from(pipeline.multicast)));
         }
-        let ranks = pipeline.peers.iter().fold(int(0), |ranks, peers| {
-            let more = self.ranks_of_peers(*peers);
-            self.b.scalar(ScalarOp::OrB32, &[ranks, more])
-        });
+        let ranks = self.ranks_of_fillers(pipeline);
         let from_lane = self.b.scalar(ScalarOp::ShrU32, &[ranks, lane]);
         let bit = self.b.scalar(ScalarOp::AndB32, &[from_lane, int(1)]);
         condition(self.b, ScalarOp::EqI32, bit, int(1))
+    }
+
+    /// The ranks of the blocks that fill a pipeline's stages, as the bits of a mask.
+    fn ranks_of_fillers(&mut self, pipeline: &PipelinePlan) -> Operand {
+        pipeline.peers.iter().fold(int(0), |ranks, peers| {
+            let more = self.ranks_of_peers(*peers);
+            self.b.scalar(ScalarOp::OrB32, &[ranks, more])
+        })
     }
 
     /// Arrives once for the warp at the empty barrier of a stage, in every block that fills it, where a condition holds if there is one.
     fn release_stage(&mut self, pipeline: &PipelinePlan, slot: Operand, where_: Option<Value>) {
         if self.role.sums {
             let empty = self.barrier(pipeline, true, slot);
+            if pipeline.multicast > 1 {
+                let ranks = self.ranks_of_fillers(pipeline);
+                return self.b.mbarrier(MbarrierOp::CommitPeers, empty, ranks);
+            }
             return self.commit_sums(empty);
         }
         self.before_arrival(pipeline);

@@ -46,8 +46,8 @@ impl Lower<'_> {
             // Shared memory must outlive the copies that read it.
             self.b.sync(SyncOp::BulkWaitRead(0));
         }
-        // A block must not end while its peers may still reach its memory.
-        if self.role.ends_with_cluster {
+        // A block must not end while its peers may still reach its memory: with tensor memory all of its threads wait where that is freed.
+        if self.role.ends_with_cluster && self.columns.is_none() {
             self.b.sync(SyncOp::ClusterBarrier);
         } else {
             self.wait_for_readers();

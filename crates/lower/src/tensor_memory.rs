@@ -60,13 +60,13 @@ pub fn address<'a>(b: &mut Builder, map: &'a TensorMemoryMap) -> Result<Columns<
     Ok(Columns { map, base: b.read(word) })
 }
 
-/// Frees the columns once all threads have come to the end.
-pub fn free(b: &mut Builder, columns: Columns<'_>) {
+/// Frees the columns once all threads have come to the end, and, where blocks reach into each other's memory, those of the cluster.
+pub fn free(b: &mut Builder, columns: Columns<'_>, reached: bool) {
     b.set_origin("tensor memory");
     // Lanes that a role has left out come together again.
     b.sync(SyncOp::WarpBarrier);
     b.sync(SyncOp::TensorFenceBefore);
-    b.sync(SyncOp::Barrier);
+    b.sync(if reached { SyncOp::ClusterBarrier } else { SyncOp::Barrier });
     first_warp(b, |b| {
         b.sync(SyncOp::TensorFenceAfter);
         b.tensor_free(columns.map.columns, columns.base);

@@ -215,11 +215,13 @@ pub enum MbarrierOp {
     WaitCluster,
     /// One arrival, once all products with sums in tensor memory that the thread has issued are complete: those who wait see them complete. No operand (0).
     Commit,
+    /// The same, at the barrier of this place in every block of the cluster whose rank is a bit of the operand.
+    CommitPeers,
 }
 
 impl MbarrierOp {
     /// All.
-    pub const ALL: [MbarrierOp; 8] = [
+    pub const ALL: [MbarrierOp; 9] = [
         MbarrierOp::Init,
         MbarrierOp::Arrive,
         MbarrierOp::ArrivePeer,
@@ -228,11 +230,17 @@ impl MbarrierOp {
         MbarrierOp::Wait,
         MbarrierOp::WaitCluster,
         MbarrierOp::Commit,
+        MbarrierOp::CommitPeers,
     ];
 
     /// True if it waits for the end of a phase.
     pub fn waits(self) -> bool {
         matches!(self, MbarrierOp::Wait | MbarrierOp::WaitCluster)
+    }
+
+    /// True if it follows the products with sums in tensor memory.
+    pub fn commits(self) -> bool {
+        matches!(self, MbarrierOp::Commit | MbarrierOp::CommitPeers)
     }
 
     /// True if it is an arrival at a barrier by its address in the cluster.
@@ -247,6 +255,8 @@ impl MbarrierOp {
             barrier | Feature::Cluster.into()
         } else if self == MbarrierOp::Commit {
             barrier | Feature::Tcgen05.into()
+        } else if self == MbarrierOp::CommitPeers {
+            barrier | Feature::Tcgen05.into() | Feature::Cluster.into()
         } else {
             barrier
         }
@@ -254,7 +264,7 @@ impl MbarrierOp {
 
     /// True if it has an operand.
     pub fn has_operand(self) -> bool {
-        matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect) || self.waits()
+        matches!(self, MbarrierOp::Init | MbarrierOp::ArriveExpect | MbarrierOp::CommitPeers) || self.waits()
     }
 
     /// The name in reports.
@@ -268,6 +278,7 @@ impl MbarrierOp {
             MbarrierOp::Wait => "mbarrier.wait",
             MbarrierOp::WaitCluster => "mbarrier.wait.cluster",
             MbarrierOp::Commit => "tcgen05.commit",
+            MbarrierOp::CommitPeers => "tcgen05.commit.peers",
         }
     }
 
@@ -282,6 +293,9 @@ impl MbarrierOp {
             MbarrierOp::Wait => "mbarrier.try_wait.parity.shared::cta.b64",
             MbarrierOp::WaitCluster => "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64",
             MbarrierOp::Commit => "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64",
+            MbarrierOp::CommitPeers => {
+                "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.multicast::cluster.b64"
+            }
         }
     }
 }

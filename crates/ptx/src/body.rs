@@ -602,11 +602,9 @@ impl<'a> Body<'a> {
         let place = format!("[{map}, {{{}}}]", coords.join(", "));
         let (mut form, mut tail) = (String::new(), String::new());
         if let Some(mask) = multicast {
-            let mask = self.register(mask, RegType::B32);
-            let narrow = self.counts.fresh(RegType::B16);
-            self.line(format!("cvt.u16.u32 {narrow}, {mask}"));
+            let ranks = self.ranks(mask);
             form += ".multicast::cluster";
-            tail += &format!(", {narrow}");
+            tail += &format!(", {ranks}");
         }
         if let Some(hint) = hint {
             let policy = self.counts.fresh(RegType::B64);
@@ -622,6 +620,14 @@ impl<'a> Body<'a> {
             }
             None => self.line(format!("{mnemonic}{form} {place}, {shared}{tail}")),
         }
+    }
+
+    /// A mask of the ranks of blocks, in the register of 16 bits that instructions want.
+    fn ranks(&mut self, mask: Operand) -> String {
+        let mask = self.register(mask, RegType::B32);
+        let narrow = self.counts.fresh(RegType::B16);
+        self.line(format!("cvt.u16.u32 {narrow}, {mask}"));
+        narrow
     }
 
     /// Asks for the tensor maps (PTX ISA, `prefetch.tensormap`), the first time, so that the first copy by each does not wait for it: a hint, which
@@ -651,6 +657,10 @@ impl<'a> Body<'a> {
                 self.line(format!("{} _, {address}", op.mnemonic()))
             }
             MbarrierOp::Commit => self.line(format!("{} {address}", op.mnemonic())),
+            MbarrierOp::CommitPeers => {
+                let ranks = self.ranks(operand);
+                self.line(format!("{} {address}, {ranks}", op.mnemonic()));
+            }
             MbarrierOp::ArriveExpect => {
                 let bytes = self.operand(op.mnemonic(), operand, RegType::B32);
                 self.line(format!("{} _, {address}, {bytes}", op.mnemonic()));

@@ -873,6 +873,7 @@ fn tensor_memory() {
             }
         }
         b.mbarrier(MbarrierOp::Commit, barrier, Operand::Imm(0));
+        b.mbarrier(MbarrierOp::CommitPeers, barrier, Operand::Imm(3));
         b.close_branch(elected);
         b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));
         b.sync(SyncOp::TensorFenceAfter);

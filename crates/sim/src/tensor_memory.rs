@@ -12,7 +12,7 @@ use std::ops::Range;
 use scales::{ScaleCopy, Scaled, Scales, factor_places};
 use tilewright_machine::{Tcgen05Row, TensorMemory as Shape, Unit};
 
-use crate::clock::{Agent, HappensBefore, Space, View};
+use crate::clock::{Agent, HappensBefore, Space, View, lanes};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot, Source};
 use crate::mbarrier::Posted;
@@ -122,8 +122,8 @@ pub(crate) enum Task {
     Product(Box<SumsProduct>),
     /// A copy of scales.
     Scales(Box<ScaleCopy>),
-    /// An arrival, behind the products before it.
-    Commit(Box<Posted>),
+    /// Arrivals, behind the products before them.
+    Commit(Vec<Posted>),
 }
 
 /// The products and commits of a warp's threads.
@@ -242,8 +242,14 @@ impl Warp {
         cluster.sink.wgmma_count += 1;
     }
 
-    /// Commits the products of the active lane: an arrival at an mbarrier follows them.
-    pub(crate) fn commit_sums(&mut self, cluster: &mut Cluster<'_>, place: Place, at: (u32, u32)) {
+    /// Commits the products of the active lane: an arrival at an mbarrier follows them, or one at that of each block whose rank is a bit of a mask.
+    pub(crate) fn commit_sums(
+        &mut self,
+        cluster: &mut Cluster<'_>,
+        place: Place,
+        ranks: Option<u32>,
+        at: (u32, u32),
+    ) {
         let lane = self.active.trailing_zeros().min(31) as usize;
         let site = self.site(at.0, at.1, lane);
         self.alone(cluster, &site);
@@ -252,11 +258,28 @@ impl Warp {
         let event = cluster.know[self.agent as usize].event(1 << lane, at.1);
         let mut clock = self.tensor.waited.clone();
         cluster.know[self.agent as usize].release(1 << lane, &mut clock);
-        let unit = &mut cluster.tensor_units[self.agent as usize];
+        let unit = &cluster.tensor_units[self.agent as usize];
         clock.learn(agent, u32::MAX, unit.issued + 1);
         let time = self.timing.clock.max(unit.complete);
-        let arrival = Posted { site, event, key, expected: 0, clock, releases: false, time };
-        unit.tasks.push_back(Task::Commit(Box::new(arrival)));
+        let mut arrivals = Vec::new();
+        for rank in ranks.map_or_else(|| vec![None], |ranks| lanes(ranks).map(Some).collect()) {
+            let of = rank.map_or(Some(self.rank), |rank| cluster.peer(&site, rank as u32));
+            let Some(of) = of else {
+                let none = rank.unwrap_or_default();
+                cluster.misuse(&site, Rule::Place, || format!("the cluster has no block {none}"));
+                continue;
+            };
+            let key = (of, key.1);
+            if of != self.rank {
+                if !cluster.barrier(&site, key) {
+                    continue;
+                }
+                cluster.visible(&site, key);
+            }
+            let clock = clock.clone();
+            arrivals.push(Posted { site, event, key, expected: 0, clock, releases: false, time });
+        }
+        cluster.tensor_units[self.agent as usize].tasks.push_back(Task::Commit(arrivals));
     }
 
     /// Copies between tensor memory and the warp's registers.
@@ -473,8 +496,8 @@ impl Cluster<'_> {
                     _ => self.execute_sums(&product),
                 },
                 Task::Scales(copy) => self.execute_scale_copy(&copy),
-                Task::Commit(arrival) => {
-                    self.arrive(*arrival);
+                Task::Commit(arrivals) => {
+                    arrivals.into_iter().for_each(|arrival| self.send(arrival));
                     return;
                 }
             }

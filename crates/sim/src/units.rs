@@ -198,11 +198,13 @@ impl Warp {
         operand: Slot,
         (statement, origin): (u32, u32),
     ) {
-        if op == MbarrierOp::Commit {
-            self.commit_sums(cluster, place, (statement, origin));
+        let operands = self.values[operand as usize];
+        if op.commits() {
+            let lane = self.active.trailing_zeros().min(31) as usize;
+            let ranks = (op == MbarrierOp::CommitPeers).then_some(operands[lane] as u32);
+            self.commit_sums(cluster, place, ranks, (statement, origin));
             return;
         }
-        let operands = self.values[operand as usize];
         if op.waits() {
             let mut phases: Vec<Phase> = Vec::new();
             for lane in lanes(self.active) {
@@ -252,8 +254,6 @@ impl Warp {
             }
         }
         for (key, mask) in groups {
-            // Where a seed decides, arrivals at a peer take their time.
-            let delayed = key.0 != self.rank && cluster.context.config.seed != 0;
             for lane in lanes(mask) {
                 let expected = if op == MbarrierOp::ArriveExpect { operands[lane] as u32 } else { 0 };
                 let site = self.site(statement, origin, lane);
@@ -263,11 +263,7 @@ impl Warp {
                 let event = cluster.know[self.agent as usize].event(1 << lane, origin);
                 cluster.know[self.agent as usize].release(1 << lane, &mut clock);
                 let arrival = Posted { site, event, key, expected, clock, releases, time: self.timing.clock };
-                if delayed {
-                    cluster.posted.push(arrival);
-                } else {
-                    cluster.arrive(arrival);
-                }
+                cluster.send(arrival);
             }
         }
     }
@@ -365,6 +361,15 @@ impl Cluster<'_> {
     pub(crate) fn deliver_all(&mut self) {
         while !self.posted.is_empty() {
             self.deliver(0);
+        }
+    }
+
+    /// Arrives; where a seed decides, at a peer some time later.
+    pub(crate) fn send(&mut self, arrival: Posted) {
+        if arrival.key.0 != arrival.site.rank && self.context.config.seed != 0 {
+            self.posted.push(arrival);
+        } else {
+            self.arrive(arrival);
         }
     }
 

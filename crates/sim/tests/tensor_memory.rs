@@ -6,7 +6,7 @@ use tilewright_machine::{
     Arch, CopyKind, DType, Major, MbarrierOp, Memory, ProxyFence, ScalarOp, SwizzleMode, SyncOp, Tcgen05Row,
     TensorMemory, tcgen05, tcgen05_rows, tensor_memory_copies,
 };
-use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
+use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, SimError, run};
 use tilewright_simt::{Builder, DescriptorValue, Factor, Function, Operand, Reg};
 
 const A: u32 = 1024;
@@ -311,4 +311,41 @@ fn every_missing_order_is_a_race() {
         let (_, races, _) = found(mistake);
         assert!(races.contains(&kind), "{mistake:?}: {races:?}");
     }
+}
+
+/// Two blocks, each of which commits at the barriers of blocks, and waits for two arrivals at its own.
+fn committed(op: MbarrierOp, ranks: i64) -> Function {
+    let mut f = Builder::new("committed", Arch::SM_100A, 32);
+    f.set_cluster(2);
+    f.add_shared_at("barrier", BARRIER as u32, 8);
+    f.add_shared_at("word", WORD as u32, 4);
+    f.add_tensor_memory("acc", 0, 32);
+    f.init_barriers(&[(BARRIER, 2)]);
+    let word = f.window(WORD);
+    f.tensor_allocate(32, word);
+    f.sync(SyncOp::ClusterBarrier);
+    let (barrier, thread) = (f.window(BARRIER), f.thread());
+    let first = value(f.op(ScalarOp::EqI32, thread, 0));
+    f.branch(first, |b| b.mbarrier_at(op, barrier, ranks), |_| {});
+    f.mbarrier_at(MbarrierOp::Wait, barrier, 0);
+    f.sync(SyncOp::ClusterBarrier);
+    let base = f.load_shared(imm(WORD));
+    f.tensor_free(32, base);
+    f.finish()
+}
+
+#[test]
+fn a_commit_reaches_the_blocks_of_its_mask() {
+    let run_at =
+        |op, ranks, seed| run(&committed(op, ranks), [2, 1, 1], &GlobalMemory::new(), &[], &seeded(seed));
+    for seed in 0..6 {
+        let report = run_at(MbarrierOp::CommitPeers, 3, seed).unwrap();
+        assert!(report.is_clean(), "{seed}: {:?}", report.problems());
+        // Nobody tells the peer, or all tell block 0.
+        for (op, ranks) in [(MbarrierOp::Commit, 0), (MbarrierOp::CommitPeers, 1)] {
+            assert!(matches!(run_at(op, ranks, seed), Err(SimError::Deadlock { .. })), "{op:?} {ranks}");
+        }
+    }
+    let report = run_at(MbarrierOp::CommitPeers, 7, 0).unwrap();
+    assert!(report.protocol.iter().any(|misuse| misuse.rule == Rule::Place), "{:?}", report.problems());
 }

@@ -420,6 +420,7 @@ impl Checker<'_> {
                     let range = match op {
                         MbarrierOp::Init => 1..=most,
                         MbarrierOp::ArriveExpect => 0..=most,
+                        MbarrierOp::CommitPeers => 1..=0xffff,
                         op if op.waits() => 0..=1,
                         _ => 0..=0,
                     };

@@ -411,11 +411,13 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
             let weaker = match op {
                 MbarrierOp::ArriveCluster => Some(MbarrierOp::ArrivePeer),
                 MbarrierOp::WaitCluster => Some(MbarrierOp::Wait),
+                MbarrierOp::CommitPeers => Some(MbarrierOp::Commit),
                 _ => None,
             };
             if let Some(weaker) = weaker {
                 let what = format!("{} to {}", op.name(), weaker.name());
-                let weaker = Op::Mbarrier { op: weaker, address: *address, operand: *operand };
+                let operand = if weaker.has_operand() { *operand } else { Operand::Imm(0) };
+                let weaker = Op::Mbarrier { op: weaker, address: *address, operand };
                 all.push((Kind::Weaken, what, Edit::Replace(weaker)));
             }
         }

@@ -91,11 +91,9 @@ impl HopperGemmConfig {
             Cluster::AlongN(4),
             Cluster::AlongMn(2, 2),
         ];
-        // Sums in tensor memory are made while others leave, of what the block itself has loaded.
-        let apart = self.form == Form::Tcgen05;
-        let late = |overlap: &bool| !(apart && *overlap);
-        let alone = |cluster: &Cluster| !apart || *cluster == Cluster::None;
-        let clustered = clusters.into_iter().filter(alone).flat_map(|cluster| {
+        // Sums in tensor memory are made while others leave in any case.
+        let late = |overlap: &bool| !(self.form == Form::Tcgen05 && *overlap);
+        let clustered = clusters.into_iter().flat_map(|cluster| {
             [false, true].into_iter().filter(late).map(move |overlap_epilogue| Self {
                 cluster,
                 overlap_epilogue,
@@ -109,7 +107,7 @@ impl HopperGemmConfig {
         });
         let split = [2, 3, 4, 6, 8, 16, 32].map(|split| Self { split, ..self });
         let ways = [Cluster::None, Cluster::AlongM(2), Cluster::AlongN(2)];
-        let shared = ways.into_iter().filter(alone).flat_map(|cluster| {
+        let shared = ways.into_iter().flat_map(|cluster| {
             [false, true].into_iter().filter(late).map(move |overlap_epilogue| Self {
                 schedule: Schedule::StreamK,
                 cluster,

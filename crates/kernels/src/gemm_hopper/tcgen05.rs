@@ -5,7 +5,7 @@ use tilewright_machine::TensorMemory;
 
 use super::{Form, HopperGemmConfig, Precision};
 use crate::config::ConfigError;
-use crate::warp_specialized::{BARRIERS, Cluster, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
+use crate::warp_specialized::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
 
 /// Bytes for the word with the address of tensor memory, which an allocation writes.
 const WORD: i64 = 16;
@@ -116,13 +116,6 @@ impl HopperGemmConfig {
         }
         if self.in_flight != Self::default().in_flight {
             return refuse("in_flight", &self.in_flight, "products are waited for by barriers: must be 1");
-        }
-        if !matches!(self.cluster, Cluster::None | Cluster::AlongK(_)) {
-            return refuse(
-                "cluster",
-                &self.cluster,
-                "stages come from the own block: must be none, or along k",
-            );
         }
         Ok(())
     }

@@ -197,19 +197,6 @@ pub fn plan(
         plan.multicast = reached.len().max(1) as u32;
         plan.empty_arrivals *= plan.multicast;
     }
-    for part in parts {
-        let consumed = if part.multiplies_in_tensor_memory()? { stages(part)?.1 } else { BTreeMap::new() };
-        let shared = |id: &&PipelineId| plans.get(id).is_some_and(|plan| plan.multicast > 1);
-        if let Some(id) = consumed.keys().find(shared) {
-            let pipeline = whole.pipeline(*id);
-            let message = format!(
-                "the stages of `{}` come from several blocks, and products in tensor memory give them back in their own block only",
-                pipeline.name
-            );
-            return Err(Diagnostic::new(Code::Unsatisfiable, pipeline.span, message)
-                .help("let each block copy for itself: leave out `multicast`"));
-        }
-    }
     Ok(plans)
 }
 
