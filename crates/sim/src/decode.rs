@@ -70,6 +70,7 @@ pub(crate) struct Atomic {
 pub(crate) enum Source {
     Registers(Vec<u32>),
     Shared { low: Slot, high: u32, major: Major },
+    Tensor(Place),
 }
 
 /// A tensor copy.
@@ -561,6 +562,7 @@ impl Decoder<'_> {
             Factor::Shared { descriptor, major } => {
                 Source::Shared { low: self.slot(descriptor.low), high: descriptor.high, major: *major }
             }
+            Factor::Tensor(address) => Source::Tensor(self.place(address)),
         }
     }
 
@@ -679,7 +681,8 @@ impl Decoder<'_> {
                 self.program.sums = true;
                 let (d, accumulate) = (self.place(d), self.slot(*accumulate));
                 let (a, b) = (self.source(a), self.source(b));
-                let cost = timing(self.program.function.arch).tcgen05(row);
+                let a_shared = matches!(a, Source::Shared { .. });
+                let cost = timing(self.program.function.arch).tcgen05(row, a_shared);
                 let code = Code::Sums { statement, row, d, a, b, accumulate };
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }

@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 13, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 14, and their long tests run beside each other.
 
 mod common;
 mod control;
@@ -8,6 +8,7 @@ mod hopper_multicast;
 mod hopper_products;
 mod hopper_sync;
 mod launches;
+mod left_factor;
 mod matrix;
 mod reference;
 mod sanitizer;

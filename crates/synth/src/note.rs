@@ -151,7 +151,9 @@ pub(crate) fn note(
             note.issues(plan.name(), plan.calls.len() as u32, plan.cycles(timing));
             note.per_call = plan.row.macs() as u32;
             let StmtKind::GemmAsync { a, b, .. } = &stmt.kind else { return None };
-            note.by_descriptor = [a, b].map(|factor| verified.tensor(factor.tensor).name.clone()).to_vec();
+            let factors = [a, b].map(|factor| verified.tensor(factor.tensor));
+            let shared = factors.into_iter().filter(|tensor| tensor.memory() == Memory::Shared);
+            note.by_descriptor = shared.map(|tensor| tensor.name.clone()).collect();
         }
         StmtPlan::TensorCopy(plan) => {
             let StmtKind::Copy { src, dst, .. } = &stmt.kind else { return None };
