@@ -214,7 +214,7 @@ impl Lower<'_> {
         for (i, stmt) in body.iter().enumerate() {
             if let StmtKind::Fill { dst, value } = &stmt.kind
                 && *value == 0.0
-                && self.starts_afresh(*dst, &body[i + 1..])
+                && (self.begins_ahead(*dst) || self.starts_afresh(*dst, &body[i + 1..]))
             {
                 continue;
             }

@@ -118,14 +118,20 @@ impl Lower<'_> {
     ) -> Result<(), Diagnostic> {
         let sums = Address { base: self.columns(c, span)?, offset: 0 };
         let scales = scales.map(|(stmt, scales)| self.scales(stmt, scales, plan, span)).transpose()?;
-        let (left, right) = (self.factor(a, &plan.a, span)?, self.factor(b, &plan.b, span)?);
+        let left = plan.a.as_ref().map(|of| self.factor(a, of, span)).transpose()?;
+        let tensor = if left.is_none() { Some(self.columns(a.tensor, span)?) } else { None };
+        let right = self.factor(b, &plan.b, span)?;
         let (first, flag) = self.accumulates(c);
         for call in &plan.calls {
             let factor = |lower: &mut Self, whole: DescriptorValue, operand: &SharedOperand, at: i64| {
                 let low = add(lower.b, whole.low, int(at / 16));
                 Factor::Shared { descriptor: DescriptorValue { low, ..whole }, major: operand.major }
             };
-            let x = factor(self, left, &plan.a, call.a_at);
+            let x = match (left, &plan.a, tensor) {
+                (Some(left), Some(of), _) => factor(self, left, of, call.a_at),
+                (_, _, Some(base)) => Factor::Tensor(Address { base, offset: call.a_at as i32 }),
+                _ => return Err(internal(span, "a product without its left factor")),
+            };
             let y = factor(self, right, &plan.b, call.b_at);
             let accumulate = if call.first { first } else { Operand::Imm(1) };
             match (scales, call.scales) {
@@ -170,6 +176,19 @@ impl Lower<'_> {
         Ok(to)
     }
 
+    /// True if a fill stands ahead of the stages of its tensor, of which there is one: nobody reads the stage before a product has overwritten it, which finds a
+    /// flag.
+    pub(crate) fn begins_ahead(&mut self, tensor: TensorId) -> bool {
+        let map = self.columns.map(|columns| &columns.map.tensors);
+        let Some(at) = map.and_then(|tensors| tensors.get(&tensor)) else { return false };
+        let slot = Slot { pipeline: at.pipeline, side: Side::Produce };
+        if self.slots.contains_key(&slot) {
+            return false;
+        }
+        self.begin_by_flag(tensor);
+        true
+    }
+
     /// The refusal of a fill of tensor memory that no product overwrites.
     pub(crate) fn fill_without_product(&self, tensor: TensorId, span: Origin) -> Diagnostic {
         let name = &self.verified.tensor(tensor).name;
@@ -189,9 +208,11 @@ impl Lower<'_> {
         span: Origin,
     ) -> Result<(), Diagnostic> {
         let loads = self.verified.tensor(src.tensor).memory() == Memory::Tensor;
-        let (sums, fragment) = if loads { (src.tensor, dst.tensor) } else { (dst.tensor, src.tensor) };
+        let (sums, fragment) = if loads { (src, dst.tensor) } else { (dst, src.tensor) };
         let array = self.array(fragment)?;
-        let first = self.columns(sums, span)?;
+        let first = self.columns(sums.tensor, span)?;
+        let first = self.part_of_sums(first, sums, span)?;
+        let bits = self.verified.tensor(sums.tensor).dtype.bits();
         let (first_warp, warp) = self.state.warps;
         // Roles are of whole warpgroups, so that a warp's number in the block tells its lanes too.
         let quarter = self.b.scalar(ScalarOp::AndB32, &[warp, int(3)]);
@@ -208,12 +229,32 @@ impl Lower<'_> {
             base = add(self.b, base, part);
         }
         for call in &plan.calls {
-            let regs = elements::places(array, &call.values, 32);
+            let regs = elements::places(array, &call.values, bits);
             let offset = TensorMemory::address(call.lane, call.column) as i32;
             self.b.tensor_copy(plan.row, regs, Address { base, offset });
         }
         self.b.sync(if loads { SyncOp::TensorWaitLoad } else { SyncOp::TensorWaitStore });
         Ok(())
+    }
+
+    /// The first column of a part of a tensor that begins at a column: the parts lie side by side.
+    fn part_of_sums(
+        &mut self,
+        mut first: Operand,
+        part: &TensorRef,
+        span: Origin,
+    ) -> Result<Operand, Diagnostic> {
+        let (shape, dtype) = (self.verified.shape(part.tensor), self.verified.tensor(part.tensor).dtype);
+        let mut step = 1;
+        for (mode, extent) in shape.iter().enumerate().skip(1) {
+            if let Some(Some(at)) = part.index.get(mode) {
+                let at = self.coord(at, span)?;
+                let columns = scalar::scale(self.b, at, i64::from(TensorMemory::columns_of(step, dtype)));
+                first = add(self.b, first, columns);
+            }
+            step *= extent;
+        }
+        Ok(first)
     }
 
     /// The fence behind a wait for a stage, where the role touches tensor memory in it or issues products.

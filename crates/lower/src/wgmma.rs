@@ -114,6 +114,12 @@ impl Lower<'_> {
             self.state.zero_init.insert(tensor);
             return true;
         }
+        self.begin_by_flag(tensor);
+        true
+    }
+
+    /// Has the next product of a tensor overwrite it, by a flag that each sets behind itself.
+    pub(crate) fn begin_by_flag(&mut self, tensor: TensorId) {
         let flag = match self.state.accumulate.get(&tensor) {
             Some(flag) => *flag,
             None => {
@@ -124,7 +130,6 @@ impl Lower<'_> {
             }
         };
         self.b.write(flag, int(0));
-        true
     }
 
     /// Looks for the next statement that touches a tensor: `Some` if it is sure to be a product that adds to it, true if that is in a loop.

@@ -357,8 +357,10 @@ pub enum OpKey {
     Class(Class),
     /// A product of a warpgroup.
     Wgmma(WgmmaKind, i64),
-    /// A product with sums in tensor memory, of so many rows and columns.
+    /// A product with sums in tensor memory, of so many rows and columns, with both factors in shared memory.
     Tcgen05(i64, i64),
+    /// One of so many columns, of 128 rows, with its left factor in tensor memory.
+    Tcgen05Left(i64),
 }
 
 impl OpKey {
@@ -367,7 +369,7 @@ impl OpKey {
         match self {
             OpKey::Row(_, unit) => unit,
             OpKey::Class(class) => class.unit(),
-            OpKey::Wgmma(..) | OpKey::Tcgen05(..) => Unit::Tensor,
+            OpKey::Wgmma(..) | OpKey::Tcgen05(..) | OpKey::Tcgen05Left(_) => Unit::Tensor,
         }
     }
 
@@ -380,6 +382,8 @@ impl OpKey {
         let products = products.flat_map(|kind| WGMMA_KNOTS.map(|n| OpKey::Wgmma(kind, n)));
         let sums = TCGEN05_ROWS.into_iter().filter(|_| arch.has(Tcgen05Row::NEEDS));
         let sums = sums.flat_map(|m| TCGEN05_KNOTS.map(|n| OpKey::Tcgen05(m, n)));
+        let left = TCGEN05_KNOTS.into_iter().filter(|_| arch.has(Tcgen05Row::NEEDS));
+        let sums = sums.chain(left.map(OpKey::Tcgen05Left));
         mma.chain(copies).chain(classes).chain(products).chain(sums).collect()
     }
 }
@@ -391,6 +395,7 @@ impl fmt::Display for OpKey {
             OpKey::Class(class) => f.write_str(class.name()),
             OpKey::Wgmma(kind, n) => write!(f, "wgmma.n{n}.{}", kind.name()),
             OpKey::Tcgen05(m, n) => write!(f, "tcgen05.mma.m{m}n{n}"),
+            OpKey::Tcgen05Left(n) => write!(f, "tcgen05.mma.left.n{n}"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Tensor memory has 128 lanes of 512 columns of 32 bits. A cell's number is `lane + 128 · column`; an address has the lane in its upper half and the
 //! column in its lower. [`Tcgen05Row::d_layout`] maps an element of the sums, (m, n), to its cell, which is the meaning of the instruction. Factors lie in
-//! shared memory as a [`Descriptor`] says.
+//! shared memory as a [`Descriptor`] says; the left one may lie in tensor memory instead, by [`Tcgen05Row::a_layout`].
 //!
 //! Sources: PTX ISA 9.1, section 9.7.16 (`tcgen05`: tensor memory, its addresses, layouts, descriptors and order); CUTLASS
 //! `include/cute/atom/mma_traits_sm100.hpp` (`tmem_frg`), `include/cute/arch/mma_sm100_desc.hpp`.
@@ -40,6 +40,11 @@ impl TensorMemory {
         (columns <= TensorMemory::COLUMNS).then_some(columns)
     }
 
+    /// Columns that so many elements of a row take, packed into cells.
+    pub fn columns_of(elements: i64, dtype: DType) -> u32 {
+        (elements as u32 * dtype.bits()).div_ceil(32)
+    }
+
     /// The address of a lane and a column.
     pub fn address(lane: u32, column: u32) -> u32 {
         lane << 16 | column
@@ -51,7 +56,7 @@ impl TensorMemory {
     }
 }
 
-/// A matrix product with its sums in tensor memory: `D = A · Bᵀ + D`, asynchronous, issued by one thread; A is M×K, B N×K, both in shared memory.
+/// A matrix product with its sums in tensor memory: `D = A · Bᵀ + D`, asynchronous, issued by one thread; A is M×K, in shared memory or in tensor memory, B N×K in shared memory.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tcgen05Row {
     /// The name in reports, e.g. `tcgen05.mma.m128n256k16.f32.f16.f16`.
@@ -111,6 +116,19 @@ impl Tcgen05Row {
         sums_layout(self.m, self.n).expect("rows have layouts, as a test says")
     }
 
+    /// (m, word), m fastest, → cell of tensor memory, of a left factor that begins at column 0: a cell has a word of 32 bits, of as many elements along k.
+    ///
+    /// Source: PTX ISA 9.1, section 9.7.16.10.5 (the left factor lies in the lanes of the sums); CUTLASS `tmem_frg`.
+    pub fn a_layout(&self) -> Layout {
+        sums_layout(self.m, self.k * i64::from(self.a.bits()) / 32)
+            .expect("rows have layouts, as a test says")
+    }
+
+    /// Columns of tensor memory that the left factor takes, if it lies there.
+    pub fn a_columns(&self) -> u32 {
+        TensorMemory::columns_of(self.k, self.a)
+    }
+
     /// Columns of tensor memory that the sums take.
     pub fn columns(&self) -> u32 {
         self.n as u32
@@ -126,9 +144,9 @@ impl Tcgen05Row {
         self.a.bits() == 16
     }
 
-    /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle.
-    pub fn shared_cycles(&self) -> u32 {
-        (self.m + self.n) as u32 / 4
+    /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle: both, or the right one alone.
+    pub fn shared_cycles(&self, a_shared: bool) -> u32 {
+        (if a_shared { self.m + self.n } else { self.n }) as u32 / 4
     }
 }
 
@@ -200,6 +218,11 @@ pub fn tcgen05(a: DType, b: DType, c: DType, [m, n]: [i64; 2]) -> Option<&'stati
 /// True if there are products without scales of these types (A, B, D).
 pub fn has_tcgen05(a: DType, b: DType, c: DType) -> bool {
     unscaled().any(|row| (row.a, row.b, row.c) == (a, b, c))
+}
+
+/// True if products with sums in tensor memory have left factors of this type.
+pub fn is_tcgen05_left(a: DType) -> bool {
+    tcgen05_rows().iter().any(|row| row.a == a)
 }
 
 fn copy(
@@ -297,6 +320,19 @@ mod tests {
             assert!((0..m).all(|i| layout.eval(i) % 128 / 32 == i / rows));
         }
         assert_eq!(sums_layout(96, 8), None);
+    }
+
+    #[test]
+    fn a_left_factor_has_a_cell_for_each_word() {
+        for row in tcgen05_rows() {
+            let cells = row.a_layout().image();
+            assert_eq!(cells.len() as i64 * 32, row.m * row.k * i64::from(row.a.bits()), "{}", row.name);
+            // 32 bytes of each row.
+            assert_eq!(row.a_columns(), 8, "{}", row.name);
+            assert!(cells.iter().all(|cell| cell / TensorMemory::LANES < 8), "{}", row.name);
+        }
+        assert_eq!(TensorMemory::columns_of(128, DType::F16), 64);
+        assert_eq!(TensorMemory::columns_of(128, DType::E4M3), 32);
     }
 
     #[test]

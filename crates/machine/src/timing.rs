@@ -267,9 +267,11 @@ impl Timing {
         self.between(row.n, &WGMMA_KNOTS, |n| self.cost(OpKey::Wgmma(row.kind(), n)))
     }
 
-    /// The cost of a product with sums in tensor memory: all tensor cores of the multiprocessor are occupied for its issue.
-    pub fn tcgen05(&self, row: &Tcgen05Row) -> Cost {
-        self.between(row.n, &TCGEN05_KNOTS, |n| self.cost(OpKey::Tcgen05(row.m, n)))
+    /// The cost of a product with sums in tensor memory and its left factor in shared memory, or in tensor memory: all tensor cores of the multiprocessor are
+    /// occupied for its issue.
+    pub fn tcgen05(&self, row: &Tcgen05Row, a_shared: bool) -> Cost {
+        let key = |n| if a_shared { OpKey::Tcgen05(row.m, n) } else { OpKey::Tcgen05Left(n) };
+        self.between(row.n, &TCGEN05_KNOTS, |n| self.cost(key(n)))
     }
 
     /// The cost at `n` on the line between those at the knots around it.
@@ -633,7 +635,8 @@ mod tests {
                 assert!(table.wgmma(row).issue > 0.0, "{arch} {}", row.name);
             }
             for row in tcgen05_rows().iter().filter(|_| arch.has(Tcgen05Row::NEEDS)) {
-                assert!(table.tcgen05(row).issue >= row.n as f64 / 2.0, "{arch} {}", row.name);
+                let [shared, left] = [true, false].map(|shared| table.tcgen05(row, shared).issue);
+                assert!(shared >= left && left >= row.n as f64 / 2.0, "{arch} {}", row.name);
             }
             assert!(tensor_memory_copies().iter().all(|row| has(row.needs, row.into())), "{arch}");
         }

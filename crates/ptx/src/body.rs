@@ -515,6 +515,7 @@ impl<'a> Body<'a> {
                     }
                     self.descriptor(descriptor.low, descriptor.high)
                 }
+                Factor::Tensor(address) => self.address(address, Memory::Tensor),
             });
         }
         let scales = if row.has_scales() { ", 1, 1" } else { "" };
@@ -556,10 +557,14 @@ impl<'a> Body<'a> {
         let mut majors = [Major::K; 2];
         let mut factors = Vec::new();
         for (factor, along) in [a, b].into_iter().zip(&mut majors) {
-            if let Factor::Shared { descriptor, major } = factor {
-                *along = *major;
-                factors.push(self.descriptor(descriptor.low, descriptor.high));
-            }
+            factors.push(match factor {
+                Factor::Registers(regs) => vector(regs, true),
+                Factor::Shared { descriptor, major } => {
+                    *along = *major;
+                    self.descriptor(descriptor.low, descriptor.high)
+                }
+                Factor::Tensor(address) => self.address(address, Memory::Tensor),
+            });
         }
         let [left, right] = majors;
         let mut beside = String::new();

@@ -856,6 +856,7 @@ fn tensor_memory() {
                 let Some(scaling) = row.scaling else {
                     b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
                     b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));
+                    b.tcgen05(row, at(sums, 0), Factor::Tensor(at(sums, 256)), factor(), Operand::Imm(1));
                     continue;
                 };
                 let scales = |column| {

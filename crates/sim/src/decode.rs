@@ -70,6 +70,7 @@ pub(crate) struct Atomic {
 pub(crate) enum Source {
     Registers(Vec<u32>),
     Shared { low: Slot, high: u32, major: Major },
+    Tensor(Place),
 }
 
 /// A tensor copy.
@@ -590,6 +591,7 @@ impl Decoder<'_> {
             Factor::Shared { descriptor, major } => {
                 Source::Shared { low: self.slot(descriptor.low), high: descriptor.high, major: *major }
             }
+            Factor::Tensor(address) => Source::Tensor(self.place(address)),
         }
     }
 
@@ -709,7 +711,8 @@ impl Decoder<'_> {
                 let (d, accumulate) = (self.place(d), self.slot(*accumulate));
                 let (a, b) = (self.source(a), self.source(b));
                 let scales = scales.map(|both| both.map(|one| (self.place(&one.address), one.byte)));
-                let cost = timing(self.program.function.arch).tcgen05(row);
+                let a_shared = matches!(a, Source::Shared { .. });
+                let cost = timing(self.program.function.arch).tcgen05(row, a_shared);
                 let code = Code::Sums { statement, row, d, a, b, scales, accumulate };
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }

@@ -72,6 +72,22 @@ impl TensorMemory {
         self.allocated.first().map_or(0, |allocation| allocation.first)
     }
 
+    /// The left factor that lies from a column on: each cell has the neighbours along k that a word holds, the first in its low bits.
+    fn read_left(&self, row: &Tcgen05Row, column: u32, mut set: impl FnMut(usize, usize, f32)) {
+        let (bits, decode) = (row.a.bits(), <f32 as Number>::decode(row.a));
+        let (cells, each) = (row.a_layout(), (32 / bits) as usize);
+        for word in 0..row.k as usize / each {
+            for i in 0..row.m as usize {
+                let cell = cells.eval((i + row.m as usize * word) as i64) as u32;
+                let value = self.cells[TensorMemory::at(cell % LANES, column + cell / LANES)];
+                for at in 0..each {
+                    let element = value >> (at as u32 * bits) & (u32::MAX >> (32 - bits));
+                    set(i, each * word + at, decode(element));
+                }
+            }
+        }
+    }
+
     fn has(&self, columns: &Range<u32>) -> bool {
         let within = |a: &Allocation| a.first <= columns.start && columns.end <= a.first + a.columns;
         self.allocated.iter().any(within)
@@ -104,13 +120,22 @@ impl TensorAccesses {
     }
 }
 
+/// The left factor of a product.
+#[derive(Clone, Debug)]
+enum Left {
+    /// In shared memory.
+    Shared(Operand),
+    /// In tensor memory, from this column on.
+    Tensor(u32),
+}
+
 /// A product that has been issued.
 #[derive(Clone, Debug)]
 pub(crate) struct SumsProduct {
     row: &'static Tcgen05Row,
     rank: u32,
     column: u32,
-    a: Operand,
+    a: Left,
     b: Operand,
     scales: Option<[Scales; 2]>,
     accumulate: bool,
@@ -188,9 +213,20 @@ impl Warp {
         view.learn(agent, u32::MAX, issued + 1);
         let number = (agent, issued + 1);
         let mut ready = self.address_ready(product.d, Some(product.accumulate));
-        let mut operands = Vec::new();
+        let (mut operands, mut tensor) = (Vec::new(), None);
         for (source, left) in product.factors.iter().zip([true, false]) {
-            let Source::Shared { low, high, major } = source else { return };
+            let (low, high, major) = match source {
+                Source::Shared { low, high, major } => (low, high, major),
+                Source::Tensor(place) => {
+                    ready = ready.max(self.address_ready(*place, None));
+                    tensor = self.left_factor(cluster, &site, row, (*place, lane), number);
+                    if tensor.is_none() {
+                        return;
+                    }
+                    continue;
+                }
+                Source::Registers(_) => return,
+            };
             ready = ready.max(self.timing.values[*low as usize]);
             let bits = self.values[*low as usize][lane] & 0xffff_ffff | u64::from(*high) << 32;
             cluster.described(&site, bits, "of a factor of tcgen05.mma");
@@ -229,10 +265,11 @@ impl Warp {
         }
         cells.iter().for_each(|cells| cluster.watch_tensor(&site, cells, Kind::Write, number, &view));
         let pipes = &mut cluster.ctas[self.rank as usize].pipes;
-        let shared = u64::from(row.shared_cycles());
+        let shared = u64::from(row.shared_cycles(tensor.is_none()));
         let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
         let begin = pipes.multiply(start, busy.max(shared), shared);
-        let [Some(a), Some(b)] = [0, 1].map(|i| operands.get(i).cloned()) else { return };
+        let Some(b) = operands.pop() else { return };
+        let Some(a) = tensor.map(Left::Tensor).or_else(|| operands.pop().map(Left::Shared)) else { return };
         let scales = scales.try_into().ok();
         let product = SumsProduct { row, rank: self.rank, column, a, b, scales, accumulate };
         let unit = &mut cluster.tensor_units[unit];
@@ -240,6 +277,34 @@ impl Warp {
         unit.complete = unit.complete.max(begin + busy.max(latency));
         unit.tasks.push_back(Task::Product(Box::new(product)));
         cluster.sink.wgmma_count += 1;
+    }
+
+    /// The column of a product's left factor in tensor memory, whose cells it reads; `None` where they are not the block's. Products of other sums that the thread
+    /// has issued before are no reason to read what they write (PTX ISA 9.1, section 9.7.16.6.2).
+    fn left_factor(
+        &self,
+        cluster: &mut Cluster<'_>,
+        site: &Site,
+        row: &'static Tcgen05Row,
+        (place, lane): (Place, usize),
+        number: (Agent, u32),
+    ) -> Option<u32> {
+        let (first, column) = Shape::place(self.shared_address(place, lane));
+        if first != 0 {
+            cluster.misuse(site, Rule::Place, || {
+                format!("its left factor begins at lane {first}, and not at lane 0")
+            });
+        }
+        let columns = column..column + row.a_columns();
+        if !cluster.allocated(site, &columns) {
+            return None;
+        }
+        let view = self.tensor.view(1 << lane);
+        for lanes in lanes_of(row.m) {
+            let cells = Cells { lanes, columns: columns.clone() };
+            cluster.watch_tensor(site, &cells, Kind::Read, number, &view);
+        }
+        Some(column)
     }
 
     /// Commits the products of the active lane: an arrival at an mbarrier follows them, or one at that of each block whose rank is a bit of a mask.
@@ -514,7 +579,10 @@ impl Cluster<'_> {
         let Some(memory) = &mut cta.tensor else { return };
         let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
         let (mut left, mut right) = (vec![0f32; k * m], vec![0f32; n * k]);
-        read(a, (m, k), row.a, &cta.shared, |i, kk, x| left[kk * m + i] = x);
+        match a {
+            Left::Shared(a) => read(a, (m, k), row.a, &cta.shared, |i, kk, x| left[kk * m + i] = x),
+            Left::Tensor(column) => memory.read_left(row, *column, |i, kk, x| left[kk * m + i] = x),
+        }
         read(b, (n, k), row.b, &cta.shared, |j, kk, x| right[j * k + kk] = x);
         let cells = row.d_layout();
         let mut sums = vec![0f32; m];

@@ -489,6 +489,8 @@ impl Warp {
                             let low = self.uniform(cluster, *low, *statement, *origin) & 0xffff_ffff;
                             *bits = low | u64::from(*high) << 32;
                         }
+                        // A product of warpgroups has none there: the program has been verified.
+                        Source::Tensor(_) => {}
                     }
                 }
                 // When the product begins is known when all warps of the warpgroup are there.

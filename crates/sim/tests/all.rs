@@ -1,4 +1,4 @@
-//! The tests of this crate, in one program: one is linked in place of 16, and their long tests run beside each other.
+//! The tests of this crate, in one program: one is linked in place of 17, and their long tests run beside each other.
 
 mod common;
 mod control;
@@ -10,6 +10,7 @@ mod hopper_products;
 mod hopper_sync;
 mod launch_control;
 mod launches;
+mod left_factor;
 mod matrix;
 mod reference;
 mod sanitizer;

@@ -79,7 +79,7 @@ pub(crate) fn registers(array: ArrayId, count: u32) -> Vec<Reg> {
 }
 
 /// Loads a word a thread for each register from `param`, thread fastest.
-fn fetch(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
+pub(crate) fn fetch(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
     let t = b.thread();
     for (i, reg) in regs.iter().enumerate() {
         let index = b.add(t, imm(threads * i as i64));
@@ -88,7 +88,7 @@ fn fetch(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
     }
 }
 
-fn put(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
+pub(crate) fn put(b: &mut Builder, param: u32, regs: &[Reg], threads: i64) {
     let t = b.thread();
     for (i, reg) in regs.iter().enumerate() {
         let index = b.add(t, imm(threads * i as i64));
@@ -120,7 +120,11 @@ pub(crate) fn small(dtype: DType, next: &mut impl FnMut() -> u32) -> u32 {
 }
 
 /// The words of a fragment, thread fastest, whose element at tile position `p` is `element(p)`.
-fn fragment(tv: &tilewright_layout::Layout, dtype: DType, element: impl Fn(usize) -> u32) -> Vec<u8> {
+pub(crate) fn fragment(
+    tv: &tilewright_layout::Layout,
+    dtype: DType,
+    element: impl Fn(usize) -> u32,
+) -> Vec<u8> {
     let per = (32 / dtype.bits()) as i64;
     let mut words = Vec::new();
     for register in 0..tv.size() / 128 / per {

@@ -15,7 +15,7 @@ const B: u32 = 64 * 1024;
 const BARRIER: i64 = 0;
 const WORD: i64 = 8;
 
-fn factor(b: &mut Builder, placed: &Placed, offset: u32) -> Factor {
+pub(crate) fn factor(b: &mut Builder, placed: &Placed, offset: u32) -> Factor {
     let bits = Tcgen05Row::matrix(&placed.descriptor);
     let base = b.window(i64::from(offset));
     let address = b.add(base.base, imm(i64::from(base.offset)));

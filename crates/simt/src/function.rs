@@ -201,13 +201,16 @@ pub enum Factor {
         /// Along which mode it is contiguous.
         major: Major,
     },
+    /// In tensor memory, from lane 0 on; only the left factor of a product with its sums there.
+    Tensor(Address),
 }
 
 impl Factor {
-    /// The lower half of its descriptor, if it lies in shared memory.
+    /// The lower half of its descriptor, if it lies in shared memory, or its address in tensor memory.
     fn low(&self) -> Option<Operand> {
         match self {
             Factor::Shared { descriptor, .. } => Some(descriptor.low),
+            Factor::Tensor(address) => Some(address.base),
             Factor::Registers(_) => None,
         }
     }
@@ -450,7 +453,7 @@ pub enum Op {
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`, the same in all threads.
         accumulate: Operand,
     },
-    /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, in tensor memory, with both factors in shared memory. One thread issues it. Until
+    /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, in tensor memory, with the right factor in shared memory and the left one there or in tensor memory. One thread issues it. Until
     /// those who use it have waited for a phase of an mbarrier that a later [`MbarrierOp::Commit`] of the thread ends, `d` and the memory of both factors belong
     /// to it.
     Tcgen05 {

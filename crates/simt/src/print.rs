@@ -22,6 +22,7 @@ fn factor(factor: &Factor) -> String {
         Factor::Shared { descriptor, major } => {
             format!("descriptor({}, {:#x}, {major})", descriptor.low, descriptor.high)
         }
+        Factor::Tensor(address) => address.to_string(),
     }
 }
 

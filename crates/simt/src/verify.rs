@@ -280,6 +280,9 @@ impl Checker<'_> {
                                     return Err(format!("{} with a factor that is {major}", row.name));
                                 }
                             }
+                            Factor::Tensor(_) => {
+                                return Err(format!("{} with a factor in tensor memory", row.name));
+                            }
                         }
                     }
                     if matches!(b, Factor::Registers(_)) {
@@ -308,9 +311,18 @@ impl Checker<'_> {
                             return Err(format!("{} has no {taken} scales at {scales}", row.name));
                         }
                     }
-                    for factor in [a, b] {
+                    if let Factor::Tensor(address) = a {
+                        self.address(address, Memory::Tensor)?;
+                    }
+                    let shared = [a, b].into_iter().skip(usize::from(matches!(a, Factor::Tensor(_))));
+                    for factor in shared {
                         let Factor::Shared { descriptor, major } = factor else {
-                            return Err(format!("{} with a factor in registers", row.name));
+                            let place = if matches!(factor, Factor::Tensor(_)) {
+                                "tensor memory"
+                            } else {
+                                "registers"
+                            };
+                            return Err(format!("{} with a factor in {place}", row.name));
                         };
                         self.operand(descriptor.low, RegType::B32)?;
                         if *major == Major::Mn && !row.takes_mn_major() {

@@ -650,7 +650,7 @@ fn work(problem: &Problem<'_>, stmt: &Stmt) -> Option<Work> {
             unit: Unit::Tensor,
             // What the multiprocessor's tensor cores do together is spread over the role's warps.
             busy: f64::from(plan.cycles(timing) * Unit::Tensor.count()) / warps,
-            latency: timing.tcgen05(plan.row).latency,
+            latency: timing.tcgen05(plan.row, plan.a.is_some()).latency,
             asynchronous: true,
             ..Work::alu(0.0)
         },

@@ -152,7 +152,9 @@ pub(crate) fn note(
             note.per_call = plan.row.macs() as u32;
             let StmtKind::GemmAsync { a, b, scales, .. } = &stmt.kind else { return None };
             let read = [a, b].into_iter().chain(scales.iter().flatten());
-            note.by_descriptor = read.map(|factor| verified.tensor(factor.tensor).name.clone()).collect();
+            let tensors = read.map(|factor| verified.tensor(factor.tensor));
+            let shared = tensors.filter(|tensor| tensor.memory() == Memory::Shared);
+            note.by_descriptor = shared.map(|tensor| tensor.name.clone()).collect();
         }
         StmtPlan::TensorCopy(plan) => {
             let StmtKind::Copy { src, dst, .. } = &stmt.kind else { return None };

@@ -39,7 +39,10 @@ pub fn generate(dice: &mut Dice) -> Case {
         _ if dice.once_in(3) => atomics::changes(dice),
         _ if dice.once_in(4) => atomics::meetings(dice),
         _ if dice.once_in(4) => atomics::flags(dice),
-        _ if dice.once_in(3) => tensor_memory::product(dice),
+        _ if dice.once_in(3) => match dice.once_in(2) {
+            true => tensor_memory::chain(dice),
+            false => tensor_memory::product(dice),
+        },
         _ => roles::tiles_through(dice),
     }
 }

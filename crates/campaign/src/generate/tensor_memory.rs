@@ -1,4 +1,5 @@
-//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store.
+//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store; and chains of two, whose second has the first's result as its left factor in
+//! tensor memory.
 
 use super::draft::{Case, Draft, bits, expression};
 use crate::dice::Dice;
@@ -127,4 +128,90 @@ pub fn product(dice: &mut Dice) -> Case {
     let few = format!("{}", dice.range(1, 2));
     let grid = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
     Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
+}
+
+/// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them
+/// between two blocks.
+pub fn chain(dice: &mut Dice) -> Case {
+    let dtype = dice.pick(&["f16", "f16", "bf16", "e4m3"]);
+    let groups = dice.pick(&[1i64, 1, 2]);
+    let step = 256 / bits(dtype);
+    // Columns of a block, which are the depth of the second product; depth of the first; columns of the second, in parts.
+    let n = step * groups.max(2) * dice.range(1, 2);
+    let (k, part, parts) = (step * dice.range(1, 2), 16 * dice.range(1, 2), dice.range(1, 3));
+    let d = part * parts;
+    let wide = 128 / bits(dtype);
+    let mut draft = Draft::default();
+    let rows = draft.size("m", 128 - dice.range(0, 127));
+    let depth = draft.size("k", k - wide * dice.range(0, k / wide - 1));
+    let columns = draft.size("n", n * dice.range(1, 3) - wide * dice.range(0, n / wide - 1));
+    let last = draft.size("d", d - dice.range(0, d - 1));
+    draft.params.extend([
+        format!("a: {dtype}[{rows}, {depth}]"),
+        format!("b: {dtype}[{columns}, {depth}]"),
+        format!("v: {dtype}[{last}, {columns}]"),
+        format!("c: f32[{rows}, {last}]"),
+    ]);
+    draft.line(format!("ga = global_view(a, (128, {k}) : (e0, e1))"));
+    draft.line(format!("gb = global_view(b, ({n}, ceil_div({columns}, {n}), {k}) : (e0, {n} * e0, e1))"));
+    draft.line(format!("gv = global_view(v, ({d}, {n}, ceil_div({columns}, {n})) : (e0, e1, {n} * e1))"));
+    draft.line(format!("gc = global_view(c, (128, {part}, {parts}) : (e0, e1, {part} * e1))"));
+    draft.line(format!("sa = shared_tensor({dtype}, [128, {k}])"));
+    draft.line(format!("sb = shared_tensor({dtype}, [{n}, {k}])"));
+    draft.line(format!("sv = shared_tensor({dtype}, [{d}, {n}])"));
+    draft.line(format!("s = tensor_memory(f32, [128, {n}])"));
+    draft.line(format!("p = tensor_memory({dtype}, [128, {n}])"));
+    draft.line(format!("o = tensor_memory(f32, [128, {part}, {parts}])"));
+    draft.line("left = pipeline(1, sa)");
+    draft.line(format!("right = pipeline({}, sb)", dice.range(1, 2)));
+    draft.line(format!("values = pipeline({}, sv)", dice.range(1, 2)));
+    draft.line(format!("first = pipeline({}, s)", dice.pick(&[1i64, 1, 2])));
+    draft.line(format!("weights = pipeline({}, p)", dice.pick(&[1i64, 1, 2])));
+    draft.line("sums = pipeline(1, o)");
+    let blocks = format!("ceil_div({columns}, {n})");
+
+    draft.open("warpgroup load(1)");
+    draft.line("produce left { copy.async(ga, sa) }");
+    draft.open(format!("for i in 0..{blocks}"));
+    draft.line("produce right { copy.async(gb[:, i, :], sb) }");
+    draft.line("produce values { copy.async(gv[:, :, i], sv) }");
+    (0..2).for_each(|_| draft.close());
+
+    let score = "consume right { produce first { fill(s, 0); gemm.async(s, sa, sb) } }";
+    let weigh = "consume values { consume weights { produce sums { gemm.async(o, p, sv) } } }";
+    draft.open("warpgroup multiply(1)");
+    draft.open("consume left");
+    draft.line("fill(o, 0)");
+    draft.line(score);
+    draft.open(format!("for j in 1..{blocks}"));
+    draft.line(weigh);
+    draft.line(score);
+    draft.close();
+    draft.line(weigh);
+    (0..2).for_each(|_| draft.close());
+
+    draft.open(format!("warpgroup turn({groups})"));
+    draft.open(format!("for h in 0..{blocks}"));
+    draft.line(format!("r = register_tensor(f32, [128, {n}])"));
+    draft.line("consume first { copy(s, r) }");
+    // Small numbers, which eight bits have without infinities.
+    draft.line("q = min(max(r * 0.125, -2.0), 2.0)");
+    draft.line(format!("produce weights {{ copy(cast(q, {dtype}), p) }}"));
+    (0..2).for_each(|_| draft.close());
+
+    draft.open("warpgroup scale(1)");
+    draft.open(format!("for g in 1..{blocks}"));
+    draft.open("consume sums");
+    draft.open(format!("for x in 0..{parts}"));
+    draft.line(format!("t = register_tensor(f32, [128, {part}])"));
+    draft.line("copy(o[:, :, x], t)");
+    draft.line("copy(t * 0.5, o[:, :, x])");
+    (0..3).for_each(|_| draft.close());
+    draft.open("consume sums");
+    draft.open(format!("for y in 0..{parts}"));
+    draft.line(format!("u = register_tensor(f32, [128, {part}])"));
+    draft.line("copy(o[:, :, y], u)");
+    draft.line("copy(u, gc[:, :, y])");
+    (0..3).for_each(|_| draft.close());
+    Case { text: draft.text("1", 128 * (3 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
 }

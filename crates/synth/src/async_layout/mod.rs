@@ -383,6 +383,9 @@ impl AsyncAssignment<'_> {
                 .help(help)
         })?;
         for (reference, left) in [(a, true), (b, false)] {
+            if self.memory(reference.tensor) == Memory::Tensor {
+                continue;
+            }
             let (reference, stmt) = (reference.clone(), stmt.clone());
             let product = Product::Sums(sums);
             let one = Use::Product { product, left, reference: reference.clone(), stmt };
@@ -407,13 +410,17 @@ impl AsyncAssignment<'_> {
         if !loads && !stores {
             return Ok(());
         }
-        let (sums, register) = if loads { (src.tensor, dst.tensor) } else { (dst.tensor, src.tensor) };
+        let (part, register) = if loads { (src, dst.tensor) } else { (dst, src.tensor) };
+        let sums = part.tensor;
         let fail = |why: &dyn fmt::Display| {
             let message = format!("no instruction can do this copy: {why}");
             Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
                 .related(self.v.tensor(sums).span, "in tensor memory")
         };
-        let [m, n] = self.v.shape(sums)[..] else { return Err(fail(&"its tile is no matrix")) };
+        let Some([m, n]) = tensor_memory::matrix(&self.v.tile(part).shape) else {
+            return Err(fail(&"its tile is no matrix"));
+        };
+        let bits = self.v.tensor(sums).dtype.bits();
         let threads = i64::from(threads);
         let pinned = match &self.v.tensor(register).kind {
             TensorKind::Register { pinned: Some(layout), .. } => TvLayout::from_layout(layout.clone()).ok(),
@@ -424,7 +431,7 @@ impl AsyncAssignment<'_> {
             Some(tv) => tv,
             None => tensor_memory::register_layout([m, n], threads).map_err(|why| fail(&why))?,
         };
-        let plan = tensor_memory::copy_plan(loads, [m, n], &tv, threads).map_err(|why| fail(&why))?;
+        let plan = tensor_memory::copy_plan(loads, ([m, n], bits), &tv, threads).map_err(|why| fail(&why))?;
         if open {
             self.copied.insert(register, (tv.layout().clone(), plan.row));
         }
@@ -773,9 +780,10 @@ pub fn tensor_copy_plan(
         return Ok(None);
     }
     let (sums, fragment) = if loads { (src, dst) } else { (dst, src) };
-    let [m, n] = v.shape(sums.tensor)[..] else { return Err(Reject::NoLayout) };
+    let tile = tensor_memory::matrix(&v.tile(sums).shape).ok_or(Reject::NoLayout)?;
     let tv = register(fragment.tensor).ok_or(Reject::NoLayout)?;
-    Ok(Some(tensor_memory::copy_plan(loads, [m, n], &tv, i64::from(v.threads()))?))
+    let bits = v.tensor(sums.tensor).dtype.bits();
+    Ok(Some(tensor_memory::copy_plan(loads, (tile, bits), &tv, i64::from(v.threads()))?))
 }
 
 /// The plan of an asynchronous product, given the layouts of its shared operands. The program's threads are the role's.
@@ -800,7 +808,11 @@ pub fn product_plan(
         tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)
     };
     if program.tensor(c).memory() == Memory::Tensor {
-        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales)?.plan(&tile(a)?, &tile(b)?)?));
+        let left = match program.tensor(a.tensor).memory() {
+            Memory::Tensor => None,
+            _ => Some(tile(a)?),
+        };
+        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales)?.plan(left.as_ref(), &tile(b)?)?));
     }
     let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let first = match program.tensor(a.tensor).memory() {

@@ -1,7 +1,8 @@
 //! Tensor memory: products with their sums there, and copies between it and registers.
 //!
 //! The sums of a tile are one instruction's: 64 or 128 rows, a lane each, and as many columns as the tile has ([`sums_layout`]). One thread issues the
-//! instructions, one for each 32 bytes of a row of the factors, which lie in shared memory as matrix descriptors say.
+//! instructions, one for each 32 bytes of a row of the factors, which lie in shared memory as matrix descriptors say; the left one may lie in tensor memory, in the lanes of the
+//! sums, with as many neighbours in a cell as its type has in 32 bits.
 //!
 //! The scales of a block-scaled product lie in shared memory in chunks of 128 rows and four scales ([`SumsScaling::shared_layout`]), which the issuing thread copies to
 //! tensor memory ahead of its instructions.
@@ -27,7 +28,7 @@ const GROUP: i64 = 128;
 /// One instruction of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SumsCall {
-    /// The begin of A, in bytes from the tile.
+    /// The begin of A, in bytes from the tile; in tensor memory, in columns.
     pub a_at: i64,
     /// The begin of B.
     pub b_at: i64,
@@ -51,8 +52,8 @@ pub struct ScalesAt {
 pub struct SumsPlan {
     /// The instruction.
     pub row: &'static Tcgen05Row,
-    /// The left factor.
-    pub a: SharedOperand,
+    /// The left factor in shared memory; `None` where it lies in tensor memory.
+    pub a: Option<SharedOperand>,
     /// The right factor.
     pub b: SharedOperand,
     /// The chunks of the scales of A and of B that are copied to tensor memory ahead of the instructions; none of a product without.
@@ -147,18 +148,21 @@ impl Sums {
         Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
     }
 
-    /// The plan, given the layouts of the factors.
+    /// The plan, given the layouts of the factors in shared memory; a left factor without one lies in tensor memory.
     ///
     /// # Errors
     ///
     /// The reason why the hardware does not read a factor as it lies.
-    pub fn plan(&self, a: &SwizzledLayout, b: &SwizzledLayout) -> Result<SumsPlan, WgmmaReject> {
+    pub fn plan(&self, a: Option<&SwizzledLayout>, b: &SwizzledLayout) -> Result<SumsPlan, WgmmaReject> {
         let row = self.row;
         let at = |layout: &SwizzledLayout, index: i64, dtype: DType| {
             layout.layout.eval(index) * i64::from(dtype.bits()) / 8
         };
         let call = |step: i64| SumsCall {
-            a_at: at(a, row.m * row.k * step, row.a),
+            a_at: match a {
+                Some(a) => at(a, row.m * row.k * step, row.a),
+                None => i64::from(row.a_columns()) * step,
+            },
             b_at: at(b, row.n * row.k * step, row.b),
             first: step == 0,
             scales: row.scaling.map(|scaling| {
@@ -175,7 +179,8 @@ impl Sums {
             self.scales_of(left)
                 .map_or(0, |(rows, scales)| SumsScaling::columns(rows, scales) / SumsScaling::COLUMNS)
         });
-        Ok(SumsPlan { row, a: self.operand(true, a)?, b: self.operand(false, b)?, chunks, calls })
+        let a = a.map(|a| self.operand(true, a)).transpose()?;
+        Ok(SumsPlan { row, a, b: self.operand(false, b)?, chunks, calls })
     }
 }
 
@@ -183,13 +188,14 @@ impl SumsPlan {
     /// The instruction with its operands, as reports name it.
     pub fn name(&self) -> String {
         let place = |operand: &SharedOperand| format!("{}, {}", operand.major, operand.descriptor.swizzle);
-        format!("{} (A {}; B {})", self.row.name, place(&self.a), place(&self.b))
+        let left = self.a.as_ref().map_or("tensor memory".to_string(), place);
+        format!("{} (A {left}; B {})", self.row.name, place(&self.b))
     }
 
     /// Cycles for which the product occupies the tensor cores.
     pub fn cycles(&self, timing: &Timing) -> u32 {
         let copies: u32 = self.chunks.iter().sum();
-        self.calls.len() as u32 * timing.tcgen05(self.row).whole_issue()
+        self.calls.len() as u32 * timing.tcgen05(self.row, self.a.is_some()).whole_issue()
             + copies * timing.cost(Class::TensorScales).whole_issue()
     }
 }
@@ -197,7 +203,7 @@ impl SumsPlan {
 /// A copy of a warp.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TensorCall {
-    /// The values of a thread, one a register.
+    /// The values of a thread, those of a register side by side.
     pub values: Vec<u32>,
     /// The lane, from the first that the warp reaches on.
     pub lane: u32,
@@ -236,34 +242,54 @@ pub fn register_layout([m, n]: [i64; 2], threads: i64) -> Result<TvLayout, Tenso
     layout.and_then(|layout| TvLayout::from_layout(layout).ok()).ok_or(refused)
 }
 
-/// The plan of a copy between tensor memory and a register tensor of this layout.
+/// The rows and the columns of a tile in tensor memory, whose parts lie side by side.
+pub fn matrix(shape: &[i64]) -> Option<[i64; 2]> {
+    let [m, n, parts @ ..] = shape else { return None };
+    Some([*m, n * parts.iter().product::<i64>()])
+}
+
+/// The plan of a copy between tensor memory and a register tensor of this layout, of elements of so many bits.
 ///
 /// # Errors
 ///
 /// The reason why no instruction does it.
 pub fn copy_plan(
     loads: bool,
-    [m, n]: [i64; 2],
+    ([m, n], bits): ([i64; 2], u32),
     tv: &TvLayout,
     threads: i64,
 ) -> Result<TensorCopyPlan, TensorMemoryReject> {
-    let cells = sums_layout(m, n).ok_or(TensorMemoryReject::Extents([m, n]))?;
+    // Elements of a cell, which lie side by side in a register too.
+    let each = i64::from(32 / bits);
+    let cells = sums_layout(m, n / each).ok_or(TensorMemoryReject::Extents([m, n]))?;
     let groups = threads / GROUP;
     let from = if loads { Memory::Tensor } else { Memory::Register };
-    let cell = |thread: i64, value: i64| {
-        let cell = cells.eval(tv.at(thread, value));
+    let count = tv.count() as i64 / each;
+    let together = |thread: i64, register: i64| {
+        let first = tv.at(thread, register * each);
+        first / m % each == 0 && (1..each).all(|i| tv.at(thread, register * each + i) == first + i * m)
+    };
+    if tv.count() as i64 % each != 0
+        || (0..threads).any(|thread| (0..count).any(|register| !together(thread, register)))
+    {
+        return Err(TensorMemoryReject::NoShape);
+    }
+    // The lane and the column of a register of a thread.
+    let cell = |thread: i64, register: i64| {
+        let element = tv.at(thread, register * each);
+        let cell = cells.eval(element % m + element / m / each * m);
         (cell % TensorMemory::LANES, cell / TensorMemory::LANES)
     };
     let own = |thread: i64| thread / 32 % 4 * i64::from(TensorMemory::LANES_OF_A_WARP);
     let group = if groups > 1 { cell(GROUP, 0).1 - cell(0, 0).1 } else { 0 };
     'rows: for row in tensor_memory_copies().iter().filter(|row| row.src == from) {
         let CopyKind::Tensor { lanes, registers } = row.kind else { continue };
-        if !(tv.count() as u32).is_multiple_of(registers) {
+        if !(count as u32).is_multiple_of(registers) {
             continue;
         }
         let part = row.register_tv();
         let mut calls = Vec::new();
-        for first in (0..tv.count() as i64).step_by(registers as usize) {
+        for first in (0..count).step_by(registers as usize) {
             let (lane, column) = cell(0, first);
             for thread in 0..threads {
                 for value in 0..i64::from(registers) {
@@ -277,18 +303,19 @@ pub fn copy_plan(
                     }
                 }
             }
-            let values = (first..first + i64::from(registers)).map(|value| value as u32).collect();
+            let values =
+                (first * each..(first + i64::from(registers)) * each).map(|value| value as u32).collect();
             calls.push(TensorCall { values, lane: lane as u32, column: column as u32 });
         }
         return Ok(TensorCopyPlan { row, warpgroup: group as u32, calls });
     }
     let strange = (0..threads)
-        .find(|thread| (0..tv.count() as i64).any(|value| cell(*thread, value).0 / 32 != own(*thread) / 32));
+        .find(|thread| (0..count).any(|register| cell(*thread, register).0 / 32 != own(*thread) / 32));
     Err(match strange {
         Some(thread) => {
             let foreign = |value: &i64| cell(thread, *value).0 / 32 != own(thread) / 32;
-            let value = (0..tv.count() as i64).find(foreign).unwrap_or(0);
-            TensorMemoryReject::Lanes { warp: thread / 32, row: tv.at(thread, value) % m }
+            let register = (0..count).find(foreign).unwrap_or(0);
+            TensorMemoryReject::Lanes { warp: thread / 32, row: tv.at(thread, register * each) % m }
         }
         None => TensorMemoryReject::NoShape,
     })
@@ -297,7 +324,7 @@ pub fn copy_plan(
 impl TensorCopyPlan {
     /// Cycles for which the copies of a warp occupy their unit.
     pub fn cycles(&self, timing: &Timing) -> u32 {
-        let registers = self.calls.iter().map(|call| call.values.len() as u32).sum::<u32>();
+        let registers = self.calls.len() as u32 * self.row.registers();
         registers * timing.cost(self.row).whole_issue()
     }
 }
@@ -318,11 +345,29 @@ mod tests {
         ] {
             let tv = register_layout(shape, threads).unwrap();
             assert!(tv.layout().is_bijective_onto(shape[0] * shape[1]), "{shape:?}");
-            let plan = copy_plan(true, shape, &tv, threads).unwrap();
+            let plan = copy_plan(true, (shape, 32), &tv, threads).unwrap();
             assert_eq!((plan.row.name, plan.calls.len()), (name, calls), "{shape:?}");
-            assert!(copy_plan(false, shape, &tv, threads).is_ok());
+            assert!(copy_plan(false, (shape, 32), &tv, threads).is_ok());
         }
         assert_eq!(register_layout([128, 24], 256), Err(TensorMemoryReject::Columns(2, 24)));
+    }
+
+    #[test]
+    fn neighbours_along_a_row_share_a_register_and_a_cell() {
+        for (bits, threads, name, columns) in [
+            (16, 128, "tcgen05.st.32x32b.x32", [0, 32].as_slice()),
+            (16, 256, "tcgen05.st.32x32b.x32", &[0]),
+            (8, 128, "tcgen05.st.32x32b.x32", &[0]),
+        ] {
+            let tv = register_layout([128, 128], threads).unwrap();
+            let plan = copy_plan(false, ([128, 128], bits), &tv, threads).unwrap();
+            assert_eq!(plan.row.name, name);
+            assert_eq!(plan.calls.iter().map(|call| call.column).collect::<Vec<_>>(), columns);
+            assert!(plan.calls.iter().all(|call| call.values.len() as u32 == 32 * 32 / bits));
+        }
+        // A thread has every second element of a row: no two of them are a cell.
+        let apart = TvLayout::from_layout("(128,(64,2)):(1,(256,128))".parse().unwrap()).unwrap();
+        assert_eq!(copy_plan(false, ([128, 128], 16), &apart, 128), Err(TensorMemoryReject::NoShape));
     }
 
     #[test]
@@ -330,19 +375,19 @@ mod tests {
         let tv = |text: &str| TvLayout::from_layout(text.parse().unwrap()).unwrap();
         // The fragment of `mma`, of 128 rows: two halves of each warp's lanes.
         let fragment = tv("((4,8,4),(2,2,8,2)):((256,1,32),(128,8,1024,16))");
-        let plan = copy_plan(true, [128, 64], &fragment, 128).unwrap();
+        let plan = copy_plan(true, ([128, 64], 32), &fragment, 128).unwrap();
         assert_eq!(plan.row.name, "tcgen05.ld.16x256b.x8");
         assert_eq!(plan.calls.iter().map(|call| call.lane).collect::<Vec<_>>(), [0, 16]);
         let turned = tv("(128,64):(64,1)");
-        let reject = copy_plan(true, [128, 64], &turned, 128).unwrap_err();
+        let reject = copy_plan(true, ([128, 64], 32), &turned, 128).unwrap_err();
         assert!(matches!(reject, TensorMemoryReject::Lanes { warp: 0, .. }), "{reject}");
         // Columns that are apart come one at a time.
         let scattered = tv("(128,(2,32)):(1,(4096,128))");
-        let plan = copy_plan(true, [128, 64], &scattered, 128).unwrap();
+        let plan = copy_plan(true, ([128, 64], 32), &scattered, 128).unwrap();
         assert_eq!((plan.row.name, plan.calls.len()), ("tcgen05.ld.32x32b.x1", 64));
         // Each warp has its own rows, but in another order.
         let shuffled = tv("((2,16,4),64):((16,1,32),128)");
-        assert_eq!(copy_plan(true, [128, 64], &shuffled, 128), Err(TensorMemoryReject::NoShape));
+        assert_eq!(copy_plan(true, ([128, 64], 32), &shuffled, 128), Err(TensorMemoryReject::NoShape));
     }
 
     #[test]
@@ -351,9 +396,11 @@ mod tests {
         let sums = Sums::new(types, [128, 64, 64]).unwrap();
         let a = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
         let b = swizzle_atom_layout(&[64, 64], 0, SwizzleMode::B128, 16).unwrap();
-        let plan = sums.plan(&a, &b).unwrap();
+        let plan = sums.plan(Some(&a), &b).unwrap();
         let steps: Vec<_> = plan.calls.iter().map(|call| (call.a_at, call.b_at, call.first)).collect();
         assert_eq!(steps, [(0, 0, true), (32, 2048, false), (64, 4096, false), (96, 6144, false)]);
+        let plan = sums.plan(None, &b).unwrap();
+        assert_eq!(plan.calls.iter().map(|call| call.a_at).collect::<Vec<_>>(), [0, 8, 16, 24]);
         assert_eq!(Sums::new(types, [96, 64, 64]), Err(TensorMemoryReject::Extents([96, 64])));
         assert_eq!(Sums::new(types, [128, 64, 24]), Err(TensorMemoryReject::K(24, 16, DType::BF16)));
     }

@@ -1,13 +1,22 @@
-//! The map of a block's tensor memory: its tensors side by side, each with the stages of its pipeline, and the scales of block-scaled products.
+//! The map of a block's tensor memory: its tensors side by side, each with the stages of its pipeline, but for those that are never needed together, and the scales of
+//! block-scaled products.
+//!
+//! Two tensors of one stage are never needed together where two roles fill and read them in turns: the one fills the first, the other reads it and fills the second, which the
+//! one reads before it fills the first again. The second then lies over the last columns of the first. What the roles do in turns is ordered by their pipelines;
+//! what each does for itself, in the order of its statements: by one warpgroup, whose warps reach their own lanes alone, or by one thread that issues products, which the
+//! tensor cores do in the order of issue. (By the letter of the PTX ISA, 9.1, section 9.7.16.6.2, that is so of products with the same sums. CUTLASS's and
+//! FlashAttention-4's kernels rely on it where a product overwrites the left factor of the one before, and so does this.)
 //!
 //! The scales of a product have columns of their own once, whatever the stages of the shared tensor that they come from: the thread that issues the products copies them
 //! there in turn with its products. Products of one role that read the same shared tensor share the columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tilewright_machine::{Memory, SumsScaling, TensorMemory};
-use tilewright_tile::core::{Program, Stmt, StmtKind};
-use tilewright_tile::{Code, Diagnostic, PipelineId, StmtId, TensorId};
+use tilewright_machine::{Memory, SumsScaling, TensorMemory, WARPGROUP};
+use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
+use tilewright_tile::{Code, Diagnostic, PipelineId, Side, StmtId, TensorId};
+
+use crate::async_layout::tensor_memory::matrix;
 
 /// The place of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +29,8 @@ pub struct Columns {
     pub stage: u32,
     /// Those of all stages.
     pub all: u32,
+    /// The tensor over whose last columns it lies.
+    pub over: Option<TensorId>,
 }
 
 /// The map of tensor memory.
@@ -72,14 +83,23 @@ impl ScaleColumns<'_> {
 ///
 /// More columns than there are.
 pub fn map(whole: &Program) -> Result<Option<TensorMemoryMap>, Diagnostic> {
-    let (mut tensors, mut end, mut span) = (BTreeMap::new(), 0u32, None);
+    let (mut tensors, mut end, mut span) = (BTreeMap::<TensorId, Columns>::new(), 0u32, None);
+    let over = overlays(whole);
     for (i, pipeline) in whole.pipelines.iter().enumerate() {
         for id in pipeline.tensors.iter().filter(|id| whole.tensor(**id).memory() == Memory::Tensor) {
-            let stage = whole.shape(*id).get(1).map_or(0, |n| *n as u32);
+            let columns = matrix(&whole.shape(*id)).map_or(0, |[_, n]| n);
+            let stage = TensorMemory::columns_of(columns, whole.tensor(*id).dtype);
             let all = stage.saturating_mul(pipeline.stages);
-            tensors.insert(*id, Columns { pipeline: PipelineId(i as u32), first: end, stage, all });
-            end = end.saturating_add(all);
+            let (pipeline, over) = (PipelineId(i as u32), over.get(id).copied());
+            tensors.insert(*id, Columns { pipeline, first: end, stage, all, over });
+            end = end.saturating_add(if over.is_some() { 0 } else { all });
             span = span.or(Some(whole.tensor(*id).span));
+        }
+    }
+    let places = tensors.clone();
+    for columns in tensors.values_mut() {
+        if let Some(below) = columns.over.and_then(|id| places.get(&id)) {
+            columns.first = below.first + below.all - columns.all;
         }
     }
     let Some(span) = span else { return Ok(None) };
@@ -93,6 +113,7 @@ pub fn map(whole: &Program) -> Result<Option<TensorMemoryMap>, Diagnostic> {
             scale_tensors.iter().map(|(id, _, columns)| format!("`{}` {columns}", whole.tensor(*id).name));
         let list: Vec<String> = tensors
             .iter()
+            .filter(|(_, columns)| columns.over.is_none())
             .map(|(id, columns)| {
                 let stages = whole.pipeline(columns.pipeline).stages;
                 format!("`{}` {} × {stages}", whole.tensor(*id).name, columns.stage)
@@ -107,4 +128,107 @@ pub fn map(whole: &Program) -> Result<Option<TensorMemoryMap>, Diagnostic> {
         return Err(Diagnostic::new(Code::Unsatisfiable, span, message).help(help));
     };
     Ok(Some(TensorMemoryMap { columns, word: 0, tensors, scales: by_product, scale_tensors }))
+}
+
+/// The sides of a pipeline of one stage, each of one role.
+struct Ends {
+    tensor: TensorId,
+    columns: u32,
+    fills: usize,
+    reads: usize,
+}
+
+/// The ends of a pipeline that has one tensor of tensor memory and one stage, filled by one role and read by one.
+fn ends(whole: &Program, id: PipelineId) -> Option<Ends> {
+    let pipeline = whole.pipeline(id);
+    let [tensor] = pipeline.tensors[..] else { return None };
+    let of = whole.tensor(tensor);
+    if pipeline.stages != 1 || of.memory() != Memory::Tensor {
+        return None;
+    }
+    let [_, n] = matrix(&whole.shape(tensor))?;
+    let role = |side: Side| {
+        let has = |(_, role): &(usize, &Role)| stages(&role.body).contains(&(id, side));
+        let mut on = whole.roles().iter().enumerate().filter(has).map(|(i, _)| i);
+        on.next().filter(|_| on.next().is_none())
+    };
+    let columns = TensorMemory::columns_of(n, of.dtype);
+    Some(Ends { tensor, columns, fills: role(Side::Produce)?, reads: role(Side::Consume)? })
+}
+
+/// The tensors that lie over another, with that one.
+fn overlays(whole: &Program) -> BTreeMap<TensorId, TensorId> {
+    let ends: Vec<(PipelineId, Ends)> = (0..whole.pipelines.len() as u32)
+        .map(PipelineId)
+        .filter_map(|id| Some((id, ends(whole, id)?)))
+        .collect();
+    let mut over: BTreeMap<TensorId, TensorId> = BTreeMap::new();
+    for (below, first) in &ends {
+        for (above, second) in &ends {
+            let taken = [first.tensor, second.tensor]
+                .iter()
+                .any(|id| over.contains_key(id) || over.values().any(|of| of == id));
+            let fits = first.tensor != second.tensor && second.columns <= first.columns;
+            let roles = [(first.fills, second.reads), (second.fills, first.reads)];
+            if taken || !fits || roles.iter().any(|(fills, reads)| fills != reads) {
+                continue;
+            }
+            let alone = |role: usize| {
+                let role = &whole.roles()[role];
+                (role.threads == WARPGROUP || issues(whole, &role.body))
+                    && in_turns(&role.body, [*below, *above], false) == Some(false)
+            };
+            if alone(first.fills) && alone(second.fills) {
+                over.insert(second.tensor, first.tensor);
+            }
+        }
+    }
+    over
+}
+
+/// The sides of pipelines in some statements.
+fn stages(body: &[Stmt]) -> BTreeSet<(PipelineId, Side)> {
+    let mut all = BTreeSet::new();
+    for stmt in body {
+        if let StmtKind::Stage { pipeline, side, .. } = &stmt.kind {
+            all.insert((*pipeline, *side));
+        }
+        all.extend(stages(stmt.kind.body()));
+    }
+    all
+}
+
+/// True if some statements multiply into tensor memory, which one thread issues.
+fn issues(whole: &Program, body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| match &stmt.kind {
+        StmtKind::GemmAsync { c, .. } => whole.tensor(*c).memory() == Memory::Tensor,
+        kind => issues(whole, kind.body()),
+    })
+}
+
+/// The state behind some statements in which stages of two pipelines stand in turns, the first one first: true where the second one's is next. `None` where they do not, or may
+/// not.
+fn in_turns(body: &[Stmt], pair: [PipelineId; 2], mut second: bool) -> Option<bool> {
+    let touches = |body: &[Stmt]| stages(body).iter().any(|(id, _)| pair.contains(id));
+    for stmt in body {
+        let inner = stmt.kind.body();
+        match &stmt.kind {
+            StmtKind::Stage { pipeline, .. } if pair.contains(pipeline) => {
+                if *pipeline != pair[usize::from(second)] || touches(inner) {
+                    return None;
+                }
+                second = !second;
+            }
+            StmtKind::Stage { .. } => second = in_turns(inner, pair, second)?,
+            _ if !touches(inner) => {}
+            // A loop may have no round and a branch may not be taken: behind it the same is next as before.
+            kind => {
+                let same = in_turns(inner, pair, second) == Some(second);
+                if !same || kind.may_break() {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(second)
 }

@@ -265,8 +265,8 @@ impl<'a> Check<'a> {
         let row = program.tensor(r.tensor);
         let rank = match &row.kind {
             TensorKind::View { modes, .. } => modes.len(),
-            TensorKind::Shared { shape, .. } => shape.len(),
-            TensorKind::Register { .. } | TensorKind::Tensor { .. } => 0,
+            TensorKind::Shared { shape, .. } | TensorKind::Tensor { shape } => shape.len(),
+            TensorKind::Register { .. } => 0,
         };
         let what =
             || format!("`{}` has another number of modes than its index in `{}`", row.name, self.text(stmt));

@@ -158,7 +158,7 @@ impl<'a> Cluster<'a> {
             let released = rings.map(Ring::released).min()?;
             let ring = &mut self.blocks[rank].rings[pipeline];
             let stages = usize::try_from(row.stages).ok()?;
-            return (ring.begun() < released + stages).then(|| (ring.begin(), None));
+            return (ring.begun() < released + stages).then(|| ring.begin());
         }
         let filled = rings.map(Ring::filled).min()?;
         let reader = row.reader(number)?;

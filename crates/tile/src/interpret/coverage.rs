@@ -251,13 +251,16 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// A stage of a pipeline begins: empty, or as it was filled.
-    pub(super) fn enter(&mut self, tensors: &[(usize, usize)], full: Option<Vec<State>>) {
+    /// A stage of a pipeline begins: empty, or as it was filled; some of its tensors were `filled` ahead.
+    pub(super) fn enter(&mut self, tensors: &[(usize, usize)], full: Option<Vec<State>>, filled: &[bool]) {
         let empty = tensors
             .iter()
             .map(|(_, len)| State { missing: Missing::new(vec![true; *len], None), unread: None });
         let states = full.unwrap_or_else(|| empty.collect());
-        tensors.iter().zip(states).for_each(|((tensor, _), state)| *self.state(*tensor) = state);
+        let states = tensors.iter().zip(states).zip(filled);
+        states
+            .filter(|(_, filled)| !**filled)
+            .for_each(|(((tensor, _), state), _)| *self.state(*tensor) = state);
     }
 
     /// The stage ends.

@@ -99,6 +99,8 @@ impl Plan {
                 producer: on(program::Side::Produce).first().copied(),
                 consumers: on(program::Side::Consume),
                 multicast: shared.get(&i).cloned().unwrap_or_default(),
+                keeps: row.stages == 1
+                    && row.tensors.iter().all(|id| executable.tensor(*id).0 == Memory::Tensor),
             }
         };
         let pipelines = rows.iter().enumerate().map(pipeline).collect();

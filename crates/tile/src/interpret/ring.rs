@@ -69,12 +69,14 @@ pub(super) struct Ring {
     full: VecDeque<Full>,
     /// By consuming role.
     readers: Vec<Reader>,
+    /// What the latest `consume` has left, where a `produce` goes on with it.
+    left: Option<Contents>,
 }
 
 impl Ring {
     pub(super) fn new(readers: usize) -> Ring {
         let readers = (0..readers).map(|_| Reader::default()).collect();
-        Ring { begun: 0, filled: 0, full: VecDeque::new(), readers }
+        Ring { begun: 0, filled: 0, full: VecDeque::new(), readers, left: None }
     }
 
     pub(super) fn begun(&self) -> usize {
@@ -100,10 +102,15 @@ impl Ring {
         self.readers.iter().map(Reader::released).min().unwrap_or(0)
     }
 
-    /// Begins a `produce`; the number of its stage.
-    pub(super) fn begin(&mut self) -> usize {
+    /// Begins a `produce`: the number of its stage, and what it holds, where anything is left of the one before.
+    pub(super) fn begin(&mut self) -> (usize, Option<Contents>) {
         self.begun += 1;
-        self.begun - 1
+        (self.begun - 1, self.left.take())
+    }
+
+    /// Leaves the next `produce` what a `consume` ends with.
+    pub(super) fn leave(&mut self, contents: Contents) {
+        self.left = Some(contents);
     }
 
     /// Ends a `produce`.

@@ -556,7 +556,8 @@ impl<'a> Role<'a> {
         Err(InterpretError::CounterBegins { name: self.plan.names[counter].clone(), value })
     }
 
-    /// Begins the body of a stage: of a full one with what it holds, of another with nothing.
+    /// Begins the body of a stage: of a full one with what it holds, of another with what a `fill` ahead of it has made, with what is left of the one before, or with
+    /// nothing.
     fn enter(&mut self, slot: Slot, number: usize, contents: Option<Contents>) {
         let row = self.plan.pipeline(slot.pipeline);
         let empty = || Contents {
@@ -564,14 +565,19 @@ impl<'a> Role<'a> {
             masks: None,
         };
         let Contents { tiles, masks } = contents.unwrap_or_else(empty);
+        let mut filled = Vec::new();
         for ((tensor, _), tile) in row.tensors.iter().zip(tiles) {
             // It is another stage's memory than what is in flight.
             self.awaited[*tensor].clear();
             self.held[*tensor].clear();
-            self.tiles[*tensor] = tile;
+            let ahead = row.keeps && slot.side == Side::Produce && !self.tiles[*tensor].is_empty();
+            filled.push(ahead);
+            if !ahead {
+                self.tiles[*tensor] = tile;
+            }
         }
         if let Some(watch) = &mut self.watch {
-            watch.enter(&row.tensors, masks);
+            watch.enter(&row.tensors, masks, &filled);
         }
         self.slots.insert(slot, number as i64 % row.stages.max(1));
     }
@@ -583,7 +589,12 @@ impl<'a> Role<'a> {
         let tiles = row.tensors.iter().map(|(tensor, _)| std::mem::take(&mut self.tiles[*tensor])).collect();
         let masks = self.watch.as_mut().map(|watch| watch.leave(&row.tensors));
         match row.reader(self.number).filter(|_| slot.side == Side::Consume) {
-            Some(reader) => ring.end(reader),
+            Some(reader) => {
+                if row.keeps {
+                    ring.leave(Contents { tiles, masks });
+                }
+                ring.end(reader);
+            }
             None => ring.fill(Contents { tiles, masks }),
         }
     }

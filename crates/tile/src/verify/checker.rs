@@ -94,6 +94,10 @@ pub(super) struct Checker<'a> {
     pub(super) uses: Vec<Use>,
     /// For each pipeline the first tensor of a stage that its consumer writes, and the place.
     pub(super) rewritten: BTreeMap<PipelineId, (TensorId, Origin)>,
+    /// The tensors of one-stage pipelines in tensor memory that a `fill` has certainly begun.
+    pub(super) begun: BTreeSet<TensorId>,
+    /// The pipelines whose sums a `fill` ahead of their stages begins, with the role that does.
+    pub(super) ahead: Vec<(TensorId, Option<usize>, Origin)>,
     /// By role: who issues products in tensor memory.
     pub(super) issues: BTreeMap<Option<usize>, Issues>,
     /// The loop that a `break` ends; the block around it that it cannot leave, if there is one between.
@@ -143,6 +147,8 @@ impl<'a> Checker<'a> {
             flags: BTreeMap::new(),
             uses: Vec::new(),
             rewritten: BTreeMap::new(),
+            begun: BTreeSet::new(),
+            ahead: Vec::new(),
             issues: BTreeMap::new(),
             leaves: Leaves::Nothing,
             deciding: None,

@@ -138,6 +138,7 @@ impl Checker<'_> {
     /// Each pipeline leads from one role to one or several others.
     pub(super) fn uses(&mut self) {
         self.rewritten_stages();
+        self.filled_ahead();
         let program = self.program;
         let roles = !self.role_names.is_empty();
         let name = |role: Option<usize>| role.map_or("", |role| self.role_names[role]);
@@ -195,7 +196,7 @@ impl Checker<'_> {
                         (open.pipeline, matches!(stmt.kind, StmtKind::CopyAsync { .. }));
                     self.held_stage_is_written(id, pipeline, asynchronous, stmt.span);
                 } else if open.side == side && sums {
-                    if !open.written.contains(&id) {
+                    if !open.written.contains(&id) && !self.begun.contains(&id) {
                         self.sums_of_nothing(id, stmt.span);
                     }
                 } else if open.side == side {

@@ -271,7 +271,12 @@ impl Checker<'_> {
     fn with_body(&mut self, stmt: &Stmt, threads: Option<u32>) {
         let leaves = self.left_by_break(&stmt.kind);
         let outer = std::mem::replace(&mut self.leaves, leaves);
+        let begun = self.begun.clone();
         self.holding(stmt, threads);
+        if !matches!(stmt.kind, StmtKind::Stage { .. }) {
+            // What a loop or a branch begins, others may find as it was.
+            self.begun = begun;
+        }
         self.leaves = outer;
     }
 

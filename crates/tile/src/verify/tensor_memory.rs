@@ -1,39 +1,65 @@
 //! Checks of tensor memory: what it holds, who fills and who reads it.
 //!
 //! A tensor in tensor memory is a stage of a pipeline. Products add to it in `produce`, all issued by one thread, so that the role does nothing that its threads do
-//! together; it is complete where its stage is full, and a `consume` copies it to registers.
+//! together; it is complete where its stage is full, and a `consume` copies it to registers. Or threads fill it in `produce`, and it is the left factor of products in
+//! `consume`.
+//!
+//! The sums of a pipeline of one stage stay there: a `produce` goes on with them as the `consume` before has left them. What begins them is a `fill` in a stage, or one
+//! ahead of all.
 
-use tilewright_machine::{DType, Memory, TensorMemory, has_tcgen05};
+use tilewright_machine::{DType, Memory, TensorMemory, has_tcgen05, is_tcgen05_left};
 
 use super::checker::{Checker, count, shape_text, static_shape};
 use super::operands::Operand;
-use super::stage::word;
+use super::stage::{Use, word};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+
+/// The rows and the columns of a tile whose parts lie side by side.
+fn matrix(shape: &[i64]) -> Vec<i64> {
+    match shape {
+        [m, n, parts @ ..] => vec![*m, n * parts.iter().product::<i64>()],
+        _ => shape.to_vec(),
+    }
+}
 
 impl Checker<'_> {
     pub(super) fn in_tensor_memory(&self, id: TensorId) -> bool {
         self.program.tensor(id).memory() == Memory::Tensor
     }
 
-    /// `acc = tensor_memory(f32, [BM, BN])`.
+    /// `acc = tensor_memory(f32, [BM, BN])`, or of several parts side by side, `[BM, BN, parts]`.
     pub(super) fn tensor_memory(&mut self, id: TensorId, shape: &[Expr], span: Origin) {
         let tensor = self.program.tensor(id);
         let name = tensor.name.as_str();
         if self.tile_size(name, shape, span).is_none() {
             return;
         }
-        if tensor.dtype != DType::F32 {
-            let message = format!("tensor memory holds sums in f32, and `{name}` is of {}", tensor.dtype);
+        let dtype = tensor.dtype;
+        if dtype != DType::F32 && !is_tcgen05_left(dtype) {
+            let message = format!(
+                "tensor memory holds sums in f32 and left factors of products, and `{name}` is of {dtype}"
+            );
             let help = format!("write `{name} = tensor_memory(f32, …)`, and cast what is copied from it");
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+            return;
         }
         let extents = static_shape(&tensor.kind);
+        let [m, parts @ ..] = &extents[..] else { return };
         let columns = i64::from(TensorMemory::COLUMNS);
-        if !matches!(extents[..], [64 | 128, n] if n <= columns) {
+        let taken = i64::from(TensorMemory::columns_of(parts.iter().product(), dtype));
+        let whole_cells = parts.first().is_some_and(|n| (n * i64::from(dtype.bits())) % 32 == 0);
+        let rows = *m == TensorMemory::LANES || (*m == 64 && dtype == DType::F32);
+        if !rows || parts.is_empty() || taken > columns || !whole_cells {
             let message = format!("tensor memory holds no `{name}` of {}", shape_text(&extents));
-            let help = format!("sums have 64 or 128 rows, a lane each, and at most {columns} columns");
+            let help = match dtype {
+                DType::F32 => format!("sums have 64 or 128 rows, a lane each, and at most {columns} columns"),
+                _ => format!(
+                    "a left factor has 128 rows, a lane each, and at most {} elements of {dtype} in whole columns of 32 bits",
+                    columns * 32 / i64::from(dtype.bits())
+                ),
+            };
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
         }
         if self.stage_of[id.0 as usize].is_none() {
@@ -137,13 +163,30 @@ impl Checker<'_> {
             return;
         }
         let (left, right) = (self.reference(a, span), self.reference(b, span));
-        let (Some(left), Some(right)) = (left, right) else { return };
+        let (Some(mut left), Some(right)) = (left, right) else { return };
         let [sums, x, y] = [c, a.tensor, b.tensor].map(|id| self.name(id));
-        if let Some((operand, name)) =
-            [(&left, x), (&right, y)].into_iter().find(|(operand, _)| operand.memory != Memory::Shared)
+        let dtype = self.program.tensor(c).dtype;
+        if dtype != DType::F32 {
+            let message = format!("sums in tensor memory are of f32, and `{sums}` is of {dtype}");
+            let help = format!("write `{sums} = tensor_memory(f32, …)`, and cast what is copied from it");
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+            return;
+        }
+        if left.memory == Memory::Tensor {
+            if !self.is_left_factor(a, &left, c, span) {
+                return;
+            }
+            left.shape = matrix(&left.shape);
+        }
+        let shared = |operand: &Operand, left: bool| {
+            operand.memory == Memory::Shared || left && operand.memory == Memory::Tensor
+        };
+        if let Some((operand, name, _)) = [(&left, x, true), (&right, y, false)]
+            .into_iter()
+            .find(|(operand, _, left)| !shared(operand, *left))
         {
             let message = format!(
-                "the factors of a product into tensor memory are read from shared memory; `{name}` is in {} memory",
+                "the factors of a product into tensor memory are read from shared memory, the left one from tensor memory too; `{name}` is in {} memory",
                 operand.memory
             );
             let help = format!("copy it to a shared tensor, or let `{sums}` be a register tensor");
@@ -166,7 +209,7 @@ impl Checker<'_> {
         let of = Operand {
             memory: Memory::Tensor,
             dtype: self.program.tensor(c).dtype,
-            shape: static_shape(&self.program.tensor(c).kind),
+            shape: matrix(&static_shape(&self.program.tensor(c).kind)),
         };
         let shapes = [&of.shape, &left.shape, &right.shape];
         if let Some((shape, name)) = shapes.into_iter().zip([sums, x, y]).find(|(shape, _)| shape.len() != 2)
@@ -202,17 +245,76 @@ impl Checker<'_> {
         }
     }
 
-    /// `fill(c, 0)` of sums in tensor memory.
+    /// True if a product may read its left factor in tensor memory so; what is wrong with it is reported.
+    fn is_left_factor(&mut self, a: &TensorRef, left: &Operand, c: TensorId, span: Origin) -> bool {
+        let name = self.name(a.tensor);
+        let (message, help) = if a.tensor == c {
+            (
+                format!("`{name}` is the left factor of a product and its sums"),
+                "give the sums columns of their own".to_string(),
+            )
+        } else if a.transposed || !a.index.is_empty() || a.indexed.is_some() {
+            let what = if a.transposed { "transposed" } else { "indexed" };
+            (
+                format!("the left factor `{name}` is in tensor memory and {what}: products read all of it"),
+                "multiply by the whole tensor, or read the factor from shared memory".to_string(),
+            )
+        } else if left.shape.first() != Some(&TensorMemory::LANES) {
+            (
+                format!(
+                    "the left factor `{name}` in tensor memory has {} rows",
+                    left.shape.first().unwrap_or(&0)
+                ),
+                "products read left factors of 128 rows there; those of 64 from shared memory".to_string(),
+            )
+        } else {
+            return true;
+        };
+        self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+        false
+    }
+
+    /// The pipeline of one stage of a tensor that is being filled ahead of it, where none is at hand.
+    fn one_stage(&self, id: TensorId) -> Option<PipelineId> {
+        let pipeline = self.stage_of[id.0 as usize]?;
+        (self.program.pipeline(pipeline).stages.as_int() == Some(1)).then_some(pipeline)
+    }
+
+    /// `fill(c, 0)` of sums in tensor memory: in a stage, or, where there is one, ahead of it.
     pub(super) fn fill_of_sums(&mut self, dst: TensorId, value: f64, span: Origin) {
-        if !self.alive(dst, span) {
+        let one = self.one_stage(dst);
+        let ahead = one.filter(|of| self.stages.iter().all(|stage| stage.pipeline != *of));
+        if !(if ahead.is_some() { self.exists(dst, span) } else { self.alive(dst, span) }) {
             return;
         }
-        self.filling(dst, "a fill of", span);
+        if ahead.is_some() {
+            self.ahead.push((dst, self.role, span));
+        } else {
+            self.filling(dst, "a fill of", span);
+        }
+        if one.is_some() {
+            self.begun.insert(dst);
+        }
         if value != 0.0 {
             let name = self.name(dst);
             let message = format!("`{name}` in tensor memory is filled with {value}");
             let help = "the first product begins with 0 or with what is there: fill a register tensor, and copy that, or add it to the sums behind";
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+        }
+    }
+
+    /// Sums are begun ahead of their stages by the role that fills these.
+    pub(super) fn filled_ahead(&mut self) {
+        for (id, role, span) in std::mem::take(&mut self.ahead) {
+            let Some(pipeline) = self.stage_of[id.0 as usize] else { continue };
+            let fills = |at: &&Use| at.pipeline == pipeline && at.side == Side::Produce;
+            if self.uses.iter().filter(fills).any(|at| at.role != role) {
+                let (name, pipeline) = (self.name(id), self.pipeline_name(pipeline));
+                let message =
+                    format!("`{name}` is filled ahead of `produce {pipeline}`, which is in another role");
+                let help = "the role that multiplies begins the sums".to_string();
+                self.misplaced(span, message, help);
+            }
         }
     }
 
@@ -253,11 +355,19 @@ impl Checker<'_> {
             let help = "copy to a register tensor, combine there, and copy that";
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
         }
-        if sums.transposed || !sums.index.is_empty() || sums.indexed.is_some() {
+        // Rows and columns are kept, and with them all parts or one.
+        let fixed: Vec<bool> = sums.index.iter().map(Option::is_some).collect();
+        let part = match &fixed[..] {
+            [false, false, parts @ ..] => parts.iter().all(|fixed| *fixed),
+            index => index.is_empty(),
+        };
+        if sums.transposed || !part || sums.indexed.is_some() {
             let what = if sums.transposed { "transposed" } else { "indexed" };
             let message =
                 format!("`{name}` is in tensor memory and {what}: a warp reaches its own lanes of the whole");
-            let help = "copy all of it to a register tensor";
+            let help = format!(
+                "copy all of it to a register tensor, or one of several parts: `{name} = tensor_memory(f32, [BM, BN, parts])` and `copy({name}[:, :, i], r)`"
+            );
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
         }
         self.whole_warpgroups("a copy of tensor memory", threads, span);

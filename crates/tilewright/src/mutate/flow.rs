@@ -345,6 +345,6 @@ fn product_registers(op: &Op) -> Vec<Reg> {
     let Op::Wgmma { d, a, meta, .. } = op else { return Vec::new() };
     match a {
         Factor::Registers(left) => d.iter().chain(left).chain(meta).copied().collect(),
-        Factor::Shared { .. } => d.iter().chain(meta).copied().collect(),
+        Factor::Shared { .. } | Factor::Tensor(_) => d.iter().chain(meta).copied().collect(),
     }
 }
