@@ -62,7 +62,8 @@ fn matrices_of_a_product_may_lie_anywhere() {
     let (lib, stream) = (turn.library(), turn.stream());
     // SAFETY: nothing runs.
     let array = |table: u64, shape: &[i64]| unsafe { TensorArray::new(table, F16, shape) };
-    let (a, b, c) = (array(0x1000, &[3, 64, 128]), array(0x2000, &[3, 32, 128]), array(0x3000, &[3, 64, 32]));
+    let (a, b, c) =
+        (array(0x1000, &[3, 64, 128]), array(0x2000, &[3, 32, 128]), array(0x3000, &[3, 64, 32]).writable());
     let call = || lib.operator("gemm").option("batch", "pointers").arg("a", &a).arg("b", &b).arg("c", &c);
     let addresses = [0x10000u64, 0x90000, 0x50000];
     let table = call().table("a", &addresses).unwrap();
