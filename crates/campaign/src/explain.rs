@@ -11,7 +11,9 @@
 //! The same where pipelines order what crosses it. Threads that fill a stage arrive at its barrier, all those of their role, and all of the role that reads it wait for them: from role to role they hand on how far
 //! all threads of each have come ([`ordered`]).
 //!
-//! If neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
+//! The same where the threads that hold a register tensor do what stands on both sides ([`Held`]).
+//!
+//! If none holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -47,23 +49,28 @@ pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static 
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
     let ordinal = barriers(base, changed.line);
-    let by_pipelines =
-        || (!walked(base, ordinal, None, Some(engines))?).then_some("pipelines_order_what_crosses_it");
-    (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it").or_else(by_pipelines).or_else(|| {
-        // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
-        let same = moved_over_nothing(base, changed)?;
-        same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
-            let passed = match changed.change {
-                Change::Earlier => changed.line.checked_sub(1)?,
-                Change::Later => changed.line + 1,
-                Change::Delete | Change::Weaken => return None,
-            };
-            // Only what it passed is on its other side now.
-            let copies = base.lines().nth(passed)?.trim().starts_with("copy");
-            let harmless = copies && !crossed(base, ordinal, Some(passed))?;
-            harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
+    let orderly = |by, reason| (!walked(base, ordinal, None, by)?).then_some(reason);
+    let by_pipelines = || orderly(By::Pipelines { engines }, "pipelines_order_what_crosses_it");
+    let by_holders = || orderly(By::Holders, "the_same_threads_are_on_both_sides");
+    (!crossed(base, ordinal, None)?)
+        .then_some("nothing_crosses_it")
+        .or_else(by_pipelines)
+        .or_else(by_holders)
+        .or_else(|| {
+            // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
+            let same = moved_over_nothing(base, changed)?;
+            same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
+                let passed = match changed.change {
+                    Change::Earlier => changed.line.checked_sub(1)?,
+                    Change::Later => changed.line + 1,
+                    Change::Delete | Change::Weaken => return None,
+                };
+                // Only what it passed is on its other side now.
+                let copies = base.lines().nth(passed)?.trim().starts_with("copy");
+                let harmless = copies && !crossed(base, ordinal, Some(passed))?;
+                harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
+            })
         })
-    })
 }
 
 /// True if a moved barrier passed a statement that touches neither shared nor global memory.
@@ -78,97 +85,6 @@ fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
         !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
     };
     Some(passed.into_iter().all(quiet))
-}
-
-/// The program with the layout of one register tensor given: each thread holds neighbours, or every element that is a block of threads
-/// further. Lines keep their numbers. Not all of these need compile.
-pub fn pinned(text: &str) -> Vec<String> {
-    let mut known = BTreeMap::new();
-    for one in text.lines().filter_map(|l| l.strip_prefix("const ")).flat_map(|l| l.split(',')) {
-        if let Some((name, value)) = one.split_once('=')
-            && let Ok(value) = value.trim().parse::<i64>()
-        {
-            known.insert(name.trim(), value);
-        }
-    }
-    let value = |word: &str| word.trim().parse().ok().or_else(|| known.get(word.trim()).copied());
-    let threads = text.split_once(" threads(").and_then(|(_, rest)| value(rest.split_once(')')?.0));
-    let Some(threads) = threads else { return Vec::new() };
-    // Of a role the groups of four warps hold the tensor.
-    let holders = if text.contains("warpgroup ") { vec![128, 256] } else { vec![threads] };
-    let lines: Vec<&str> = text.lines().collect();
-    let mut all = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let shape = line.split_once("register_tensor(").and_then(|(_, rest)| rest.strip_suffix("])"));
-        let Some((_, shape)) = shape.and_then(|s| s.split_once('[')) else { continue };
-        let Some(elements) = shape.split(',').map(value).product::<Option<i64>>() else { continue };
-        for holders in holders.iter().filter(|h| **h > 0 && elements % **h == 0) {
-            let each = elements / holders;
-            for (across, along) in [(each, 1), (1, *holders)] {
-                let layout = format!("], layout = ({holders}, {each}) : ({across}, {along}))");
-                let pinned = line.replace("])", &layout);
-                let changed = lines.iter().enumerate().map(|(i, l)| if i == at { &pinned } else { *l });
-                all.push(changed.collect::<Vec<_>>().join("\n") + "\n");
-            }
-        }
-    }
-    all
-}
-
-/// The program with each `copy` from global to shared memory in two, through a register tensor; `None` if there is no such copy. One that the
-/// compiler does with asynchronous instructions waits for all others in flight too, which two copies do not. Lines keep their numbers.
-pub fn through_registers(text: &str) -> Option<String> {
-    let made = |word: &'static str| {
-        text.lines().filter_map(move |l| {
-            let (name, rest) = l.trim().split_once(" = ")?;
-            Some((name, rest.strip_prefix(word)?.strip_prefix('(')?))
-        })
-    };
-    let views: BTreeSet<&str> = made("global_view").map(|(name, _)| name).collect();
-    let shared: BTreeMap<&str, &str> = made("shared_tensor").collect();
-    let name = |reference: &str| reference.split('[').next().unwrap_or("").trim().to_string();
-    let mut found = 0;
-    let mut split = |line: &str| {
-        let operands = line.trim().strip_prefix("copy(")?.strip_suffix(')')?;
-        // The comma that is in no index.
-        let mut depth = 0;
-        let (comma, _) = operands.char_indices().find(|(_, c)| {
-            depth += i32::from("[(".contains(*c)) - i32::from("])".contains(*c));
-            *c == ',' && depth == 0
-        })?;
-        let (src, dst) = (&operands[..comma], operands[comma + 1..].trim());
-        let (dtype, extents) = shared.get(name(dst).as_str())?.split_once(", [")?;
-        if !views.contains(name(src).as_str()) {
-            return None;
-        }
-        let extents = extents.split_once(']')?.0.split(',').map(str::trim);
-        let kept: Vec<&str> = match dst.split_once('[') {
-            None => extents.collect(),
-            Some((_, index)) => {
-                let entries = index.strip_suffix(']')?.split(',').map(str::trim);
-                extents.zip(entries).filter(|(_, entry)| [":", "_"].contains(entry)).map(|(e, _)| e).collect()
-            }
-        };
-        let via = format!("through_{found}");
-        found += 1;
-        let kept = kept.join(", ");
-        Some(format!("{via} = register_tensor({dtype}, [{kept}]); copy({src}, {via}); copy({via}, {dst})"))
-    };
-    let lines: Vec<String> = text.lines().map(|l| split(l).unwrap_or_else(|| l.to_string())).collect();
-    (found > 0).then(|| lines.join("\n") + "\n")
-}
-
-/// The program with one block, to which all tiles that are dealt out go; `None` if none are. Lines keep their numbers.
-pub fn one_block(text: &str) -> Option<String> {
-    let (before, rest) = text.split_once(" grid(").filter(|_| text.contains(" tiles("))?;
-    // The bracket that closes the first.
-    let mut depth = 1;
-    let (end, _) = rest.char_indices().find(|(_, c)| {
-        depth += i32::from(*c == '(') - i32::from(*c == ')');
-        depth == 0
-    })?;
-    let lines = "\n".repeat(rest[..end].matches('\n').count());
-    Some(format!("{before} grid(1{lines}{}", &rest[end..]))
 }
 
 /// A part of a tensor in shared or global memory.
@@ -195,8 +111,49 @@ impl Part {
     }
 }
 
-/// An access: a part, whether it writes, and whether the statement is the one that a barrier passed.
-type Access = (Part, bool, bool);
+/// An access.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Access {
+    part: Part,
+    writes: bool,
+    /// True if the statement is the one that a barrier passed.
+    passes: bool,
+    held: Option<Held>,
+}
+
+/// The register tensor of a copy from or to shared memory, or of an atomic operation with a value there.
+///
+/// The threads that hold an element of the operands of an elementwise statement hold it of the result, and of an atomic operation's operands and result the same do (docs/tile-language.md). Of the threads that
+/// hold an element the first one stores it, and changes it by an atomic operation; of several that hold it, all get the result behind a barrier.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Held {
+    /// One of the tensors that the same threads hold.
+    tensor: TensorId,
+    /// True of an atomic operation.
+    changes: bool,
+}
+
+impl Access {
+    /// True if this comes before another access behind it without a barrier between.
+    fn precedes(&self, other: &Access) -> bool {
+        let (Some(held), Some(of_other)) = (&self.held, &other.held) else { return false };
+        let changes = held.changes || of_other.changes && self.writes && other.writes;
+        self.part == other.part && held.tensor == of_other.tensor && changes
+    }
+}
+
+/// An order of accesses that is there without barriers, and is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Nothing,
+    /// Stages that are filled and read.
+    Pipelines {
+        /// True if an engine does some of the asynchronous copies.
+        engines: bool,
+    },
+    /// The threads that hold register tensors.
+    Holders,
+}
 
 /// The end of a stage's filling, or the beginning of its reading, by a role.
 #[derive(Debug)]
@@ -283,8 +240,9 @@ struct Walk<'a> {
     open: Vec<Access>,
     products: BTreeSet<Access>,
     staged: Vec<TensorId>,
-    /// True if an engine does some of the asynchronous copies.
-    engines: bool,
+    by: By,
+    /// By tensor one of those that the same threads hold.
+    holders: Vec<TensorId>,
     /// The role by its number, and those so far.
     role: usize,
     roles: usize,
@@ -315,11 +273,11 @@ impl Scope for Walk<'_> {
 /// True if two conflicting accesses stand on the two sides of the barrier number `target`, one of them of the statement in line `passed`
 /// if it is given; `None` if the program cannot be walked.
 fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
-    walked(text, target, passed, None)
+    walked(text, target, passed, By::Nothing)
 }
 
-/// The same; with `pipelines`, accesses do not count that pipelines order before the others: it says if an engine does some of the asynchronous copies.
-fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bool>) -> Option<bool> {
+/// The same, where accesses do not count that are ordered before the others.
+fn walked(text: &str, target: usize, passed: Option<usize>, by: By) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();
     let values: Vec<Option<i64>> = program
@@ -336,6 +294,8 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
     });
     let mut barriers = 0;
     let ids = number(&program.body, &mut barriers);
+    let mut holders: Vec<TensorId> = (0..program.tensors.len() as u32).map(TensorId).collect();
+    hold(program, &program.body, &mut holders);
     let walk = |known: BTreeMap<usize, usize>| {
         let mut walk = Walk {
             passed: passed.clone(),
@@ -350,7 +310,8 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
             open: Vec::new(),
             products: BTreeSet::new(),
             staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
-            engines: pipelines.unwrap_or(true),
+            by,
+            holders: holders.clone(),
             role: 0,
             roles: 0,
             events: Vec::new(),
@@ -362,10 +323,33 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
         Some(walk)
     };
     let first = walk(BTreeMap::new())?;
-    if pipelines.is_none() || !first.crossed {
+    if !matches!(by, By::Pipelines { .. }) || !first.crossed {
         return Some(first.crossed);
     }
     Some(walk(ordered(&first.events))?.crossed)
+}
+
+/// Gives the tensors of elementwise statements of one shape, and of atomic operations, one of them each.
+fn hold(program: &Program, body: &[Stmt], holders: &mut [TensorId]) {
+    for stmt in body {
+        let elementwise = matches!(stmt.kind, StmtKind::Elementwise { .. } | StmtKind::Cast { .. });
+        if elementwise || stmt.kind.fetch().is_some() {
+            let mut tensors: Vec<TensorId> =
+                stmt.kind.tensors().into_iter().map(|(_, tensor)| tensor).collect();
+            tensors.retain(|tensor| program.tensor(*tensor).memory() == Memory::Register);
+            let shape = |tensor: &TensorId| match &program.tensor(*tensor).kind {
+                TensorKind::Register { shape, .. } => Some(shape),
+                _ => None,
+            };
+            let Some(first) = tensors.first().copied() else { continue };
+            let alike = |tensor: &&TensorId| shape(tensor).is_some() && shape(tensor) == shape(&first);
+            for tensor in tensors.iter().filter(alike) {
+                let (from, to) = (holders[tensor.0 as usize], holders[first.0 as usize]);
+                holders.iter_mut().filter(|holder| **holder == from).for_each(|holder| *holder = to);
+            }
+        }
+        hold(program, stmt.kind.body(), holders);
+    }
 }
 
 /// True if a copy of a body is asynchronous.
@@ -410,20 +394,17 @@ impl Walk<'_> {
         let start = stmt.span.text().map(|span| span.range().start);
         self.passes = self.passed.as_ref().zip(start).is_some_and(|(line, start)| line.contains(&start));
         match &stmt.kind {
-            // A barrier of some threads ends nothing, and what it orders is not followed.
-            StmtKind::Sync(SyncScope::Warpgroup | SyncScope::Barrier(_)) => {
-                (id.own != Some(self.target)).then_some(())?;
+            StmtKind::Sync(scope) if id.own == Some(self.target) => {
+                // What several roles order by one is not followed.
+                (!matches!(scope, SyncScope::Barrier(_))).then_some(())?;
+                // With several in a row, what lies before the first still counts.
+                let mut before = self.before.take().unwrap_or_default();
+                before.append(&mut self.now);
+                self.before = Some(before);
             }
-            StmtKind::Sync(SyncScope::All) => {
-                if id.own == Some(self.target) {
-                    // With several in a row, what lies before the first still counts.
-                    let mut before = self.before.take().unwrap_or_default();
-                    before.append(&mut self.now);
-                    self.before = Some(before);
-                } else {
-                    self.end();
-                }
-            }
+            StmtKind::Sync(SyncScope::All) => self.end(),
+            // A barrier of some threads ends nothing.
+            StmtKind::Sync(SyncScope::Warpgroup | SyncScope::Barrier(_)) => {}
             StmtKind::For { counter, lo, hi, condition, body } => {
                 for i in lo.eval(self)?..hi.eval(self)? {
                     self.values[counter.0 as usize] = Some(i);
@@ -475,7 +456,8 @@ impl Walk<'_> {
                     }
                     Side::Produce => {
                         self.body(body, &id.inner)?;
-                        let by_threads = !(self.engines && copies_asynchronously(body));
+                        let engines = self.by != By::Pipelines { engines: false };
+                        let by_threads = !(engines && copies_asynchronously(body));
                         let kind = EventKind::Filled { by_threads };
                         self.events.push(Event { role, at: self.steps, pipeline, kind });
                     }
@@ -484,16 +466,23 @@ impl Walk<'_> {
             StmtKind::InTurn { body, .. } | StmtKind::Drain { body, .. } | StmtKind::IfAny { body, .. } => {
                 self.body(body, &id.inner)?;
             }
-            StmtKind::Copy { src, dst, .. } => {
-                self.touch(src, false);
-                self.touch(dst, true);
+            StmtKind::Copy { src, dst, how } => {
+                let changes = how.fetch.is_some();
+                // Not of one that combines elements without a result, whose order is another matter.
+                let held = |tensor, other| {
+                    let tensor = self.held(tensor, other).filter(|_| changes || how.combine.is_none())?;
+                    Some(Held { tensor, changes })
+                };
+                let [of_src, of_dst] = [held(dst, src), held(src, dst)];
+                self.touch(src, false, of_src);
+                self.touch(dst, true, of_dst);
             }
             StmtKind::CopyAsync { src, dst, .. } => {
                 for (reference, writes) in [(src, false), (dst, true)] {
-                    self.touch(reference, writes);
+                    self.touch(reference, writes, None);
                     let part = self.part(reference);
                     let passes = self.passes;
-                    self.open.extend(part.map(|p| (p, writes, passes)));
+                    self.open.extend(part.map(|part| Access { part, writes, passes, held: None }));
                 }
             }
             StmtKind::Commit => {
@@ -509,10 +498,10 @@ impl Walk<'_> {
             }
             StmtKind::GemmAsync { a, b, .. } => {
                 for reference in [a, b] {
-                    self.touch(reference, false);
+                    self.touch(reference, false, None);
                     let part = self.part(reference);
                     let passes = self.passes;
-                    self.products.extend(part.map(|p| (p, false, passes)));
+                    self.products.extend(part.map(|part| Access { part, writes: false, passes, held: None }));
                 }
             }
             StmtKind::WaitGemm(_) => {
@@ -539,17 +528,30 @@ impl Walk<'_> {
         Some(Part { tensor: reference.tensor, param, index })
     }
 
-    fn touch(&mut self, reference: &TensorRef, writes: bool) {
+    /// One of the register tensors that the same threads hold as that of a copy, of which the other side is a shared tensor whose indices are all known.
+    fn held(&self, tensor: &TensorRef, other: &TensorRef) -> Option<TensorId> {
+        let memory = |reference: &TensorRef| self.program.tensor(reference.tensor).memory();
+        let known = |entry: &Option<Expr>| entry.as_ref().is_none_or(|entry| entry.eval(self).is_some());
+        let plain = |reference: &TensorRef| reference.indexed.is_none() && !reference.transposed;
+        let whole = tensor.index.iter().all(Option::is_none) && other.index.iter().all(known);
+        let memories = (memory(tensor), memory(other)) == (Memory::Register, Memory::Shared);
+        (whole && plain(tensor) && plain(other) && memories).then(|| self.holders[tensor.tensor.0 as usize])
+    }
+
+    fn touch(&mut self, reference: &TensorRef, writes: bool, held: Option<Held>) {
         if let Some(part) = self.part(reference) {
-            self.add((part, writes, self.passes));
+            self.add(Access { part, writes, passes: self.passes, held });
         }
     }
 
     fn add(&mut self, access: Access) {
         if let Some(before) = &self.before {
             let all = self.passed.is_none();
-            self.crossed |= before.keys().any(|(part, writes, passes)| {
-                (all || *passes || access.2) && (*writes || access.1) && part.meets(&access.0)
+            self.crossed |= before.keys().any(|other| {
+                (all || other.passes || access.passes)
+                    && (other.writes || access.writes)
+                    && other.part.meets(&access.part)
+                    && !(self.by == By::Holders && other.precedes(&access))
             });
         }
         self.now.insert(access, self.steps);
@@ -564,35 +566,9 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::variants::tests::program;
+
     use super::*;
-
-    fn program(body: &str) -> String {
-        format!(
-            "kernel f(x: f32[64, 64], y: f32[64, 64]) grid(1) threads(64)\n{{\n\
-             gx = global_view(x, (64, 64) : (e0, e1))\ngy = global_view(y, (64, 64) : (e0, e1))\n\
-             s = shared_tensor(f32, [64, 64, 2])\nr = register_tensor(f32, [64, 64])\n{body}\n}}\n"
-        )
-    }
-
-    #[test]
-    fn layouts_are_given_to_one_tensor_at_a_time() {
-        let all = pinned(&program("copy(gx, r)"));
-        let layouts: Vec<_> =
-            all.iter().map(|t| t.split_once("64], layout = ").unwrap().1.lines().next().unwrap()).collect();
-        assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))"]);
-        assert!(all.iter().all(|t| parse(t).is_ok()), "{all:?}");
-    }
-
-    #[test]
-    fn copies_to_shared_memory_go_through_registers() {
-        let text = program("copy(gx, s[:, :, 1])\ncopy.async(gx, s[:, :, 0])\ncopy(s[:, :, 0], r)");
-        let split = through_registers(&text).unwrap();
-        let line =
-            "through_0 = register_tensor(f32, [64, 64]); copy(gx, through_0); copy(through_0, s[:, :, 1])";
-        assert_eq!(split.lines().find(|l| l.starts_with("through")), Some(line));
-        assert!(parse(&split).is_ok() && split.lines().count() == text.lines().count(), "{split}");
-        assert_eq!(through_registers(&program("copy(gx, r)\ncopy(r, s[:, :, 0])")), None);
-    }
 
     #[test]
     fn accesses_of_one_tensor_cross_a_barrier_and_others_do_not() {
@@ -611,14 +587,19 @@ mod tests {
     }
 
     #[test]
-    fn all_tiles_go_to_one_block() {
-        let dealt = "kernel f(x: f32[m])\n    grid(min(8,\n        ceil_div(m, 4)), 1) threads(64)\n{\nfor (i, j) in tiles(4, 4) {\n}\n}\n";
-        let one = one_block(dealt).unwrap();
-        assert!(
-            one.contains("grid(1\n) threads(64)") && one.lines().count() == dealt.lines().count(),
-            "{one}"
-        );
-        assert_eq!(one_block(&program("copy(gx, r)")), None);
+    fn threads_that_hold_a_tensor_need_no_barrier_for_its_elements() {
+        let between = |first: &str, second: &str| {
+            let text = program(&format!(
+                "q = register_tensor(f32, [64, 64])\nfill(q, 1.0)\n{first}\nsyncthreads()\n{second}"
+            ));
+            (crossed(&text, 0, None), walked(&text, 0, None, By::Holders))
+        };
+        let change = "old = atomic_add(s[:, :, 0], r + 1.0)";
+        assert_eq!(between("copy(r, s[:, :, 0])", change), (Some(true), Some(false)));
+        assert_eq!(between(change, "copy(s[:, :, 0], r)"), (Some(true), Some(false)));
+        assert_eq!(between(change, "copy(s[:, :, 0], q)"), (Some(true), Some(true)));
+        assert_eq!(between("copy(r, s[:, :, 0])", "copy(s[:, :, 0], r)"), (Some(true), Some(true)));
+        assert_eq!(between("copy(s[:, :, 0], r)", change), (Some(true), Some(true)));
     }
 
     /// Two barriers behind a stage, of which a pipeline that threads fill makes the first needless.
@@ -631,7 +612,8 @@ mod tests {
 
     #[test]
     fn threads_that_fill_a_stage_have_done_what_is_before_it() {
-        let by_pipelines = |text: &str, barrier, engines| walked(text, barrier, None, Some(engines));
+        let by_pipelines =
+            |text: &str, barrier, engines| walked(text, barrier, None, By::Pipelines { engines });
         let threads = staged("copy(gx, t)");
         assert_eq!((crossed(&threads, 0, None), crossed(&threads, 1, None)), (Some(true), Some(true)));
         assert_eq!(
@@ -662,10 +644,10 @@ mod tests {
         };
         let exchanged = both("produce there { copy(r, t) }");
         assert_eq!(
-            (crossed(&exchanged, 0, None), walked(&exchanged, 0, None, Some(true))),
+            (crossed(&exchanged, 0, None), walked(&exchanged, 0, None, By::Pipelines { engines: true })),
             (Some(true), Some(false))
         );
         let by_an_engine = both("produce there { copy.async(gx, t) }");
-        assert_eq!(walked(&by_an_engine, 0, None, Some(true)), Some(true));
+        assert_eq!(walked(&by_an_engine, 0, None, By::Pipelines { engines: true }), Some(true));
     }
 }

@@ -10,12 +10,13 @@ use tilewright::tile::{Program, Stmt, StmtKind};
 
 use crate::corpus::{Corpus, Seed};
 use crate::dice::Dice;
-use crate::explain::{explain, one_block, pinned, through_registers};
+use crate::explain::explain;
 use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
 use crate::syncs::{Change, Changed, Expected, changes, mentions};
 use crate::text::{Difference, meaning, mutant, reason};
+use crate::variants::{one_block, pinned, through_registers};
 
 /// Mutants of one job.
 const MUTANTS: usize = 16;
@@ -553,20 +554,23 @@ impl<'a> Worker<'a> {
                 return Some("another_layout_needs_it");
             }
         }
-        let split = through_registers(base);
-        for base in split.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
-            if self.found_in(&base, changed, how, 0) {
-                return Some("copies_through_registers_need_it");
+        let others = [
+            (through_registers(base), "copies_through_registers_need_it"),
+            (one_block(base), "another_grid_needs_it"),
+        ];
+        for (other, reason) in others {
+            for base in other.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
+                if self.found_in(&base, changed, how, 0) {
+                    return Some(reason);
+                }
             }
-        }
-        let fewer = one_block(base);
-        if fewer.is_some_and(|base| self.found_in(&base, changed, how, 0)) {
-            return Some("another_grid_needs_it");
         }
         for other in self.corpus.others(seed) {
             let Ok(program) = tilewright::tile::parse(&other.text) else { continue };
-            let how = How { arch: other.arch.clone(), ..how.clone() };
-            if self.found_in(&program.to_string(), changed, &how, CANDIDATES) {
+            let (base, how) = (program.to_string(), How { arch: other.arch.clone(), ..how.clone() });
+            let found = self.found_in(&base, changed, &how, CANDIDATES)
+                || pinned(&base).iter().any(|base| self.found_in(base, changed, &how, 0));
+            if found {
                 return Some("another_size_needs_it");
             }
         }
