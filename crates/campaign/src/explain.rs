@@ -49,28 +49,25 @@ pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static 
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
     let ordinal = barriers(base, changed.line);
+    // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
+    if moved_over_nothing(base, changed) == Some(true) {
+        return Some("what_it_moved_over_touches_nothing");
+    }
     let orderly = |by, reason| (!walked(base, ordinal, None, by)?).then_some(reason);
     let by_pipelines = || orderly(By::Pipelines { engines }, "pipelines_order_what_crosses_it");
     let by_holders = || orderly(By::Holders, "the_same_threads_are_on_both_sides");
-    (!crossed(base, ordinal, None)?)
-        .then_some("nothing_crosses_it")
-        .or_else(by_pipelines)
-        .or_else(by_holders)
-        .or_else(|| {
-            // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
-            let same = moved_over_nothing(base, changed)?;
-            same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
-                let passed = match changed.change {
-                    Change::Earlier => changed.line.checked_sub(1)?,
-                    Change::Later => changed.line + 1,
-                    Change::Delete | Change::Weaken => return None,
-                };
-                // Only what it passed is on its other side now.
-                let copies = base.lines().nth(passed)?.trim().starts_with("copy");
-                let harmless = copies && !crossed(base, ordinal, Some(passed))?;
-                harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
-            })
-        })
+    let untouched = (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it");
+    untouched.or_else(by_pipelines).or_else(by_holders).or_else(|| {
+        let passed = match changed.change {
+            Change::Earlier => changed.line.checked_sub(1)?,
+            Change::Later => changed.line + 1,
+            Change::Delete | Change::Weaken => return None,
+        };
+        // Only what it passed is on its other side now.
+        let copies = base.lines().nth(passed)?.trim().starts_with("copy");
+        let harmless = copies && !crossed(base, ordinal, Some(passed))?;
+        harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
+    })
 }
 
 /// True if a moved barrier passed a statement that touches neither shared nor global memory.
@@ -124,21 +121,38 @@ struct Access {
 /// The register tensor of a copy from or to shared memory, or of an atomic operation with a value there.
 ///
 /// The threads that hold an element of the operands of an elementwise statement hold it of the result, and of an atomic operation's operands and result the same do (docs/tile-language.md). Of the threads that
-/// hold an element the first one stores it, and changes it by an atomic operation; of several that hold it, all get the result behind a barrier.
+/// hold an element the first one stores it, and changes it by an atomic operation; of several that hold it, all get the result behind a barrier. Where the program gives a layout in which one thread holds each
+/// element, that thread does all with it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Held {
-    /// One of the tensors that the same threads hold.
-    tensor: TensorId,
-    /// True of an atomic operation.
-    changes: bool,
+enum Held {
+    Tensor {
+        /// One of the tensors that the same threads hold.
+        holders: TensorId,
+        /// True of an atomic operation and of a copy that combines elements.
+        changes: bool,
+        /// True of an atomic operation, which has a result.
+        fetches: bool,
+        /// True where one thread holds each element.
+        alone: bool,
+    },
+    /// By an asynchronous product, which a warpgroup does as one, and for which all of its threads wait.
+    Product,
 }
 
 impl Access {
-    /// True if this comes before another access behind it without a barrier between.
-    fn precedes(&self, other: &Access) -> bool {
-        let (Some(held), Some(of_other)) = (&self.held, &other.held) else { return false };
-        let changes = held.changes || of_other.changes && self.writes && other.writes;
-        self.part == other.part && held.tensor == of_other.tensor && changes
+    /// True if this comes before another access behind it without a barrier between of all threads, or of those of each warpgroup.
+    fn precedes(&self, other: &Access, warpgroups: bool) -> bool {
+        match (&self.held, &other.held) {
+            (Some(Held::Product), _) => warpgroups,
+            (
+                Some(Held::Tensor { holders, changes, fetches, alone }),
+                Some(Held::Tensor { holders: others, changes: behind, .. }),
+            ) => {
+                let by_the_first = (*changes || *behind) && self.writes && other.writes;
+                self.part == other.part && holders == others && (*alone || *fetches || by_the_first)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -243,6 +257,10 @@ struct Walk<'a> {
     by: By,
     /// By tensor one of those that the same threads hold.
     holders: Vec<TensorId>,
+    /// True once a barrier of warpgroups is the target.
+    warpgroups: bool,
+    /// True where the condition of a branch around is not known.
+    perhaps: bool,
     /// The role by its number, and those so far.
     role: usize,
     roles: usize,
@@ -312,6 +330,8 @@ fn walked(text: &str, target: usize, passed: Option<usize>, by: By) -> Option<bo
             staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
             by,
             holders: holders.clone(),
+            warpgroups: false,
+            perhaps: false,
             role: 0,
             roles: 0,
             events: Vec::new(),
@@ -397,14 +417,15 @@ impl Walk<'_> {
             StmtKind::Sync(scope) if id.own == Some(self.target) => {
                 // What several roles order by one is not followed.
                 (!matches!(scope, SyncScope::Barrier(_))).then_some(())?;
+                self.warpgroups |= *scope == SyncScope::Warpgroup;
                 // With several in a row, what lies before the first still counts.
                 let mut before = self.before.take().unwrap_or_default();
                 before.append(&mut self.now);
                 self.before = Some(before);
             }
-            StmtKind::Sync(SyncScope::All) => self.end(),
-            // A barrier of some threads ends nothing.
-            StmtKind::Sync(SyncScope::Warpgroup | SyncScope::Barrier(_)) => {}
+            StmtKind::Sync(SyncScope::All) if !self.perhaps => self.end(),
+            // A barrier of some threads ends nothing, and one that may not be done neither.
+            StmtKind::Sync(_) => {}
             StmtKind::For { counter, lo, hi, condition, body } => {
                 for i in lo.eval(self)?..hi.eval(self)? {
                     self.values[counter.0 as usize] = Some(i);
@@ -440,8 +461,20 @@ impl Walk<'_> {
             }
             // The number of its iterations is not worked out.
             StmtKind::Break { .. } => return None,
-            StmtKind::If { condition, body, .. } if condition.eval(self)? != 0 => {
-                self.body(body, &id.inner)?;
+            StmtKind::If { condition, body, .. } => match condition.eval(self) {
+                Some(0) => {}
+                Some(_) => self.body(body, &id.inner)?,
+                None => {
+                    let around = std::mem::replace(&mut self.perhaps, true);
+                    self.body(body, &id.inner)?;
+                    self.perhaps = around;
+                }
+            },
+            // Of these it matters that they are done.
+            StmtKind::Commit | StmtKind::Wait(_) | StmtKind::WaitGemm(_) | StmtKind::Stage { .. }
+                if self.perhaps =>
+            {
+                return None;
             }
             StmtKind::Stage { pipeline, side, body } => {
                 let (role, pipeline) = (self.role, *pipeline);
@@ -467,11 +500,10 @@ impl Walk<'_> {
                 self.body(body, &id.inner)?;
             }
             StmtKind::Copy { src, dst, how } => {
-                let changes = how.fetch.is_some();
-                // Not of one that combines elements without a result, whose order is another matter.
+                let (changes, fetches) = (how.combine.is_some(), how.fetch.is_some());
                 let held = |tensor, other| {
-                    let tensor = self.held(tensor, other).filter(|_| changes || how.combine.is_none())?;
-                    Some(Held { tensor, changes })
+                    let (holders, alone) = self.held(tensor, other)?;
+                    Some(Held::Tensor { holders, changes: changes || fetches, fetches, alone })
                 };
                 let [of_src, of_dst] = [held(dst, src), held(src, dst)];
                 self.touch(src, false, of_src);
@@ -498,10 +530,11 @@ impl Walk<'_> {
             }
             StmtKind::GemmAsync { a, b, .. } => {
                 for reference in [a, b] {
-                    self.touch(reference, false, None);
+                    let held = Some(Held::Product);
+                    self.touch(reference, false, held.clone());
                     let part = self.part(reference);
                     let passes = self.passes;
-                    self.products.extend(part.map(|part| Access { part, writes: false, passes, held: None }));
+                    self.products.extend(part.map(|part| Access { part, writes: false, passes, held }));
                 }
             }
             StmtKind::WaitGemm(_) => {
@@ -528,14 +561,24 @@ impl Walk<'_> {
         Some(Part { tensor: reference.tensor, param, index })
     }
 
-    /// One of the register tensors that the same threads hold as that of a copy, of which the other side is a shared tensor whose indices are all known.
-    fn held(&self, tensor: &TensorRef, other: &TensorRef) -> Option<TensorId> {
+    /// One of the register tensors that the same threads hold as that of a copy, of which the other side is a shared tensor whose indices are all known; and true if one thread holds each element.
+    fn held(&self, tensor: &TensorRef, other: &TensorRef) -> Option<(TensorId, bool)> {
         let memory = |reference: &TensorRef| self.program.tensor(reference.tensor).memory();
         let known = |entry: &Option<Expr>| entry.as_ref().is_none_or(|entry| entry.eval(self).is_some());
         let plain = |reference: &TensorRef| reference.indexed.is_none() && !reference.transposed;
         let whole = tensor.index.iter().all(Option::is_none) && other.index.iter().all(known);
         let memories = (memory(tensor), memory(other)) == (Memory::Register, Memory::Shared);
-        (whole && plain(tensor) && plain(other) && memories).then(|| self.holders[tensor.tensor.0 as usize])
+        (whole && plain(tensor) && plain(other) && memories)
+            .then(|| (self.holders[tensor.tensor.0 as usize], self.alone(tensor.tensor)))
+    }
+
+    /// True of a register tensor with a layout of as many values of threads as it has elements.
+    fn alone(&self, tensor: TensorId) -> bool {
+        let TensorKind::Register { shape, pinned: Some(layout) } = &self.program.tensor(tensor).kind else {
+            return false;
+        };
+        let elements: Option<i64> = shape.iter().map(|extent| extent.eval(self)).product();
+        elements == Some(layout.size())
     }
 
     fn touch(&mut self, reference: &TensorRef, writes: bool, held: Option<Held>) {
@@ -551,7 +594,7 @@ impl Walk<'_> {
                 (all || other.passes || access.passes)
                     && (other.writes || access.writes)
                     && other.part.meets(&access.part)
-                    && !(self.by == By::Holders && other.precedes(&access))
+                    && !(self.by == By::Holders && other.precedes(&access, self.warpgroups))
             });
         }
         self.now.insert(access, self.steps);
@@ -600,6 +643,37 @@ mod tests {
         assert_eq!(between(change, "copy(s[:, :, 0], q)"), (Some(true), Some(true)));
         assert_eq!(between("copy(r, s[:, :, 0])", "copy(s[:, :, 0], r)"), (Some(true), Some(true)));
         assert_eq!(between("copy(s[:, :, 0], r)", change), (Some(true), Some(true)));
+        let combined = "copy(r, s[:, :, 0], add)";
+        assert_eq!(between("copy(r, s[:, :, 0])", combined), (Some(true), Some(false)));
+        assert_eq!(between(combined, "copy(s[:, :, 0], r)"), (Some(true), Some(true)));
+        // Each element has one thread, by its layout.
+        let alone = "a = register_tensor(f32, [64, 64], layout = (64, 64) : (64, 1))\nfill(a, 0.0)\ncopy(s[:, :, 0], a)";
+        assert_eq!(between(alone, "copy(a, s[:, :, 0])"), (Some(true), Some(false)));
+        assert_eq!(between(alone, "copy(r, s[:, :, 0])"), (Some(true), Some(true)));
+    }
+
+    #[test]
+    fn branches_may_or_may_not_be_taken() {
+        let text = program(
+            "copy(r, s[:, :, 0])\nif kinds[0] > 1 {\nsyncthreads()\n}\ncopy(s[:, :, 1], r)\nsyncthreads()\ncopy(s[:, :, 0], r)",
+        )
+        .replace("kernel f(", "kernel f(kinds: i32[4], ");
+        assert_eq!((crossed(&text, 0, None), crossed(&text, 1, None)), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn a_warpgroup_waits_for_its_products_as_one() {
+        let of = |barrier: &str| {
+            format!(
+                "kernel f(c: f32[64, 64]) grid(1) threads(128)\n{{\ngc = global_view(c, (64, 64) : (e0, e1))\n\
+                 s = shared_tensor(f16, [64, 64])\nt = shared_tensor(f16, [64, 64])\nr = register_tensor(f16, [64, 64])\n\
+                 acc = register_tensor(f32, [64, 64])\nfill(acc, 0.0)\nfill(r, 1.0)\ncopy(r, s)\ncopy(r, t)\nsyncthreads()\n\
+                 gemm.async(acc, s, t)\ncommit_gemm()\nwait_gemm(0)\n{barrier}\ncopy(r, s)\ncopy(acc, gc)\n}}\n"
+            )
+        };
+        let ordered = |text: &str| (crossed(text, 1, None), walked(text, 1, None, By::Holders));
+        assert_eq!(ordered(&of("syncthreads(warpgroup)")), (Some(true), Some(false)));
+        assert_eq!(ordered(&of("syncthreads()")), (Some(true), Some(true)));
     }
 
     /// Two barriers behind a stage, of which a pipeline that threads fill makes the first needless.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The program with the layout of one register tensor given: each thread holds neighbours, or every element that is a block of threads
-/// further; where it has one, that with the threads of each warpgroup in another order. Lines keep their numbers. Not all of these need compile.
+/// further, also with even threads ahead of odd ones; where it has one, that with the threads of each warpgroup in another order. Lines keep their numbers. Not all of these need compile.
 pub fn pinned(text: &str) -> Vec<String> {
     let mut known = BTreeMap::new();
     for one in text.lines().filter_map(|l| l.strip_prefix("const ")).flat_map(|l| l.split(',')) {
@@ -30,8 +30,16 @@ pub fn pinned(text: &str) -> Vec<String> {
         let Some(elements) = shape.split(',').map(value).product::<Option<i64>>() else { continue };
         for holders in holders.iter().filter(|h| **h > 0 && elements % **h == 0) {
             let each = elements / holders;
-            for (across, along) in [(each, 1), (1, *holders)] {
-                let layout = format!("], layout = ({holders}, {each}) : ({across}, {along}))");
+            let mut layouts = vec![
+                format!("({holders}, {each}) : ({each}, 1)"),
+                format!("({holders}, {each}) : (1, {holders})"),
+            ];
+            if holders % 2 == 0 {
+                let half = holders / 2;
+                layouts.push(format!("((2, {half}), {each}) : (({half}, 1), {holders})"));
+            }
+            for layout in layouts {
+                let layout = format!("], layout = {layout})");
                 let pinned = line.replace("])", &layout);
                 let changed = lines.iter().enumerate().map(|(i, l)| if i == at { &pinned } else { *l });
                 all.push(changed.collect::<Vec<_>>().join("\n") + "\n");
@@ -44,7 +52,7 @@ pub fn pinned(text: &str) -> Vec<String> {
 /// A line that gives a register tensor its layout, with the modes of the first 128 threads, or of all if they are fewer, in another order: the last becomes the first.
 fn in_another_order(line: &str) -> Option<String> {
     let (before, layout) = line.split_once("register_tensor(").and_then(|_| line.split_once("layout = "))?;
-    let (shape, strides) = layout.split_once(" : ")?;
+    let (shape, strides) = layout.split_once(':').map(|(shape, strides)| (shape.trim(), strides.trim()))?;
     // Of `((threads), (values))` the numbers of the threads, and what is behind them.
     let threads = |text: &'_ str| -> Option<(Vec<i64>, String)> {
         let (modes, rest) = text.strip_prefix("((")?.split_once(')')?;
@@ -142,20 +150,20 @@ pub mod tests {
         let all = pinned(&program("copy(gx, r)"));
         let layouts: Vec<_> =
             all.iter().map(|t| t.split_once("64], layout = ").unwrap().1.lines().next().unwrap()).collect();
-        assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))"]);
+        assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))", "((2, 32), 64) : ((32, 1), 64))"]);
         assert!(all.iter().all(|t| parse(t).is_ok()), "{all:?}");
     }
 
     #[test]
     fn threads_of_a_layout_take_another_order() {
-        let line = "ro = register_tensor(f16, [64, 8], layout = ((16, 2, 4), 4) : ((16, 1, 4), 128))";
-        let other = "ro = register_tensor(f16, [64, 8], layout = ((4, 16, 2), 4) : ((4, 16, 1), 128))";
+        let line = "ro = register_tensor(f16, [64, 8], layout = ((16,2,4),4):((16,1,4),128))";
+        let other = "ro = register_tensor(f16, [64, 8], layout = ((4, 16, 2),4) : ((4, 16, 1),128))";
         assert_eq!(in_another_order(line).as_deref(), Some(other));
         assert_eq!(in_another_order("r = register_tensor(f16, [64, 8], layout = (64, 8) : (8, 1))"), None);
-        let three = line.replace("(16, 2, 4)", "(16, 2, 4, 3)").replace("(16, 1, 4)", "(16, 1, 4, 256)");
+        let three = line.replace("(16,2,4)", "(16,2,4,3)").replace("(16,1,4)", "(16,1,4,256)");
         assert!(
             in_another_order(&three)
-                .is_some_and(|other| other.contains("((4, 16, 2, 3), 4) : ((4, 16, 1, 256), 128)"))
+                .is_some_and(|other| other.contains("((4, 16, 2, 3),4) : ((4, 16, 1, 256),128)"))
         );
     }
 
