@@ -32,32 +32,35 @@ const TILES: i64 = 3;
 
 /// The reason why the changed program is right too, if there is one.
 ///
-/// `engines`: an engine does some of its asynchronous copies.
-pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static str> {
+/// `engines`: an engine does some of its asynchronous copies; `barriers`: places in the changed text of statements whose code has a barrier.
+pub fn explain(base: &str, changed: &Changed, engines: bool, barriers: &[usize]) -> Option<&'static str> {
     let statement = changed.statement.as_str();
     if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
         return Some("no_launch_before_or_behind");
+    }
+    let barrier = ["syncthreads", "arrive"].iter().any(|word| statement.starts_with(word));
+    if !barrier {
+        return Some("nothing_in_flight_is_touched");
+    }
+    // What one that moved orders is the same.
+    if moved_over_nothing(base, changed) == Some(true) {
+        return Some("what_it_moved_over_touches_nothing");
     }
     // What another role does behind a barrier is not followed.
     if statement.starts_with("arrive") {
         return None;
     }
-    if !statement.starts_with("syncthreads") {
-        return Some("nothing_in_flight_is_touched");
-    }
-    let barriers = |text: &str, before: usize| {
+    let before = |text: &str, before: usize| {
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
-    let ordinal = barriers(base, changed.line);
-    // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
-    if moved_over_nothing(base, changed) == Some(true) {
-        return Some("what_it_moved_over_touches_nothing");
-    }
+    let ordinal = before(base, changed.line);
     let orderly = |by, reason| (!walked(base, ordinal, None, by)?).then_some(reason);
     let by_pipelines = || orderly(By::Pipelines { engines }, "pipelines_order_what_crosses_it");
     let by_holders = || orderly(By::Holders, "the_same_threads_are_on_both_sides");
+    let lines: Vec<usize> = barriers.iter().filter_map(|place| changed.line_before(*place)).collect();
+    let by_others = || orderly(By::Statements { lines: &lines }, "other_statements_have_barriers");
     let untouched = (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it");
-    untouched.or_else(by_pipelines).or_else(by_holders).or_else(|| {
+    untouched.or_else(by_pipelines).or_else(by_holders).or_else(by_others).or_else(|| {
         let passed = match changed.change {
             Change::Earlier => changed.line.checked_sub(1)?,
             Change::Later => changed.line + 1,
@@ -70,16 +73,21 @@ pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static 
     })
 }
 
-/// True if a moved barrier passed a statement that touches neither shared nor global memory.
+/// True if a moved barrier passed a statement that touches neither shared nor global memory: one that gives a name to a value, and is no atomic operation.
 fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
     let (old, new): (Vec<&str>, Vec<&str>) = (base.lines().collect(), changed.text.lines().collect());
     if old.len() != new.len() {
         return None;
     }
     let passed = (0..old.len()).filter(|i| old[*i] != new[*i]).map(|i| old[i].trim());
+    let named = |line: &str| {
+        let (names, value) = line.split_once(" = ")?;
+        let names = names.chars().all(|c| c.is_alphanumeric() || "_, ".contains(c));
+        let changes = ["atomic_", "ticket("].iter().any(|word| value.starts_with(word));
+        Some(names && !changes && !value.ends_with('{'))
+    };
     let quiet = |line: &str| {
-        let touches = ["copy", "gemm.async", "wait_", "commit_", "cluster_reduce", "launch_"];
-        !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
+        line == changed.statement || line.starts_with("fill(") || named(line).unwrap_or_default()
     };
     Some(passed.into_iter().all(quiet))
 }
@@ -158,7 +166,7 @@ impl Access {
 
 /// An order of accesses that is there without barriers, and is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum By {
+enum By<'a> {
     Nothing,
     /// Stages that are filled and read.
     Pipelines {
@@ -167,6 +175,11 @@ enum By {
     },
     /// The threads that hold register tensors.
     Holders,
+    /// The same, and barriers in the code of statements of the block.
+    Statements {
+        /// The lines of these.
+        lines: &'a [usize],
+    },
 }
 
 /// The end of a stage's filling, or the beginning of its reading, by a role.
@@ -254,10 +267,11 @@ struct Walk<'a> {
     open: Vec<Access>,
     products: BTreeSet<Access>,
     staged: Vec<TensorId>,
-    by: By,
+    by: By<'a>,
+    text: &'a str,
     /// By tensor one of those that the same threads hold.
     holders: Vec<TensorId>,
-    /// True once a barrier of warpgroups is the target.
+    /// True if the target is a barrier of warpgroups: it orders what threads of one do, and so do the other barriers of warpgroups.
     warpgroups: bool,
     /// True where the condition of a branch around is not known.
     perhaps: bool,
@@ -295,7 +309,7 @@ fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
 }
 
 /// The same, where accesses do not count that are ordered before the others.
-fn walked(text: &str, target: usize, passed: Option<usize>, by: By) -> Option<bool> {
+fn walked(text: &str, target: usize, passed: Option<usize>, by: By<'_>) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();
     let values: Vec<Option<i64>> = program
@@ -310,8 +324,9 @@ fn walked(text: &str, target: usize, passed: Option<usize>, by: By) -> Option<bo
         let start = text.split_inclusive('\n').take(line).map(str::len).sum::<usize>();
         start..start + text[start..].find('\n').unwrap_or(text.len() - start)
     });
-    let mut barriers = 0;
+    let mut barriers = Vec::new();
     let ids = number(&program.body, &mut barriers);
+    let warpgroups = *barriers.get(target)? == SyncScope::Warpgroup;
     let mut holders: Vec<TensorId> = (0..program.tensors.len() as u32).map(TensorId).collect();
     hold(program, &program.body, &mut holders);
     let walk = |known: BTreeMap<usize, usize>| {
@@ -329,8 +344,9 @@ fn walked(text: &str, target: usize, passed: Option<usize>, by: By) -> Option<bo
             products: BTreeSet::new(),
             staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
             by,
+            text,
             holders: holders.clone(),
-            warpgroups: false,
+            warpgroups,
             perhaps: false,
             role: 0,
             roles: 0,
@@ -386,14 +402,16 @@ struct Numbered {
     inner: Vec<Numbered>,
 }
 
-fn number(body: &[Stmt], next: &mut usize) -> Vec<Numbered> {
+/// Numbers the barriers of a body behind those before it, whose threads are listed.
+fn number(body: &[Stmt], barriers: &mut Vec<SyncScope>) -> Vec<Numbered> {
     body.iter()
         .map(|stmt| {
-            let own = matches!(stmt.kind, StmtKind::Sync(_)).then(|| {
-                *next += 1;
-                *next - 1
+            let own = if let StmtKind::Sync(scope) = stmt.kind { Some(scope) } else { None };
+            let own = own.map(|scope| {
+                barriers.push(scope);
+                barriers.len() - 1
             });
-            Numbered { own, inner: number(stmt.kind.body(), next) }
+            Numbered { own, inner: number(stmt.kind.body(), barriers) }
         })
         .collect()
 }
@@ -413,18 +431,33 @@ impl Walk<'_> {
         }
         let start = stmt.span.text().map(|span| span.range().start);
         self.passes = self.passed.as_ref().zip(start).is_some_and(|(line, start)| line.contains(&start));
+        let line = start.map(|start| self.text[..start].matches('\n').count());
+        let has_barrier =
+            matches!((self.by, line), (By::Statements { lines }, Some(line)) if lines.contains(&line));
+        // Of a copy and of statements between registers, in no role: what is touched may be so on either side.
+        let quiet = matches!(stmt.kind, StmtKind::Copy { .. }) || stmt.kind.references().is_empty();
+        let ends = has_barrier && quiet && !stmt.kind.is_barrier() && stmt.kind.body().is_empty();
+        self.does(stmt, id)?;
+        if ends && self.role == 0 && !self.perhaps {
+            self.end();
+            self.does(stmt, id)?;
+        }
+        Some(())
+    }
+
+    fn does(&mut self, stmt: &Stmt, id: &Numbered) -> Option<()> {
         match &stmt.kind {
             StmtKind::Sync(scope) if id.own == Some(self.target) => {
                 // What several roles order by one is not followed.
                 (!matches!(scope, SyncScope::Barrier(_))).then_some(())?;
-                self.warpgroups |= *scope == SyncScope::Warpgroup;
                 // With several in a row, what lies before the first still counts.
                 let mut before = self.before.take().unwrap_or_default();
                 before.append(&mut self.now);
                 self.before = Some(before);
             }
             StmtKind::Sync(SyncScope::All) if !self.perhaps => self.end(),
-            // A barrier of some threads ends nothing, and one that may not be done neither.
+            StmtKind::Sync(SyncScope::Warpgroup) if self.warpgroups && !self.perhaps => self.end(),
+            // A barrier of other threads ends nothing, and one that may not be done neither.
             StmtKind::Sync(_) => {}
             StmtKind::For { counter, lo, hi, condition, body } => {
                 for i in lo.eval(self)?..hi.eval(self)? {
@@ -594,7 +627,8 @@ impl Walk<'_> {
                 (all || other.passes || access.passes)
                     && (other.writes || access.writes)
                     && other.part.meets(&access.part)
-                    && !(self.by == By::Holders && other.precedes(&access, self.warpgroups))
+                    && !(matches!(self.by, By::Holders | By::Statements { .. })
+                        && other.precedes(&access, self.warpgroups))
             });
         }
         self.now.insert(access, self.steps);
@@ -653,6 +687,30 @@ mod tests {
     }
 
     #[test]
+    fn a_barrier_moves_over_values_alone() {
+        let moved = |passed: &str| {
+            let base = format!("copy(r, s)\nsyncthreads()\n{passed}\n");
+            let later = crate::syncs::changes(&base).into_iter().find(|c| c.change == Change::Later);
+            later.and_then(|changed| moved_over_nothing(&base, &changed))
+        };
+        let passed =
+            ["r = r * 2.0", "a, b = split(r, 0)", "fill(r, 0.0)", "gx = global_view(x, (64) : (e0))"];
+        assert!(passed.iter().all(|line| moved(line) == Some(true)));
+        let others = ["copy(s, r, outside = 3.0)", "old = atomic_add(s, r)", "for i in 0..4 {", "}"];
+        assert!(others.iter().all(|line| moved(line) != Some(true)));
+    }
+
+    #[test]
+    fn barriers_of_other_statements_end_what_is_before_them() {
+        let text = program("copy(r, s[:, :, 0])\nsyncthreads()\nq = rearrange(r)\ncopy(s[:, :, 0], q)");
+        let with = |words: &str| {
+            let lines: Vec<usize> = text.lines().position(|line| line == words).into_iter().collect();
+            walked(&text, 0, None, By::Statements { lines: &lines })
+        };
+        assert_eq!((with("q = rearrange(r)"), with("copy(s[:, :, 0], q)")), (Some(false), Some(true)));
+    }
+
+    #[test]
     fn branches_may_or_may_not_be_taken() {
         let text = program(
             "copy(r, s[:, :, 0])\nif kinds[0] > 1 {\nsyncthreads()\n}\ncopy(s[:, :, 1], r)\nsyncthreads()\ncopy(s[:, :, 0], r)",
@@ -674,6 +732,12 @@ mod tests {
         let ordered = |text: &str| (crossed(text, 1, None), walked(text, 1, None, By::Holders));
         assert_eq!(ordered(&of("syncthreads(warpgroup)")), (Some(true), Some(false)));
         assert_eq!(ordered(&of("syncthreads()")), (Some(true), Some(true)));
+        // Barriers of warpgroups order the same.
+        let [twice, thrice] = [2, 3].map(|count| vec!["syncthreads(warpgroup)"; count].join("\n"));
+        assert_eq!(
+            (crossed(&of(&twice), 1, None), crossed(&of(&thrice), 2, None)),
+            (Some(false), Some(false))
+        );
     }
 
     /// Two barriers behind a stage, of which a pipeline that threads fill makes the first needless.

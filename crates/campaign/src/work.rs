@@ -146,6 +146,7 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
             compared: [0, 0],
             at_once: Vec::new(),
             engines: true,
+            barriers: Vec::new(),
         }
     })
 }
@@ -510,7 +511,11 @@ impl<'a> Worker<'a> {
         let engines = judgement.engines;
         self.count("written");
         for changed in changes(&base) {
-            let judgement = self.judged(&changed.text, &how);
+            let mut judgement = self.judged(&changed.text, &how);
+            // Nothing else orders a print of shared memory.
+            let faults = judgement.faults.len();
+            judgement.faults.retain(|fault| fault.kind != "print" || !prints_shared(&changed.text));
+            let printed = judgement.faults.len() < faults;
             self.count("changed");
             self.count(&format!("changed.{}", changed.change.name()));
             let what =
@@ -519,7 +524,8 @@ impl<'a> Worker<'a> {
                 self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
             }
             match judgement.class {
-                Class::Right => match explain(&base, &changed, engines)
+                Class::Right if printed => self.count("written.found.by_a_print"),
+                Class::Right => match explain(&base, &changed, engines, &judgement.barriers)
                     .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
                 {
                     Some(reason) => self.count(&format!("silent.{reason}")),
