@@ -81,6 +81,27 @@ fn matrices_of_a_product_may_lie_anywhere() {
 }
 
 #[test]
+fn launches_with_their_arguments_are_put_on_streams_again() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b, bias) =
+        (view(0x1000, F16, &[64, 128]), view(0x2000, F16, &[256, 128]), view(0x3000, F16, &[256]));
+    let mut c = view_mut(0x4000, F16, &[64, 256]);
+    // Ready by itself, and once more from what is ready.
+    let launches = [0, 1].map(|_| lib.gemm(stream, &a, &b, &mut c).bias(&bias).prepared().unwrap());
+    assert_eq!(turn.work().len(), 0);
+    lib.gemm(stream, &a, &b, &mut c).bias(&bias).run().unwrap();
+    let run = turn.work();
+    for launches in &launches {
+        // SAFETY: nothing runs.
+        unsafe { launches.enqueue(stream) }.unwrap();
+        assert_eq!(turn.stand_in.calls(), run);
+    }
+    let refused = lib.operator("softmax").arg("x", &a).prepared().unwrap_err().to_string();
+    assert!(refused.contains("`y`"), "{refused}");
+}
+
+#[test]
 fn several_launches_share_a_workspace_that_the_caller_lends() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());
