@@ -11,7 +11,9 @@
 //! The same where pipelines order what crosses it. Threads that fill a stage arrive at its barrier, all those of their role, and all of the role that reads it wait for them: from role to role they hand on how far
 //! all threads of each have come ([`ordered`]).
 //!
-//! If neither holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
+//! The same where the threads that hold a register tensor do what stands on both sides ([`Held`]).
+//!
+//! If none holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -30,145 +32,64 @@ const TILES: i64 = 3;
 
 /// The reason why the changed program is right too, if there is one.
 ///
-/// `engines`: an engine does some of its asynchronous copies.
-pub fn explain(base: &str, changed: &Changed, engines: bool) -> Option<&'static str> {
+/// `engines`: an engine does some of its asynchronous copies; `barriers`: places in the changed text of statements whose code has a barrier.
+pub fn explain(base: &str, changed: &Changed, engines: bool, barriers: &[usize]) -> Option<&'static str> {
     let statement = changed.statement.as_str();
     if statement.starts_with("wait_dependencies") || statement.starts_with("launch_dependents") {
         return Some("no_launch_before_or_behind");
+    }
+    let barrier = ["syncthreads", "arrive"].iter().any(|word| statement.starts_with(word));
+    if !barrier {
+        return Some("nothing_in_flight_is_touched");
+    }
+    // What one that moved orders is the same.
+    if moved_over_nothing(base, changed) == Some(true) {
+        return Some("what_it_moved_over_touches_nothing");
     }
     // What another role does behind a barrier is not followed.
     if statement.starts_with("arrive") {
         return None;
     }
-    if !statement.starts_with("syncthreads") {
-        return Some("nothing_in_flight_is_touched");
-    }
-    let barriers = |text: &str, before: usize| {
+    let before = |text: &str, before: usize| {
         text.lines().take(before).filter(|l| l.trim_start().starts_with("syncthreads")).count()
     };
-    let ordinal = barriers(base, changed.line);
-    let by_pipelines =
-        || (!walked(base, ordinal, None, Some(engines))?).then_some("pipelines_order_what_crosses_it");
-    (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it").or_else(by_pipelines).or_else(|| {
-        // A barrier that moved by one statement: what it orders must be the same, so what moved across it must touch nothing.
-        let same = moved_over_nothing(base, changed)?;
-        same.then_some("what_it_moved_over_touches_nothing").or_else(|| {
-            let passed = match changed.change {
-                Change::Earlier => changed.line.checked_sub(1)?,
-                Change::Later => changed.line + 1,
-                Change::Delete | Change::Weaken => return None,
-            };
-            // Only what it passed is on its other side now.
-            let copies = base.lines().nth(passed)?.trim().starts_with("copy");
-            let harmless = copies && !crossed(base, ordinal, Some(passed))?;
-            harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
-        })
+    let ordinal = before(base, changed.line);
+    let orderly = |by, reason| (!walked(base, ordinal, None, by)?).then_some(reason);
+    let by_pipelines = || orderly(By::Pipelines { engines }, "pipelines_order_what_crosses_it");
+    let by_holders = || orderly(By::Holders, "the_same_threads_are_on_both_sides");
+    let lines: Vec<usize> = barriers.iter().filter_map(|place| changed.line_before(*place)).collect();
+    let by_others = || orderly(By::Statements { lines: &lines }, "other_statements_have_barriers");
+    let untouched = (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it");
+    untouched.or_else(by_pipelines).or_else(by_holders).or_else(by_others).or_else(|| {
+        let passed = match changed.change {
+            Change::Earlier => changed.line.checked_sub(1)?,
+            Change::Later => changed.line + 1,
+            Change::Delete | Change::Weaken => return None,
+        };
+        // Only what it passed is on its other side now.
+        let copies = base.lines().nth(passed)?.trim().starts_with("copy");
+        let harmless = copies && !crossed(base, ordinal, Some(passed))?;
+        harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
     })
 }
 
-/// True if a moved barrier passed a statement that touches neither shared nor global memory.
+/// True if a moved barrier passed a statement that touches neither shared nor global memory: one that gives a name to a value, and is no atomic operation.
 fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
     let (old, new): (Vec<&str>, Vec<&str>) = (base.lines().collect(), changed.text.lines().collect());
     if old.len() != new.len() {
         return None;
     }
     let passed = (0..old.len()).filter(|i| old[*i] != new[*i]).map(|i| old[i].trim());
+    let named = |line: &str| {
+        let (names, value) = line.split_once(" = ")?;
+        let names = names.chars().all(|c| c.is_alphanumeric() || "_, ".contains(c));
+        let changes = ["atomic_", "ticket("].iter().any(|word| value.starts_with(word));
+        Some(names && !changes && !value.ends_with('{'))
+    };
     let quiet = |line: &str| {
-        let touches = ["copy", "gemm.async", "wait_", "commit_", "cluster_reduce", "launch_"];
-        !touches.iter().any(|word| line.starts_with(word)) || line.starts_with("syncthreads")
+        line == changed.statement || line.starts_with("fill(") || named(line).unwrap_or_default()
     };
     Some(passed.into_iter().all(quiet))
-}
-
-/// The program with the layout of one register tensor given: each thread holds neighbours, or every element that is a block of threads
-/// further. Lines keep their numbers. Not all of these need compile.
-pub fn pinned(text: &str) -> Vec<String> {
-    let mut known = BTreeMap::new();
-    for one in text.lines().filter_map(|l| l.strip_prefix("const ")).flat_map(|l| l.split(',')) {
-        if let Some((name, value)) = one.split_once('=')
-            && let Ok(value) = value.trim().parse::<i64>()
-        {
-            known.insert(name.trim(), value);
-        }
-    }
-    let value = |word: &str| word.trim().parse().ok().or_else(|| known.get(word.trim()).copied());
-    let threads = text.split_once(" threads(").and_then(|(_, rest)| value(rest.split_once(')')?.0));
-    let Some(threads) = threads else { return Vec::new() };
-    // Of a role the groups of four warps hold the tensor.
-    let holders = if text.contains("warpgroup ") { vec![128, 256] } else { vec![threads] };
-    let lines: Vec<&str> = text.lines().collect();
-    let mut all = Vec::new();
-    for (at, line) in lines.iter().enumerate() {
-        let shape = line.split_once("register_tensor(").and_then(|(_, rest)| rest.strip_suffix("])"));
-        let Some((_, shape)) = shape.and_then(|s| s.split_once('[')) else { continue };
-        let Some(elements) = shape.split(',').map(value).product::<Option<i64>>() else { continue };
-        for holders in holders.iter().filter(|h| **h > 0 && elements % **h == 0) {
-            let each = elements / holders;
-            for (across, along) in [(each, 1), (1, *holders)] {
-                let layout = format!("], layout = ({holders}, {each}) : ({across}, {along}))");
-                let pinned = line.replace("])", &layout);
-                let changed = lines.iter().enumerate().map(|(i, l)| if i == at { &pinned } else { *l });
-                all.push(changed.collect::<Vec<_>>().join("\n") + "\n");
-            }
-        }
-    }
-    all
-}
-
-/// The program with each `copy` from global to shared memory in two, through a register tensor; `None` if there is no such copy. One that the
-/// compiler does with asynchronous instructions waits for all others in flight too, which two copies do not. Lines keep their numbers.
-pub fn through_registers(text: &str) -> Option<String> {
-    let made = |word: &'static str| {
-        text.lines().filter_map(move |l| {
-            let (name, rest) = l.trim().split_once(" = ")?;
-            Some((name, rest.strip_prefix(word)?.strip_prefix('(')?))
-        })
-    };
-    let views: BTreeSet<&str> = made("global_view").map(|(name, _)| name).collect();
-    let shared: BTreeMap<&str, &str> = made("shared_tensor").collect();
-    let name = |reference: &str| reference.split('[').next().unwrap_or("").trim().to_string();
-    let mut found = 0;
-    let mut split = |line: &str| {
-        let operands = line.trim().strip_prefix("copy(")?.strip_suffix(')')?;
-        // The comma that is in no index.
-        let mut depth = 0;
-        let (comma, _) = operands.char_indices().find(|(_, c)| {
-            depth += i32::from("[(".contains(*c)) - i32::from("])".contains(*c));
-            *c == ',' && depth == 0
-        })?;
-        let (src, dst) = (&operands[..comma], operands[comma + 1..].trim());
-        let (dtype, extents) = shared.get(name(dst).as_str())?.split_once(", [")?;
-        if !views.contains(name(src).as_str()) {
-            return None;
-        }
-        let extents = extents.split_once(']')?.0.split(',').map(str::trim);
-        let kept: Vec<&str> = match dst.split_once('[') {
-            None => extents.collect(),
-            Some((_, index)) => {
-                let entries = index.strip_suffix(']')?.split(',').map(str::trim);
-                extents.zip(entries).filter(|(_, entry)| [":", "_"].contains(entry)).map(|(e, _)| e).collect()
-            }
-        };
-        let via = format!("through_{found}");
-        found += 1;
-        let kept = kept.join(", ");
-        Some(format!("{via} = register_tensor({dtype}, [{kept}]); copy({src}, {via}); copy({via}, {dst})"))
-    };
-    let lines: Vec<String> = text.lines().map(|l| split(l).unwrap_or_else(|| l.to_string())).collect();
-    (found > 0).then(|| lines.join("\n") + "\n")
-}
-
-/// The program with one block, to which all tiles that are dealt out go; `None` if none are. Lines keep their numbers.
-pub fn one_block(text: &str) -> Option<String> {
-    let (before, rest) = text.split_once(" grid(").filter(|_| text.contains(" tiles("))?;
-    // The bracket that closes the first.
-    let mut depth = 1;
-    let (end, _) = rest.char_indices().find(|(_, c)| {
-        depth += i32::from(*c == '(') - i32::from(*c == ')');
-        depth == 0
-    })?;
-    let lines = "\n".repeat(rest[..end].matches('\n').count());
-    Some(format!("{before} grid(1{lines}{}", &rest[end..]))
 }
 
 /// A part of a tensor in shared or global memory.
@@ -195,8 +116,71 @@ impl Part {
     }
 }
 
-/// An access: a part, whether it writes, and whether the statement is the one that a barrier passed.
-type Access = (Part, bool, bool);
+/// An access.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Access {
+    part: Part,
+    writes: bool,
+    /// True if the statement is the one that a barrier passed.
+    passes: bool,
+    held: Option<Held>,
+}
+
+/// The register tensor of a copy from or to shared memory, or of an atomic operation with a value there.
+///
+/// The threads that hold an element of the operands of an elementwise statement hold it of the result, and of an atomic operation's operands and result the same do (docs/tile-language.md). Of the threads that
+/// hold an element the first one stores it, and changes it by an atomic operation; of several that hold it, all get the result behind a barrier. Where the program gives a layout in which one thread holds each
+/// element, that thread does all with it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Held {
+    Tensor {
+        /// One of the tensors that the same threads hold.
+        holders: TensorId,
+        /// True of an atomic operation and of a copy that combines elements.
+        changes: bool,
+        /// True of an atomic operation, which has a result.
+        fetches: bool,
+        /// True where one thread holds each element.
+        alone: bool,
+    },
+    /// By an asynchronous product, which a warpgroup does as one, and for which all of its threads wait.
+    Product,
+}
+
+impl Access {
+    /// True if this comes before another access behind it without a barrier between of all threads, or of those of each warpgroup.
+    fn precedes(&self, other: &Access, warpgroups: bool) -> bool {
+        match (&self.held, &other.held) {
+            (Some(Held::Product), _) => warpgroups,
+            (
+                Some(Held::Tensor { holders, changes, fetches, alone }),
+                Some(Held::Tensor { holders: others, changes: behind, .. }),
+            ) => {
+                let by_the_first = (*changes || *behind) && self.writes && other.writes;
+                self.part == other.part && holders == others && (*alone || *fetches || by_the_first)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// An order of accesses that is there without barriers, and is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By<'a> {
+    Nothing,
+    /// Stages that are filled and read.
+    Pipelines {
+        /// True if an engine does some of the asynchronous copies.
+        engines: bool,
+    },
+    /// The threads that hold register tensors.
+    Holders,
+    /// The same, and barriers in the code of statements of the block.
+    Statements {
+        /// The lines of these.
+        lines: &'a [usize],
+    },
+}
 
 /// The end of a stage's filling, or the beginning of its reading, by a role.
 #[derive(Debug)]
@@ -283,8 +267,14 @@ struct Walk<'a> {
     open: Vec<Access>,
     products: BTreeSet<Access>,
     staged: Vec<TensorId>,
-    /// True if an engine does some of the asynchronous copies.
-    engines: bool,
+    by: By<'a>,
+    text: &'a str,
+    /// By tensor one of those that the same threads hold.
+    holders: Vec<TensorId>,
+    /// True if the target is a barrier of warpgroups: it orders what threads of one do, and so do the other barriers of warpgroups.
+    warpgroups: bool,
+    /// True where the condition of a branch around is not known.
+    perhaps: bool,
     /// The role by its number, and those so far.
     role: usize,
     roles: usize,
@@ -315,11 +305,11 @@ impl Scope for Walk<'_> {
 /// True if two conflicting accesses stand on the two sides of the barrier number `target`, one of them of the statement in line `passed`
 /// if it is given; `None` if the program cannot be walked.
 fn crossed(text: &str, target: usize, passed: Option<usize>) -> Option<bool> {
-    walked(text, target, passed, None)
+    walked(text, target, passed, By::Nothing)
 }
 
-/// The same; with `pipelines`, accesses do not count that pipelines order before the others: it says if an engine does some of the asynchronous copies.
-fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bool>) -> Option<bool> {
+/// The same, where accesses do not count that are ordered before the others.
+fn walked(text: &str, target: usize, passed: Option<usize>, by: By<'_>) -> Option<bool> {
     let verified = verify(&parse(text).ok()?, &Constants::new()).ok()?;
     let program = verified.program();
     let values: Vec<Option<i64>> = program
@@ -334,8 +324,11 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
         let start = text.split_inclusive('\n').take(line).map(str::len).sum::<usize>();
         start..start + text[start..].find('\n').unwrap_or(text.len() - start)
     });
-    let mut barriers = 0;
+    let mut barriers = Vec::new();
     let ids = number(&program.body, &mut barriers);
+    let warpgroups = *barriers.get(target)? == SyncScope::Warpgroup;
+    let mut holders: Vec<TensorId> = (0..program.tensors.len() as u32).map(TensorId).collect();
+    hold(program, &program.body, &mut holders);
     let walk = |known: BTreeMap<usize, usize>| {
         let mut walk = Walk {
             passed: passed.clone(),
@@ -350,7 +343,11 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
             open: Vec::new(),
             products: BTreeSet::new(),
             staged: program.pipelines.iter().flat_map(|p| p.tensors.clone()).collect(),
-            engines: pipelines.unwrap_or(true),
+            by,
+            text,
+            holders: holders.clone(),
+            warpgroups,
+            perhaps: false,
             role: 0,
             roles: 0,
             events: Vec::new(),
@@ -362,10 +359,33 @@ fn walked(text: &str, target: usize, passed: Option<usize>, pipelines: Option<bo
         Some(walk)
     };
     let first = walk(BTreeMap::new())?;
-    if pipelines.is_none() || !first.crossed {
+    if !matches!(by, By::Pipelines { .. }) || !first.crossed {
         return Some(first.crossed);
     }
     Some(walk(ordered(&first.events))?.crossed)
+}
+
+/// Gives the tensors of elementwise statements of one shape, and of atomic operations, one of them each.
+fn hold(program: &Program, body: &[Stmt], holders: &mut [TensorId]) {
+    for stmt in body {
+        let elementwise = matches!(stmt.kind, StmtKind::Elementwise { .. } | StmtKind::Cast { .. });
+        if elementwise || stmt.kind.fetch().is_some() {
+            let mut tensors: Vec<TensorId> =
+                stmt.kind.tensors().into_iter().map(|(_, tensor)| tensor).collect();
+            tensors.retain(|tensor| program.tensor(*tensor).memory() == Memory::Register);
+            let shape = |tensor: &TensorId| match &program.tensor(*tensor).kind {
+                TensorKind::Register { shape, .. } => Some(shape),
+                _ => None,
+            };
+            let Some(first) = tensors.first().copied() else { continue };
+            let alike = |tensor: &&TensorId| shape(tensor).is_some() && shape(tensor) == shape(&first);
+            for tensor in tensors.iter().filter(alike) {
+                let (from, to) = (holders[tensor.0 as usize], holders[first.0 as usize]);
+                holders.iter_mut().filter(|holder| **holder == from).for_each(|holder| *holder = to);
+            }
+        }
+        hold(program, stmt.kind.body(), holders);
+    }
 }
 
 /// True if a copy of a body is asynchronous.
@@ -382,14 +402,16 @@ struct Numbered {
     inner: Vec<Numbered>,
 }
 
-fn number(body: &[Stmt], next: &mut usize) -> Vec<Numbered> {
+/// Numbers the barriers of a body behind those before it, whose threads are listed.
+fn number(body: &[Stmt], barriers: &mut Vec<SyncScope>) -> Vec<Numbered> {
     body.iter()
         .map(|stmt| {
-            let own = matches!(stmt.kind, StmtKind::Sync(_)).then(|| {
-                *next += 1;
-                *next - 1
+            let own = if let StmtKind::Sync(scope) = stmt.kind { Some(scope) } else { None };
+            let own = own.map(|scope| {
+                barriers.push(scope);
+                barriers.len() - 1
             });
-            Numbered { own, inner: number(stmt.kind.body(), next) }
+            Numbered { own, inner: number(stmt.kind.body(), barriers) }
         })
         .collect()
 }
@@ -409,21 +431,34 @@ impl Walk<'_> {
         }
         let start = stmt.span.text().map(|span| span.range().start);
         self.passes = self.passed.as_ref().zip(start).is_some_and(|(line, start)| line.contains(&start));
+        let line = start.map(|start| self.text[..start].matches('\n').count());
+        let has_barrier =
+            matches!((self.by, line), (By::Statements { lines }, Some(line)) if lines.contains(&line));
+        // Of a copy and of statements between registers, in no role: what is touched may be so on either side.
+        let quiet = matches!(stmt.kind, StmtKind::Copy { .. }) || stmt.kind.references().is_empty();
+        let ends = has_barrier && quiet && !stmt.kind.is_barrier() && stmt.kind.body().is_empty();
+        self.does(stmt, id)?;
+        if ends && self.role == 0 && !self.perhaps {
+            self.end();
+            self.does(stmt, id)?;
+        }
+        Some(())
+    }
+
+    fn does(&mut self, stmt: &Stmt, id: &Numbered) -> Option<()> {
         match &stmt.kind {
-            // A barrier of some threads ends nothing, and what it orders is not followed.
-            StmtKind::Sync(SyncScope::Warpgroup | SyncScope::Barrier(_)) => {
-                (id.own != Some(self.target)).then_some(())?;
+            StmtKind::Sync(scope) if id.own == Some(self.target) => {
+                // What several roles order by one is not followed.
+                (!matches!(scope, SyncScope::Barrier(_))).then_some(())?;
+                // With several in a row, what lies before the first still counts.
+                let mut before = self.before.take().unwrap_or_default();
+                before.append(&mut self.now);
+                self.before = Some(before);
             }
-            StmtKind::Sync(SyncScope::All) => {
-                if id.own == Some(self.target) {
-                    // With several in a row, what lies before the first still counts.
-                    let mut before = self.before.take().unwrap_or_default();
-                    before.append(&mut self.now);
-                    self.before = Some(before);
-                } else {
-                    self.end();
-                }
-            }
+            StmtKind::Sync(SyncScope::All) if !self.perhaps => self.end(),
+            StmtKind::Sync(SyncScope::Warpgroup) if self.warpgroups && !self.perhaps => self.end(),
+            // A barrier of other threads ends nothing, and one that may not be done neither.
+            StmtKind::Sync(_) => {}
             StmtKind::For { counter, lo, hi, condition, body } => {
                 for i in lo.eval(self)?..hi.eval(self)? {
                     self.values[counter.0 as usize] = Some(i);
@@ -459,8 +494,20 @@ impl Walk<'_> {
             }
             // The number of its iterations is not worked out.
             StmtKind::Break { .. } => return None,
-            StmtKind::If { condition, body, .. } if condition.eval(self)? != 0 => {
-                self.body(body, &id.inner)?;
+            StmtKind::If { condition, body, .. } => match condition.eval(self) {
+                Some(0) => {}
+                Some(_) => self.body(body, &id.inner)?,
+                None => {
+                    let around = std::mem::replace(&mut self.perhaps, true);
+                    self.body(body, &id.inner)?;
+                    self.perhaps = around;
+                }
+            },
+            // Of these it matters that they are done.
+            StmtKind::Commit | StmtKind::Wait(_) | StmtKind::WaitGemm(_) | StmtKind::Stage { .. }
+                if self.perhaps =>
+            {
+                return None;
             }
             StmtKind::Stage { pipeline, side, body } => {
                 let (role, pipeline) = (self.role, *pipeline);
@@ -475,7 +522,8 @@ impl Walk<'_> {
                     }
                     Side::Produce => {
                         self.body(body, &id.inner)?;
-                        let by_threads = !(self.engines && copies_asynchronously(body));
+                        let engines = self.by != By::Pipelines { engines: false };
+                        let by_threads = !(engines && copies_asynchronously(body));
                         let kind = EventKind::Filled { by_threads };
                         self.events.push(Event { role, at: self.steps, pipeline, kind });
                     }
@@ -484,16 +532,22 @@ impl Walk<'_> {
             StmtKind::InTurn { body, .. } | StmtKind::Drain { body, .. } | StmtKind::IfAny { body, .. } => {
                 self.body(body, &id.inner)?;
             }
-            StmtKind::Copy { src, dst, .. } => {
-                self.touch(src, false);
-                self.touch(dst, true);
+            StmtKind::Copy { src, dst, how } => {
+                let (changes, fetches) = (how.combine.is_some(), how.fetch.is_some());
+                let held = |tensor, other| {
+                    let (holders, alone) = self.held(tensor, other)?;
+                    Some(Held::Tensor { holders, changes: changes || fetches, fetches, alone })
+                };
+                let [of_src, of_dst] = [held(dst, src), held(src, dst)];
+                self.touch(src, false, of_src);
+                self.touch(dst, true, of_dst);
             }
             StmtKind::CopyAsync { src, dst, .. } => {
                 for (reference, writes) in [(src, false), (dst, true)] {
-                    self.touch(reference, writes);
+                    self.touch(reference, writes, None);
                     let part = self.part(reference);
                     let passes = self.passes;
-                    self.open.extend(part.map(|p| (p, writes, passes)));
+                    self.open.extend(part.map(|part| Access { part, writes, passes, held: None }));
                 }
             }
             StmtKind::Commit => {
@@ -509,10 +563,11 @@ impl Walk<'_> {
             }
             StmtKind::GemmAsync { a, b, scales, .. } => {
                 for reference in [a, b].into_iter().chain(scales.iter().flatten()) {
-                    self.touch(reference, false);
+                    let held = Some(Held::Product);
+                    self.touch(reference, false, held.clone());
                     let part = self.part(reference);
                     let passes = self.passes;
-                    self.products.extend(part.map(|p| (p, false, passes)));
+                    self.products.extend(part.map(|part| Access { part, writes: false, passes, held }));
                 }
             }
             StmtKind::WaitGemm(_) => {
@@ -539,17 +594,41 @@ impl Walk<'_> {
         Some(Part { tensor: reference.tensor, param, index })
     }
 
-    fn touch(&mut self, reference: &TensorRef, writes: bool) {
+    /// One of the register tensors that the same threads hold as that of a copy, of which the other side is a shared tensor whose indices are all known; and true if one thread holds each element.
+    fn held(&self, tensor: &TensorRef, other: &TensorRef) -> Option<(TensorId, bool)> {
+        let memory = |reference: &TensorRef| self.program.tensor(reference.tensor).memory();
+        let known = |entry: &Option<Expr>| entry.as_ref().is_none_or(|entry| entry.eval(self).is_some());
+        let plain = |reference: &TensorRef| reference.indexed.is_none() && !reference.transposed;
+        let whole = tensor.index.iter().all(Option::is_none) && other.index.iter().all(known);
+        let memories = (memory(tensor), memory(other)) == (Memory::Register, Memory::Shared);
+        (whole && plain(tensor) && plain(other) && memories)
+            .then(|| (self.holders[tensor.tensor.0 as usize], self.alone(tensor.tensor)))
+    }
+
+    /// True of a register tensor with a layout of as many values of threads as it has elements.
+    fn alone(&self, tensor: TensorId) -> bool {
+        let TensorKind::Register { shape, pinned: Some(layout) } = &self.program.tensor(tensor).kind else {
+            return false;
+        };
+        let elements: Option<i64> = shape.iter().map(|extent| extent.eval(self)).product();
+        elements == Some(layout.size())
+    }
+
+    fn touch(&mut self, reference: &TensorRef, writes: bool, held: Option<Held>) {
         if let Some(part) = self.part(reference) {
-            self.add((part, writes, self.passes));
+            self.add(Access { part, writes, passes: self.passes, held });
         }
     }
 
     fn add(&mut self, access: Access) {
         if let Some(before) = &self.before {
             let all = self.passed.is_none();
-            self.crossed |= before.keys().any(|(part, writes, passes)| {
-                (all || *passes || access.2) && (*writes || access.1) && part.meets(&access.0)
+            self.crossed |= before.keys().any(|other| {
+                (all || other.passes || access.passes)
+                    && (other.writes || access.writes)
+                    && other.part.meets(&access.part)
+                    && !(matches!(self.by, By::Holders | By::Statements { .. })
+                        && other.precedes(&access, self.warpgroups))
             });
         }
         self.now.insert(access, self.steps);
@@ -564,35 +643,9 @@ impl Walk<'_> {
 
 #[cfg(test)]
 mod tests {
+    use crate::variants::tests::program;
+
     use super::*;
-
-    fn program(body: &str) -> String {
-        format!(
-            "kernel f(x: f32[64, 64], y: f32[64, 64]) grid(1) threads(64)\n{{\n\
-             gx = global_view(x, (64, 64) : (e0, e1))\ngy = global_view(y, (64, 64) : (e0, e1))\n\
-             s = shared_tensor(f32, [64, 64, 2])\nr = register_tensor(f32, [64, 64])\n{body}\n}}\n"
-        )
-    }
-
-    #[test]
-    fn layouts_are_given_to_one_tensor_at_a_time() {
-        let all = pinned(&program("copy(gx, r)"));
-        let layouts: Vec<_> =
-            all.iter().map(|t| t.split_once("64], layout = ").unwrap().1.lines().next().unwrap()).collect();
-        assert_eq!(layouts, ["(64, 64) : (64, 1))", "(64, 64) : (1, 64))"]);
-        assert!(all.iter().all(|t| parse(t).is_ok()), "{all:?}");
-    }
-
-    #[test]
-    fn copies_to_shared_memory_go_through_registers() {
-        let text = program("copy(gx, s[:, :, 1])\ncopy.async(gx, s[:, :, 0])\ncopy(s[:, :, 0], r)");
-        let split = through_registers(&text).unwrap();
-        let line =
-            "through_0 = register_tensor(f32, [64, 64]); copy(gx, through_0); copy(through_0, s[:, :, 1])";
-        assert_eq!(split.lines().find(|l| l.starts_with("through")), Some(line));
-        assert!(parse(&split).is_ok() && split.lines().count() == text.lines().count(), "{split}");
-        assert_eq!(through_registers(&program("copy(gx, r)\ncopy(r, s[:, :, 0])")), None);
-    }
 
     #[test]
     fn accesses_of_one_tensor_cross_a_barrier_and_others_do_not() {
@@ -611,14 +664,80 @@ mod tests {
     }
 
     #[test]
-    fn all_tiles_go_to_one_block() {
-        let dealt = "kernel f(x: f32[m])\n    grid(min(8,\n        ceil_div(m, 4)), 1) threads(64)\n{\nfor (i, j) in tiles(4, 4) {\n}\n}\n";
-        let one = one_block(dealt).unwrap();
-        assert!(
-            one.contains("grid(1\n) threads(64)") && one.lines().count() == dealt.lines().count(),
-            "{one}"
+    fn threads_that_hold_a_tensor_need_no_barrier_for_its_elements() {
+        let between = |first: &str, second: &str| {
+            let text = program(&format!(
+                "q = register_tensor(f32, [64, 64])\nfill(q, 1.0)\n{first}\nsyncthreads()\n{second}"
+            ));
+            (crossed(&text, 0, None), walked(&text, 0, None, By::Holders))
+        };
+        let change = "old = atomic_add(s[:, :, 0], r + 1.0)";
+        assert_eq!(between("copy(r, s[:, :, 0])", change), (Some(true), Some(false)));
+        assert_eq!(between(change, "copy(s[:, :, 0], r)"), (Some(true), Some(false)));
+        assert_eq!(between(change, "copy(s[:, :, 0], q)"), (Some(true), Some(true)));
+        assert_eq!(between("copy(r, s[:, :, 0])", "copy(s[:, :, 0], r)"), (Some(true), Some(true)));
+        assert_eq!(between("copy(s[:, :, 0], r)", change), (Some(true), Some(true)));
+        let combined = "copy(r, s[:, :, 0], add)";
+        assert_eq!(between("copy(r, s[:, :, 0])", combined), (Some(true), Some(false)));
+        assert_eq!(between(combined, "copy(s[:, :, 0], r)"), (Some(true), Some(true)));
+        // Each element has one thread, by its layout.
+        let alone = "a = register_tensor(f32, [64, 64], layout = (64, 64) : (64, 1))\nfill(a, 0.0)\ncopy(s[:, :, 0], a)";
+        assert_eq!(between(alone, "copy(a, s[:, :, 0])"), (Some(true), Some(false)));
+        assert_eq!(between(alone, "copy(r, s[:, :, 0])"), (Some(true), Some(true)));
+    }
+
+    #[test]
+    fn a_barrier_moves_over_values_alone() {
+        let moved = |passed: &str| {
+            let base = format!("copy(r, s)\nsyncthreads()\n{passed}\n");
+            let later = crate::syncs::changes(&base).into_iter().find(|c| c.change == Change::Later);
+            later.and_then(|changed| moved_over_nothing(&base, &changed))
+        };
+        let passed =
+            ["r = r * 2.0", "a, b = split(r, 0)", "fill(r, 0.0)", "gx = global_view(x, (64) : (e0))"];
+        assert!(passed.iter().all(|line| moved(line) == Some(true)));
+        let others = ["copy(s, r, outside = 3.0)", "old = atomic_add(s, r)", "for i in 0..4 {", "}"];
+        assert!(others.iter().all(|line| moved(line) != Some(true)));
+    }
+
+    #[test]
+    fn barriers_of_other_statements_end_what_is_before_them() {
+        let text = program("copy(r, s[:, :, 0])\nsyncthreads()\nq = rearrange(r)\ncopy(s[:, :, 0], q)");
+        let with = |words: &str| {
+            let lines: Vec<usize> = text.lines().position(|line| line == words).into_iter().collect();
+            walked(&text, 0, None, By::Statements { lines: &lines })
+        };
+        assert_eq!((with("q = rearrange(r)"), with("copy(s[:, :, 0], q)")), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn branches_may_or_may_not_be_taken() {
+        let text = program(
+            "copy(r, s[:, :, 0])\nif kinds[0] > 1 {\nsyncthreads()\n}\ncopy(s[:, :, 1], r)\nsyncthreads()\ncopy(s[:, :, 0], r)",
+        )
+        .replace("kernel f(", "kernel f(kinds: i32[4], ");
+        assert_eq!((crossed(&text, 0, None), crossed(&text, 1, None)), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn a_warpgroup_waits_for_its_products_as_one() {
+        let of = |barrier: &str| {
+            format!(
+                "kernel f(c: f32[64, 64]) grid(1) threads(128)\n{{\ngc = global_view(c, (64, 64) : (e0, e1))\n\
+                 s = shared_tensor(f16, [64, 64])\nt = shared_tensor(f16, [64, 64])\nr = register_tensor(f16, [64, 64])\n\
+                 acc = register_tensor(f32, [64, 64])\nfill(acc, 0.0)\nfill(r, 1.0)\ncopy(r, s)\ncopy(r, t)\nsyncthreads()\n\
+                 gemm.async(acc, s, t)\ncommit_gemm()\nwait_gemm(0)\n{barrier}\ncopy(r, s)\ncopy(acc, gc)\n}}\n"
+            )
+        };
+        let ordered = |text: &str| (crossed(text, 1, None), walked(text, 1, None, By::Holders));
+        assert_eq!(ordered(&of("syncthreads(warpgroup)")), (Some(true), Some(false)));
+        assert_eq!(ordered(&of("syncthreads()")), (Some(true), Some(true)));
+        // Barriers of warpgroups order the same.
+        let [twice, thrice] = [2, 3].map(|count| vec!["syncthreads(warpgroup)"; count].join("\n"));
+        assert_eq!(
+            (crossed(&of(&twice), 1, None), crossed(&of(&thrice), 2, None)),
+            (Some(false), Some(false))
         );
-        assert_eq!(one_block(&program("copy(gx, r)")), None);
     }
 
     /// Two barriers behind a stage, of which a pipeline that threads fill makes the first needless.
@@ -631,7 +750,8 @@ mod tests {
 
     #[test]
     fn threads_that_fill_a_stage_have_done_what_is_before_it() {
-        let by_pipelines = |text: &str, barrier, engines| walked(text, barrier, None, Some(engines));
+        let by_pipelines =
+            |text: &str, barrier, engines| walked(text, barrier, None, By::Pipelines { engines });
         let threads = staged("copy(gx, t)");
         assert_eq!((crossed(&threads, 0, None), crossed(&threads, 1, None)), (Some(true), Some(true)));
         assert_eq!(
@@ -662,10 +782,10 @@ mod tests {
         };
         let exchanged = both("produce there { copy(r, t) }");
         assert_eq!(
-            (crossed(&exchanged, 0, None), walked(&exchanged, 0, None, Some(true))),
+            (crossed(&exchanged, 0, None), walked(&exchanged, 0, None, By::Pipelines { engines: true })),
             (Some(true), Some(false))
         );
         let by_an_engine = both("produce there { copy.async(gx, t) }");
-        assert_eq!(walked(&by_an_engine, 0, None, Some(true)), Some(true));
+        assert_eq!(walked(&by_an_engine, 0, None, By::Pipelines { engines: true }), Some(true));
     }
 }

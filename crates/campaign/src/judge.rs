@@ -9,10 +9,11 @@ use tilewright::check::{
     CheckError, CheckOptions, Comparison, Expected, check_against, core_difference, findings_of, watched,
 };
 use tilewright::compiler::{Kernel, Options, compile};
-use tilewright::machine::Arch;
+use tilewright::machine::{Arch, SyncOp};
 use tilewright::printed::{PrintedBy, Prints};
 use tilewright::runtime::{RuntimeError, SimDevice};
 use tilewright::sim::{Config, SimError};
+use tilewright::simt::{Function, Inst, Op, Position};
 use tilewright::tile::{Code, Diagnostics, Program, StmtKind, core, parse};
 
 use crate::cost::cost;
@@ -119,6 +120,8 @@ pub struct Judgement {
     pub at_once: Vec<String>,
     /// True if an engine does some of the asynchronous copies, or it is not known.
     pub engines: bool,
+    /// Places in the text of statements whose code has a barrier of the block that is met wherever they are executed.
+    pub barriers: Vec<usize>,
 }
 
 impl Judgement {
@@ -133,6 +136,7 @@ impl Judgement {
             compared: [0, 0],
             at_once: Vec::new(),
             engines: true,
+            barriers: Vec::new(),
         }
     }
 
@@ -234,6 +238,7 @@ fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
     judgement.engines = copies.clone().any(|s| !by_threads(&s.instruction));
     judgement.at_once =
         copies.filter(|s| s.instruction.contains("at once")).map(|s| s.text.clone()).collect();
+    judgement.barriers = barriers(&kernel.function);
     if how.assemble {
         match assemble(&kernel.ptx, &how.arch) {
             Ok(done) => judgement.assembled = done,
@@ -245,6 +250,26 @@ fn run(program: &Program, kernel: &Kernel, how: &How) -> Judgement {
         }
     }
     judgement
+}
+
+/// The places in the text of statements whose code has a barrier of the block, but for one in a branch.
+fn barriers(function: &Function) -> Vec<usize> {
+    fn within(function: &Function, body: &[Inst], places: &mut Vec<usize>) {
+        for inst in body {
+            match &inst.op {
+                Op::Sync(SyncOp::Barrier) => {
+                    places.extend(
+                        function.position(inst.origin).and_then(Position::text).map(|at| at as usize),
+                    );
+                }
+                Op::For { body, .. } => within(function, body, places),
+                _ => {}
+            }
+        }
+    }
+    let mut places = Vec::new();
+    within(function, &function.body, &mut places);
+    places
 }
 
 fn executed(program: &Program, kernel: &Kernel, how: &How) -> Judgement {

@@ -24,6 +24,7 @@ mod pool;
 mod shrink;
 mod syncs;
 mod text;
+mod variants;
 mod work;
 
 use std::collections::BTreeMap;

@@ -123,6 +123,7 @@ impl Seat {
             compared: [0, 0],
             at_once: Vec::new(),
             engines: true,
+            barriers: Vec::new(),
         });
         let counts = BTreeMap::from([(format!("found.{}", what.kind), 1)]);
         let replay = match request {

@@ -80,6 +80,21 @@ pub struct Changed {
 }
 
 impl Changed {
+    /// The line of the text that it was made from, of the statement at a place in the changed text; `None` of the statement that is changed.
+    pub fn line_before(&self, place: usize) -> Option<usize> {
+        let line = self.text.get(..place)?.matches('\n').count();
+        match self.change {
+            Change::Delete => Some(line + usize::from(line >= self.line)),
+            // The two have changed places.
+            Change::Earlier if line == self.line => Some(line - 1),
+            Change::Later if line == self.line => Some(line + 1),
+            Change::Earlier if line + 1 == self.line => None,
+            Change::Later if line == self.line + 1 => None,
+            Change::Weaken if line == self.line => None,
+            Change::Earlier | Change::Later | Change::Weaken => Some(line),
+        }
+    }
+
     /// True if it is the same change of the same statement, in a program that may have other sizes.
     pub fn same_as(&self, other: &Changed) -> bool {
         (self.line, self.change, &self.statement) == (other.line, other.change, &other.statement)
@@ -234,6 +249,20 @@ mod tests {
         );
         assert!(all[5].text.contains("wait_group(2) // needed"));
         assert!(!all[0].text.contains("syncthreads"));
+    }
+
+    #[test]
+    fn lines_of_a_changed_text_are_known_in_the_other() {
+        let text = "a\nb\nsyncthreads()\nc\nd\n";
+        for changed in changes(text) {
+            let words: Vec<&str> = text.lines().collect();
+            let place = |word: &str| changed.text.find(word);
+            for word in ["a", "b", "c", "d"] {
+                let line = place(&format!("{word}\n")).and_then(|place| changed.line_before(place));
+                assert_eq!(line.map(|line| words[line]), Some(word), "{changed:?}");
+            }
+            assert_eq!(place("sync").and_then(|place| changed.line_before(place)), None);
+        }
     }
 
     #[test]

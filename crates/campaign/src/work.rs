@@ -10,12 +10,13 @@ use tilewright::tile::{Program, Stmt, StmtKind};
 
 use crate::corpus::{Corpus, Seed};
 use crate::dice::Dice;
-use crate::explain::{explain, one_block, pinned, through_registers};
+use crate::explain::explain;
 use crate::generate::{Case, generate};
 use crate::judge::{Class, Fault, How, Judgement, judge};
 use crate::mutate::mutate;
 use crate::syncs::{Change, Changed, Expected, changes, mentions};
 use crate::text::{Difference, meaning, mutant, reason};
+use crate::variants::{one_block, pinned, through_registers};
 
 /// Mutants of one job.
 const MUTANTS: usize = 16;
@@ -145,6 +146,7 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
             compared: [0, 0],
             at_once: Vec::new(),
             engines: true,
+            barriers: Vec::new(),
         }
     })
 }
@@ -509,7 +511,11 @@ impl<'a> Worker<'a> {
         let engines = judgement.engines;
         self.count("written");
         for changed in changes(&base) {
-            let judgement = self.judged(&changed.text, &how);
+            let mut judgement = self.judged(&changed.text, &how);
+            // Nothing else orders a print of shared memory.
+            let faults = judgement.faults.len();
+            judgement.faults.retain(|fault| fault.kind != "print" || !prints_shared(&changed.text));
+            let printed = judgement.faults.len() < faults;
             self.count("changed");
             self.count(&format!("changed.{}", changed.change.name()));
             let what =
@@ -518,7 +524,8 @@ impl<'a> Worker<'a> {
                 self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
             }
             match judgement.class {
-                Class::Right => match explain(&base, &changed, engines)
+                Class::Right if printed => self.count("written.found.by_a_print"),
+                Class::Right => match explain(&base, &changed, engines, &judgement.barriers)
                     .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
                 {
                     Some(reason) => self.count(&format!("silent.{reason}")),
@@ -553,20 +560,23 @@ impl<'a> Worker<'a> {
                 return Some("another_layout_needs_it");
             }
         }
-        let split = through_registers(base);
-        for base in split.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
-            if self.found_in(&base, changed, how, 0) {
-                return Some("copies_through_registers_need_it");
+        let others = [
+            (through_registers(base), "copies_through_registers_need_it"),
+            (one_block(base), "another_grid_needs_it"),
+        ];
+        for (other, reason) in others {
+            for base in other.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
+                if self.found_in(&base, changed, how, 0) {
+                    return Some(reason);
+                }
             }
-        }
-        let fewer = one_block(base);
-        if fewer.is_some_and(|base| self.found_in(&base, changed, how, 0)) {
-            return Some("another_grid_needs_it");
         }
         for other in self.corpus.others(seed) {
             let Ok(program) = tilewright::tile::parse(&other.text) else { continue };
-            let how = How { arch: other.arch.clone(), ..how.clone() };
-            if self.found_in(&program.to_string(), changed, &how, CANDIDATES) {
+            let (base, how) = (program.to_string(), How { arch: other.arch.clone(), ..how.clone() });
+            let found = self.found_in(&base, changed, &how, CANDIDATES)
+                || pinned(&base).iter().any(|base| self.found_in(base, changed, &how, 0));
+            if found {
                 return Some("another_size_needs_it");
             }
         }

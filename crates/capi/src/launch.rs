@@ -68,6 +68,7 @@ pub(crate) unsafe fn tensor(of: *const tw_tensor_t, number: usize) -> Result<Ten
         }
         Ok(if of.array != 0 {
             let array = TensorArray::new(of.address, dtype, shape);
+            let array = if of.writable != 0 { array.writable() } else { array };
             Tensor::Array(match strides {
                 Some(strides) => array.with_strides(strides),
                 None => array,

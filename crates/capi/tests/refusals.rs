@@ -445,6 +445,13 @@ fn products_of_arrays_of_tensors() {
         let (given, text) = gemm(&a);
         assert!(given == code && text.starts_with(words), "{given} {text}");
     }
+    let [a, b, c] = [0, 1, 2].map(|number| tw_tensor_t { writable: 0, ..array(number, 0x10000) });
+    let code = unsafe { tw_library_gemm(library, null_mut(), &a, &b, &c, &raw const options) };
+    assert!(
+        code == TW_ARGUMENTS && last().starts_with("kernel `gemm` writes `c`: give it"),
+        "{code} {}",
+        last()
+    );
     assert_eq!(unsafe { tw_library_free(library) }, TW_OK);
 }
 

@@ -205,7 +205,7 @@ pub enum LaunchError {
         /// The kind given.
         given: &'static str,
     },
-    /// A kernel writes a tensor, and is given a view for reading.
+    /// A kernel writes a tensor, and is given a view for reading, or an array of tensors that is not writable.
     NotMutable {
         /// The kernel.
         kernel: String,
@@ -425,7 +425,10 @@ impl fmt::Display for LaunchError {
                 write!(f, "parameter `{param}` of kernel `{kernel}` is {expected}; {given} is given")
             }
             LaunchError::NotMutable { kernel, param } => {
-                write!(f, "kernel `{kernel}` writes `{param}`: give it a `&mut ViewMut`")
+                write!(
+                    f,
+                    "kernel `{kernel}` writes `{param}`: give it a `&mut ViewMut`, or an array of tensors that is `writable`"
+                )
             }
             LaunchError::ArgumentType { kernel, param, expected, given } => write!(
                 f,

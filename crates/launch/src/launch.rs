@@ -377,12 +377,18 @@ impl Plan {
                 }
                 return Ok(*pointer);
             }
-            Some(Kind::Array(given)) if tensor.array => (given, TABLE_ALIGNMENT),
+            Some(Kind::ArrayWrite(given)) if tensor.array => (given, TABLE_ALIGNMENT),
+            Some(Kind::Array(given)) if tensor.array && tensor.access == Access::Read => {
+                (given, TABLE_ALIGNMENT)
+            }
             Some(Kind::Write(given)) if !tensor.array => (given, tensor.alignment),
             Some(Kind::Read(given)) if !tensor.array && tensor.access == Access::Read => {
                 (given, tensor.alignment)
             }
             Some(Kind::Read(_)) if !tensor.array => {
+                return Err(LaunchError::NotMutable { kernel: self.kernel(), param: param.name.clone() });
+            }
+            Some(Kind::Array(_)) if tensor.array => {
                 return Err(LaunchError::NotMutable { kernel: self.kernel(), param: param.name.clone() });
             }
             other => {

@@ -118,17 +118,18 @@ impl ViewMut<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct TensorArray<'a> {
     tensor: Tensor,
+    writable: bool,
     memory: PhantomData<&'a [u8]>,
 }
 
 impl<'a> TensorArray<'a> {
-    /// The array whose table lies at an address of a GPU, of tensors whose elements lie in row-major order without gaps.
+    /// The array whose table lies at an address of a GPU, of tensors whose elements lie in row-major order without gaps, for kernels that read them.
     ///
     /// # Safety
     ///
     /// As of [`Arg::table`], for launches by plans of the kernels of whose plan ([`Plan::table`](crate::Plan::table)) or chain ([`Chain::table`](crate::Chain::table)) the table is.
     pub unsafe fn new(table: u64, dtype: DType, shape: &[i64]) -> TensorArray<'a> {
-        TensorArray { tensor: Tensor::row_major(table, dtype, shape), memory: PhantomData }
+        TensorArray { tensor: Tensor::row_major(table, dtype, shape), writable: false, memory: PhantomData }
     }
 
     /// With other strides, in elements, of which the first is not used.
@@ -137,7 +138,12 @@ impl<'a> TensorArray<'a> {
     ///
     /// As of `new`, for every element that the strides lead to.
     pub unsafe fn with_strides(self, strides: &[i64]) -> TensorArray<'a> {
-        TensorArray { tensor: self.tensor.with_strides(strides), memory: PhantomData }
+        TensorArray { tensor: self.tensor.with_strides(strides), ..self }
+    }
+
+    /// The same tensors, for kernels that write them, too.
+    pub fn writable(self) -> TensorArray<'a> {
+        TensorArray { writable: true, ..self }
     }
 }
 
@@ -151,6 +157,7 @@ pub(crate) enum Kind<'a> {
     Write(&'a Tensor),
     Table(u64),
     Array(&'a Tensor),
+    ArrayWrite(&'a Tensor),
     F32(f32),
     F64(f64),
     I32(i32),
@@ -166,7 +173,7 @@ impl Kind<'_> {
             Kind::Read(_) => "a view",
             Kind::Write(_) => "a view for writing",
             Kind::Table(_) => "a table of tensors",
-            Kind::Array(_) => "an array of tensors",
+            Kind::Array(_) | Kind::ArrayWrite(_) => "an array of tensors",
             Kind::F32(_) => "an f32",
             Kind::F64(_) => "an f64",
             Kind::I32(_) => "an i32",
@@ -182,7 +189,7 @@ impl<'a> Arg<'a> {
     #[inline]
     pub fn tensor(&self) -> Option<(DType, &[i64], &[i64])> {
         match self.0 {
-            Kind::Read(tensor) | Kind::Write(tensor) | Kind::Array(tensor) => {
+            Kind::Read(tensor) | Kind::Write(tensor) | Kind::Array(tensor) | Kind::ArrayWrite(tensor) => {
                 let rank = tensor.rank.min(MAX_RANK);
                 Some((tensor.dtype, &tensor.shape[..rank], &tensor.strides[..rank]))
             }
@@ -224,6 +231,7 @@ impl<'a> Arg<'a> {
             Kind::I64(x) => (8, x.cast_unsigned()),
             Kind::U64(x) => (9, x),
             Kind::Array(tensor) => (10, tensor.pointer),
+            Kind::ArrayWrite(tensor) => (11, tensor.pointer),
         }
     }
 
@@ -272,7 +280,7 @@ impl<'a> From<&'a mut ViewMut<'_>> for Arg<'a> {
 
 impl<'a> From<&'a TensorArray<'_>> for Arg<'a> {
     fn from(array: &'a TensorArray<'_>) -> Self {
-        Arg(Kind::Array(&array.tensor))
+        Arg(if array.writable { Kind::ArrayWrite(&array.tensor) } else { Kind::Array(&array.tensor) })
     }
 }
 

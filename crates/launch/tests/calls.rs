@@ -192,7 +192,7 @@ fn an_array_of_tensors_is_a_table_of_addresses_and_maps() {
     let line = launch_line(stream, "4:2,1,1", "8020000000000000");
     assert_eq!(turn.stand_in.calls().pop().unwrap(), line);
     // With a shape, which is compared; the tensors lie anywhere, whatever the first stride.
-    let array = |shape: &[i64]| unsafe { TensorArray::new(0x2000, DType::F32, shape) };
+    let array = |shape: &[i64]| unsafe { TensorArray::new(0x2000, DType::F32, shape) }.writable();
     let shape = plan.tensor(1).unwrap().0.to_vec();
     plan.launch(stream, (&x, &array(&shape), 2.0f32)).unwrap();
     assert_eq!(turn.stand_in.calls().pop().unwrap(), line);
@@ -204,6 +204,8 @@ fn an_array_of_tensors_is_a_table_of_addresses_and_maps() {
     more[0] += 1;
     further[1] += 1;
     let refused = |array: &TensorArray<'_>| plan.launch(stream, (&x, array, 2.0f32)).unwrap_err().to_string();
+    let unwritable = unsafe { TensorArray::new(0x2000, DType::F32, &shape) };
+    assert!(refused(&unwritable).contains("writes `y`"), "{}", refused(&unwritable));
     assert!(refused(&array(&more)).contains("`y` of kernel `scale` "), "{}", refused(&array(&more)));
     assert!(refused(&unsafe { array(&shape).with_strides(&further) }).contains("`y` of kernel `scale` "));
     assert_eq!(

@@ -112,7 +112,10 @@ fn arguments_that_do_not_fit() {
             plan.launch(stream, (&x, &mut y, &x)),
             "parameter `factor` of kernel `scale` is an f32; a view is given",
         ),
-        (plan.launch(stream, (&x, &y, 2.0f32)), "kernel `scale` writes `y`: give it a `&mut ViewMut`"),
+        (
+            plan.launch(stream, (&x, &y, 2.0f32)),
+            "kernel `scale` writes `y`: give it a `&mut ViewMut`, or an array of tensors that is `writable`",
+        ),
         (
             plan.launch(stream, (&half, &mut y, 2.0f32)),
             "`x` of kernel `scale` has elements of type f32; the tensor has f16",

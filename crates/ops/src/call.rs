@@ -222,6 +222,33 @@ impl<'a> Call<'a> {
         self.with_ready(|ready| ready.chain.clone())
     }
 
+    /// The launches of a run with its arguments and its workspace, to be put on streams any number of times ([`PreparedChain::enqueue`]): that costs the host the calls of the driver and nothing else.
+    /// Everything is made ready for that.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Call::run`].
+    pub fn prepared(mut self) -> Result<PreparedChain, OpsError> {
+        self.prepare_launches()
+    }
+
+    /// The launches of a run of a call that stays where it is.
+    pub(crate) fn prepare_launches(&mut self) -> Result<PreparedChain, OpsError> {
+        let mut words = Words::new();
+        let words = words.written(|end| self.words(end));
+        let prepare = |ready: &Ready, call: &mut Self| {
+            ready.with_arguments(call, |chain, arguments, options| chain.prepare(arguments, options))
+        };
+        if let Some(ready) = self.known(words) {
+            return prepare(&ready, self);
+        }
+        let ready = self.make(if self.library.is_strict() { May::Nothing } else { May::Everything })?;
+        match self.keep(words, ready) {
+            Ok(ready) => prepare(&ready, self),
+            Err(ready) => prepare(&ready, self),
+        }
+    }
+
     /// Bytes of the workspace that a run takes, at a multiple of 256; 0 if it takes none. Everything is made ready for that.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 /// Operators on a GPU: what is chosen for their sizes by records, neighbours and estimates, compiled, loaded, and kept.
 ///
 /// A call whose launches are ready takes no lock, and calls the driver once a launch. It is kept with its addresses and numbers from its first run on: what is given again is compared with what
-/// was given before, and nothing else, and nothing is allocated. 4096 such calls are kept. Where there is no room, a new one allocates nothing either: it is checked and put together each time,
+/// was given before, and nothing else, and nothing is allocated. At most 4096 such calls are kept, 16 of those whose numbers share a set. Where there is no room, a new one allocates nothing either: it is checked and put together each time,
 /// until it is asked for again soon, when it takes the place of the one that was used the longest ago. What is not ready is chosen, compiled and loaded by the call that
 /// asks first, which takes a second; [`Library::warm_up`] does it ahead, and a [strict](Library::strict) library does nothing else.
 #[derive(Clone)]

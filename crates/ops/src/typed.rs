@@ -1,7 +1,7 @@
 //! Operators with arguments by position and options by methods: a table on top of [`Call`].
 
 use tilewright_kernels::epilogue::Part;
-use tilewright_launch::{Stream, View, ViewMut, Workspace};
+use tilewright_launch::{PreparedChain, Stream, View, ViewMut, Workspace};
 
 use crate::call::Call;
 use crate::error::OpsError;
@@ -160,6 +160,15 @@ macro_rules! operators {
                 #[inline]
                 pub fn run(mut self) -> Result<(), OpsError> {
                     self.call.run_on(self.stream)
+                }
+
+                /// The launches of a run, for streams to be given any number of times: see [`Call::prepared`].
+                ///
+                /// # Errors
+                ///
+                /// As of [`Call::run`].
+                pub fn prepared(mut self) -> Result<PreparedChain, OpsError> {
+                    self.call.prepare_launches()
                 }
 
                 /// Bytes of the workspace that a run takes: see [`Call::workspace_bytes`].

@@ -62,7 +62,8 @@ fn matrices_of_a_product_may_lie_anywhere() {
     let (lib, stream) = (turn.library(), turn.stream());
     // SAFETY: nothing runs.
     let array = |table: u64, shape: &[i64]| unsafe { TensorArray::new(table, F16, shape) };
-    let (a, b, c) = (array(0x1000, &[3, 64, 128]), array(0x2000, &[3, 32, 128]), array(0x3000, &[3, 64, 32]));
+    let (a, b, c) =
+        (array(0x1000, &[3, 64, 128]), array(0x2000, &[3, 32, 128]), array(0x3000, &[3, 64, 32]).writable());
     let call = || lib.operator("gemm").option("batch", "pointers").arg("a", &a).arg("b", &b).arg("c", &c);
     let addresses = [0x10000u64, 0x90000, 0x50000];
     let table = call().table("a", &addresses).unwrap();
@@ -77,6 +78,27 @@ fn matrices_of_a_product_may_lie_anywhere() {
     let view = view(0x1000, F16, &[3, 64, 128]);
     let error = call().arg("a", &view).run(stream).unwrap_err().to_string();
     assert!(error.contains("is a table of tensors; a view is given"), "{error}");
+}
+
+#[test]
+fn launches_with_their_arguments_are_put_on_streams_again() {
+    let turn = Turn::new(80);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (a, b, bias) =
+        (view(0x1000, F16, &[64, 128]), view(0x2000, F16, &[256, 128]), view(0x3000, F16, &[256]));
+    let mut c = view_mut(0x4000, F16, &[64, 256]);
+    // Ready by itself, and once more from what is ready.
+    let launches = [0, 1].map(|_| lib.gemm(stream, &a, &b, &mut c).bias(&bias).prepared().unwrap());
+    assert_eq!(turn.work().len(), 0);
+    lib.gemm(stream, &a, &b, &mut c).bias(&bias).run().unwrap();
+    let run = turn.work();
+    for launches in &launches {
+        // SAFETY: nothing runs.
+        unsafe { launches.enqueue(stream) }.unwrap();
+        assert_eq!(turn.stand_in.calls(), run);
+    }
+    let refused = lib.operator("softmax").arg("x", &a).prepared().unwrap_err().to_string();
+    assert!(refused.contains("`y`"), "{refused}");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use tilewright::launch::{Chain, Gpu, Stream, View, ViewMut, Workspace};
+use tilewright::launch::{Chain, Gpu, PreparedChain, Stream, View, ViewMut, Workspace};
 use tilewright::machine::DType;
 use tilewright::ops::Library;
 use tilewright::prelude::Device;
@@ -179,10 +179,19 @@ enum Want {
     Run,
     /// Knowing them.
     Launches,
+    /// Having them with their arguments.
+    Prepared,
 }
 
-/// A call that is made anew, with its views: its launches, if they are wanted.
-type Made = Box<dyn Fn(&Place, Want) -> Fallible<Option<Chain>>>;
+/// The result of a call.
+enum Given {
+    Run,
+    Launches(Chain),
+    Prepared(PreparedChain),
+}
+
+/// A call that is made anew, with its views.
+type Made = Box<dyn Fn(&Place, Want) -> Fallible<Given>>;
 
 /// A run of an operator, its result, and its tensors by name.
 struct Run {
@@ -195,6 +204,20 @@ struct Run {
 impl Run {
     fn run(&self, p: &Place) -> Fallible<()> {
         (self.call)(p, Want::Run).map(drop)
+    }
+
+    fn launches(&self, p: &Place) -> Fallible<Chain> {
+        match (self.call)(p, Want::Launches)? {
+            Given::Launches(chain) => Ok(chain),
+            _ => Err("no launches".into()),
+        }
+    }
+
+    fn prepared(&self, p: &Place) -> Fallible<PreparedChain> {
+        match (self.call)(p, Want::Prepared)? {
+            Given::Prepared(launches) => Ok(launches),
+            _ => Err("no launches".into()),
+        }
     }
 }
 

@@ -4,37 +4,39 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tilewright::kernels::moe::{MoeLayer, MoeReduction, MoeRoutingConfig, MoeWeights};
-use tilewright::launch::{Chain, Workspace};
+use tilewright::launch::Workspace;
 use tilewright::ops::Call;
 use tilewright::prelude::{BF16, Device, E4M3, F16, F32, I4, I32};
 
-use crate::{Fallible, Held, Place, Run, Want, host};
+use crate::{Fallible, Given, Held, Place, Run, Want, host};
 
 /// Bytes of a workspace whose counters are zeros.
 const CLEAR: usize = 1 << 20;
 
-/// Runs a call of an operator by position, or gives its launches.
+/// Runs a call of an operator by position, or gives its launches, or these with their arguments.
 macro_rules! done {
     ($call:expr, $want:expr) => {{
         let call = $call;
         match $want {
             Want::Run => {
                 call.run()?;
-                Ok(None)
+                Ok(Given::Run)
             }
-            Want::Launches => Ok(Some(call.call().launches()?)),
+            Want::Launches => Ok(Given::Launches(call.call().launches()?)),
+            Want::Prepared => Ok(Given::Prepared(call.prepared()?)),
         }
     }};
 }
 
 /// The same of one by name.
-fn done_by_name(call: Call<'_>, p: &Place, want: Want) -> Fallible<Option<Chain>> {
+fn done_by_name(call: Call<'_>, p: &Place, want: Want) -> Fallible<Given> {
     match want {
         Want::Run => {
             call.run(p.stream)?;
-            Ok(None)
+            Ok(Given::Run)
         }
-        Want::Launches => Ok(Some(call.launches()?)),
+        Want::Launches => Ok(Given::Launches(call.launches()?)),
+        Want::Prepared => Ok(Given::Prepared(call.prepared()?)),
     }
 }
 

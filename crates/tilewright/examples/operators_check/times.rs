@@ -14,7 +14,7 @@ use tilewright::prelude::{Device, F16};
 use tilewright::tune::{Problem, Target, choose};
 
 use crate::host::{self, Bare};
-use crate::{Fallible, HALF, Held, Place, Run, Want, wrong};
+use crate::{Fallible, HALF, Held, Place, Run, wrong};
 
 /// A graph of what a function puts on the stream.
 fn captured(
@@ -70,12 +70,7 @@ pub fn in_a_graph(p: &Place, runs: &[Run]) -> Fallible<()> {
         unsafe { p.gpu.driver().graph_launch(exec, p.stream.raw()) }.map_err(failed)?;
         p.wait()?;
         for (run, expected) in runs.iter().zip(&expected) {
-            let found = p.read(&run.result)?;
-            let count = run.result.shape.iter().product::<i64>() as usize;
-            let off = |(a, b): (&f64, &f64)| (a - b).abs() > 2e-3 * (1.0 + b.abs());
-            if found[..count].iter().zip(expected).any(off) {
-                wrong(format_args!("{} in a graph", run.name));
-            }
+            differ(p, run, expected, "in a graph")?;
         }
     }
     println!("done: 1000 runs of {} operators in a captured graph, replayed 3 times", runs.len());
@@ -84,7 +79,7 @@ pub fn in_a_graph(p: &Place, runs: &[Run]) -> Fallible<()> {
 
 /// Bare launches of the same kernels with the same tensors, and with a workspace of their own.
 fn bare(p: &Place, run: &Run) -> Fallible<Vec<Bare>> {
-    let chain = (run.call)(p, Want::Launches)?.ok_or("no launches")?;
+    let chain = run.launches(p)?;
     let mut free = p.memory + HALF as u64;
     let mut parts: Vec<(String, u64)> = Vec::new();
     let mut launches = Vec::new();
@@ -113,27 +108,52 @@ fn bare(p: &Place, run: &Run) -> Fallible<Vec<Bare>> {
     Ok(launches)
 }
 
+/// Compares what launches give with what is there.
+fn right_again(p: &Place, run: &Run, launch: impl Fn() -> Fallible<()>) -> Fallible<()> {
+    let expected = p.read(&run.result)?;
+    p.device.upload(&run.result.buffer, &vec![0x11; run.result.buffer.bytes()])?;
+    launch()?;
+    p.wait()?;
+    differ(p, run, &expected, "by launches with their arguments")
+}
+
+/// Says if a run's result is not what is expected.
+fn differ(p: &Place, run: &Run, expected: &[f64], how: &str) -> Fallible<()> {
+    let found = p.read(&run.result)?;
+    let count = run.result.shape.iter().product::<i64>() as usize;
+    let off = |(a, b): (&f64, &f64)| (a - b).abs() > 2e-3 * (1.0 + b.abs());
+    if found[..count].iter().zip(expected).any(off) {
+        wrong(format_args!("{} {how}", run.name));
+    }
+    Ok(())
+}
+
 pub fn costs(p: &Place, runs: &[Run]) -> Fallible<()> {
     println!(
-        "the host's time in ns of a run with its views, and of bare launches of its kernels: medians, least ones, and the median of the differences"
+        "the host's time in ns of bare launches, of a run with its views, and of its launches with their arguments: medians, least ones, and the medians of the differences"
     );
     for run in runs {
-        let mut launches = bare(p, run)?;
-        let maps: usize = (run.call)(p, Want::Launches)?
-            .map_or(0, |chain| chain.plans().map(|plan| plan.recipe().maps.len()).sum());
-        let [of_bare, of_run] = host::costs(
+        let (mut launches, prepared) = (bare(p, run)?, run.prepared(p)?);
+        // The memory is the run's, which is there.
+        let enqueue = || Ok(unsafe { prepared.enqueue(p.stream) }?);
+        right_again(p, run, enqueue)?;
+        let maps: usize = run.launches(p)?.plans().map(|plan| plan.recipe().maps.len()).sum();
+        let [of_bare, of_run, of_prepared] = host::costs(
             || p.wait(),
-            [&mut || launches.iter_mut().try_for_each(Bare::launch), &mut || run.run(p)],
+            [&mut || launches.iter_mut().try_for_each(Bare::launch), &mut || run.run(p), &mut || enqueue()],
         )?;
         println!(
-            "  {:<20} {} launches, {maps} tensor maps: bare {:5.0} {:5.0}, run {:5.0} {:5.0}: {:+.0}",
+            "  {:<20} {} launches, {maps} tensor maps: bare {:5.0} {:5.0}, run {:5.0} {:5.0}: {:+.0}, prepared {:5.0} {:5.0}: {:+.0}",
             run.name,
             launches.len(),
             of_bare.median,
             of_bare.least,
             of_run.median,
             of_run.least,
-            of_run.more
+            of_run.more,
+            of_prepared.median,
+            of_prepared.least,
+            of_prepared.more
         );
     }
     let (x, y) = (p.random(F16, &[64, 1000], 9)?, p.result(F16, &[64, 1000])?);
