@@ -20,7 +20,7 @@ struct Tiles {
 
 /// Tiles with work that each of some blocks has, by runs of neighbours in the order of all tiles.
 struct Turns {
-    /// What a block has more than the one before it, and what all have.
+    /// Tiles that a block has beside those of the one before it, and those that all have.
     more: Vec<i64>,
     all: i64,
 }
