@@ -43,8 +43,8 @@ BLOCK = 128
 # What a weight and its part of a scale take in memory, and words for the plan.
 ROWS = {"rows-e4m3": "e4m3", "rows-i8": "i8"}
 WEIGHTS = {"same": (2, []), "fp8": (1, ["--fp8"]), "int4": (0.5 + 2 / BLOCK, ["--int4", BLOCK]), **{name: (1, ["--rows", kind]) for name, kind in ROWS.items()}}
-# Milliseconds in which the host queues the launches of a layer.
-QUEUED = 0.4
+# Milliseconds in which the host queues the launches of a layer, of peers written in Python too.
+QUEUED = 2.5
 
 
 def plans_of(args, shape, tokens):

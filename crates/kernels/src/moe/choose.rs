@@ -93,7 +93,7 @@ const NOT_HIDDEN: f64 = 0.15;
 /// The time of tensor cores whose results are transposed on their way out, over that of others.
 const TRANSPOSED: f64 = 1.03;
 
-/// Rows at most of tiles whose weights are cast: on an H200 wider ones were slower.
+/// Rows at most of tiles whose weights are cast, where none was measured: on an H200 wider ones were slower.
 const MOST_ROWS_OF_CASTS: i64 = 96;
 
 /// Clusters that share a tile. On an H200 four blocks were never the fastest: fewer of their clusters run at once.
@@ -321,7 +321,7 @@ impl Tiled {
         let (cluster, sm_count) = match self {
             Tiled::Same(config) => (config.cluster, config.sm_count),
             Tiled::Blocks(config) => (config.cluster, config.sm_count),
-            Tiled::Few(config) => (config.cluster, config.sm_count),
+            Tiled::Few(config) => (config.cluster, config.at_once()),
         };
         [cluster.shape()[1], (sm_count / cluster.blocks()).max(1)]
     }
@@ -331,7 +331,7 @@ impl Tiled {
         match self {
             Tiled::Same(config) => [config.cluster.shape()[2], config.sm_count],
             Tiled::Blocks(config) => [1, config.sm_count],
-            Tiled::Few(config) => [config.cluster.shape()[2], config.sm_count],
+            Tiled::Few(config) => [config.cluster.shape()[2], config.at_once()],
         }
     }
 }
@@ -383,7 +383,8 @@ impl Machine {
             timed
         };
         let mut pairs = Vec::new();
-        for tile in TILES {
+        let few = matches!(layer.weights, MoeWeights::Few { .. });
+        for tile in TILES.into_iter().filter(|tile| !few || *tile <= MOST_ROWS_OF_CASTS) {
             let (ups, downs) = (ranked(true, tile), ranked(false, tile));
             let (Some(last_up), Some(last_down)) = (ups.last(), downs.last()) else { continue };
             for i in 0..ups.len().max(downs.len()).min(ALTERNATIVES) {
@@ -522,10 +523,8 @@ impl Machine {
             WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
         });
         let met = |config: &WeightsConfig| {
-            let fits = config.bn <= MOST_ROWS_OF_CASTS;
-            let alone = config.cluster == Cluster::None
-                || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET;
-            fits && alone
+            config.cluster == Cluster::None
+                || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
         };
         configs.filter(met).filter_map(fitted_few).map(Tiled::Few).collect()
     }
