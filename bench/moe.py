@@ -13,7 +13,7 @@ tiles of rows must be as the plan's. --kernels says what each launch takes alone
 ahead and silu · mul; `down`, the product behind; and `layer`, all from the experts of tokens to the sums. With --weights fp8 weights are e4m3 with scales of 128 × 128, with int4 of 4 bits with a scale for 128 neighbours, with rows-e4m3 and rows-i8 of 8 bits with a scale for each row, as activations; `up` ends with the gated units, in 8 bits with their rounding, and that of tokens counts in `layer`
 alone. vLLM's kernels are there where PEERS_VLLM_SRC names
 vllm/model_executor/layers/fused_moe and PEERS_VLLM and PEERS_VLLM_MOE its two libraries; its `up` has silu · mul in launches of their own, which are counted. Humming's products of int4 are there where it can be imported,
-beside vLLM's silu · mul; it has no `layer`.
+beside vLLM's silu · mul; its `layer` has vLLM's tables of tokens ahead, and torch's sum of experts by weights behind.
 The GPU spins
 ahead of each timing, so that launches are queued. Gigabytes are those of the weights of experts that tokens have. The ratio is the fastest peer's time over ours.
 """
@@ -43,8 +43,8 @@ BLOCK = 128
 # What a weight and its part of a scale take in memory, and words for the plan.
 ROWS = {"rows-e4m3": "e4m3", "rows-i8": "i8"}
 WEIGHTS = {"same": (2, []), "fp8": (1, ["--fp8"]), "int4": (0.5 + 2 / BLOCK, ["--int4", BLOCK]), **{name: (1, ["--rows", kind]) for name, kind in ROWS.items()}}
-# Milliseconds in which the host queues the launches of a layer.
-QUEUED = 0.4
+# Milliseconds in which the host queues the launches of a layer, of peers written in Python too.
+QUEUED = 2.5
 
 
 def plans_of(args, shape, tokens):
@@ -257,7 +257,7 @@ def vllm_layer(x, matrices, ids, weights):
 
 
 def humming_layer(x, matrices, ids, weights):
-    """Humming's products by tables of tokens, in the tiles that it chooses; tokens have their weights behind them."""
+    """Humming's products by tables of tokens, in the tiles that it chooses, between vLLM's tables and silu · mul; torch adds the experts of a token by their weights."""
     import torch
     from humming.layer import HummingLayer, HummingLayerMethod
     from humming.tune import get_heuristics_config
@@ -276,6 +276,7 @@ def humming_layer(x, matrices, ids, weights):
         rows = next((config["block_shape"][0] for low, high, config in tuned if low < ids.numel() <= high), 64)
         table, _, align = aligned_by(ids, experts, rows)
         align()
+        aligns[rows] = align
         out = torch.empty(ids.numel(), shape[0], device="cuda", dtype=x.dtype)
 
         def run(a, each):
@@ -286,19 +287,23 @@ def humming_layer(x, matrices, ids, weights):
 
         return run
 
+    # Products whose tiles have as many rows have one table.
+    aligns, factors = {}, weights[:, None].to(x.dtype)
     ahead, behind = product(w13, s13, (2 * between, hidden)), product(w2, s2, (hidden, between))
-    h = torch.empty(ids.numel(), between, device="cuda", dtype=x.dtype)
+    h, kept = torch.empty(ids.numel(), between, device="cuda", dtype=x.dtype), {}
 
     def up():
         torch.ops._C.silu_and_mul(h, ahead(x, k))
 
-    def result():
+    def layer():
+        for align in aligns.values():
+            align()
         up()
-        return (behind(h, 1).view(tokens, k, hidden).float() * weights[..., None]).sum(1)
+        kept["y"] = torch.bmm(factors, behind(h, 1).view(tokens, k, hidden))[:, 0]
 
-    result()
+    layer()
     torch.cuda.synchronize()
-    return {"up": up, "down": lambda: behind(h, 1)}, result
+    return {"up": up, "down": lambda: behind(h, 1), "layer": layer}, lambda: kept["y"]
 
 
 class Matrices:

@@ -59,6 +59,7 @@ CONFIGS = [
           "bn=16 bm=64 warpgroups=1 bk=512 part=128 stages={6,3} schedule=data_parallel",
           "instruction=mma bn=16 bm=256 stages={6,4} schedule=data_parallel", "instruction=mma bn=16 bk=256 part=128 stages={3,3}",
           "instruction=mma bn=16 bm=256 warpgroups=4 math_registers=112 stages={6,4} schedule=data_parallel",
+          "instruction=mma bn=16 bm=256 scaled=weights stages={6,4}",
           "instruction=mma bn=16 bm=64 warpgroups=1 bk=256 part=128 stages={8,5} schedule=data_parallel cluster=k2"]),
     (64, ["bn=64 bm=256 scaled=weights stages={5,3} schedule=data_parallel", "bn=64 bm=256 scaled=weights stages={5,3}", "bn=64 scaled=weights stages={4,4}",
           "bn=64 bk=256 part=128 scaled=weights stages={3,2}", "bn=64 bk=256 part=128 scaled=weights stages={3,2} schedule=data_parallel cluster=k2",
@@ -86,7 +87,7 @@ ROWS_AS_THEY_ARE = [
     (8, ["bm=8 bn=64 bk=256 kk=64 stages=3", "bm=8 bn=64 bk=256 kk=64 stages=2", "bm=8 bn=32 bk=512 kk=64 stages=3 threads=64", "bm=8 bn=128 bk=256 kk=32 stages=2"]),
     (16, ["bm=16 bn=64 bk=256 kk=64 stages=3", "bm=16 bn=64 bk=256 kk=32 stages=3", "bm=16 bn=32 bk=256 kk=64 stages=4", "bm=16 bn=32 bk=512 kk=64 stages=3",
           "bm=16 bn=64 bk=128 kk=64 stages=4", "bm=16 bn=32 bk=128 kk=64 stages=8"]),
-    (1 << 30, ["bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
+    (1 << 30, ["bm=64 bn=256 bk=128 kk=32 stages=4 threads=256 epilogue=direct", "bm=64 bn=128 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=256 bk=256 kk=32 stages=2 threads=256", "bm=64 bn=64 bk=256 kk=64 stages=2",
                "bm=32 bn=64 bk=256 kk=64 stages=3", "bm=64 bn=32 bk=256 kk=64 stages=3", "bm=64 bn=128 bk=64 kk=32 stages=4"]),
 ]  # fmt: skip
 

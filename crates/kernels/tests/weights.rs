@@ -155,6 +155,7 @@ fn configs() -> Vec<WeightsConfig> {
         WeightsConfig { instruction: Instruction::Mma, cluster: Cluster::AlongK(2), bn: 24, ..whole },
         WeightsConfig { dependent: true, ahead: true, zeros: true, weights: DType::U4, ..small },
         WeightsConfig { dependent: true, ahead: true, instruction: Instruction::Mma, bn: 8, ..whole },
+        WeightsConfig { blocks: 2, instruction: Instruction::Mma, bn: 8, ..whole },
     ]
 }
 
@@ -395,6 +396,14 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(WeightsConfig { scaled: Scaled::Weights, ..spread }, "bn", "registers of a thread");
     says(WeightsConfig { cluster: Cluster::AlongK(2), ..default }, "schedule", "share a tile already");
     says(WeightsConfig { cluster: Cluster::AlongM(4), bm: 128, ..default }, "cluster", "2 units");
+    says(WeightsConfig { blocks: 5, ..default }, "blocks", "from 1 to 4");
+    let shared = WeightsConfig { blocks: 2, warpgroups: 1, bm: 64, ..default };
+    says(WeightsConfig { bk: 256, ..shared }, "stages", "fewer stages");
+    says(
+        WeightsConfig { blocks: 3, bn: 64, stages: 2, scaled: Scaled::Weights, ..shared },
+        "bn",
+        "registers of a thread",
+    );
     says(WeightsConfig { ahead: true, ..default }, "ahead", "unless dependent is true");
     let early = WeightsConfig { dependent: true, ahead: true, batch: Batch::Grouped, ..default };
     says(WeightsConfig { schedule: Schedule::DataParallel, ..early }, "ahead", "tables");

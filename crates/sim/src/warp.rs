@@ -177,7 +177,7 @@ impl Warp {
             owned: (!program.wgmmas.is_empty()).then(|| Owned::new(program.registers)),
             tensor: TensorAccesses::default(),
             // Registers are given out in groups of eight.
-            quota: limits.registers_of_a_thread(threads).next_multiple_of(8),
+            quota: limits.registers_of_a_thread(threads * program.function.resident).next_multiple_of(8),
             timing: Timing::new(program),
             printed: BTreeMap::new(),
         }

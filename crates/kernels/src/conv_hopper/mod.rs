@@ -245,6 +245,7 @@ impl HopperConvConfig {
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,
+            resident: 1,
             accumulator: DType::F32,
             stored: self.stored(),
         }

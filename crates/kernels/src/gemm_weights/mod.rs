@@ -100,9 +100,11 @@ parameters! {
         ahead: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 24,
-        /// Registers of a thread that multiplies; with ahead at most what the threads that load leave.
+        /// Registers of a thread that multiplies; with ahead, and with several blocks, at most what the other threads leave.
         math_registers: i64 as INT = 240,
-        /// Blocks that are launched, at most.
+        /// Blocks of a multiprocessor at once: each has its share of the registers and of shared memory, and one multiplies while another waits or writes results.
+        blocks: i64 as INT = 1,
+        /// Multiprocessors whose blocks are launched, at most.
         sm_count: i64 as INT = 132,
     }
 }
@@ -183,11 +185,12 @@ impl WeightsConfig {
 
     /// Registers of a thread that multiplies.
     fn multiplying(&self) -> i64 {
-        if self.ahead {
-            self.math_registers.min(most_beside(&[self.load_registers, AHEAD_REGISTERS], self.warpgroups))
-        } else {
-            self.math_registers
+        if !self.ahead && self.blocks == 1 {
+            return self.math_registers;
         }
+        let others = [self.load_registers, AHEAD_REGISTERS];
+        let others = if self.ahead { &others[..] } else { &others[..1] };
+        self.math_registers.min(most_beside(others, self.warpgroups, self.blocks))
     }
 
     /// Columns of the tile that leave at a time.
@@ -216,7 +219,8 @@ impl WeightsConfig {
             tensor_memory: false,
             load_registers: self.load_registers,
             math_registers: self.multiplying(),
-            sm_count: self.sm_count,
+            sm_count: self.sm_count * self.blocks,
+            resident: self.blocks,
             accumulator: DType::F32,
             stored: self.dtype,
         }
@@ -298,6 +302,7 @@ impl WeightsConfig {
         let tiling = self.tiling();
         tiling.check_tile()?;
         let unit = self.unit();
+        within("blocks", self.blocks, [1, 4], 1)?;
         within("part", self.part, [unit, 256], unit)?;
         within("bk", self.bk, [self.part, 512], self.part)?;
         if let Some(group) = self.group {

@@ -183,17 +183,22 @@ impl WeightsConfig {
             && (!self.overlap_epilogue
                 || (self.bn > SUMS_OF
                     && steps >= 2 * (self.bn / self.columns())
-                    && tiles > 2 * self.sm_count))
-            && (blocks_k == 1 || (steps >= 4 * blocks_k && tiles * blocks_k <= 2 * self.sm_count))
+                    && tiles > 2 * self.at_once()))
+            && (blocks_k == 1 || (steps >= 4 * blocks_k && tiles * blocks_k <= 2 * self.at_once()))
             && (!shared
-                || (tiles % self.sm_count != 0
-                    && tiles < 8 * self.sm_count
-                    && tiles * steps >= self.sm_count))
+                || (tiles % self.at_once() != 0
+                    && tiles < 8 * self.at_once()
+                    && tiles * steps >= self.at_once()))
             && match self.scaled {
                 Scaled::Sums => self.bn <= SUMS_OF || self.group.is_none() || self.activations.is_some(),
                 Scaled::Weights => self.group.is_some() && self.activations.is_none() && m > 16,
             }
             && (self.rasterization == Rasterization::Grouped(12))
+    }
+
+    /// Blocks at once.
+    pub(crate) fn at_once(&self) -> i64 {
+        self.sm_count * self.blocks
     }
 
     /// Instructions of a thread for a weight, to cast it, as reports count them.
@@ -265,11 +270,13 @@ impl WeightsConfig {
         let of_activations = a_bytes * bn * bk / blocks_n as f64;
         let port = (of_weights + of_activations) / 128.0 * model.port;
         let latency = model.latency / (self.stages as f64 - 1.0).max(1.0);
+        // Blocks of a multiprocessor share it.
+        let together = self.blocks as f64;
         let mut wanted = [0.0; Resource::ALL.len()];
         for (resource, cycles) in [
-            (Resource::TensorCores, multiply / model.tensor_cores + exposed),
-            (Resource::Threads, issue.max(turn)),
-            (Resource::Port, port),
+            (Resource::TensorCores, multiply / model.tensor_cores * together + exposed),
+            (Resource::Threads, (issue * together).max(turn)),
+            (Resource::Port, port * together),
             (Resource::Latency, latency),
         ] {
             wanted[resource as usize] = cycles;
@@ -277,7 +284,7 @@ impl WeightsConfig {
         let cycles = wanted.iter().copied().fold(0.0, f64::max);
 
         let tiles = rounds(n, self.bm * blocks_n) * rounds(m, self.bn * blocks_m);
-        let clusters = (self.sm_count / self.cluster.blocks()) as f64;
+        let clusters = (self.at_once() / self.cluster.blocks()) as f64;
         let steps = rounds(k, self.bk * deep);
         let (waves, of_block, others) = match self.schedule {
             Schedule::DataParallel => ((tiles / clusters).ceil(), (tiles / clusters).ceil() * steps, 0.0),
@@ -306,7 +313,7 @@ impl WeightsConfig {
             Schedule::DataParallel => {
                 (tiles.min(clusters) * self.cluster.blocks() as f64, (waves * clusters / tiles).max(1.0))
             }
-            Schedule::StreamK | Schedule::Remainder => (self.sm_count as f64, 1.0),
+            Schedule::StreamK | Schedule::Remainder => (self.at_once() as f64, 1.0),
         };
         let uneven = if tiles > clusters { uneven } else { 1.0 };
         let whole = read / model.read + (2 * m * n) as f64 / model.write;
@@ -357,6 +364,7 @@ impl Tunable for WeightsConfig {
         ("hint_a", &["none", "evict_last"]),
         ("stages", &["3", "4", "6", "8", "12"]),
         ("buffers", &["1", "2"]),
+        ("blocks", &["1", "2", "3"]),
     ];
 
     fn points() -> impl Iterator<Item = Self> {

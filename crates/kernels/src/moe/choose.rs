@@ -5,12 +5,13 @@ use tilewright_machine::DType;
 
 use super::layer::{MoeLayer, MoeReduction, MoeWeights};
 use super::measured::{MoeReason, measured};
+use super::order::ordered;
 use crate::config::{Config, ConfigError, apply, differences, value_of};
 use crate::epilogue::{Epilogue, Part};
 use crate::gemm_fp8_blocks::{BLOCK, Fp8BlocksConfig};
 use crate::gemm_hopper::{Batch, Cluster, Dual, HopperGemmConfig};
 use crate::gemm_weights::{Scaled, Schedule, WeightsConfig};
-use crate::warp_specialized::bytes;
+use crate::warp_specialized::{Rasterization, bytes};
 
 /// The machine that tiles are chosen for.
 #[derive(Clone, Copy)]
@@ -92,7 +93,7 @@ const NOT_HIDDEN: f64 = 0.15;
 /// The time of tensor cores whose results are transposed on their way out, over that of others.
 const TRANSPOSED: f64 = 1.03;
 
-/// Rows at most of tiles whose weights are cast: on an H200 wider ones were slower.
+/// Rows at most of tiles whose weights are cast, where none was measured: on an H200 wider ones were slower.
 const MOST_ROWS_OF_CASTS: i64 = 96;
 
 /// Clusters that share a tile. On an H200 four blocks were never the fastest: fewer of their clusters run at once.
@@ -239,7 +240,7 @@ impl Tiled {
     }
 
     /// Returns whether rows of weights are rows of the tile.
-    fn swaps(&self) -> bool {
+    pub fn swaps(&self) -> bool {
         match self {
             Tiled::Same(config) => config.swap,
             Tiled::Blocks(config) => config.swap,
@@ -297,23 +298,71 @@ impl Tiled {
         all
     }
 
+    /// The order of tiles.
+    pub fn rasterization(&self) -> Rasterization {
+        match self {
+            Tiled::Same(config) => config.rasterization,
+            Tiled::Blocks(config) => config.rasterization,
+            Tiled::Few(config) => config.rasterization,
+        }
+    }
+
+    /// The product with its tiles in another order.
+    pub fn in_order(self, rasterization: Rasterization) -> Self {
+        match self {
+            Tiled::Same(config) => Tiled::Same(HopperGemmConfig { rasterization, ..config }),
+            Tiled::Blocks(config) => Tiled::Blocks(Fp8BlocksConfig { rasterization, ..config }),
+            Tiled::Few(config) => Tiled::Few(WeightsConfig { rasterization, ..config }),
+        }
+    }
+
+    /// Tiles of columns that a cluster's blocks have side by side, and clusters at once.
+    pub fn clusters(&self) -> [i64; 2] {
+        let (cluster, sm_count) = match self {
+            Tiled::Same(config) => (config.cluster, config.sm_count),
+            Tiled::Blocks(config) => (config.cluster, config.sm_count),
+            Tiled::Few(config) => (config.cluster, config.at_once()),
+        };
+        [cluster.shape()[1], (sm_count / cluster.blocks()).max(1)]
+    }
+
     /// Blocks that share a tile, and all blocks.
     fn blocks(&self) -> [i64; 2] {
         match self {
             Tiled::Same(config) => [config.cluster.shape()[2], config.sm_count],
             Tiled::Blocks(config) => [1, config.sm_count],
-            Tiled::Few(config) => [config.cluster.shape()[2], config.sm_count],
+            Tiled::Few(config) => [config.cluster.shape()[2], config.at_once()],
         }
     }
+}
+
+/// The product ahead and the one behind.
+fn both(layer: &MoeLayer) -> [Product; 2] {
+    let fused = layer.weights == MoeWeights::Same;
+    let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
+    let up = Product { n, k: layer.hidden, matrices };
+    [up, Product { n: layer.hidden, k: layer.intermediate, matrices: 1 }]
 }
 
 impl Machine {
     /// The products by their estimated time, the least ahead, with a few pairs for each number of rows, but those first that were measured to be the fastest; none: no tile fits.
     pub fn products(self, layer: &MoeLayer, tokens: i64, rows: Rows) -> Vec<Products> {
-        let fused = layer.weights == MoeWeights::Same;
-        let (n, matrices) = if fused { (layer.intermediate, 2) } else { (2 * layer.intermediate, 1) };
-        let up = Product { n, k: layer.hidden, matrices };
-        let down = Product { n: layer.hidden, k: layer.intermediate, matrices: 1 };
+        let [up, down] = both(layer);
+        let mut products = self.by_time(layer, tokens, rows);
+        for pair in &mut products {
+            let places = layer.sort(tokens, pair.tile).places(tokens).tiles;
+            let with_work = rows.tiles(pair.tile).round() as i64;
+            for (tiled, product) in [(&mut pair.up, up), (&mut pair.down, down)] {
+                let [columns, _] = tiled.tile();
+                *tiled = ordered(*tiled, (product.n + columns - 1) / columns, places, with_work);
+            }
+        }
+        products
+    }
+
+    /// The same, each in the usual order of its tiles.
+    fn by_time(self, layer: &MoeLayer, tokens: i64, rows: Rows) -> Vec<Products> {
+        let [up, down] = both(layer);
         // Rows of activations with scales of their own are rounded into the order of the experts.
         let by_rows = matches!(layer.weights, MoeWeights::Rows(_));
         let ranked = |ahead: bool, tile: i64| {
@@ -334,7 +383,8 @@ impl Machine {
             timed
         };
         let mut pairs = Vec::new();
-        for tile in TILES {
+        let few = matches!(layer.weights, MoeWeights::Few { .. });
+        for tile in TILES.into_iter().filter(|tile| !few || *tile <= MOST_ROWS_OF_CASTS) {
             let (ups, downs) = (ranked(true, tile), ranked(false, tile));
             let (Some(last_up), Some(last_down)) = (ups.last(), downs.last()) else { continue };
             for i in 0..ups.len().max(downs.len()).min(ALTERNATIVES) {
@@ -473,10 +523,7 @@ impl Machine {
             WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
         });
         let met = |config: &WeightsConfig| {
-            let fits = config.bn <= MOST_ROWS_OF_CASTS;
-            let alone = config.cluster == Cluster::None
-                || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET;
-            fits && alone
+            config.cluster == Cluster::None || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
         };
         configs.filter(met).filter_map(fitted_few).map(Tiled::Few).collect()
     }

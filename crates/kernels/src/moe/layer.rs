@@ -309,7 +309,7 @@ impl MoeLayer {
     }
 
     /// The configuration that sorts so many tokens for tiles of these rows.
-    fn sort(&self, tokens: i64, tile: i64) -> MoeSortConfig {
+    pub(super) fn sort(&self, tokens: i64, tile: i64) -> MoeSortConfig {
         let all = tokens * self.k;
         let chunks = [128, 256, 512];
         let (chunk, split) = match chunks.into_iter().find(|chunk| all <= *chunk && all <= ONE_BLOCK) {

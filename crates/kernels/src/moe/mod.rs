@@ -12,6 +12,7 @@ mod gather;
 mod layer;
 mod limits;
 mod measured;
+mod order;
 mod problem;
 mod quantise;
 mod quantise_rows;

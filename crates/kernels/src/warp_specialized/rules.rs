@@ -204,9 +204,9 @@ impl Tiling {
         check_cluster(self.cluster, needs.shared_rows)?;
         check_order(self.rasterization)?;
         self.check_registers(needs)?;
-        check_instruction(needs.instruction, self.all_warpgroups())?;
+        check_instruction(needs.instruction, self.all_warpgroups(), self.resident)?;
         within("sm_count", self.sm_count, [self.cluster.blocks(), 65_535], 1)?;
-        check_memory(self.stages, needs.shared_bytes)
+        check_memory(self.stages, needs.shared_bytes, self.resident)
     }
 
     /// The rows of a's and of b's tile with the number of blocks of a cluster that share them: those along n the first, those along m the second.
@@ -242,7 +242,7 @@ impl Tiling {
         let ahead = if self.ahead { AHEAD_REGISTERS } else { 0 };
         let issuing = if self.tensor_memory { ISSUING_REGISTERS } else { 0 };
         let together = 128 * (self.load_registers + ahead + issuing + self.warpgroups * self.math_registers);
-        let there = 128 * self.all_warpgroups() * share_of(self.all_warpgroups());
+        let there = 128 * self.all_warpgroups() * share_of(self.all_warpgroups(), self.resident);
         if together > there {
             let wanted = format!(
                 "the block's threads would have {together} registers, and there are {there}: use fewer, or fewer \
@@ -262,21 +262,21 @@ impl Tiling {
     }
 }
 
-/// Registers with which each thread of a block of so many warpgroups starts: the same number, a multiple of 8.
-fn share_of(warpgroups: i64) -> i64 {
-    REGISTERS / (128 * warpgroups.max(1)) / 8 * 8
+/// Registers with which each thread of a block of so many warpgroups starts, of so many blocks of a multiprocessor: the same number, a multiple of 8.
+fn share_of(warpgroups: i64, resident: i64) -> i64 {
+    REGISTERS / (128 * (warpgroups * resident).max(1)) / 8 * 8
 }
 
-/// Registers of a thread of so many warpgroups, at most, beside warpgroups whose threads have these.
-pub(crate) fn most_beside(others: &[i64], warpgroups: i64) -> i64 {
+/// Registers of a thread of so many warpgroups, at most, beside warpgroups whose threads have these, in each of so many blocks of a multiprocessor.
+pub(crate) fn most_beside(others: &[i64], warpgroups: i64, resident: i64) -> i64 {
     let all = warpgroups + others.len() as i64;
-    (all * share_of(all) - others.iter().sum::<i64>()) / warpgroups.max(1) / 8 * 8
+    (all * share_of(all, resident) - others.iter().sum::<i64>()) / warpgroups.max(1) / 8 * 8
 }
 
 /// Checks that an instruction as wide as these columns finds its registers: a block starts with an even share of them all, in which the
 /// assembler must find room for one instruction's sums, whatever roles ask for.
-fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
-    let (threads, share) = (128 * warpgroups, share_of(warpgroups));
+fn check_instruction(columns: i64, warpgroups: i64, resident: i64) -> Result<(), ConfigError> {
+    let (threads, share) = (128 * warpgroups, share_of(warpgroups, resident));
     let wide = (1..=32).rev().map(|eighth| 8 * eighth).find(|n| columns % n == 0).unwrap_or(8);
     if wide / 2 + FEWEST_OTHERS <= share {
         return Ok(());
@@ -289,9 +289,9 @@ fn check_instruction(columns: i64, warpgroups: i64) -> Result<(), ConfigError> {
     Err(ConfigError::value("bn", columns, wanted))
 }
 
-/// Checks that a block has this much shared memory.
-fn check_memory(stages: i64, need: i64) -> Result<(), ConfigError> {
-    let have = i64::from(TARGET.limits().shared_bytes_per_block);
+/// Checks that each of so many blocks of a multiprocessor has this much shared memory; the system takes 1 KiB of each.
+fn check_memory(stages: i64, need: i64, resident: i64) -> Result<(), ConfigError> {
+    let have = (i64::from(TARGET.limits().shared_bytes_per_block) + 1024) / resident.max(1) - 1024;
     if need <= have {
         return Ok(());
     }

@@ -498,6 +498,9 @@ impl Scheduler {
             t.grid([sm_count.min(tiles)]);
         }
         t.threads(128 * self.tiling.all_warpgroups());
+        if self.tiling.resident > 1 {
+            t.resident(self.tiling.resident);
+        }
     }
 
     /// The loop of a role over its tiles: where others are shared by steps along k, over those that it does whole.

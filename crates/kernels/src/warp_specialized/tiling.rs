@@ -38,7 +38,9 @@ pub(crate) struct Tiling {
     pub tensor_memory: bool,
     pub load_registers: i64,
     pub math_registers: i64,
+    /// Blocks at once, of all multiprocessors and of one.
     pub sm_count: i64,
+    pub resident: i64,
     /// The types of accumulators and of what is stored.
     pub accumulator: DType,
     pub stored: DType,
@@ -64,6 +66,7 @@ macro_rules! tiling {
             load_registers: config.load_registers,
             math_registers: config.math_registers,
             sm_count: config.sm_count,
+            resident: 1,
             $($field: $value,)+
         }
     }};

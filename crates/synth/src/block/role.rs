@@ -146,6 +146,6 @@ impl RolePlan {
 /// The change of a role's register budget, if all roles have one and it is not what a thread has at entry.
 fn budget(whole: &Program, part: &Part<'_>, arch: Arch) -> Option<RegisterBudget> {
     let registers = part.role?.registers.filter(|_| whole.roles().iter().all(|r| r.registers.is_some()))?;
-    let entry = arch.limits().registers_of_a_thread(whole.threads());
+    let entry = arch.limits().registers_of_a_thread(whole.threads() * whole.resident());
     (registers != entry).then_some(RegisterBudget { registers, more: registers > entry })
 }

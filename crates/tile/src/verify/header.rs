@@ -257,12 +257,6 @@ impl Checker<'_> {
             let error = Diagnostic::new(Code::BadLaunch, span, message);
             self.report(error.label(format!("from 1 to {} blocks", most.min(32))));
         }
-        let registers = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Role { registers: Some(_), .. });
-        if blocks > 1 && program.body.iter().any(registers) {
-            let message = "roles with `registers` share out those of a whole multiprocessor";
-            let error = Diagnostic::new(Code::BadLaunch, span, message);
-            self.report(error.help("leave out the number of resident blocks, or the roles' registers"));
-        }
     }
 
     /// True if every id is an index of its table: always, for programs that the parser or the builder made.

@@ -139,11 +139,14 @@ impl Checker<'_> {
     }
 
     /// The roles' registers come out of the pool of the block: `setmaxnreg` redistributes what the launch gives its threads, the same
-    /// number to each, and a role that asks for more than is left waits for ever.
+    /// number to each, and a role that asks for more than is left waits for ever. Blocks that are resident together have a share each.
     fn pool(&mut self, shares: &[Share<'_>], threads: u32) {
         let budgets = SyncOp::SetMaxRegisters { more: true, registers: 24 };
         let Some(arch) = Arch::with(budgets.needs()) else { return };
-        let each = i64::from(arch.limits().registers_of_a_thread_at_launch(threads));
+        let resident =
+            self.program.resident.as_int().and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(1);
+        let together = threads.saturating_mul(resident.max(1));
+        let each = i64::from(arch.limits().registers_of_a_thread_at_launch(together));
         let pool = each * i64::from(threads);
         let mut taken = 0i64;
         for (i, share) in shares.iter().enumerate() {
@@ -159,8 +162,9 @@ impl Checker<'_> {
             let all = shares
                 .iter()
                 .fold(0i64, |sum, share| sum.saturating_add(share.threads.saturating_mul(share.registers)));
+            let of = if resident > 1 { format!("each of {resident} blocks") } else { "a block".to_string() };
             let message = format!(
-                "the roles' threads have {all} registers together ({}), and a block of {threads} threads has {pool}, {each} for each",
+                "the roles' threads have {all} registers together ({}), and {of} of {threads} threads has {pool}, {each} for each",
                 list.join(", ")
             );
             let others = shares.iter().enumerate().filter(|(other, _)| *other != i);
