@@ -98,8 +98,8 @@ class OfVllm:
         table = [torch.empty(size, dtype=torch.int32, device=ids.device) for size in (most, count, most // rows, experts)]
         of_rows, places, groups, ends = table
         library = ops.library(ids.get_device())
-        # One block sorts all.
-        options = {"experts": experts, "k": self.k, "tile": rows, "padded": True, "chunk": max(256, count)}
+        # One block sorts few.
+        options = {"experts": experts, "k": self.k, "tile": rows, "padded": True, **({"split": True} if count > 512 else {"chunk": max(256, count)})}
         library.call("moe_sort", ids=flat, rows=of_rows, places=places, groups=groups, ends=ends, options=options, sizes={"tokens": ids.shape[0]})
         # The kernel wants the number of a token's expert where ours has the token's.
         order = torch.full((most,), count, dtype=torch.int32, device=ids.device)

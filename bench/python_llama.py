@@ -11,6 +11,7 @@ The patch (`patch`, `Decoder`) is all that an application has to write: norms, p
 """
 
 import argparse
+import contextlib
 import fcntl
 import gc
 import pathlib
@@ -274,10 +275,12 @@ def turns_of(args, form):
     """The turns of a form, whose lock is that of all forms."""
     if args.turns is None:
         return Turns(None, 1)
-    folder = pathlib.Path(args.turns, form)
+    folder, turn = pathlib.Path(args.turns, form), pathlib.Path(args.turns, "turn")
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "turn").exists():
-        (folder / "turn").symlink_to(pathlib.Path(args.turns, "turn").resolve())
+    turn.touch()
+    # Another process may have been first.
+    with contextlib.suppress(FileExistsError):
+        (folder / "turn").symlink_to(turn.resolve())
     return Turns(folder, args.of)
 
 
