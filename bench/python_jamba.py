@@ -435,7 +435,7 @@ def measure(args):
                     whole = replayed(lambda: model.prompt(stack, x), 9)
                     word = model.prompt(stack, x).clone()
                     model.rewind(args.prompt)
-                    results[stack.name] = word, model.step(stack, word)
+                    results[stack.name] = word.clone(), model.step(stack, word)
                     step = replayed(lambda: model.advance(stack, word), args.steps)
                 found[stack.name] = whole, step, whole + 100 * step
                 print(f"batch {batch}, {stack.name}: prompt of {args.prompt} {whole:.2f} ms, {step:.3f} ms a word, with 100 words {whole / 1e3 + step / 10:.3f} s", flush=True)

@@ -314,6 +314,7 @@ def test_schemas():
     opcheck(OPS.softmax.default, (x,))
     q, k = drawn(1, 3, 2, 8, grad=True), drawn(1, 4, 1, 8, grad=True)
     opcheck(OPS.attention.default, (q, k, k, 0.5, True, 0, 0.0, False, False))
+    opcheck(OPS.attention_alone.default, (q, k, k, 0.5, True, 0, 0.0, False, False))
     lengths = torch.tensor([4], dtype=torch.int32)
     opcheck(OPS.attention_decode.default, (q.detach(), k.detach(), k.detach(), lengths, 0.5, 0, 0.0))
     opcheck(OPS.attention_paged.default, (q.detach(), k.detach(), k.detach(), lengths[None] - 4, lengths, 0.5, 0, 0.0))
