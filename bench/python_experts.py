@@ -58,6 +58,22 @@ class Ours:
         return self.layer(x, ids, shares)
 
 
+def loaded(name, parts, **names):
+    """The module of parts of files of others, each from its first line to what stands behind it, or to the file's end, with names that they take from elsewhere."""
+    text = "import torch, triton, triton.language as tl\n"
+    for path, first, behind in parts:
+        whole = pathlib.Path(path).read_text()
+        begin = whole.index(first)
+        text += whole[begin : None if behind is None else whole.index(behind, begin)] + "\n"
+    file = pathlib.Path(tempfile.mkdtemp(), f"{name}.py")
+    file.write_text(text)
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    vars(module).update(names)
+    spec.loader.exec_module(module)
+    return module
+
+
 class OfVllm:
     """The experts by vLLM's Triton kernel. Its codes count from −8, the first of two in the low half of a byte, and its scales are by rows."""
 
@@ -71,13 +87,7 @@ class OfVllm:
     @classmethod
     def read(cls, path):
         """The kernels of vLLM's file."""
-        text = pathlib.Path(path).read_text()
-        begin, end = text.index("@triton.jit\ndef write_zeros_to_output"), text.index("def invoke_fused_moe_wna16_cuda_kernel")
-        file = pathlib.Path(tempfile.mkdtemp(), "vllm_moe_kernels.py")
-        file.write_text("import triton, triton.language as tl\n" + text[begin:end])
-        spec = importlib.util.spec_from_file_location("vllm_moe_kernels", file)
-        cls.kernels = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(cls.kernels)
+        cls.kernels = loaded("vllm_moe_kernels", [(path, "@triton.jit\ndef write_zeros_to_output", "def invoke_fused_moe_wna16_cuda_kernel")])
 
     def tables(self, ids, rows):
         """Tokens' experts in the order of the experts, each of which begins at a multiple of `rows`, the experts of tiles, and the number of places."""
@@ -88,8 +98,8 @@ class OfVllm:
         table = [torch.empty(size, dtype=torch.int32, device=ids.device) for size in (most, count, most // rows, experts)]
         of_rows, places, groups, ends = table
         library = ops.library(ids.get_device())
-        # One block sorts all.
-        options = {"experts": experts, "k": self.k, "tile": rows, "padded": True, "chunk": max(256, count)}
+        # One block sorts few.
+        options = {"experts": experts, "k": self.k, "tile": rows, "padded": True, **({"split": True} if count > 512 else {"chunk": max(256, count)})}
         library.call("moe_sort", ids=flat, rows=of_rows, places=places, groups=groups, ends=ends, options=options, sizes={"tokens": ids.shape[0]})
         # The kernel wants the number of a token's expert where ours has the token's.
         order = torch.full((most,), count, dtype=torch.int32, device=ids.device)

@@ -6,17 +6,21 @@
     python3 bench/python_llama.py check                      # a small model on any device: patched and not patched are alike
 
 Weights are random, of the shape of Llama 3 with 8 billion. Forms that end in `-apart` have launches that wait for the ends of those ahead. Decoding is greedy, with a static cache, in f16; a step of training has an optimiser's (AdamW, fused, of torch) and is in bf16.
+Several processes with one folder for `--turns` and their number in `--of` prepare a form at the same time, wait for each other, and time it one after another; kernels among which torch.compile chooses are timed one at a time, too.
 The patch (`patch`, `Decoder`) is all that an application has to write: norms, products, attention and losses of the model become operators of `tilewright.torch`.
 """
 
 import argparse
+import contextlib
+import fcntl
 import gc
+import pathlib
 import statistics
 import time
 
 import torch
 import transformers
-from llama import copy_speed
+from llama import Turns, copy_speed
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
 import tilewright
@@ -252,8 +256,38 @@ def peer_step(model, cache, word, form):
     return step
 
 
+def one_at_a_time(folder):
+    """Lets torch.compile time kernels while no other process of this folder times anything."""
+    from torch._inductor.runtime import benchmarking
+
+    kind = type(benchmarking.benchmarker)
+    inner = kind.benchmark_gpu
+
+    def alone(self, *given, **named):
+        with open(pathlib.Path(folder, "turn"), "w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            return inner(self, *given, **named)
+
+    kind.benchmark_gpu = alone
+
+
+def turns_of(args, form):
+    """The turns of a form, whose lock is that of all forms."""
+    if args.turns is None:
+        return Turns(None, 1)
+    folder, turn = pathlib.Path(args.turns, form), pathlib.Path(args.turns, "turn")
+    folder.mkdir(parents=True, exist_ok=True)
+    turn.touch()
+    # Another process may have been first.
+    with contextlib.suppress(FileExistsError):
+        (folder / "turn").symlink_to(turn.resolve())
+    return Turns(folder, args.of)
+
+
 def decode(args):
     """Prints milliseconds of a step for each batch and form."""
+    if args.turns is not None:
+        one_at_a_time(args.turns)
     model = model_of(BIG, args.layers or 32, torch.float16, "cuda").eval()
     bytes_of_weights = 2 * (sum(p.numel() for p in model.parameters()) - model.model.embed_tokens.weight.numel())
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, transformers {transformers.__version__}, "
@@ -278,7 +312,7 @@ def decode(args):
                             step()
                     torch.cuda.synchronize()
                     ready = time.time() - began
-                    times = []
+                    turn, times = turns_of(args, form).take(f"batch-{batch}"), []
                     for _ in range(3):
                         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                         start.record()
@@ -287,6 +321,8 @@ def decode(args):
                         end.record()
                         end.synchronize()
                         times.append(start.elapsed_time(end) / (args.steps // 3))
+                    if turn is not None:
+                        turn.close()
                 ms = statistics.median(times)
                 print(f"{form}, batch {batch}: {ms:.3f} ms a step, {batch / ms * 1e3:.1f} tokens/s (ready in {ready:.1f} s)", flush=True)
             except Exception as error:  # a form that fails says so, and the others still run
@@ -385,6 +421,8 @@ def main():
     parser.add_argument("--steps", type=int, default=48)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--forms", default="ours,eager,compiled")
+    parser.add_argument("--turns", help="a folder that processes share")
+    parser.add_argument("--of", type=int, default=1, help="how many they are")
     args = parser.parse_args()
     {"decode": decode, "train": train, "check": check}[args.what](args)
 

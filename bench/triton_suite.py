@@ -10,8 +10,10 @@ with it (`triton.testing.do_bench`, the cache emptied before each call). A line 
 """
 
 import argparse
+import concurrent.futures
 import importlib
 import math
+import os
 import sys
 import time
 import traceback
@@ -394,6 +396,23 @@ def apart(a, b):
     return max(((x.detach().double().flatten() - y.detach().double().flatten()).norm() / (y.detach().double().norm() + 1e-30)).item() for x, y in pairs)
 
 
+def compile_together():
+    """Lets Triton compile the configurations among which a kernel chooses all at once; what it chooses among, and how, is the same."""
+    import triton
+    from triton.runtime.autotuner import Autotuner
+
+    inner, executor, ready = Autotuner.run, concurrent.futures.ThreadPoolExecutor(os.cpu_count()), set()
+
+    def run(self, *given, **named):
+        if len(self.configs) > 1 and id(self) not in ready:
+            ready.add(id(self))
+            with triton.AsyncCompileMode(executor, ignore_errors=True):
+                self.warmup(*given, **{name: value for name, value in named.items() if name != "warmup"})
+        return inner(self, *given, **named)
+
+    Autotuner.run = run
+
+
 def measured(call, milliseconds):
     import triton
 
@@ -458,8 +477,11 @@ def main():
     parser.add_argument("--every", type=int, default=1, help="every so manieth of the suite's inputs")
     parser.add_argument("--seconds", type=float, default=1e9, help="for an operator's cases, at most")
     parser.add_argument("--milliseconds", type=int, default=20, help="of a measurement")
+    parser.add_argument("--together", action="store_true", help="Triton compiles the configurations of a kernel at once, on all cores")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
+    if args.together:
+        compile_together()
     sys.path.insert(0, args.checkout)
     import triton
 

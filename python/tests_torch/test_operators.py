@@ -285,12 +285,15 @@ def test_divergences():
     x, target = drawn(2, 3, 9).log_softmax(-1), drawn(2, 3, 9).softmax(-1)
     rows = tt.kl_div(x, target, reduction="none")
     assert rows.shape == (2, 3) and close(rows, functional.kl_div(x, target, reduction="none").sum(-1))
-    assert close(tt.kl_div(x.flatten(0, 1), target.flatten(0, 1)), functional.kl_div(x.flatten(0, 1), target.flatten(0, 1), reduction="batchmean"))
+    # Of any number of modes the first is the batch.
+    for a, b in ((x, target), (x.flatten(0, 1), target.flatten(0, 1)), (x[0, 0], target[0, 0])):
+        assert close(tt.kl_div(a, b), functional.kl_div(a, b, reduction="batchmean"))
     assert close(tt.kl_div(x, target, reduction="sum"), rows.sum())
     q, beta = x.exp(), 0.3
     mix = beta * target + (1 - beta) * q
     wanted = (beta * target * (target / mix).log() + (1 - beta) * q * (q / mix).log()).sum(-1)
     assert close(tt.jsd(x, target.log(), beta, reduction="none"), wanted)
+    assert close(tt.jsd(x, target.log(), beta), wanted.sum() / 2)
     # Probabilities of 0 have no part, and what one has alone is one bit.
     alone = torch.tensor([[0.0, -torch.inf]])
     assert tt.jsd(alone, alone) == 0 and close(tt.jsd(alone, alone.flip(1)), torch.tensor(2.0).log())
@@ -311,6 +314,7 @@ def test_schemas():
     opcheck(OPS.softmax.default, (x,))
     q, k = drawn(1, 3, 2, 8, grad=True), drawn(1, 4, 1, 8, grad=True)
     opcheck(OPS.attention.default, (q, k, k, 0.5, True, 0, 0.0, False, False))
+    opcheck(OPS.attention_alone.default, (q, k, k, 0.5, True, 0, 0.0, False, False))
     lengths = torch.tensor([4], dtype=torch.int32)
     opcheck(OPS.attention_decode.default, (q.detach(), k.detach(), k.detach(), lengths, 0.5, 0, 0.0))
     opcheck(OPS.attention_paged.default, (q.detach(), k.detach(), k.detach(), lengths[None] - 4, lengths, 0.5, 0, 0.0))

@@ -214,7 +214,7 @@ class Kernel(_core.Callable):
         text, outputs = self._native.run(arrays, scalars, found, seed, seed, interpret, random, force)
         results = {name: Array(dtype, shape, data) for name, dtype, shape, data in outputs}
         for name, array in results.items():
-            if name in given:
+            if given.get(name) is not None:
                 decode_into(name, given[name], array)
         return json.loads(text), results
 

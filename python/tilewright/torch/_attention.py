@@ -161,6 +161,40 @@ def _attention_backward(ctx: Any, gradient: Any, _of_lse: Any) -> Any:
 differentiate("attention", _attention_backward, _attention_saved)
 
 
+def _alone_cuda(
+    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
+) -> Any:
+    o = q.new_empty((*q.shape[:3], v.shape[3]))
+    given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
+    if k.numel() == 0:
+        return o.zero_()
+    put("attention", o, **given, o=o, options=_options(causal, window, softcap, heads_first), **_numbers(scale, softcap))
+    return o
+
+
+# The result without the logarithms of sums, which only gradients need.
+define(
+    f"attention_alone(Tensor q, Tensor k, Tensor v, {_MASKS}) -> Tensor",
+    _alone_cuda,
+    lambda *given: _attention_cpu(*given)[0],
+    lambda *given: _attention_fake(*given)[0],
+)
+
+
+def _alone_saved(ctx: Any, inputs: Any, output: Any) -> None:
+    q, k, v, *ctx.masks = inputs
+    ctx.save_for_backward(q, k, v)
+
+
+def _alone_backward(ctx: Any, gradient: Any) -> Any:
+    results = torch.ops.tilewright.attention(*ctx.saved_tensors, *ctx.masks)
+    return (*torch.ops.tilewright.attention_backward(gradient, *ctx.saved_tensors, *results, *ctx.masks), *(None,) * 6)
+
+
+# A transform of functions may ask for gradients of what says that it needs none.
+differentiate("attention_alone", _alone_backward, _alone_saved)
+
+
 def _of_cache(k: Any, lengths: Any, sq: int, window: int) -> Any:
     """True where a query of a sequence attends to a key of a cache: ``[b, 1, sq, room]``."""
     places = lengths.view(-1, 1, 1, 1) - sq + torch.arange(sq, device=k.device).view(1, 1, -1, 1)
@@ -262,7 +296,10 @@ def attention(
     `deterministic`; with `sums` also the logarithms of the sums of exponentials, ``[b, hq, sq]``, which have no gradient. With
     `heads_first` heads come before places in all, ``q[b, hq, sq, d]``."""
     _checked(*_turned(heads_first and q.dim() == k.dim() == v.dim() == 4, q, k, v))
-    o, lse = call("attention", q, k, v, _scale(q, scale), causal, window, softcap, deterministic, heads_first)
+    given = (q, k, v, _scale(q, scale), causal, window, softcap, deterministic, heads_first)
+    if not sums and not (torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)):
+        return call("attention_alone", *given)
+    o, lse = call("attention", *given)
     return (o, lse) if sums else o
 
 

@@ -92,12 +92,12 @@ def _jsd_backward(ctx: Any, gradient: Any) -> Any:
 differentiate("jsd", _jsd_backward, _jsd_saved)
 
 
-def _reduced(losses: Any, reduction: str) -> Any:
+def _reduced(x: Any, losses: Any, reduction: str) -> Any:
     if reduction == "none":
         return losses
     if reduction not in ("batchmean", "sum"):
         raise ValueError(f"`{reduction}` is no reduction of divergences; none, batchmean and sum are")
-    return losses.sum() / losses.numel() if reduction == "batchmean" else losses.sum()
+    return losses.sum() / x.shape[0] if reduction == "batchmean" else losses.sum()
 
 
 def _like(x: Any, target: Any) -> None:
@@ -106,12 +106,12 @@ def _like(x: Any, target: Any) -> None:
 
 
 def kl_div(x: Any, target: Any, *, reduction: str = "batchmean") -> Any:
-    """``torch.nn.functional.kl_div`` by rows of the last mode, with sums in f32: ``Σ target · (log(target) - x)`` of logarithms `x` and probabilities `target`, differentiable in both. `batchmean` divides by the number of rows, which is torch's of matrices; `none` gives the divergence of each row."""
+    """``torch.nn.functional.kl_div`` by rows of the last mode, with sums in f32: ``Σ target · (log(target) - x)`` of logarithms `x` and probabilities `target`, differentiable in both. `batchmean` divides by the extent of the first mode, as torch's does; `none` gives the divergence of each row."""
     _like(x, target)
-    return _reduced(call("kl_div", x, target), reduction)
+    return _reduced(x, call("kl_div", x, target), reduction)
 
 
 def jsd(x: Any, target: Any, beta: float = 0.5, *, reduction: str = "batchmean") -> Any:
-    """The Jensen-Shannon divergence by rows of the last mode, generalised by `beta`: ``beta · KL(p, mix) + (1 - beta) · KL(q, mix)`` with ``p = exp(target)``, ``q = exp(x)`` and ``mix = beta · p + (1 - beta) · q``, differentiable in both. `none` gives the divergence of each row."""
+    """The Jensen-Shannon divergence by rows of the last mode, generalised by `beta`: ``beta · KL(p, mix) + (1 - beta) · KL(q, mix)`` with ``p = exp(target)``, ``q = exp(x)`` and ``mix = beta · p + (1 - beta) · q``, differentiable in both. `batchmean` divides by the extent of the first mode; `none` gives the divergence of each row."""
     _like(x, target)
-    return _reduced(call("jsd", x, target, float(beta)), reduction)
+    return _reduced(x, call("jsd", x, target, float(beta)), reduction)

@@ -82,26 +82,33 @@ define(
 
 
 def _moe_backward(gradient: Any, x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
-    of, flat, product = wide(x.dtype), rows(x), torch.ops.tilewright.linear
-    gradient = rows(gradient)
+    of, flat, gradient = wide(x.dtype), rows(x), rows(gradient)
     of_x, of_weights = flat.new_zeros(flat.shape, dtype=of), weights.new_zeros(weights.numel(), dtype=of)
     of_w13, of_w2 = torch.zeros_like(w13), torch.zeros_like(w2)
     # The tokens of each expert one behind the other: the host reads how many there are.
     order = torch.argsort(ids.flatten(), stable=True)
-    parts = order.split(torch.bincount(ids.flatten(), minlength=w13.shape[0]).tolist())
-    for expert, chosen in enumerate(parts):
-        if not chosen.numel():
-            continue
-        token = chosen // ids.shape[1]
-        given, wanted, share = flat[token], gradient[token], weights.flatten()[chosen].to(of).unsqueeze(1)
-        gate, up = (product(given, each).to(of) for each in w13[expert])
-        unit, inner = torch.nn.functional.silu(gate) * up, product(wanted, w2[expert].T).to(of)
-        of_weights[chosen] = (unit * inner).sum(1)
-        inner, part = inner * share, torch.sigmoid(gate)
-        both = torch.cat([inner * up * part * (1 + gate * (1 - part)), inner * part * gate], 1).to(x.dtype)
-        of_x.index_add_(0, token, product(both, w13[expert].flatten(0, 1).T).to(of))
-        of_w13[expert] = product(both.T, given.T).view(w13.shape[1:])
-        of_w2[expert] = product((wanted.to(of) * share).to(x.dtype).T, unit.to(x.dtype).T)
+    ends = torch.bincount(ids.flatten(), minlength=w13.shape[0]).cumsum(0).tolist()
+    parts = [(expert, slice(first, last)) for expert, (first, last) in enumerate(zip([0, *ends], ends)) if first < last]
+    if not parts:
+        return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
+
+    def products(a: Any, matrix: Any) -> Any:
+        """The rows of each expert by its matrix, in the type of sums."""
+        return torch.cat([call("linear", a[part], matrix(expert)) for expert, part in parts]).to(of)
+
+    # Only products are an expert's after the other.
+    token, share = order // ids.shape[1], weights.flatten()[order].to(of).unsqueeze(1)
+    given, asked = flat[token], gradient[token]
+    gate, up = products(given, lambda expert: w13[expert].flatten(0, 1)).chunk(2, 1)
+    unit, inner = torch.nn.functional.silu(gate) * up, products(asked, lambda expert: w2[expert].T)
+    of_weights[order] = (unit * inner).sum(1)
+    inner, slope = inner * share, torch.sigmoid(gate)
+    both = torch.cat([inner * up * slope * (1 + gate * (1 - slope)), inner * slope * gate], 1).to(x.dtype)
+    of_x.index_add_(0, token, products(both, lambda expert: w13[expert].flatten(0, 1).T))
+    asked, unit = (asked.to(of) * share).to(x.dtype), unit.to(x.dtype)
+    for expert, part in parts:
+        of_w13[expert] = call("linear", both[part].T, given[part].T).view(w13.shape[1:])
+        of_w2[expert] = call("linear", asked[part].T, unit[part].T)
     return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
 
 
