@@ -206,7 +206,12 @@ mod tests {
         let hopper = Arch::SM_90A.spec().features;
         assert_eq!(Arch::SM_100A.lacks(hopper), Feature::Wgmma.into());
         assert_eq!(Arch::SM_120A.lacks(hopper), Features::of(&[Feature::Wgmma, Feature::Multicast]));
-        let news = Features::of(&[Feature::MxConversion, Feature::BlockScaledProducts]);
+        let news = Features::of(&[
+            Feature::MxConversion,
+            Feature::BlockScaledProducts,
+            Feature::LaunchControl,
+            Feature::TensorGather,
+        ]);
         assert_eq!(Arch::SM_90A.lacks(Arch::SM_120A.spec().features), news);
         assert_eq!(Arch::SM_100A.lacks(Arch::SM_120A.spec().features), Feature::BlockScaledProducts.into());
     }
