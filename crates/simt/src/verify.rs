@@ -313,6 +313,9 @@ impl Checker<'_> {
                     }
                     if let Factor::Tensor(address) = a {
                         self.address(address, Memory::Tensor)?;
+                        if scales.is_some() {
+                            return Err(format!("{} with scales and a factor in tensor memory", row.name));
+                        }
                     }
                     let shared = [a, b].into_iter().skip(usize::from(matches!(a, Factor::Tensor(_))));
                     for factor in shared {

@@ -52,7 +52,7 @@ impl HopperGemmConfig {
         if self.form != Form::Tcgen05 {
             return self.math_registers;
         }
-        self.math_registers.min(most_beside(&[self.load_registers, ISSUING_REGISTERS], self.warpgroups))
+        self.math_registers.min(most_beside(&[self.load_registers, ISSUING_REGISTERS], self.warpgroups, 1))
     }
 
     /// Columns of the widest instruction whose result is in registers.

@@ -5,7 +5,7 @@
 
 use tilewright_machine::{DType, Major, SumsScaling, Tcgen05Row, TensorMemory as Shape, Unit};
 
-use super::{Cells, LANES, SumsProduct, Task, TensorMemory};
+use super::{Cells, LANES, Left, SumsProduct, Task, TensorMemory};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot};
 use crate::rule::Rule;
@@ -147,7 +147,8 @@ impl Cluster<'_> {
     ) {
         let SumsProduct { row, rank, column, a, b, accumulate, .. } = product;
         let cta = &mut self.ctas[*rank as usize];
-        let Some(memory) = &mut cta.tensor else { return };
+        // Neither the language nor the verifier of functions has a left factor in tensor memory with scales.
+        let (Some(memory), Left::Shared(a)) = (&mut cta.tensor, a) else { return };
         let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
         let numbers = |dtype: DType| (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect();
         let of_blocks: Vec<f64> = numbers(scaling.dtype);

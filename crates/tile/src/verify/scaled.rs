@@ -70,6 +70,14 @@ impl Checker<'_> {
         scales: &[TensorRef; 2],
         span: Origin,
     ) {
+        if left.memory == Memory::Tensor {
+            let name = self.name(a);
+            let message =
+                format!("a product with scales reads its factors from shared memory; `{name}` is in tensor memory");
+            let help = "read the left factor from a shared tensor, or multiply without scales";
+            self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
+            return;
+        }
         let operands = scales.each_ref().map(|scale| self.reference(scale, span));
         let [Some(of_left), Some(of_right)] = operands else { return };
         let names = [c, a, b, scales[0].tensor, scales[1].tensor].map(|id| self.name(id));
