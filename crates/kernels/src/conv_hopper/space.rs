@@ -27,14 +27,15 @@ const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
 const SCATTERED: [f64; 2] = [2.0, 1.3];
 const SCATTERED_GRADIENT: [f64; 2] = [2.0, 2.5];
 
+/// Exponent by which the steps that read and device memory add up; the other constants were fitted with it.
+const OVERLAP: f64 = 6.0;
+
 /// The part of the taps by which reads of pixels from memory are denser than steps: those of a tile's first tap, and few of the others.
 const READ_AGAIN: f64 = 0.2;
 
-/// Microseconds more of a block with a third warpgroup, of one that shares its last tile's steps, and bytes of the parts of a weight gradient's sums that leave in
-/// one: fitted to the same timings.
+/// Microseconds more of a block with a third warpgroup, and of one that shares its last tile's steps: fitted to the same timings.
 const THIRD_WARPGROUP: f64 = 1.5;
 const SHARED_TILES: f64 = 4.0;
-const WRITTEN_PARTS: f64 = 4.2e6;
 
 /// Stages up to which the products of a step are waited for before those of the next: a stage that waits for one more is one that is not filled.
 /// Weight gradients gain nothing by it.
@@ -278,18 +279,12 @@ impl HopperConvConfig {
         let again = if wgrad { 0.0 } else { READ_AGAIN * of_rows / (of_rows + of_columns) };
         let reads = 1.0 + again * (taps - 1) as f64;
         let bytes = Some([of_rows, of_columns]);
-        let steps = PerStep { line, scattered, bytes, written: 1.0, reads, ..PerStep::default() };
+        let overlap = Some(OVERLAP);
+        let steps = PerStep { line, scattered, bytes, written: 1.0, reads, overlap, ..PerStep::default() };
         let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
         let third = if self.warpgroups > 2 { THIRD_WARPGROUP } else { 0.0 };
         let shared = if self.schedule == Schedule::DataParallel { 0.0 } else { SHARED_TILES };
-        // Parts of the sums leave as f32.
-        let parts = if wgrad && self.split > 1 {
-            self.split as f64 * (m * n * 4) as f64 / WRITTEN_PARTS
-        } else {
-            0.0
-        };
-        let estimate =
-            estimate.with(Part::Epilogue, third).with(Part::StreamK, shared).with(Part::SplitSums, parts);
+        let estimate = estimate.with(Part::Epilogue, third).with(Part::StreamK, shared);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }

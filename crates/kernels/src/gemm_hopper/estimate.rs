@@ -1,6 +1,8 @@
 //! A closed-form estimate of the time of a product, with which configurations are ranked: what the tensor cores, shared memory, the
 //! port to the L2 cache and device memory want, and what begins and ends cost. Its numbers are those of a [`Model`].
 
+use tilewright_machine::CacheHint;
+
 use super::{Cluster, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule, Triangle};
 use crate::model::{Model, Numbers};
 use crate::parts::{Estimate, Part, Resource, Steps};
@@ -30,9 +32,9 @@ const DEEP: i64 = 16;
 /// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
 const SPARSE_TURN: f64 = 290.0;
 
-/// Part by which steps with a sparse A are longer where a block has more than 128 rows, whose instructions read B twice: on an H100 256 × 192 of f16 with steps of
-/// 128 takes 1 to 4 % less for each element than 128 × 256, and 192 × 192 of three warpgroups 5 % more.
-const SPARSE_ROWS: f64 = 1.03;
+/// Part by which steps with a sparse A are longer where three warpgroups share them, whose instructions read B three times: on an H100 192 × 192 of f16 with steps
+/// of 128 takes 5 % more for each element than 128 × 256, and 256 × 192 of two warpgroups 1 to 4 % less.
+const SPARSE_THREE: f64 = 1.03;
 
 /// Columns of tiles with more than 128 rows and a sparse A that are fastest, and the part by which steps are longer for each column more or less: on an H100 160 take 9 %
 /// longer for each element, and 208, whose products `ptxas` serialises in part (C7512), 5 %.
@@ -63,6 +65,10 @@ const FEW_CLUSTERS: f64 = 0.5;
 /// Times as many bytes by which a contiguous piece of C counts as longer that threads store, where rows begin within sectors: 16736 × 1938 × 15 takes 28 µs on an H200 in pieces of 512 bytes,
 /// 36 of 256, 43 of 128 and 69 of 64.
 const ENDS_BY_THREADS: f64 = 70.0 / 48.0;
+
+/// Bytes of a factor from which on lines that are to be evicted last save nothing: on H100s and an H200 reads of 17 to 240 MB took 3 to 25 % longer so than with lines
+/// that are to be evicted first, and up to 12 MB as long or less.
+const LAST: f64 = 15e6;
 
 /// Part by which steps of a tile with two sums are longer where results leave during the next tile's: on an H100 gated products of 4096 × 14336 × 4096, 8192³ and
 /// 1024 × 28672 × 8192 take 6.4, 4.7 and 4.2 % longer so, with 128 columns and three stages in place of four, though the ends of their tiles are hidden.
@@ -100,11 +106,22 @@ pub(crate) struct PerStep {
     pub written: f64,
     /// Steps of which one reads its elements from memory, and the others those that are in the L2 cache since.
     pub reads: f64,
+    /// Exponent by which the steps that read and device memory add up, where the model does not say it.
+    pub overlap: Option<f64>,
 }
 
 impl Default for PerStep {
     fn default() -> Self {
-        PerStep { turn: 0.0, line: 1.0, scattered: None, store: None, bytes: None, written: 0.0, reads: 1.0 }
+        PerStep {
+            turn: 0.0,
+            line: 1.0,
+            scattered: None,
+            store: None,
+            bytes: None,
+            written: 0.0,
+            reads: 1.0,
+            overlap: None,
+        }
     }
 }
 
@@ -275,7 +292,8 @@ impl HopperGemmConfig {
             * narrow
             * in_step;
         let columns_off = SPARSE_COLUMN * (bn - SPARSE_COLUMNS).abs();
-        let step = step * if self.sparse && self.bm > 128 { SPARSE_ROWS + columns_off } else { 1.0 };
+        let step = step * if self.sparse && self.bm > 128 { 1.0 + columns_off } else { 1.0 };
+        let step = step * if self.sparse && self.warpgroups > 2 { SPARSE_THREE } else { 1.0 };
         let apart = self.sparse && self.stages > 2 && blocks == 1;
         let step = step * if apart { SPARSE_APART } else { 1.0 };
         let step = step * if self.sparse && down * across > 1 { SPARSE_SHARED } else { 1.0 };
@@ -381,7 +399,13 @@ impl HopperGemmConfig {
         }
         // Of A where it is the larger one: the other is read again for each of its tiles.
         let hinted = [(self.hint_a.filter(|_| a > b), a), (self.hint_b, b)];
-        for (_, bytes) in hinted.into_iter().filter(|(hint, _)| hint.is_some()) {
+        // Lines that are to be evicted last need no room only where all of them have it.
+        let unkept = |hint: Option<CacheHint>, bytes: f64| match hint {
+            None => false,
+            Some(CacheHint::EvictLast) => bytes < LAST,
+            Some(_) => true,
+        };
+        for (_, bytes) in hinted.into_iter().filter(|(hint, bytes)| unkept(*hint, *bytes)) {
             let saved = model.unkept * (bytes / model.unkept_from).min(1.0);
             memory += if bytes < model.unkept_to { -saved } else { model.unkept_cost };
         }
@@ -403,7 +427,8 @@ impl HopperGemmConfig {
         let behind = leaving_sums + exchanging;
         let working = cycles - behind;
         let reading = working / own.reads;
-        let both = (working - reading + together(reading, memory, 6.0) + behind).max(cycles);
+        let overlap = own.overlap.unwrap_or(model.overlap);
+        let both = (working - reading + together(reading, memory, overlap) + behind).max(cycles);
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
             (Part::Prologue, prologue),

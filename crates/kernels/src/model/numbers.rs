@@ -112,6 +112,8 @@ numbers! {
     warm_up: Cycles,
     /// Time of a read of device memory: what is in flight over it limits how fast data come.
     memory_latency: Cycles,
+    /// Exponent by which the work of blocks and device memory, which go on at once, add up: the higher, the more of the shorter is hidden.
+    overlap: Factor,
     /// Time of a block from its launch to its first step.
     prologue: Cycles,
     /// Time from the request of a stage to its product.
