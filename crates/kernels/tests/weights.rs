@@ -399,7 +399,11 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     says(WeightsConfig { blocks: 5, ..default }, "blocks", "from 1 to 4");
     let shared = WeightsConfig { blocks: 2, warpgroups: 1, bm: 64, ..default };
     says(WeightsConfig { bk: 256, ..shared }, "stages", "fewer stages");
-    says(WeightsConfig { blocks: 3, bn: 64, stages: 2, scaled: Scaled::Weights, ..shared }, "bn", "registers of a thread");
+    says(
+        WeightsConfig { blocks: 3, bn: 64, stages: 2, scaled: Scaled::Weights, ..shared },
+        "bn",
+        "registers of a thread",
+    );
     says(WeightsConfig { ahead: true, ..default }, "ahead", "unless dependent is true");
     let early = WeightsConfig { dependent: true, ahead: true, batch: Batch::Grouped, ..default };
     says(WeightsConfig { schedule: Schedule::DataParallel, ..early }, "ahead", "tables");

@@ -523,8 +523,7 @@ impl Machine {
             WeightsConfig { bm, warpgroups, bk, part, cluster, scaled, sm_count, ..base }
         });
         let met = |config: &WeightsConfig| {
-            config.cluster == Cluster::None
-                || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
+            config.cluster == Cluster::None || config.bm * config.bn / (128 * config.warpgroups) <= MOST_MET
         };
         configs.filter(met).filter_map(fitted_few).map(Tiled::Few).collect()
     }

@@ -143,7 +143,8 @@ impl Checker<'_> {
     fn pool(&mut self, shares: &[Share<'_>], threads: u32) {
         let budgets = SyncOp::SetMaxRegisters { more: true, registers: 24 };
         let Some(arch) = Arch::with(budgets.needs()) else { return };
-        let resident = self.program.resident.as_int().and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(1);
+        let resident =
+            self.program.resident.as_int().and_then(|blocks| u32::try_from(blocks).ok()).unwrap_or(1);
         let together = threads.saturating_mul(resident.max(1));
         let each = i64::from(arch.limits().registers_of_a_thread_at_launch(together));
         let pool = each * i64::from(threads);
