@@ -400,7 +400,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     let shared = WeightsConfig { blocks: 2, warpgroups: 1, bm: 64, ..default };
     says(WeightsConfig { bk: 256, ..shared }, "stages", "fewer stages");
     says(
-        WeightsConfig { blocks: 3, bn: 64, stages: 2, scaled: Scaled::Weights, ..shared },
+        WeightsConfig { blocks: 3, bm: 128, bn: 64, stages: 2, scaled: Scaled::Weights, ..shared },
         "bn",
         "registers of a thread",
     );
