@@ -23,6 +23,7 @@ use tilewright::tile::{
     SyncScope, TensorId, TensorKind, TensorRef, parse, verify,
 };
 
+use crate::access::{Access, Held, Part};
 use crate::syncs::{Change, Changed};
 
 /// Statements that are walked at most.
@@ -73,7 +74,7 @@ pub fn explain(base: &str, changed: &Changed, engines: bool, barriers: &[usize])
     })
 }
 
-/// True if a moved barrier passed a statement that touches neither shared nor global memory: one that gives a name to a value, and is no atomic operation.
+/// True if a moved barrier passed a statement that touches neither shared nor global memory: a product or a filling of registers, or one that gives a name to a value and is no atomic operation.
 fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
     let (old, new): (Vec<&str>, Vec<&str>) = (base.lines().collect(), changed.text.lines().collect());
     if old.len() != new.len() {
@@ -87,81 +88,10 @@ fn moved_over_nothing(base: &str, changed: &Changed) -> Option<bool> {
         Some(names && !changes && !value.ends_with('{'))
     };
     let quiet = |line: &str| {
-        line == changed.statement || line.starts_with("fill(") || named(line).unwrap_or_default()
+        let registers = ["fill(", "gemm("].iter().any(|word| line.starts_with(word));
+        line == changed.statement || registers || named(line).unwrap_or_default()
     };
     Some(passed.into_iter().all(quiet))
-}
-
-/// A part of a tensor in shared or global memory.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Part {
-    tensor: TensorId,
-    param: Option<ParamId>,
-    index: Vec<Option<i64>>,
-}
-
-impl Part {
-    /// True if the two parts may overlap: they are of one tensor, and no mode that both fix differs.
-    fn meets(&self, other: &Part) -> bool {
-        match (self.param, other.param) {
-            // Views of one buffer may lie anywhere in it; parts of one view with different indices lie apart.
-            (Some(a), Some(b)) if a == b && self.tensor != other.tensor => true,
-            _ if self.tensor != other.tensor => false,
-            _ => !self
-                .index
-                .iter()
-                .zip(&other.index)
-                .any(|(a, b)| matches!((a, b), (Some(a), Some(b)) if a != b)),
-        }
-    }
-}
-
-/// An access.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Access {
-    part: Part,
-    writes: bool,
-    /// True if the statement is the one that a barrier passed.
-    passes: bool,
-    held: Option<Held>,
-}
-
-/// The register tensor of a copy from or to shared memory, or of an atomic operation with a value there.
-///
-/// The threads that hold an element of the operands of an elementwise statement hold it of the result, and of an atomic operation's operands and result the same do (docs/tile-language.md). Of the threads that
-/// hold an element the first one stores it, and changes it by an atomic operation; of several that hold it, all get the result behind a barrier. Where the program gives a layout in which one thread holds each
-/// element, that thread does all with it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Held {
-    Tensor {
-        /// One of the tensors that the same threads hold.
-        holders: TensorId,
-        /// True of an atomic operation and of a copy that combines elements.
-        changes: bool,
-        /// True of an atomic operation, which has a result.
-        fetches: bool,
-        /// True where one thread holds each element.
-        alone: bool,
-    },
-    /// By an asynchronous product, which a warpgroup does as one, and for which all of its threads wait.
-    Product,
-}
-
-impl Access {
-    /// True if this comes before another access behind it without a barrier between of all threads, or of those of each warpgroup.
-    fn precedes(&self, other: &Access, warpgroups: bool) -> bool {
-        match (&self.held, &other.held) {
-            (Some(Held::Product), _) => warpgroups,
-            (
-                Some(Held::Tensor { holders, changes, fetches, alone }),
-                Some(Held::Tensor { holders: others, changes: behind, .. }),
-            ) => {
-                let by_the_first = (*changes || *behind) && self.writes && other.writes;
-                self.part == other.part && holders == others && (*alone || *fetches || by_the_first)
-            }
-            _ => false,
-        }
-    }
 }
 
 /// An order of accesses that is there without barriers, and is asked for.
@@ -470,8 +400,14 @@ impl Walk<'_> {
                     self.body(body, &id.inner)?;
                 }
             }
-            StmtKind::Tiles { row, col, previous, body, .. } => {
-                for i in 0..TILES {
+            StmtKind::Tiles { row, col, previous, rows, cols, dynamic, body, .. } => {
+                // Where blocks take as many tiles each, no more than these are walked.
+                let tiles =
+                    rows.eval(self).zip(cols.eval(self)).and_then(|(rows, cols)| rows.checked_mul(cols));
+                let grid: Option<i64> = self.program.grid.iter().map(|blocks| blocks.eval(self)).product();
+                let each = tiles.zip(grid.filter(|blocks| *blocks > 0 && dynamic.is_none()));
+                let each = each.map(|(tiles, blocks)| (tiles + blocks - 1) / blocks);
+                for i in 0..each.map_or(TILES, |each| each.clamp(1, TILES)) {
                     for symbol in [row, col] {
                         self.values[symbol.0 as usize] = Some(i);
                     }
@@ -687,16 +623,37 @@ mod tests {
     }
 
     #[test]
+    fn a_block_with_one_tile_has_nothing_of_another() {
+        let of = |blocks: i64| {
+            program("for (i, j) in tiles(4, 2) {\nsyncthreads()\ncopy(r, s[:, :, 0])\nsyncthreads()\ncopy(s[:, :, 0], r)\n}")
+                .replace("grid(1)", &format!("grid({blocks})"))
+        };
+        assert_eq!([2, 8].map(|blocks| crossed(&of(blocks), 0, None)), [Some(true), Some(false)]);
+        assert_eq!(crossed(&of(8), 1, None), Some(true));
+    }
+
+    #[test]
     fn a_barrier_moves_over_values_alone() {
         let moved = |passed: &str| {
             let base = format!("copy(r, s)\nsyncthreads()\n{passed}\n");
             let later = crate::syncs::changes(&base).into_iter().find(|c| c.change == Change::Later);
             later.and_then(|changed| moved_over_nothing(&base, &changed))
         };
-        let passed =
-            ["r = r * 2.0", "a, b = split(r, 0)", "fill(r, 0.0)", "gx = global_view(x, (64) : (e0))"];
+        let passed = [
+            "gemm(acc, a, b)",
+            "r = r * 2.0",
+            "a, b = split(r, 0)",
+            "fill(r, 0.0)",
+            "gx = global_view(x, (64) : (e0))",
+        ];
         assert!(passed.iter().all(|line| moved(line) == Some(true)));
-        let others = ["copy(s, r, outside = 3.0)", "old = atomic_add(s, r)", "for i in 0..4 {", "}"];
+        let others = [
+            "gemm.async(acc, s, t)",
+            "copy(s, r, outside = 3.0)",
+            "old = atomic_add(s, r)",
+            "for i in 0..4 {",
+            "}",
+        ];
         assert!(others.iter().all(|line| moved(line) != Some(true)));
     }
 

@@ -11,6 +11,7 @@
 //! Jobs are numbered, and everything about one follows from the campaign's seed and its number. Workers are processes ([`pool`]).
 //! Findings are written as JSON lines, and shrunk ([`shrink`]).
 
+mod access;
 mod corpus;
 mod cost;
 mod dice;

@@ -75,8 +75,9 @@ fn in_another_order(line: &str) -> Option<String> {
 }
 
 /// The program with each `copy` from global to shared memory in two, through a register tensor; `None` if there is no such copy. One that the
-/// compiler does with asynchronous instructions waits for all others in flight too, which two copies do not. Lines keep their numbers.
-pub fn through_registers(text: &str) -> Option<String> {
+/// compiler does with asynchronous instructions waits for all others in flight too, which two copies do not. With `asynchronous`, those that a `copy.async` outside of stages does, too: an engine's are there for all
+/// threads once each has waited. Lines keep their numbers.
+pub fn through_registers(text: &str, asynchronous: bool) -> Option<String> {
     let made = |word: &'static str| {
         text.lines().filter_map(move |l| {
             let (name, rest) = l.trim().split_once(" = ")?;
@@ -87,8 +88,12 @@ pub fn through_registers(text: &str) -> Option<String> {
     let shared: BTreeMap<&str, &str> = made("shared_tensor").collect();
     let name = |reference: &str| reference.split('[').next().unwrap_or("").trim().to_string();
     let mut found = 0;
+    let mut produces = false;
     let mut split = |line: &str| {
-        let operands = line.trim().strip_prefix("copy(")?.strip_suffix(')')?;
+        let line = line.trim();
+        produces = line.starts_with("produce ") || produces && line != "}";
+        let by_engines = line.strip_prefix("copy.async(").filter(|_| asynchronous && !produces);
+        let operands = line.strip_prefix("copy(").or(by_engines)?.strip_suffix(')')?;
         // The comma that is in no index.
         let mut depth = 0;
         let (comma, _) = operands.char_indices().find(|(_, c)| {
@@ -170,12 +175,20 @@ pub mod tests {
     #[test]
     fn copies_to_shared_memory_go_through_registers() {
         let text = program("copy(gx, s[:, :, 1])\ncopy.async(gx, s[:, :, 0])\ncopy(s[:, :, 0], r)");
-        let split = through_registers(&text).unwrap();
+        let split = through_registers(&text, false).unwrap();
         let line =
             "through_0 = register_tensor(f32, [64, 64]); copy(gx, through_0); copy(through_0, s[:, :, 1])";
         assert_eq!(split.lines().find(|l| l.starts_with("through")), Some(line));
         assert!(parse(&split).is_ok() && split.lines().count() == text.lines().count(), "{split}");
-        assert_eq!(through_registers(&program("copy(gx, r)\ncopy(r, s[:, :, 0])")), None);
+        assert_eq!(through_registers(&program("copy(gx, r)\ncopy(r, s[:, :, 0])"), true), None);
+        let all = through_registers(&text, true).unwrap();
+        assert!(
+            parse(&all).is_ok() && all.matches("through_").count() == 2 * 3 && !all.contains("copy.async"),
+            "{all}"
+        );
+        let stage = "p = pipeline(2, t)\nproduce p {\ncopy.async(gx, t)\n}";
+        let staged = program(&format!("t = shared_tensor(f32, [64, 64])\n{stage}\ncopy(gx, s[:, :, 1])"));
+        assert!(through_registers(&staged, true).is_some_and(|split| split.contains(stage)));
     }
 
     #[test]

@@ -561,7 +561,8 @@ impl<'a> Worker<'a> {
             }
         }
         let others = [
-            (through_registers(base), "copies_through_registers_need_it"),
+            (through_registers(base, false), "copies_through_registers_need_it"),
+            (through_registers(base, true), "copies_through_registers_need_it"),
             (one_block(base), "another_grid_needs_it"),
         ];
         for (other, reason) in others {
