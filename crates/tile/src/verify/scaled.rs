@@ -72,8 +72,9 @@ impl Checker<'_> {
     ) {
         if left.memory == Memory::Tensor {
             let name = self.name(a);
-            let message =
-                format!("a product with scales reads its factors from shared memory; `{name}` is in tensor memory");
+            let message = format!(
+                "a product with scales reads its factors from shared memory; `{name}` is in tensor memory"
+            );
             let help = "read the left factor from a shared tensor, or multiply without scales";
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
             return;
