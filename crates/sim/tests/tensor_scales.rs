@@ -121,8 +121,8 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         f.op(ScalarOp::OrB32, start, i64::from(form as u32))
     };
     // Rows of 32 bytes, swizzled within as many, in groups of 8.
-    let form = 256u64 / 16 << 32 | 1 << 16 | 3 << 62 | Tcgen05Row::DESCRIPTOR;
-    let chunk = 128u64 / 16 << 32 | if right(Step::Descriptor) { Tcgen05Row::DESCRIPTOR } else { 0 };
+    let form = (256u64 / 16) << 32 | 1 << 16 | 3 << 62 | Tcgen05Row::DESCRIPTOR;
+    let chunk = (128u64 / 16) << 32 | if right(Step::Descriptor) { Tcgen05Row::DESCRIPTOR } else { 0 };
     let steps = SumsScaling::SCALES as u32 / taken;
     let factors: Vec<[Factor; 2]> = (0..steps)
         .map(|step| {

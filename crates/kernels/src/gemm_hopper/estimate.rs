@@ -337,7 +337,7 @@ impl HopperGemmConfig {
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
-        let of_elements = parts as f64 * size;
+        let of_elements = parts * size;
         // The places of what a sparse A keeps are two bits each.
         let places = if self.sparse { all(m, k, 1) / 8.0 } else { 0.0 };
         let (a, b) = (all(m, k, 1) * of_elements * kept + places, matrices * all(n, k, 1) * of_elements);

@@ -358,7 +358,9 @@ impl Tunable for HopperGemmConfig {
         let loaded = if matrix { self.loaded_by_threads() } else { self };
         let stored = if aligned(self.stored()) { loaded } else { loaded.stored_by_threads() };
         let unaligned = self.unaligned([m, n, k]);
-        let read = if unaligned == Pack::None { stored } else { stored.loaded_by_threads() };
+        // Scales are copied by threads.
+        let whole = unaligned == Pack::None && self.scales.is_none();
+        let read = if whole { stored } else { stored.loaded_by_threads() };
         // Those that TMA reads at the price of two lines for one are worth a copy where each is read often.
         let often = m.min(n) >= OFTEN && k >= OFTEN / 4;
         let apart = if unaligned == Pack::None && often { self.astride([m, n, k]) } else { unaligned };
