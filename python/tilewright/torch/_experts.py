@@ -93,19 +93,18 @@ def _moe_backward(gradient: Any, x: Any, ids: Any, weights: Any, w13: Any, w2: A
         return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
 
     def products(a: Any, matrix: Any) -> Any:
-        """The rows of each expert by its matrix, in the type of sums."""
-        return torch.cat([call("linear", a[part], matrix(expert)) for expert, part in parts]).to(of)
+        """The rows of each expert by its matrix."""
+        return torch.cat([call("linear", a[part], matrix(expert)) for expert, part in parts])
 
     # Only products are an expert's after the other.
     token, share = order // ids.shape[1], weights.flatten()[order].to(of).unsqueeze(1)
     given, asked = flat[token], gradient[token]
-    gate, up = products(given, lambda expert: w13[expert].flatten(0, 1)).chunk(2, 1)
-    unit, inner = torch.nn.functional.silu(gate) * up, products(asked, lambda expert: w2[expert].T)
-    of_weights[order] = (unit * inner).sum(1)
-    inner, slope = inner * share, torch.sigmoid(gate)
-    both = torch.cat([inner * up * slope * (1 + gate * (1 - slope)), inner * slope * gate], 1).to(x.dtype)
-    of_x.index_add_(0, token, products(both, lambda expert: w13[expert].flatten(0, 1).T))
-    asked, unit = (asked.to(of) * share).to(x.dtype), unit.to(x.dtype)
+    gate, up = (each.contiguous() for each in products(given, lambda expert: w13[expert].flatten(0, 1)).chunk(2, 1))
+    unit, inner = call("gated", gate, up, "silu"), products(asked, lambda expert: w2[expert].T)
+    of_weights[order] = (unit * inner).sum(1, dtype=of)
+    both = torch.cat(call("gated_backward", (inner * share).to(x.dtype), gate, up, "silu"), 1)
+    of_x.index_add_(0, token, products(both, lambda expert: w13[expert].flatten(0, 1).T).to(of))
+    asked = (asked * share).to(x.dtype)
     for expert, part in parts:
         of_w13[expert] = call("linear", both[part].T, given[part].T).view(w13.shape[1:])
         of_w2[expert] = call("linear", asked[part].T, unit[part].T)
