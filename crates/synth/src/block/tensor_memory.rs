@@ -13,6 +13,7 @@ use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, PipelineId, Side, TensorId};
 
 use crate::async_layout::tensor_memory::matrix;
+use crate::explain::ColumnsNote;
 
 /// The place of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,20 @@ pub struct TensorMemoryMap {
     pub word: u32,
     /// The tensors.
     pub tensors: BTreeMap<TensorId, Columns>,
+}
+
+impl TensorMemoryMap {
+    /// The tensors, for reports.
+    pub fn notes(&self, whole: &Program) -> Vec<ColumnsNote> {
+        let name = |id: TensorId| whole.tensor(id).name.clone();
+        let note = |(id, columns): (&TensorId, &Columns)| ColumnsNote {
+            name: name(*id),
+            first: columns.first,
+            columns: columns.all,
+            over: columns.over.map(name),
+        };
+        self.tensors.iter().map(note).collect()
+    }
 }
 
 /// Places the tensors; `None` where there are none. The word is placed by the map of shared memory.

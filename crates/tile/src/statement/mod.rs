@@ -298,7 +298,7 @@ pub enum StmtKind<F: Form = Surface> {
     /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
     ///
     /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
-    /// and the stages of other pipelines that the role consumes are given back once the products have read them.
+    /// and the stages of other pipelines that the role consumes are given back once the products have read them. `a` may then lie in tensor memory too.
     GemmAsync {
         /// The accumulator.
         c: TensorId,
