@@ -105,12 +105,7 @@ pub(crate) const ROWS: &[Row] = &[
         ],
         ..NOTHING
     },
-    Row {
-        name: "attention",
-        of: &["attention", "attention_sm100", "attention_sm80"],
-        options: ATTENTION,
-        ..NOTHING
-    },
+    Row { name: "attention", of: &["attention", "attention_sm80"], options: ATTENTION, ..NOTHING },
     Row { name: "attention_backward", of: &["attention_backward"], options: ATTENTION, ..NOTHING },
     Row {
         name: "attention_decode",
