@@ -319,6 +319,8 @@ fn finish(
     let lowered = tilewright_lower::lower(&plain, &of_roles, &plan, options.arch, &options.multiples)?;
     let (function, maps) = (lowered.function, lowered.maps);
     let mut explanation = parts::explain(&plain, &assigned, parts, &function, options.timing());
+    let map = plan.memory.tensor_memory.as_ref();
+    explanation.tensor_memory = map.map_or_else(Vec::new, |map| map.notes(&plain));
     explanation.pipelines = plan.pipeline_notes;
     explanation.synchronisation = plan.sync_notes;
     clock.lap("lower");

@@ -3,6 +3,7 @@
 mod attention;
 mod attention_backward;
 mod attention_decode;
+mod attention_sm100;
 mod attention_sm80;
 mod common;
 mod contraction;

@@ -23,6 +23,9 @@ pub struct Explanation {
     pub fragment_registers: u32,
     /// Shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// The tensors in tensor memory.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tensor_memory: Vec<ColumnsNote>,
     /// The pipelines.
     pub pipelines: Vec<PipelineNote>,
     /// The fences and waits that order accesses of threads and of asynchronous engines.
@@ -37,6 +40,29 @@ pub struct Explanation {
     pub search: SearchNote,
     /// The estimate of the chosen candidate.
     pub estimate: Estimate,
+}
+
+/// A tensor in tensor memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ColumnsNote {
+    /// Its name.
+    pub name: String,
+    /// The first of its columns, counted from the first that the block allocates.
+    pub first: u32,
+    /// Columns of all stages.
+    pub columns: u32,
+    /// The tensor over whose columns it lies, for they are never needed together.
+    pub over: Option<String>,
+}
+
+impl fmt::Display for ColumnsNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {} to {}", self.name, self.first, (self.first + self.columns).saturating_sub(1))?;
+        match &self.over {
+            Some(over) => write!(f, " over `{over}`"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A pipeline: the arrivals and bytes that its barriers count, and when its stages are released.
@@ -350,6 +376,10 @@ impl fmt::Display for Explanation {
             writeln!(f, "inserted {text}")?;
         }
         self.candidates(f)?;
+        if !self.tensor_memory.is_empty() {
+            let all: Vec<String> = self.tensor_memory.iter().map(ColumnsNote::to_string).collect();
+            writeln!(f, "columns of tensor memory: {}", all.join(", "))?;
+        }
         writeln!(
             f,
             "block: {} bytes of shared memory, at most {} fragment registers a thread live at once",

@@ -320,7 +320,7 @@ pub enum TensorKind {
         /// A layout that the user insists on (tile coordinate → offset in elements).
         pinned: Option<SwizzledLayout>,
     },
-    /// `tensor_memory`: sums of products, in the memory of the tensor cores.
+    /// `tensor_memory`: sums of products, or a left factor, in the memory of the tensor cores.
     Tensor {
         /// Its shape: expressions over constants.
         shape: Vec<Expr>,

@@ -661,14 +661,20 @@ impl Slots {
         };
         if let Some((instruction, sides)) = factors {
             for (side, (name, factor)) in ["left", "right"].into_iter().zip(sides).enumerate() {
-                let Factor::Shared { descriptor, .. } = factor else { continue };
+                let at = match factor {
+                    Factor::Shared { descriptor, .. } => descriptor.low,
+                    Factor::Tensor(address) => address.base,
+                    Factor::Registers(_) => continue,
+                };
                 let name = format!("{instruction}: the next stage of its {name} factor");
-                shift(name, descriptor.low, &|low| {
+                shift(name, at, &|at| {
                     let mut other = op.clone();
-                    if let Op::Wgmma { a, b, .. } | Op::Tcgen05 { a, b, .. } = &mut other
-                        && let Factor::Shared { descriptor, .. } = [a, b][side]
-                    {
-                        descriptor.low = low;
+                    if let Op::Wgmma { a, b, .. } | Op::Tcgen05 { a, b, .. } = &mut other {
+                        match [a, b][side] {
+                            Factor::Shared { descriptor, .. } => descriptor.low = at,
+                            Factor::Tensor(address) => address.base = at,
+                            Factor::Registers(_) => {}
+                        }
                     }
                     other
                 });

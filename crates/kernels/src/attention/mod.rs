@@ -7,6 +7,7 @@
 mod derivative;
 mod functions;
 mod reference;
+mod sm100;
 mod sm80;
 mod sm80_space;
 mod space;
@@ -21,10 +22,12 @@ use tilewright_tile::{Code, Diagnostics, Program, parse};
 pub use functions::Expression;
 pub use reference::{Inputs, edge_sizes, reference};
 pub use sm80::AttentionSm80Config;
+pub use sm100::AttentionSm100Config;
 
 pub(crate) use derivative::Change;
 pub(crate) use functions::{Function, Names};
 pub(crate) use reference::Problem;
+pub(crate) use sm100::NEEDS as SM100_NEEDS;
 pub(crate) use space::SIZES;
 pub(crate) use text::{LOG2E, of_head, rows_by_warp};
 

@@ -17,6 +17,7 @@ use tilewright_tile::core::{Program, Role, Stmt, StmtKind};
 use tilewright_tile::{Code, Diagnostic, PipelineId, Side, StmtId, TensorId};
 
 use crate::async_layout::tensor_memory::matrix;
+use crate::explain::ColumnsNote;
 
 /// The place of a tensor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +75,20 @@ impl ScaleColumns<'_> {
             }
             self.body(stmt.kind.body(), placed);
         }
+    }
+}
+
+impl TensorMemoryMap {
+    /// The tensors, for reports.
+    pub fn notes(&self, whole: &Program) -> Vec<ColumnsNote> {
+        let name = |id: TensorId| whole.tensor(id).name.clone();
+        let note = |(id, columns): (&TensorId, &Columns)| ColumnsNote {
+            name: name(*id),
+            first: columns.first,
+            columns: columns.all,
+            over: columns.over.map(name),
+        };
+        self.tensors.iter().map(note).collect()
     }
 }
 

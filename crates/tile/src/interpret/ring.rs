@@ -69,7 +69,7 @@ pub(super) struct Ring {
     full: VecDeque<Full>,
     /// By consuming role.
     readers: Vec<Reader>,
-    /// What the latest `consume` has left, where a `produce` goes on with it.
+    /// Contents that the latest `consume` has left, where a `produce` goes on with them.
     left: Option<Contents>,
 }
 

@@ -318,7 +318,7 @@ pub enum StmtKind<F: Form = Surface> {
     /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
     ///
     /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
-    /// and the stages of other pipelines that the role consumes are given back once the products have read them. Then
+    /// and the stages of other pipelines that the role consumes are given back once the products have read them. `a` may then lie in tensor memory too, and
     /// `gemm.async(c, a, b, scales = (sa, sb))` is [`StmtKind::Gemm`]'s with scales of blocks, which lie in shared memory.
     GemmAsync {
         /// The accumulator.
