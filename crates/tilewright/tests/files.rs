@@ -3,6 +3,7 @@
 //! - `// error: CODE at LINE:COLUMN: MESSAGE` — compiling (with `// options: NAME=VALUE … arch=sm_80`) must fail with this message.
 //! - `// run: NAME=VALUE …` — compile for these values (without `arch=…` for the least architecture that has all that is used), execute on the simulator, compare with the interpreter; no race, no stray
 //!   or misaligned access. The interpretation of the core program must equal that of the program bit by bit. Each such line is a case of its own. `arch=…` and `seed=…` are values too.
+//!   A line that ends in `nightly` is a case of the nightly form alone (`TILEWRIGHT_EVERY_POINT=1`): one that is long beside other cases of the same program.
 //! - `// warned: NAME=VALUE …` — compile and interpret for these values: for programs that are wrong, so that the simulator need not agree.
 //! - `// warning: CODE at LINE:COLUMN: MESSAGE` — the case (`run` or `warned`) before it must give this warning. A case gives all its
 //!   warnings and no others.
@@ -120,6 +121,14 @@ fn header<'a>(source: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> + 
         .lines()
         .take_while(|line| line.starts_with("//") || line.trim().is_empty())
         .filter_map(move |line| line.strip_prefix("// ")?.strip_prefix(key)?.strip_prefix(": "))
+}
+
+/// Values of a case for this run: the line without its last word `nightly`; `None` where that word leaves it to the nightly form.
+fn asked_now(case: &str) -> Option<&str> {
+    match case.trim().strip_suffix(" nightly") {
+        Some(case) => std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some().then_some(case.trim_end()),
+        None => Some(case.trim()),
+    }
 }
 
 fn line_column(source: &str, at: usize) -> (usize, usize) {
@@ -382,7 +391,7 @@ fn warned_case(
         let text = fs::read_to_string(path)?;
         let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
         let key = if simulated { "// run:" } else { "// warned:" };
-        let at = lines.iter().position(|line| line.strip_prefix(key).map(str::trim) == Some(case.trim()));
+        let at = lines.iter().position(|line| line.strip_prefix(key).and_then(asked_now) == Some(case));
         let first = at.ok_or("the case is gone")? + 1;
         let old = lines[first..].iter().take_while(|line| line.starts_with("// warning: ")).count();
         lines.splice(first..first + old, warnings.iter().map(|w| format!("// warning: {w}")));
@@ -671,7 +680,8 @@ fn main() {
                     expected.push(text.to_string());
                     lines.next();
                 }
-                let (path, case, name) = (path.clone(), case.trim().to_string(), name.clone());
+                let Some(case) = asked_now(case) else { continue };
+                let (path, case, name) = (path.clone(), case.to_string(), name.clone());
                 let conflicts = conflicts.clone();
                 trials.push(Trial::test(format!("run::{name}::{case}"), move || {
                     let bound =
@@ -722,8 +732,9 @@ fn main() {
                 continue;
             }
             ran += 1;
+            let Some(case) = asked_now(case) else { continue };
             archs.extend(Values::parse(case).map(|values| values.arch.unwrap_or(Arch::SM_80)));
-            let (case, name, path) = (case.trim().to_string(), name.clone(), path.clone());
+            let (case, name, path) = (case.to_string(), name.clone(), path.clone());
             trials.push(Trial::test(format!("example::{name}::{case}"), move || {
                 let values = Values::parse(&case)?;
                 let source = fs::read_to_string(&path)?;

@@ -39,9 +39,9 @@ fn examples() -> Vec<(String, Program)> {
     paths.into_iter().map(read).collect()
 }
 
-/// Each mapping of each example with its kernels for the sizes.
-fn kernels(mut each: impl FnMut(&str, &Mapping, &[Kernel], &[(&str, i64)])) {
-    for (file, program) in examples() {
+/// Each mapping of each example with its kernels for the sizes; a thread an example.
+fn kernels(each: impl Fn(&str, &Mapping, &[Kernel], &[(&str, i64)]) + Sync) {
+    let of_example = |file: String, program: Program| {
         let (_, sizes) = SIZES.iter().find(|(of, _)| *of == file).unwrap();
         let program = program.with_constants(&[("D".to_string(), 128)].into_iter().collect());
         for mapping in &program.mappings {
@@ -53,7 +53,12 @@ fn kernels(mut each: impl FnMut(&str, &Mapping, &[Kernel], &[(&str, i64)])) {
             };
             each(&name, mapping, &lowered.iter().map(one).collect::<Vec<Kernel>>(), sizes);
         }
-    }
+    };
+    std::thread::scope(|scope| {
+        for (file, program) in examples() {
+            scope.spawn(|| of_example(file, program));
+        }
+    });
 }
 
 /// Path of `ptxas`, if there is one.
