@@ -11,6 +11,16 @@ use crate::sizes::{Sizes, multiple};
 pub(crate) const ALONE: i64 = 16;
 /// Multiples that the classes of records tell apart.
 const OF_RECORDS: i64 = 16;
+/// Counts up to this are chosen for in steps of [`ALONE`]: of heads, say, the number decides in how many rounds tiles run.
+const FINE: i64 = 128;
+
+/// The largest size that is chosen for as this one is.
+pub(crate) fn end_of(size: i64, kind: SizeKind) -> i64 {
+    match kind {
+        SizeKind::Count if size <= FINE => (size + ALONE - 1) / ALONE * ALONE,
+        _ => class_end(size, kind),
+    }
+}
 
 /// A size of a class.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -27,7 +37,7 @@ impl Member {
     pub(crate) fn of(name: &str, size: i64, kind: Option<SizeKind>, limit: i64) -> Member {
         let (name, reliable) = (name.to_string(), multiple(size, limit));
         let chosen_for = kind.map(|kind| {
-            let end = class_end(size, kind);
+            let end = end_of(size, kind);
             if size <= ALONE {
                 size
             } else if limit <= 1 {
@@ -114,5 +124,9 @@ mod tests {
             Member::of("k", 1000, Some(SizeKind::Depth), 8),
         ]);
         assert_eq!(text.text(), "m<=64 k<=1016/8");
+        // 48 heads are not chosen for as 64 are.
+        let heads =
+            [1, 17, 40, 48, 49, 130].map(|n| Member::of("hq", n, Some(SizeKind::Count), 1).chosen_for);
+        assert_eq!(heads, [1, 32, 48, 48, 64, 256].map(Some));
     }
 }

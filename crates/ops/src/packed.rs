@@ -2,10 +2,9 @@
 
 use tilewright_kernels::SizeKind;
 use tilewright_pack::{Class as PackClass, Span};
-use tilewright_tune::class_end;
 
 use crate::base::Base;
-use crate::class::{ALONE, Member};
+use crate::class::{ALONE, Member, end_of};
 use crate::kept::Kept;
 use crate::library::class_sizes;
 use crate::rows::ROWS;
@@ -19,7 +18,7 @@ fn first_of(last: i64, kind: SizeKind) -> i64 {
     // Ends of classes do not decrease.
     while low < high {
         let middle = low + (high - low) / 2;
-        if class_end(middle, kind) < class_end(last, kind) {
+        if end_of(middle, kind) < end_of(last, kind) {
             low = middle + 1;
         } else {
             high = middle;
