@@ -491,8 +491,11 @@ fn programs_print_and_parse_back() {
     }
     for operator in built_in_rust() {
         let staged = (operator.parameters)().iter().any(|parameter| parameter.name == "stages");
-        let given: &[_] = if staged { &[("stages", "3")] } else { &[] };
-        let program = (operator.programs)(given).unwrap().remove(0);
+        // Three stages, or two where the default tile leaves no room for more.
+        let some: &[&[(&str, &str)]] =
+            if staged { &[&[("stages", "3")], &[("stages", "2")]] } else { &[&[]] };
+        let fits = some.iter().find_map(|given| (operator.programs)(given).ok());
+        let program = fits.unwrap_or_else(|| panic!("{} has no program", operator.name)).remove(0);
         assert_eq!(parse(&program.to_string()).unwrap(), program, "{}", operator.name);
     }
 }

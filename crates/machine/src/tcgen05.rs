@@ -220,9 +220,9 @@ pub fn has_tcgen05(a: DType, b: DType, c: DType) -> bool {
     unscaled().any(|row| (row.a, row.b, row.c) == (a, b, c))
 }
 
-/// True if products with sums in tensor memory have left factors of this type.
+/// True if products without scales, whose left factors may lie in tensor memory, have some of this type.
 pub fn is_tcgen05_left(a: DType) -> bool {
-    tcgen05_rows().iter().any(|row| row.a == a)
+    unscaled().any(|row| row.a == a)
 }
 
 fn copy(

@@ -76,6 +76,9 @@ impl TensorRow {
     }
 }
 
+/// The version of PTX from which loads have the destination `shared::cta` (PTX ISA 8.6, section 9.7.9.25).
+pub const TO_OWN_BLOCK_PTX_VERSION: &str = "8.6";
+
 /// The mnemonic of a load, on an architecture. Without multicast the destination is `shared::cta` (PTX ISA 8.6, section 9.7.9.25): there `ptxas` (13.5) makes a
 /// call of a load to `shared::cluster`, beside which it ignores `setmaxnreg` (C7506).
 fn load_on(mnemonic: &str, arch: Arch) -> Cow<'_, str> {

@@ -35,7 +35,7 @@ mod operand;
 
 use std::fmt::Write;
 
-use tilewright_machine::WgmmaRow;
+use tilewright_machine::{TO_OWN_BLOCK_PTX_VERSION, WgmmaRow};
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand, passes};
 
 use crate::body::Body;
@@ -53,6 +53,10 @@ fn version(function: &Function) -> &'static str {
             // The fence that acquires a tensor map (PTX ISA, section 9.7.13.4).
             Op::TensorMap { .. } => "8.3",
             Op::Wgmma { row, .. } if row.sparsity.is_some() => WgmmaRow::SPARSE_PTX_VERSION,
+            Op::Tensor { row, .. } if row.mnemonic_on(function.arch) != row.mnemonic => {
+                TO_OWN_BLOCK_PTX_VERSION
+            }
+            Op::Bulk { op, .. } if op.mnemonic_on(function.arch) != op.mnemonic() => TO_OWN_BLOCK_PTX_VERSION,
             _ => return,
         };
         if number(needed) > number(least) {

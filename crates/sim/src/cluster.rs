@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, ProxyFence, Reduction};
+use tilewright_machine::{LaunchControl, Memory, ProxyFence, Reduction};
 
 use crate::clock::{Agent, HappensBefore, Knowledge, Space, View};
 use crate::context::Context;
@@ -90,6 +90,13 @@ pub(crate) struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
+    /// The launch's answer to a request to cancel a cluster that has not begun.
+    pub(crate) fn answer(&mut self) -> Vec<u8> {
+        let blocks = self.context.program.function.cluster;
+        let block = self.not_begun.cancel().map(|cluster| self.index(cluster * blocks));
+        LaunchControl::answer(block).into_iter().flat_map(u32::to_le_bytes).collect()
+    }
+
     /// The clusters that run together, of so many `blocks`, the first of which is block `first` of the grid.
     pub(crate) fn new(context: &'a Context<'a>, first: [u32; 3], blocks: u32, warps: u32) -> Self {
         let function = context.program.function;

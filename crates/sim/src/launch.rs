@@ -4,10 +4,7 @@
 //! any time, which of them a request cancels is open, and one may find none although there are some (PTX ISA 8.6,
 //! `clusterlaunchcontrol.try_cancel`: it may fail).
 
-use tilewright_machine::LaunchControl;
-
 use crate::choices::Choices;
-use crate::cluster::Cluster;
 use crate::context::Context;
 use crate::cycles::blocks_at_once;
 
@@ -60,29 +57,20 @@ impl NotBegun {
     }
 
     /// One of them, which is cancelled.
-    fn cancel(&mut self) -> Option<u32> {
+    pub(crate) fn cancel(&mut self) -> Option<u32> {
         let finds_none = self.choices.as_mut().is_some_and(|choices| choices.below(SELDOM) == 0);
         if finds_none { None } else { self.begin() }
-    }
-}
-
-impl Cluster<'_> {
-    /// The launch's answer to a request.
-    pub(crate) fn answer(&mut self) -> Vec<u8> {
-        let blocks = self.context.program.function.cluster;
-        let block = self.not_begun.cancel().map(|cluster| self.index(cluster * blocks));
-        LaunchControl::answer(block).into_iter().flat_map(u32::to_le_bytes).collect()
     }
 
     /// Notes that a block knows that a request of its has found no cluster.
     pub(crate) fn refuse(&mut self, rank: u32) {
         if !self.refused(rank) {
-            self.not_begun.refused.push(rank);
+            self.refused.push(rank);
         }
     }
 
     /// True if a block knows that a request of its has found no cluster.
     pub(crate) fn refused(&self, rank: u32) -> bool {
-        self.not_begun.refused.contains(&rank)
+        self.refused.contains(&rank)
     }
 }

@@ -9,8 +9,7 @@ mod scales;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use scales::{ScaleCopy, Scaled, Scales, factor_places};
-use tilewright_machine::{Tcgen05Row, TensorMemory as Shape, Unit};
+use tilewright_machine::{DType, Major, Tcgen05Row, TensorMemory as Shape, Unit};
 
 use crate::clock::{Agent, HappensBefore, Space, View, lanes};
 use crate::cluster::Cluster;
@@ -21,7 +20,7 @@ use crate::shadow::{ASYNC, Access, Kind, Now, ORDINARY, Shadow};
 use crate::sink::Site;
 use crate::tables::CopyTable;
 use crate::warp::Warp;
-use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, read};
+use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places, read};
 
 const LANES: u32 = Shape::LANES as u32;
 /// Content of cells that nothing has written.
@@ -127,6 +126,51 @@ enum Left {
     Shared(Operand),
     /// In tensor memory, from this column on.
     Tensor(u32),
+}
+
+/// A copy of scales that has been issued.
+#[derive(Clone, Debug)]
+pub(crate) struct ScaleCopy {
+    rank: u32,
+    column: u32,
+    /// The place of each row in shared memory.
+    places: Vec<u32>,
+}
+
+/// The scales of a factor: their first column and the first byte of each cell.
+type Scales = (u32, u32);
+
+/// Columns of scales from an address on.
+struct Scaled {
+    address: u32,
+    columns: u32,
+}
+
+impl Scaled {
+    /// The cells of a factor's scales.
+    fn of(address: u32, rows: i64) -> Scaled {
+        Scaled { address, columns: (rows as u32).div_ceil(32) }
+    }
+
+    /// The first column and all cells; others than the block's are reported.
+    fn within(&self, cluster: &mut Cluster<'_>, site: &Site) -> Option<(u32, Cells)> {
+        let (first, column) = Shape::place(self.address);
+        if first != 0 {
+            cluster
+                .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
+        }
+        let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
+        cluster.allocated(site, &cells.columns).then_some((column, cells))
+    }
+}
+
+/// The places of a factor's 16 bytes in shared memory, in the order of its rows.
+fn factor_places(bits: u64, major: Major, (mn, k): (i64, i64), dtype: DType) -> Vec<u32> {
+    // Elements that share a byte are neighbours along K.
+    match i64::from(dtype.bits()) {
+        few @ ..8 => operand_places(bits, major, (mn, k * few / 8), DType::U8),
+        _ => operand_places(bits, major, (mn, k), dtype),
+    }
 }
 
 /// A product that has been issued.

@@ -72,7 +72,7 @@ impl Warp {
     ) {
         for lane in lanes(self.active) {
             let site = self.site(statement, origin, lane);
-            if cluster.refused(site.rank) {
+            if cluster.not_begun.refused(site.rank) {
                 cluster.misuse(&site, Rule::Launch, || {
                     "the block asks for another cluster and knows that none was left: that is undefined"
                         .to_string()
@@ -102,7 +102,7 @@ impl Warp {
             }
             let block = LaunchControl::first_block(words);
             if block.is_none() {
-                cluster.refuse(self.rank);
+                cluster.not_begun.refuse(self.rank);
             }
             self.values[dst as usize][lane] = u64::from(block.unwrap_or(LaunchControl::NONE));
         }

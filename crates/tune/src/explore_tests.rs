@@ -95,7 +95,7 @@ fn twenty_measurements_are_enough() {
     let every = std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some();
     let settings = Settings::default();
     let (mut most, mut count, mut sums) = (0, 0, [[0.0; 2]; 4]);
-    for (seed, record) in (0..).zip(products.iter().step_by(if every { 2 } else { 22 })) {
+    for (seed, record) in (0..).zip(products.iter().step_by(if every { 2 } else { 11 })) {
         let (problem, target) = (record.problem().unwrap(), record.target().unwrap());
         let given = problem.pinned().given();
         let Space { points, .. } = (problem.tuning().space)(target.chip(), problem.sizes(), &given).unwrap();

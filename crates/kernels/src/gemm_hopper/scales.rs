@@ -70,7 +70,7 @@ impl HopperGemmConfig {
             return Err(ConfigError::value("bm", self.bm, "must be 128 with scales"));
         }
         if self.bn % SumsScaling::ROWS != 0 {
-            let wanted = "scales come to tensor memory by 128 rows: must be 128 or 256 with scales";
+            let wanted = "scales come to tensor memory by 128 rows: must be 128 with scales";
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
         let step = SumsScaling::SCALES * block;

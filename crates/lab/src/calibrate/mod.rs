@@ -126,19 +126,19 @@ fn program(kind: &str, name: &str, mnemonic: &str, arch: Arch, spec: Spec) -> Pr
 
 fn latency_program(recipe: &Recipe, step: Step, arch: Arch, length: u32) -> Program {
     let spec = Spec { step, start: recipe.start, chains: 1, length };
-    let program = program("latency", &recipe.key.to_string(), recipe.mnemonic, arch, spec);
+    let program = program("latency", &recipe.key.to_string(), &recipe.mnemonic_on(arch), arch, spec);
     Program { count: program.count * recipe.fused, ..program }
 }
 
 fn issue_program(recipe: &Recipe, arch: Arch, length: u32) -> Program {
     let spec = Spec { step: recipe.issue, start: recipe.start, chains: recipe.load.1, length };
-    let program = program("issue", &recipe.key.to_string(), recipe.mnemonic, arch, spec);
+    let program = program("issue", &recipe.key.to_string(), &recipe.mnemonic_on(arch), arch, spec);
     Program { count: program.count * recipe.fused, ..program }
 }
 
 fn rate_program(recipe: &Recipe, arch: Arch, length: u32) -> Program {
     let spec = Spec { step: recipe.issue, start: recipe.start, chains: 1, length };
-    program("rate", &recipe.key.to_string(), recipe.mnemonic, arch, spec)
+    program("rate", &recipe.key.to_string(), &recipe.mnemonic_on(arch), arch, spec)
 }
 
 fn chase_program(arch: Arch, length: u32) -> Program {

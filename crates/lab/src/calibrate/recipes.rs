@@ -1,5 +1,7 @@
 //! Recipes: the steps that measure each entry, and what is subtracted.
 
+use std::borrow::Cow;
+
 use tilewright_machine::op::WGMMA_KNOTS;
 use tilewright_machine::{
     Arch, BulkOp, Class, CopyKind, CopyRow, Feature, Memory, OpKey, Rate, ScalarOp, Scope, WgmmaKind,
@@ -57,6 +59,16 @@ pub(crate) struct Recipe {
     pub load: (&'static [u32], u32),
     /// A rate by which a step's bytes take time in addition.
     pub moved: Option<(Rate, u32)>,
+}
+
+impl Recipe {
+    /// The mnemonic on an architecture, on which a load to the own block may have another one.
+    pub(crate) fn mnemonic_on(&self, arch: Arch) -> Cow<'static, str> {
+        match self.issue {
+            Step::Bulk(op, _) => op.mnemonic_on(arch),
+            _ => Cow::Borrowed(self.mnemonic),
+        }
+    }
 }
 
 /// Warps with which issue is measured, and independent chains of a thread.

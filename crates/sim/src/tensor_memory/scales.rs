@@ -3,9 +3,9 @@
 //! A copy is done in its turn among the products of its thread, before those that are issued later, and after those before, whose scales it may overwrite:
 //! the PTX ISA lists the first order (9.1, section 9.7.16.6.4), and CUTLASS and DeepGEMM rely on the second.
 
-use tilewright_machine::{DType, Major, SumsScaling, Tcgen05Row, TensorMemory as Shape, Unit};
+use tilewright_machine::{DType, Major, SumsScaling, Tcgen05Row, Unit};
 
-use super::{Cells, LANES, Left, SumsProduct, Task, TensorMemory};
+use super::{LANES, Left, ScaleCopy, Scaled, Scales, SumsProduct, Task, TensorMemory};
 use crate::cluster::Cluster;
 use crate::decode::{Place, Slot};
 use crate::rule::Rule;
@@ -16,27 +16,6 @@ use crate::wgmma::{CHUNK, NOWHERE, Operand, operand_places};
 
 /// Rows of a chunk in shared memory, of 16 bytes.
 const ROWS: i64 = SumsScaling::BYTES / 16;
-
-/// A copy that has been issued.
-#[derive(Clone, Debug)]
-pub(crate) struct ScaleCopy {
-    rank: u32,
-    column: u32,
-    /// The place of each row in shared memory.
-    places: Vec<u32>,
-}
-
-/// The scales of a factor: their first column and the first byte of each cell.
-pub(super) type Scales = (u32, u32);
-
-/// The places of a factor's 16 bytes in shared memory, in the order of its rows.
-pub(super) fn factor_places(bits: u64, major: Major, (mn, k): (i64, i64), dtype: DType) -> Vec<u32> {
-    // Elements that share a byte are neighbours along K.
-    match i64::from(dtype.bits()) {
-        few @ ..8 => operand_places(bits, major, (mn, k * few / 8), DType::U8),
-        _ => operand_places(bits, major, (mn, k), dtype),
-    }
-}
 
 /// The elements of a factor of a few bits each, or of a byte, with its rows contiguous along K: `set(row, k, bits)`.
 fn elements(operand: &Operand, k: usize, bits: u32, shared: &[u8], mut set: impl FnMut(usize, usize, u32)) {
@@ -85,30 +64,6 @@ impl Warp {
         unit.issued += 1;
         unit.complete = unit.complete.max(begin + busy.max(latency));
         unit.tasks.push_back(Task::Scales(Box::new(ScaleCopy { rank: self.rank, column, places })));
-    }
-}
-
-/// Columns of scales from an address on.
-pub(super) struct Scaled {
-    pub(super) address: u32,
-    pub(super) columns: u32,
-}
-
-impl Scaled {
-    /// The cells of a factor's scales.
-    pub(super) fn of(address: u32, rows: i64) -> Scaled {
-        Scaled { address, columns: (rows as u32).div_ceil(32) }
-    }
-
-    /// The first column and all cells; others than the block's are reported.
-    pub(super) fn within(&self, cluster: &mut Cluster<'_>, site: &Site) -> Option<(u32, Cells)> {
-        let (first, column) = Shape::place(self.address);
-        if first != 0 {
-            cluster
-                .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
-        }
-        let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
-        cluster.allocated(site, &cells.columns).then_some((column, cells))
     }
 }
 

@@ -96,7 +96,8 @@ impl Sums {
         scales: i64,
     ) -> Result<Sums, TensorMemoryReject> {
         let extents = TensorMemoryReject::ScaledExtents([m, n]);
-        let scaling = SumsScaling::new(scale, k, scales).ok_or(extents.clone())?;
+        let steps = TensorMemoryReject::Scales(k, SumsScaling::SCALES);
+        let scaling = SumsScaling::new(scale, k, scales).ok_or(steps)?;
         let row = scaled_tcgen05(a, b, scaling, [m, n]);
         let row = row.filter(|_| n % SumsScaling::ROWS == 0).ok_or(extents)?;
         if scales % SumsScaling::SCALES != 0 {

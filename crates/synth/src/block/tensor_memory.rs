@@ -2,13 +2,13 @@
 //! block-scaled products.
 //!
 //! Two tensors of one stage are never needed together where two roles fill and read them in turns: the one fills the first, the other reads it and fills the second, which the
-//! one reads before it fills the first again. The second then lies over the last columns of the first. What the roles do in turns is ordered by their pipelines;
+//! one reads before it fills the first again, with each stage of the first begun anew by a fill. The second then lies over the last columns of the first. What the roles do in turns is ordered by their pipelines;
 //! what each does for itself, in the order of its statements: by one warpgroup, whose warps reach their own lanes alone, or by one thread that issues products, which the
 //! tensor cores do in the order of issue. (By the letter of the PTX ISA, 9.1, section 9.7.16.6.2, that is so of products with the same sums. CUTLASS's and
 //! FlashAttention-4's kernels rely on it where a product overwrites the left factor of the one before, and so does this.)
 //!
 //! The scales of a product have columns of their own once, whatever the stages of the shared tensor that they come from: the thread that issues the products copies them
-//! there in turn with its products. Products of one role that read the same shared tensor share the columns.
+//! there in turn with its products. Products of one role that read the same shared tensor for the same factor share the columns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,12 +58,13 @@ struct ScaleColumns<'a> {
 }
 
 impl ScaleColumns<'_> {
-    /// Places the scales of the products of a body, given those that its part has.
-    fn body(&mut self, body: &[Stmt], placed: &mut BTreeMap<TensorId, u32>) {
+    /// Places the scales of the products of a body, given those that its part has of A and of B.
+    fn body(&mut self, body: &[Stmt], placed: &mut BTreeMap<(TensorId, bool), u32>) {
         for stmt in body {
             if let StmtKind::GemmAsync { scales: Some(scales), .. } = &stmt.kind {
-                let columns = scales.each_ref().map(|scale| {
-                    *placed.entry(scale.tensor).or_insert_with(|| {
+                let columns = [0, 1].map(|side| {
+                    let scale = &scales[side];
+                    *placed.entry((scale.tensor, side == 0)).or_insert_with(|| {
                         let [rows, of_row] = self.whole.tile(scale).shape[..] else { return self.end };
                         let (first, columns) = (self.end, SumsScaling::columns(rows, of_row));
                         self.tensors.push((scale.tensor, first, columns));
@@ -188,6 +189,10 @@ fn overlays(whole: &Program) -> BTreeMap<TensorId, TensorId> {
             if taken || !fits || roles.iter().any(|(fills, reads)| fills != reads) {
                 continue;
             }
+            // Sums that stay from stage to stage are needed while the second is there.
+            if !begun_anew(&whole.roles()[first.fills].body, *below, first.tensor, false) {
+                continue;
+            }
             let alone = |role: usize| {
                 let role = &whole.roles()[role];
                 (role.threads == WARPGROUP || issues(whole, &role.body))
@@ -199,6 +204,22 @@ fn overlays(whole: &Program) -> BTreeMap<TensorId, TensorId> {
         }
     }
     over
+}
+
+/// True if each stage of a pipeline that is filled in some statements begins its tensor by a fill ahead of its products, and no fill stands elsewhere.
+fn begun_anew(body: &[Stmt], pipeline: PipelineId, tensor: TensorId, mut begun: bool) -> bool {
+    body.iter().all(|stmt| match &stmt.kind {
+        StmtKind::Stage { pipeline: of, side: Side::Produce, body } if *of == pipeline => {
+            let fills = |stmt: &Stmt| matches!(&stmt.kind, StmtKind::Fill { dst, .. } if *dst == tensor);
+            let Some(at) = body.iter().position(fills) else { return false };
+            begun_anew(&body[..at], pipeline, tensor, false)
+                && begun_anew(&body[at + 1..], pipeline, tensor, true)
+        }
+        StmtKind::Fill { dst, .. } if *dst == tensor => std::mem::replace(&mut begun, true),
+        StmtKind::GemmAsync { c, .. } if *c == tensor => begun,
+        StmtKind::Copy { dst, .. } if dst.tensor == tensor => begun,
+        kind => begun_anew(kind.body(), pipeline, tensor, begun),
+    })
 }
 
 /// The sides of pipelines in some statements.

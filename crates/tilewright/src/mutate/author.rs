@@ -5,7 +5,7 @@ use tilewright_tile::{
     Expr, IntOp, OperandMut, Program, Stmt, TensorId, TensorKind, TensorRef, statement_text,
 };
 
-use super::{Edit, Kind, Mutant};
+use super::mutant::{Edit, Kind, Mutant};
 
 /// Every such mutant of a program.
 pub(super) fn mutants(program: &Program) -> Vec<Mutant> {

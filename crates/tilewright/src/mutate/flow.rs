@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tilewright_machine::{BulkOp, ScalarOp, SyncOp, TensorOp};
 use tilewright_simt::{Factor, Function, Inst, Op, Operand, Reg, Value};
 
-use super::{Mutant, block_of};
+use super::mutant::{Mutant, block_of};
 
 /// Path from the outermost block to another one, as in [`Mutant`], and the index of an instruction in it.
 #[derive(Clone, Copy)]

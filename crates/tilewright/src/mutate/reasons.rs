@@ -6,7 +6,8 @@ use tilewright_machine::{BulkOp, MbarrierOp, ProxyFence, SumsScaling, SyncOp, Te
 use tilewright_simt::{Function, Inst, Op, Operand, Reg, Value};
 
 use super::flow::{Constants, Facts, InFlight, Target, Unfenced, engine, read_behind};
-use super::{Edit, Kind, Mutant, block_of, tensor_memory};
+use super::mutant::{Edit, Kind, Mutant, block_of};
+use super::tensor_memory;
 
 /// Proof that a mutant that was not found is as right as its kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]

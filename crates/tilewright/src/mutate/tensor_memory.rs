@@ -4,8 +4,8 @@ use tilewright_machine::{MbarrierOp, SyncOp};
 use tilewright_simt::{Function, Inst, Op};
 
 use super::flow::{Facts, Target};
+use super::mutant::{Edit, Mutant, block_of};
 use super::reasons::Reason;
-use super::{Edit, Mutant, block_of};
 
 /// Copies of tensor memory that no `tcgen05.fence::before_thread_sync` has passed on.
 #[derive(Clone, PartialEq)]
