@@ -282,16 +282,6 @@ impl Checker<'_> {
 
     /// `fill(c, 0)` of sums in tensor memory: in a stage, or, where there is one, ahead of it.
     pub(super) fn fill_of_sums(&mut self, dst: TensorId, value: f64, span: Origin) {
-        let dtype = self.program.tensor(dst).dtype;
-        if dtype != DType::F32 {
-            let name = self.name(dst);
-            let message = format!("a fill begins sums in f32, and `{name}` in tensor memory is of {dtype}");
-            let help = format!(
-                "fill a register tensor, and `copy` that to `{name}`: a left factor is what threads store"
-            );
-            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
-            return;
-        }
         let one = self.one_stage(dst);
         let ahead = one.filter(|of| self.stages.iter().all(|stage| stage.pipeline != *of));
         if !(if ahead.is_some() { self.exists(dst, span) } else { self.alive(dst, span) }) {
