@@ -77,8 +77,9 @@ fn value(expr: &Expr, values: &[Option<i64>]) -> Option<i64> {
     expr.eval(&Names { values })
 }
 
-/// Elements of a tensor; of a view, of its modes with constant extents up to a tile's size.
+/// Elements of a tensor, or the block's threads where they are more: each takes part in a statement on a small tile too.
 fn size(program: &Program, stmt: &Stmt, values: &[Option<i64>]) -> f64 {
+    let threads = value(&program.threads, values).unwrap_or(1) as f64;
     let mut most = 1.0f64;
     for id in stmt.kind.reads().into_iter().chain(stmt.kind.writes()) {
         let tensor = program.tensor(id);
@@ -87,7 +88,7 @@ fn size(program: &Program, stmt: &Stmt, values: &[Option<i64>]) -> f64 {
         | TensorKind::Part { shape, .. } = &tensor.kind
         {
             let extent = |e: &Expr| value(e, values).unwrap_or(1).max(1) as f64;
-            most = most.max(shape.iter().map(extent).product());
+            most = most.max(threads).max(shape.iter().map(extent).product());
         }
     }
     match &stmt.kind {
