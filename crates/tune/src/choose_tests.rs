@@ -118,7 +118,7 @@ fn times_of_the_other_type_correct_estimates() {
 }
 
 /// The records that ship: of the times of each product, those of points of the space, the choice by the records of other sizes takes the fastest nearly. By
-/// day some of them. Of all 208 (November 2026) seven are more than 12 % slower, which is what is asked of each, and the worst 34.5 %.
+/// day some of them. Of all 208 (November 2026) seven are more than 12 % slower, and the worst 34.5 %; of an H200's none may be, and of all one in 25.
 #[test]
 fn choices_without_their_record_are_nearly_as_fast() {
     let records: Vec<(Record, bool)> =
@@ -141,7 +141,9 @@ fn choices_without_their_record_are_nearly_as_fast() {
             (estimate.microseconds * known.factor(&place), time)
         });
         if let Some((_, time)) = expected.min_by(|a, b| a.0.total_cmp(&b.0)) {
-            lost.push((time / record.microseconds, problem.to_string()));
+            let ratio = time / record.microseconds;
+            assert!(ratio < 1.12 || record.device != "NVIDIA H200", "{problem}: {ratio}");
+            lost.push((ratio, problem.to_string()));
         }
     }
     let mean = lost.iter().map(|(ratio, _)| ratio.ln()).sum::<f64>() / lost.len() as f64;
