@@ -11,7 +11,7 @@
 //! The same where pipelines order what crosses it. Threads that fill a stage arrive at its barrier, all those of their role, and all of the role that reads it wait for them: from role to role they hand on how far
 //! all threads of each have come ([`ordered`]).
 //!
-//! The same where the threads that hold a register tensor do what stands on both sides ([`Held`]).
+//! The same where the threads that hold a register tensor do what stands on both sides ([`Held`]), and where all threads of a role meet those of others, at a named barrier or the begin of a turn.
 //!
 //! If none holds, the change is tried with other candidates of the synthesis and other sizes (`Worker::elsewhere`).
 
@@ -58,20 +58,23 @@ pub fn explain(base: &str, changed: &Changed, engines: bool, barriers: &[usize])
     let orderly = |by, reason| (!walked(base, ordinal, None, by)?).then_some(reason);
     let by_pipelines = || orderly(By::Pipelines { engines }, "pipelines_order_what_crosses_it");
     let by_holders = || orderly(By::Holders, "the_same_threads_are_on_both_sides");
+    let by_meetings = || orderly(By::Meetings, "the_role_meets_others");
     let lines: Vec<usize> = barriers.iter().filter_map(|place| changed.line_before(*place)).collect();
     let by_others = || orderly(By::Statements { lines: &lines }, "other_statements_have_barriers");
     let untouched = (!crossed(base, ordinal, None)?).then_some("nothing_crosses_it");
-    untouched.or_else(by_pipelines).or_else(by_holders).or_else(by_others).or_else(|| {
-        let passed = match changed.change {
-            Change::Earlier => changed.line.checked_sub(1)?,
-            Change::Later => changed.line + 1,
-            Change::Delete | Change::Weaken => return None,
-        };
-        // Only what it passed is on its other side now.
-        let copies = base.lines().nth(passed)?.trim().starts_with("copy");
-        let harmless = copies && !crossed(base, ordinal, Some(passed))?;
-        harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
-    })
+    untouched.or_else(by_pipelines).or_else(by_holders).or_else(by_meetings).or_else(by_others).or_else(
+        || {
+            let passed = match changed.change {
+                Change::Earlier => changed.line.checked_sub(1)?,
+                Change::Later => changed.line + 1,
+                Change::Delete | Change::Weaken => return None,
+            };
+            // Only what it passed is on its other side now.
+            let copies = base.lines().nth(passed)?.trim().starts_with("copy");
+            let harmless = copies && !crossed(base, ordinal, Some(passed))?;
+            harmless.then_some("nothing_of_what_it_moved_over_crosses_it")
+        },
+    )
 }
 
 /// True if a moved barrier passed a statement that touches neither shared nor global memory: a product or a filling of registers, or one that gives a name to a value and is no atomic operation.
@@ -105,6 +108,8 @@ enum By<'a> {
     },
     /// The threads that hold register tensors.
     Holders,
+    /// Barriers at which all threads of a role meet those of others.
+    Meetings,
     /// The same, and barriers in the code of statements of the block.
     Statements {
         /// The lines of these.
@@ -387,6 +392,8 @@ impl Walk<'_> {
             }
             StmtKind::Sync(SyncScope::All) if !self.perhaps => self.end(),
             StmtKind::Sync(SyncScope::Warpgroup) if self.warpgroups && !self.perhaps => self.end(),
+            // All threads of the role come there.
+            StmtKind::Sync(SyncScope::Barrier(_)) if self.meets() => self.end(),
             // A barrier of other threads ends nothing, and one that may not be done neither.
             StmtKind::Sync(_) => {}
             StmtKind::For { counter, lo, hi, condition, body } => {
@@ -465,7 +472,13 @@ impl Walk<'_> {
                     }
                 }
             }
-            StmtKind::InTurn { body, .. } | StmtKind::Drain { body, .. } | StmtKind::IfAny { body, .. } => {
+            StmtKind::InTurn { body, .. } => {
+                if self.meets() {
+                    self.end();
+                }
+                self.body(body, &id.inner)?;
+            }
+            StmtKind::Drain { body, .. } | StmtKind::IfAny { body, .. } => {
                 self.body(body, &id.inner)?;
             }
             StmtKind::Copy { src, dst, how } => {
@@ -514,6 +527,11 @@ impl Walk<'_> {
             _ => {}
         }
         Some(())
+    }
+
+    /// True where all threads of the role wait for those of others, and that counts.
+    fn meets(&self) -> bool {
+        self.by == By::Meetings && self.role > 0 && !self.perhaps
     }
 
     fn part(&self, reference: &TensorRef) -> Option<Part> {
@@ -665,6 +683,26 @@ mod tests {
             walked(&text, 0, None, By::Statements { lines: &lines })
         };
         assert_eq!((with("q = rearrange(r)"), with("copy(s[:, :, 0], q)")), (Some(false), Some(true)));
+    }
+
+    #[test]
+    fn a_role_that_begins_a_turn_has_met_itself() {
+        let role = |name: &str, tile: &str| {
+            format!(
+                "warpgroup {name}(1) {{\nr{name} = register_tensor(f32, [64, 64])\ncopy(gx, r{name})\ncopy(r{name}, {tile})\n\
+                 syncthreads()\nin_turn t {{\ncopy({tile}, r{name})\n}}\nsyncthreads()\ncopy(r{name}, {tile})\n}}\n"
+            )
+        };
+        let text = format!(
+            "kernel f(x: f32[64, 64]) grid(1) threads(256)\n{{\ngx = global_view(x, (64, 64) : (e0, e1))\n\
+             s = shared_tensor(f32, [64, 64])\nu = shared_tensor(f32, [64, 64])\nt = turns()\n{}{}}}\n",
+            role("a", "s"),
+            role("b", "u")
+        );
+        let all = |by| [0, 1, 2, 3].map(|barrier| walked(&text, barrier, None, by));
+        assert_eq!(all(By::Nothing), [Some(true); 4]);
+        // Behind the turn there is nothing but the barrier.
+        assert_eq!(all(By::Meetings), [Some(false), Some(true), Some(false), Some(true)]);
     }
 
     #[test]

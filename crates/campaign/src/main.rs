@@ -39,7 +39,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::corpus::Corpus;
 use crate::judge::{Class, Judgement};
 use crate::pool::{Seat, Tally};
-use crate::work::{Finding, Request, TEXT_MUTANTS, Worker, watch_panics};
+use crate::work::{Finding, Known, Request, TEXT_MUTANTS, Worker, changes_of, watch_panics};
 
 /// Random, mutated and broken tile programs through every execution of Tilewright, with an oracle for each.
 #[derive(Parser)]
@@ -182,10 +182,11 @@ fn main() -> ExitCode {
 fn work(args: &CorpusArgs) -> Result<(), String> {
     watch_panics();
     let corpus = Corpus::read(&args.root, &args.corpus);
+    let mut known = Known::default();
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|e| e.to_string())?;
         let request: Request = serde_json::from_str(&line).map_err(|e| e.to_string())?;
-        Worker::work(&corpus, &request, &mut |message| {
+        Worker::work(&corpus, &mut known, &request, &mut |message| {
             if let Ok(text) = serde_json::to_string(message) {
                 let mut out = std::io::stdout().lock();
                 // Nobody listens any more: the next request does not come either.
@@ -210,9 +211,25 @@ fn campaign(args: &RunArgs) -> Result<bool, String> {
     let arguments = worker_arguments(&args.corpus);
     let mut all = Tally::default();
     if args.written {
-        let count = Corpus::read(&args.corpus.root, &args.corpus.corpus).right().len() as u64;
-        let next = |n| (n < count).then_some(Request::Written { number: n as usize });
+        let programs = Corpus::read(&args.corpus.root, &args.corpus.corpus).right();
+        let each = |number: usize| {
+            (0..changes_of(&programs[number])).map(move |change| Request::Written { number, change })
+        };
+        let requests: Vec<Request> = (0..programs.len()).flat_map(each).collect();
+        let next = |n| requests.get(n as usize).cloned();
         all = pool::run(seats, &arguments, None, &next, &said).map_err(|e| e.to_string())?;
+        let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+        for (request, took) in requests.iter().zip(all.seconds.values()) {
+            if let Request::Written { number, .. } = request {
+                *seconds.entry(&programs[*number].name).or_default() += took;
+            }
+        }
+        let mut longest: Vec<_> = seconds.into_iter().collect();
+        longest.sort_by(|a, b| b.1.total_cmp(&a.1));
+        println!("{} changes of written programs; those that took longest:", requests.len());
+        for (name, took) in longest.iter().take(5) {
+            println!("{took:>8.0} s  {name}");
+        }
     }
     let until = args.jobs.is_none().then(|| Instant::now() + Duration::from_secs(args.seconds));
     let next = |number| {

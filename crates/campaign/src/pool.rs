@@ -129,7 +129,7 @@ impl Seat {
         let replay = match request {
             Request::Job { seed, number, .. } => format!("{seed}:{number}"),
             Request::Text { seed, number } => format!("text {seed}:{number}"),
-            Request::Written { number } => format!("written {number}"),
+            Request::Written { number, change } => format!("written {number}, change {change}"),
             Request::Judge { .. } => String::new(),
         };
         let finding = Finding { fault: what, replay, text, how, change: None, shrunk: None };
@@ -163,6 +163,8 @@ pub struct Tally {
     pub counts: BTreeMap<String, u64>,
     /// Findings.
     pub findings: Vec<Finding>,
+    /// Seconds of each request, by its number.
+    pub seconds: BTreeMap<u64, f64>,
 }
 
 impl Tally {
@@ -190,10 +192,12 @@ pub fn run(
     let one = || -> std::io::Result<()> {
         let mut seat = Seat::new(arguments);
         while until.is_none_or(|until| Instant::now() < until) {
-            let Some(request) = next(number.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+            let (number, began) = (number.fetch_add(1, Ordering::Relaxed), Instant::now());
+            let Some(request) = next(number) else { return Ok(()) };
             let done = seat.ask(&request, PATIENCE)?;
             done.findings.iter().for_each(heard);
             if let Ok(mut tally) = tally.lock() {
+                tally.seconds.insert(number, began.elapsed().as_secs_f64());
                 tally.add(done);
             }
         }

@@ -1,6 +1,6 @@
 //! Jobs of a campaign: what a worker does for one number, and what it says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
@@ -46,10 +46,12 @@ pub enum Request {
         /// PTX texts for each one that is assembled.
         assemble_one_in: usize,
     },
-    /// Every change of the synchronising statements of a program of the corpus that is right, by its number.
+    /// One change of a synchronising statement of a program of the corpus that is right.
     Written {
         /// The program's number.
         number: usize,
+        /// The change's number.
+        change: usize,
     },
     /// Mutants by text of one program of the corpus that is right.
     Text {
@@ -106,9 +108,26 @@ pub struct Finding {
     pub shrunk: Option<String>,
 }
 
+/// Unchanged programs that were judged, by text, architecture and candidate. Those of one program of the corpus: the changes of its statements ask for
+/// the same ones.
+#[derive(Default)]
+pub struct Known {
+    program: usize,
+    judged: HashMap<(String, String, Option<usize>), Unchanged>,
+}
+
+/// Judgement of an unchanged program.
+#[derive(Clone, Copy)]
+struct Unchanged {
+    right: bool,
+    /// As of [`Judgement::engines`].
+    engines: bool,
+}
+
 /// Does requests.
 pub struct Worker<'a> {
     corpus: &'a Corpus,
+    known: &'a mut Known,
     say: &'a mut dyn FnMut(&Message),
     counts: BTreeMap<String, u64>,
     findings: Vec<Finding>,
@@ -153,9 +172,19 @@ pub fn judge_all(text: &str, how: &How) -> Judgement {
 
 impl<'a> Worker<'a> {
     /// Does a request; `say` hears each text before it is judged, and what came out.
-    pub fn work(corpus: &'a Corpus, request: &Request, say: &'a mut dyn FnMut(&Message)) {
-        let mut worker =
-            Worker { corpus, say, counts: BTreeMap::new(), findings: Vec::new(), replay: String::new() };
+    pub fn work(
+        corpus: &'a Corpus,
+        known: &'a mut Known,
+        request: &Request,
+        say: &'a mut dyn FnMut(&Message),
+    ) {
+        if let Request::Written { number, .. } = request
+            && known.program != *number
+        {
+            *known = Known { program: *number, judged: HashMap::new() };
+        }
+        let (counts, findings, replay) = (BTreeMap::new(), Vec::new(), String::new());
+        let mut worker = Worker { corpus, known, say, counts, findings, replay };
         let mut judgement = None;
         match request {
             Request::Job { seed, number, assemble_one_in } => {
@@ -167,10 +196,10 @@ impl<'a> Worker<'a> {
                     worker.generated(&mut dice, *assemble_one_in);
                 }
             }
-            Request::Written { number } => {
+            Request::Written { number, change } => {
                 if let Some(seed) = corpus.right().get(*number) {
                     worker.replay = seed.name.clone();
-                    worker.written(seed);
+                    worker.written(seed, *change);
                 }
             }
             Request::Text { seed, number } => {
@@ -490,8 +519,8 @@ impl<'a> Worker<'a> {
         self.count(&format!("text.{class}"));
     }
 
-    /// The synchronising statements of a program that somebody wrote: what is silent without one needs a reason.
-    fn written(&mut self, seed: &Seed) {
+    /// A synchronising statement of a program that somebody wrote: a change of it that is silent needs a reason.
+    fn written(&mut self, seed: &Seed, number: usize) {
         let Ok(program) = tilewright::tile::parse(&seed.text) else { return };
         let base = program.to_string();
         let how = How {
@@ -504,46 +533,45 @@ impl<'a> Worker<'a> {
             inputs: 0,
             assemble: false,
         };
-        let judgement = self.judged(&base, &how);
-        if judgement.class != Class::Right {
+        let Some(changed) = changes(&base).into_iter().nth(number) else { return };
+        let Unchanged { right, engines } = self.unchanged(&base, &how);
+        if !right {
             return;
         }
-        let engines = judgement.engines;
-        self.count("written");
-        for changed in changes(&base) {
-            let mut judgement = self.judged(&changed.text, &how);
-            // Nothing else orders a print of shared memory.
-            let faults = judgement.faults.len();
-            judgement.faults.retain(|fault| fault.kind != "print" || !prints_shared(&changed.text));
-            let printed = judgement.faults.len() < faults;
-            self.count("changed");
-            self.count(&format!("changed.{}", changed.change.name()));
-            let what =
-                format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
-            for fault in &judgement.faults {
-                self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
-            }
-            match judgement.class {
-                Class::Right if printed => self.count("written.found.by_a_print"),
-                Class::Right => match explain(&base, &changed, engines, &judgement.barriers)
-                    .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
-                {
-                    Some(reason) => self.count(&format!("silent.{reason}")),
-                    None => {
-                        let fault = Fault::new("missed", format!("{what}: nobody says anything"));
-                        self.find(fault, &changed.text, &how, Some((what, base.clone())));
-                    }
-                },
-                Class::Wrong => {
-                    let fault = Fault::new("unreported", format!("{what}: {}", judgement.message));
+        if number == 0 {
+            self.count("written");
+        }
+        let mut judgement = self.judged(&changed.text, &how);
+        // Nothing else orders a print of shared memory.
+        let faults = judgement.faults.len();
+        judgement.faults.retain(|fault| fault.kind != "print" || !prints_shared(&changed.text));
+        let printed = judgement.faults.len() < faults;
+        self.count("changed");
+        self.count(&format!("changed.{}", changed.change.name()));
+        let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
+        for fault in &judgement.faults {
+            self.find(fault.clone(), &changed.text, &how, Some((what.clone(), base.clone())));
+        }
+        match judgement.class {
+            Class::Right if printed => self.count("written.found.by_a_print"),
+            Class::Right => match explain(&base, &changed, engines, &judgement.barriers)
+                .or_else(|| self.elsewhere(seed, &base, &changed, &how, &judgement.candidates))
+            {
+                Some(reason) => self.count(&format!("silent.{reason}")),
+                None => {
+                    let fault = Fault::new("missed", format!("{what}: nobody says anything"));
                     self.find(fault, &changed.text, &how, Some((what, base.clone())));
                 }
-                _ => self.count("written.found"),
+            },
+            Class::Wrong => {
+                let fault = Fault::new("unreported", format!("{what}: {}", judgement.message));
+                self.find(fault, &changed.text, &how, Some((what, base.clone())));
             }
+            _ => self.count("written.found"),
         }
     }
 
-    /// Reason that another candidate or other sizes give: with them the same change is found.
+    /// Reason that another program gives in which the same change is found: first those that are few, then candidates and layouts of each.
     fn elsewhere(
         &mut self,
         seed: &Seed,
@@ -552,42 +580,55 @@ impl<'a> Worker<'a> {
         how: &How,
         possible: &[usize],
     ) -> Option<&'static str> {
-        if self.another_layout(base, &changed.text, how, possible) {
-            return Some("another_layout_needs_it");
-        }
-        for base in pinned(base) {
-            if self.found_in(&base, changed, how, 0) {
-                return Some("another_layout_needs_it");
-            }
-        }
         let others = [
             (through_registers(base, false), "copies_through_registers_need_it"),
             (through_registers(base, true), "copies_through_registers_need_it"),
             (one_block(base), "another_grid_needs_it"),
         ];
-        for (other, reason) in others {
-            for base in other.iter().flat_map(|base| std::iter::once(base.clone()).chain(pinned(base))) {
-                if self.found_in(&base, changed, how, 0) {
-                    return Some(reason);
-                }
-            }
-        }
+        let mut others: Vec<_> =
+            others.into_iter().filter_map(|(base, reason)| Some((base?, how.clone(), reason))).collect();
         for other in self.corpus.others(seed) {
             let Ok(program) = tilewright::tile::parse(&other.text) else { continue };
-            let (base, how) = (program.to_string(), How { arch: other.arch.clone(), ..how.clone() });
-            let found = self.found_in(&base, changed, &how, CANDIDATES)
-                || pinned(&base).iter().any(|base| self.found_in(base, changed, &how, 0));
-            if found {
-                return Some("another_size_needs_it");
+            let how = How { arch: other.arch, ..how.clone() };
+            others.push((program.to_string(), how, "another_size_needs_it"));
+        }
+        for (base, how, reason) in &others {
+            if self.found_in(base, changed, how, 0) {
+                return Some(reason);
+            }
+        }
+        let layouts = |worker: &mut Self, base: &str, how: &How| {
+            pinned(base).iter().any(|base| worker.found_in(base, changed, how, 0))
+        };
+        if self.another_layout(base, &changed.text, how, possible) || layouts(self, base, how) {
+            return Some("another_layout_needs_it");
+        }
+        for (base, how, reason) in &others {
+            let candidates = if *reason == "another_size_needs_it" { CANDIDATES } else { 0 };
+            let found = candidates > 0 && self.found_in(base, changed, how, candidates);
+            if found || layouts(self, base, how) {
+                return Some(reason);
             }
         }
         None
     }
 
+    /// Judgement of an unchanged program; one that was judged before is not judged again.
+    fn unchanged(&mut self, base: &str, how: &How) -> Unchanged {
+        let key = (base.to_string(), how.arch.clone(), how.candidate);
+        if let Some(known) = self.known.judged.get(&key) {
+            return *known;
+        }
+        let judgement = self.judged(base, how);
+        let known = Unchanged { right: judgement.class == Class::Right, engines: judgement.engines };
+        self.known.judged.insert(key, known);
+        known
+    }
+
     /// True if the same change of another right program is found wrong, by itself or with one of the first `candidates`.
     fn found_in(&mut self, base: &str, changed: &Changed, how: &How, candidates: usize) -> bool {
         let Some(same) = changes(base).into_iter().find(|c| c.same_as(changed)) else { return false };
-        if self.judged(base, how).class != Class::Right {
+        if !self.unchanged(base, how).right {
             return false;
         }
         let judgement = self.judged(&same.text, how);
@@ -614,9 +655,14 @@ impl<'a> Worker<'a> {
                 self.find(fault, changed, &how, None);
             }
             let found = matches!(judgement.class, Class::Rejected | Class::Reported);
-            found && self.judged(base, &how).class == Class::Right
+            found && self.unchanged(base, &how).right
         })
     }
+}
+
+/// The number of changes of the synchronising statements of a program.
+pub fn changes_of(seed: &Seed) -> usize {
+    tilewright::tile::parse(&seed.text).map_or(0, |program| changes(&program.to_string()).len())
 }
 
 fn name(class: Class) -> &'static str {
