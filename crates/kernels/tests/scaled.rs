@@ -1,25 +1,14 @@
 //! Block-scaled products by `gemm` and `gemm_hopper`: edge sizes in all executions, what is refused, and instructions.
 
-use crate::common::{absolute, agree, assemble, bounds, kernel_for, nightly, ptxas, random};
+use crate::common::{absolute, agree, assemble, bounds, in_turn, kernel_for, nightly, ptxas, random};
+use crate::product::{check as check_product, scaled, scales};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};
-use tilewright_kernels::gemm_hopper::{Form, HopperGemmConfig};
+use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
-
-/// Scales from 1/4 to 4.
-fn scales(rng: &mut ChaCha8Rng, dtype: DType, count: i64) -> Vec<f64> {
-    let drawn = random(rng, DType::F32, count);
-    drawn.into_iter().map(|x| dtype.decode(dtype.encode((2.0 * x.clamp(-1.0, 1.0)).exp2()))).collect()
-}
-
-/// The factor of so many columns whose elements are multiplied by the scales of their blocks.
-fn scaled(factor: &[f64], scales: &[f64], k: usize, block: usize) -> Vec<f64> {
-    let of = |i: usize| scales[i / k * k.div_ceil(block) + i % k / block];
-    factor.iter().enumerate().map(|(i, x)| x * of(i)).collect()
-}
 
 /// The executions agree with plain loops over the factors times their scales.
 fn check(config: &GemmConfig, sizes: [i64; 3]) {
@@ -154,6 +143,8 @@ fn sums_in_tensor_memory() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { scales: Some(DType::UE4M3), bk: 64, out: Some(DType::F32), ..four },
         HopperGemmConfig { dtype: DType::E5M2, swap: true, ..small },
         HopperGemmConfig { bk: 256, out: Some(DType::F16), ..four },
+        HopperGemmConfig { scales: Some(DType::UE4M3), bn: 192, bk: 256, warpgroups: 2, ..four },
+        HopperGemmConfig { dtype: DType::E4M3, swap: true, bn: 48, ..small },
     ]
 }
 
@@ -168,6 +159,26 @@ fn products_with_sums_in_tensor_memory_are_right_at_edges() {
                 check_program(&program, Arch::SM_100A, types, size);
             }
         }
+    }
+}
+
+/// Batches and groups, whose scales lie as their factors' rows do.
+#[test]
+fn batches_and_groups_have_scales() {
+    let [bytes, four, swapped, .., narrow] = sums_in_tensor_memory()[..] else { panic!("six") };
+    for (turn, (config, size)) in [
+        (HopperGemmConfig { batch: Batch::Grouped, ..four }, [3, 300, 72, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
+        (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
+        (HopperGemmConfig { batch: Batch::Packed, ..swapped }, [2, 70, 130, 160]),
+        (HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four }, [2, 130, 70, 64]),
+        (HopperGemmConfig { batch: Batch::Strided, bn: 96, epilogue: "alpha".parse().unwrap(), ..four }, [2, 70, 136, 96]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seeds: &[u64] = if in_turn(turn, 2) { &[1, 5] } else { &[3] };
+        check_product(&config, size, seeds);
     }
 }
 
@@ -199,7 +210,7 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { form: Form::Wgmma, ..bytes }, "`scales` = ue8m0: must be none but with form");
     says(HopperGemmConfig { dtype: DType::F16, dtype_b: None, ..bytes }, "`scales` = ue8m0: goes with");
     says(HopperGemmConfig { scales: Some(DType::UE4M3), ..bytes }, "`scales` = ue4m3: goes with e2m1");
-    says(HopperGemmConfig { bn: 64, ..bytes }, "`bn` = 64: scales come to tensor memory by 128 rows");
+    says(HopperGemmConfig { bn: 72, ..bytes }, "`bn` = 72: must be a multiple of 16");
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

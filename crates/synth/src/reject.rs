@@ -321,9 +321,12 @@ pub enum TensorMemoryReject {
     K(i64, i64, DType),
     /// M and N of a product with scales.
     #[error(
-        "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with 128 or 256 columns, whose scales come to tensor memory by 128 rows", .0[0], .0[1]
+        "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with a multiple of 16 columns up to 256", .0[0], .0[1]
     )]
     ScaledExtents([i64; 2]),
+    /// Rows of a factor, those of its scales, scales of a row.
+    #[error("scales come to tensor memory by 128 rows: those of a factor of {0} rows are [{1}, {2}], of which the first {0} rows are read")]
+    ScaledRows(i64, i64, i64),
     /// K, its multiple.
     #[error("K is {0}, and four scales of a row come to tensor memory at a time: it takes multiples of {1}")]
     Scales(i64, i64),

@@ -20,11 +20,10 @@ pub fn product(dice: &mut Dice) -> Case {
     };
     let other = if bits(factor) == 8 { dice.pick(&["e4m3", "e5m2"]) } else { factor };
     let groups = dice.pick(&[1i64, 1, 2]);
+    let m = if blocks.is_some() { 128 } else { dice.pick(&[64i64, 128]) };
+    let n = 16 * groups * dice.range(1, 4);
     // Scales come to tensor memory by 128 rows, four of a row.
-    let (m, n) = match blocks {
-        Some(_) => (128, 128),
-        None => (dice.pick(&[64i64, 128]), 16 * groups * dice.range(1, 4)),
-    };
+    let whole = n.max(128);
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
@@ -63,14 +62,14 @@ pub fn product(dice: &mut Dice) -> Case {
         "gc = global_view(c, ({m}, ceil_div({rows}, {m}), {n}, ceil_div({columns}, {n})) : (e0, {m} * e0, e1, {n} * e1))"
     ));
     let (mut of_blocks, mut scales) = (String::new(), String::new());
-    for (name, extent, tile) in [("a", &rows, m), ("b", &columns, n)] {
+    for (name, extent, tile, all) in [("a", &rows, m, m), ("b", &columns, n, whole)] {
         let Some((_, scale, block)) = blocks else { break };
         draft.params.push(format!("{name}_scale: {scale}[{extent}, ceil_div({depth}, {block})]"));
         draft.line(format!(
-            "gs{name} = global_view({name}_scale, ({tile}, ceil_div({extent}, {tile}), {0}, ceil_div({depth}, {k})) : (e0, {tile} * e0, e1, {0} * e1))",
+            "gs{name} = global_view({name}_scale, ({all}, ceil_div({extent}, {tile}), {0}, ceil_div({depth}, {k})) : (e0, {tile} * e0, e1, {0} * e1))",
             k / block
         ));
-        draft.line(format!("ss{name} = shared_tensor({scale}, [{tile}, {}])", k / block));
+        draft.line(format!("ss{name} = shared_tensor({scale}, [{all}, {}])", k / block));
         (of_blocks, scales) = (", ssa, ssb".to_string(), ", scales = (ssa, ssb)".to_string());
     }
     draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, SumsScaling, TensorMemory, has_scaled_tcgen05};
 
-use super::{Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Schedule, Triangle};
+use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Schedule, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::SUM_STAGES;
 
@@ -12,9 +12,10 @@ impl HopperGemmConfig {
         self.scales.map(|scale| if scale == DType::UE4M3 { 16 } else { 32 })
     }
 
-    /// Scales of a stage: of A's rows and of B's.
+    /// Scales of a stage: of A's rows and of B's, as many as come to tensor memory.
     fn scales_of_stage(&self) -> [i64; 2] {
-        self.block().map_or([0, 0], |block| [self.bm, self.bn].map(|rows| rows * (self.bk / block)))
+        let of = |rows: i64, block: i64| SumsScaling::rows_for(rows) * (self.bk / block);
+        self.block().map_or([0, 0], |block| [self.bm, self.bn].map(|rows| of(rows, block)))
     }
 
     /// Bytes of the scales of a stage.
@@ -47,7 +48,6 @@ impl HopperGemmConfig {
         }
         let whole = [
             ("sparse", self.sparse.to_string(), !self.sparse),
-            ("batch", self.batch.to_string(), self.batch == Batch::None),
             ("gather", self.gather.to_string(), !self.gather),
             ("dual", self.dual.to_string(), self.dual == Dual::None),
             ("fill", self.fill.to_string(), self.fill == FillMode::Full),
@@ -68,10 +68,6 @@ impl HopperGemmConfig {
         }
         if self.bm != SumsScaling::ROWS {
             return Err(ConfigError::value("bm", self.bm, "must be 128 with scales"));
-        }
-        if self.bn % SumsScaling::ROWS != 0 {
-            let wanted = "scales come to tensor memory by 128 rows: must be 128 with scales";
-            return Err(ConfigError::value("bn", self.bn, wanted));
         }
         let step = SumsScaling::SCALES * block;
         if self.bk % step != 0 {

@@ -64,6 +64,18 @@ fn halves(config: &HopperGemmConfig, b: &[f64], up: &[f64], n: i64) -> Vec<f64> 
     lines(b).into_iter().zip(lines(up)).flat_map(|(b, up)| [b, up].concat()).collect()
 }
 
+/// Scales from 1/4 to 4.
+pub fn scales(rng: &mut ChaCha8Rng, dtype: DType, count: i64) -> Vec<f64> {
+    let drawn = random(rng, DType::F32, count);
+    drawn.into_iter().map(|x| dtype.decode(dtype.encode((2.0 * x.clamp(-1.0, 1.0)).exp2()))).collect()
+}
+
+/// The factor of so many columns whose elements are multiplied by the scales of their blocks.
+pub fn scaled(factor: &[f64], scales: &[f64], k: usize, block: usize) -> Vec<f64> {
+    let of = |i: usize| scales[i / k * k.div_ceil(block) + i % k / block];
+    factor.iter().enumerate().map(|(i, x)| x * of(i)).collect()
+}
+
 /// The sums of the absolute values of the products of real numbers.
 fn magnitudes(
     config: &HopperGemmConfig,
@@ -136,6 +148,18 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         };
         a = rows.iter().flat_map(row).collect();
     }
+    // Factors as they are stored, and scales of their blocks.
+    let stored_factors = config.scales.map(|scale| {
+        let block = if scale == DType::UE4M3 { 16 } else { 32 };
+        let blocks = (k + block - 1) / block;
+        let [of_a, of_b] = [of_a * m, l * n].map(|rows| scales(&mut rng, scale, rows * blocks));
+        let with = |factor: &mut Vec<f64>, scales: &[f64]| {
+            let values = scaled(factor, scales, k as usize, block as usize);
+            std::mem::replace(factor, values)
+        };
+        [(with(&mut a, &of_a), of_a), (with(&mut b, &of_b), of_b)]
+    });
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
@@ -234,6 +258,10 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     .into();
     if config.epilogue.has(Part::Beta) {
         given.insert("c".to_string(), inputs.c.clone());
+    }
+    if let Some([(a, of_a), (b, of_b)]) = stored_factors {
+        let all = [("a", a), ("a_scale", of_a), ("b", b), ("b_scale", of_b)];
+        given.extend(all.map(|(name, values)| (name.to_string(), values)));
     }
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let mut launched = vec![("m", m), ("n", n), ("k", k)];

@@ -42,6 +42,11 @@ impl SumsScaling {
         (scales > 0 && k % scales == 0).then(|| SumsScaling { dtype, block: k / scales })
     }
 
+    /// Rows of scales that come to tensor memory for a factor of so many: those of whole chunks, of which products read the factor's.
+    pub fn rows_for(rows: i64) -> i64 {
+        (rows + Self::ROWS - 1) / Self::ROWS * Self::ROWS
+    }
+
     /// (row, scale), rows fastest, → byte in shared memory: chunks of 128 rows and four scales, those of the same scales one behind the other. `None` where the
     /// extents are no multiples of a chunk's.
     pub fn shared_layout(rows: i64, scales: i64) -> Option<Layout> {
@@ -184,5 +189,6 @@ mod tests {
             }
         }
         assert_eq!(SumsScaling::columns(256, 16), 32);
+        assert_eq!([16, 128, 144, 192, 256].map(SumsScaling::rows_for), [128, 128, 256, 256, 256]);
     }
 }

@@ -376,6 +376,9 @@ impl AsyncAssignment<'_> {
                 TensorMemoryReject::K(..) | TensorMemoryReject::Scales(..) => {
                     "make the steps along K such a multiple"
                 }
+                TensorMemoryReject::ScaledRows(..) => {
+                    "give the shared tensor of scales these rows, and its view tiles of as many, each a factor's rows behind the one before"
+                }
                 _ => "give the tile one of these shapes",
             };
             Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
@@ -756,9 +759,10 @@ fn sums_of(
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
     let (a, b, extents) = (dtype(a.tensor), dtype(b.tensor), [left[0], right[0], right[1]]);
     match scales {
-        Some([scale, _]) => {
-            let of_row = v.tile(scale).shape.get(1).copied().unwrap_or(0);
-            Sums::scaled((a, b, dtype(scale.tensor)), extents, of_row)
+        Some([scale, other]) => {
+            let of = |scale: &TensorRef, mode: usize| v.tile(scale).shape.get(mode).copied().unwrap_or(0);
+            let rows = [of(scale, 0), of(other, 0)];
+            Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)))
         }
         None => Sums::new((a, b, dtype(c)), extents),
     }

@@ -693,6 +693,7 @@ impl<P: Executable> Making<'_, P> {
         let mut reads = vec![self.factor(a), self.factor(b)];
         reads.extend(meta.map(|meta| self.place(meta)));
         reads.extend(scales.into_iter().flatten().map(|scale| self.factor(scale)));
+        let blocks = scales.map_or(0, |[scale, _]| self.program.tile(scale).shape[1] as usize);
         let scales = match scales {
             Some([left, right]) => Some([self.side(left)?, self.side(right)?]),
             None => None,
@@ -707,6 +708,7 @@ impl<P: Executable> Making<'_, P> {
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
             how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: scales.is_some() },
             scales,
+            blocks,
             flies: self.program.tensor(c).0 != Memory::Tensor,
             flight: self.flight(stmt),
         })))
