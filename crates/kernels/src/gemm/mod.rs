@@ -237,7 +237,7 @@ impl GemmConfig {
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
         self.check_scales()?;
-        if self.sparse && product_needs(self.dtype, self.sum(), MmaKind::Sparse).is_none() {
+        if self.sparse && product_needs([self.dtype; 2], self.sum(), MmaKind::Sparse).is_none() {
             let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
@@ -256,7 +256,7 @@ impl GemmConfig {
 
     /// Checks the scales, and what goes with them.
     fn check_scales(&self) -> Result<(), ConfigError> {
-        let known = product_needs(self.multiplied(), self.sum(), self.kind()).is_some();
+        let known = product_needs([self.multiplied(); 2], self.sum(), self.kind()).is_some();
         let Some(scale) = self.scales else {
             let wanted = "are multiplied with scales alone: must be ue8m0 or ue4m3";
             return if known || self.dtype != DType::E2M1 {
@@ -341,7 +341,7 @@ impl GemmConfig {
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         let lacks = |needs| format!("needs {}, which {arch} does not have", arch.lacks(needs));
-        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.kind()) {
+        let exists = |()| match product_needs([self.multiplied(); 2], self.sum(), self.kind()) {
             Some(needs) if !arch.has(needs) => Err(ConfigError::value("dtype", self.dtype, lacks(needs))),
             _ if !arch.has(self.loads.needs()) => {
                 Err(ConfigError::value("loads", self.loads, lacks(self.loads.needs())))

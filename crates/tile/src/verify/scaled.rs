@@ -41,8 +41,8 @@ impl Checker<'_> {
             self.unfit([acc, left, right, &of_left, &of_right], names, span);
             return;
         };
-        let alike = left.dtype == right.dtype && of_left.dtype == of_right.dtype;
-        if !alike || product_needs(left.dtype, acc.dtype, kind).is_none() {
+        let alike = of_left.dtype == of_right.dtype;
+        if !alike || product_needs([left.dtype, right.dtype], acc.dtype, kind).is_none() {
             let message = format!(
                 "there is no gemm of {} with {} of {} into {}",
                 both_types(left, right),
