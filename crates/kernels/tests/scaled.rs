@@ -5,7 +5,7 @@ use crate::product::{check as check_product, scaled, scales};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};
-use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig};
+use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig, Major};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
@@ -170,7 +170,7 @@ fn batches_and_groups_have_scales() {
         (HopperGemmConfig { batch: Batch::Grouped, ..four }, [3, 300, 72, 96]),
         (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
-        (HopperGemmConfig { batch: Batch::Packed, ..swapped }, [2, 70, 130, 160]),
+        (HopperGemmConfig { batch: Batch::Packed, b: Major::Mn, ..swapped }, [2, 70, 144, 160]),
         (HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four }, [2, 130, 70, 64]),
         (HopperGemmConfig { batch: Batch::Strided, bn: 96, epilogue: "alpha".parse().unwrap(), ..four }, [2, 70, 136, 96]),
     ]
@@ -211,6 +211,8 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { dtype: DType::F16, dtype_b: None, ..bytes }, "`scales` = ue8m0: goes with");
     says(HopperGemmConfig { scales: Some(DType::UE4M3), ..bytes }, "`scales` = ue4m3: goes with e2m1");
     says(HopperGemmConfig { bn: 72, ..bytes }, "`bn` = 72: must be a multiple of 16");
+    let four = HopperGemmConfig { dtype: DType::E2M1, dtype_b: None, ..bytes };
+    says(HopperGemmConfig { b: Major::Mn, ..four }, "`b` = mn: two elements of 4 bits are neighbours along k");
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

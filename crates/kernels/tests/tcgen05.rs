@@ -21,6 +21,7 @@ fn configs() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, bn: 80, ..small },
         HopperGemmConfig { dtype: DType::F32, bk: 32, b: Major::Mn, ..small },
         HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bk: 128, ..small },
+        HopperGemmConfig { dtype: DType::E5M2, a: Major::Mn, b: Major::Mn, bk: 96, bn: 80, ..small },
         HopperGemmConfig {
             bn: 256,
             warpgroups: 2,

@@ -139,9 +139,10 @@ impl Tcgen05Row {
         self.m * self.n * self.k
     }
 
-    /// True if factors may be contiguous along M or N.
+    /// True if factors may be contiguous along M or N: those of 8 and 16 bits (PTX ISA 9.1, section 9.7.16.4.2: `.kind::mxf4` and `.kind::mxf4nvf4` take K-major
+    /// ones alone, and `.kind::tf32` others in a swizzle of its own).
     pub fn takes_mn_major(&self) -> bool {
-        self.a.bits() == 16
+        matches!(self.a.bits(), 8 | 16)
     }
 
     /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle: both, or the right one alone.

@@ -40,7 +40,7 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.size("k", total),
     );
     // Factors that are contiguous along rows.
-    let mut along_rows = || bits(factor) == 16 && !odd && dice.once_in(4);
+    let mut along_rows = || matches!(bits(factor), 8 | 16) && !odd && dice.once_in(4);
     let (ta, tb) = (along_rows(), along_rows());
     let (rows, columns) = (
         if ta { format!("{}", tall * m) } else { rows },

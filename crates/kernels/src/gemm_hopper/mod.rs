@@ -581,12 +581,13 @@ impl HopperGemmConfig {
             ));
         }
         for (field, major) in [("a", self.a), ("b", self.b)] {
-            if self.dtype.bits() <= 8 && major != Major::K {
-                return Err(ConfigError::value(
-                    field,
-                    "mn",
-                    "wgmma takes 8-bit factors contiguous along k: must be k",
-                ));
+            let (bytes, tcgen05) = (self.dtype.bits() <= 8, self.form == Form::Tcgen05);
+            if bytes && major != Major::K && !(tcgen05 && self.dtype.bits() == 8) {
+                let wanted = match tcgen05 {
+                    true => "two elements of 4 bits are neighbours along k: must be k",
+                    false => "wgmma takes 8-bit factors contiguous along k: must be k",
+                };
+                return Err(ConfigError::value(field, "mn", wanted));
             }
         }
         if integers && self.split > 1 {

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, SumsScaling, TensorMemory, has_scaled_tcgen05};
 
-use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Schedule, Triangle};
+use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Schedule, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::SUM_STAGES;
 
@@ -56,8 +56,6 @@ impl HopperGemmConfig {
             ("schedule", self.schedule.to_string(), self.schedule == Schedule::DataParallel),
             ("split", self.split.to_string(), self.split == 1),
             ("cluster", self.cluster.to_string(), self.cluster == Cluster::None),
-            ("a", "m".to_string(), self.a == Major::K),
-            ("b", "n".to_string(), self.b == Major::K),
         ];
         if let Some((field, value, _)) = whole.into_iter().find(|(_, _, right)| !right) {
             return Err(ConfigError::value(

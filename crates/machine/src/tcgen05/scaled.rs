@@ -12,7 +12,7 @@ use tilewright_layout::Layout;
 
 use super::{Tcgen05Row, row};
 use crate::dtype::DType;
-use crate::wgmma::{Descriptor, SwizzleMode};
+use crate::wgmma::{Descriptor, Major, SwizzleMode};
 
 /// The scales of blocks of both factors of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,17 +87,25 @@ impl SumsScaling {
 }
 
 impl Tcgen05Row {
-    /// The instruction descriptor of a block-scaled product whose factors are contiguous along K, with the first bytes of the cells of A's and of B's scales
+    /// The instruction descriptor of a block-scaled product whose factors are contiguous along these modes, with the first bytes of the cells of A's and of B's scales
     /// (PTX ISA 9.1, section 9.7.16.4.2, the table for `.kind::mxf8f6f4`, `.kind::mxf4` and `.kind::mxf4nvf4`).
-    pub fn scaled_instruction(&self, scaling: &SumsScaling, [of_a, of_b]: [u32; 2]) -> u32 {
+    pub fn scaled_instruction(
+        &self,
+        scaling: &SumsScaling,
+        [of_a, of_b]: [u32; 2],
+        [a, b]: [Major; 2],
+    ) -> u32 {
         let code = |dtype: DType| match dtype {
             DType::E5M2 | DType::E2M1 => 1,
             _ => 0,
         };
+        let along = |major: Major| u32::from(major == Major::Mn);
         let exponents = u32::from(scaling.dtype == DType::UE8M0);
         of_b << 4
             | code(self.a) << 7
             | code(self.b) << 10
+            | along(a) << 15
+            | along(b) << 16
             | (self.n as u32 / 8) << 17
             | exponents << 23
             | (self.m as u32 / 16) << 24
@@ -149,10 +157,13 @@ mod tests {
 
     #[test]
     fn instruction_descriptors_are_those_of_cutlass() {
-        let bits = |a, dtype, block, ids| {
+        let with = |a, dtype, block, ids, majors| {
             let scaling = SumsScaling { dtype, block };
-            scaled_tcgen05(a, a, scaling, [128, 256]).unwrap().scaled_instruction(&scaling, ids)
+            scaled_tcgen05(a, a, scaling, [128, 256]).unwrap().scaled_instruction(&scaling, ids, majors)
         };
+        let bits = |a, dtype, block, ids| with(a, dtype, block, ids, [Major::K; 2]);
+        let along_n = with(DType::E4M3, DType::UE8M0, 32, [0, 0], [Major::K, Major::Mn]);
+        assert_eq!(along_n, 0x08c0_0000 | 1 << 16);
         assert_eq!(bits(DType::E4M3, DType::UE8M0, 32, [0, 0]), 0x08c0_0000);
         assert_eq!(bits(DType::E2M1, DType::UE4M3, 16, [0, 0]), 0x0840_0480);
         let third = bits(DType::E5M2, DType::UE8M0, 32, [3, 2]);

@@ -42,7 +42,7 @@ pub struct DescriptorTemplate {
 /// multiple of its extents.
 ///
 /// `plain` is the tile's layout, (row + rows · column) → offset in elements of `bits` bits, before the swizzle. The offsets at which
-/// the layout moves on, by 8 rows or by a span, are the descriptor's; then every element of every sub-tile is checked against
+/// the layout moves on, by 8 rows or by a span, are the descriptor's, which may be contiguous along MN where the instruction takes that; then every element of every sub-tile is checked against
 /// what the hardware reads.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn matrix_descriptor(
     swizzle: SwizzleMode,
     (rows, columns): (i64, i64),
     (mn, k): (i64, i64),
-    bits: u32,
+    (bits, takes_mn_major): (u32, bool),
 ) -> Result<DescriptorTemplate, DescriptorReject> {
     // Elements that share a byte are one: they must be neighbours along K.
     let per = i64::from((8 / bits).max(1));
@@ -88,7 +88,7 @@ pub fn matrix_descriptor(
     } else {
         return Err(DescriptorReject::NotContiguous);
     };
-    if major == Major::Mn && bits != 16 {
+    if major == Major::Mn && !takes_mn_major {
         return Err(DescriptorReject::NotAlongK(bits));
     }
     let field = |offset: i64| u32::try_from(offset).ok().filter(|o| o % 16 == 0 && *o < 1 << 18);
@@ -137,20 +137,22 @@ mod tests {
             for (along, major) in [(1, Major::K), (0, Major::Mn)] {
                 let layout = swizzle_atom_layout(&[128, 128], along, mode, 16).unwrap();
                 for mn in [64, 128] {
-                    let template = matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), 16).unwrap();
+                    let template = matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), (16, true)).unwrap();
                     assert_eq!((template.major, template.descriptor.swizzle), (major, mode));
                 }
             }
             let bytes = swizzle_atom_layout(&[64, 256], 1, mode, 8).unwrap();
             assert_eq!(
-                matrix_descriptor(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major,
+                matrix_descriptor(&bytes.layout, mode, (64, 256), (64, 32), (8, false)).unwrap().major,
                 Major::K
             );
             let across = swizzle_atom_layout(&[128, 64], 0, mode, 8).unwrap();
             assert_eq!(
-                matrix_descriptor(&across.layout, mode, (128, 64), (64, 32), 8),
+                matrix_descriptor(&across.layout, mode, (128, 64), (64, 32), (8, false)),
                 Err(DescriptorReject::NotAlongK(8))
             );
+            let template = matrix_descriptor(&across.layout, mode, (128, 64), (128, 32), (8, true)).unwrap();
+            assert_eq!((template.major, template.descriptor.swizzle), (Major::Mn, mode));
         }
     }
 
@@ -158,16 +160,16 @@ mod tests {
     fn the_usual_operand_has_the_usual_descriptor() {
         let layout = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
         assert_eq!(layout.to_string(), "Sw<3,3,3> o (128,64):(64,1)");
-        let template = matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), 16).unwrap();
+        let template = matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), (16, true)).unwrap();
         assert_eq!(template.descriptor.encode(), 0x4000_0040_0001_0000);
     }
 
     #[test]
     fn other_layouts_have_none() {
         let padded: Layout = "(64,64):(72,1)".parse().unwrap();
-        assert!(matrix_descriptor(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
+        assert!(matrix_descriptor(&padded, SwizzleMode::B128, (64, 64), (64, 16), (16, true)).is_err());
         let apart: Layout = "(64,64):(2,128)".parse().unwrap();
-        let reject = matrix_descriptor(&apart, SwizzleMode::None, (64, 64), (64, 16), 16);
+        let reject = matrix_descriptor(&apart, SwizzleMode::None, (64, 64), (64, 16), (16, true));
         assert_eq!(reject, Err(DescriptorReject::NotContiguous));
         assert!(swizzle_atom_layout(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
     }
