@@ -1,4 +1,4 @@
-//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store; and chains of two, whose second has the first's result as its left factor in
+//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store, perhaps in clusters that share a factor; and chains of two, whose second has the first's result as its left factor in
 //! tensor memory.
 
 use super::draft::{Case, Draft, bits, expression};
@@ -80,7 +80,13 @@ pub fn product(dice: &mut Dice) -> Case {
     if dealt.ends_with("next") {
         draft.params.push("next: i32[1]".to_string());
     }
-    let (down, across) = (format!("ceil_div({rows}, {m})"), format!("ceil_div({columns}, {n})"));
+    // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half to both.
+    let cluster = if !odd && dice.once_in(4) { 2 } else { 1 };
+    let (down, across) = (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {n})"));
+    let (row, share) = match cluster {
+        1 => (String::new(), ""),
+        _ => (" * 2 + block.x % 2".to_string(), ", multicast"),
+    };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
     let (left, right) = (with_t(ta, "sa"), with_t(tb, "sb"));
@@ -89,10 +95,10 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open(tiles("tm", "tn"));
     draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
     draft.open("produce ab");
-    draft.line(format!("copy.async(ga[:, tm, :, kk], {left})"));
-    draft.line(format!("copy.async(gb[:, tn, :, kk], {right})"));
+    draft.line(format!("copy.async(ga[:, tm{row}, :, kk], {left})"));
+    draft.line(format!("copy.async(gb[:, tn, :, kk], {right}{share})"));
     if blocks.is_some() {
-        draft.line("copy.async(gsa[:, tm, :, kk], ssa)");
+        draft.line(format!("copy.async(gsa[:, tm{row}, :, kk], ssa)"));
         draft.line("copy.async(gsb[:, tn, :, kk], ssb)");
     }
     (0..4).for_each(|_| draft.close());
@@ -122,11 +128,12 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line(format!("h = cast({result}, {out})"));
         result = "h".to_string();
     }
-    draft.line(format!("copy({result}, gc[:, si, :, sj])"));
+    draft.line(format!("copy({result}, gc[:, si{row}, :, sj])"));
     (0..2).for_each(|_| draft.close());
     let few = format!("{}", dice.range(1, 2));
-    let grid = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
-    Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
+    let clusters = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
+    let grid = if cluster > 1 { format!("{cluster} * {clusters}") } else { clusters };
+    Case { text: draft.text(&grid, 128 * (2 + groups), &[cluster]), arch: "sm_100a", family: "tensor memory" }
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them
