@@ -143,7 +143,14 @@ fn sums_in_tensor_memory() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { scales: Some(DType::UE4M3), bk: 64, out: Some(DType::F32), ..four },
         HopperGemmConfig { dtype: DType::E5M2, swap: true, ..small },
         HopperGemmConfig { bk: 256, out: Some(DType::F16), ..four },
-        HopperGemmConfig { scales: Some(DType::UE4M3), bn: 192, bk: 256, warpgroups: 2, ..four },
+        HopperGemmConfig {
+            scales: Some(DType::UE4M3),
+            bn: 192,
+            bk: 256,
+            warpgroups: 2,
+            load_registers: 56,
+            ..four
+        },
         HopperGemmConfig { dtype: DType::E4M3, swap: true, bn: 48, ..small },
     ]
 }
@@ -171,8 +178,14 @@ fn batches_and_groups_have_scales() {
         (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
         (HopperGemmConfig { batch: Batch::Packed, b: Major::Mn, ..swapped }, [2, 70, 144, 160]),
-        (HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four }, [2, 130, 70, 64]),
-        (HopperGemmConfig { batch: Batch::Strided, bn: 96, epilogue: "alpha".parse().unwrap(), ..four }, [2, 70, 136, 96]),
+        (
+            HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four },
+            [2, 130, 70, 64],
+        ),
+        (
+            HopperGemmConfig { batch: Batch::Strided, bn: 96, epilogue: "alpha".parse().unwrap(), ..four },
+            [2, 70, 136, 96],
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -212,7 +225,10 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { scales: Some(DType::UE4M3), ..bytes }, "`scales` = ue4m3: goes with e2m1");
     says(HopperGemmConfig { bn: 72, ..bytes }, "`bn` = 72: must be a multiple of 16");
     let four = HopperGemmConfig { dtype: DType::E2M1, dtype_b: None, ..bytes };
-    says(HopperGemmConfig { b: Major::Mn, ..four }, "`b` = mn: two elements of 4 bits are neighbours along k");
+    says(
+        HopperGemmConfig { b: Major::Mn, ..four },
+        "`b` = mn: two elements of 4 bits are neighbours along k",
+    );
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

@@ -15,6 +15,8 @@
 //! `ELayout_64x64`: the same metadata for four warps); PTX ISA 8.7, section 9.7.14.3 (block scaling), and CUTLASS
 //! `include/cute/atom/mma_traits_sm120.hpp` (the layouts of scales).
 
+mod mixed;
+
 use std::sync::LazyLock;
 
 use tilewright_layout::Layout;
@@ -350,64 +352,6 @@ fn scaled(name: &'static str, mnemonic: &'static str, ab: DType, scale: DType, b
     }
 }
 
-/// A product of floats of two types, each in a byte. Source: PTX ISA 8.7, section 9.7.14.5.14.
-fn mixed((name, mnemonic): (&'static str, &'static str), [a, b]: [DType; 2], with_scales: bool) -> MmaRow {
-    let eight = |dtype| matches!(dtype, DType::E4M3 | DType::E5M2);
-    let row = if with_scales {
-        scaled(name, mnemonic, a, DType::UE8M0, 32)
-    } else if eight(a) && eight(b) {
-        fp8(name, mnemonic, a)
-    } else {
-        six_bits(name, mnemonic, a)
-    };
-    MmaRow { b, ..row }
-}
-
-/// The products of two types of floats in a byte each, without scales and with.
-macro_rules! mixed {
-    ($($prefix:literal $a:ident $a_name:literal $b:ident $b_name:literal;)*) => {
-        [$(
-            mixed(
-                (
-                    concat!("mma.m16n8k32.f32.", $a_name, ".", $b_name),
-                    concat!("mma.sync.aligned.", $prefix, "m16n8k32.row.col.f32.", $a_name, ".", $b_name, ".f32"),
-                ),
-                [DType::$a, DType::$b],
-                false,
-            ),
-            mixed(
-                (
-                    concat!("mma.mx.m16n8k32.f32.", $a_name, ".", $b_name),
-                    concat!(
-                        "mma.sync.aligned.kind::mxf8f6f4.block_scale.scale_vec::1X.m16n8k32.row.col.f32.",
-                        $a_name, ".", $b_name, ".f32.ue8m0",
-                    ),
-                ),
-                [DType::$a, DType::$b],
-                true,
-            ),
-        )*]
-    };
-}
-
-/// Products of two types.
-fn mixed_rows() -> [MmaRow; 24] {
-    mixed! {
-        "" E4M3 "e4m3" E5M2 "e5m2";
-        "" E5M2 "e5m2" E4M3 "e4m3";
-        "kind::f8f6f4." E4M3 "e4m3" E3M2 "e3m2";
-        "kind::f8f6f4." E4M3 "e4m3" E2M3 "e2m3";
-        "kind::f8f6f4." E5M2 "e5m2" E3M2 "e3m2";
-        "kind::f8f6f4." E5M2 "e5m2" E2M3 "e2m3";
-        "kind::f8f6f4." E3M2 "e3m2" E4M3 "e4m3";
-        "kind::f8f6f4." E3M2 "e3m2" E5M2 "e5m2";
-        "kind::f8f6f4." E3M2 "e3m2" E2M3 "e2m3";
-        "kind::f8f6f4." E2M3 "e2m3" E4M3 "e4m3";
-        "kind::f8f6f4." E2M3 "e2m3" E5M2 "e5m2";
-        "kind::f8f6f4." E2M3 "e2m3" E3M2 "e3m2";
-    }
-}
-
 static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
     use DType::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, I4, I8, I32, U4, U8, UE4M3, UE8M0};
     let tall = Features::from(Feature::TallF64Products);
@@ -545,7 +489,7 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
             F32,
         ),
     ];
-    rows.extend(mixed_rows());
+    rows.extend(mixed::rows());
     rows
 });
 
@@ -578,7 +522,9 @@ pub fn factor_types([a, b]: [DType; 2]) -> String {
 fn any_two<'a>(rows: impl Iterator<Item = &'a MmaRow>, behind: &str) -> Option<String> {
     let mut types: Vec<&str> = Vec::new();
     for row in rows.filter(|row| row.a != row.b) {
-        types.extend(row.factors().map(DType::name).iter().filter(|name| !types.contains(name)).collect::<Vec<_>>());
+        types.extend(
+            row.factors().map(DType::name).iter().filter(|name| !types.contains(name)).collect::<Vec<_>>(),
+        );
     }
     let (last, others) = types.split_last()?;
     Some(format!("or any two of {} and {last}{behind}", others.join(", ")))
@@ -742,12 +688,16 @@ mod tests {
     fn block_scaled_products_are_listed_with_their_scales() {
         let text = scaled_types(mma_rows().iter());
         assert!(
-            text.starts_with("e4m3 with ue8m0 of 32; e5m2 with") && text.ends_with(
+            text.starts_with("e4m3 with ue8m0 of 32; e5m2 with")
+                && text.ends_with(
                     "e2m1 with ue8m0 of 16; or any two of e4m3, e5m2, e3m2 and e2m3 with ue8m0 of 32"
                 )
         );
         let kind = MmaKind::Scaled { scale: DType::UE4M3, block: 16 };
-        assert_eq!(product_needs([DType::E2M1; 2], DType::F32, kind), Some(Feature::BlockScaledProducts.into()));
+        assert_eq!(
+            product_needs([DType::E2M1; 2], DType::F32, kind),
+            Some(Feature::BlockScaledProducts.into())
+        );
         assert_eq!(product_needs([DType::E2M1; 2], DType::F32, MmaKind::Dense), None);
     }
 
@@ -789,15 +739,25 @@ mod tests {
     fn a_product_needs_what_its_least_row_does() {
         assert_eq!(product_needs([DType::F64; 2], DType::F64, MmaKind::Dense), Some(Features::NONE));
         assert_eq!(product_needs([DType::F64; 2], DType::F64, MmaKind::Sparse), None);
-        assert_eq!(product_needs([DType::E4M3; 2], DType::F32, MmaKind::Dense), Some(Feature::Fp8Products.into()));
+        assert_eq!(
+            product_needs([DType::E4M3; 2], DType::F32, MmaKind::Dense),
+            Some(Feature::Fp8Products.into())
+        );
         assert_eq!(product_needs([DType::E4M3; 2], DType::F16, MmaKind::Dense), None);
         let text = product_types(mmas_of(MmaKind::Dense));
         assert!(
-            text.starts_with("f16 into f32 or f16; bf16 into f32; ") && text.ends_with("; f64 into f64; or any two of e4m3, e5m2, e3m2 and e2m3 into f32")
+            text.starts_with("f16 into f32 or f16; bf16 into f32; ")
+                && text.ends_with("; f64 into f64; or any two of e4m3, e5m2, e3m2 and e2m3 into f32")
         );
         let mixed = [DType::E5M2, DType::E3M2];
-        assert_eq!(product_needs(mixed, DType::F32, MmaKind::Dense), Some(Feature::BlockScaledProducts.into()));
-        assert_eq!(product_needs([DType::E5M2, DType::E4M3], DType::F32, MmaKind::Dense), Some(Feature::Fp8Products.into()));
+        assert_eq!(
+            product_needs(mixed, DType::F32, MmaKind::Dense),
+            Some(Feature::BlockScaledProducts.into())
+        );
+        assert_eq!(
+            product_needs([DType::E5M2, DType::E4M3], DType::F32, MmaKind::Dense),
+            Some(Feature::Fp8Products.into())
+        );
         assert_eq!(product_needs([DType::E5M2, DType::F16], DType::F32, MmaKind::Dense), None);
     }
 }

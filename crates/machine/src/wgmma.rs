@@ -394,8 +394,8 @@ mod tests {
     fn metadata_of_a_warp_are_those_of_its_16_rows() {
         for row in wgmma_rows() {
             let Some(sparsity) = &row.sparsity else { continue };
-            let of_warp = crate::mma::mmas_of(crate::mma::MmaKind::Sparse)
-                .find(|mma| mma.k == row.k && mma.a == row.a);
+            let of_warp =
+                crate::mma::mmas_of(crate::mma::MmaKind::Sparse).find(|mma| mma.k == row.k && mma.a == row.a);
             let of_warp = of_warp.and_then(|mma| mma.sparsity.as_ref()).unwrap();
             assert_eq!(sparsity.lanes, of_warp.lanes);
             assert!(

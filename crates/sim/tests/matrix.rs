@@ -327,11 +327,8 @@ fn products_are_those_of_plain_loops() {
         let a = |m: usize, k: usize| (((m * 7 + k * 3) % 5) as f64 + least.max(-2.0)).min(most);
         let b = |n: usize, k: usize| (((n * 5 + k * 11) % 7) as f64 + least.max(-3.0)).min(most);
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
-        let fragments = [
-            pack(counts.0, row.a, of_a, a),
-            pack(counts.1, row.b, of_b, b),
-            pack(counts.2, row.c, of_c, c),
-        ];
+        let fragments =
+            [pack(counts.0, row.a, of_a, a), pack(counts.1, row.b, of_b, b), pack(counts.2, row.c, of_c, c)];
         let sparse = row.sparsity.is_some();
         let meta = if sparse { metadata(row) } else { Vec::new() };
         let (report, words) = sparse_product(row, fragments.each_ref().map(|bytes| &bytes[..]), &meta);

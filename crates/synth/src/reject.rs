@@ -209,6 +209,11 @@ pub enum TmaReject {
     /// Rows by indices otherwise than they are gathered.
     #[error("tensor copies gather rows of a whole matrix, four by each thread, into the stage of one block")]
     Gathered,
+    /// Rows that are gathered, threads of the role.
+    #[error(
+        "{0} rows are gathered four by each thread, and the role's {1} threads are no multiple of a quarter of them"
+    )]
+    GatheringThreads(i64, u32),
     /// A sum of elements that share a byte.
     #[error("tensor copies add no elements of type {0}")]
     SubByteSum(DType),
@@ -325,7 +330,9 @@ pub enum TensorMemoryReject {
     )]
     ScaledExtents([i64; 2]),
     /// Rows of a factor, those of its scales, scales of a row.
-    #[error("scales come to tensor memory by 128 rows: those of a factor of {0} rows are [{1}, {2}], of which the first {0} rows are read")]
+    #[error(
+        "scales come to tensor memory by 128 rows: those of a factor of {0} rows are [{1}, {2}], of which the first {0} rows are read"
+    )]
     ScaledRows(i64, i64, i64),
     /// K, its multiple.
     #[error("K is {0}, and four scales of a row come to tensor memory at a time: it takes multiples of {1}")]

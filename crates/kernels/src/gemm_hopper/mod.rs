@@ -50,11 +50,11 @@ parameters! {
     /// wherever c has a few hundred tiles of that size.
     #[derive(Copy)]
     pub struct HopperGemmConfig, "gemm_hopper", programs {
-        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
+        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32, i8 or u8, whose sums are i32, or with scales e2m1.
         dtype: DType as FACTOR = DType::F16,
         /// The type of b: same, or of 8-bit floats e4m3 or e5m2.
         dtype_b: Option<DType> as FACTOR_OR_SAME = None,
-        /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
+        /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of floats of 8 and 4 bits bf16, of integers i32.
         out: Option<DType> as RESULT_OR_SAME = None,
         /// The products that one of f32 is made of: tf32, one of the factors' upper 19 bits; tf32x3, of two parts of each; or bf16x6 or bf16x9, of three parts.
         precision: Precision as OWN = Precision::Tf32,
@@ -563,7 +563,10 @@ impl HopperGemmConfig {
             return Err(ConfigError::value(
                 "dtype_b",
                 self.right(),
-                "must be `same`, or e4m3 or e5m2 with the other",
+                match self.dtype {
+                    DType::E4M3 | DType::E5M2 => "must be `same`, e4m3 or e5m2",
+                    _ => "must be `same`: of two types are e4m3 and e5m2 alone",
+                },
             ));
         }
         if !Self::RESULTS.contains(&self.result()) || (self.result() == DType::I32 && !integers) {
@@ -581,12 +584,14 @@ impl HopperGemmConfig {
             ));
         }
         for (field, major) in [("a", self.a), ("b", self.b)] {
-            let (bytes, tcgen05) = (self.dtype.bits() <= 8, self.form == Form::Tcgen05);
-            if bytes && major != Major::K && !(tcgen05 && self.dtype.bits() == 8) {
-                let wanted = match tcgen05 {
-                    true => "two elements of 4 bits are neighbours along k: must be k",
-                    false => "wgmma takes 8-bit factors contiguous along k: must be k",
-                };
+            let wanted = match (self.dtype.bits(), self.form) {
+                (4, _) => "two elements of 4 bits are neighbours along k: must be k",
+                (8, form) if form != Form::Tcgen05 => {
+                    "wgmma takes 8-bit factors contiguous along k: must be k"
+                }
+                _ => continue,
+            };
+            if major != Major::K {
                 return Err(ConfigError::value(field, "mn", wanted));
             }
         }

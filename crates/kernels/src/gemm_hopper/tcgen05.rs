@@ -81,7 +81,7 @@ impl HopperGemmConfig {
             Err(ConfigError::value(field, value, format!("{wanted}, with form=tcgen05")))
         };
         if self.multiplies_integers() {
-            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2");
+            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2, or e2m1 with scales");
         }
         if self.precision != Precision::Tf32 {
             return refuse(

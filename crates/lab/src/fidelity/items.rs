@@ -591,7 +591,8 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
             let column = |x: usize| columns.as_ref().map_or(x, |columns| columns[i + m * x]);
             let factors = || (0..a.len() / m).map(|x| (a[i + m * x], b[j + n * column(x)]));
             let sum = c[place] + factors().map(|(x, y)| x * y).sum::<f64>();
-            let size = c[place].abs() + factors().map(|(x, y)| raised(x, of_a) * raised(y, of_b)).sum::<f64>();
+            let size =
+                c[place].abs() + factors().map(|(x, y)| raised(x, of_a) * raised(y, of_b)).sum::<f64>();
             let bits = if row.c.is_float() { row.c.encode(sum) } else { row.c.encode_integer(sum as i128) };
             words[nc * lane + value / each] |= (bits as u32) << (row.c.bits() as usize * (value % each));
             slack.push(super::sum_error(row) * size);

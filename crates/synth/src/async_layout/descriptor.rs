@@ -137,7 +137,8 @@ mod tests {
             for (along, major) in [(1, Major::K), (0, Major::Mn)] {
                 let layout = swizzle_atom_layout(&[128, 128], along, mode, 16).unwrap();
                 for mn in [64, 128] {
-                    let template = matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), (16, true)).unwrap();
+                    let template =
+                        matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), (16, true)).unwrap();
                     assert_eq!((template.major, template.descriptor.swizzle), (major, mode));
                 }
             }
@@ -160,7 +161,8 @@ mod tests {
     fn the_usual_operand_has_the_usual_descriptor() {
         let layout = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
         assert_eq!(layout.to_string(), "Sw<3,3,3> o (128,64):(64,1)");
-        let template = matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), (16, true)).unwrap();
+        let template =
+            matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), (16, true)).unwrap();
         assert_eq!(template.descriptor.encode(), 0x4000_0040_0001_0000);
     }
 

@@ -114,6 +114,8 @@ struct AsyncAssignment<'a> {
     registers: BTreeMap<TensorId, (Layout, Grid)>,
     /// The register tensors that are copied from tensor memory or to it.
     copied: BTreeMap<TensorId, (Layout, &'static CopyRow)>,
+    /// Copies that the tensor memory accelerator does with no layout.
+    refused: Vec<(StmtId, NotTaken)>,
 }
 
 /// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores; none where the
@@ -147,6 +149,7 @@ pub fn assign_async_layouts(
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
         copied: BTreeMap::new(),
+        refused: Vec::new(),
     };
     pass.collect(&v.body, v.threads(), false)?;
     for role in v.roles() {
@@ -155,7 +158,7 @@ pub fn assign_async_layouts(
     let mut result = v.clone();
     let mut reasons = BTreeMap::new();
     let mut tensors = BTreeSet::new();
-    let mut refused = BTreeMap::new();
+    let mut refused: BTreeMap<StmtId, NotTaken> = pass.refused.iter().cloned().collect();
     for (id, (layout, grid)) in &pass.registers {
         reasons.insert(*id, Why::Wgmma { row: grid.row, warpgroups: grid.warpgroups });
         result.pin_register(*id, layout.clone());
@@ -240,8 +243,16 @@ impl AsyncAssignment<'_> {
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
                     // A box has no rows from anywhere, but some chips gather them by the threads of the role.
                     let rows = self.v.tile(src).shape.first().copied().unwrap_or(0);
-                    let gathers = self.options.arch.has(TensorRow::GATHER_NEEDS)
-                        && tma::gathered_indices(rows, i64::from(threads)).is_some();
+                    let divides = tma::gathered_indices(rows, i64::from(threads)).is_some();
+                    let gathers = self.options.arch.has(TensorRow::GATHER_NEEDS) && divides;
+                    if src.indexed.is_some()
+                        && self.options.arch.has(TensorRow::GATHER_NEEDS)
+                        && !divides
+                        && tensor_op(self.v, src, *how, produces) == Some(TensorOp::Load)
+                    {
+                        let why = TmaReject::GatheringThreads(rows, threads);
+                        self.refused.push((stmt.id, NotTaken::rejected(word(TensorOp::Load), why)));
+                    }
                     let indexed = dst.indexed.is_some() || src.indexed.is_some() && !gathers;
                     let op = tensor_op(self.v, src, *how, produces).filter(|_| !indexed);
                     match op.filter(|_| self.options.arch.has(TensorRow::NEEDS)) {

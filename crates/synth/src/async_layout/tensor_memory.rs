@@ -149,8 +149,14 @@ impl Sums {
         let bits = dtype.bits();
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
-        let template = matrix_descriptor(&layout.layout, swizzle, (mn, self.k), (mn, row.k), (bits, row.takes_mn_major()))
-            .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
+        let template = matrix_descriptor(
+            &layout.layout,
+            swizzle,
+            (mn, self.k),
+            (mn, row.k),
+            (bits, row.takes_mn_major()),
+        )
+        .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
     }
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tilewright_machine::{MmaKind, MmaRow, factor_types, mma_rows, mmas, mmas_of, product_types, scaled_types};
+use tilewright_machine::{
+    MmaKind, MmaRow, factor_types, mma_rows, mmas, mmas_of, product_types, scaled_types,
+};
 use tilewright_tile::core::StmtKind;
 use tilewright_tile::{Code, Diagnostic, TensorId};
 

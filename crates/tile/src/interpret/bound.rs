@@ -528,8 +528,7 @@ pub(super) fn product(
 ) {
     let a = &*factor.all;
     let [of_a, of_b] = how.least();
-    let [left, right] =
-        [(a, m, of_a), (b, n, of_b)].map(|(factor, rows, least)| norms(factor, rows, least));
+    let [left, right] = [(a, m, of_a), (b, n, of_b)].map(|(factor, rows, least)| norms(factor, rows, least));
     let inexact: Vec<bool> = a.chunks_exact(m).map(|column| column.iter().any(|x| x.bound != 0.0)).collect();
     let unit = how.error(k);
     let mut spread = vec![0.0; m];

@@ -494,6 +494,7 @@ fn inside(role: &Role<'_>, access: &Access, missing: &[bool]) -> Result<bool, In
 /// The mask of the first rows of a tile of so many columns: `None` where nothing of them is missing.
 fn first_rows(mask: Mask, rows: usize, columns: usize) -> Option<Mask> {
     let apart = mask.missing.len() / columns.max(1);
-    let missing: Vec<bool> = mask.missing.chunks(apart.max(1)).flat_map(|column| &column[..rows]).copied().collect();
+    let missing: Vec<bool> =
+        mask.missing.chunks(apart.max(1)).flat_map(|column| &column[..rows]).copied().collect();
     missing.contains(&true).then_some(Mask { missing, ..mask })
 }

@@ -364,8 +364,11 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Gemm { c, a, b, meta, scales, .. } => {
                 let (left, right) = (self.program.shape(*a), self.program.shape(*b));
                 let shape = [left[0], right[0], right[1]].map(|n| n as usize);
-                let how =
-                    Accumulation { factors: [*a, *b].map(|id| self.dtype(id)), sums: self.dtype(*c), scaled: scales.is_some() };
+                let how = Accumulation {
+                    factors: [*a, *b].map(|id| self.dtype(id)),
+                    sums: self.dtype(*c),
+                    scaled: scales.is_some(),
+                };
                 let sparse = meta.map(|meta| self.metadata(stmt, meta));
                 let scales = scales.map(|scales| scales.map(|scale| scale.0 as usize));
                 let [c, a, b] = [c, a, b].map(|id| id.0 as usize);
@@ -706,7 +709,11 @@ impl<P: Executable> Making<'_, P> {
             reads,
             sparse: meta.map(|meta| self.metadata(stmt, meta)),
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
-            how: Accumulation { factors: [left.dtype, right.dtype], sums: self.dtype(c), scaled: scales.is_some() },
+            how: Accumulation {
+                factors: [left.dtype, right.dtype],
+                sums: self.dtype(c),
+                scaled: scales.is_some(),
+            },
             scales,
             blocks,
             flies: self.program.tensor(c).0 != Memory::Tensor,
