@@ -169,6 +169,31 @@ fn products_with_sums_in_tensor_memory_are_right_at_edges() {
     }
 }
 
+/// Floats of six bits are multiplied as those of eight that they are, from a copy.
+#[test]
+fn floats_of_six_bits_are_right() {
+    let [bytes, ..] = sums_in_tensor_memory()[..] else { panic!("six") };
+    let six = HopperGemmConfig { dtype: DType::E2M3, dtype_b: None, ..bytes };
+    for (turn, (config, size)) in [
+        (six, [1, 129, 65, 160]),
+        (HopperGemmConfig { dtype_b: Some(DType::E3M2), bn: 64, ..six }, [1, 70, 136, 97]),
+        (HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E2M3), b: Major::Mn, ..six }, [1, 70, 136, 96]),
+        (HopperGemmConfig { dtype: DType::E3M2, a: Major::Mn, scales: None, ..six }, [1, 72, 136, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, ..six }, [3, 200, 72, 160]),
+        (
+            HopperGemmConfig { dtype: DType::E3M2, form: Form::Wgmma, scales: None, ..six },
+            [1, 200, 136, 161],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        check_product(&config, size, if in_turn(turn, 2) { &[1, 5] } else { &[3] });
+    }
+    let programs = six.programs().unwrap();
+    assert_eq!(programs.iter().map(|program| &program.name[..]).collect::<Vec<_>>(), ["pack", "gemm_tcgen05"]);
+}
+
 /// Batches and groups, whose scales lie as their factors' rows do.
 #[test]
 fn batches_and_groups_have_scales() {
@@ -229,6 +254,10 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
         HopperGemmConfig { b: Major::Mn, ..four },
         "`b` = mn: two elements of 4 bits are neighbours along k",
     );
+    let six = HopperGemmConfig { dtype: DType::E3M2, dtype_b: None, ..bytes };
+    says(HopperGemmConfig { scales: None, form: Form::Gemv, ..six }, "`dtype` = e3m2: form=gemv has no copy");
+    says(HopperGemmConfig { gather: true, scales: None, ..six }, "`gather` = true: rows are read where they lie");
+    says(HopperGemmConfig { dtype: DType::F16, dtype_b: Some(DType::E2M3), scales: None, ..bytes }, "`dtype_b` = e2m3: must be `same`");
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, SumsScaling, TensorMemory, has_scaled_tcgen05};
 
-use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Schedule, Triangle};
+use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Pack, Schedule, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::SUM_STAGES;
 
@@ -37,11 +37,11 @@ impl HopperGemmConfig {
         if self.form != Form::Tcgen05 {
             return Err(ConfigError::value("scales", scale, "must be none but with form=tcgen05"));
         }
-        let scaling = SumsScaling { dtype: scale, block };
-        if !has_scaled_tcgen05(self.dtype, self.right(), DType::F32, scaling) {
+        let (scaling, [of_a, of_b]) = (SumsScaling { dtype: scale, block }, self.multiplied());
+        if !has_scaled_tcgen05(of_a, of_b, DType::F32, scaling) {
             let wanted = match scale {
                 DType::UE4M3 => "goes with e2m1",
-                _ => "goes with e4m3, e5m2 and e2m1",
+                _ => "goes with e4m3, e5m2, e3m2, e2m3 and e2m1",
             };
             let wanted = format!("{wanted}: must be none with dtype={}", self.dtype);
             return Err(ConfigError::value("scales", scale, wanted));
@@ -52,7 +52,7 @@ impl HopperGemmConfig {
             ("dual", self.dual.to_string(), self.dual == Dual::None),
             ("fill", self.fill.to_string(), self.fill == FillMode::Full),
             ("triangular", self.triangular.to_string(), self.triangular == Triangle::None),
-            ("pack", self.pack.to_string(), self.packs() == [false; 2]),
+            ("pack", self.pack.to_string(), self.pack == Pack::None || self.dtype != DType::E2M1),
             ("schedule", self.schedule.to_string(), self.schedule == Schedule::DataParallel),
             ("split", self.split.to_string(), self.split == 1),
             ("cluster", self.cluster.to_string(), self.cluster == Cluster::None),
