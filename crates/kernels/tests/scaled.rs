@@ -177,13 +177,13 @@ fn floats_of_six_bits_are_right() {
     for (turn, (config, size)) in [
         (six, [1, 129, 65, 160]),
         (HopperGemmConfig { dtype_b: Some(DType::E3M2), bn: 64, ..six }, [1, 70, 136, 97]),
-        (HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E2M3), b: Major::Mn, ..six }, [1, 70, 136, 96]),
+        (
+            HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E2M3), b: Major::Mn, ..six },
+            [1, 70, 136, 96],
+        ),
         (HopperGemmConfig { dtype: DType::E3M2, a: Major::Mn, scales: None, ..six }, [1, 72, 136, 96]),
         (HopperGemmConfig { batch: Batch::Ragged, ..six }, [3, 200, 72, 160]),
-        (
-            HopperGemmConfig { dtype: DType::E3M2, form: Form::Wgmma, scales: None, ..six },
-            [1, 200, 136, 161],
-        ),
+        (HopperGemmConfig { dtype: DType::E3M2, form: Form::Wgmma, scales: None, ..six }, [1, 200, 136, 161]),
     ]
     .into_iter()
     .enumerate()
@@ -191,7 +191,10 @@ fn floats_of_six_bits_are_right() {
         check_product(&config, size, if in_turn(turn, 2) { &[1, 5] } else { &[3] });
     }
     let programs = six.programs().unwrap();
-    assert_eq!(programs.iter().map(|program| &program.name[..]).collect::<Vec<_>>(), ["pack", "gemm_tcgen05"]);
+    assert_eq!(
+        programs.iter().map(|program| &program.name[..]).collect::<Vec<_>>(),
+        ["pack", "gemm_tcgen05"]
+    );
 }
 
 /// Batches and groups, whose scales lie as their factors' rows do.
@@ -256,8 +259,14 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     );
     let six = HopperGemmConfig { dtype: DType::E3M2, dtype_b: None, ..bytes };
     says(HopperGemmConfig { scales: None, form: Form::Gemv, ..six }, "`dtype` = e3m2: form=gemv has no copy");
-    says(HopperGemmConfig { gather: true, scales: None, ..six }, "`gather` = true: rows are read where they lie");
-    says(HopperGemmConfig { dtype: DType::F16, dtype_b: Some(DType::E2M3), scales: None, ..bytes }, "`dtype_b` = e2m3: must be `same`");
+    says(
+        HopperGemmConfig { gather: true, scales: None, ..six },
+        "`gather` = true: rows are read where they lie",
+    );
+    says(
+        HopperGemmConfig { dtype: DType::F16, dtype_b: Some(DType::E2M3), scales: None, ..bytes },
+        "`dtype_b` = e2m3: must be `same`",
+    );
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

@@ -378,6 +378,11 @@ pub enum DescriptorReject {
     /// Bits of an element that must be contiguous along K.
     #[error("operands of {0}-bit elements must be contiguous along K")]
     NotAlongK(u32),
+    /// Bits of an element, major mode, swizzle.
+    #[error(
+        "{1} operands of {0}-bit elements do not lie in the {2}: those of 32 bits along MN have the one of 32-byte atoms, and others have not"
+    )]
+    Atoms(u32, Major, SwizzleMode),
     /// Leading or stride offset.
     #[error("its rows are not multiples of 16 bytes apart")]
     RowsUnaligned,

@@ -40,8 +40,15 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.size("k", total),
     );
     // Factors that are contiguous along rows.
-    let mut along_rows = || matches!(bits(factor), 8 | 16) && !odd && dice.once_in(4);
-    let (ta, tb) = (along_rows(), along_rows());
+    let mut along_rows = |extent: i64| {
+        let spans = match bits(factor) {
+            8 | 16 => true,
+            32 => extent % 32 == 0,
+            _ => false,
+        };
+        spans && !odd && dice.once_in(4)
+    };
+    let (ta, tb) = (along_rows(m), along_rows(n));
     let (rows, columns) = (
         if ta { format!("{}", tall * m) } else { rows },
         if tb { format!("{}", broad * n) } else { columns },

@@ -569,8 +569,7 @@ impl HopperGemmConfig {
                 "must be f16, bf16, f32, e4m3, e5m2, e3m2, e2m3, i8 or u8, or e2m1 with scales",
             ));
         }
-        let small =
-            |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3);
+        let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3);
         if self.right() != self.dtype && !(small(self.dtype) && small(self.right())) {
             return Err(ConfigError::value(
                 "dtype_b",

@@ -47,7 +47,8 @@ impl HopperGemmConfig {
 
     /// The factors that are multiplied from a copy with lines along k, whichever way they lie.
     fn repacked(&self) -> [bool; 2] {
-        let k_major = self.dtype == DType::F32 || self.complex;
+        // `wgmma` reads TF32 along k; `tcgen05` has a swizzle for the other way.
+        let k_major = self.dtype == DType::F32 && self.form != Form::Tcgen05 || self.complex;
         let [across_a, across_b] = [self.a, self.b].map(|major| k_major && major != Major::K);
         let [other_a, other_b] = [self.dtype, self.right()]
             .map(|dtype| self.parts() > 1 || matches!(dtype, DType::E3M2 | DType::E2M3));

@@ -91,13 +91,20 @@ pub fn matrix_descriptor(
     if major == Major::Mn && !takes_mn_major {
         return Err(DescriptorReject::NotAlongK(bits));
     }
+    // Of 32 bits neighbours along MN are exchanged 32 bytes at a time, and nothing else is.
+    if (swizzle == SwizzleMode::B128Atom32) != (major == Major::Mn && bits == 32) {
+        return Err(DescriptorReject::Atoms(bits, major, swizzle));
+    }
     let field = |offset: i64| u32::try_from(offset).ok().filter(|o| o % 16 == 0 && *o < 1 << 18);
     let step = |reached: bool, i: i64, j: i64| if reached { field(at(i, j) - at(0, 0)) } else { Some(16) };
     let (leading, stride) = match (major, swizzle) {
         (Major::K, SwizzleMode::None) => (step(k > row, 0, row), step(mn > 8, 8, 0)),
         (Major::K, _) => (Some(16), step(mn > 8, 8, 0)),
         (Major::Mn, SwizzleMode::None) => (step(k > 8, 0, 8), step(mn > row, row, 0)),
-        (Major::Mn, _) => (step(mn > row, row, 0), step(k > 8, 0, 8)),
+        (Major::Mn, swizzle) => {
+            let lines = swizzle.lines();
+            (step(mn > row, row, 0), step(k > lines, 0, lines))
+        }
     };
     let (Some(leading), Some(stride)) = (leading, stride) else {
         return Err(DescriptorReject::RowsUnaligned);
@@ -155,6 +162,23 @@ mod tests {
             let template = matrix_descriptor(&across.layout, mode, (128, 64), (128, 32), (8, true)).unwrap();
             assert_eq!((template.major, template.descriptor.swizzle), (Major::Mn, mode));
         }
+    }
+
+    #[test]
+    fn factors_of_32_bits_along_mn_have_atoms_of_32_bytes() {
+        let mode = SwizzleMode::B128Atom32;
+        let layout = swizzle_atom_layout(&[64, 32], 0, mode, 32).unwrap();
+        assert_eq!(layout.to_string(), "Sw<2,3,2> o ((32,2),32):((1,1024),32)");
+        let template = matrix_descriptor(&layout.layout, mode, (64, 32), (64, 8), (32, true)).unwrap();
+        let Descriptor { leading, stride, .. } = template.descriptor;
+        assert_eq!((template.major, leading, stride), (Major::Mn, 4096, 512));
+        assert_eq!(template.descriptor.encode() >> 61, 1);
+        assert_eq!(Descriptor::decode(template.descriptor.encode()), template.descriptor);
+        let other = swizzle_atom_layout(&[64, 32], 0, SwizzleMode::B128, 32).unwrap();
+        assert_eq!(
+            matrix_descriptor(&other.layout, SwizzleMode::B128, (64, 32), (64, 8), (32, true)),
+            Err(DescriptorReject::Atoms(32, Major::Mn, SwizzleMode::B128))
+        );
     }
 
     #[test]

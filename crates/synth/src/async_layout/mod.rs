@@ -479,7 +479,12 @@ impl AsyncAssignment<'_> {
         // A tile of one row has nothing that could conflict.
         let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
-        for mode in SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None) {
+        let modes = SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None);
+        // Factors of 32 bits along M or N have one of their own.
+        let atoms = uses.iter().any(|one| {
+            matches!(one, Use::Product { product: Product::Sums(sums), .. } if sums.row.takes_mn_swizzle(SwizzleMode::B128Atom32))
+        });
+        for mode in modes.chain(atoms.then_some(SwizzleMode::B128Atom32)) {
             for along in (0..inner.len()).rev() {
                 let Some(tile) = swizzle_atom_layout(&inner, along, mode, tensor.dtype.bits()) else {
                     continue;
