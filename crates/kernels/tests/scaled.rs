@@ -12,7 +12,7 @@ use tilewright_tile::Program;
 
 /// The executions agree with plain loops over the factors times their scales.
 fn check(config: &GemmConfig, sizes: [i64; 3]) {
-    let types = [config.dtype, config.dtype, config.scales.unwrap(), config.result()];
+    let types = [config.dtype, config.right(), config.scales.unwrap(), config.result()];
     check_program(&config.program().unwrap(), Arch::SM_120A, types, sizes);
 }
 
@@ -47,6 +47,7 @@ fn configs() -> Vec<GemmConfig> {
         GemmConfig { dtype: DType::E5M2, bk: 64, kk: 32, stages: 3, results: Path::Direct, ..bytes },
         GemmConfig { dtype: DType::E3M2, loads: Loads::Tma, ..bytes },
         GemmConfig { dtype: DType::E2M3, stages: 1, ..bytes },
+        GemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E2M3), ..bytes },
         GemmConfig { dtype: DType::E2M1, split: 2, ..bytes },
         GemmConfig { dtype: DType::E2M1, scales: Some(DType::UE4M3), kk: 128, ..bytes },
     ]
@@ -73,7 +74,7 @@ fn products_are_those_of_the_formats_and_need_no_spills() {
             DType::E2M1 => "kind::mxf4nvf4.block_scale",
             _ => "kind::mxf8f6f4.block_scale.scale_vec::1X",
         };
-        let types = format!("{0}.{0}.f32.{1}", config.dtype, config.scales.unwrap());
+        let types = format!("{}.{}.f32.{}", config.dtype, config.right(), config.scales.unwrap());
         assert!(kernel.ptx.contains(kind) && kernel.ptx.contains(&types), "{config:?}");
         assert_eq!(kernel.ptx.contains("cp.async.bulk.tensor"), config.loads == Loads::Tma, "{config:?}");
         if let Some(ptxas) = ptxas() {
@@ -92,6 +93,11 @@ fn mistakes_name_the_field() {
         reject(without, Arch::SM_120A),
         "`scales` = none: elements of e2m1 are multiplied with scales alone: must be ue8m0 or ue4m3"
     );
+    let halves = GemmConfig { dtype: DType::F16, scales: None, dtype_b: Some(DType::E5M2), ..bytes };
+    assert_eq!(
+        reject(halves, Arch::SM_120A),
+        "`dtype_b` = e5m2: must be same, or both of e4m3, e5m2, e3m2, e2m3"
+    );
     let other = GemmConfig { scales: Some(DType::UE4M3), ..bytes };
     assert_eq!(
         reject(other, Arch::SM_120A),
@@ -104,7 +110,7 @@ fn mistakes_name_the_field() {
     assert!(
         reject(bytes, Arch::SM_90A).contains("block-scaled products of a warp, which sm_90a does not have")
     );
-    let four = GemmConfig { loads: Loads::Tma, ..configs()[5] };
+    let four = GemmConfig { loads: Loads::Tma, ..configs()[6] };
     assert!(reject(four, Arch::SM_120A).starts_with("`loads` = tma: elements of e2m1 are no whole bytes"));
 }
 
