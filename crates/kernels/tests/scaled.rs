@@ -29,8 +29,8 @@ fn check_program(
     let [a, b] = [(of_a, m), (of_b, n)].map(|(dtype, rows)| random(&mut rng, dtype, rows * k));
     let [of_a, of_b] = [m, n].map(|rows| scales(&mut rng, scale, rows * ((k + block - 1) / block)));
     let (columns, block) = (k as usize, block as usize);
-    let left = scaled(&a, &of_a, columns, block);
-    let right = scaled(&b, &of_b, columns, block);
+    let left = scaled(&a, &of_a, (Major::K, [m as usize, columns]), block);
+    let right = scaled(&b, &of_b, (Major::K, [n as usize, columns]), block);
     let exact = gemm::reference(&left, &right, n as usize, columns);
     let magnitudes = gemm::reference(&absolute(&left), &absolute(&right), n as usize, columns);
     let bound = bounds(result, 0.0, k, &exact, &magnitudes);
@@ -211,6 +211,8 @@ fn batches_and_groups_have_scales() {
         (HopperGemmConfig { batch: Batch::Grouped, ..four }, [3, 300, 72, 96]),
         (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, gather: true, load_registers: 96, ..bytes }, [3, 200, 72, 160]),
+        (HopperGemmConfig { gather: true, load_registers: 96, bn: 64, ..bytes }, [1, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Packed, b: Major::Mn, ..swapped }, [2, 70, 144, 160]),
         (
             HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four },

@@ -250,7 +250,8 @@ impl Mainloop for TmaWgmma {
             params.push(t.tensor("rows", DType::I32, [m]));
         }
         if let Some((dtype, block)) = self.scales {
-            for (i, (name, rows)) in [("a_scale", m), ("b_scale", n)].into_iter().enumerate() {
+            let rows_of_a = problem.rows.as_ref().unwrap_or(m);
+            for (i, (name, rows)) in [("a_scale", rows_of_a), ("b_scale", n)].into_iter().enumerate() {
                 let shape = [rows, &k.ceil_div(block)];
                 params.push(problem.matrix(t, name, dtype, shape, Major::K, several[i].as_ref()));
             }
@@ -288,6 +289,7 @@ impl Mainloop for TmaWgmma {
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
         let last = params.len() - usize::from(!self.same);
+        let first_scale = params.len() - self.scale_tensors();
         let view = |(i, buffer): (usize, &Buffer)| {
             match rows {
                 Some(rows) if i == 0 => {
@@ -301,12 +303,16 @@ impl Mainloop for TmaWgmma {
                 let modes = of_a.modes(u32::from(products.is_some()));
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
             }
-            if let Some((_, block)) = self.scales.filter(|_| i >= 2) {
-                let (name, of, several) = match i {
-                    2 => ("ga_scale", of_a, products.as_ref()),
+            if let Some((_, block)) = self.scales.filter(|_| i >= first_scale) {
+                let (name, of, several) = match i - first_scale {
+                    0 => ("ga_scale", of_a, products.as_ref()),
                     _ => ("gb_scale", of_b, matrices.as_ref()),
                 };
                 let along_blocks = Steps::tiled(&(bk / block), k.ceil_div(bk));
+                if let (Some(rows), 0) = (rows, i - first_scale) {
+                    let modes = [vec![steps(0, rows, 1)], along_blocks.modes(1)].concat();
+                    return t.global_view(name, buffer, modes);
+                }
                 let of = Steps { size: scaled_rows(&of.size), ..of.clone() };
                 return matrix_view(t, name, &buffer.into(), several, (0, 1), &of, &along_blocks);
             }
@@ -368,8 +374,15 @@ impl Mainloop for TmaWgmma {
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let (factors, scales) = stage.split_at(stage.len() - self.scale_tensors());
         let places = [(of_a, tile.product.as_ref()), (of_b, tile.of_b())];
-        for ((shared, view), (of, which)) in scales.iter().zip(&views[2..]).zip(places) {
-            t.copy_async(view.at(of, step, which), *shared);
+        let first_scale = views.len() - scales.len();
+        for (i, (shared, (of, which))) in scales.iter().zip(places).enumerate() {
+            match (&views[first_scale + i], tile.numbers.first()) {
+                (OperandView::Matrix(view), Some(numbers)) if i == 0 => {
+                    let rows = view.index([None, None, Some(step.clone())]).indexed(0, numbers);
+                    t.copy_async(rows, *shared);
+                }
+                (view, _) => t.copy_async(view.at(of, step, which), *shared),
+            }
         }
         let (parts_of_a, parts_of_b) = factors.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
