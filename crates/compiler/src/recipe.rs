@@ -50,6 +50,7 @@ fn swizzle(mode: SwizzleMode) -> launch::Swizzle {
         SwizzleMode::B32 => launch::Swizzle::B32,
         SwizzleMode::B64 => launch::Swizzle::B64,
         SwizzleMode::B128 => launch::Swizzle::B128,
+        SwizzleMode::B128Atom32 => launch::Swizzle::B128Atom32,
     }
 }
 
@@ -349,7 +350,7 @@ mod tests {
             assert_eq!((there.bits(), there.name()), (of.bits(), of.name()));
             assert_eq!(there.map_code().map(i32::unsigned_abs), tensor_map_type(of), "{of}");
         }
-        for mode in SwizzleMode::ALL {
+        for mode in SwizzleMode::ALL.into_iter().chain([SwizzleMode::B128Atom32]) {
             assert_eq!(mode.tensor_map_code(), swizzle(mode).map_code().unsigned_abs());
         }
         for strides in [&[][..], &[8192, 256], &[8192, 128], &[8208], &[512, 256], &[512, 128]] {

@@ -50,7 +50,7 @@ impl Work {
     /// Multiply-adds of a multiprocessor in a cycle.
     fn rate(&self, arch: Arch) -> f64 {
         let units = f64::from(Unit::Tensor.count());
-        let rates = mmas(self.factors, self.sums, self.kind, arch)
+        let rates = mmas([self.factors; 2], self.sums, self.kind, arch)
             .map(|row| units * row.macs() as f64 / timing(arch).cost(row).issue);
         rates.fold(1.0, f64::max)
     }

@@ -1,29 +1,18 @@
 //! Block-scaled products by `gemm` and `gemm_hopper`: edge sizes in all executions, what is refused, and instructions.
 
-use crate::common::{absolute, agree, assemble, bounds, kernel_for, nightly, ptxas, random};
+use crate::common::{absolute, agree, assemble, bounds, in_turn, kernel_for, nightly, ptxas, random};
+use crate::product::{check as check_product, scaled, scales};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};
-use tilewright_kernels::gemm_hopper::{Form, HopperGemmConfig};
+use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig, Major};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::Program;
 
-/// Scales from 1/4 to 4.
-fn scales(rng: &mut ChaCha8Rng, dtype: DType, count: i64) -> Vec<f64> {
-    let drawn = random(rng, DType::F32, count);
-    drawn.into_iter().map(|x| dtype.decode(dtype.encode((2.0 * x.clamp(-1.0, 1.0)).exp2()))).collect()
-}
-
-/// The factor of so many columns whose elements are multiplied by the scales of their blocks.
-fn scaled(factor: &[f64], scales: &[f64], k: usize, block: usize) -> Vec<f64> {
-    let of = |i: usize| scales[i / k * k.div_ceil(block) + i % k / block];
-    factor.iter().enumerate().map(|(i, x)| x * of(i)).collect()
-}
-
 /// The executions agree with plain loops over the factors times their scales.
 fn check(config: &GemmConfig, sizes: [i64; 3]) {
-    let types = [config.dtype, config.dtype, config.scales.unwrap(), config.result()];
+    let types = [config.dtype, config.right(), config.scales.unwrap(), config.result()];
     check_program(&config.program().unwrap(), Arch::SM_120A, types, sizes);
 }
 
@@ -40,8 +29,8 @@ fn check_program(
     let [a, b] = [(of_a, m), (of_b, n)].map(|(dtype, rows)| random(&mut rng, dtype, rows * k));
     let [of_a, of_b] = [m, n].map(|rows| scales(&mut rng, scale, rows * ((k + block - 1) / block)));
     let (columns, block) = (k as usize, block as usize);
-    let left = scaled(&a, &of_a, columns, block);
-    let right = scaled(&b, &of_b, columns, block);
+    let left = scaled(&a, &of_a, (Major::K, [m as usize, columns]), block);
+    let right = scaled(&b, &of_b, (Major::K, [n as usize, columns]), block);
     let exact = gemm::reference(&left, &right, n as usize, columns);
     let magnitudes = gemm::reference(&absolute(&left), &absolute(&right), n as usize, columns);
     let bound = bounds(result, 0.0, k, &exact, &magnitudes);
@@ -58,6 +47,7 @@ fn configs() -> Vec<GemmConfig> {
         GemmConfig { dtype: DType::E5M2, bk: 64, kk: 32, stages: 3, results: Path::Direct, ..bytes },
         GemmConfig { dtype: DType::E3M2, loads: Loads::Tma, ..bytes },
         GemmConfig { dtype: DType::E2M3, stages: 1, ..bytes },
+        GemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E2M3), ..bytes },
         GemmConfig { dtype: DType::E2M1, split: 2, ..bytes },
         GemmConfig { dtype: DType::E2M1, scales: Some(DType::UE4M3), kk: 128, ..bytes },
     ]
@@ -84,7 +74,7 @@ fn products_are_those_of_the_formats_and_need_no_spills() {
             DType::E2M1 => "kind::mxf4nvf4.block_scale",
             _ => "kind::mxf8f6f4.block_scale.scale_vec::1X",
         };
-        let types = format!("{0}.{0}.f32.{1}", config.dtype, config.scales.unwrap());
+        let types = format!("{}.{}.f32.{}", config.dtype, config.right(), config.scales.unwrap());
         assert!(kernel.ptx.contains(kind) && kernel.ptx.contains(&types), "{config:?}");
         assert_eq!(kernel.ptx.contains("cp.async.bulk.tensor"), config.loads == Loads::Tma, "{config:?}");
         if let Some(ptxas) = ptxas() {
@@ -103,6 +93,11 @@ fn mistakes_name_the_field() {
         reject(without, Arch::SM_120A),
         "`scales` = none: elements of e2m1 are multiplied with scales alone: must be ue8m0 or ue4m3"
     );
+    let halves = GemmConfig { dtype: DType::F16, scales: None, dtype_b: Some(DType::E5M2), ..bytes };
+    assert_eq!(
+        reject(halves, Arch::SM_120A),
+        "`dtype_b` = e5m2: must be same, or both of e4m3, e5m2, e3m2, e2m3"
+    );
     let other = GemmConfig { scales: Some(DType::UE4M3), ..bytes };
     assert_eq!(
         reject(other, Arch::SM_120A),
@@ -115,7 +110,7 @@ fn mistakes_name_the_field() {
     assert!(
         reject(bytes, Arch::SM_90A).contains("block-scaled products of a warp, which sm_90a does not have")
     );
-    let four = GemmConfig { loads: Loads::Tma, ..configs()[5] };
+    let four = GemmConfig { loads: Loads::Tma, ..configs()[6] };
     assert!(reject(four, Arch::SM_120A).starts_with("`loads` = tma: elements of e2m1 are no whole bytes"));
 }
 
@@ -154,6 +149,15 @@ fn sums_in_tensor_memory() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { scales: Some(DType::UE4M3), bk: 64, out: Some(DType::F32), ..four },
         HopperGemmConfig { dtype: DType::E5M2, swap: true, ..small },
         HopperGemmConfig { bk: 256, out: Some(DType::F16), ..four },
+        HopperGemmConfig {
+            scales: Some(DType::UE4M3),
+            bn: 192,
+            bk: 256,
+            warpgroups: 2,
+            load_registers: 56,
+            ..four
+        },
+        HopperGemmConfig { dtype: DType::E4M3, swap: true, bn: 48, ..small },
     ]
 }
 
@@ -168,6 +172,62 @@ fn products_with_sums_in_tensor_memory_are_right_at_edges() {
                 check_program(&program, Arch::SM_100A, types, size);
             }
         }
+    }
+}
+
+/// Floats of six bits are multiplied as those of eight that they are, from a copy.
+#[test]
+fn floats_of_six_bits_are_right() {
+    let [bytes, ..] = sums_in_tensor_memory()[..] else { panic!("six") };
+    let six = HopperGemmConfig { dtype: DType::E2M3, dtype_b: None, ..bytes };
+    for (turn, (config, size)) in [
+        (six, [1, 129, 65, 160]),
+        (HopperGemmConfig { dtype_b: Some(DType::E3M2), bn: 64, ..six }, [1, 70, 136, 97]),
+        (
+            HopperGemmConfig { dtype: DType::E5M2, dtype_b: Some(DType::E2M3), b: Major::Mn, ..six },
+            [1, 70, 136, 96],
+        ),
+        (HopperGemmConfig { dtype: DType::E3M2, a: Major::Mn, scales: None, ..six }, [1, 72, 136, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, ..six }, [3, 200, 72, 160]),
+        (HopperGemmConfig { dtype: DType::E3M2, form: Form::Wgmma, scales: None, ..six }, [1, 200, 136, 161]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        check_product(&config, size, if in_turn(turn, 2) { &[1, 5] } else { &[3] });
+    }
+    let programs = six.programs().unwrap();
+    assert_eq!(
+        programs.iter().map(|program| &program.name[..]).collect::<Vec<_>>(),
+        ["pack", "gemm_tcgen05"]
+    );
+}
+
+/// Batches and groups, whose scales lie as their factors' rows do.
+#[test]
+fn batches_and_groups_have_scales() {
+    let [bytes, four, swapped, .., narrow] = sums_in_tensor_memory()[..] else { panic!("six") };
+    for (turn, (config, size)) in [
+        (HopperGemmConfig { batch: Batch::Grouped, ..four }, [3, 300, 72, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
+        (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
+        (HopperGemmConfig { batch: Batch::Ragged, gather: true, load_registers: 96, ..bytes }, [3, 200, 72, 160]),
+        (HopperGemmConfig { gather: true, load_registers: 96, bn: 64, ..bytes }, [1, 200, 72, 160]),
+        (HopperGemmConfig { batch: Batch::Packed, b: Major::Mn, ..swapped }, [2, 70, 144, 160]),
+        (
+            HopperGemmConfig { batch: Batch::Pointers, scales: Some(DType::UE8M0), bk: 128, ..four },
+            [2, 130, 70, 64],
+        ),
+        (
+            HopperGemmConfig { batch: Batch::Strided, bn: 96, epilogue: "alpha".parse().unwrap(), ..four },
+            [2, 70, 136, 96],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seeds: &[u64] = if in_turn(turn, 2) { &[1, 5] } else { &[3] };
+        check_product(&config, size, seeds);
     }
 }
 
@@ -199,7 +259,22 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { form: Form::Wgmma, ..bytes }, "`scales` = ue8m0: must be none but with form");
     says(HopperGemmConfig { dtype: DType::F16, dtype_b: None, ..bytes }, "`scales` = ue8m0: goes with");
     says(HopperGemmConfig { scales: Some(DType::UE4M3), ..bytes }, "`scales` = ue4m3: goes with e2m1");
-    says(HopperGemmConfig { bn: 64, ..bytes }, "`bn` = 64: scales come to tensor memory by 128 rows");
+    says(HopperGemmConfig { bn: 72, ..bytes }, "`bn` = 72: must be a multiple of 16");
+    let four = HopperGemmConfig { dtype: DType::E2M1, dtype_b: None, ..bytes };
+    says(
+        HopperGemmConfig { b: Major::Mn, ..four },
+        "`b` = mn: two elements of 4 bits are neighbours along k",
+    );
+    let six = HopperGemmConfig { dtype: DType::E3M2, dtype_b: None, ..bytes };
+    says(HopperGemmConfig { scales: None, form: Form::Gemv, ..six }, "`dtype` = e3m2: form=gemv has no copy");
+    says(
+        HopperGemmConfig { gather: true, scales: None, ..six },
+        "`gather` = true: rows are read where they lie",
+    );
+    says(
+        HopperGemmConfig { dtype: DType::F16, dtype_b: Some(DType::E2M3), scales: None, ..bytes },
+        "`dtype_b` = e2m3: must be `same`",
+    );
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");

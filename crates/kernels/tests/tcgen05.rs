@@ -20,7 +20,9 @@ fn configs() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { bm: 64, bn: 16, dtype: DType::BF16, out: Some(DType::F32), ..small },
         HopperGemmConfig { a: Major::Mn, b: Major::Mn, bn: 80, ..small },
         HopperGemmConfig { dtype: DType::F32, bk: 32, b: Major::Mn, ..small },
+        HopperGemmConfig { dtype: DType::F32, bk: 24, a: Major::Mn, swap: true, bn: 96, stages: 2, ..small },
         HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E5M2), bk: 128, ..small },
+        HopperGemmConfig { dtype: DType::E5M2, a: Major::Mn, b: Major::Mn, bk: 96, bn: 80, ..small },
         HopperGemmConfig {
             bn: 256,
             warpgroups: 2,
@@ -133,6 +135,8 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { bm: 256, warpgroups: 2, ..small }, "bm", "must be 64 or 128");
     says(HopperGemmConfig { bn: 72, ..small }, "bn", "multiple of 16");
     says(HopperGemmConfig { dual: Dual::Mul, bn: 256, stages: 1, ..small }, "bn", "columns of tensor memory");
+    let along_n = HopperGemmConfig { dtype: DType::F32, bk: 32, b: Major::Mn, bn: 80, ..small };
+    says(along_n, "bn", "must be a multiple of 32 where floats lie along it");
     says(HopperGemmConfig { promote: Some(true), ..small }, "promote", "must be false");
     says(HopperGemmConfig { sums_a: true, ..small }, "sums_a", "must be false");
     says(HopperGemmConfig { overlap_epilogue: true, ..small }, "overlap_epilogue", "must be false");

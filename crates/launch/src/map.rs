@@ -43,6 +43,7 @@ impl Swizzle {
             Swizzle::B32 => 1,
             Swizzle::B64 => 2,
             Swizzle::B128 => 3,
+            Swizzle::B128Atom32 => 4,
         }
     }
 }

@@ -226,6 +226,8 @@ pub enum Swizzle {
     B64,
     /// Within 128 bytes.
     B128,
+    /// Within 128 bytes, 32 at a time.
+    B128Atom32,
 }
 
 /// A tensor map: a tensor and the box that copies move.

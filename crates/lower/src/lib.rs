@@ -500,8 +500,8 @@ impl Lower<'_> {
                 self.begin(stmt);
             }
             let d = elements::places(ac, &call.c, plan.row.c.bits());
-            let x = elements::places(aa, &call.a, plan.row.ab.bits());
-            let y = elements::places(ab, &call.b, plan.row.ab.bits());
+            let x = elements::places(aa, &call.a, plan.row.a.bits());
+            let y = elements::places(ab, &call.b, plan.row.b.bits());
             match (&mut metadata, &mut scales, &call.scales) {
                 (Some(metadata), ..) => {
                     let meta = metadata.register(self.b, &call.meta);

@@ -45,7 +45,8 @@ pub use features::{Feature, Features};
 pub use launch_control::LaunchControl;
 pub use levels::{LevelRow, MemoryRow, Processor, UnknownProcessor};
 pub use mma::{
-    MmaKind, MmaRow, Scaling, Sparsity, mma_rows, mmas, mmas_of, product_needs, product_types, scaled_types,
+    MmaKind, MmaRow, Scaling, Sparsity, factor_types, mma_rows, mmas, mmas_of, product_needs, product_types,
+    scaled_types,
 };
 pub use op::{Class, OpKey, Unit, WgmmaKind};
 pub use printed::{PrintLog, Printed, PrintedItem, PrintedTensor};

@@ -15,6 +15,8 @@
 //! `ELayout_64x64`: the same metadata for four warps); PTX ISA 8.7, section 9.7.14.3 (block scaling), and CUTLASS
 //! `include/cute/atom/mma_traits_sm120.hpp` (the layouts of scales).
 
+mod mixed;
+
 use std::sync::LazyLock;
 
 use tilewright_layout::Layout;
@@ -36,8 +38,10 @@ pub struct MmaRow {
     pub n: i64,
     /// Columns of A and B. Of a sparse A half of them are there ([`a_columns`](MmaRow::a_columns)).
     pub k: i64,
-    /// Element type of A and B. `F32` stands for `tf32`: of a factor's 32 bits the hardware reads the upper 19.
-    pub ab: DType,
+    /// Element type of A. `F32` stands for `tf32`: of a factor's 32 bits the hardware reads the upper 19.
+    pub a: DType,
+    /// Element type of B, of as many bits.
+    pub b: DType,
     /// Element type of C and D.
     pub c: DType,
     /// (lane, value) → `m + M·k`, with `k` counting the columns that are there.
@@ -208,6 +212,11 @@ impl MmaRow {
         }
     }
 
+    /// The types of both factors.
+    pub fn factors(&self) -> [DType; 2] {
+        [self.a, self.b]
+    }
+
     /// Multiply-adds of one instruction, with those of the elements that a sparse A leaves out.
     pub fn macs(&self) -> i64 {
         self.m * self.n * self.k
@@ -216,7 +225,7 @@ impl MmaRow {
     /// 32-bit registers a lane holds of A, B and C.
     pub fn registers(&self) -> (u32, u32, u32) {
         let count = |tv: &Layout, t: DType| (tv.size() as u32 / 32 * t.bits()).div_ceil(32);
-        (count(&self.a_tv, self.ab), count(&self.b_tv, self.ab), count(&self.c_tv, self.c))
+        (count(&self.a_tv, self.a), count(&self.b_tv, self.b), count(&self.c_tv, self.c))
     }
 }
 
@@ -250,7 +259,8 @@ fn mma(name: &'static str, mnemonic: &'static str, k: i64, ab: DType, c: DType) 
         m: 16,
         n: 8,
         k,
-        ab,
+        a: ab,
+        b: ab,
         c,
         a_tv: fragment(16, &[(per, 16), (2, 8), (steps, 16 * 4 * per)]),
         b_tv: fragment(8, &[(per, 8), (steps, 8 * 4 * per)]),
@@ -292,7 +302,8 @@ fn dmma(name: &'static str, mnemonic: &'static str, [m, k]: [i64; 2], needs: Fea
         m,
         n: 8,
         k,
-        ab: DType::F64,
+        a: DType::F64,
+        b: DType::F64,
         c: DType::F64,
         a_tv: layout(&a_tv),
         b_tv: layout(&b_tv),
@@ -344,7 +355,7 @@ fn scaled(name: &'static str, mnemonic: &'static str, ab: DType, scale: DType, b
 static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
     use DType::{BF16, E2M1, E2M3, E3M2, E4M3, E5M2, F16, F32, I4, I8, I32, U4, U8, UE4M3, UE8M0};
     let tall = Features::from(Feature::TallF64Products);
-    vec![
+    let mut rows = vec![
         mma("mma.m16n8k16.f32.f16", "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16, F16, F32),
         mma("mma.m16n8k16.f16.f16", "mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16", 16, F16, F16),
         mma("mma.m16n8k16.f32.bf16", "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", 16, BF16, F32),
@@ -477,7 +488,9 @@ static ROWS: LazyLock<Vec<MmaRow>> = LazyLock::new(|| {
             E5M2,
             F32,
         ),
-    ]
+    ];
+    rows.extend(mixed::rows());
+    rows
 });
 
 /// Every matrix-product instruction, fastest first within a type.
@@ -491,37 +504,61 @@ pub fn mmas_of(kind: MmaKind) -> impl Iterator<Item = &'static MmaRow> {
 }
 
 /// The rows for these types of a kind of product that exist on `arch`, fastest first.
-pub fn mmas(ab: DType, c: DType, kind: MmaKind, arch: Arch) -> impl Iterator<Item = &'static MmaRow> {
-    mmas_of(kind).filter(move |row| row.ab == ab && row.c == c && arch.has(row.needs))
+pub fn mmas(
+    factors: [DType; 2],
+    c: DType,
+    kind: MmaKind,
+    arch: Arch,
+) -> impl Iterator<Item = &'static MmaRow> {
+    mmas_of(kind).filter(move |row| row.factors() == factors && row.c == c && arch.has(row.needs))
 }
 
-/// The types of these rows' products as text, e.g. `f16 into f32 or f16; bf16 into f32`.
+/// The types of both factors as text: one where they are alike.
+pub fn factor_types([a, b]: [DType; 2]) -> String {
+    if a == b { a.to_string() } else { format!("{a} and {b}") }
+}
+
+/// The types of which any two are multiplied by these rows as text, with what stands behind: nothing where there are none.
+fn any_two<'a>(rows: impl Iterator<Item = &'a MmaRow>, behind: &str) -> Option<String> {
+    let mut types: Vec<&str> = Vec::new();
+    for row in rows.filter(|row| row.a != row.b) {
+        types.extend(
+            row.factors().map(DType::name).iter().filter(|name| !types.contains(name)).collect::<Vec<_>>(),
+        );
+    }
+    let (last, others) = types.split_last()?;
+    Some(format!("or any two of {} and {last}{behind}", others.join(", ")))
+}
+
+/// The types of these rows' products as text, e.g. `f16 into f32 or f16; bf16 into f32`, those of two types last.
 pub fn product_types<'a>(rows: impl Iterator<Item = &'a MmaRow>) -> String {
+    let (mixed, alike): (Vec<&MmaRow>, Vec<&MmaRow>) = rows.partition(|row| row.a != row.b);
     let mut types: Vec<(DType, Vec<&str>)> = Vec::new();
-    for row in rows {
-        match types.iter_mut().find(|(ab, _)| *ab == row.ab) {
+    for row in alike {
+        match types.iter_mut().find(|(ab, _)| *ab == row.a) {
             Some((_, sums)) if sums.contains(&row.c.name()) => {}
             Some((_, sums)) => sums.push(row.c.name()),
-            None => types.push((row.ab, vec![row.c.name()])),
+            None => types.push((row.a, vec![row.c.name()])),
         }
     }
-    let each: Vec<String> =
-        types.iter().map(|(ab, sums)| format!("{ab} into {}", sums.join(" or "))).collect();
-    each.join("; ")
+    let each = types.iter().map(|(ab, sums)| format!("{ab} into {}", sums.join(" or ")));
+    each.chain(any_two(mixed.into_iter(), " into f32")).collect::<Vec<_>>().join("; ")
 }
 
 /// The block-scaled products of these rows as text, e.g. `e4m3 with ue8m0 of 32`.
 pub fn scaled_types<'a>(rows: impl Iterator<Item = &'a MmaRow>) -> String {
-    let each = rows.filter_map(|row| {
+    let (mixed, alike): (Vec<&MmaRow>, Vec<&MmaRow>) =
+        rows.filter(|row| row.scaling.is_some()).partition(|row| row.a != row.b);
+    let each = alike.into_iter().filter_map(|row| {
         let Scaling { dtype, block, .. } = row.scaling.as_ref()?;
-        Some(format!("{} with {dtype} of {block}", row.ab))
+        Some(format!("{} with {dtype} of {block}", row.a))
     });
-    each.collect::<Vec<_>>().join("; ")
+    each.chain(any_two(mixed.into_iter(), " with ue8m0 of 32")).collect::<Vec<_>>().join("; ")
 }
 
 /// The features that a product of these types and kind needs on any architecture; `None` where no row has the types.
-pub fn product_needs(ab: DType, c: DType, kind: MmaKind) -> Option<Features> {
-    let needs = || mmas_of(kind).filter(|row| row.ab == ab && row.c == c).map(|row| row.needs);
+pub fn product_needs(factors: [DType; 2], c: DType, kind: MmaKind) -> Option<Features> {
+    let needs = || mmas_of(kind).filter(|row| row.factors() == factors && row.c == c).map(|row| row.needs);
     // A row that needs nothing beyond another's is enough.
     needs().find(|least| needs().all(|other| other.has(*least)))
 }
@@ -628,7 +665,7 @@ mod tests {
         let rows: Vec<&MmaRow> = mma_rows().iter().filter(|row| row.scaling.is_some()).collect();
         let blocks: Vec<i64> =
             rows.iter().filter_map(|row| Some(row.k / row.scaling.as_ref()?.block)).collect();
-        assert_eq!(blocks, [1, 1, 1, 1, 2, 4, 4]);
+        assert_eq!(blocks, [vec![1, 1, 1, 1, 2, 4, 4], vec![1; 12]].concat());
         for (row, blocks) in rows.into_iter().zip(blocks) {
             let scaling = row.scaling.as_ref().unwrap();
             for (tv, rows, right) in [(&scaling.a_tv, row.m, false), (&scaling.b_tv, row.n, true)] {
@@ -651,11 +688,17 @@ mod tests {
     fn block_scaled_products_are_listed_with_their_scales() {
         let text = scaled_types(mma_rows().iter());
         assert!(
-            text.starts_with("e4m3 with ue8m0 of 32; e5m2 with") && text.ends_with("e2m1 with ue8m0 of 16")
+            text.starts_with("e4m3 with ue8m0 of 32; e5m2 with")
+                && text.ends_with(
+                    "e2m1 with ue8m0 of 16; or any two of e4m3, e5m2, e3m2 and e2m3 with ue8m0 of 32"
+                )
         );
         let kind = MmaKind::Scaled { scale: DType::UE4M3, block: 16 };
-        assert_eq!(product_needs(DType::E2M1, DType::F32, kind), Some(Feature::BlockScaledProducts.into()));
-        assert_eq!(product_needs(DType::E2M1, DType::F32, MmaKind::Dense), None);
+        assert_eq!(
+            product_needs([DType::E2M1; 2], DType::F32, kind),
+            Some(Feature::BlockScaledProducts.into())
+        );
+        assert_eq!(product_needs([DType::E2M1; 2], DType::F32, MmaKind::Dense), None);
     }
 
     #[test]
@@ -694,11 +737,27 @@ mod tests {
 
     #[test]
     fn a_product_needs_what_its_least_row_does() {
-        assert_eq!(product_needs(DType::F64, DType::F64, MmaKind::Dense), Some(Features::NONE));
-        assert_eq!(product_needs(DType::F64, DType::F64, MmaKind::Sparse), None);
-        assert_eq!(product_needs(DType::E4M3, DType::F32, MmaKind::Dense), Some(Feature::Fp8Products.into()));
-        assert_eq!(product_needs(DType::E4M3, DType::F16, MmaKind::Dense), None);
+        assert_eq!(product_needs([DType::F64; 2], DType::F64, MmaKind::Dense), Some(Features::NONE));
+        assert_eq!(product_needs([DType::F64; 2], DType::F64, MmaKind::Sparse), None);
+        assert_eq!(
+            product_needs([DType::E4M3; 2], DType::F32, MmaKind::Dense),
+            Some(Feature::Fp8Products.into())
+        );
+        assert_eq!(product_needs([DType::E4M3; 2], DType::F16, MmaKind::Dense), None);
         let text = product_types(mmas_of(MmaKind::Dense));
-        assert!(text.starts_with("f16 into f32 or f16; bf16 into f32; ") && text.ends_with("; f64 into f64"));
+        assert!(
+            text.starts_with("f16 into f32 or f16; bf16 into f32; ")
+                && text.ends_with("; f64 into f64; or any two of e4m3, e5m2, e3m2 and e2m3 into f32")
+        );
+        let mixed = [DType::E5M2, DType::E3M2];
+        assert_eq!(
+            product_needs(mixed, DType::F32, MmaKind::Dense),
+            Some(Feature::BlockScaledProducts.into())
+        );
+        assert_eq!(
+            product_needs([DType::E5M2, DType::E4M3], DType::F32, MmaKind::Dense),
+            Some(Feature::Fp8Products.into())
+        );
+        assert_eq!(product_needs([DType::E5M2, DType::F16], DType::F32, MmaKind::Dense), None);
     }
 }

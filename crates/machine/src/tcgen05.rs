@@ -19,7 +19,7 @@ use crate::arch::Memory;
 use crate::copy::{CopyKind, CopyRow, Scope};
 use crate::dtype::DType;
 use crate::features::{Feature, Features};
-use crate::wgmma::{Descriptor, Major};
+use crate::wgmma::{Descriptor, Major, SwizzleMode};
 
 /// The numbers of a multiprocessor's tensor memory.
 pub struct TensorMemory;
@@ -139,9 +139,14 @@ impl Tcgen05Row {
         self.m * self.n * self.k
     }
 
-    /// True if factors may be contiguous along M or N.
+    /// True if factors may be contiguous along M or N: all but those of 4 bits (PTX ISA 9.1, section 9.7.16.4.2).
     pub fn takes_mn_major(&self) -> bool {
-        self.a.bits() == 16
+        self.a.bits() >= 8
+    }
+
+    /// True if factors that are contiguous along M or N have this swizzle: those of 32 bits the one of 32-byte atoms alone, and no others that.
+    pub fn takes_mn_swizzle(&self, swizzle: SwizzleMode) -> bool {
+        (self.a.bits() == 32) == (swizzle == SwizzleMode::B128Atom32)
     }
 
     /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle: both, or the right one alone.

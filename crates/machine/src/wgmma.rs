@@ -19,8 +19,8 @@ use crate::dtype::DType;
 use crate::features::{Feature, Features};
 use crate::mma::Sparsity;
 
-/// The swizzle of shared memory for `wgmma` and for tensor copies: 16-byte units within a span of bytes are exchanged by bits of the
-/// address.
+/// The swizzle of shared memory for `wgmma`, `tcgen05` and for tensor copies: units of 16 bytes, or of 32, within a span of bytes are exchanged by bits of
+/// the address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub enum SwizzleMode {
     /// Nothing is exchanged; rows have 16 bytes.
@@ -31,10 +31,12 @@ pub enum SwizzleMode {
     B64,
     /// Within 128 bytes.
     B128,
+    /// Within 128 bytes, 32 at a time: for factors of 32 bits that are contiguous along M or N, of `tcgen05` alone (PTX ISA 9.1, section 9.7.16.5.1).
+    B128Atom32,
 }
 
 impl SwizzleMode {
-    /// All, widest first: the order in which they are tried.
+    /// Those of all architectures with tensor copies, widest first: the order in which they are tried.
     pub const ALL: [SwizzleMode; 4] =
         [SwizzleMode::B128, SwizzleMode::B64, SwizzleMode::B32, SwizzleMode::None];
 
@@ -44,8 +46,13 @@ impl SwizzleMode {
             SwizzleMode::None => 16,
             SwizzleMode::B32 => 32,
             SwizzleMode::B64 => 64,
-            SwizzleMode::B128 => 128,
+            SwizzleMode::B128 | SwizzleMode::B128Atom32 => 128,
         }
+    }
+
+    /// Spans one below the other in which units are exchanged in as many ways: the rows of a factor, or its columns along K, that descriptors count together.
+    pub fn lines(self) -> i64 {
+        if self == SwizzleMode::B128Atom32 { 4 } else { 8 }
     }
 
     /// Bytes after which the pattern repeats: what a tile's address is a multiple of.
@@ -56,33 +63,36 @@ impl SwizzleMode {
         }
     }
 
-    /// The swizzle of byte addresses: `Sw<B,4,3>`.
+    /// The swizzle of byte addresses: `Sw<B,4,3>`, or `Sw<2,5,2>` of 32 bytes at a time.
     pub fn bytes(self) -> Swizzle {
         self.elements(8)
     }
 
     /// The swizzle of offsets in elements of `bits` bits (8 to 128).
     pub fn elements(self, bits: u32) -> Swizzle {
-        let count = (self.span() / 16).trailing_zeros();
-        let base = 4 + 3 - bits.trailing_zeros();
-        if count == 0 { Swizzle::NONE } else { Swizzle::new(count, base, 3).unwrap_or(Swizzle::NONE) }
+        let unit = if self == SwizzleMode::B128Atom32 { 5 } else { 4 };
+        let count = (self.span() >> unit).trailing_zeros();
+        let base = unit + 3 - bits.trailing_zeros();
+        let shift = if self == SwizzleMode::B128Atom32 { 2 } else { 3 };
+        if count == 0 { Swizzle::NONE } else { Swizzle::new(count, base, shift).unwrap_or(Swizzle::NONE) }
     }
 
     /// The mode whose swizzle of offsets in elements of `bits` bits this is.
     pub fn of(swizzle: &Swizzle, bits: u32) -> Option<SwizzleMode> {
-        SwizzleMode::ALL.into_iter().find(|mode| {
+        SwizzleMode::ALL.into_iter().chain([SwizzleMode::B128Atom32]).find(|mode| {
             let own = mode.elements(bits);
             own == *swizzle || (own.is_identity() && swizzle.is_identity())
         })
     }
 
-    /// Bits 62 and 63 of a matrix descriptor.
+    /// Bits 61 to 63 of a matrix descriptor, of which `wgmma` has the upper two.
     pub fn descriptor_code(self) -> u64 {
         match self {
             SwizzleMode::None => 0,
-            SwizzleMode::B128 => 1,
-            SwizzleMode::B64 => 2,
-            SwizzleMode::B32 => 3,
+            SwizzleMode::B128Atom32 => 1,
+            SwizzleMode::B128 => 2,
+            SwizzleMode::B64 => 4,
+            SwizzleMode::B32 => 6,
         }
     }
 
@@ -93,6 +103,7 @@ impl SwizzleMode {
             SwizzleMode::B32 => 1,
             SwizzleMode::B64 => 2,
             SwizzleMode::B128 => 3,
+            SwizzleMode::B128Atom32 => 4,
         }
     }
 }
@@ -104,6 +115,7 @@ impl fmt::Display for SwizzleMode {
             SwizzleMode::B32 => "32-byte swizzle",
             SwizzleMode::B64 => "64-byte swizzle",
             SwizzleMode::B128 => "128-byte swizzle",
+            SwizzleMode::B128Atom32 => "128-byte swizzle of 32-byte atoms",
         })
     }
 }
@@ -113,7 +125,7 @@ impl fmt::Display for SwizzleMode {
 pub enum Major {
     /// Along K: rows of A, rows of B (N×K).
     K,
-    /// Along M or N. Only 16-bit types.
+    /// Along M or N. Only 16-bit types of `wgmma`, of `tcgen05` those of 8 and 32 bits too.
     Mn,
 }
 
@@ -133,7 +145,7 @@ pub struct Descriptor {
     /// K-major with a swizzle.
     pub leading: u32,
     /// Stride dimension byte offset, a multiple of 16. K-major: from one group of 8 rows to the next. MN-major without a swizzle: from one
-    /// 16-byte group along MN to the next; with one: from one group of 8 k to the next.
+    /// 16-byte group along MN to the next; with one: from one group of 8 k to the next, of 4 with atoms of 32 bytes.
     pub stride: u32,
     /// The swizzle.
     pub swizzle: SwizzleMode,
@@ -147,17 +159,18 @@ impl Descriptor {
         field(self.start)
             | field(self.leading) << 16
             | field(self.stride) << 32
-            | self.swizzle.descriptor_code() << 62
+            | self.swizzle.descriptor_code() << 61
     }
 
     /// The descriptor with these bits.
     pub fn decode(bits: u64) -> Descriptor {
         let field = |shift: u32| ((bits >> shift & 0x3fff) as u32) << 4;
-        let swizzle = match bits >> 62 {
-            0 => SwizzleMode::None,
-            1 => SwizzleMode::B128,
-            2 => SwizzleMode::B64,
-            _ => SwizzleMode::B32,
+        let swizzle = match bits >> 61 {
+            1 => SwizzleMode::B128Atom32,
+            2 | 3 => SwizzleMode::B128,
+            4 | 5 => SwizzleMode::B64,
+            6 | 7 => SwizzleMode::B32,
+            _ => SwizzleMode::None,
         };
         Descriptor { start: field(0), leading: field(16), stride: field(32), swizzle }
     }
@@ -175,7 +188,10 @@ impl Descriptor {
             (Major::Mn, SwizzleMode::None) => {
                 bytes * (mn % row) + stride * (mn / row) + 16 * (k % 8) + lead * (k / 8)
             }
-            (Major::Mn, _) => bytes * (mn % row) + lead * (mn / row) + span * (k % 8) + stride * (k / 8),
+            (Major::Mn, swizzle) => {
+                let lines = swizzle.lines();
+                bytes * (mn % row) + lead * (mn / row) + span * (k % lines) + stride * (k / lines)
+            }
         }
     }
 
@@ -195,9 +211,10 @@ impl Descriptor {
             (Major::Mn, SwizzleMode::None) => {
                 vec![vec![(row, bytes), (mn / row, stride)], vec![(8, 16), (k / 8, lead)]]
             }
-            (Major::Mn, _) => {
-                let inner = row.min(mn);
-                vec![vec![(inner, bytes), ((mn + inner - 1) / inner, lead)], vec![(8, span), (k / 8, stride)]]
+            (Major::Mn, swizzle) => {
+                let (inner, lines) = (row.min(mn), swizzle.lines());
+                let along_mn = vec![(inner, bytes), ((mn + inner - 1) / inner, lead)];
+                vec![along_mn, vec![(lines, span), (k / lines, stride)]]
             }
         };
         let modes: Vec<Layout> = leaves.iter().filter_map(|mode| Layout::from_leaves(mode).ok()).collect();
@@ -394,8 +411,8 @@ mod tests {
     fn metadata_of_a_warp_are_those_of_its_16_rows() {
         for row in wgmma_rows() {
             let Some(sparsity) = &row.sparsity else { continue };
-            let of_warp = crate::mma::mmas_of(crate::mma::MmaKind::Sparse)
-                .find(|mma| mma.k == row.k && mma.ab == row.a);
+            let of_warp =
+                crate::mma::mmas_of(crate::mma::MmaKind::Sparse).find(|mma| mma.k == row.k && mma.a == row.a);
             let of_warp = of_warp.and_then(|mma| mma.sparsity.as_ref()).unwrap();
             assert_eq!(sparsity.lanes, of_warp.lanes);
             assert!(

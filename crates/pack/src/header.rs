@@ -29,8 +29,14 @@ const OPERATORS: [(Op, &str); 16] = [
 
 const SCALARS: [Scalar; 6] = [Scalar::F32, Scalar::F64, Scalar::I32, Scalar::U32, Scalar::I64, Scalar::U64];
 
-const SWIZZLES: [(Swizzle, i64); 4] =
-    [(Swizzle::None, 0), (Swizzle::B32, 32), (Swizzle::B64, 64), (Swizzle::B128, 128)];
+/// By bytes of the span; of atoms of 32 bytes by these, then those of the span.
+const SWIZZLES: [(Swizzle, i64); 5] = [
+    (Swizzle::None, 0),
+    (Swizzle::B32, 32),
+    (Swizzle::B64, 64),
+    (Swizzle::B128, 128),
+    (Swizzle::B128Atom32, 32_128),
+];
 
 /// Marks of items that are no sizes: what no name begins with.
 const COUNTER: &str = "$";

@@ -573,7 +573,7 @@ impl<'a> Body<'a> {
                 for scales in scales {
                     beside += &format!(", {}", self.address(&scales.address, Memory::Tensor));
                 }
-                row.scaled_instruction(&scaling, scales.map(|scales| scales.byte))
+                row.scaled_instruction(&scaling, scales.map(|scales| scales.byte), [left, right])
             }
             _ => row.instruction(left, right),
         };

@@ -270,7 +270,7 @@ fn literals_where_an_instruction_takes_none_go_through_a_register() {
 #[test]
 fn the_version_is_that_of_the_youngest_instruction() {
     let begins = |arch: Arch, ab: DType, c: DType| {
-        let row = mmas(ab, c, MmaKind::Dense, arch).next().unwrap();
+        let row = mmas([ab; 2], c, MmaKind::Dense, arch).next().unwrap();
         let mut b = Builder::new("k", arch, 32);
         let (na, nb, nc) = row.registers();
         let [a, x, d] = [("a", na), ("b", nb), ("d", nc)].map(|(name, count)| {
@@ -293,7 +293,7 @@ fn the_version_is_that_of_the_youngest_instruction() {
             let right = Factor::Shared { descriptor, major: Major::K };
             b.sparse_wgmma(row, regs(0, 4), (Factor::Registers(regs(4, 4)), meta), right, Operand::Imm(1));
         } else {
-            let row = mmas(DType::F16, DType::F32, MmaKind::Sparse, arch).next().unwrap();
+            let row = mmas([DType::F16; 2], DType::F32, MmaKind::Sparse, arch).next().unwrap();
             b.sparse_mma(row, regs(0, 4), regs(4, 4), regs(8, 4), meta);
         }
         print(&b.finish())

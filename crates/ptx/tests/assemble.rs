@@ -844,8 +844,13 @@ fn tensor_memory() {
         for row in tcgen05_rows().iter().filter(|row| row.n == 256) {
             kinds.insert(row.mnemonic.clone());
             let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
+            let modes = [SwizzleMode::ALL.as_slice(), &[SwizzleMode::B128Atom32]].concat();
+            let taken = |(major, mode): &(Major, SwizzleMode)| match major {
+                Major::K => *mode != SwizzleMode::B128Atom32,
+                Major::Mn => row.takes_mn_swizzle(*mode),
+            };
             for (major, swizzle) in
-                majors.iter().flat_map(|major| SwizzleMode::ALL.map(|mode| (*major, mode)))
+                majors.iter().flat_map(|major| modes.iter().map(|mode| (*major, *mode))).filter(taken)
             {
                 let form = Descriptor { start: 0, leading: 16, stride: 1024, swizzle };
                 let high = (tilewright_machine::Tcgen05Row::matrix(&form) >> 32) as u32;

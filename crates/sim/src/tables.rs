@@ -97,7 +97,7 @@ pub(crate) struct MmaTable {
 #[derive(Debug)]
 struct ScaleTables {
     places: [Lanes; 2],
-    elements: Vec<f64>,
+    elements: [Vec<f64>; 2],
     scales: Vec<f64>,
 }
 
@@ -124,8 +124,10 @@ struct Operands<T> {
 impl MmaTable {
     /// The table of a row, or what the simulator lacks for it.
     pub(crate) fn new(row: &'static MmaRow) -> Result<Self, &'static str> {
-        let integers = row.ab.range().is_some() && row.ab.bits() <= 8 && row.c == DType::I32;
-        if !(integers || row.ab.is_float() && row.c.is_float()) {
+        let all = |of: fn(DType) -> bool| row.factors().into_iter().all(of);
+        let integers = all(|dtype| dtype.range().is_some() && dtype.bits() <= 8) && row.c == DType::I32;
+        let floats = all(DType::is_float) && row.c.is_float();
+        if !(integers || floats) || row.a.bits() != row.b.bits() {
             return Err("only products of floats, and of integers of at most 8 bits into i32, are");
         }
         let (m, n, k) = (row.m, row.n, row.k);
@@ -139,7 +141,7 @@ impl MmaTable {
         let numbers = |dtype: DType| (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect();
         let scales = row.scaling.as_ref().map(|scaling| ScaleTables {
             places: [&scaling.a_tv, &scaling.b_tv].map(lanes),
-            elements: numbers(row.ab),
+            elements: row.factors().map(numbers),
             scales: numbers(scaling.dtype),
         });
         Ok(MmaTable { row, a: lanes(&row.a_tv), b: lanes(&row.b_tv), c: lanes(&row.c_tv), meta, scales })
@@ -184,10 +186,10 @@ impl MmaTable {
         tiles: &mut Operands<T>,
     ) {
         let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
-        let (factors, sums) = (self.row.ab, self.row.c);
+        let ([of_a, of_b], sums) = (self.row.factors(), self.row.c);
         let left = m * self.row.a_columns() as usize;
-        gather(&mut tiles.a, left, &self.a, factors.bits(), regs, a, T::decode(factors));
-        gather(&mut tiles.b, n * k, &self.b, factors.bits(), regs, b, T::decode(factors));
+        gather(&mut tiles.a, left, &self.a, of_a.bits(), regs, a, T::decode(of_a));
+        gather(&mut tiles.b, n * k, &self.b, of_b.bits(), regs, b, T::decode(of_b));
         gather(&mut tiles.c, m * n, &self.c, sums.bits(), regs, d, T::decode_sum(sums));
         if let (Some(sparsity), Some(table), Some(meta)) = (&self.row.sparsity, &self.meta, meta) {
             tiles.columns.resize(left, 0);
@@ -223,7 +225,7 @@ impl MmaTable {
         [left, right, of_blocks]: &mut [Vec<f64>; 3],
     ) {
         let (m, n, k) = (self.row.m as usize, self.row.n as usize, self.row.k as usize);
-        let (bits, block) = (self.row.ab.bits(), scaling.block as usize);
+        let (bits, block) = (self.row.a.bits(), scaling.block as usize);
         let per = tilewright_machine::per_register(bits) as usize;
         let sides = [(&mut *left, m, &self.a, a), (&mut *right, n, &self.b, b)];
         for (side, (tile, rows, table, from)) in sides.into_iter().enumerate() {
@@ -242,7 +244,7 @@ impl MmaTable {
                 let shift = (value % per) as u32 * bits;
                 for (position, word) in positions.iter().zip(&regs[from[value / per] as usize]) {
                     let position = usize::from(*position);
-                    let element = tables.elements[(word >> shift & (u32::MAX >> (32 - bits))) as usize];
+                    let element = tables.elements[side][(word >> shift & (u32::MAX >> (32 - bits))) as usize];
                     tile[position] = element * of_blocks[position / rows / block * rows + position % rows];
                 }
             }

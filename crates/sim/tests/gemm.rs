@@ -64,7 +64,7 @@ fn gemm(k: i64, n: i64, barrier: bool) -> Function {
     let low4 = b.op(ScalarOp::AndB32, lane, 15);
     let high = b.op(ScalarOp::ShrU32, lane, 4);
     copy(&mut b, imm(0), imm(0));
-    let mma = mmas(DType::F16, DType::F32, MmaKind::Dense, Arch::SM_90A).next().unwrap();
+    let mma = mmas([DType::F16; 2], DType::F32, MmaKind::Dense, Arch::SM_90A).next().unwrap();
     b.for_loop::<()>(imm(0), imm(k / 32), imm(1), |b, step| {
         let step = Operand::from(step);
         let stage = b.op(ScalarOp::AndB32, step, 1);

@@ -57,11 +57,13 @@ fn expected(
 ) -> Vec<u8> {
     let bytes = extents.iter().product::<u32>() as usize * element;
     let mut image = vec![0xffu8; bytes];
-    let xor = match swizzle {
-        SwizzleMode::None => 0,
-        SwizzleMode::B32 => 1,
-        SwizzleMode::B64 => 3,
-        SwizzleMode::B128 => 7,
+    // Bits that count rows, and the bit of an address from which on they are added.
+    let (xor, unit) = match swizzle {
+        SwizzleMode::None => (0, 4),
+        SwizzleMode::B32 => (1, 4),
+        SwizzleMode::B64 => (3, 4),
+        SwizzleMode::B128 => (7, 4),
+        SwizzleMode::B128Atom32 => (3, 5),
     };
     for linear in 0..bytes / element {
         let (mut rest, mut at, mut scale, mut inside) = (linear, 0i64, 1i64, true);
@@ -74,7 +76,7 @@ fn expected(
         }
         for byte in 0..element {
             let address = BOX as usize + linear * element + byte;
-            let address = address ^ ((address >> 7 & xor) << 4);
+            let address = address ^ ((address >> 7 & xor) << unit);
             let value = if inside { source[at as usize * element + byte] } else { 0 };
             image[address - BOX as usize] = value;
         }
@@ -110,7 +112,7 @@ fn boxes_of_every_rank_and_swizzle_arrive_as_they_should() {
     for (dtype, extents, size, all) in cases {
         let element = (dtype.bits() / 8) as usize;
         let source = bytes(size.iter().product::<u64>() as usize * element, 5);
-        for swizzle in SwizzleMode::ALL {
+        for swizzle in SwizzleMode::ALL.into_iter().chain([SwizzleMode::B128Atom32]) {
             let extents = &rows_of_a_span(extents, swizzle, element);
             for (coords, seed) in all.iter().zip(0..) {
                 let f = load(dtype, extents, swizzle, coords);
@@ -184,7 +186,7 @@ fn stores_write_what_lies_inside_the_tensor() {
         (&[16, 4, 6], &[48, 5, 9], &[8, 1, 1]),
     ];
     for (extents, size, coords) in cases {
-        for swizzle in SwizzleMode::ALL {
+        for swizzle in SwizzleMode::ALL.into_iter().chain([SwizzleMode::B128Atom32]) {
             let extents = &rows_of_a_span(extents, swizzle, 2);
             let image = bytes(extents.iter().product::<u32>() as usize * 2, 3);
             let f = store(TensorOp::Store, DType::F16, extents, swizzle, coords, true);

@@ -33,6 +33,8 @@ pub(crate) fn placed(
         // Groups of 8 rows beside each other, then the other half of k.
         (Major::K, SwizzleMode::None) => (mn * 16, 128),
         (Major::K, _) => (16, 8 * span),
+        // Groups of 4 k.
+        (Major::Mn, SwizzleMode::B128Atom32) => (k * span, 4 * span),
         // Groups of 8 k one after the other, each of all groups along mn.
         (Major::Mn, SwizzleMode::None) => (mn.div_ceil(units) * 128, 128),
         (Major::Mn, _) => (k * span, 8 * span),
@@ -45,6 +47,10 @@ pub(crate) fn placed(
             (Major::K, _) => span * (i % 8) + stride * (i / 8) + bytes * j,
             (Major::Mn, SwizzleMode::None) => {
                 bytes * (i % units) + stride * (i / units) + 16 * (j % 8) + leading * (j / 8)
+            }
+            (Major::Mn, SwizzleMode::B128Atom32) => {
+                let at = bytes * (i % wide) + leading * (i / wide) + span * (j % 4) + stride * (j / 4);
+                return at ^ ((at >> 7) & 3) << 5;
             }
             (Major::Mn, _) => bytes * (i % wide) + leading * (i / wide) + span * (j % 8) + stride * (j / 8),
         };

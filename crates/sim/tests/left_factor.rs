@@ -11,8 +11,6 @@ use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
 use tilewright_simt::{Builder, Factor, Function, Operand};
 
 const B: u32 = 1024;
-const BARRIER: i64 = 0;
-const WORD: i64 = 8;
 /// The column of the left factor; the sums begin at column 0.
 const LEFT: i32 = 16;
 
@@ -44,32 +42,15 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     let right = |step: Step| mistake != step;
     let mut f = Builder::new("left", Arch::SM_100A, 128);
     let [pa, pb, out] = ["a", "b", "out"].map(|name| f.pointer_param(name));
-    f.add_shared_at("barrier", BARRIER as u32, 8);
-    f.add_shared_at("word", WORD as u32, 4);
     f.add_shared_at("b", B, b.image.len() as u32);
     f.add_tensor_memory("acc", 0, 16);
     f.add_tensor_memory("left", 16, 16);
     f.add_tensor_memory("copy", 32, 16);
-    let thread = f.thread();
-    let warp = f.op(ScalarOp::ShrU32, thread, 5);
-    let first = value(f.op(ScalarOp::LtI32, warp, 1));
-    f.init_barriers(&[(BARRIER, 1)]);
-    let word = f.window(WORD);
-    f.branch(
-        first,
-        |b| {
-            b.tensor_allocate(64, word);
-            b.sync(SyncOp::TensorRelinquish);
-        },
-        |_| {},
-    );
+    let block = TensorBlock::begin(&mut f, 64);
     stage(&mut f, pb, B, b.image.len(), 128);
     f.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
-    f.sync(SyncOp::TensorFenceBefore);
-    f.sync(SyncOp::Barrier);
-    f.sync(SyncOp::TensorFenceAfter);
-    let base = f.load_shared(imm(WORD));
-    let own = f.op(ScalarOp::ShlB32, warp, 21);
+    let base = block.base(&mut f);
+    let own = f.op(ScalarOp::ShlB32, block.warp, 21);
     let own = f.add(base, own);
     let copy = |name: &str| tensor_memory_copies().iter().find(|copy| copy.name == name).unwrap();
     f.set_origin("store");
@@ -92,10 +73,10 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     }
     f.set_origin("multiply");
     let other = factor(&mut f, b, B);
-    let barrier = f.window(BARRIER);
+    let barrier = f.window(TensorBlock::BARRIER);
     let lane = if right(Step::Lane) { 0 } else { 32 << 16 };
     f.branch(
-        first,
+        block.first,
         |b| {
             let elected = b.elect();
             b.branch(
@@ -131,16 +112,7 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     f.tensor_copy(copy("tcgen05.ld.32x32b.x16"), sums.clone(), at(own, 0));
     f.sync(SyncOp::TensorWaitLoad);
     put(&mut f, out, &sums, 128);
-    f.sync(SyncOp::TensorFenceBefore);
-    f.sync(SyncOp::Barrier);
-    f.branch(
-        first,
-        |b| {
-            b.sync(SyncOp::TensorFenceAfter);
-            b.tensor_free(64, base);
-        },
-        |_| {},
-    );
+    block.end(&mut f, base);
     f.finish()
 }
 

@@ -161,10 +161,10 @@ fn wide_b_position(lane: usize, v: usize) -> (usize, usize) {
 type Positions = [fn(usize, usize) -> (usize, usize); 3];
 
 fn positions(row: &MmaRow) -> Positions {
-    match (row.ab, row.m) {
+    match (row.a, row.m) {
         (DType::F64, 8) => [wide_b_position, wide_b_position, c_position],
         (DType::F64, _) => [wide_a_position, wide_b_position, c_position],
-        _ => match row.ab.bits() {
+        _ => match row.a.bits() {
             32 => [a_position::<1>, b_position::<1>, c_position],
             16 => [a_position::<2>, b_position::<2>, c_position],
             8 => [a_position::<4>, b_position::<4>, c_position],
@@ -304,7 +304,7 @@ fn metadata(row: &MmaRow) -> Vec<u32> {
     let word = |lane: usize| {
         let (group, of_four) = (lane / 4, lane % 4);
         (0..8).fold(0, |word, i| {
-            let (m, at) = match (row.ab.bits(), row.k) {
+            let (m, at) = match (row.a.bits(), row.k) {
                 (16, 32) if of_four < 2 => (group + i / 4 * 8, 4 * of_four + i % 4),
                 (16, 16) if of_four < 1 => (group + i / 4 * 8, i % 4),
                 (8, 64) => (group + of_four % 2 * 8, of_four / 2 * 8 + i),
@@ -323,15 +323,12 @@ fn products_are_those_of_plain_loops() {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Small integers: every sum is exact in every type.
         let [least, most] =
-            row.ab.range().map_or([-3.0, 3.0], |(least, most)| [least, most].map(|x| x as f64));
+            row.a.range().map_or([-3.0, 3.0], |(least, most)| [least, most].map(|x| x as f64));
         let a = |m: usize, k: usize| (((m * 7 + k * 3) % 5) as f64 + least.max(-2.0)).min(most);
         let b = |n: usize, k: usize| (((n * 5 + k * 11) % 7) as f64 + least.max(-3.0)).min(most);
         let c = |m: usize, n: usize| (m * 8 + n) as f64;
-        let fragments = [
-            pack(counts.0, row.ab, of_a, a),
-            pack(counts.1, row.ab, of_b, b),
-            pack(counts.2, row.c, of_c, c),
-        ];
+        let fragments =
+            [pack(counts.0, row.a, of_a, a), pack(counts.1, row.b, of_b, b), pack(counts.2, row.c, of_c, c)];
         let sparse = row.sparsity.is_some();
         let meta = if sparse { metadata(row) } else { Vec::new() };
         let (report, words) = sparse_product(row, fragments.each_ref().map(|bytes| &bytes[..]), &meta);
@@ -388,7 +385,7 @@ fn block_scaled_products_are_sums_of_products_of_scaled_values() {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         let (k, block) = (row.k as usize, scaling.block as usize);
         let blocks = k / block;
-        let codes = 1 << row.ab.bits();
+        let codes = 1 << row.a.bits();
         // Every code of scales and of elements; the last launch has NaNs among its scales.
         let launches = 256 / (16 * blocks);
         for launch in 0..launches {
@@ -399,8 +396,8 @@ fn block_scaled_products_are_sums_of_products_of_scaled_values() {
             let of_right = |n: usize, block: usize| (0xff - of_left(2 * n, block)) ^ n as u32 & 1;
             let c = |m: usize, n: usize| ((m as f32 - n as f32) * 0.75).to_bits();
             let fragments = [
-                pack_codes(counts.0, row.ab.bits(), of_a, a),
-                pack_codes(counts.1, row.ab.bits(), of_b, b),
+                pack_codes(counts.0, row.a.bits(), of_a, a),
+                pack_codes(counts.1, row.b.bits(), of_b, b),
                 pack_codes(counts.2, 32, of_c, c),
             ];
             let scales =
@@ -414,8 +411,8 @@ fn block_scaled_products_are_sums_of_products_of_scaled_values() {
             assert!(report.is_clean(), "{}: {:?}", row.name, report.problems());
             let expected = pack_codes(counts.2, 32, of_c, |m, n| {
                 let sum = (0..k).fold(f32::from_bits(c(m, n)), |sum, k| {
-                    let left = row.ab.decode(a(m, k)) * scaling.dtype.decode(of_left(m, k / block));
-                    let right = row.ab.decode(b(n, k)) * scaling.dtype.decode(of_right(n, k / block));
+                    let left = row.a.decode(a(m, k)) * scaling.dtype.decode(of_left(m, k / block));
+                    let right = row.b.decode(b(n, k)) * scaling.dtype.decode(of_right(n, k / block));
                     (f64::from(sum) + left * right) as f32
                 });
                 sum.to_bits()
@@ -430,14 +427,14 @@ fn block_scaled_products_are_sums_of_products_of_scaled_values() {
 
 #[test]
 fn what_metadata_leave_out_is_in_no_term() {
-    for row in mma_rows().iter().filter(|row| row.sparsity.is_some() && row.ab.is_float()) {
+    for row in mma_rows().iter().filter(|row| row.sparsity.is_some() && row.a.is_float()) {
         let (counts, [of_a, of_b, of_c]) = (row.registers(), positions(row));
         // Conversions to 8 bits make no infinity.
-        let special = if row.ab.bits() == 8 { f64::NAN } else { f64::INFINITY };
+        let special = if row.a.bits() == 8 { f64::NAN } else { f64::INFINITY };
         let b = |_: usize, k: usize| if k == 1 { special } else { 1.0 };
         let fragments = [
-            pack(counts.0, row.ab, of_a, |_, _| 1.0),
-            pack(counts.1, row.ab, of_b, b),
+            pack(counts.0, row.a, of_a, |_, _| 1.0),
+            pack(counts.1, row.b, of_b, b),
             pack(counts.2, row.c, of_c, |_, _| 0.5),
         ];
         let meta = metadata(row);
@@ -460,13 +457,13 @@ fn what_metadata_leave_out_is_in_no_term() {
 
 #[test]
 fn the_lower_bits_of_tf32_are_not_read_and_those_of_sums_are() {
-    let row = mma_rows().iter().find(|r| r.ab == DType::F32 && r.k == 8).unwrap();
+    let row = mma_rows().iter().find(|r| r.a == DType::F32 && r.k == 8).unwrap();
     let counts = row.registers();
     let fine = 1.0 + 2f64.powi(-11) + 2f64.powi(-20);
     let words = product(
         row,
-        &pack(counts.0, row.ab, a_position::<1>, |_, _| fine),
-        &pack(counts.1, row.ab, b_position::<1>, |_, k| f64::from(u8::from(k == 0)) * fine),
+        &pack(counts.0, row.a, a_position::<1>, |_, _| fine),
+        &pack(counts.1, row.b, b_position::<1>, |_, k| f64::from(u8::from(k == 0)) * fine),
         &pack(counts.2, row.c, c_position, |_, _| fine),
     );
     assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 1.0 + fine)));
@@ -490,12 +487,12 @@ fn metadata_out_of_order_are_found() {
 
 #[test]
 fn integer_sums_wrap() {
-    let row = mma_rows().iter().find(|r| r.ab == DType::I8 && r.k == 32).unwrap();
+    let row = mma_rows().iter().find(|r| r.a == DType::I8 && r.k == 32).unwrap();
     let counts = row.registers();
     let words = product(
         row,
-        &pack(counts.0, row.ab, a_position::<4>, |_, _| -128.0),
-        &pack(counts.1, row.ab, b_position::<4>, |_, _| -128.0),
+        &pack(counts.0, row.a, a_position::<4>, |_, _| -128.0),
+        &pack(counts.1, row.b, b_position::<4>, |_, _| -128.0),
         &pack(counts.2, row.c, c_position, |_, _| f64::from(i32::MAX)),
     );
     let wrapped = i32::MAX.wrapping_add(32 * 128 * 128);
@@ -509,8 +506,8 @@ fn half_accumulators_are_rounded_once() {
     // 2048 + 16 · 0.5: each step alone would be rounded away.
     let words = product(
         row,
-        &pack(counts.0, row.ab, a_position::<2>, |_, _| 1.0),
-        &pack(counts.1, row.ab, b_position::<2>, |_, _| 0.5),
+        &pack(counts.0, row.a, a_position::<2>, |_, _| 1.0),
+        &pack(counts.1, row.b, b_position::<2>, |_, _| 0.5),
         &pack(counts.2, row.c, c_position, |_, _| 2048.0),
     );
     assert_eq!(words, words_of(&pack(counts.2, row.c, c_position, |_, _| 2056.0)));

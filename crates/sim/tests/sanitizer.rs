@@ -424,7 +424,7 @@ fn registers_that_nothing_has_written_are_reported_by_lane() {
         b.store(transfer(Memory::Register, Memory::Shared, 4), vec![reg(rc, 0)], at(address, 0), None);
     });
     assert!(found.contains("`st.shared.b32` in `use`: thread 9 reads a register of `rc`"), "{found}");
-    let row: &'static MmaRow = mma_rows().iter().find(|r| r.ab == DType::F16 && r.c == DType::F32).unwrap();
+    let row: &'static MmaRow = mma_rows().iter().find(|r| r.a == DType::F16 && r.c == DType::F32).unwrap();
     let found = problems(&|b| {
         let arrays = ["rc", "ra", "rb"].map(|name| b.add_array(name, 8));
         let (a, n, c) = row.registers();

@@ -233,10 +233,13 @@ fn execute(
 #[test]
 fn sums_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
     let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none());
-    for row in plain.filter(|row| matches!((row.m, row.n), (128, 16) | (64, 24))) {
-        let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
-        let places: Vec<_> =
-            majors.iter().flat_map(|major| SwizzleMode::ALL.map(|swizzle| (*major, swizzle))).collect();
+    for row in plain.filter(|row| matches!((row.m, row.n), (128, 16 | 32) | (64, 24 | 48))) {
+        // Along N there are whole 16 bytes, and of 32 bits whole spans.
+        let whole = match row.b.bits() {
+            32 => row.n % 32 == 0,
+            bits => row.n * i64::from(bits) % 128 == 0,
+        };
+        let places = places_of(row, whole);
         for (i, place) in places.iter().enumerate() {
             let other = places[(i + 3) % places.len()];
             let (report, same) = execute(row, [other, *place], Step::None, i as u64 % 3);
@@ -245,6 +248,17 @@ fn sums_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
             assert!(same, "{what}");
         }
     }
+}
+
+/// The majors and swizzles that a factor may have.
+fn places_of(row: &Tcgen05Row, along_n: bool) -> Vec<(Major, SwizzleMode)> {
+    let along_k = SwizzleMode::ALL.map(|swizzle| (Major::K, swizzle));
+    let atoms = [SwizzleMode::B128Atom32];
+    let other: Vec<SwizzleMode> = match row.a.bits() {
+        32 => atoms.into(),
+        _ => SwizzleMode::ALL.into(),
+    };
+    along_k.into_iter().chain(other.into_iter().filter(|_| along_n).map(|mode| (Major::Mn, mode))).collect()
 }
 
 fn half() -> &'static Tcgen05Row {

@@ -16,8 +16,6 @@ const M: usize = 128;
 const N: usize = 32;
 /// Bytes of a row of a factor that an instruction takes.
 const ROW: usize = 32;
-const BARRIER: i64 = 0;
-const WORD: i64 = 8;
 /// The factors and the chunks of scales in shared memory.
 const PLACES: [u32; 4] = [1024, 32 * 1024, 48 * 1024, 49 * 1024];
 /// The columns of the sums and of the scales of A and of B.
@@ -80,27 +78,13 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
     let mut f = Builder::new("scales", Arch::SM_100A, 128);
     let params = ["a", "b", "sa", "sb"].map(|name| f.pointer_param(name));
     let out = f.pointer_param("out");
-    f.add_shared_at("barrier", BARRIER as u32, 8);
-    f.add_shared_at("word", WORD as u32, 4);
     for ((name, at), image) in ["a", "b", "sa", "sb"].into_iter().zip(PLACES).zip(images) {
         f.add_shared_at(name, at, image.len() as u32);
     }
     for (name, (at, columns)) in ["acc", "sa", "sb"].into_iter().zip(COLUMNS.into_iter().zip([32, 4, 4])) {
         f.add_tensor_memory(name, at, columns);
     }
-    let thread = f.thread();
-    let warp = f.op(ScalarOp::ShrU32, thread, 5);
-    let first = value(f.op(ScalarOp::LtI32, warp, 1));
-    f.init_barriers(&[(BARRIER, 1)]);
-    let word = f.window(WORD);
-    f.branch(
-        first,
-        |b| {
-            b.tensor_allocate(64, word);
-            b.sync(SyncOp::TensorRelinquish);
-        },
-        |_| {},
-    );
+    let block = TensorBlock::begin(&mut f, 64);
     f.set_origin("stage");
     let fill = |f: &mut Builder, which: std::ops::Range<usize>| {
         which.for_each(|i| stage(f, params[i], PLACES[i], images[i].len(), 128));
@@ -110,10 +94,7 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
     if !right(Step::ProxyFence) {
         fill(&mut f, 2..4);
     }
-    f.sync(SyncOp::TensorFenceBefore);
-    f.sync(SyncOp::Barrier);
-    f.sync(SyncOp::TensorFenceAfter);
-    let base = f.load_shared(imm(WORD));
+    let base = block.base(&mut f);
     let mut low = |at: u32, form: u64| {
         let base = f.window(i64::from(at));
         let address = f.add(base.base, imm(i64::from(base.offset)));
@@ -136,7 +117,7 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         })
         .collect();
     let chunks = [2, 3].map(|i| DescriptorValue { low: low(PLACES[i], chunk), high: (chunk >> 32) as u32 });
-    let barrier = f.window(BARRIER);
+    let barrier = f.window(TensorBlock::BARRIER);
     f.set_origin("multiply");
     let to = [COLUMNS[1], if right(Step::Columns) { COLUMNS[2] } else { 64 }].map(|c| at(base, c as i32));
     let copies = |b: &mut Builder| {
@@ -164,13 +145,13 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         b.mbarrier_at(MbarrierOp::Commit, barrier, 0);
     };
     if !right(Step::Issuer) {
-        f.branch(first, copies, |_| {});
+        f.branch(block.first, copies, |_| {});
     }
     if !right(Step::Other) {
-        let other = value(f.op(ScalarOp::EqI32, thread, 32));
+        let other = value(f.op(ScalarOp::EqI32, block.thread, 32));
         f.branch(other, copies, |_| {});
     }
-    let issuer = value(f.op(ScalarOp::EqI32, thread, 0));
+    let issuer = value(f.op(ScalarOp::EqI32, block.thread, 0));
     f.branch(issuer, products, |_| {});
     if !right(Step::Refill) {
         f.set_origin("refill");
@@ -181,26 +162,17 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
     f.set_origin("load");
     let copy = tensor_memory_copies().iter().find(|copy| copy.name == "tcgen05.ld.32x32b.x32").unwrap();
     let array = f.add_array("cells", N as u32);
-    let lanes = f.op(ScalarOp::ShlB32, warp, 21);
+    let lanes = f.op(ScalarOp::ShlB32, block.warp, 21);
     let from = f.add(base, lanes);
     f.tensor_copy(copy, registers(array, N as u32), at(from, 0));
     f.sync(SyncOp::TensorWaitLoad);
     for column in 0..N {
-        let index = f.add(thread, imm((M * column) as i64));
+        let index = f.add(block.thread, imm((M * column) as i64));
         let address = f.pointer(out, index, 4);
         let row = transfer(Memory::Register, Memory::Global, 4);
         f.store(row, vec![reg(array, column as u32)], at(address, 0), None);
     }
-    f.sync(SyncOp::TensorFenceBefore);
-    f.sync(SyncOp::Barrier);
-    f.branch(
-        first,
-        |b| {
-            b.sync(SyncOp::TensorFenceAfter);
-            b.tensor_free(64, base);
-        },
-        |_| {},
-    );
+    block.end(&mut f, base);
     f.finish()
 }
 

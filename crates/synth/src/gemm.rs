@@ -353,7 +353,7 @@ pub fn arrangements(
         .collect();
     let (mut all, mut layouts) = (Vec::new(), Vec::new());
     // Of elements of a bit 16 bytes are more.
-    let longest = i64::from(128 / row.ab.bits()).max(64);
+    let longest = i64::from(128 / row.a.bits()).max(64);
     for k_vector in runs(2, longest) {
         let Some([along_left, along_right]) = k_tilers(row, k, k_vector) else { continue };
         // By grid and run along M: the left factor, with what is beside it.
@@ -478,8 +478,8 @@ pub fn calls(
     }
     let oc = Operand::new(c, &row.c_tv, (m, n), [along_m, along_n], row.c.bits())?;
     let left = (m, by.columns(k));
-    let oa = Operand::new(a, &row.a_tv, left, [along_m, along_left], row.ab.bits())?;
-    let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_right], row.ab.bits())?;
+    let oa = Operand::new(a, &row.a_tv, left, [along_m, along_left], row.a.bits())?;
+    let ob = Operand::new(b, &row.b_tv, (n, k), [along_n, along_right], row.b.bits())?;
     let (mut tiles_meta, mut tiles_scales) = (None, None);
     match (&row.sparsity, &row.scaling, beside) {
         (Some(sparsity), None, [Some(meta), None]) => {
@@ -535,7 +535,7 @@ mod tests {
         // Rows of the same layouts and widths have the same arrangements.
         let form = |row: &'static MmaRow| {
             let block = row.scaling.as_ref().map(|scaling| scaling.block);
-            (&row.a_tv, &row.b_tv, &row.c_tv, row.sparsity.is_some(), block, row.ab.bits(), row.c.bits())
+            (&row.a_tv, &row.b_tv, &row.c_tv, row.sparsity.is_some(), block, row.a.bits(), row.c.bits())
         };
         let first = |(i, row): &(usize, &'static MmaRow)| {
             mma_rows().iter().position(|other| form(other) == form(row)) == Some(*i)

@@ -209,6 +209,11 @@ pub enum TmaReject {
     /// Rows by indices otherwise than they are gathered.
     #[error("tensor copies gather rows of a whole matrix, four by each thread, into the stage of one block")]
     Gathered,
+    /// Rows that are gathered, threads of the role.
+    #[error(
+        "{0} rows are gathered four by each thread, and the role's {1} threads are no multiple of a quarter of them"
+    )]
+    GatheringThreads(i64, u32),
     /// A sum of elements that share a byte.
     #[error("tensor copies add no elements of type {0}")]
     SubByteSum(DType),
@@ -321,9 +326,14 @@ pub enum TensorMemoryReject {
     K(i64, i64, DType),
     /// M and N of a product with scales.
     #[error(
-        "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with 128 or 256 columns, whose scales come to tensor memory by 128 rows", .0[0], .0[1]
+        "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with a multiple of 16 columns up to 256", .0[0], .0[1]
     )]
     ScaledExtents([i64; 2]),
+    /// Rows of a factor, those of its scales, scales of a row.
+    #[error(
+        "scales come to tensor memory by 128 rows: those of a factor of {0} rows are [{1}, {2}], of which the first {0} rows are read"
+    )]
+    ScaledRows(i64, i64, i64),
     /// K, its multiple.
     #[error("K is {0}, and four scales of a row come to tensor memory at a time: it takes multiples of {1}")]
     Scales(i64, i64),
@@ -368,6 +378,11 @@ pub enum DescriptorReject {
     /// Bits of an element that must be contiguous along K.
     #[error("operands of {0}-bit elements must be contiguous along K")]
     NotAlongK(u32),
+    /// Bits of an element, major mode, swizzle.
+    #[error(
+        "{1} operands of {0}-bit elements do not lie in the {2}: those of 32 bits along MN have the one of 32-byte atoms, and others have not"
+    )]
+    Atoms(u32, Major, SwizzleMode),
     /// Leading or stride offset.
     #[error("its rows are not multiples of 16 bytes apart")]
     RowsUnaligned,

@@ -338,7 +338,7 @@ fn product(arch: Arch, [c, a, b]: [&(Vec<Option<i64>>, DType); 3], kind: MmaKind
             return fewest;
         }
     }
-    let rows = mmas_of(kind).filter(|row| (row.ab, row.c) == (a.1, c.1) && arch.has(row.needs));
+    let rows = mmas_of(kind).filter(|row| (row.a, row.b, row.c) == (a.1, b.1, c.1) && arch.has(row.needs));
     let of = rows.map(|row| calls(row.m, row.n, row.k) * timing.cost(row).share());
     of.reduce(f64::min).unwrap_or_else(|| arithmetic(arch, m * n * k, 1))
 }

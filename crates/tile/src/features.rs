@@ -4,7 +4,7 @@ use std::fmt;
 
 use tilewright_machine::{
     Arch, DType, Features, LaunchControl, MbarrierOp, Memory, MmaKind, SyncOp, Tcgen05Row, TensorRow,
-    WgmmaRow, conversion_needs, product_needs,
+    WgmmaRow, conversion_needs, factor_types, product_needs,
 };
 
 use crate::diagnostic::{Code, Diagnostic, Origin};
@@ -23,7 +23,7 @@ pub enum Construct {
     /// `registers(n)` of a role: `setmaxnreg`.
     RoleRegisters,
     /// `gemm` of factors of a type into sums of another: `mma.sync`.
-    Product(DType, DType, MmaKind),
+    Product([DType; 2], DType, MmaKind),
     /// `gemm.async`: `wgmma.mma_async`.
     AsyncProduct,
     /// `tensor_memory`: `tcgen05`.
@@ -81,10 +81,10 @@ impl fmt::Display for Construct {
             Construct::RoleRegisters => "`registers` of a role",
             Construct::Product(factors, sums, kind) => {
                 return match kind {
-                    MmaKind::Dense => write!(f, "`gemm` of {factors} into {sums}"),
-                    MmaKind::Sparse => write!(f, "`gemm` of sparse {factors} into {sums}"),
+                    MmaKind::Dense => write!(f, "`gemm` of {} into {sums}", factor_types(*factors)),
+                    MmaKind::Sparse => write!(f, "`gemm` of sparse {} into {sums}", factor_types(*factors)),
                     MmaKind::Scaled { scale, block } => {
-                        write!(f, "`gemm` of {factors} with {scale} of {block} into {sums}")
+                        write!(f, "`gemm` of {} with {scale} of {block} into {sums}", factor_types(*factors))
                     }
                 };
             }
@@ -152,7 +152,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
                 MmaKind::scaled(dtype(left), k, blocks)
             });
             let kind = scaled.unwrap_or_else(|| MmaKind::sparse(meta.is_some()));
-            vec![Construct::Product(dtype(*a), dtype(*c), kind)]
+            vec![Construct::Product([*a, *b].map(dtype), dtype(*c), kind)]
         }
         StmtKind::Define(id) if v.program().tensor(*id).memory() == Memory::Tensor => {
             vec![Construct::TensorMemory]

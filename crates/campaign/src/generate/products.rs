@@ -98,7 +98,12 @@ impl Flow<'_> {
             ("e2m1", "ue4m3", 16, 128),
         ]);
         let tail = if self.dice.once_in(3) { self.dice.range(1, k - 1) } else { 0 };
-        let tiles = [m, n].map(|rows| self.operand(factors, [rows, k], tail));
+        // Floats in a byte each are multiplied by those of any other such type.
+        let other = match factors {
+            "e2m1" => factors,
+            _ => self.dice.pick(&["e4m3", "e5m2", "e3m2", "e2m3"]),
+        };
+        let tiles = [(m, factors), (n, other)].map(|(rows, dtype)| self.operand(dtype, [rows, k], tail));
         let scales = [m, n].map(|rows| self.operand(scale, [rows, k / block], 0));
         let (c, shape) = (self.draft.name("c"), self.shape());
         self.draft.line(format!("{c} = register_tensor(f32, {shape})"));

@@ -1,4 +1,4 @@
-//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store; and chains of two, whose second has the first's result as its left factor in
+//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store, perhaps in clusters that share a factor; and chains of two, whose second has the first's result as its left factor in
 //! tensor memory.
 
 use super::draft::{Case, Draft, bits, expression};
@@ -20,11 +20,10 @@ pub fn product(dice: &mut Dice) -> Case {
     };
     let other = if bits(factor) == 8 { dice.pick(&["e4m3", "e5m2"]) } else { factor };
     let groups = dice.pick(&[1i64, 1, 2]);
+    let m = if blocks.is_some() { 128 } else { dice.pick(&[64i64, 128]) };
+    let n = 16 * groups * dice.range(1, 4);
     // Scales come to tensor memory by 128 rows, four of a row.
-    let (m, n) = match blocks {
-        Some(_) => (128, 128),
-        None => (dice.pick(&[64i64, 128]), 16 * groups * dice.range(1, 4)),
-    };
+    let whole = n.max(128);
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
@@ -41,8 +40,15 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.size("k", total),
     );
     // Factors that are contiguous along rows.
-    let mut along_rows = || bits(factor) == 16 && !odd && dice.once_in(4);
-    let (ta, tb) = (along_rows(), along_rows());
+    let mut along_rows = |extent: i64| {
+        let spans = match bits(factor) {
+            8 | 16 => true,
+            32 => extent % 32 == 0,
+            _ => false,
+        };
+        spans && !odd && dice.once_in(4)
+    };
+    let (ta, tb) = (along_rows(m), along_rows(n));
     let (rows, columns) = (
         if ta { format!("{}", tall * m) } else { rows },
         if tb { format!("{}", broad * n) } else { columns },
@@ -63,14 +69,14 @@ pub fn product(dice: &mut Dice) -> Case {
         "gc = global_view(c, ({m}, ceil_div({rows}, {m}), {n}, ceil_div({columns}, {n})) : (e0, {m} * e0, e1, {n} * e1))"
     ));
     let (mut of_blocks, mut scales) = (String::new(), String::new());
-    for (name, extent, tile) in [("a", &rows, m), ("b", &columns, n)] {
+    for (name, extent, tile, all) in [("a", &rows, m, m), ("b", &columns, n, whole)] {
         let Some((_, scale, block)) = blocks else { break };
         draft.params.push(format!("{name}_scale: {scale}[{extent}, ceil_div({depth}, {block})]"));
         draft.line(format!(
-            "gs{name} = global_view({name}_scale, ({tile}, ceil_div({extent}, {tile}), {0}, ceil_div({depth}, {k})) : (e0, {tile} * e0, e1, {0} * e1))",
+            "gs{name} = global_view({name}_scale, ({all}, ceil_div({extent}, {tile}), {0}, ceil_div({depth}, {k})) : (e0, {tile} * e0, e1, {0} * e1))",
             k / block
         ));
-        draft.line(format!("ss{name} = shared_tensor({scale}, [{tile}, {}])", k / block));
+        draft.line(format!("ss{name} = shared_tensor({scale}, [{all}, {}])", k / block));
         (of_blocks, scales) = (", ssa, ssb".to_string(), ", scales = (ssa, ssb)".to_string());
     }
     draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));
@@ -81,7 +87,13 @@ pub fn product(dice: &mut Dice) -> Case {
     if dealt.ends_with("next") {
         draft.params.push("next: i32[1]".to_string());
     }
-    let (down, across) = (format!("ceil_div({rows}, {m})"), format!("ceil_div({columns}, {n})"));
+    // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half to both.
+    let cluster = if !odd && dice.once_in(4) { 2 } else { 1 };
+    let (down, across) = (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {n})"));
+    let (row, share) = match cluster {
+        1 => (String::new(), ""),
+        _ => (" * 2 + block.x % 2".to_string(), ", multicast"),
+    };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
     let (left, right) = (with_t(ta, "sa"), with_t(tb, "sb"));
@@ -90,10 +102,10 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open(tiles("tm", "tn"));
     draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
     draft.open("produce ab");
-    draft.line(format!("copy.async(ga[:, tm, :, kk], {left})"));
-    draft.line(format!("copy.async(gb[:, tn, :, kk], {right})"));
+    draft.line(format!("copy.async(ga[:, tm{row}, :, kk], {left})"));
+    draft.line(format!("copy.async(gb[:, tn, :, kk], {right}{share})"));
     if blocks.is_some() {
-        draft.line("copy.async(gsa[:, tm, :, kk], ssa)");
+        draft.line(format!("copy.async(gsa[:, tm{row}, :, kk], ssa)"));
         draft.line("copy.async(gsb[:, tn, :, kk], ssb)");
     }
     (0..4).for_each(|_| draft.close());
@@ -123,11 +135,12 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line(format!("h = cast({result}, {out})"));
         result = "h".to_string();
     }
-    draft.line(format!("copy({result}, gc[:, si, :, sj])"));
+    draft.line(format!("copy({result}, gc[:, si{row}, :, sj])"));
     (0..2).for_each(|_| draft.close());
     let few = format!("{}", dice.range(1, 2));
-    let grid = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
-    Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
+    let clusters = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
+    let grid = if cluster > 1 { format!("{cluster} * {clusters}") } else { clusters };
+    Case { text: draft.text(&grid, 128 * (2 + groups), &[cluster]), arch: "sm_100a", family: "tensor memory" }
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them

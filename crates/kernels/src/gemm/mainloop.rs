@@ -9,8 +9,8 @@ use super::precision::{Halves, multiply};
 
 /// See the [module](self).
 pub(super) struct Mainloop {
-    /// The types of factors and of sums.
-    pub dtype: DType,
+    /// The types of both factors, and of sums.
+    pub dtypes: [DType; 2],
     pub sum: DType,
     /// Factors are divided in [`Halves`].
     pub in_halves: bool,
@@ -52,9 +52,9 @@ impl Mainloop {
         gm: Option<Tensor>,
         scales: Option<Scales>,
     ) -> Tensor {
-        let Mainloop { dtype, tile: [bm, bn], of_a, kk, parts, stages, .. } = self;
-        let sa = t.shared_tensor("sa", *dtype, [bm, of_a, parts, stages]);
-        let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts, stages]);
+        let Mainloop { dtypes: [of_left, of_right], tile: [bm, bn], of_a, kk, parts, stages, .. } = self;
+        let sa = t.shared_tensor("sa", *of_left, [bm, of_a, parts, stages]);
+        let sb = t.shared_tensor("sb", *of_right, [bn, kk, parts, stages]);
         let metadata = gm.map(|gm| (gm, t.shared_tensor("sm", Sparsity::META, [bm, of_a, parts, stages])));
         let staged = scales.as_ref().map(|scales| self.staged(t, scales, &[parts, stages]));
         let fragments = self.fragments(t, metadata.is_some(), scales.as_ref());
@@ -134,9 +134,9 @@ impl Mainloop {
         (warpgroups, [load_registers, math_registers]): (i64, [i64; 2]),
         leave: impl FnOnce(&mut KernelBuilder, Tensor),
     ) {
-        let Mainloop { dtype, tile: [bm, bn], kk, parts, stages, .. } = self;
-        let sa = t.shared_tensor("sa", *dtype, [bm, kk, parts]);
-        let sb = t.shared_tensor("sb", *dtype, [bn, kk, parts]);
+        let Mainloop { dtypes: [of_left, of_right], tile: [bm, bn], kk, parts, stages, .. } = self;
+        let sa = t.shared_tensor("sa", *of_left, [bm, kk, parts]);
+        let sb = t.shared_tensor("sb", *of_right, [bn, kk, parts]);
         let staged = scales.as_ref().map(|scales| self.staged(t, scales, &[parts]));
         let ring = t.pipeline("ab", stages, [&sa, &sb].into_iter().chain(staged.iter().flatten()));
         t.role("load", 1, Some(load_registers.into()), |t| {
@@ -194,9 +194,9 @@ impl Mainloop {
 
     /// Declares the registers, the sums filled with zeros.
     fn fragments(&self, t: &mut KernelBuilder, sparse: bool, scales: Option<&Scales>) -> Fragments {
-        let Mainloop { dtype, tile: [bm, bn], of_a, kk, .. } = self;
-        let a = t.register_tensor("ra", *dtype, [bm, of_a, &2.into()]);
-        let b = t.register_tensor("rb", *dtype, [bn, kk, &2.into()]);
+        let Mainloop { dtypes: [of_left, of_right], tile: [bm, bn], of_a, kk, .. } = self;
+        let a = t.register_tensor("ra", *of_left, [bm, of_a, &2.into()]);
+        let b = t.register_tensor("rb", *of_right, [bn, kk, &2.into()]);
         let meta = sparse.then(|| t.register_tensor("rm", Sparsity::META, [bm, of_a, &2.into()]));
         let scales = scales.map(|scales| {
             [("ra_scale", bm), ("rb_scale", bn)]

@@ -26,6 +26,8 @@ parameters! {
     pub struct GemmConfig, "gemm", programs {
         /// The type of a and b: f16, bf16, f32, e4m3, e5m2, e3m2, e2m3 or e2m1, whose sums are f32; f64; or i8, u8, i4, u4 or u1, whose sums are i32.
         dtype: DType as MULTIPLIED = DType::F16,
+        /// The type of b: same, or of e4m3, e5m2, e3m2 and e2m3 any other.
+        dtype_b: Option<DType> as BYTE_OR_SAME = None,
         /// The way of f32 over tensor cores: tf32, one product of 11 bits each; or tf32x3, three products of parts, nearly f32's error.
         precision: Precision as OWN = Precision::Tf32,
         /// The type of c: f16, bf16, f32, f64 or i32; same: that of a and b, of floats of at most 8 bits bf16, of integers i32.
@@ -94,6 +96,10 @@ impl Codec<Epilogue> {
 }
 
 impl Codec<Option<DType>> {
+    const BYTE_OR_SAME: Self = Codec {
+        read: |field, text| optional("same", text, |text| dtype_of(&GemmConfig::BYTES, field, text)),
+        write: |dtype| optional_text("same", dtype),
+    };
     const STORED_OR_SAME: Self = Codec {
         read: |field, text| optional("same", text, |text| dtype_of(&GemmConfig::RESULTS, field, text)),
         write: |dtype| optional_text("same", dtype),
@@ -137,6 +143,9 @@ impl GemmConfig {
         DType::E2M1,
     ];
 
+    /// The types of factors of which any two are multiplied: floats in a byte each.
+    pub const BYTES: [DType; 4] = [DType::E4M3, DType::E5M2, DType::E3M2, DType::E2M3];
+
     /// The types that scales of blocks can have.
     pub const SCALES: [DType; 2] = [DType::UE8M0, DType::UE4M3];
 
@@ -161,7 +170,17 @@ impl GemmConfig {
         }
     }
 
-    /// The type in which factors are multiplied.
+    /// The type of B.
+    pub fn right(&self) -> DType {
+        self.dtype_b.unwrap_or(self.dtype)
+    }
+
+    /// The types in which both factors are multiplied.
+    fn factors(&self) -> [DType; 2] {
+        [self.multiplied(), if self.right() == self.dtype { self.multiplied() } else { self.right() }]
+    }
+
+    /// The type in which A is multiplied.
     fn multiplied(&self) -> DType {
         match self.dtype {
             DType::I4 if self.widen => DType::I8,
@@ -237,7 +256,7 @@ impl GemmConfig {
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
         self.check_scales()?;
-        if self.sparse && product_needs(self.dtype, self.sum(), MmaKind::Sparse).is_none() {
+        if self.sparse && product_needs([self.dtype, self.right()], self.sum(), MmaKind::Sparse).is_none() {
             let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
@@ -256,7 +275,7 @@ impl GemmConfig {
 
     /// Checks the scales, and what goes with them.
     fn check_scales(&self) -> Result<(), ConfigError> {
-        let known = product_needs(self.multiplied(), self.sum(), self.kind()).is_some();
+        let known = product_needs(self.factors(), self.sum(), self.kind()).is_some();
         let Some(scale) = self.scales else {
             let wanted = "are multiplied with scales alone: must be ue8m0 or ue4m3";
             return if known || self.dtype != DType::E2M1 {
@@ -309,6 +328,11 @@ impl GemmConfig {
             let wanted = format!("must be one of {}", Self::FACTORS.map(DType::name).join(", "));
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
+        let both = [self.dtype, self.right()];
+        if both[0] != both[1] && !both.iter().all(|dtype| Self::BYTES.contains(dtype)) {
+            let wanted = format!("must be same, or both of {}", Self::BYTES.map(DType::name).join(", "));
+            return Err(ConfigError::value("dtype_b", self.right(), wanted));
+        }
         if self.precision != Precision::default() && self.dtype != DType::F32 {
             let wanted = format!("says nothing with dtype={}: must be {}", self.dtype, Precision::default());
             return Err(ConfigError::value("precision", self.precision, wanted));
@@ -341,7 +365,7 @@ impl GemmConfig {
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
         let lacks = |needs| format!("needs {}, which {arch} does not have", arch.lacks(needs));
-        let exists = |()| match product_needs(self.multiplied(), self.sum(), self.kind()) {
+        let exists = |()| match product_needs(self.factors(), self.sum(), self.kind()) {
             Some(needs) if !arch.has(needs) => Err(ConfigError::value("dtype", self.dtype, lacks(needs))),
             _ if !arch.has(self.loads.needs()) => {
                 Err(ConfigError::value("loads", self.loads, lacks(self.loads.needs())))

@@ -35,7 +35,7 @@ impl GemmConfig {
         let products = problem.products.as_ref();
         let columns = if self.sparse { kept(&k.ceil_div(Sparsity::GROUP)) } else { k.clone() };
         let a = problem.matrix(&mut t, "a", self.dtype, [m, &columns], self.a, products);
-        let b = problem.matrix(&mut t, "b", self.dtype, [n, &k], self.b, products);
+        let b = problem.matrix(&mut t, "b", self.right(), [n, &k], self.b, products);
         let meta = self.sparse.then(|| {
             let whole = [m.ceil_div(&bm) * &bm, half(&(k.ceil_div(&bk) * &bk))];
             problem.matrix(&mut t, "meta", Sparsity::META, whole.each_ref(), Major::K, products)
@@ -101,7 +101,7 @@ impl GemmConfig {
             }
         };
         let mainloop = Mainloop {
-            dtype: self.dtype,
+            dtypes: [self.dtype, self.right()],
             sum: self.sum(),
             in_halves: self.products() > 1,
             wide: self.widen.then(|| self.multiplied()),

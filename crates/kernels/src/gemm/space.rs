@@ -52,7 +52,7 @@ impl GemmConfig {
 impl Tunable for GemmConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = MNKL;
     const MEANING: &'static [&'static str] =
-        &["dtype", "sparse", "scales", "precision", "out", "a", "b", "batch", "epilogue"];
+        &["dtype", "dtype_b", "sparse", "scales", "precision", "out", "a", "b", "batch", "epilogue"];
     const FAMILY: &'static [&'static str] = &["bm", "bn", "threads", "split"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("results", &["staged", "direct"]),

@@ -50,11 +50,12 @@ parameters! {
     /// wherever c has a few hundred tiles of that size.
     #[derive(Copy)]
     pub struct HopperGemmConfig, "gemm_hopper", programs {
-        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32, or i8 or u8, whose sums are i32.
+        /// The type of a and b: f16, bf16, f32, e4m3 or e5m2, whose sums are f32, i8 or u8, whose sums are i32, e3m2 or e2m3, which a first kernel makes e5m2 and e4m3, or with scales
+        /// e2m1.
         dtype: DType as FACTOR = DType::F16,
-        /// The type of b: same, or of 8-bit floats e4m3 or e5m2.
+        /// The type of b: same, or of floats of 8 and 6 bits any other of these.
         dtype_b: Option<DType> as FACTOR_OR_SAME = None,
-        /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of 8-bit floats bf16, of integers i32.
+        /// The type of c: f16, bf16, f32 or i32; same: that of a and b, of floats of 8 and 4 bits bf16, of integers i32.
         out: Option<DType> as RESULT_OR_SAME = None,
         /// The products that one of f32 is made of: tf32, one of the factors' upper 19 bits; tf32x3, of two parts of each; or bf16x6 or bf16x9, of three parts.
         precision: Precision as OWN = Precision::Tf32,
@@ -211,8 +212,18 @@ const BESIDE_PROMOTED: i64 = 20;
 
 impl HopperGemmConfig {
     /// The types that factors can have.
-    pub const FACTORS: [DType; 8] =
-        [DType::F16, DType::BF16, DType::F32, DType::E4M3, DType::E5M2, DType::I8, DType::U8, DType::E2M1];
+    pub const FACTORS: [DType; 10] = [
+        DType::F16,
+        DType::BF16,
+        DType::F32,
+        DType::E4M3,
+        DType::E5M2,
+        DType::I8,
+        DType::U8,
+        DType::E3M2,
+        DType::E2M3,
+        DType::E2M1,
+    ];
 
     /// The types that results can have.
     pub const RESULTS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::I32];
@@ -220,7 +231,7 @@ impl HopperGemmConfig {
     /// The type of C.
     pub fn result(&self) -> DType {
         self.out.unwrap_or(match self.dtype {
-            DType::E4M3 | DType::E5M2 | DType::E2M1 => DType::BF16,
+            DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3 | DType::E2M1 => DType::BF16,
             DType::I8 | DType::U8 => DType::I32,
             same => same,
         })
@@ -555,15 +566,18 @@ impl HopperGemmConfig {
             return Err(ConfigError::value(
                 "dtype",
                 self.dtype,
-                "must be f16, bf16, f32, e4m3, e5m2, i8 or u8, or e2m1 with scales",
+                "must be f16, bf16, f32, e4m3, e5m2, e3m2, e2m3, i8 or u8, or e2m1 with scales",
             ));
         }
-        let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2);
+        let small = |dtype: DType| matches!(dtype, DType::E4M3 | DType::E5M2 | DType::E3M2 | DType::E2M3);
         if self.right() != self.dtype && !(small(self.dtype) && small(self.right())) {
             return Err(ConfigError::value(
                 "dtype_b",
                 self.right(),
-                "must be `same`, or e4m3 or e5m2 with the other",
+                match self.dtype {
+                    dtype if small(dtype) => "must be `same`, e4m3, e5m2, e3m2 or e2m3",
+                    _ => "must be `same`: of two types are floats of 8 and 6 bits alone",
+                },
             ));
         }
         if !Self::RESULTS.contains(&self.result()) || (self.result() == DType::I32 && !integers) {
@@ -580,13 +594,17 @@ impl HopperGemmConfig {
                 "is in f32: out must be f16, bf16 or f32",
             ));
         }
-        for (field, major) in [("a", self.a), ("b", self.b)] {
-            if self.dtype.bits() <= 8 && major != Major::K {
-                return Err(ConfigError::value(
-                    field,
-                    "mn",
-                    "wgmma takes 8-bit factors contiguous along k: must be k",
-                ));
+        // What is copied ahead lies along k.
+        for (field, major) in ["a", "b"].into_iter().zip(self.majors()) {
+            let wanted = match (self.dtype.bits(), self.form) {
+                (4, _) => "two elements of 4 bits are neighbours along k: must be k",
+                (8, form) if form != Form::Tcgen05 => {
+                    "wgmma takes 8-bit factors contiguous along k: must be k"
+                }
+                _ => continue,
+            };
+            if major != Major::K {
+                return Err(ConfigError::value(field, "mn", wanted));
             }
         }
         if integers && self.split > 1 {

@@ -13,9 +13,15 @@ impl HopperGemmConfig {
         self.precision.parts()
     }
 
-    /// The types of a and b that are multiplied.
+    /// The types of a and b that are multiplied. Numbers of `e3m2` are numbers of `e5m2` too, and those of `e2m3` of `e4m3`: in a byte each they take as much room, and
+    /// no instruction reads them so from shared memory.
     pub(super) fn multiplied(&self) -> [DType; 2] {
-        let of = |dtype| if dtype == DType::F32 { self.precision.part() } else { dtype };
+        let of = |dtype| match dtype {
+            DType::F32 => self.precision.part(),
+            DType::E3M2 => DType::E5M2,
+            DType::E2M3 => DType::E4M3,
+            _ => dtype,
+        };
         [of(self.dtype), of(self.right())]
     }
 
@@ -41,10 +47,12 @@ impl HopperGemmConfig {
 
     /// The factors that are multiplied from a copy with lines along k, whichever way they lie.
     fn repacked(&self) -> [bool; 2] {
-        let k_major = self.dtype == DType::F32 || self.complex;
+        // `wgmma` reads TF32 along k; `tcgen05` has a swizzle for the other way.
+        let k_major = self.dtype == DType::F32 && self.form != Form::Tcgen05 || self.complex;
         let [across_a, across_b] = [self.a, self.b].map(|major| k_major && major != Major::K);
-        let all = self.parts() > 1;
-        [all || across_a, all || across_b || self.complex]
+        let [other_a, other_b] = [self.dtype, self.right()]
+            .map(|dtype| self.parts() > 1 || matches!(dtype, DType::E3M2 | DType::E2M3));
+        [other_a || across_a, other_b || across_b || self.complex]
     }
 
     /// The factors that a kernel ahead copies: those of [`pack`](Self::pack), and those that are multiplied in another form than they have.
@@ -87,6 +95,15 @@ impl HopperGemmConfig {
         if self.sums_a && (f32 && self.packs()[0] || self.complex) {
             let wanted = "adds up tiles of a as they lie in memory: must be false with complex, and where a is split or transposed";
             return Err(ConfigError::value("sums_a", true, wanted));
+        }
+        let six = |dtype| matches!(dtype, DType::E3M2 | DType::E2M3);
+        if (six(self.dtype) || six(self.right())) && self.sums_a {
+            let wanted = "adds up tiles of a as they lie in memory: must be false with floats of six bits";
+            return Err(ConfigError::value("sums_a", true, wanted));
+        }
+        if (six(self.dtype) || six(self.right())) && !self.form.tiles() {
+            let wanted = format!("form={} has no copy of factors: must be no float of six bits", self.form);
+            return Err(ConfigError::value("dtype", self.dtype, wanted));
         }
         if f32 && !self.form.tiles() {
             let wanted = format!("form={} multiplies 16-bit floats: must be f16 or bf16", self.form);

@@ -1,5 +1,5 @@
 //! The kernel ahead of a product whose factors TMA or wgmma cannot read as they are: it copies them to rows that are multiples of 128 bytes, with zeros
-//! behind their ends. Rows of any stride are read in pieces as wide as their alignment allows, and written 16 bytes a thread. On the way factors in f32 are
+//! behind their ends. Rows of any stride are read in pieces as wide as their alignment allows, and written 16 bytes a thread. On the way floats of six bits become those of eight, factors in f32 are
 //! transposed to lines along k and split into parts, and each row of a complex B becomes the two rows that real and imaginary parts of C are products with.
 
 use std::fmt;
@@ -87,6 +87,8 @@ enum Pairs {
 struct Copied {
     name: &'static str,
     dtype: DType,
+    /// The type of the copy, of one part.
+    multiplied: DType,
     /// The parts that a factor in f32 is split into.
     precision: Option<Precision>,
     pairs: Pairs,
@@ -184,6 +186,7 @@ impl HopperGemmConfig {
         Copied {
             name,
             dtype,
+            multiplied: self.multiplied()[i],
             precision: (dtype == DType::F32).then_some(self.precision),
             pairs,
             line: u32::from(major != Major::K),
@@ -295,6 +298,9 @@ impl Copied {
         let name = self.name;
         let parts = match self.precision {
             Some(precision) => precision.split(t, &|word| format!("{word}_{name}{site}"), values),
+            None if self.multiplied != self.dtype => {
+                vec![t.cast(&format!("c{name}{site}"), values, self.multiplied)]
+            }
             None => vec![values],
         };
         for (part, values) in parts.into_iter().enumerate() {

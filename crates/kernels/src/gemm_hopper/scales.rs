@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, SumsScaling, TensorMemory, has_scaled_tcgen05};
 
-use super::{Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Schedule, Triangle};
+use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Pack, Schedule, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::SUM_STAGES;
 
@@ -12,9 +12,10 @@ impl HopperGemmConfig {
         self.scales.map(|scale| if scale == DType::UE4M3 { 16 } else { 32 })
     }
 
-    /// Scales of a stage: of A's rows and of B's.
+    /// Scales of a stage: of A's rows and of B's, as many as come to tensor memory.
     fn scales_of_stage(&self) -> [i64; 2] {
-        self.block().map_or([0, 0], |block| [self.bm, self.bn].map(|rows| rows * (self.bk / block)))
+        let of = |rows: i64, block: i64| SumsScaling::rows_for(rows) * (self.bk / block);
+        self.block().map_or([0, 0], |block| [self.bm, self.bn].map(|rows| of(rows, block)))
     }
 
     /// Bytes of the scales of a stage.
@@ -36,28 +37,25 @@ impl HopperGemmConfig {
         if self.form != Form::Tcgen05 {
             return Err(ConfigError::value("scales", scale, "must be none but with form=tcgen05"));
         }
-        let scaling = SumsScaling { dtype: scale, block };
-        if !has_scaled_tcgen05(self.dtype, self.right(), DType::F32, scaling) {
+        let (scaling, [of_a, of_b]) = (SumsScaling { dtype: scale, block }, self.multiplied());
+        if !has_scaled_tcgen05(of_a, of_b, DType::F32, scaling) {
             let wanted = match scale {
                 DType::UE4M3 => "goes with e2m1",
-                _ => "goes with e4m3, e5m2 and e2m1",
+                _ => "goes with e4m3, e5m2, e3m2, e2m3 and e2m1",
             };
             let wanted = format!("{wanted}: must be none with dtype={}", self.dtype);
             return Err(ConfigError::value("scales", scale, wanted));
         }
         let whole = [
             ("sparse", self.sparse.to_string(), !self.sparse),
-            ("batch", self.batch.to_string(), self.batch == Batch::None),
-            ("gather", self.gather.to_string(), !self.gather),
+            ("gather", self.gather.to_string(), !self.gather || self.sides((self.bm, self.bn)).0 % SumsScaling::ROWS == 0),
             ("dual", self.dual.to_string(), self.dual == Dual::None),
             ("fill", self.fill.to_string(), self.fill == FillMode::Full),
             ("triangular", self.triangular.to_string(), self.triangular == Triangle::None),
-            ("pack", self.pack.to_string(), self.packs() == [false; 2]),
+            ("pack", self.pack.to_string(), self.pack == Pack::None || self.dtype != DType::E2M1),
             ("schedule", self.schedule.to_string(), self.schedule == Schedule::DataParallel),
             ("split", self.split.to_string(), self.split == 1),
             ("cluster", self.cluster.to_string(), self.cluster == Cluster::None),
-            ("a", "m".to_string(), self.a == Major::K),
-            ("b", "n".to_string(), self.b == Major::K),
         ];
         if let Some((field, value, _)) = whole.into_iter().find(|(_, _, right)| !right) {
             return Err(ConfigError::value(
@@ -68,10 +66,6 @@ impl HopperGemmConfig {
         }
         if self.bm != SumsScaling::ROWS {
             return Err(ConfigError::value("bm", self.bm, "must be 128 with scales"));
-        }
-        if self.bn % SumsScaling::ROWS != 0 {
-            let wanted = "scales come to tensor memory by 128 rows: must be 128 with scales";
-            return Err(ConfigError::value("bn", self.bn, wanted));
         }
         let step = SumsScaling::SCALES * block;
         if self.bk % step != 0 {

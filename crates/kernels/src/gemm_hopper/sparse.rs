@@ -63,7 +63,7 @@ impl HopperGemmConfig {
         let refuse = |field, value: &dyn std::fmt::Display, wanted: &str| {
             Err(ConfigError::value(field, value, format!("{wanted}, with sparse=true")))
         };
-        if bytes(self.dtype) > 2 {
+        if bytes(self.dtype) > 2 || self.multiplied()[0] != self.dtype {
             return refuse("dtype", &self.dtype, "must be f16, bf16, e4m3, e5m2, i8 or u8");
         }
         if self.a != Major::K {

@@ -1,9 +1,9 @@
 //! The form with sums in tensor memory (sm_100a): one warpgroup loads, one thread of the next multiplies into one stage of the sums, and others store another. Tiles are those
 //! of one instruction (`docs/blackwell.md`).
 
-use tilewright_machine::TensorMemory;
+use tilewright_machine::{DType, TensorMemory};
 
-use super::{Form, HopperGemmConfig, Precision};
+use super::{Form, HopperGemmConfig, Major, Precision};
 use crate::config::ConfigError;
 use crate::warp_specialized::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
 
@@ -16,6 +16,9 @@ const COPIED: i64 = 32;
 /// Cycles of a product of 128 rows and 32 bytes of k, both factors in shared memory: half of the columns, or what reading the factors takes, and of 64 rows as many
 /// (SemiAnalysisAI/microbench-blackwell, on a B200: `docs/blackwell.md`).
 const A_OF_128_ROWS: f64 = 32.0;
+
+/// Floats of 32 bits within a span of 128 bytes.
+const FLOATS_OF_A_SPAN: i64 = 32;
 
 /// Rows of the tile of an instruction with all of the rate.
 const ROWS: i64 = 128;
@@ -81,7 +84,7 @@ impl HopperGemmConfig {
             Err(ConfigError::value(field, value, format!("{wanted}, with form=tcgen05")))
         };
         if self.multiplies_integers() {
-            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2");
+            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2, or e2m1 with scales");
         }
         if self.precision != Precision::Tf32 {
             return refuse(
@@ -94,6 +97,14 @@ impl HopperGemmConfig {
             return refuse("bm", &self.bm, "a tile has the rows of an instruction: must be 64 or 128");
         }
         within("bn", self.bn, [16, 256], 16)?;
+        // Spans of 32 floats, where these are contiguous along m or n.
+        let (of_a, of_b) = self.tiling().sides((("bm", self.bm), ("bn", self.bn)));
+        for ((field, rows), major) in [of_a, of_b].into_iter().zip(self.majors()) {
+            if self.dtype == DType::F32 && major == Major::Mn && rows % FLOATS_OF_A_SPAN != 0 {
+                let wanted = format!("must be a multiple of {FLOATS_OF_A_SPAN} where floats lie along it");
+                return refuse(field, &rows, &wanted);
+            }
+        }
         let columns = SUM_STAGES * self.dual.sums() * self.bn;
         if columns > i64::from(TensorMemory::COLUMNS) {
             let wanted = format!(

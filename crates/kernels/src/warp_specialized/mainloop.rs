@@ -1,7 +1,7 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
 use tilewright_layout::Layout;
-use tilewright_machine::{CacheHint, DType};
+use tilewright_machine::{CacheHint, DType, SumsScaling};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, index, steps, where_};
 use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, Literal, Multicast, ReduceOp};
 
@@ -250,8 +250,10 @@ impl Mainloop for TmaWgmma {
             params.push(t.tensor("rows", DType::I32, [m]));
         }
         if let Some((dtype, block)) = self.scales {
-            for (name, rows) in [("a_scale", m), ("b_scale", n)] {
-                params.push(problem.matrix(t, name, dtype, [rows, &k.ceil_div(block)], Major::K, None));
+            let rows_of_a = problem.rows.as_ref().unwrap_or(m);
+            for (i, (name, rows)) in [("a_scale", rows_of_a), ("b_scale", n)].into_iter().enumerate() {
+                let shape = [rows, &k.ceil_div(block)];
+                params.push(problem.matrix(t, name, dtype, shape, Major::K, several[i].as_ref()));
             }
         }
         params
@@ -287,6 +289,7 @@ impl Mainloop for TmaWgmma {
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
         let last = params.len() - usize::from(!self.same);
+        let first_scale = params.len() - self.scale_tensors();
         let view = |(i, buffer): (usize, &Buffer)| {
             match rows {
                 Some(rows) if i == 0 => {
@@ -300,10 +303,18 @@ impl Mainloop for TmaWgmma {
                 let modes = of_a.modes(u32::from(products.is_some()));
                 return t.global_view("gs", buffer, with_batch(modes, products.as_ref()));
             }
-            if let Some((_, block)) = self.scales.filter(|_| i >= 2) {
-                let (name, of) = if i == 2 { ("ga_scale", of_a) } else { ("gb_scale", of_b) };
+            if let Some((_, block)) = self.scales.filter(|_| i >= first_scale) {
+                let (name, of, several) = match i - first_scale {
+                    0 => ("ga_scale", of_a, products.as_ref()),
+                    _ => ("gb_scale", of_b, matrices.as_ref()),
+                };
                 let along_blocks = Steps::tiled(&(bk / block), k.ceil_div(bk));
-                return matrix_view(t, name, &buffer.into(), None, (0, 1), of, &along_blocks);
+                if let (Some(rows), 0) = (rows, i - first_scale) {
+                    let modes = [vec![steps(0, rows, 1)], along_blocks.modes(1)].concat();
+                    return t.global_view(name, buffer, modes);
+                }
+                let of = Steps { size: scaled_rows(&of.size), ..of.clone() };
+                return matrix_view(t, name, &buffer.into(), several, (0, 1), &of, &along_blocks);
             }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
             if self.parts > 1 {
@@ -331,7 +342,7 @@ impl Mainloop for TmaWgmma {
         stage.extend(self.second.map(|_| tile("su", 1)));
         if let Some((dtype, block)) = self.scales {
             for (name, rows) in [("sa_scale", of_a), ("sb_scale", of_b)] {
-                stage.push(t.shared_tensor(name, dtype, [rows, &(bk / block)]));
+                stage.push(t.shared_tensor(name, dtype, [&scaled_rows(rows), &(bk / block)]));
             }
         }
         stage
@@ -362,8 +373,16 @@ impl Mainloop for TmaWgmma {
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let (factors, scales) = stage.split_at(stage.len() - self.scale_tensors());
-        for ((shared, view), of) in scales.iter().zip(&views[2..]).zip([of_a, of_b]) {
-            t.copy_async(view.at(of, step, []), *shared);
+        let places = [(of_a, tile.product.as_ref()), (of_b, tile.of_b())];
+        let first_scale = views.len() - scales.len();
+        for (i, (shared, (of, which))) in scales.iter().zip(places).enumerate() {
+            match (&views[first_scale + i], tile.numbers.first()) {
+                (OperandView::Matrix(view), Some(numbers)) if i == 0 => {
+                    let rows = view.index([None, None, Some(step.clone())]).indexed(0, numbers);
+                    t.copy_async(rows, *shared);
+                }
+                (view, _) => t.copy_async(view.at(of, step, which), *shared),
+            }
         }
         let (parts_of_a, parts_of_b) = factors.split_at(self.parts);
         for (part, shared) in parts_of_a.iter().enumerate() {
@@ -479,6 +498,14 @@ impl Mainloop for TmaWgmma {
                 t.copy(all, view.index(entries));
             });
         }
+    }
+}
+
+/// Rows of the scales of a tile of so many: those that come to tensor memory at a time, of which the last may be those of the next tile.
+fn scaled_rows(rows: &Expr) -> Expr {
+    match rows.as_int() {
+        Some(rows) => SumsScaling::rows_for(rows).into(),
+        None => rows.ceil_div(SumsScaling::ROWS) * SumsScaling::ROWS,
     }
 }
 

@@ -64,6 +64,29 @@ fn halves(config: &HopperGemmConfig, b: &[f64], up: &[f64], n: i64) -> Vec<f64> 
     lines(b).into_iter().zip(lines(up)).flat_map(|(b, up)| [b, up].concat()).collect()
 }
 
+/// Scales from 1/4 to 4.
+pub fn scales(rng: &mut ChaCha8Rng, dtype: DType, count: i64) -> Vec<f64> {
+    let drawn = random(rng, DType::F32, count);
+    drawn.into_iter().map(|x| dtype.decode(dtype.encode((2.0 * x.clamp(-1.0, 1.0)).exp2()))).collect()
+}
+
+/// Factors of so many rows and columns whose elements are multiplied by the scales of their blocks.
+pub fn scaled(
+    factor: &[f64],
+    scales: &[f64],
+    (major, [rows, k]): (Major, [usize; 2]),
+    block: usize,
+) -> Vec<f64> {
+    let of = |i: usize| {
+        let (row, column) = match major {
+            Major::K => (i / k, i % k),
+            Major::Mn => (i / (rows * k) * rows + i % rows, i / rows % k),
+        };
+        scales[row * k.div_ceil(block) + column / block]
+    };
+    factor.iter().enumerate().map(|(i, x)| x * of(i)).collect()
+}
+
 /// The sums of the absolute values of the products of real numbers.
 fn magnitudes(
     config: &HopperGemmConfig,
@@ -136,6 +159,29 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         };
         a = rows.iter().flat_map(row).collect();
     }
+    // Factors as they are stored, and scales of their blocks.
+    let stored_factors = config.scales.map(|scale| {
+        let block = if scale == DType::UE4M3 { 16 } else { 32 };
+        let blocks = (k + block - 1) / block;
+        let rows_of_a = if config.gather { rows_there } else { of_a * m };
+        let [of_a, of_b] = [rows_of_a, l * n].map(|rows| scales(&mut rng, scale, rows * blocks));
+        let with = |factor: &mut Vec<f64>, scales: &[f64], (major, rows): (Major, i64)| {
+            let values = scaled(factor, scales, (major, [rows as usize, k as usize]), block as usize);
+            std::mem::replace(factor, values)
+        };
+        let row = |at: &i64| match usize::try_from(*at) {
+            Ok(at) => of_a[at * blocks as usize..][..blocks as usize].to_vec(),
+            Err(_) => vec![1.0; blocks as usize],
+        };
+        let gathered: Vec<f64> = match config.gather {
+            true => rows.iter().flat_map(row).collect(),
+            false => of_a.clone(),
+        };
+        let as_stored = with(&mut a, &gathered, (config.a, m));
+        let a = if config.gather { stored.clone() } else { as_stored };
+        [(a, of_a), (with(&mut b, &of_b, (config.b, n)), of_b)]
+    });
+    let mut draw = |dtype: DType, len: i64| random(&mut rng, dtype, len);
     let inputs = Inputs {
         alpha: 0.75,
         row_scale: draw(DType::F32, of_a * m),
@@ -234,6 +280,10 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
     .into();
     if config.epilogue.has(Part::Beta) {
         given.insert("c".to_string(), inputs.c.clone());
+    }
+    if let Some([(a, of_a), (b, of_b)]) = stored_factors {
+        let all = [("a", a), ("a_scale", of_a), ("b", b), ("b_scale", of_b)];
+        given.extend(all.map(|(name, values)| (name.to_string(), values)));
     }
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let mut launched = vec![("m", m), ("n", n), ("k", k)];

@@ -378,7 +378,12 @@ impl Item {
                             });
                             continue;
                         }
-                        let dtype = if index % self.inputs < (a + b) as usize { row.ab } else { row.c };
+                        let place = index % self.inputs;
+                        let dtype = match () {
+                            () if place < a as usize => row.a,
+                            () if place < (a + b) as usize => row.b,
+                            () => row.c,
+                        };
                         let mut word = 0;
                         for lane in 0..32 / dtype.bits() {
                             let unit = f64::from(random.word()) / f64::from(u32::MAX) * 2.0 - 1.0;
@@ -545,7 +550,7 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
         }
         tile
     };
-    let (mut a, mut b) = (tile(&row.a_tv, 0, row.ab), tile(&row.b_tv, na, row.ab));
+    let (mut a, mut b) = (tile(&row.a_tv, 0, row.a), tile(&row.b_tv, na, row.b));
     let c = tile(&row.c_tv, na + nb, row.c);
     let (m, n) = (row.m as usize, row.n as usize);
     if let Some(scaling) = &row.scaling {
@@ -569,13 +574,15 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
     let mut slack = Vec::with_capacity(m * n);
     let each = (32 / row.c.bits()) as usize;
     // Terms are aligned by the exponents of their factors, and a subnormal factor has that of the smallest normal number.
-    let least = 2f64.powi(match row.ab {
-        _ if row.scaling.is_some() => -254,
-        DType::F16 | DType::E5M2 => -14,
-        DType::E4M3 => -6,
-        _ => -126,
+    let [of_a, of_b] = row.factors().map(|dtype| {
+        2f64.powi(match dtype {
+            _ if row.scaling.is_some() => -254,
+            DType::F16 | DType::E5M2 => -14,
+            DType::E4M3 => -6,
+            _ => -126,
+        })
     });
-    let raised = |x: f64| if x == 0.0 { 0.0 } else { x.abs().max(least) };
+    let raised = |x: f64, least: f64| if x == 0.0 { 0.0 } else { x.abs().max(least) };
     for lane in 0..WARP {
         for value in 0..m * n / WARP {
             let place = row.c_tv.eval((lane + WARP * value) as i64) as usize;
@@ -584,7 +591,8 @@ fn product(row: &MmaRow, warp: &[u32]) -> (Vec<u32>, Vec<f64>) {
             let column = |x: usize| columns.as_ref().map_or(x, |columns| columns[i + m * x]);
             let factors = || (0..a.len() / m).map(|x| (a[i + m * x], b[j + n * column(x)]));
             let sum = c[place] + factors().map(|(x, y)| x * y).sum::<f64>();
-            let size = c[place].abs() + factors().map(|(x, y)| raised(x) * raised(y)).sum::<f64>();
+            let size =
+                c[place].abs() + factors().map(|(x, y)| raised(x, of_a) * raised(y, of_b)).sum::<f64>();
             let bits = if row.c.is_float() { row.c.encode(sum) } else { row.c.encode_integer(sum as i128) };
             words[nc * lane + value / each] |= (bits as u32) << (row.c.bits() as usize * (value % each));
             slack.push(super::sum_error(row) * size);

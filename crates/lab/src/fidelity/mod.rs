@@ -84,7 +84,7 @@ fn sum_error(row: &MmaRow) -> f64 {
     // architectures 2⁻¹³; the simulator adds one by one.
     let sums = (row.k + 2) as f64 * 2f64.powi(-23);
     let half = if row.c == DType::F16 { 2.0 * DType::F16.epsilon() } else { 0.0 };
-    let bytes = if row.ab.bits() == 8 { (row.k / 16 + 2) as f64 * 2f64.powi(-13) } else { 0.0 };
+    let bytes = if row.a.bits() == 8 { (row.k / 16 + 2) as f64 * 2f64.powi(-13) } else { 0.0 };
     sums + half + bytes
 }
 

@@ -12,7 +12,7 @@ use tilewright_layout::Layout;
 
 use super::{Tcgen05Row, row};
 use crate::dtype::DType;
-use crate::wgmma::{Descriptor, SwizzleMode};
+use crate::wgmma::{Descriptor, Major, SwizzleMode};
 
 /// The scales of blocks of both factors of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +40,11 @@ impl SumsScaling {
     /// The scales of blocks of so many elements of a row of `k` of them: `None` where these are no blocks.
     pub fn new(dtype: DType, k: i64, scales: i64) -> Option<SumsScaling> {
         (scales > 0 && k % scales == 0).then(|| SumsScaling { dtype, block: k / scales })
+    }
+
+    /// Rows of scales that come to tensor memory for a factor of so many: those of whole chunks, of which products read the factor's.
+    pub fn rows_for(rows: i64) -> i64 {
+        (rows + Self::ROWS - 1) / Self::ROWS * Self::ROWS
     }
 
     /// (row, scale), rows fastest, → byte in shared memory: chunks of 128 rows and four scales, those of the same scales one behind the other. `None` where the
@@ -82,17 +87,25 @@ impl SumsScaling {
 }
 
 impl Tcgen05Row {
-    /// The instruction descriptor of a block-scaled product whose factors are contiguous along K, with the first bytes of the cells of A's and of B's scales
+    /// The instruction descriptor of a block-scaled product whose factors are contiguous along these modes, with the first bytes of the cells of A's and of B's scales
     /// (PTX ISA 9.1, section 9.7.16.4.2, the table for `.kind::mxf8f6f4`, `.kind::mxf4` and `.kind::mxf4nvf4`).
-    pub fn scaled_instruction(&self, scaling: &SumsScaling, [of_a, of_b]: [u32; 2]) -> u32 {
+    pub fn scaled_instruction(
+        &self,
+        scaling: &SumsScaling,
+        [of_a, of_b]: [u32; 2],
+        [a, b]: [Major; 2],
+    ) -> u32 {
         let code = |dtype: DType| match dtype {
             DType::E5M2 | DType::E2M1 => 1,
             _ => 0,
         };
+        let along = |major: Major| u32::from(major == Major::Mn);
         let exponents = u32::from(scaling.dtype == DType::UE8M0);
         of_b << 4
             | code(self.a) << 7
             | code(self.b) << 10
+            | along(a) << 15
+            | along(b) << 16
             | (self.n as u32 / 8) << 17
             | exponents << 23
             | (self.m as u32 / 16) << 24
@@ -144,10 +157,13 @@ mod tests {
 
     #[test]
     fn instruction_descriptors_are_those_of_cutlass() {
-        let bits = |a, dtype, block, ids| {
+        let with = |a, dtype, block, ids, majors| {
             let scaling = SumsScaling { dtype, block };
-            scaled_tcgen05(a, a, scaling, [128, 256]).unwrap().scaled_instruction(&scaling, ids)
+            scaled_tcgen05(a, a, scaling, [128, 256]).unwrap().scaled_instruction(&scaling, ids, majors)
         };
+        let bits = |a, dtype, block, ids| with(a, dtype, block, ids, [Major::K; 2]);
+        let along_n = with(DType::E4M3, DType::UE8M0, 32, [0, 0], [Major::K, Major::Mn]);
+        assert_eq!(along_n, 0x08c0_0000 | 1 << 16);
         assert_eq!(bits(DType::E4M3, DType::UE8M0, 32, [0, 0]), 0x08c0_0000);
         assert_eq!(bits(DType::E2M1, DType::UE4M3, 16, [0, 0]), 0x0840_0480);
         let third = bits(DType::E5M2, DType::UE8M0, 32, [3, 2]);
@@ -184,5 +200,6 @@ mod tests {
             }
         }
         assert_eq!(SumsScaling::columns(256, 16), 32);
+        assert_eq!([16, 128, 144, 192, 256].map(SumsScaling::rows_for), [128, 128, 256, 256, 256]);
     }
 }

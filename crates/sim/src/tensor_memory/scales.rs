@@ -17,15 +17,24 @@ use crate::wgmma::{CHUNK, NOWHERE, Operand, operand_places};
 /// Rows of a chunk in shared memory, of 16 bytes.
 const ROWS: i64 = SumsScaling::BYTES / 16;
 
-/// The elements of a factor of a few bits each, or of a byte, with its rows contiguous along K: `set(row, k, bits)`.
-fn elements(operand: &Operand, k: usize, bits: u32, shared: &[u8], mut set: impl FnMut(usize, usize, u32)) {
+/// The elements of a factor of so many rows and columns, of a few bits each, or of a byte: `set(row, k, bits)`.
+fn elements(
+    operand: &Operand,
+    (rows, k): (usize, usize),
+    bits: u32,
+    shared: &[u8],
+    mut set: impl FnMut(usize, usize, u32),
+) {
     let per = (8 * CHUNK / bits) as usize;
+    let along_k = operand.major == Major::K;
+    let inner = (if along_k { k } else { rows }) / per;
     for (chunk, place) in operand.places.iter().enumerate() {
-        let (row, first) = (chunk * per / k, chunk * per % k);
+        let (line, first) = (chunk / inner, chunk % inner * per);
         let data = shared.get(*place as usize..).and_then(|s| s.get(..CHUNK as usize)).unwrap_or(&[0; 16]);
         for i in 0..per {
             let at = i as u32 * bits;
-            set(row, first + i, u32::from(data[at as usize / 8]) >> (at % 8) & (u32::MAX >> (32 - bits)));
+            let code = u32::from(data[at as usize / 8]) >> (at % 8) & (u32::MAX >> (32 - bits));
+            if along_k { set(line, first + i, code) } else { set(first + i, line, code) }
         }
     }
 }
@@ -112,7 +121,7 @@ impl Cluster<'_> {
         for (((operand, rows, dtype), (first, byte)), out) in sides.into_iter().zip(scales).zip(&mut factors)
         {
             let of_elements: Vec<f64> = numbers(dtype);
-            elements(operand, k, dtype.bits(), &cta.shared, |i, kk, bits| {
+            elements(operand, (rows, k), dtype.bits(), &cta.shared, |i, kk, bits| {
                 let (lane, cell) = SumsScaling::cell(i as i64);
                 let byte = byte + (kk / scaling.block as usize) as u32;
                 let scale = memory.cells[TensorMemory::at(lane, first + cell)] >> (8 * byte) & 0xff;

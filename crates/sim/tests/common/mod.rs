@@ -228,6 +228,62 @@ impl Hopper for Builder {
     }
 }
 
+/// A block of 128 threads with an mbarrier of one arrival and tensor memory, which its first warp allocates and frees.
+pub struct TensorBlock {
+    pub thread: Operand,
+    pub warp: Operand,
+    pub first: Value,
+    columns: u32,
+}
+
+impl TensorBlock {
+    /// The mbarrier, then the word with the address of tensor memory.
+    pub const BARRIER: i64 = 0;
+    const WORD: i64 = 8;
+
+    /// Makes the mbarrier and allocates columns.
+    pub fn begin(f: &mut Builder, columns: u32) -> TensorBlock {
+        f.add_shared_at("barrier", Self::BARRIER as u32, 8);
+        f.add_shared_at("word", Self::WORD as u32, 4);
+        let thread = f.thread();
+        let warp = f.op(ScalarOp::ShrU32, thread, 5);
+        let first = value(f.op(ScalarOp::LtI32, warp, 1));
+        f.init_barriers(&[(Self::BARRIER, 1)]);
+        let word = f.window(Self::WORD);
+        f.branch(
+            first,
+            |b| {
+                b.tensor_allocate(columns, word);
+                b.sync(SyncOp::TensorRelinquish);
+            },
+            |_| {},
+        );
+        TensorBlock { thread, warp, first, columns }
+    }
+
+    /// The address of the columns, behind a barrier of the block.
+    pub fn base(&self, f: &mut Builder) -> Operand {
+        f.sync(SyncOp::TensorFenceBefore);
+        f.sync(SyncOp::Barrier);
+        f.sync(SyncOp::TensorFenceAfter);
+        f.load_shared(imm(Self::WORD))
+    }
+
+    /// Frees the columns, behind a barrier of the block.
+    pub fn end(&self, f: &mut Builder, base: Operand) {
+        f.sync(SyncOp::TensorFenceBefore);
+        f.sync(SyncOp::Barrier);
+        f.branch(
+            self.first,
+            |b| {
+                b.sync(SyncOp::TensorFenceAfter);
+                b.tensor_free(self.columns, base);
+            },
+            |_| {},
+        );
+    }
+}
+
 /// A tensor that fills a buffer.
 pub fn tensor(buffer: BufferId, extents: &[u64], bytes: u64) -> Argument {
     let mut strides = Vec::new();

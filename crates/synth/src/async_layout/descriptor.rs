@@ -42,7 +42,7 @@ pub struct DescriptorTemplate {
 /// multiple of its extents.
 ///
 /// `plain` is the tile's layout, (row + rows · column) → offset in elements of `bits` bits, before the swizzle. The offsets at which
-/// the layout moves on, by 8 rows or by a span, are the descriptor's; then every element of every sub-tile is checked against
+/// the layout moves on, by 8 rows or by a span, are the descriptor's, which may be contiguous along MN where the instruction takes that; then every element of every sub-tile is checked against
 /// what the hardware reads.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ pub fn matrix_descriptor(
     swizzle: SwizzleMode,
     (rows, columns): (i64, i64),
     (mn, k): (i64, i64),
-    bits: u32,
+    (bits, takes_mn_major): (u32, bool),
 ) -> Result<DescriptorTemplate, DescriptorReject> {
     // Elements that share a byte are one: they must be neighbours along K.
     let per = i64::from((8 / bits).max(1));
@@ -88,8 +88,12 @@ pub fn matrix_descriptor(
     } else {
         return Err(DescriptorReject::NotContiguous);
     };
-    if major == Major::Mn && bits != 16 {
+    if major == Major::Mn && !takes_mn_major {
         return Err(DescriptorReject::NotAlongK(bits));
+    }
+    // Of 32 bits neighbours along MN are exchanged 32 bytes at a time, and nothing else is.
+    if (swizzle == SwizzleMode::B128Atom32) != (major == Major::Mn && bits == 32) {
+        return Err(DescriptorReject::Atoms(bits, major, swizzle));
     }
     let field = |offset: i64| u32::try_from(offset).ok().filter(|o| o % 16 == 0 && *o < 1 << 18);
     let step = |reached: bool, i: i64, j: i64| if reached { field(at(i, j) - at(0, 0)) } else { Some(16) };
@@ -97,7 +101,10 @@ pub fn matrix_descriptor(
         (Major::K, SwizzleMode::None) => (step(k > row, 0, row), step(mn > 8, 8, 0)),
         (Major::K, _) => (Some(16), step(mn > 8, 8, 0)),
         (Major::Mn, SwizzleMode::None) => (step(k > 8, 0, 8), step(mn > row, row, 0)),
-        (Major::Mn, _) => (step(mn > row, row, 0), step(k > 8, 0, 8)),
+        (Major::Mn, swizzle) => {
+            let lines = swizzle.lines();
+            (step(mn > row, row, 0), step(k > lines, 0, lines))
+        }
     };
     let (Some(leading), Some(stride)) = (leading, stride) else {
         return Err(DescriptorReject::RowsUnaligned);
@@ -137,37 +144,58 @@ mod tests {
             for (along, major) in [(1, Major::K), (0, Major::Mn)] {
                 let layout = swizzle_atom_layout(&[128, 128], along, mode, 16).unwrap();
                 for mn in [64, 128] {
-                    let template = matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), 16).unwrap();
+                    let template =
+                        matrix_descriptor(&layout.layout, mode, (128, 128), (mn, 16), (16, true)).unwrap();
                     assert_eq!((template.major, template.descriptor.swizzle), (major, mode));
                 }
             }
             let bytes = swizzle_atom_layout(&[64, 256], 1, mode, 8).unwrap();
             assert_eq!(
-                matrix_descriptor(&bytes.layout, mode, (64, 256), (64, 32), 8).unwrap().major,
+                matrix_descriptor(&bytes.layout, mode, (64, 256), (64, 32), (8, false)).unwrap().major,
                 Major::K
             );
             let across = swizzle_atom_layout(&[128, 64], 0, mode, 8).unwrap();
             assert_eq!(
-                matrix_descriptor(&across.layout, mode, (128, 64), (64, 32), 8),
+                matrix_descriptor(&across.layout, mode, (128, 64), (64, 32), (8, false)),
                 Err(DescriptorReject::NotAlongK(8))
             );
+            let template = matrix_descriptor(&across.layout, mode, (128, 64), (128, 32), (8, true)).unwrap();
+            assert_eq!((template.major, template.descriptor.swizzle), (Major::Mn, mode));
         }
+    }
+
+    #[test]
+    fn factors_of_32_bits_along_mn_have_atoms_of_32_bytes() {
+        let mode = SwizzleMode::B128Atom32;
+        let layout = swizzle_atom_layout(&[64, 32], 0, mode, 32).unwrap();
+        assert_eq!(layout.to_string(), "Sw<2,3,2> o ((32,2),32):((1,1024),32)");
+        let template = matrix_descriptor(&layout.layout, mode, (64, 32), (64, 8), (32, true)).unwrap();
+        let Descriptor { leading, stride, .. } = template.descriptor;
+        assert_eq!((template.major, leading, stride), (Major::Mn, 4096, 512));
+        assert_eq!(template.descriptor.encode() >> 61, 1);
+        assert_eq!(Descriptor::decode(template.descriptor.encode()), template.descriptor);
+        let other = swizzle_atom_layout(&[64, 32], 0, SwizzleMode::B128, 32).unwrap();
+        assert_eq!(
+            matrix_descriptor(&other.layout, SwizzleMode::B128, (64, 32), (64, 8), (32, true)),
+            Err(DescriptorReject::Atoms(32, Major::Mn, SwizzleMode::B128))
+        );
     }
 
     #[test]
     fn the_usual_operand_has_the_usual_descriptor() {
         let layout = swizzle_atom_layout(&[128, 64], 1, SwizzleMode::B128, 16).unwrap();
         assert_eq!(layout.to_string(), "Sw<3,3,3> o (128,64):(64,1)");
-        let template = matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), 16).unwrap();
+        let template =
+            matrix_descriptor(&layout.layout, SwizzleMode::B128, (128, 64), (64, 16), (16, true)).unwrap();
         assert_eq!(template.descriptor.encode(), 0x4000_0040_0001_0000);
     }
 
     #[test]
     fn other_layouts_have_none() {
         let padded: Layout = "(64,64):(72,1)".parse().unwrap();
-        assert!(matrix_descriptor(&padded, SwizzleMode::B128, (64, 64), (64, 16), 16).is_err());
+        assert!(matrix_descriptor(&padded, SwizzleMode::B128, (64, 64), (64, 16), (16, true)).is_err());
         let apart: Layout = "(64,64):(2,128)".parse().unwrap();
-        let reject = matrix_descriptor(&apart, SwizzleMode::None, (64, 64), (64, 16), 16);
+        let reject = matrix_descriptor(&apart, SwizzleMode::None, (64, 64), (64, 16), (16, true));
         assert_eq!(reject, Err(DescriptorReject::NotContiguous));
         assert!(swizzle_atom_layout(&[64, 48], 1, SwizzleMode::B128, 16).is_none());
     }

@@ -114,6 +114,8 @@ struct AsyncAssignment<'a> {
     registers: BTreeMap<TensorId, (Layout, Grid)>,
     /// The register tensors that are copied from tensor memory or to it.
     copied: BTreeMap<TensorId, (Layout, &'static CopyRow)>,
+    /// Copies that the tensor memory accelerator does with no layout.
+    refused: Vec<(StmtId, NotTaken)>,
 }
 
 /// The operation by which the tensor memory accelerator may copy a statement's tile: in a `produce`, loads; outside, stores; none where the
@@ -147,6 +149,7 @@ pub fn assign_async_layouts(
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
         copied: BTreeMap::new(),
+        refused: Vec::new(),
     };
     pass.collect(&v.body, v.threads(), false)?;
     for role in v.roles() {
@@ -155,7 +158,7 @@ pub fn assign_async_layouts(
     let mut result = v.clone();
     let mut reasons = BTreeMap::new();
     let mut tensors = BTreeSet::new();
-    let mut refused = BTreeMap::new();
+    let mut refused: BTreeMap<StmtId, NotTaken> = pass.refused.iter().cloned().collect();
     for (id, (layout, grid)) in &pass.registers {
         reasons.insert(*id, Why::Wgmma { row: grid.row, warpgroups: grid.warpgroups });
         result.pin_register(*id, layout.clone());
@@ -240,8 +243,16 @@ impl AsyncAssignment<'_> {
                     let (view, reference) = if stores { (dst, src) } else { (src, dst) };
                     // A box has no rows from anywhere, but some chips gather them by the threads of the role.
                     let rows = self.v.tile(src).shape.first().copied().unwrap_or(0);
-                    let gathers = self.options.arch.has(TensorRow::GATHER_NEEDS)
-                        && tma::gathered_indices(rows, i64::from(threads)).is_some();
+                    let divides = tma::gathered_indices(rows, i64::from(threads)).is_some();
+                    let gathers = self.options.arch.has(TensorRow::GATHER_NEEDS) && divides;
+                    if src.indexed.is_some()
+                        && self.options.arch.has(TensorRow::GATHER_NEEDS)
+                        && !divides
+                        && tensor_op(self.v, src, *how, produces) == Some(TensorOp::Load)
+                    {
+                        let why = TmaReject::GatheringThreads(rows, threads);
+                        self.refused.push((stmt.id, NotTaken::rejected(word(TensorOp::Load), why)));
+                    }
                     let indexed = dst.indexed.is_some() || src.indexed.is_some() && !gathers;
                     let op = tensor_op(self.v, src, *how, produces).filter(|_| !indexed);
                     match op.filter(|_| self.options.arch.has(TensorRow::NEEDS)) {
@@ -376,6 +387,9 @@ impl AsyncAssignment<'_> {
                 TensorMemoryReject::K(..) | TensorMemoryReject::Scales(..) => {
                     "make the steps along K such a multiple"
                 }
+                TensorMemoryReject::ScaledRows(..) => {
+                    "give the shared tensor of scales these rows, and its view tiles of as many, each a factor's rows behind the one before"
+                }
                 _ => "give the tile one of these shapes",
             };
             Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
@@ -465,7 +479,12 @@ impl AsyncAssignment<'_> {
         // A tile of one row has nothing that could conflict.
         let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
-        for mode in SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None) {
+        let modes = SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None);
+        // Factors of 32 bits along M or N have one of their own.
+        let atoms = uses.iter().any(|one| {
+            matches!(one, Use::Product { product: Product::Sums(sums), .. } if sums.row.takes_mn_swizzle(SwizzleMode::B128Atom32))
+        });
+        for mode in modes.chain(atoms.then_some(SwizzleMode::B128Atom32)) {
             for along in (0..inner.len()).rev() {
                 let Some(tile) = swizzle_atom_layout(&inner, along, mode, tensor.dtype.bits()) else {
                     continue;
@@ -756,9 +775,10 @@ fn sums_of(
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
     let (a, b, extents) = (dtype(a.tensor), dtype(b.tensor), [left[0], right[0], right[1]]);
     match scales {
-        Some([scale, _]) => {
-            let of_row = v.tile(scale).shape.get(1).copied().unwrap_or(0);
-            Sums::scaled((a, b, dtype(scale.tensor)), extents, of_row)
+        Some([scale, other]) => {
+            let of = |scale: &TensorRef, mode: usize| v.tile(scale).shape.get(mode).copied().unwrap_or(0);
+            let rows = [of(scale, 0), of(other, 0)];
+            Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)))
         }
         None => Sums::new((a, b, dtype(c)), extents),
     }

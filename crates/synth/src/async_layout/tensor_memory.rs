@@ -85,7 +85,7 @@ impl Sums {
         Ok(Sums { row, k })
     }
 
-    /// The product of these types and extents with so many scales of each row.
+    /// The product of these types and extents, with scales of these rows of both factors, so many of each.
     ///
     /// # Errors
     ///
@@ -93,23 +93,28 @@ impl Sums {
     pub fn scaled(
         (a, b, scale): (DType, DType, DType),
         [m, n, k]: [i64; 3],
-        scales: i64,
+        (rows, scales): ([i64; 2], i64),
     ) -> Result<Sums, TensorMemoryReject> {
         let extents = TensorMemoryReject::ScaledExtents([m, n]);
         let steps = TensorMemoryReject::Scales(k, SumsScaling::SCALES);
         let scaling = SumsScaling::new(scale, k, scales).ok_or(steps)?;
-        let row = scaled_tcgen05(a, b, scaling, [m, n]);
-        let row = row.filter(|_| n % SumsScaling::ROWS == 0).ok_or(extents)?;
+        let row = scaled_tcgen05(a, b, scaling, [m, n]).ok_or(extents)?;
+        for (rows, of) in rows.into_iter().zip([m, n]) {
+            if rows != SumsScaling::rows_for(of) {
+                return Err(TensorMemoryReject::ScaledRows(of, SumsScaling::rows_for(of), scales));
+            }
+        }
         if scales % SumsScaling::SCALES != 0 {
             return Err(TensorMemoryReject::Scales(k, SumsScaling::SCALES * scaling.block));
         }
         Ok(Sums { row, k })
     }
 
-    /// Rows of a factor, and the scales of each.
+    /// Rows of the scales of a factor, and the scales of each.
     fn scales_of(&self, left: bool) -> Option<(i64, i64)> {
         let scaling = self.row.scaling?;
-        Some((if left { self.row.m } else { self.row.n }, self.k / scaling.block))
+        let rows = if left { self.row.m } else { self.row.n };
+        Some((SumsScaling::rows_for(rows), self.k / scaling.block))
     }
 
     /// The layout that the scales of a factor have in shared memory.
@@ -144,8 +149,14 @@ impl Sums {
         let bits = dtype.bits();
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
-        let template = matrix_descriptor(&layout.layout, swizzle, (mn, self.k), (mn, row.k), bits)
-            .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
+        let template = matrix_descriptor(
+            &layout.layout,
+            swizzle,
+            (mn, self.k),
+            (mn, row.k),
+            (bits, row.takes_mn_major()),
+        )
+        .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
     }
 
@@ -171,7 +182,7 @@ impl Sums {
                 let byte = (first % SumsScaling::SCALES) as u32;
                 [row.m, row.n].map(|rows| {
                     let before = first / SumsScaling::SCALES * SumsScaling::SCALES;
-                    ScalesAt { column: SumsScaling::columns(rows, before), byte }
+                    ScalesAt { column: SumsScaling::columns(SumsScaling::rows_for(rows), before), byte }
                 })
             }),
         };

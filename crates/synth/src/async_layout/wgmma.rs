@@ -185,8 +185,9 @@ impl Grid {
         let bits = dtype.bits();
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
-        let template = matrix_descriptor(&layout.layout, swizzle, (rows, k), (mn, step), bits)
-            .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
+        let template =
+            matrix_descriptor(&layout.layout, swizzle, (rows, k), (mn, step), (bits, row.takes_mn_major()))
+                .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         let at = |i: i64, j: i64| layout.layout.eval(i + rows * j) * i64::from(bits / 8);
         let warpgroup = if part < rows { at(part, 0) } else { 0 };
         // Parts are told apart by adding: where one begins must be the sum of where its warpgroup's and its own lie.

@@ -165,7 +165,7 @@ impl Cache {
 }
 
 /// The element types of C and A, the kind of product, the warps that are asked for, M, N and K, and the longest run along M.
-type ProductKey = (DType, DType, MmaKind, Option<[i64; 2]>, (i64, i64, i64), i64);
+type ProductKey = (DType, [DType; 2], MmaKind, Option<[i64; 2]>, (i64, i64, i64), i64);
 
 /// The number of a product's arrangements, and the known layouts of C, A, B and what is beside them.
 type FittingKey = (usize, [Option<TvLayout>; 5]);

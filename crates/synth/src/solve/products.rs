@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tilewright_machine::{MmaKind, MmaRow, mma_rows, mmas, mmas_of, product_types, scaled_types};
+use tilewright_machine::{
+    MmaKind, MmaRow, factor_types, mma_rows, mmas, mmas_of, product_types, scaled_types,
+};
 use tilewright_tile::core::StmtKind;
 use tilewright_tile::{Code, Diagnostic, TensorId};
 
@@ -30,7 +32,7 @@ impl Solver<'_> {
         let shape = self.verified.shape(c);
         let extents = (shape[0], shape[1], self.verified.shape(b)[1]);
         let longest_m = if self.rows_have_vectors(a) { LONGEST_M } else { 1 };
-        let key = (dtype(c), dtype(a), self.kind(i), *warps, extents, longest_m);
+        let key = (dtype(c), [a, b].map(dtype), self.kind(i), *warps, extents, longest_m);
         let known = &self.cache.arrangements;
         if let Some((_, found)) = known.borrow().iter().find(|(other, _)| *other == key) {
             return Ok(Some(found.clone()));
@@ -59,7 +61,7 @@ impl Solver<'_> {
         (m, n, k): (i64, i64, i64),
         longest_m: i64,
     ) -> Result<TiledMmas, Diagnostic> {
-        let StmtKind::Gemm { c, a, ref warps, .. } = self.statements[i].0.kind else {
+        let StmtKind::Gemm { c, a, b, ref warps, .. } = self.statements[i].0.kind else {
             return Ok(TiledMmas::default());
         };
         let kind = self.kind(i);
@@ -70,15 +72,29 @@ impl Solver<'_> {
         };
         let span = self.statements[i].0.span;
         let program = self.verified;
-        let (ab, acc) = (program.tensor(a).dtype, program.tensor(c).dtype);
-        let rows: Vec<&'static MmaRow> = mmas(ab, acc, kind, self.arch).collect();
+        let (factors, acc) = ([a, b].map(|factor| program.tensor(factor).dtype), program.tensor(c).dtype);
+        let rows: Vec<&'static MmaRow> = mmas(factors, acc, kind, self.arch).collect();
         if rows.is_empty() {
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 span,
-                format!("{} has no matrix instruction that multiplies {of}{ab}{by} into {acc}", self.arch),
+                format!(
+                    "{} has no matrix instruction that multiplies {of}{}{by} into {acc}",
+                    self.arch,
+                    factor_types(factors)
+                ),
             )
-            .label(format!("`{}` is {acc}, `{}` is {ab}", self.name(c), self.name(a)))
+            .label(match factors {
+                [left, right] if left == right => {
+                    format!("`{}` is {acc}, `{}` is {left}", self.name(c), self.name(a))
+                }
+                [left, right] => format!(
+                    "`{}` is {acc}, `{}` is {left}, `{}` is {right}",
+                    self.name(c),
+                    self.name(a),
+                    self.name(b)
+                ),
+            })
             .help({
                 let has = |row: &&MmaRow| self.arch.has(row.needs);
                 match kind {

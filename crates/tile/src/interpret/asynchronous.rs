@@ -157,7 +157,7 @@ impl<'a> Role<'a> {
         for (side, (factor, rows)) in product.scales.iter().flatten().zip(of_factors) {
             let mut scales = Vec::new();
             self.fetch(side, &mut scales, 0.0, text)?;
-            *factor = scaled(factor, &scales, rows);
+            *factor = scaled(factor, &scales, rows, product.blocks);
         }
         let read = if product.flies { product.reads.as_slice() } else { &[] };
         for place in read {

@@ -446,8 +446,8 @@ fn near(bound: ErrorBound, x: f64, y: f64, sign: f64) -> f64 {
 /// The way in which tensor cores sum products: [`Accumulation::error`] bounds what one product of tiles adds.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Accumulation {
-    /// The type of the factors.
-    pub(super) factors: DType,
+    /// The types of both factors, of as many bits.
+    pub(super) factors: [DType; 2],
     /// The type of the sums.
     pub(super) sums: DType,
     /// The factors are multiplied by scales of blocks, which moves the least normal number of their type.
@@ -457,7 +457,7 @@ pub(super) struct Accumulation {
 impl Accumulation {
     /// The elements of a factor as tensor cores read them: of an `f32` the upper 19 bits count.
     pub(super) fn read(self, factor: &[Element]) -> Cow<'_, [Element]> {
-        match self.factors {
+        match self.factors[0] {
             DType::F32 => Cow::Owned(factor.iter().map(|x| x.tf32()).collect()),
             _ => Cow::Borrowed(factor),
         }
@@ -476,20 +476,20 @@ impl Accumulation {
         }
         let single = (0.75 * k + 4.0) * 2f64.powi(-23);
         let narrow = if self.sums == DType::F16 { (k / 8.0 + 1.0) * DType::F16.epsilon() } else { 0.0 };
-        let bytes = if self.factors.bits() == 8 { (k / 16.0 + 2.0) * 2f64.powi(-13) } else { 0.0 };
+        let bytes = if self.factors[0].bits() == 8 { (k / 16.0 + 2.0) * 2f64.powi(-13) } else { 0.0 };
         if self.sums.is_float() { single + narrow + bytes } else { 0.0 }
     }
 
-    /// Tensor cores align by exponents, and that of a subnormal factor is the least normal one's.
-    fn least(self) -> f64 {
-        match self.factors {
+    /// Tensor cores align by exponents, and that of a subnormal element of a factor is the least normal one's.
+    fn least(self) -> [f64; 2] {
+        self.factors.map(|dtype| match dtype {
             _ if self.scaled => f64::MIN_POSITIVE,
             DType::F16 => 2f64.powi(-14),
             DType::E4M3 => 2f64.powi(-6),
             DType::E5M2 => 2f64.powi(-14),
             DType::F64 => 0.0,
             _ => 2f64.powi(-126),
-        }
+        })
     }
 }
 
@@ -527,7 +527,8 @@ pub(super) fn product(
     how: Accumulation,
 ) {
     let a = &*factor.all;
-    let [left, right] = [(a, m), (b, n)].map(|(factor, rows)| norms(factor, rows, how.least()));
+    let [of_a, of_b] = how.least();
+    let [left, right] = [(a, m, of_a), (b, n, of_b)].map(|(factor, rows, least)| norms(factor, rows, least));
     let inexact: Vec<bool> = a.chunks_exact(m).map(|column| column.iter().any(|x| x.bound != 0.0)).collect();
     let unit = how.error(k);
     let mut spread = vec![0.0; m];
@@ -551,7 +552,7 @@ pub(super) fn product(
             let right = match &factor.has {
                 // Some of the row's elements meet none of the other factor's.
                 Some(_) if !right[j].is_finite() => {
-                    norm((0..k).filter(|p| factor.has(i + m * p)).map(|p| b[j + n * p]), how.least())
+                    norm((0..k).filter(|p| factor.has(i + m * p)).map(|p| b[j + n * p]), of_b)
                 }
                 _ => right[j],
             };

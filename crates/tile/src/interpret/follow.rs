@@ -125,9 +125,12 @@ impl Watch<'_> {
                 let factors = [&product.a, &product.b].map(|side| self.read_side(role, side, text));
                 let [a, b] = factors;
                 let mut factors = [self.sparse(a?, product.sparse.as_deref()), b?];
-                for (factor, scale) in factors.iter_mut().zip(product.scales.iter().flatten()) {
+                let rows = product.shape[..2].iter();
+                for ((factor, scale), rows) in
+                    factors.iter_mut().zip(product.scales.iter().flatten()).zip(rows)
+                {
                     let mask = self.read_side(role, scale, text)?;
-                    *factor = factor.take().or(mask);
+                    *factor = factor.take().or(mask.and_then(|mask| first_rows(mask, *rows, product.blocks)));
                 }
                 self.product(product.c, factors, product.shape);
             }
@@ -486,4 +489,12 @@ fn inside(role: &Role<'_>, access: &Access, missing: &[bool]) -> Result<bool, In
     let (mut missing, mut any) = (missing.iter(), false);
     access.each(&corner, |offset| any |= missing.next() == Some(&true) && offset.is_some());
     Ok(any)
+}
+
+/// The mask of the first rows of a tile of so many columns: `None` where nothing of them is missing.
+fn first_rows(mask: Mask, rows: usize, columns: usize) -> Option<Mask> {
+    let apart = mask.missing.len() / columns.max(1);
+    let missing: Vec<bool> =
+        mask.missing.chunks(apart.max(1)).flat_map(|column| &column[..rows]).copied().collect();
+    missing.contains(&true).then_some(Mask { missing, ..mask })
 }

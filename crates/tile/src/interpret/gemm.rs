@@ -63,10 +63,10 @@ impl<'t> Left<'t> {
 }
 
 /// The factor of so many rows whose elements are multiplied by the scales of their blocks along K, exactly: a scale has eight bits of an exponent
-/// or four of a mantissa, and a number of an `f64` holds both.
-pub(super) fn scaled(factor: &[Element], scales: &[Element], rows: usize) -> Vec<Element> {
-    let block = factor.len() / scales.len().max(1);
-    let of = |i: usize| scales[i / rows / block * rows + i % rows];
+/// or four of a mantissa, and a number of an `f64` holds both. A row has so many `blocks`; there may be scales of more rows than the factor has.
+pub(super) fn scaled(factor: &[Element], scales: &[Element], rows: usize, blocks: usize) -> Vec<Element> {
+    let (block, apart) = (factor.len() / (rows * blocks).max(1), scales.len() / blocks.max(1));
+    let of = |i: usize| scales[i / rows / block * apart + i % rows];
     factor.iter().enumerate().map(|(i, x)| Element::binary(BinaryOp::Mul, Compute::F64, *x, of(i))).collect()
 }
 

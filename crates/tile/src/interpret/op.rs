@@ -438,6 +438,8 @@ pub(super) struct Product {
     pub(super) sparse: Option<Box<Metadata>>,
     /// The scales of blocks of both factors.
     pub(super) scales: Option<[Side; 2]>,
+    /// Scales of a row of a factor.
+    pub(super) blocks: usize,
     pub(super) shape: [usize; 3],
     pub(super) how: Accumulation,
     /// True if it ends at a wait of the program. In tensor memory nobody touches the sums before their stage is full.

@@ -86,7 +86,10 @@ impl<'a> Role<'a> {
             Op::Gemm { c, a, b, sparse, scales, shape, how } => {
                 let mut acc = std::mem::take(&mut self.tiles[*c]);
                 let factor = |factor: usize, scale: usize, rows: usize| match scales {
-                    Some(scales) => Cow::Owned(scaled(&self.tiles[factor], &self.tiles[scales[scale]], rows)),
+                    Some(scales) => {
+                        let scales = &self.tiles[scales[scale]];
+                        Cow::Owned(scaled(&self.tiles[factor], scales, rows, scales.len() / rows))
+                    }
                     None => Cow::Borrowed(&self.tiles[factor][..]),
                 };
                 let (left, right) = (factor(*a, 0, shape[0]), factor(*b, 1, shape[1]));

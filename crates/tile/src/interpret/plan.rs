@@ -364,8 +364,11 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Gemm { c, a, b, meta, scales, .. } => {
                 let (left, right) = (self.program.shape(*a), self.program.shape(*b));
                 let shape = [left[0], right[0], right[1]].map(|n| n as usize);
-                let how =
-                    Accumulation { factors: self.dtype(*a), sums: self.dtype(*c), scaled: scales.is_some() };
+                let how = Accumulation {
+                    factors: [*a, *b].map(|id| self.dtype(id)),
+                    sums: self.dtype(*c),
+                    scaled: scales.is_some(),
+                };
                 let sparse = meta.map(|meta| self.metadata(stmt, meta));
                 let scales = scales.map(|scales| scales.map(|scale| scale.0 as usize));
                 let [c, a, b] = [c, a, b].map(|id| id.0 as usize);
@@ -693,6 +696,7 @@ impl<P: Executable> Making<'_, P> {
         let mut reads = vec![self.factor(a), self.factor(b)];
         reads.extend(meta.map(|meta| self.place(meta)));
         reads.extend(scales.into_iter().flatten().map(|scale| self.factor(scale)));
+        let blocks = scales.map_or(0, |[scale, _]| self.program.tile(scale).shape[1] as usize);
         let scales = match scales {
             Some([left, right]) => Some([self.side(left)?, self.side(right)?]),
             None => None,
@@ -705,8 +709,13 @@ impl<P: Executable> Making<'_, P> {
             reads,
             sparse: meta.map(|meta| self.metadata(stmt, meta)),
             shape: [left.shape[0], right.shape[0], right.shape[1]].map(|n| n as usize),
-            how: Accumulation { factors: left.dtype, sums: self.dtype(c), scaled: scales.is_some() },
+            how: Accumulation {
+                factors: [left.dtype, right.dtype],
+                sums: self.dtype(c),
+                scaled: scales.is_some(),
+            },
             scales,
+            blocks,
             flies: self.program.tensor(c).0 != Memory::Tensor,
             flight: self.flight(stmt),
         })))

@@ -145,6 +145,21 @@ impl Edge {
     }
 }
 
+/// Factors whose elements are multiplied by the scales of their blocks: what lies outside of a factor along K may lie in a block that is inside.
+fn scaled(factors: [Edge; 2], scales: Option<[Edge; 2]>) -> [Edge; 2] {
+    let Some(scales) = scales else { return factors };
+    let mut both = factors.into_iter().zip(scales).map(|(mut factor, scale)| {
+        for (outside, of_scale) in factor.modes.iter_mut().zip(&scale.modes) {
+            let by = of_scale.map_or(scale.inside, |of_scale| of_scale.value);
+            if let Some(outside) = outside {
+                outside.value = outside.value.binary(BinaryOp::Mul, by);
+            }
+        }
+        factor
+    });
+    std::array::from_fn(|_| both.next().unwrap_or_else(|| Edge::none(2)))
+}
+
 struct Analysis<'s, 'a> {
     sites: &'s Sites<'a>,
     known: BTreeMap<TensorId, Edge>,
@@ -310,7 +325,7 @@ impl Analysis<'_, '_> {
         edge
     }
 
-    fn product(&mut self, site: &Site<'_>, c: TensorId, (a, b): (Edge, Edge)) {
+    fn product(&mut self, site: &Site<'_>, c: TensorId, [a, b]: [Edge; 2]) {
         let along = |edge: &Edge| edge.modes.get(1).copied().flatten();
         if let (Some(left), Some(right)) = (along(&a), along(&b))
             && !left.value.is(0.0)
@@ -479,12 +494,15 @@ impl Analysis<'_, '_> {
                 let edge = self.edge(*src);
                 self.known.insert(*dst, edge);
             }
-            StmtKind::Gemm { c, a, b, .. } => {
-                let factors = (self.edge(*a), self.edge(*b));
+            StmtKind::Gemm { c, a, b, scales, .. } => {
+                let scales = scales.map(|scales| scales.map(|id| self.edge(id)));
+                let factors = scaled([self.edge(*a), self.edge(*b)], scales);
                 self.product(site, *c, factors);
             }
-            StmtKind::GemmAsync { c, a, b, .. } => {
-                let factors = (self.read(site, a, 0.0), self.read(site, b, 0.0));
+            StmtKind::GemmAsync { c, a, b, scales, .. } => {
+                let scales =
+                    scales.as_ref().map(|scales| scales.each_ref().map(|scale| self.read(site, scale, 0.0)));
+                let factors = scaled([a, b].map(|factor| self.read(site, factor, 0.0)), scales);
                 self.product(site, *c, factors);
             }
             StmtKind::Reduce { dst, src, op, axis } => {

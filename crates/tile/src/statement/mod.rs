@@ -319,7 +319,8 @@ pub enum StmtKind<F: Form = Surface> {
     ///
     /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
     /// and the stages of other pipelines that the role consumes are given back once the products have read them. `a` may then lie in tensor memory too, and
-    /// `gemm.async(c, a, b, scales = (sa, sb))` is [`StmtKind::Gemm`]'s with scales of blocks, which lie in shared memory.
+    /// `gemm.async(c, a, b, scales = (sa, sb))` is [`StmtKind::Gemm`]'s with scales of blocks, which lie in shared memory: `sa` is M×S and
+    /// `sb` N×S, or of more rows, up to the next multiple of 128, which are not read.
     GemmAsync {
         /// The accumulator.
         c: TensorId,

@@ -6,7 +6,9 @@ use super::checker::{Allowed, Checker, count};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::{Expr, IntOp};
 use crate::printer::expr_text;
-use crate::program::{Dealer, Flag, Param, ParamId, ParamKind, Program, TensorKind, TileOrder};
+use crate::program::{
+    Dealer, Flag, Param, ParamId, ParamKind, Program, Stmt, StmtKind, TensorKind, TileOrder,
+};
 
 /// The tiles that a loop walks.
 #[derive(Clone, PartialEq)]
@@ -73,6 +75,15 @@ fn factors(of: &Expr) -> (i64, Vec<String>) {
     collect(of, &mut number, &mut others);
     others.sort();
     (number, others)
+}
+
+/// The statements of a body with those in them, each with true if it stands in no loop over tiles that the launch deals out.
+fn statements<'a>(body: &'a [Stmt], outside: bool, found: &mut Vec<(&'a Stmt, bool)>) {
+    for stmt in body {
+        found.push((stmt, outside));
+        let deals = matches!(stmt.kind, StmtKind::Tiles { dynamic: Some(Dealer::Launch), .. });
+        statements(stmt.kind.body(), outside && !deals, found);
+    }
 }
 
 impl Checker<'_> {
@@ -188,6 +199,43 @@ impl Checker<'_> {
             let error =
                 error.related(launched, "clusters that run do the tiles of those that have not begun");
             self.report(error.help("deal the tiles out by a counter: `dynamic = next`"));
+        }
+        self.flags_of_all_blocks(launched);
+    }
+
+    /// No statement counts on what blocks do outside of tiles that the launch deals out: some never begin, and others do their tiles.
+    fn flags_of_all_blocks(&mut self, launched: Origin) {
+        let program = self.program;
+        let mut all = Vec::new();
+        statements(&program.body, true, &mut all);
+        let signalled = |param: ParamId| {
+            all.iter().find_map(|(stmt, outside)| match &stmt.kind {
+                StmtKind::Signal { flag, .. } if *outside && flag.param == param => Some(stmt.span),
+                _ => None,
+            })
+        };
+        let why = "clusters that run do the tiles of those that have not begun";
+        let help = "signal and count within the loop over tiles, each of which is done, or deal the tiles out by a counter: `dynamic = next`";
+        let waits = all.iter().find_map(|(stmt, _)| match &stmt.kind {
+            StmtKind::Await { flag, .. } => Some((stmt.span, flag.param, signalled(flag.param)?)),
+            _ => None,
+        });
+        if let Some((span, param, signal)) = waits {
+            let message = format!(
+                "`wait` waits for `{}`, which blocks that never begin do not signal",
+                program.param(param).name
+            );
+            let error = Diagnostic::new(Code::Misplaced, span, message)
+                .related(signal, "a signal outside of the tiles")
+                .related(launched, why);
+            self.report(error.help(help));
+        }
+        let counts =
+            all.iter().find(|(stmt, outside)| *outside && matches!(stmt.kind, StmtKind::Ticket { .. }));
+        if let Some((ticket, _)) = counts {
+            let message = "`ticket` counts blocks, of which some never begin";
+            let error = Diagnostic::new(Code::Misplaced, ticket.span, message).related(launched, why);
+            self.report(error.help(help));
         }
     }
 

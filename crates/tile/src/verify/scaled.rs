@@ -41,8 +41,8 @@ impl Checker<'_> {
             self.unfit([acc, left, right, &of_left, &of_right], names, span);
             return;
         };
-        let alike = left.dtype == right.dtype && of_left.dtype == of_right.dtype;
-        if !alike || product_needs(left.dtype, acc.dtype, kind).is_none() {
+        let alike = of_left.dtype == of_right.dtype;
+        if !alike || product_needs([left.dtype, right.dtype], acc.dtype, kind).is_none() {
             let message = format!(
                 "there is no gemm of {} with {} of {} into {}",
                 both_types(left, right),
@@ -94,7 +94,11 @@ impl Checker<'_> {
             return;
         }
         let (k, blocks) = (left.shape[1], of_left.shape.get(1).copied().unwrap_or(0));
-        let fits = of_left.shape == [left.shape[0], blocks] && of_right.shape == [right.shape[0], blocks];
+        // Scales come to tensor memory by so many rows, of which the product reads the factor's.
+        let of_rows = |scales: &Operand, rows: i64| {
+            scales.shape == [rows, blocks] || scales.shape == [SumsScaling::rows_for(rows), blocks]
+        };
+        let fits = of_rows(&of_left, left.shape[0]) && of_rows(&of_right, right.shape[0]);
         let Some(scaling) = SumsScaling::new(of_left.dtype, k, blocks).filter(|_| fits) else {
             self.unfit([acc, left, right, &of_left, &of_right], names, span);
             return;

@@ -54,9 +54,7 @@ impl Checker<'_> {
         let asynchronous = word == "gemm.async";
         let known = match asynchronous {
             true => wgmmas(left.dtype, right.dtype, acc.dtype, true).next().is_some(),
-            false => {
-                left.dtype == right.dtype && product_needs(left.dtype, acc.dtype, MmaKind::Sparse).is_some()
-            }
+            false => product_needs([left.dtype, right.dtype], acc.dtype, MmaKind::Sparse).is_some(),
         };
         if !known {
             let message =

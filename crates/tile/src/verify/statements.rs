@@ -551,8 +551,8 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::ShapeMismatch, span, message).help(help));
         }
         let same = left.dtype == right.dtype;
-        let known = |dtype| mmas_of(MmaKind::Dense).any(|row| row.ab == dtype);
-        if !same || product_needs(left.dtype, acc.dtype, MmaKind::Dense).is_none() {
+        let known = |dtype| mmas_of(MmaKind::Dense).any(|row| row.a == dtype);
+        if product_needs([left.dtype, right.dtype], acc.dtype, MmaKind::Dense).is_none() {
             let cast = if same && known(left.dtype) { "" } else { "; cast the factors first" };
             self.report(
                 Diagnostic::new(

@@ -15,6 +15,7 @@ use super::stage::{Use, word};
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{PipelineId, Side, Stmt, StmtKind, TensorId, TensorKind, TensorRef};
+use crate::statement;
 
 /// The rows and the columns of a tile whose parts lie side by side.
 fn matrix(shape: &[i64]) -> Vec<i64> {
@@ -282,6 +283,21 @@ impl Checker<'_> {
 
     /// `fill(c, 0)` of sums in tensor memory: in a stage, or, where there is one, ahead of it.
     pub(super) fn fill_of_sums(&mut self, dst: TensorId, value: f64, span: Origin) {
+        // Of sums of another type than f32 their product is what is wrong.
+        let mut summed = false;
+        let sums = |kind: &StmtKind| matches!(kind, StmtKind::GemmAsync { c, .. } if *c == dst);
+        statement::visit(&self.program.body, 0, &mut |stmt, _| summed |= sums(&stmt.kind));
+        let dtype = self.program.tensor(dst).dtype;
+        if is_tcgen05_left(dtype) && dtype != DType::F32 && !summed {
+            let name = self.name(dst);
+            let message =
+                format!("a fill begins sums, and `{name}` in tensor memory is a left factor of {dtype}");
+            let help = format!(
+                "fill a register tensor, and `copy` that to `{name}`: a left factor is what threads store"
+            );
+            self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
+            return;
+        }
         let one = self.one_stage(dst);
         let ahead = one.filter(|of| self.stages.iter().all(|stage| stage.pipeline != *of));
         if !(if ahead.is_some() { self.exists(dst, span) } else { self.alive(dst, span) }) {
