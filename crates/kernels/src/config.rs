@@ -280,6 +280,23 @@ pub(crate) fn differences<C: Config>(config: &C) -> Vec<(&'static str, String)> 
     values.filter(|(_, value, default)| value != default).map(|(name, value, _)| (name, value)).collect()
 }
 
+/// Checks that parameters that say nothing in a form have their usual values.
+pub(crate) fn says_nothing<C: Config>(
+    config: &C,
+    form: impl fmt::Display,
+    idle: impl Fn(&str) -> bool,
+) -> Result<(), ConfigError> {
+    let default = C::default();
+    for field in C::FIELDS.iter().filter(|field| idle(field.name)) {
+        let (value, usual) = ((field.get)(config), (field.get)(&default));
+        if value != usual {
+            let wanted = format!("says nothing with form={form}: must be {usual}");
+            return Err(ConfigError::value(field.name, value, wanted));
+        }
+    }
+    Ok(())
+}
+
 /// The value of a parameter as text, if there is one of this name.
 pub(crate) fn value_of<C: Config>(config: &C, name: &str) -> Option<String> {
     C::FIELDS.iter().find(|field| field.name == name).map(|field| (field.get)(config))

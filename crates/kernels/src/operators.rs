@@ -3,7 +3,7 @@
 use tilewright_machine::{Arch, Feature, Features};
 use tilewright_tile::Program;
 
-use crate::attention::{AttentionConfig, AttentionSm80Config, AttentionSm100Config, SM100_NEEDS};
+use crate::attention::{AttentionConfig, AttentionSm80Config};
 use crate::attention_backward::AttentionBackwardConfig;
 use crate::attention_decode::AttentionDecodeConfig;
 use crate::config::{Config, ConfigError, Parameter, configured, list, parameter_list};
@@ -129,8 +129,8 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "attention",
-        about: "o[b, sq, hq, dv] = softmax(scale · q kᵀ) v by heads, with masks, shared heads of k and v, a cap of scores",
-        needs: crate::warp_specialized::NEEDS,
+        about: "o[b, sq, hq, dv] = softmax(scale · q kᵀ) v by heads by TMA loads and wgmma or tcgen05, with masks, shared heads of k and v, a cap of scores",
+        needs: crate::warp_specialized::SHARED_NEEDS,
         parameters: parameter_list::<AttentionConfig>,
         programs: programs::<AttentionConfig>,
         tuning: Some(tuning::<AttentionConfig>()),
@@ -158,14 +158,6 @@ const PRODUCTS: &[Operator] = &[
         parameters: parameter_list::<AttentionSm80Config>,
         programs: programs::<AttentionSm80Config>,
         tuning: Some(tuning::<AttentionSm80Config>()),
-    },
-    Operator {
-        name: "attention_sm100",
-        about: "o[b, sq, hq, d] = softmax(scale · q kᵀ) v by heads, by tcgen05 with scores, weights and sums in tensor memory",
-        needs: SM100_NEEDS,
-        parameters: parameter_list::<AttentionSm100Config>,
-        programs: programs::<AttentionSm100Config>,
-        tuning: Some(tuning::<AttentionSm100Config>()),
     },
     Operator {
         name: "moe_routing",

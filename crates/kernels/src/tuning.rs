@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::hash::Hash;
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Features};
 
 use crate::config::{Config, ConfigError, apply, configured, differences};
 use crate::model::Model;
@@ -75,6 +75,8 @@ pub struct Space {
     pub points: Vec<Point>,
     /// Points that these rules refused, or that are out of proportion to the problem.
     pub refused: usize,
+    /// The rule that refused one of them, where it is known: of those that are in proportion to the problem one whose features the architecture has, if there are such.
+    pub because: Option<String>,
 }
 
 /// The arguments of a launch for a problem, as far as they are integers.
@@ -177,6 +179,10 @@ pub(crate) trait Tunable: Config + Clone + Eq + Hash {
     fn suits(&self, sizes: &[i64]) -> bool;
     /// The reason why the point cannot run, if it cannot.
     fn reject(&self, arch: Arch) -> Option<String>;
+    /// The features that it needs, where points need different ones.
+    fn needs(&self) -> Features {
+        Features::NONE
+    }
     /// The estimated time in microseconds.
     fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64;
     /// The same with its parts, where the estimate has some.
@@ -252,7 +258,7 @@ fn space<C: Tunable>(
     let sizes = values::<C>(sizes)?;
     // Says what is wrong with them once, not at every point.
     counted::<C>(pinned)?;
-    let (mut space, mut seen) = (Space::default(), HashSet::new());
+    let (mut space, mut seen, mut admitted) = (Space::default(), HashSet::new(), false);
     let forms = C::points().flat_map(|mut point| match apply(&mut point, pinned) {
         Ok(()) => point.forms(&sizes),
         Err(_) => Vec::new(),
@@ -263,8 +269,16 @@ fn space<C: Tunable>(
         if !seen.insert(point.clone()) {
             continue;
         }
-        if !point.suits(&sizes) || point.reject(chip.arch).is_some() {
+        if !point.suits(&sizes) {
             space.refused += 1;
+            continue;
+        }
+        if let Some(reason) = point.reject(chip.arch) {
+            space.refused += 1;
+            let has = chip.arch.has(point.needs());
+            if space.because.is_none() || has && !admitted {
+                (space.because, admitted) = (Some(reason), has);
+            }
             continue;
         }
         let estimate = point.estimate(chip, &sizes);

@@ -3,8 +3,8 @@
 mod attention;
 mod attention_backward;
 mod attention_decode;
-mod attention_sm100;
 mod attention_sm80;
+mod attention_tcgen05;
 mod common;
 mod contraction;
 mod conv_hopper;

@@ -7,22 +7,22 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
 use tilewright_kernels::attention::{
-    AttentionConfig, AttentionSizes, Expression, Inputs, Mask, Modes, Scalars, edge_sizes, reference,
+    AttentionConfig, AttentionSizes, Expression, Form, Inputs, Mask, Modes, Scalars, edge_sizes, reference,
 };
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
 /// A problem, beside its sizes.
 #[derive(Default)]
-struct Given<'a> {
+pub struct Given<'a> {
     /// The lengths of sequences of queries and of keys, with `varlen`.
-    lengths: &'a [[i64; 2]],
+    pub lengths: &'a [[i64; 2]],
     /// Rows of keys and values behind the last sequence.
-    behind: i64,
+    pub behind: i64,
     /// Matrices of the bias along b and hq.
-    bias: [i64; 2],
+    pub bias: [i64; 2],
     /// Scalars of functions.
-    scalars: &'a [(&'a str, f64)],
+    pub scalars: &'a [(&'a str, f64)],
 }
 
 fn check(config: &AttentionConfig, sizes: &AttentionSizes, seeds: &[u64]) {
@@ -30,7 +30,7 @@ fn check(config: &AttentionConfig, sizes: &AttentionSizes, seeds: &[u64]) {
 }
 
 /// Interpreter, simulator and plain loops agree; scores are large enough for the reference maximum to move.
-fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_>, seeds: &[u64]) {
+pub fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_>, seeds: &[u64]) {
     let AttentionSizes { b, hq, hk, sq, sk } = *sizes;
     let mut rng = ChaCha8Rng::seed_from_u64((sq * 7 + sk * 3 + config.d) as u64);
     let mut draw = |dtype: DType, len: i64, factor: f64| -> Vec<f64> {
@@ -84,11 +84,12 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     // Weights are rounded to the type of v, of 8 bits to multiples of 2⁻⁹ at least, where they sum to more than 1; results once more.
     let (mean, _) = reference(config, sizes, &Inputs { v: &sizes_only, scale: 0.0, ..inputs }).unwrap();
     let least = if config.dtype == DType::E4M3 { sk as f64 / 1024.0 } else { 0.0 };
+    let exponential = if config.polynomial > 0 { 2.5e-4 } else { 1e-4 };
     let (epsilon, rounded) = (config.dtype.epsilon(), config.results().epsilon());
     let bound: Vec<f64> = o
         .iter()
         .zip(weighed.iter().zip(&mean))
-        .map(|(o, (all, mean))| all * (2.0 * epsilon + 1e-4) + mean * least + o.abs() * rounded + 1e-6)
+        .map(|(o, (all, mean))| all * (2.0 * epsilon + exponential) + mean * least + o.abs() * rounded + 1e-6)
         .collect();
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let mut tensors: Tensors =
@@ -153,8 +154,9 @@ fn check_with(config: &AttentionConfig, sizes: &AttentionSizes, given: &Given<'_
     }
     let mut scalars = given.scalars.to_vec();
     scalars.extend([("scale", scale), ("cap", cap)]);
+    let arch = if config.form == Form::Tcgen05 { Arch::SM_100A } else { Arch::SM_90A };
     let launch = Launch { programs: &programs, sizes: &named, scalars: &scalars };
-    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &tensors);
+    let (simulated, interpreted, _) = launch.run(arch, seeds, &tensors);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         let at = format!("{who} at {sizes:?} of {config:?}");
         let width = hq * config.values();
@@ -348,6 +350,19 @@ fn random_config(rng: &mut ChaCha8Rng) -> AttentionConfig {
             persistent,
             ping_pong,
             ..Default::default()
+        };
+        let usual = AttentionConfig::default();
+        let config = match pick(rng, &Form::ALL) {
+            Form::Wgmma => config,
+            Form::Tcgen05 => AttentionConfig {
+                form: Form::Tcgen05,
+                polynomial: pick(rng, &[0, 16]),
+                warpgroups: usual.warpgroups,
+                q_stages: usual.q_stages,
+                persistent: usual.persistent,
+                ping_pong: usual.ping_pong,
+                ..config
+            },
         };
         // Strides of the test are those of places before heads.
         if config.validate().is_ok() && (!config.strides || config.modes == Modes::Bshd) {

@@ -99,14 +99,23 @@ impl<'a> Lower<'a> {
         (self.b.scalar(ScalarOp::Select, &[int(0), next, wraps]), wraps)
     }
 
+    /// The number of a stage, which a register holds where there are several.
+    pub(crate) fn slot_of(&mut self, pipeline: &PipelinePlan, slot: Reg) -> Operand {
+        if pipeline.stages == 1 { int(0) } else { self.b.read(slot) }
+    }
+
     /// Moves a stage's number on; the parity, if there is one, flips when the ring wraps.
     pub(crate) fn advance(&mut self, pipeline: &PipelinePlan, slot: Reg, parity: Option<Reg>) {
-        let current = self.b.read(slot);
-        let (next, wraps) = self.next_stage(pipeline, current);
-        self.b.write(slot, next);
+        let flip = if pipeline.stages == 1 {
+            int(1)
+        } else {
+            let current = self.b.read(slot);
+            let (next, wraps) = self.next_stage(pipeline, current);
+            self.b.write(slot, next);
+            self.b.scalar(ScalarOp::Select, &[int(1), int(0), wraps])
+        };
         if let Some(parity) = parity {
             let current = self.b.read(parity);
-            let flip = self.b.scalar(ScalarOp::Select, &[int(1), int(0), wraps]);
             let next = self.b.scalar(ScalarOp::XorB32, &[current, flip]);
             self.b.write(parity, next);
         }
@@ -126,7 +135,7 @@ impl<'a> Lower<'a> {
         self.wait_for_copies(None);
         self.hand_on_rest((side == Side::Produce).then_some(id))?;
         self.hoisting(true, |lower| {
-            let slot = lower.b.read(position.slot());
+            let slot = lower.slot_of(pipeline, position.slot());
             let full = lower.acquire_stage(pipeline, side, position, slot);
             let outer = lower.state.stage.replace((id, side, slot));
             let around = lower.slots.insert(Slot { pipeline: id, side }, slot);

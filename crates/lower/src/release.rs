@@ -14,7 +14,7 @@ use crate::scalar::{add, condition, int};
 impl<'a> Lower<'a> {
     /// Releases the oldest stage.
     fn release_oldest(&mut self, pipeline: &PipelinePlan, position: Position) {
-        let oldest = self.b.read(position.oldest());
+        let oldest = self.slot_of(pipeline, position.oldest());
         self.release_stage(pipeline, oldest, None);
         self.advance(pipeline, position.oldest(), None);
     }
@@ -22,7 +22,7 @@ impl<'a> Lower<'a> {
     /// Releases the oldest stage where a condition holds. Nothing but the arrival stands behind a branch: between products whose
     /// operand A is in registers, the assembler serialises them for any larger one (C7513).
     fn release_oldest_where(&mut self, pipeline: &PipelinePlan, position: Position, condition: Value) {
-        let oldest = self.b.read(position.oldest());
+        let oldest = self.slot_of(pipeline, position.oldest());
         self.release_stage(pipeline, oldest, Some(condition));
         let next = self.next_stage(pipeline, oldest).0;
         let next = self.b.scalar(ScalarOp::Select, &[next, oldest, condition.into()]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tilewright_compiler::recipe::outline;
 use tilewright_kernels::model::Model;
-use tilewright_kernels::{Chip, ConfigError, Operator, SizeKind};
+use tilewright_kernels::{Chip, Operator, SizeKind};
 use tilewright_launch::{Arg, DType, Recipe};
 use tilewright_machine::Arch;
 use tilewright_tile::{Constants, ParamKind, Program, verify};
@@ -60,19 +60,23 @@ fn ordered(operator: &'static Operator, given: &Options) -> Result<Options, OpsE
 }
 
 /// Programs that compute it: of these options; or of those that say what is computed, with the first configuration that goes with them.
-fn programs(operator: &'static Operator, options: &Options, arch: Arch) -> Result<Vec<Program>, ConfigError> {
+fn programs(operator: &'static Operator, options: &Options, arch: Arch) -> Result<Vec<Program>, OpsError> {
     (operator.programs)(&borrowed(options)).or_else(|error| {
-        let Some(tuning) = operator.tuning else { return Err(error) };
+        let Some(tuning) = operator.tuning else { return Err(error.into()) };
         let needed = |(_, kind): &&(&str, SizeKind)| *kind != SizeKind::Index;
         let sizes = tuning.sizes.iter().filter(needed);
         let sizes = sizes
             .map(|(name, kind)| ((*name).to_string(), if *kind == SizeKind::Count { 1 } else { ANY_SIZE }));
         let chip = Chip { arch, model: Model::built_in() };
         let space = (tuning.space)(chip, &sizes.collect(), &borrowed(options))?;
-        let point = space.points.into_iter().next().ok_or(error)?;
+        let Some(point) = space.points.into_iter().next() else {
+            // Of the architecture's own configurations, rather than of the default one.
+            let Some(reasons) = space.because else { return Err(error.into()) };
+            return Err(OpsError::Nothing { operator: operator.name.to_string(), reasons });
+        };
         let all: Vec<(&str, &str)> =
             point.parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        (operator.programs)(&all)
+        Ok((operator.programs)(&all)?)
     })
 }
 

@@ -286,6 +286,7 @@ impl<'a> Call<'a> {
             from: None,
             reason: String::new(),
             refused: Vec::new(),
+            passed: found.passed.clone(),
             estimate: None,
         };
         if let Some((problem, choice)) = &found.chosen.choice {

@@ -119,6 +119,8 @@ pub(crate) struct Found {
     /// The sizes that are known without a choice.
     pub(crate) known: Sizes,
     pub(crate) chosen: Arc<Chosen>,
+    /// The operators that are preferred and do not compute it, each with its reason.
+    pub(crate) passed: Vec<String>,
 }
 
 /// The work that an answer may take.
@@ -310,7 +312,10 @@ impl Library {
         let mut refused = Vec::new();
         for base in self.members(asked)? {
             match base.and_then(|base| self.answer(&base, asked, may)) {
-                Ok(found) => return Ok(found),
+                Ok(found) => {
+                    let passed = refused.iter().map(OpsError::to_string).collect();
+                    return Ok(Found { passed, ..found });
+                }
                 Err(error) => refused.push(error),
             }
         }
@@ -340,7 +345,7 @@ impl Library {
                 _ => OpsError::NotWarm { operator, class: class.text(), sizes },
             });
         };
-        Ok(Found { base: base.clone(), known, chosen })
+        Ok(Found { base: base.clone(), known, chosen, passed: Vec::new() })
     }
 
     /// The configuration of a class; nothing if none is known and none may be looked for.

@@ -24,6 +24,8 @@ pub struct Why {
     pub reason: String,
     /// Records that were refused, each with its reason.
     pub refused: Vec<String>,
+    /// Operators that are preferred and do not compute it, each with its reason.
+    pub passed: Vec<String>,
     /// The estimate, with its parts, beside those of rivals.
     pub estimate: Option<tilewright_tune::Why>,
 }
@@ -38,6 +40,9 @@ impl fmt::Display for Why {
         }
         for refused in &self.refused {
             writeln!(f, "  {refused}")?;
+        }
+        for passed in &self.passed {
+            writeln!(f, "  passed over: {passed}")?;
         }
         match &self.estimate {
             Some(estimate) => write!(f, "{estimate}"),

@@ -159,6 +159,36 @@ fn counters_are_filled_with_zeros_unless_the_workspace_is_clear() {
 }
 
 #[test]
+fn attention_is_that_of_the_features() {
+    let call = |capability: i64, d: i64, added: bool| {
+        let turn = Turn::new(capability);
+        let (lib, stream) = (turn.library(), turn.stream());
+        let (q, k) = (view(0x1000, F16, &[2, 300, 8, d]), view(0x2000, F16, &[2, 400, 2, d]));
+        let (v, sinks) = (view(0x3000, F16, &[2, 400, 2, d]), view(0x4000, F32, &[8]));
+        let bias = view(0x5000, F16, &[1, 8, 300, 400]);
+        let (mut o, mut lse) = (view_mut(0x6000, F16, &[2, 300, 8, d]), view_mut(0x7000, F32, &[2, 8, 300]));
+        let call = lib.attention(stream, &q, &k, &v, &mut o).causal();
+        if added { call.bias(&bias).sinks(&sinks).lse(&mut lse).why() } else { call.why() }.unwrap()
+    };
+    for (capability, added) in [(100, true), (103, false)] {
+        let why = call(capability, 128, added);
+        assert!(why.operator == "attention" && why.parameters.contains("form=tcgen05"), "{why}");
+        assert!(why.kernels.len() == 1 && why.passed.is_empty(), "{why}");
+    }
+    let why = call(90, 128, true);
+    assert!(why.operator == "attention" && !why.parameters.contains("form"), "{why}");
+    // Sums of two tiles by 256 columns leave no room for scores: the form without tensor memory, for that reason.
+    let why = call(100, 256, false);
+    assert!(why.operator == "attention_sm80" && why.passed.len() == 1, "{why}");
+    let reason =
+        "passed over: `attention` has no kernel for this: `bn` = 32: needs 576 columns of tensor memory";
+    assert!(why.to_string().contains(reason), "{why}");
+    let why = call(80, 64, false);
+    let reason = "`attention` has no kernel for this: sm_80 lacks transaction barriers, TMA, ";
+    assert!(why.operator == "attention_sm80" && why.passed[0].starts_with(reason), "{why}");
+}
+
+#[test]
 fn options_follow_from_types_and_shapes() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());

@@ -119,7 +119,7 @@ pub fn choose_accepted(
             Some(Found::Nothing) | None => {}
         }
     }
-    let (all, refused_by_rules) = contenders(problem, target, records(problem, store))?;
+    let (all, refused_by_rules, because) = contenders(problem, target, records(problem, store))?;
     let mut first = None;
     for Contender { candidate, from, how, expected, .. } in all.into_iter().take(TRIES) {
         match accept(&candidate, from) {
@@ -140,7 +140,7 @@ pub fn choose_accepted(
             problem: problem.to_string(),
             arch: target.arch.to_string(),
             refused: refused_by_rules,
-            because: String::new(),
+            because: because.map(|reason| format!("; one is refused: {reason}")).unwrap_or_default(),
         }),
     }
 }
@@ -288,12 +288,12 @@ pub(crate) fn records(problem: &Problem, store: Option<&Store>) -> Vec<(Record, 
     own.into_iter().map(|record| (record, false)).chain(shipped).collect()
 }
 
-/// The configurations that records of other sizes have and the best of the space, by expected time; and how many the rules refused.
+/// The configurations that records of other sizes have and the best of the space, by expected time; how many the rules refused, and why one of these.
 fn contenders(
     problem: &Problem,
     target: &Target,
     records: Vec<(Record, bool)>,
-) -> Result<(Vec<Contender>, usize), TuneError> {
+) -> Result<(Vec<Contender>, usize, Option<String>), TuneError> {
     let space = (problem.tuning().space)(target.chip(), problem.sizes(), &problem.pinned().given())?;
     let known = Known::of(problem, target, records);
     let (mut all, mut seen) = (Vec::new(), HashSet::new());
@@ -322,7 +322,7 @@ fn contenders(
         all.push(known.contender(candidate, Origin::Estimate, how)?);
     }
     all.sort_by(|a, b| a.expected.total_cmp(&b.expected));
-    Ok((all, space.refused))
+    Ok((all, space.refused, space.because))
 }
 
 /// A choice and its rivals.
@@ -355,7 +355,7 @@ pub fn explain(
     };
     let records = records(problem, store);
     let known = Known::of(problem, target, records.clone());
-    let (all, _) = contenders(problem, target, records)?;
+    let (all, ..) = contenders(problem, target, records)?;
     let chosen = known.contender(choice.candidate.clone(), choice.from, choice.why.clone())?;
     let mut families = vec![family(&chosen.candidate)];
     let mut shown = vec![chosen];

@@ -1,17 +1,20 @@
-//! Attention forward for Hopper, o = softmax(scale · q kᵀ) v for each head: blocks of keys from the last to the first, with the scores of a
+//! Attention forward, o = softmax(scale · q kᵀ) v for each head, in two [forms](Form): by wgmma, blocks of keys from the last to the first, with the scores of a
 //! block in flight while the values of the block before are added (FlashAttention-3, section 3.2), and a reference maximum that moves
-//! only where a score outgrows it by 2⁸, so that sums are rarely scaled anew.
+//! only where a score outgrows it by 2⁸, so that sums are rarely scaled anew; and by tcgen05, in tensor memory (FlashAttention-4).
 //!
 //! The program is text with the choices written out; `tilewright kernels attention -p …` prints it.
 
 mod derivative;
+mod form;
 mod functions;
+mod options;
 mod reference;
-mod sm100;
 mod sm80;
 mod sm80_space;
 mod space;
+mod tcgen05;
 mod text;
+mod wgmma;
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,20 +22,23 @@ use std::str::FromStr;
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Code, Diagnostics, Program, parse};
 
+pub use form::Form;
 pub use functions::Expression;
 pub use reference::{Inputs, edge_sizes, reference};
 pub use sm80::AttentionSm80Config;
-pub use sm100::AttentionSm100Config;
 
 pub(crate) use derivative::Change;
+pub(crate) use form::MOST_KEYS;
 pub(crate) use functions::{Function, Names};
 pub(crate) use reference::Problem;
-pub(crate) use sm100::NEEDS as SM100_NEEDS;
 pub(crate) use space::SIZES;
 pub(crate) use text::{LOG2E, of_head, rows_by_warp};
 
-use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, parameters};
-use crate::warp_specialized::refused;
+use form::TILES;
+use options::forward;
+
+use crate::config::{Codec, ConfigError, dtype_of, number, optional, optional_text, says_nothing};
+use crate::warp_specialized::lacking;
 
 /// The keys that a query attends to. Queries stand at the end of the keys: query i of `sq` is at the place of key i + sk − sq.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,55 +104,35 @@ impl FromStr for Modes {
     }
 }
 
-parameters! {
+forward! {
     /// The head, the mask and the tiling of attention. The default is 192 queries by 80 keys, the best for heads of 128 elements.
     pub struct AttentionConfig, "attention", programs {
-        /// The type of q, k and v: f16, bf16 or e4m3. Scores and sums are f32. With e4m3 heads have scales, q_descale, k_descale and v_descale of [b, hk], and a kernel before turns v into vt.
-        dtype: DType as OPERAND = DType::F16,
-        /// The type of o: same, or with e4m3 f16 or bf16.
-        out: Option<DType> as RESULT = None,
-        /// Elements of a head of q and k, a multiple of 16 up to 256.
-        d: i64 as INT = 128,
-        /// Elements of a head of v and o, a multiple of 16 up to 256, or same: as many.
-        dv: Option<i64> as SAME_HEAD = None,
-        /// The keys that a query attends to: none (all of them), causal (up to its own place; the last query's is the last key's) or window(n) (the last n of those).
-        mask: Mask as OWN = Mask::None,
-        /// A further condition under which query i attends to key j: a comparison over i, j, the head h and the batch b, such as i / 512 == j / 512; or none. i is the query's place among the keys. Blocks of keys without a pair are skipped.
-        attends: Option<Expression> as EXPRESSION = None,
-        /// The score instead of x = scale · q kᵀ, an expression over x, i, j, h and b, such as x - 0.1 * float(i - j); or none.
-        score: Option<Expression> as EXPRESSION = None,
-        /// Scalar parameters for these two, such as slope: f32 = 0.5.
-        scalars: Scalars as OWN = Scalars::default(),
-        /// Scores x become cap · tanh(x / cap), where cap is a scalar of the launch.
-        softcap: bool as FLAG = false,
-        /// Adds slope · (j − i) to the scores of query i and key j, with a slope of each head of q (ALiBi).
-        alibi: bool as FLAG = false,
-        /// Adds bias[bb, bh, sq, sk] to scores, where bb is 1 or b and bh is 1 or hq.
-        bias: bool as FLAG = false,
-        /// Adds the exponential of a sink, one a head of q, to each query's sum: a key without a value.
-        sink: bool as FLAG = false,
-        /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
-        lse: bool as FLAG = false,
-        /// The order of the modes of q, k, v and o: bshd or bhsd (b batches, s places, h heads, d elements).
-        modes: Modes as OWN = Modes::Bshd,
-        /// Sequences of their own lengths one behind the other: q[tq, hq, d], k[tk, hk, d], v[tk, hk, dv], o[tq, hq, dv], lse[hq, tq]; cu_q and cu_k have the places where they begin, and behind them the end; sq and sk are the longest.
-        varlen: bool as FLAG = false,
-        /// The distances of neighbours along each mode of q, k, v and o but the last are sizes: q_b, q_s, q_h and so on.
-        strides: bool as FLAG = false,
-        /// Warpgroups that multiply, of 64 queries each.
-        warpgroups: i64 as INT = 3,
-        /// Keys of a block, a multiple of 16.
-        bn: i64 as INT = 80,
-        /// Blocks of keys, and of values, in shared memory.
-        stages: i64 as INT = 2,
-        /// Warpgroups that multiply are roles of their own, with 64 queries each, and take turns at the tensor cores: one has the exponentials while another multiplies.
-        ping_pong: bool as FLAG = false,
-        /// Tiles of queries in shared memory, if persistent: with two the next one is loaded during this one.
-        q_stages: i64 as INT = 1,
-        /// Blocks that stay, and work on tile after tile: pays without a mask. Else there is a block for each tile, the longest first.
-        persistent: bool as FLAG = false,
-        /// Blocks that are launched at most, if persistent.
-        sm_count: i64 as INT = 132,
+        {
+            /// The type of q, k and v: f16, bf16 or e4m3. Scores and sums are f32. With e4m3 heads have scales, q_descale, k_descale and v_descale of [b, hk], and a kernel before turns v into vt.
+            dtype: DType as OPERAND = DType::F16,
+            /// The type of o: same, or with e4m3 f16 or bf16.
+            out: Option<DType> as RESULT = None,
+        }
+        {
+            /// The program: wgmma, or tcgen05 with scores, weights and sums in tensor memory, whose blocks have two tiles of 128 queries.
+            form: Form as OWN = Form::Wgmma,
+            /// Warpgroups that multiply, of 64 queries each.
+            warpgroups: i64 as INT = 3,
+            /// Keys of a block, a multiple of 16, by tcgen05 up to 128.
+            bn: i64 as INT = 80,
+            /// Blocks of keys, and of values, in shared memory.
+            stages: i64 as INT = 2,
+            /// Warpgroups that multiply are roles of their own, with 64 queries each, and take turns at the tensor cores: one has the exponentials while another multiplies.
+            ping_pong: bool as FLAG = false,
+            /// Tiles of queries in shared memory, if persistent: with two the next one is loaded during this one.
+            q_stages: i64 as INT = 1,
+            /// Blocks that stay, and work on tile after tile: pays without a mask. Else there is a block for each tile, the longest first.
+            persistent: bool as FLAG = false,
+            /// Blocks that are launched at most, if persistent.
+            sm_count: i64 as INT = 132,
+            /// By tcgen05, keys of a block whose exponentials are polynomials on the pipes of fma, a multiple of 16; the others are those of the special function units.
+            polynomial: i64 as INT = 0,
+        }
     }
 }
 
@@ -242,11 +228,6 @@ fn within(field: &'static str, value: i64, low: i64, high: i64) -> Result<(), Co
 const SPARE_REGISTERS: i64 = 26;
 
 impl AttentionConfig {
-    /// Elements of a head of v.
-    pub fn values(&self) -> i64 {
-        self.dv.unwrap_or(self.d)
-    }
-
     /// The type of o: that of q, or f16 where factors have 8 bits.
     pub fn results(&self) -> DType {
         self.out.unwrap_or(if self.is_fp8() { DType::F16 } else { self.dtype })
@@ -259,7 +240,18 @@ impl AttentionConfig {
 
     /// Queries of a tile.
     pub fn rows(&self) -> i64 {
-        64 * self.warpgroups
+        match self.form {
+            Form::Wgmma => 64 * self.warpgroups,
+            Form::Tcgen05 => TILES.iter().product(),
+        }
+    }
+
+    /// The number of the roles that share a tile of queries, and the rows of each, where they do.
+    fn shared_out(&self) -> Option<[i64; 2]> {
+        match self.form {
+            Form::Wgmma => self.ping_pong.then_some([self.warpgroups, 64]),
+            Form::Tcgen05 => Some(TILES),
+        }
     }
 
     /// Registers of a thread that multiplies.
@@ -286,7 +278,21 @@ impl AttentionConfig {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.validate_options()?;
+        self.validate_options(self.form.most_keys())?;
+        says_nothing(self, self.form, |name| self.form.idle().contains(&name))?;
+        within("sm_count", self.sm_count, 1, 1 << 20)?;
+        if self.out.is_some_and(|out| !self.is_fp8() && out != self.dtype) {
+            let wanted = format!("must be same with dtype = {}", self.dtype);
+            return Err(ConfigError::value("out", self.results(), wanted));
+        }
+        match self.form {
+            Form::Wgmma => self.check_wgmma(),
+            Form::Tcgen05 => self.check_tcgen05(),
+        }
+    }
+
+    /// Checks a configuration of the form of wgmma.
+    fn check_wgmma(&self) -> Result<(), ConfigError> {
         within("warpgroups", self.warpgroups, 1, 3)?;
         within("stages", self.stages, 1, 8)?;
         within("q_stages", self.q_stages, 1, 4)?;
@@ -298,16 +304,11 @@ impl AttentionConfig {
             let wanted = "must be 1, or persistent = true: else a block has one tile of queries";
             return Err(ConfigError::value("q_stages", self.q_stages, wanted));
         }
-        within("sm_count", self.sm_count, 1, 1 << 20)?;
         if self.is_fp8() {
             let parts = [("d", self.d), ("bn", self.bn)];
             if let Some((field, value)) = parts.into_iter().find(|(_, value)| value % 32 != 0) {
                 return Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"));
             }
-        } else if let Some(out) = self.out
-            && out != self.dtype
-        {
-            return Err(ConfigError::value("out", out, format!("must be same with dtype = {}", self.dtype)));
         }
         // Scores, factors of half as many bits, sums, a block of bias.
         let bias = if self.bias { self.bn / 4 } else { 0 };
@@ -328,8 +329,12 @@ impl AttentionConfig {
             );
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
-        let (bytes, have) =
-            (self.shared_bytes() + 1024, i64::from(Arch::SM_90A.limits().shared_bytes_per_block));
+        self.check_shared(self.shared_bytes(), Arch::SM_90A)
+    }
+
+    /// Checks that so many bytes of shared memory, without mbarriers, are a block's on an architecture.
+    fn check_shared(&self, bytes: i64, arch: Arch) -> Result<(), ConfigError> {
+        let (bytes, have) = (bytes + 1024, i64::from(arch.limits().shared_bytes_per_block));
         if bytes > have {
             let wanted = format!(
                 "needs {bytes} bytes of shared memory, and a block has {have}: choose fewer stages or keys"
@@ -339,11 +344,13 @@ impl AttentionConfig {
         Ok(())
     }
 
-    /// Checks what every form of attention asks of heads, blocks of keys, masks and functions.
-    pub(crate) fn validate_options(&self) -> Result<(), ConfigError> {
-        for (field, elements) in [("d", self.d), ("dv", self.values()), ("bn", self.bn)] {
-            if !(16..=256).contains(&elements) || elements % 16 != 0 {
-                return Err(ConfigError::value(field, elements, "must be a multiple of 16 from 16 to 256"));
+    /// Checks what every form of attention asks of heads, masks and functions, and of blocks of at most so many keys.
+    pub(crate) fn validate_options(&self, keys: i64) -> Result<(), ConfigError> {
+        for (field, elements, most) in [("d", self.d, 256), ("dv", self.values(), 256), ("bn", self.bn, keys)]
+        {
+            if !(16..=most).contains(&elements) || elements % 16 != 0 {
+                let wanted = format!("must be a multiple of 16 from 16 to {most}");
+                return Err(ConfigError::value(field, elements, wanted));
             }
         }
         if let Mask::Window(keys) = self.mask
@@ -393,7 +400,7 @@ impl AttentionConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 
     /// True if the mask lets the query at this place among the keys attend to key `j`.

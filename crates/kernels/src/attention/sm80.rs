@@ -6,55 +6,32 @@ use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
 
 use super::functions::Expression;
-use super::text::{Role, Writer, of_head, rows_by_warp};
-use super::{AttentionConfig, Mask, Modes, Scalars, within};
-use crate::config::{ConfigError, parameters};
+use super::options::forward;
+use super::text::{Ending, Role, Writer, of_head, rows_by_warp};
+use super::{AttentionConfig, MOST_KEYS, Mask, Modes, Scalars, within};
+use crate::config::ConfigError;
 
-parameters! {
+forward! {
     /// The head, the mask and the tiling of attention by `mma.sync`. The default is 128 queries by 64 keys for heads of 128 elements.
     pub struct AttentionSm80Config, "attention_sm80", programs {
-        /// The type of q, k, v and o: f16 or bf16. Scores and sums are f32.
-        dtype: DType as FLOAT16 = DType::F16,
-        /// Elements of a head of q and k, a multiple of 16 up to 256.
-        d: i64 as INT = 128,
-        /// Elements of a head of v and o, a multiple of 16 up to 256, or same: as many.
-        dv: Option<i64> as SAME_HEAD = None,
-        /// The keys that a query attends to: none (all of them), causal (up to its own place; the last query's is the last key's) or window(n) (the last n of those).
-        mask: Mask as OWN = Mask::None,
-        /// A further condition under which query i attends to key j, as in attention, or none.
-        attends: Option<Expression> as EXPRESSION = None,
-        /// The score instead of x = scale · q kᵀ, as in attention, or none.
-        score: Option<Expression> as EXPRESSION = None,
-        /// Scalar parameters for these two, such as slope: f32 = 0.5.
-        scalars: Scalars as OWN = Scalars::default(),
-        /// Scores x become cap · tanh(x / cap), where cap is a scalar of the launch.
-        softcap: bool as FLAG = false,
-        /// Adds slope · (j − i) to the scores of query i and key j, with a slope of each head of q (ALiBi).
-        alibi: bool as FLAG = false,
-        /// Adds bias[bb, bh, sq, sk] to scores, where bb is 1 or b and bh is 1 or hq.
-        bias: bool as FLAG = false,
-        /// Adds the exponential of a sink, one a head of q, to each query's sum: a key without a value.
-        sink: bool as FLAG = false,
-        /// Writes lse[b, hq, sq] as well: the logarithm of each query's sum of exponentials.
-        lse: bool as FLAG = false,
-        /// The order of the modes of q, k, v and o: bshd or bhsd (b batches, s places, h heads, d elements).
-        modes: Modes as OWN = Modes::Bshd,
-        /// Sequences of their own lengths one behind the other, with cu_q and cu_k, as in attention.
-        varlen: bool as FLAG = false,
-        /// The distances of neighbours along each mode of q, k, v and o but the last are sizes: q_b, q_s, q_h and so on.
-        strides: bool as FLAG = false,
-        /// Queries of a tile, a multiple of 16 · warps.
-        bm: i64 as INT = 128,
-        /// Keys of a block, a multiple of 16.
-        bn: i64 as INT = 64,
-        /// Warps, which share out the queries of a tile.
-        warps: i64 as INT = 4,
-        /// Blocks of keys, and of values, in shared memory; with 1 the next keys come while weights are computed and values added, and the values while scores are.
-        stages: i64 as INT = 1,
-        /// Blocks that a multiprocessor has registers for, at least; with 4 warps, 2 leave each thread its 255 registers and 3 leave 168.
-        blocks: i64 as INT = 1,
-        /// Keeps the queries in registers; else they are read from shared memory for each block of keys.
-        resident: bool as FLAG = false,
+        {
+            /// The type of q, k, v and o: f16 or bf16. Scores and sums are f32.
+            dtype: DType as FLOAT16 = DType::F16,
+        }
+        {
+            /// Queries of a tile, a multiple of 16 · warps.
+            bm: i64 as INT = 128,
+            /// Keys of a block, a multiple of 16.
+            bn: i64 as INT = 64,
+            /// Warps, which share out the queries of a tile.
+            warps: i64 as INT = 4,
+            /// Blocks of keys, and of values, in shared memory; with 1 the next keys come while weights are computed and values added, and the values while scores are.
+            stages: i64 as INT = 1,
+            /// Blocks that a multiprocessor has registers for, at least; with 4 warps, 2 leave each thread its 255 registers and 3 leave 168.
+            blocks: i64 as INT = 1,
+            /// Keeps the queries in registers; else they are read from shared memory for each block of keys.
+            resident: bool as FLAG = false,
+        }
     }
 }
 
@@ -65,34 +42,6 @@ const ADDRESSES: i64 = 12;
 const OF_SEQUENCES: i64 = 20;
 
 impl AttentionSm80Config {
-    /// Elements of a head of v.
-    pub fn values(&self) -> i64 {
-        self.dv.unwrap_or(self.d)
-    }
-
-    /// The function that is computed, as `attention` has it.
-    pub fn computed(&self) -> AttentionConfig {
-        AttentionConfig {
-            dtype: self.dtype,
-            d: self.d,
-            dv: self.dv,
-            mask: self.mask,
-            attends: self.attends.clone(),
-            score: self.score.clone(),
-            scalars: self.scalars.clone(),
-            softcap: self.softcap,
-            alibi: self.alibi,
-            bias: self.bias,
-            sink: self.sink,
-            lse: self.lse,
-            modes: self.modes,
-            varlen: self.varlen,
-            strides: self.strides,
-            bn: self.bn,
-            ..Default::default()
-        }
-    }
-
     /// Registers of a thread where the most are live: in the product of scores, or in that of values.
     fn registers(&self) -> i64 {
         // Rows of 16 queries of a warp.
@@ -117,7 +66,7 @@ impl AttentionSm80Config {
     ///
     /// A [`ConfigError::Value`] that names the field and says what would be right.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        self.computed().validate_options()?;
+        self.computed().validate_options(MOST_KEYS)?;
         within("warps", self.warps, 1, 16)?;
         within("stages", self.stages, 1, 8)?;
         within("blocks", self.blocks, 1, 64 / self.warps)?;
@@ -399,23 +348,9 @@ impl AttentionSm80Config {
 
     /// The sums of all lanes, and the way of the results to memory: through shared memory, to be written in long pieces.
     fn end(&self, writer: &Writer<'_>) -> String {
-        let (sunk, reference) = if self.sink { (writer.sunk(), "top") } else { (String::new(), "most") };
-        let lse = if self.lse {
-            let logarithm =
-                format!("(reshape({reference}, [BM]) + log2(reshape(total, [BM]))) * 0.6931471805599453");
-            let some = match self.sink {
-                true => logarithm,
-                false => writer.some(&logarithm, "-inf", "reshape(most, [BM])"),
-            };
-            writer.logarithms(&Role::ALL, &some)
-        } else {
-            String::new()
-        };
-        let views = match self.varlen {
-            true => "go = global_view(o[: qe, :, :], (BM, tq, hq, DV) : (e0, e0, e1, e2))\n",
-            false => "",
-        };
-        let part = if self.sink { "fdividef(down, total)" } else { "fdividef(1.0, total)" };
+        let Ending { sunk, lse, share } =
+            writer.ending(&Role::ALL, "1.0", |one, total| format!("fdividef({one}, {total})"));
+        let views = writer.view_of_sequence("BM", "DV", "e2");
         format!(
             "total = reduce(sums, sum, 1, keep)\n\
              {sunk}\
@@ -433,7 +368,6 @@ impl AttentionSm80Config {
              copy(result, {results})\n",
             results = self.of_queries("go[", ", :]"),
             dtype = self.dtype,
-            share = writer.some(part, "0.0", "most"),
             layout = rows_by_warp(self.bm, self.warps, self.values()),
         )
     }

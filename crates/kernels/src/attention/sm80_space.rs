@@ -60,10 +60,7 @@ impl AttentionSm80Config {
 
 impl Tunable for AttentionSm80Config {
     const SIZES: &'static [(&'static str, SizeKind)] = SIZES;
-    const MEANING: &'static [&'static str] = &[
-        "dtype", "d", "dv", "mask", "attends", "score", "scalars", "softcap", "alibi", "sink", "lse",
-        "modes", "strides",
-    ];
+    const MEANING: &'static [&'static str] = Self::OPTIONS;
     const FAMILY: &'static [&'static str] = &["bm", "bn", "warps"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] =
         &[("stages", &["1", "2"]), ("blocks", &["1", "2", "3"]), ("resident", &["false", "true"])];

@@ -1,8 +1,8 @@
 //! The tuning space: the tilings worth trying for a problem, and how long each may take.
 
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Features};
 
-use super::{AttentionConfig, Mask};
+use super::{AttentionConfig, Form, Mask};
 use crate::tuning::{Chip, SizeKind, Tunable};
 
 /// Multiprocessors of an H200.
@@ -63,8 +63,16 @@ impl AttentionConfig {
         (TURN + scores * (products.max(softmax) + exposed * products.min(softmax))) / CLOCK
     }
 
-    /// The estimated time in microseconds on an H200, of sizes b, hq, hk, sq and sk.
-    pub fn estimate(&self, sizes: &[i64]) -> f64 {
+    /// The estimated time in microseconds, of sizes b, hq, hk, sq and sk.
+    pub fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
+        match self.form {
+            Form::Wgmma => self.wgmma_estimate(sizes),
+            Form::Tcgen05 => self.tcgen05_estimate(arch, sizes),
+        }
+    }
+
+    /// That by wgmma, on an H200.
+    fn wgmma_estimate(&self, sizes: &[i64]) -> f64 {
         let at = |i: usize| sizes.get(i).copied().unwrap_or(1);
         let (b, hq, sq, sk) = (at(0), at(1), at(3), at(4));
         let tiles = (sq + self.rows() - 1) / self.rows();
@@ -89,18 +97,19 @@ impl AttentionConfig {
 
 impl Tunable for AttentionConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = SIZES;
-    const MEANING: &'static [&'static str] = &[
-        "dtype", "out", "d", "dv", "mask", "attends", "score", "scalars", "softcap", "alibi", "bias", "sink",
-        "lse", "modes", "varlen", "strides",
+    const MEANING: &'static [&'static str] = Self::OPTIONS;
+    const FAMILY: &'static [&'static str] = &["form", "warpgroups", "bn", "ping_pong"];
+    const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
+        ("stages", &["2", "3", "4"]),
+        ("q_stages", &["1", "2"]),
+        ("persistent", &["false", "true"]),
+        ("polynomial", &["0", "32"]),
     ];
-    const FAMILY: &'static [&'static str] = &["warpgroups", "bn", "ping_pong"];
-    const SECONDARY: &'static [(&'static str, &'static [&'static str])] =
-        &[("stages", &["2", "3", "4"]), ("q_stages", &["1", "2"]), ("persistent", &["false", "true"])];
 
     fn points() -> impl Iterator<Item = Self> {
         let tiles = (1..=3).flat_map(|warpgroups| (2..=16).map(move |bn| (warpgroups, 16 * bn)));
         let forms = [(false, false, 1), (true, false, 1), (true, false, 2), (true, true, 2)];
-        tiles.flat_map(move |(warpgroups, bn)| {
+        let by_wgmma = tiles.flat_map(move |(warpgroups, bn)| {
             forms.map(|(persistent, ping_pong, q_stages)| AttentionConfig {
                 warpgroups,
                 bn,
@@ -109,19 +118,25 @@ impl Tunable for AttentionConfig {
                 q_stages,
                 ..Self::default()
             })
-        })
+        });
+        by_wgmma.chain(Self::tcgen05_points())
+    }
+
+    fn needs(&self) -> Features {
+        self.form.needs()
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {
         let (sq, sk) = (sizes.get(3).copied().unwrap_or(1), sizes.get(4).copied().unwrap_or(1));
-        (self.rows() < 2 * sq || self.warpgroups == 1) && (self.bn < 2 * sk || self.bn <= 32)
+        let few = self.form == Form::Tcgen05 || self.warpgroups == 1;
+        (self.rows() < 2 * sq || few) && (self.bn < 2 * sk || self.bn <= 32)
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {
         self.reject(arch)
     }
 
-    fn estimate(&self, _: Chip<'_>, sizes: &[i64]) -> f64 {
-        self.estimate(sizes)
+    fn estimate(&self, chip: Chip<'_>, sizes: &[i64]) -> f64 {
+        self.estimate(chip.arch, sizes)
     }
 }

@@ -1,5 +1,6 @@
-//! The program's text.
+//! The text of programs, as far as forms share it.
 
+use super::form::Form;
 use super::functions::{Function, Names};
 use super::{AttentionConfig, Mask, Modes};
 use crate::config::ConfigError;
@@ -17,48 +18,83 @@ const RESIDENT: i64 = 1 << 23;
 /// log₂ e.
 pub(crate) const LOG2E: &str = "1.4426950408889634";
 
-/// A role that multiplies: all rows of a tile, or with ping-pong the 64 rows of this warpgroup.
-pub(super) struct Role(Option<i64>);
+/// A role with rows of queries: all of a tile, or where roles share a tile those of this one.
+pub(super) struct Role {
+    /// The number of the role among those that share a tile.
+    part: Option<i64>,
+    /// Rows of each of them.
+    each: i64,
+}
 
 impl Role {
     /// The role of all rows.
-    pub(super) const ALL: Self = Role(None);
+    pub(super) const ALL: Self = Role { part: None, each: 0 };
 
     /// The end of the names that are the role's own.
-    fn part(&self) -> String {
-        self.0.map_or(String::new(), |number| number.to_string())
+    pub(super) fn part(&self) -> String {
+        self.part.map_or(String::new(), |number| number.to_string())
     }
 
     /// Rows of the role.
-    fn rows(&self) -> &'static str {
-        if self.0.is_some() { "64" } else { "BM" }
+    pub(super) fn rows(&self) -> String {
+        self.part.map_or("BM".to_string(), |_| self.each.to_string())
     }
 
     /// Warpgroups of the role.
-    fn warpgroups(&self) -> &'static str {
-        if self.0.is_some() { "1" } else { "W" }
+    pub(super) fn warpgroups(&self) -> &'static str {
+        if self.part.is_some() { "1" } else { "W" }
     }
 
     /// The number of the role's rows among all of as many.
     fn tile(&self) -> String {
-        self.0.map_or("t".to_string(), |part| format!("t * W + {part}"))
+        self.part.map_or("t".to_string(), |part| format!("t * W + {part}"))
     }
 
     /// The sum of a number and the first row of the role within the tile.
     fn from(&self, number: &str) -> String {
-        match self.0 {
+        match self.part {
             None | Some(0) => number.to_string(),
-            Some(part) => format!("{number} + {}", 64 * part),
+            Some(part) => format!("{number} + {}", self.each * part),
         }
     }
 
     /// The first row of the tile, of a number that is the role's.
     fn tile_of(&self, number: &str) -> String {
-        match self.0 {
+        match self.part {
             None | Some(0) => number.to_string(),
-            Some(part) => format!("({number} - {})", 64 * part),
+            Some(part) => format!("({number} - {})", self.each * part),
         }
     }
+}
+
+/// The parts of a program that a form has of its own.
+pub(super) struct OfForm {
+    /// The name of the kernel.
+    pub name: &'static str,
+    /// Rows of a tile's part that is one of `W`.
+    pub rows: i64,
+    /// `W`, into which a tile is divided.
+    pub parts: i64,
+    /// Threads of a block.
+    pub threads: String,
+    /// Registers of a thread that copies.
+    pub load_registers: i64,
+    /// Declarations of further constants.
+    pub constants: String,
+    /// Declarations of tensors and pipelines beside those of queries, keys and values.
+    pub shared: String,
+    /// The roles beside the one that copies.
+    pub roles: String,
+}
+
+/// The end of the weights of a tile.
+pub(super) struct Ending {
+    /// The statements that add a sink.
+    pub sunk: String,
+    /// Those that write logarithms.
+    pub lse: String,
+    /// The factor of a row's sums.
+    pub share: String,
 }
 
 /// A configuration whose text is written.
@@ -75,72 +111,8 @@ impl AttentionConfig {
         Ok(Writer { config: self, attends }.text())
     }
 
-    /// The text of the program that turns v of 8 bits into vt.
-    pub(super) fn transposition(&self) -> String {
-        let writer = Writer { config: self, attends: None };
-        let (places, heads) = self.axes();
-        // A sequence has blocks of its own, behind the whole blocks of the keys before it and one more for each sequence; what is left of them is zeros,
-        // and so is what a block of keys reaches behind the last.
-        let (grid, begins, view, groups, body) = match self.varlen {
-            true => (
-                "ceil_div(sk, KEYS) + 1 + BEHIND",
-                ", cu_k: i32[b + 1]",
-                String::new(),
-                "(hk, DV, (2, 4, 2, 2, KEYS / 32), tk / KEYS + b) : (e0, e1, (e2, 4 * e2, 2 * e2, 16 * e2, 32 * e2), KEYS * e2)",
-                [
-                    "let k0 = min(max(cu_k[block.z], 0), tk), ke = min(max(cu_k[block.z + 1], 0), tk), k_block = k0 / KEYS + block.z\n\
-                     if k_block + block.x < min(tk / KEYS + b, ke / KEYS + block.z + 1 + (block.z + 1) / b * BEHIND) {\n\
-                     gv = global_view(v[: ke, :, :], (KEYS, tk, hk, DV) : (e0, e0, e1, e2))\n",
-                    "gv[:, k0 + block.x * KEYS, block.y, :]",
-                    "gt[block.y, :, :, k_block + block.x]",
-                    "}\n",
-                ],
-            ),
-            false => (
-                "ceil_div(sk, KEYS)",
-                "",
-                format!(
-                    "    gv = global_view(v, (b, KEYS, ceil_div(sk, KEYS), hk, DV) : (e0, {places}, KEYS * {places}, {heads}, e3))\n"
-                ),
-                "(b, hk, DV, (2, 4, 2, 2, KEYS / 32), ceil_div(sk, KEYS)) : (e0, e1, e2, (e3, 4 * e3, 2 * e3, 16 * e3, 32 * e3), KEYS * e3)",
-                ["", "gv[block.z, :, block.x, block.y, :]", "gt[block.z, block.y, :, :, block.x]", ""],
-            ),
-        };
-        let [before, from, to, behind] = body;
-        // The threads of a row have neighbours two at a time, and take those of two steps of eight as four along k: PTX ISA, fragments of wgmma with 8 bits.
-        format!(
-            "{sizes}const DV = {dv}, KEYS = 64{constant}\n\
-             \n\
-             kernel transpose_values({v}, {vt}{begins})\n\
-             grid({grid}, hk, b) threads(256)\n\
-             {{\n\
-             {view}\
-                 gt = global_view(vt, {groups})\n\
-             rows = register_tensor({dtype}, [KEYS, DV])\n\
-             {before}\
-                 copy({from}, rows)\n\
-             staged = shared_tensor({dtype}, [KEYS, DV])\n\
-                 copy(rows, staged)\n\
-                 syncthreads()\n\
-                 columns = register_tensor({dtype}, [DV, KEYS])\n\
-                 copy(transpose(staged), columns)\n\
-                 copy(columns, {to})\n\
-             {behind}\
-             }}\n",
-            sizes = writer.sizes(&["v"]),
-            dv = self.values(),
-            dtype = self.dtype,
-            constant = match self.varlen {
-                true => format!(", BEHIND = {}", (self.bn + 63) / 64),
-                false => String::new(),
-            },
-            v = writer.operand("v", ["sk", "tk", "hk", "DV"], self.dtype),
-            vt = writer.transposed(),
-        )
-    }
-
     /// The modes of places and of heads.
-    fn axes(&self) -> (&'static str, &'static str) {
+    pub(super) fn axes(&self) -> (&'static str, &'static str) {
         match self.modes {
             Modes::Bshd => ("e1", "e2"),
             Modes::Bhsd => ("e2", "e1"),
@@ -177,28 +149,22 @@ pub(crate) fn of_head(name: &str, of: &str) -> String {
 
 impl Writer<'_> {
     fn text(&self) -> String {
-        let AttentionConfig { dtype, d, warpgroups, bn, stages, sm_count, persistent, q_stages, .. } =
-            *self.config;
+        let AttentionConfig { dtype, d, bn, stages, sm_count, persistent, q_stages, .. } = *self.config;
         let config = self.config;
-        let (dv, math_registers, out) = (config.values(), config.math_registers(), config.results());
         let values = if config.is_fp8() { "[DV, BN]" } else { "[BN, DV]" };
         let tiles = "b * hq * ceil_div(sq, BM)";
         let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
-        let constants = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
-        let mut shared = match self.config.through_queries() {
-            true => String::new(),
-            false => self.per_role(|role| {
-                format!("    xo{} = shared_tensor({out}, [{}, DV])\n", role.part(), role.rows())
-            }),
-        };
-        if self.config.ping_pong {
-            shared += "    cores = turns()\n";
-        }
+        let stay = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
+        let OfForm { name, rows, parts, threads, load_registers, constants, shared, roles } =
+            match config.form {
+                Form::Wgmma => self.wgmma(),
+                Form::Tcgen05 => self.tcgen05(),
+            };
         format!(
-            "{sizes}const W = {warpgroups}, BM = W * 64, BN = {bn}, D = {d}, DV = {dv}, STAGES = {stages}{constants}\n\
+            "{sizes}const W = {parts}, BM = W * {rows}, BN = {bn}, D = {d}, DV = {dv}, STAGES = {stages}{stay}{constants}\n\
              \n\
-             kernel attention({parameters})\n\
-             grid({grid}) threads(W * 128 + 128)\n\
+             kernel {name}({parameters})\n\
+             grid({grid}) threads({threads})\n\
              {{\n\
              {views}\
                  xk = shared_tensor({dtype}, [BN, D])\n\
@@ -210,12 +176,12 @@ impl Writer<'_> {
                  warpgroup load(1) registers({load_registers}) {{\n\
              {load}\
                  }}\n\
-             {math}\
+             {roles}\
              }}\n",
+            dv = config.values(),
             sizes = self.sizes(if config.is_fp8() { &["q", "k", "o"] } else { &["q", "k", "v", "o"] }),
             parameters = self.parameters(),
             views = self.views(),
-            load_registers = if warpgroups > 2 { 32 } else { 24 },
             queries = self.per_role(|role| {
                 let part = role.part();
                 format!(
@@ -224,20 +190,14 @@ impl Writer<'_> {
                 )
             }),
             load = self.of_tile(&Role::ALL, &self.load()),
-            math = self.per_role(|role| format!(
-                "    warpgroup math{}({}) registers({math_registers}) {{\n{}    }}\n",
-                role.part(),
-                role.warpgroups(),
-                self.of_tile(role, &self.math(role))
-            )),
         )
     }
 
-    /// The text for each of the roles that multiply.
-    fn per_role(&self, text: impl Fn(&Role) -> String) -> String {
-        match self.config.ping_pong {
-            true => (0..self.config.warpgroups).map(|part| text(&Role(Some(part)))).collect(),
-            false => text(&Role::ALL),
+    /// The text for each of the roles that have rows of a tile.
+    pub(super) fn per_role(&self, text: impl Fn(&Role) -> String) -> String {
+        match self.config.shared_out() {
+            Some([parts, each]) => (0..parts).map(|part| text(&Role { part: Some(part), each })).collect(),
+            None => text(&Role::ALL),
         }
     }
 
@@ -285,7 +245,12 @@ impl Writer<'_> {
     }
 
     /// The declaration of an operand, with the longest length, that of all sequences, the heads and the elements.
-    fn operand(&self, name: &str, [longest, all, heads, elements]: [&str; 4], dtype: DType) -> String {
+    pub(super) fn operand(
+        &self,
+        name: &str,
+        [longest, all, heads, elements]: [&str; 4],
+        dtype: DType,
+    ) -> String {
         let AttentionConfig { modes, varlen, strides, .. } = *self.config;
         let (shape, steps) = match (varlen, modes) {
             (true, _) => (format!("{all}, {heads}, {elements}"), format!("{name}_s, {name}_h, 1")),
@@ -301,7 +266,7 @@ impl Writer<'_> {
     }
 
     /// The declaration of vt.
-    fn transposed(&self) -> String {
+    pub(super) fn transposed(&self) -> String {
         match self.config.varlen {
             true => format!("vt: {}[hk, DV, 64 * (tk / 64 + b)]", self.config.dtype),
             false => format!("vt: {}[b, hk, DV, 32 * ceil_div(sk, 32)]", self.config.dtype),
@@ -336,7 +301,7 @@ impl Writer<'_> {
     }
 
     fn views(&self) -> String {
-        let rows = if self.config.ping_pong { "64" } else { "BM" };
+        let rows = &self.config.shared_out().map_or("BM".to_string(), |[_, each]| each.to_string());
         let (places, heads) = self.config.axes();
         let view = |name: &str, [rows, size, of, elements]: [&str; 4]| {
             if self.config.varlen {
@@ -360,7 +325,12 @@ impl Writer<'_> {
         ]
         .concat();
         if !self.config.varlen {
-            text += &view("o", [rows, "sq", "hq", "DV"]);
+            text += &match self.config.form {
+                Form::Wgmma => view("o", [rows, "sq", "hq", "DV"]),
+                Form::Tcgen05 => format!(
+                    "    go = global_view(o, (b, {rows}, ceil_div(sq, {rows}), hq, STEP, DV / STEP) : (e0, {places}, {rows} * {places}, {heads}, e3, STEP * e3))\n"
+                ),
+            };
             if self.config.lse {
                 text += &format!(
                     "    gl = global_view(lse, (b, hq, {rows}, ceil_div(sq, {rows})) : (e0, e1, e2, {rows} * e2))\n"
@@ -400,7 +370,7 @@ impl Writer<'_> {
     }
 
     /// The statements that write the logarithms of a tile.
-    pub(super) fn logarithms(&self, role: &Role, logarithm: &str) -> String {
+    fn logarithms(&self, role: &Role, logarithm: &str) -> String {
         let rows = role.rows();
         match (self.config.lse, self.config.varlen) {
             (false, _) => String::new(),
@@ -413,11 +383,21 @@ impl Writer<'_> {
         }
     }
 
-    /// The tile's rows of an operand of q's shape.
-    fn of_queries(&self, view: &str, role: &Role) -> String {
+    /// The tile's rows of an operand of q's shape, of a view with these elements.
+    pub(super) fn of_queries(&self, view: &str, role: &Role, elements: &str) -> String {
         match self.config.varlen {
-            true => format!("{view}[:, {}, head, :]", role.from("from")),
-            false => format!("{view}[batch, :, {}, head, :]", role.tile()),
+            true => format!("{view}[:, {}, head, {elements}]", role.from("from")),
+            false => format!("{view}[batch, :, {}, head, {elements}]", role.tile()),
+        }
+    }
+
+    /// The view of o that ends with the tile's sequence, where sequences have their own lengths: so many rows of these elements, with these steps.
+    pub(super) fn view_of_sequence(&self, rows: &str, elements: &str, steps: &str) -> String {
+        match self.config.varlen {
+            true => format!(
+                "go = global_view(o[: qe, :, :], ({rows}, tq, hq, {elements}) : (e0, e0, e1, {steps}))\n"
+            ),
+            false => String::new(),
         }
     }
 
@@ -471,7 +451,7 @@ impl Writer<'_> {
     }
 
     /// A role's statements for a tile, where the tile's numbers are known: its head, its first query, and its blocks of keys.
-    fn of_tile(&self, role: &Role, body: &str) -> String {
+    pub(super) fn of_tile(&self, role: &Role, body: &str) -> String {
         let masked = self.config.mask != Mask::None;
         let heads = "batch = at / hq, head = at % hq, of_key = head / (hq / hk)";
         let numbers = format!("let {heads}, {}\n", self.numbers(role));
@@ -520,7 +500,7 @@ impl Writer<'_> {
         };
         let queries = self.per_role(|role| {
             let part = role.part();
-            format!("produce qp{part} {{ copy.async({}, xq{part}) }}\n", self.of_queries("gq", role))
+            format!("produce qp{part} {{ copy.async({}, xq{part}) }}\n", self.of_queries("gq", role, ":"))
         });
         format!(
             "{queries}\
@@ -583,13 +563,8 @@ impl Writer<'_> {
         text
     }
 
-    /// The values as operand B.
-    fn values(&self) -> &'static str {
-        if self.config.is_fp8() { "xv" } else { "transpose(xv)" }
-    }
-
     /// True if scores are multiplied by the scale before exponentials are taken.
-    fn scales(&self) -> bool {
+    pub(super) fn scales(&self) -> bool {
         let config = self.config;
         config.softcap || config.alibi || config.bias || config.score.is_some()
     }
@@ -603,114 +578,8 @@ impl Writer<'_> {
         }
     }
 
-    fn math(&self, role: &Role) -> String {
-        let (dtype, unit) = (self.config.dtype, self.unit());
-        let (first, others) = (self.scored(role, "s", "last", true), self.scored(role, "next", "key", false));
-        let end = self.end(role);
-        let (rows, part) = (role.rows(), role.part());
-        let (turn, passed) = if self.config.ping_pong { ("in_turn cores {\n", "}\n") } else { ("", "") };
-        let (inside, behind) =
-            if self.config.through_queries() { (end.as_str(), "") } else { ("", end.as_str()) };
-        let (skipped, rest) = match self.conditions("key", role) {
-            Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
-            None => (String::new(), ""),
-        };
-        let of_batch = |name: &str| {
-            format!(
-                "g_{name} = global_view({name}[batch :, of_key :], (1, 1) : (e0, e1))\n\
-                 {name}_now = register_tensor(f32, [1, 1])\n\
-                 copy(g_{name}, {name}_now)\n"
-            )
-        };
-        let descales = match self.config.is_fp8() {
-            true => {
-                let unit = if self.scales() { String::new() } else { format!("unit = descale * {LOG2E}\n") };
-                let all = ["q_descale", "k_descale", "v_descale"].map(of_batch).concat();
-                format!("{all}descale = scale * q_descale_now * k_descale_now\n{unit}")
-            }
-            false => String::new(),
-        };
-        // Weights of 8 bits in the order in which a thread has them as factors, which is that of vt.
-        let weights = |of: &str| match self.config.is_fp8() {
-            true => format!(
-                "cast(reshape(transpose(reshape({of}, [{rows}, 2, 4, 2, 2, BN / 32]), 0, 1, 3, 2, 4, 5), [{rows}, BN]), {dtype})"
-            ),
-            false => format!("cast({of}, {dtype})"),
-        };
-        let values = self.values();
-        let slope = if self.config.alibi { of_head("slope", "slopes") } else { String::new() };
-        format!(
-            "acc = register_tensor(f32, [{rows}, DV])\n\
-             most = register_tensor(f32, [{rows}, 1])\n\
-             sums = register_tensor(f32, [{rows}, 8])\n\
-             p = register_tensor({dtype}, [{rows}, BN])\n\
-             fill(acc, 0.0)\n\
-             {slope}\
-             {descales}\
-             consume qp{part} {{\n\
-                 let last = (blocks - 1) * BN\n\
-                 s = register_tensor(f32, [{rows}, BN])\n\
-                 fill(s, 0.0)\n\
-                 {turn}\
-                 consume kp {{\n\
-                     gemm.async(s, xq{part}, xk)\n\
-                     commit_gemm()\n\
-                 }}\n\
-                 {passed}\
-                 {added_last}\
-                 wait_gemm(0)\n\
-                 {first}\
-                 most = reduce(s, max, 1, keep) * {unit}\n\
-                 e = exp2(s * {unit} - most)\n\
-                 sums = reduce(reshape(e, [{rows}, 8, BN / 8]), sum, 2)\n\
-                 p = {weights_of_e}\n\
-                 limit = (most + 8.0) / {unit}\n\
-                 for j in begin + 1..blocks {{\n\
-                     let key = (blocks - 1 + begin - j) * BN\n\
-                     {skipped}\
-                     next = register_tensor(f32, [{rows}, BN])\n\
-                     fill(next, 0.0)\n\
-                     {turn}\
-                     consume kp {{\n\
-                         gemm.async(next, xq{part}, xk)\n\
-                         commit_gemm()\n\
-                     }}\n\
-                     consume vp {{\n\
-                         gemm.async(acc, p, {values})\n\
-                         commit_gemm()\n\
-                     }}\n\
-                     {passed}\
-                     {added_key}\
-                     wait_gemm(1)\n\
-                     {others}\
-                     factor = register_tensor(f32, [{rows}, 1])\n\
-                     fill(factor, 1.0)\n\
-                     if any(next > limit, 1) {{\n\
-                         grown = max(most, reduce(next, max, 1, keep) * {unit})\n\
-                         factor = exp2(most - grown)\n\
-                         most = grown\n\
-                         limit = (grown + 8.0) / {unit}\n\
-                         sums = sums * factor\n\
-                     }}\n\
-                     f = exp2(next * {unit} - most)\n\
-                     sums = sums + reduce(reshape(f, [{rows}, 8, BN / 8]), sum, 2)\n\
-                     wait_gemm(0)\n\
-                     if any(factor < 1.0, 1) {{ acc = acc * factor }}\n\
-                     p = {weights_of_f}\n\
-                     {rest}\
-                 }}\n\
-             {inside}\
-             }}\n\
-             {behind}",
-            weights_of_e = weights("e"),
-            weights_of_f = weights("f"),
-            added_last = self.added(role, "last"),
-            added_key = self.added(role, "key"),
-        )
-    }
-
     /// A value of queries with a key, and another for those without.
-    pub(super) fn some(&self, value: &str, none: &str, most: &str) -> String {
+    fn some(&self, value: &str, none: &str, most: &str) -> String {
         let config = self.config;
         if self.attends.is_some() || config.varlen || config.score.is_some() || config.bias {
             let unit = self.unit();
@@ -724,74 +593,32 @@ impl Writer<'_> {
         }
     }
 
+    /// The end of the weights of a tile, of which `total` is known: what a row's sums are multiplied by, `one` over the sum of weights.
+    pub(super) fn ending(&self, role: &Role, one: &str, over: impl Fn(&str, &str) -> String) -> Ending {
+        let rows = role.rows();
+        let of = |most: &str| {
+            format!("(reshape({most}, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453")
+        };
+        // The sink may lie far above all scores, and then the sums are scaled against it.
+        let (sunk, one, logarithm) = match (self.config.sink, one) {
+            (true, "1.0") => (self.sunk(), "down".to_string(), of("top")),
+            (true, one) => (self.sunk(), format!("{one} * down"), of("top")),
+            (false, one) => {
+                let some = self.some(&of("most"), "-inf", &format!("reshape(most, [{rows}])"));
+                (String::new(), one.to_string(), some)
+            }
+        };
+        let lse = self.logarithms(role, &logarithm);
+        Ending { sunk, lse, share: self.some(&over(&one, "total"), "0.0", "most") }
+    }
+
     /// The sink's part of the sums of a tile, against the largest of it and the reference.
-    pub(super) fn sunk(&self) -> String {
+    fn sunk(&self) -> String {
         format!(
             "{}top = max(most, sink * {LOG2E})\n\
              down = exp2(most - top)\n\
              total = total * down + exp2(sink * {LOG2E} - top)\n",
             of_head("sink", "sinks")
-        )
-    }
-
-    /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
-    fn end(&self, role: &Role) -> String {
-        let (config, out, values) = (self.config, self.config.results(), self.values());
-        let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
-        let (rows, part) = (role.rows(), role.part());
-        let logarithm =
-            format!("(reshape(most, [{rows}]) + log2(reshape(total, [{rows}]))) * 0.6931471805599453");
-        let (sunk, share, logarithm) = match config.sink {
-            // The sink may lie far above all scores.
-            true => (
-                self.sunk(),
-                self.some(
-                    &match config.is_fp8() {
-                        true => format!("{one} * down / total"),
-                        false => "down / total".to_string(),
-                    },
-                    "0.0",
-                    "most",
-                ),
-                logarithm.replace("most", "top"),
-            ),
-            false => (
-                String::new(),
-                self.some(&format!("{one} / total"), "0.0", "most"),
-                self.some(&logarithm, "-inf", &format!("reshape(most, [{rows}])")),
-            ),
-        };
-        let views = match config.varlen {
-            true => format!("go = global_view(o[: qe, :, :], ({rows}, tq, hq, DV) : (e0, e0, e1, e2))\n"),
-            false => String::new(),
-        };
-        let results = self.of_queries("go", role);
-        let lse = self.logarithms(role, &logarithm);
-        let staged = if config.through_queries() { format!("xq{part}") } else { format!("xo{part}") };
-        format!(
-            "consume vp {{\n\
-                 gemm.async(acc, p, {values})\n\
-                 commit_gemm()\n\
-             }}\n\
-             total = reduce(sums, sum, 1, keep)\n\
-             wait_gemm(0)\n\
-             {sunk}\
-             {lse}\
-             // Each warp its own rows, through shared memory, to be written in long pieces.\n\
-             syncthreads(warpgroup)\n\
-             share = {share}\n\
-             acc = acc * share\n\
-             copy(cast(acc, {out}), {staged})\n\
-             syncthreads(warpgroup)\n\
-             result = register_tensor({out}, [{rows}, DV], layout = {layout})\n\
-             copy({staged}, result)\n\
-             {views}\
-             copy(result, {results})\n",
-            layout = rows_by_warp(
-                64 * if role.0.is_some() { 1 } else { config.warpgroups },
-                4 * if role.0.is_some() { 1 } else { config.warpgroups },
-                config.values()
-            ),
         )
     }
 }

@@ -17,7 +17,7 @@ mod text;
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
 
-use crate::attention::{Change, Expression, Function, Mask, Modes, Scalars};
+use crate::attention::{Change, Expression, Function, MOST_KEYS, Mask, Modes, Scalars};
 use crate::config::{ConfigError, parameters};
 use crate::warp_specialized::refused;
 
@@ -207,7 +207,7 @@ impl AttentionBackwardConfig {
         if !(16..=256).contains(&bm) || bm % 16 != 0 {
             return Err(ConfigError::value("bm", bm, "must be a multiple of 16 from 16 to 256, or widest"));
         }
-        self.forward().validate_options()?;
+        self.forward().validate_options(MOST_KEYS)?;
         Writer::new(self)?;
         self.validate_sums()?;
         let (needed, have) = (self.fragments() + SPARE_REGISTERS, self.math_registers());

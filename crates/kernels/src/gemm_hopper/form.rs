@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use tilewright_machine::{Feature, Features};
+use tilewright_machine::Features;
 use tilewright_tile::Program;
 
 use super::HopperGemmConfig;
-use crate::config::{Config, ConfigError};
+use crate::config::{ConfigError, says_nothing};
 use crate::epilogue::EpilogueOp;
-use crate::warp_specialized::{Batch, NEEDS, SHARED_NEEDS, within};
+use crate::warp_specialized::{Batch, NEEDS, SHARED_NEEDS, TENSOR_MEMORY_NEEDS, within};
 
 /// The program of a product.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -38,7 +38,7 @@ impl Form {
     pub(super) fn needs(self) -> Features {
         match self {
             Form::Wgmma => NEEDS,
-            Form::Tcgen05 => SHARED_NEEDS.and(&[Feature::Tcgen05]),
+            Form::Tcgen05 => TENSOR_MEMORY_NEEDS,
             Form::Gemv | Form::Outer => SHARED_NEEDS,
         }
     }
@@ -102,20 +102,12 @@ impl HopperGemmConfig {
             let wanted = format!("form={} is for one product at a time: must be none", self.form);
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
-        let default = HopperGemmConfig::default();
         let own: &[&str] = if self.form == Form::Gemv {
             &["swap", "split", "dependent", "sm_count"]
         } else {
             &["dependent", "sm_count"]
         };
-        let idle = |name: &str| !OF_EVERY_FORM.contains(&name) && !own.contains(&name);
-        for field in Self::FIELDS.iter().filter(|field| idle(field.name)) {
-            let (value, usual) = ((field.get)(self), (field.get)(&default));
-            if value != usual {
-                let wanted = format!("says nothing with form={}: must be {usual}", self.form);
-                return Err(ConfigError::value(field.name, value, wanted));
-            }
-        }
+        says_nothing(self, self.form, |name| !OF_EVERY_FORM.contains(&name) && !own.contains(&name))?;
         within("split", self.split, [1, 64], 1)?;
         if self.form == Form::Gemv { self.check_gemv() } else { self.check_outer() }
     }

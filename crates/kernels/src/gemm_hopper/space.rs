@@ -1,6 +1,6 @@
 //! The tuning space: which configurations are worth trying for a problem.
 
-use tilewright_machine::{Arch, CacheHint};
+use tilewright_machine::{Arch, CacheHint, Features};
 
 use super::estimate::{PerStep, STRIDE, shares};
 use super::{Batch, Cluster, FillMode, Form, HopperGemmConfig, Pack, Part, SPARE_REGISTERS, Schedule};
@@ -403,6 +403,10 @@ impl Tunable for HopperGemmConfig {
             _ => three(sizes),
         };
         HopperGemmConfig::suits(self, m, n, k)
+    }
+
+    fn needs(&self) -> Features {
+        self.form.needs()
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {

@@ -1,24 +1,14 @@
 //! Rules about tiles, stages, clusters and the registers of roles.
 
-use tilewright_machine::{Arch, DType, Feature, Features, WgmmaRow};
+use tilewright_machine::{Arch, DType, Feature, Features, Tcgen05Row, WgmmaRow};
 
 use super::choices::{Cluster, FillMode, Rasterization};
 use super::tiling::Tiling;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, OperandKind};
 
-/// The features that these kernels need.
-pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(&[
-    Feature::Tma,
-    Feature::TransactionBarrier,
-    Feature::Elect,
-    Feature::Cluster,
-    Feature::SetMaxRegisters,
-    Feature::DependentLaunch,
-]);
-
-/// The features that products need which are written as programs of several forms, by wgmma or with their sums in tensor memory.
-pub(crate) const SHARED_NEEDS: Features = Features::of(&[
+/// Features that warp-specialised kernels need in all of their forms.
+const SHARED: &[Feature] = &[
     Feature::Tma,
     Feature::Multicast,
     Feature::TransactionBarrier,
@@ -26,7 +16,16 @@ pub(crate) const SHARED_NEEDS: Features = Features::of(&[
     Feature::Cluster,
     Feature::SetMaxRegisters,
     Feature::DependentLaunch,
-]);
+];
+
+/// The set of these features.
+pub(crate) const SHARED_NEEDS: Features = Features::of(SHARED);
+
+/// Those that they need by wgmma.
+pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(SHARED);
+
+/// Those that they need with sums in tensor memory.
+pub(crate) const TENSOR_MEMORY_NEEDS: Features = Tcgen05Row::NEEDS.and(SHARED);
 
 /// The architecture that their spaces and rules are made for.
 pub(crate) const TARGET: Arch = Arch::SM_90A;
