@@ -25,7 +25,7 @@ pub use sm80::AttentionSm80Config;
 pub use sm100::AttentionSm100Config;
 
 pub(crate) use derivative::Change;
-pub(crate) use functions::{Function, Names};
+pub(crate) use functions::{Function, Names, capped};
 pub(crate) use reference::Problem;
 pub(crate) use sm100::NEEDS as SM100_NEEDS;
 pub(crate) use space::SIZES;
