@@ -21,11 +21,11 @@ import time
 import torch
 import transformers
 from llama import Turns, copy_speed
+from python_cache import Append, attended
 from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
-import tilewright
 import tilewright.torch as tt
-from tilewright import const, f16, f32, i32, ops, size
+from tilewright import f16, ops
 
 BIG = {"hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256}
 SMALL = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128}
@@ -92,55 +92,6 @@ def loss_of_model(model, ids, labels):
 # Decoding: weights of a layer side by side, one word of each sequence a step.
 
 
-@tilewright.kernel
-def append(
-    t,
-    x: f16["m", "HQ + 2 * HK", "D"],
-    cos: f32["places", "D / 2"],
-    sin: f32["places", "D / 2"],
-    at: i32["m"],
-    q: f16["m", "HQ", "D"],
-    kc: f16["m", "HK", "room", "D"],
-    vc: f16["m", "HK", "room", "D"],
-    m: size = 3,
-    places: size = 64,
-    room: size = 40,
-    HQ: const = 4,
-    HK: const = 2,
-    D: const = 16,
-):
-    """Queries turned by the angles of their words' places, and keys, turned too, and values put into the cache: a block has a head of a word."""
-    half = D // 2
-    t.grid(m, HQ + 2 * HK)
-    t.threads(32)
-    word, head = t.block.x, t.block.y
-    place = t.let(t.min(t.max(at[word], 0), room - 1))
-    low, high = t.register_tensor(f16, [half]), t.register_tensor(f16, [half])
-    t.copy(t.global_view(x[word:, head:, :], (half,), ("e2",)), low)
-    t.copy(t.global_view(x[word:, head:, half:], (half,), ("e2",)), high)
-
-    def put(target, row, first, second):
-        t.copy(first, t.global_view(target[word:, row:, 0:], (half,), ("e2",)))
-        t.copy(second, t.global_view(target[word:, row:, half:], (half,), ("e2",)))
-
-    def keep(target, row, first, second):
-        t.copy(first, t.global_view(target[word:, row:, place:, 0:], (half,), ("e3",)))
-        t.copy(second, t.global_view(target[word:, row:, place:, half:], (half,), ("e3",)))
-
-    with t.if_(head < HQ + HK):
-        c, s = t.register_tensor(f32, [half]), t.register_tensor(f32, [half])
-        t.copy(t.global_view(cos[place:, :], (half,), ("e1",)), c)
-        t.copy(t.global_view(sin[place:, :], (half,), ("e1",)), s)
-        first = t.cast(t.cast(low, f32) * c - t.cast(high, f32) * s, f16)
-        second = t.cast(t.cast(high, f32) * c + t.cast(low, f32) * s, f16)
-        with t.if_(head < HQ):
-            put(q, head, first, second)
-        with t.else_():
-            keep(kc, head - HQ, first, second)
-    with t.else_():
-        keep(vc, head - HQ - HK, low, high)
-
-
 class Layer:
     """A layer's weights as products of one word read them: side by side, in f16 or of 4 bits."""
 
@@ -183,16 +134,8 @@ class Decoder:
         cos, sin = model.model.rotary_emb(model.lm_head.weight.float(), torch.arange(self.room, device=ids.device)[None])
         self.cos, self.sin = (each[0, :, : self.d // 2].contiguous() for each in (cos, sin))
         self.layers = layers or [Layer(layer, bits) for layer in model.model.layers]
-        self.appended = append.launches(HQ=self.heads, HK=self.shared, D=self.d)
+        self.append = Append(f16, self.heads, self.shared, self.d)
         self.logits = None
-
-    def put(self, x, q, keys, values):
-        """The launch of `append`, on the CPU a run of the simulator."""
-        given = (x.view(self.batch, -1, self.d), self.cos, self.sin, self.at, q, keys, values)
-        if x.is_cuda:
-            self.appended(*given)
-        else:
-            append.simulate(*given, HQ=self.heads, HK=self.shared, D=self.d)
 
     def forward(self):
         """Logits of the next words."""
@@ -200,10 +143,9 @@ class Decoder:
         h = self.model.model.embed_tokens(self.ids)[:, 0]
         for layer, (keys, values) in zip(self.layers, self.cache):
             q = h.new_empty((self.batch, self.heads, self.d))
-            self.put(layer.of_qkv(tt.rms_norm(h, layer.norms[0], eps)), q, keys, values)
-            alone = (self.batch * self.shared, self.room, 1, self.d)
-            o = tt.attention_decode(q.view(alone[0], 1, -1, self.d), keys.view(alone), values.view(alone), self.lengths)
-            h = layer.of_out(h, o.view(self.batch, -1))
+            qkv = layer.of_qkv(tt.rms_norm(h, layer.norms[0], eps))
+            self.append(qkv.view(self.batch, -1, self.d), self.cos, self.sin, self.at, q, keys, values)
+            h = layer.of_out(h, attended(q, keys, values, self.lengths))
             h = layer.of_mlp(h, tt.rms_norm(h, layer.norms[1], eps))
         return tt.linear(tt.rms_norm(h, self.model.model.norm.weight, eps), self.model.lm_head.weight)
 

@@ -5,7 +5,7 @@
     python3 bench/python_qwen.py --check                         # small shapes on the CPU
 
 The model is the one of *Hexcute* (Fig. 13, Qwen-3-32B), whose peer there is vLLM's CUTLASS kernel. Only the products and what rounds activations for them differ: `moe_quantise` and `gemm_fp8_blocks`; vLLM's
-`_per_token_group_quant_fp8` and `_w8a8_triton_block_scaled_mm` in the tiles of its default configuration; or `torch._scaled_mm` behind our rounding. Norms, attention over the cache and the head are the same kernels
+`_per_token_group_quant_fp8` and `_w8a8_triton_block_scaled_mm` in the tiles of its default configuration; with `--cutlass`, its library of operators, `per_token_group_fp8_quant` and `cutlass_scaled_mm`; or `torch._scaled_mm` behind our rounding. Norms, attention over the cache and the head are the same kernels
 of ours. A step of all layers is one graph; a token's time is that of a replay.
 """
 
@@ -13,77 +13,15 @@ import argparse
 import time
 
 import torch
+from python_cache import Append, attended
 from python_experts import codes, far, loaded, replayed
 
-import tilewright
 import tilewright.torch as tt
-from tilewright import bf16, const, f32, i32, ops, size
+from tilewright import bf16, ops
 
 BIG = {"hidden": 5120, "heads": 64, "shared": 8, "d": 128, "intermediate": 25600, "words": 151936}
 SMALL = {"hidden": 256, "heads": 4, "shared": 2, "d": 64, "intermediate": 384, "words": 64}
 BLOCK, EPS = 128, 1e-6
-
-
-@tilewright.kernel
-def append(
-    t,
-    x: bf16["m", "HQ + 2 * HK", "D"],
-    wq: bf16["D"],
-    wk: bf16["D"],
-    cos: f32["places", "D / 2"],
-    sin: f32["places", "D / 2"],
-    at: i32["m"],
-    q: bf16["m", "HQ", "D"],
-    kc: bf16["m", "HK", "room", "D"],
-    vc: bf16["m", "HK", "room", "D"],
-    m: size = 3,
-    places: size = 64,
-    room: size = 40,
-    HQ: const = 4,
-    HK: const = 2,
-    D: const = 64,
-):
-    """Queries and keys, each head divided by its length and turned by the angles of its word's place, and values; keys and values go into the cache. A block has a head of a word."""
-    half = D // 2
-    t.grid(m, HQ + 2 * HK)
-    t.threads(32)
-    word, head = t.block.x, t.block.y
-    place = t.let(t.min(t.max(at[word], 0), room - 1))
-    low, high = t.register_tensor(bf16, [half]), t.register_tensor(bf16, [half])
-    t.copy(t.global_view(x[word:, head:, :], (half,), ("e2",)), low)
-    t.copy(t.global_view(x[word:, head:, half:], (half,), ("e2",)), high)
-
-    def both(tensor, target):
-        t.copy(t.global_view(tensor[0:], (half,), ("e0",)), target[0])
-        t.copy(t.global_view(tensor[half:], (half,), ("e0",)), target[1])
-
-    def put(target, first, second):
-        t.copy(first, t.global_view(target[word:, head:, 0:], (half,), ("e2",)))
-        t.copy(second, t.global_view(target[word:, head:, half:], (half,), ("e2",)))
-
-    def keep(target, row, first, second):
-        t.copy(first, t.global_view(target[word:, row:, place:, 0:], (half,), ("e3",)))
-        t.copy(second, t.global_view(target[word:, row:, place:, half:], (half,), ("e3",)))
-
-    with t.if_(head < HQ + HK):
-        c, s = t.register_tensor(f32, [half]), t.register_tensor(f32, [half])
-        t.copy(t.global_view(cos[place:, :], (half,), ("e1",)), c)
-        t.copy(t.global_view(sin[place:, :], (half,), ("e1",)), s)
-        weights = t.register_tensor(bf16, [half]), t.register_tensor(bf16, [half])
-        with t.if_(head < HQ):
-            both(wq, weights)
-        with t.else_():
-            both(wk, weights)
-        a, b = t.cast(low, f32), t.cast(high, f32)
-        factor = t.rsqrt(t.reduce(a * a + b * b, "sum", 0, keep=True) / t.float(D) + EPS)
-        a, b = (each * t.broadcast(factor, [half]) * t.cast(weight, f32) for each, weight in zip((a, b), weights))
-        first, second = t.cast(a * c - b * s, bf16), t.cast(b * c + a * s, bf16)
-        with t.if_(head < HQ):
-            put(q, first, second)
-        with t.else_():
-            keep(kc, head - HQ, first, second)
-    with t.else_():
-        keep(vc, head - HQ - HK, low, high)
 
 
 class Weight:
@@ -155,6 +93,25 @@ class OfVllm:
         return c
 
 
+class OfCutlass:
+    """Products by vLLM's CUTLASS kernel behind its rounding, operators of its library."""
+
+    def __init__(self, path):
+        torch.ops.load_library(path)
+
+    def __call__(self, x, weight, unit):
+        of, limit = torch.ops._C, 448.0
+        if unit:
+            of.silu_and_mul(h := x.new_empty((x.shape[0], x.shape[1] // 2)), x)
+            x = h
+        (m, k), n = x.shape, weight.codes.shape[0]
+        # Scales of a column of blocks are neighbours.
+        q, s, c = x.new_empty((m, k), dtype=torch.float8_e4m3fn), x.new_empty((k // BLOCK, m), dtype=torch.float32).T, x.new_empty((m, n))
+        of.per_token_group_fp8_quant(x, q, s, BLOCK, 1e-10, -limit, limit, False, True, False)
+        of.cutlass_scaled_mm(c, q, weight.codes.T, s, weight.scales.T, None)
+        return c
+
+
 def reference(x, weight, unit):
     """The product in f32, of activations that are not rounded."""
     return ((gated(x) if unit else x).float() @ weight.whole().T).to(x.dtype)
@@ -188,7 +145,7 @@ class Decoder:
         angles = torch.arange(self.room, device=device)[:, None] / 1e6 ** (torch.arange(0, shape["d"], 2, device=device) / shape["d"])
         self.cos, self.sin = angles.cos(), angles.sin()
         self.norm = torch.ones(shape["hidden"], dtype=torch.bfloat16, device=device)
-        self.appended = append.launches(HQ=shape["heads"], HK=shape["shared"], D=shape["d"])
+        self.append = Append(bf16, shape["heads"], shape["shared"], shape["d"], EPS)
         self.rewind()
 
     def rewind(self):
@@ -196,15 +153,10 @@ class Decoder:
         self.lengths.fill_(self.context + 1)
 
     def attended(self, qkv, layer):
-        heads, shared, d = (self.shape[name] for name in ("heads", "shared", "d"))
+        heads, d = self.shape["heads"], self.shape["d"]
         q = qkv.new_zeros((self.rows, heads, d))
-        given = (qkv[: self.batch].view(self.batch, -1, d), *layer.norms[2:], self.cos, self.sin, self.at, q[: self.batch], layer.keys, layer.values)
-        if qkv.is_cuda:
-            self.appended(*given)
-        else:
-            append.simulate(*given, HQ=heads, HK=shared, D=d).assert_right()
-        alone = (self.batch * shared, self.room, 1, d)
-        o = tt.attention_decode(q[: self.batch].view(alone[0], 1, -1, d), layer.keys.view(alone), layer.values.view(alone), self.lengths)
+        self.append(qkv[: self.batch].view(self.batch, -1, d), *layer.norms[2:], self.cos, self.sin, self.at, q[: self.batch], layer.keys, layer.values)
+        o = attended(q[: self.batch], layer.keys, layer.values, self.lengths)
         if self.batch < self.rows:
             q[: self.batch] = o.view(self.batch, heads, d)
             return q.view(self.rows, -1)
@@ -251,6 +203,8 @@ def measure(args):
     """Prints milliseconds of a token for each batch and stack."""
     shape, began = BIG, time.time()
     forms = {"ours": ours, "vLLM's Triton": OfVllm(args.vllm), "cuBLAS": of_cublas}
+    if args.cutlass:
+        forms["vLLM's CUTLASS"] = OfCutlass(args.cutlass)
     layers, ends = [Layer(shape, 1, 1, "cuda") for _ in range(args.layers)], ends_of(shape, "cuda")
     torch.cuda.synchronize()
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}: {args.layers} layers, {torch.cuda.memory_allocated() / 1e9:.1f} GB, made in {time.time() - began:.1f} s", flush=True)
@@ -290,7 +244,7 @@ def check():
     q, k, v = torch.zeros(3, 4, 64, dtype=torch.bfloat16), torch.zeros(3, 2, 9, 64, dtype=torch.bfloat16), torch.zeros(3, 2, 9, 64, dtype=torch.bfloat16)
     wq, wk = (torch.rand(64).to(torch.bfloat16) for _ in range(2))
     at = torch.tensor([5, 0, 8], dtype=torch.int32)
-    append.simulate(x, wq, wk, decoder.cos, decoder.sin, at, q, k, v, HQ=4, HK=2, D=64).assert_right()
+    decoder.append(x, wq, wk, decoder.cos, decoder.sin, at, q, k, v)
     wide = x[:, :6].float()
     wide = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS) * torch.cat([wq.expand(4, 64), wk.expand(2, 64)]).float()
     cos, sin = (each[at.long()][:, None] for each in (decoder.cos, decoder.sin))
@@ -303,6 +257,7 @@ def main():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--vllm", help="vLLM's fp8_utils.py")
+    parser.add_argument("--cutlass", help="vLLM's _C_stable_libtorch.abi3.so, whose CUTLASS kernel is timed as well")
     parser.add_argument("--batch", default="1,8,64")
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=64)

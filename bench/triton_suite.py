@@ -12,6 +12,7 @@ with it (`triton.testing.do_bench`, the cache emptied before each call). A line 
 import argparse
 import concurrent.futures
 import importlib
+import inspect
 import math
 import os
 import sys
@@ -229,6 +230,14 @@ def template_attention(op, q, k, v):
     return attended(q, k, v, {"attends": "i <= 1024 and j <= 1024 or i >= j"}, scale=1.0)
 
 
+def documents(q, k, v, begins):
+    """Attention within documents that lie one behind the other: sequences of their own lengths, with heads before places, which are strides."""
+    begins, given, o = begins.int(), {name: each[0].transpose(0, 1) for name, each in (("q", q), ("k", k), ("v", v))}, torch.empty_like(q)
+    given |= {"o": o[0].transpose(0, 1), "cu_q": begins, "cu_k": begins}
+    options, longest = {"varlen": True, "strides": True, "mask": "causal"}, begins.diff().max().item()
+    return lambda: (launch("attention", **given, options=options, sizes={"sq": longest, "sk": longest}), o)[1]
+
+
 def flex_attention(op, q, k, v, score_mod, block_mask, mod, kernel_options):
     q, k, v = (each.detach() for each in (q, k, v))
     options = {
@@ -241,8 +250,8 @@ def flex_attention(op, q, k, v, score_mod, block_mask, mod, kernel_options):
         "prefix_lm": {"attends": f"j < {op.prefix_length} or i >= j"},
         "softcap": {"mask": "causal", "softcap": True},
     }
-    if mod not in options:
-        raise NotImplementedError(f"{mod}: documents are sequences of their own (`varlen`) here, which lie with places before heads")
+    if mod == "document_mask":
+        return documents(q, k, v, inspect.getclosurevars(block_mask.mask_mod).nonlocals["offsets"])
     numbers = {"cap": 20.0} if mod == "softcap" else {}
     if mod == "alibi":
         numbers["slopes"] = torch.exp2(-8.0 / q.shape[1] * torch.arange(1, q.shape[1] + 1, dtype=torch.float32, device=q.device))

@@ -42,8 +42,11 @@ def test_arrays_of_anybody(axpy):
     kernel = tilewright.compile(axpy, n=8)
     ones = numpy.ones(8, dtype=numpy.float32)
 
+    # The interface is an address, which does not keep what lies there.
+    every_other = numpy.arange(16, dtype=numpy.float32)[::2]
+
     class Interface:
-        __array_interface__ = numpy.arange(16, dtype=numpy.float32)[::2].__array_interface__
+        __array_interface__ = every_other.__array_interface__
 
     class DLPack:
         __dlpack__ = ones.__dlpack__

@@ -9,6 +9,7 @@ from torch.nn import functional
 
 import tilewright
 import tilewright.torch as tt
+from tilewright.torch._experts_backward import units_backward
 
 OPS = torch.ops.tilewright
 
@@ -118,6 +119,19 @@ def test_gradients_of_experts():
     shapes = ((3, 3), (3, 2), (4, 2, 2, 3), (4, 3, 2))
     operands = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     assert torch.autograd.gradcheck(lambda x, weights, w13, w2: tt.moe(x, ids, weights, w13, w2), operands)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 1000), (3, 40), (9, 512)])
+def test_the_kernel_between_the_gradients_of_experts_products(rows, columns):
+    inner, both, shares = torch.randn(rows, columns), torch.randn(rows, 2, columns), torch.rand(rows)
+    of_both, units, of_shares = torch.empty_like(both), torch.empty_like(inner), torch.empty_like(shares)
+    units_backward("f32").simulate(inner, both, shares, of_both, units, of_shares).assert_right()
+    leaf = both.double().requires_grad_()
+    unit = functional.silu(leaf[:, 0]) * leaf[:, 1]
+    share = shares.double().unsqueeze(1)
+    unit.backward(inner.double() * share)
+    assert close(of_both, leaf.grad.float()) and close(units, (unit * share).detach().float())
+    assert close(of_shares, (unit * inner).sum(1).detach().float())
 
 
 def test_experts_of_4_bits():

@@ -505,6 +505,10 @@ pub fn binary(b: &mut Builder, op: BinaryOp, compute: Compute, [x, y]: [Operand;
 /// An operator on two `f32`.
 fn float_operator(b: &mut Builder, op: BinaryOp, x: Operand, y: Operand) -> Operand {
     let (op, operands) = match op {
+        // A unit in the last place, where a quotient may be off by two.
+        BinaryOp::FastDiv if x == Operand::Imm(u64::from(1f32.to_bits())) => {
+            return b.scalar(ScalarOp::RcpFtzF32, &[y]);
+        }
         BinaryOp::Add => (ScalarOp::AddF32, [x, y]),
         BinaryOp::Sub => (ScalarOp::SubF32, [x, y]),
         BinaryOp::Mul => (ScalarOp::MulF32, [x, y]),

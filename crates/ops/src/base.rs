@@ -41,7 +41,8 @@ pub(crate) fn borrowed(options: &Options) -> Vec<(&str, &str)> {
     options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
 }
 
-/// The options in the operator's order, without those that are defaults.
+/// The options in the operator's order, without those that say what is computed and are defaults: a default of a tiling, say, is kept, as a choice might
+/// have another value.
 ///
 /// # Errors
 ///
@@ -53,8 +54,9 @@ fn ordered(operator: &'static Operator, given: &Options) -> Result<Options, OpsE
         (operator.programs)(&[(name.as_str(), value.as_str())])?;
     }
     let of = |parameter: &tilewright_kernels::Parameter| {
-        let found = given.iter().find(|(name, value)| name == parameter.name && *value != parameter.default);
-        found.cloned()
+        let chosen = operator.tuning.is_some_and(|tuning| !tuning.meaning.contains(&parameter.name));
+        let kept = |value: &str| chosen || value != parameter.default;
+        given.iter().find(|(name, value)| name == parameter.name && kept(value)).cloned()
     };
     Ok(parameters.iter().filter_map(of).collect())
 }

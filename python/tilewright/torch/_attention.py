@@ -56,21 +56,33 @@ def _numbers(scale: float, softcap: float) -> dict[str, float]:
     return {"scale": float(scale), **({"cap": float(softcap)} if softcap else {})}
 
 
-def _results(q: Any, v: Any, heads_first: bool) -> tuple[Any, Any]:
-    """The result and the logarithms of sums, without data."""
-    of_sums = q.shape[:3] if heads_first else (q.shape[0], q.shape[2], q.shape[1])
-    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty(of_sums, dtype=wide(q.dtype))
+def _result(q: Any, v: Any) -> Any:
+    """The result without data."""
+    return q.new_empty((*q.shape[:3], v.shape[3]))
 
 
-def _attention_cuda(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
+def _sums(q: Any, heads_first: bool) -> Any:
+    """The logarithms of sums without data."""
+    return q.new_empty(q.shape[:3] if heads_first else (q.shape[0], q.shape[2], q.shape[1]), dtype=wide(q.dtype))
+
+
+def _launched(
+    sums: dict[str, Any], q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
 ) -> Any:
-    o, lse = _results(q, v, heads_first)
-    given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
+    """The result by kernels, which write the logarithms of sums too, where `sums` has a tensor for them."""
+    o = _result(q, v)
     if k.numel() == 0:
-        return o.zero_(), lse.fill_(-math.inf)
-    put("attention", o, **given, o=o, lse=lse, options=_options(causal, window, softcap, heads_first), **_numbers(scale, softcap))
-    return o, lse
+        for each in sums.values():
+            each.fill_(-math.inf)
+        return o.zero_()
+    options, numbers = _options(causal, window, softcap, heads_first), _numbers(scale, softcap)
+    put("attention", o, q=q.contiguous(), k=k.contiguous(), v=v.contiguous(), o=o, **sums, options=options, **numbers)
+    return o
+
+
+def _attention_cuda(q: Any, k: Any, v: Any, *masks: Any) -> Any:
+    lse = _sums(q, masks[-1])
+    return _launched({"lse": lse}, q, k, v, *masks), lse
 
 
 def _turned(heads_first: bool, *tensors: Any) -> list[Any]:
@@ -86,10 +98,8 @@ def _attention_cpu(
     return _turned(heads_first, o)[0].contiguous(), lse
 
 
-def _attention_fake(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
-) -> Any:
-    return _results(q, v, heads_first)
+def _attention_fake(q: Any, k: Any, v: Any, *masks: Any) -> Any:
+    return _result(q, v), _sums(q, masks[-1])
 
 
 _MASKS = "float scale, bool causal, int window, float softcap, bool deterministic, bool heads_first"
@@ -161,23 +171,12 @@ def _attention_backward(ctx: Any, gradient: Any, _of_lse: Any) -> Any:
 differentiate("attention", _attention_backward, _attention_saved)
 
 
-def _alone_cuda(
-    q: Any, k: Any, v: Any, scale: float, causal: bool, window: int, softcap: float, deterministic: bool, heads_first: bool
-) -> Any:
-    o = q.new_empty((*q.shape[:3], v.shape[3]))
-    given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous()}
-    if k.numel() == 0:
-        return o.zero_()
-    put("attention", o, **given, o=o, options=_options(causal, window, softcap, heads_first), **_numbers(scale, softcap))
-    return o
-
-
 # The result without the logarithms of sums, which only gradients need.
 define(
     f"attention_alone(Tensor q, Tensor k, Tensor v, {_MASKS}) -> Tensor",
-    _alone_cuda,
+    lambda *given: _launched({}, *given),
     lambda *given: _attention_cpu(*given)[0],
-    lambda *given: _attention_fake(*given)[0],
+    lambda q, k, v, *masks: _result(q, v),
 )
 
 
@@ -208,7 +207,7 @@ def _decoding(window: int, softcap: float) -> dict[str, str]:
 
 
 def _decode_cuda(q: Any, k: Any, v: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
-    o = q.new_empty((*q.shape[:3], v.shape[3]))
+    o = _result(q, v)
     given = {"q": q.contiguous(), "k": k.contiguous(), "v": v.contiguous(), "len": lengths.to(torch.int32).contiguous()}
     put("attention_decode", o, **given, o=o, options=_decoding(window, softcap), **_numbers(scale, softcap))
     return o
@@ -218,8 +217,8 @@ def _decode_cpu(q: Any, k: Any, v: Any, lengths: Any, scale: float, window: int,
     return _attended(q, k, v, scale, _of_cache(k, lengths, q.shape[1], window), softcap)[0]
 
 
-def _decode_fake(q: Any, k: Any, v: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
-    return q.new_empty((*q.shape[:3], v.shape[3]))
+def _decode_fake(q: Any, k: Any, v: Any, *rest: Any) -> Any:
+    return _result(q, v)
 
 
 define(
@@ -231,7 +230,7 @@ _LONG_PAGE, _BLOCK = 256, 32
 
 
 def _paged_cuda(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
-    o = q.new_empty((*q.shape[:3], v.shape[3]))
+    o = _result(q, v)
     page, heads = k.shape[1:3]
     options = {**_decoding(window, softcap), "page": page, "group": q.shape[2] // heads}
     if page < _LONG_PAGE:
@@ -249,15 +248,11 @@ def _paged_cpu(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, w
     return _decode_cpu(q, k, v, lengths, scale, window, softcap)
 
 
-def _paged_fake(q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int, softcap: float) -> Any:
-    return q.new_empty((*q.shape[:3], v.shape[3]))
-
-
 define(
     "attention_paged(Tensor q, Tensor k, Tensor v, Tensor table, Tensor lengths, float scale, int window, float softcap) -> Tensor",
     _paged_cuda,
     _paged_cpu,
-    _paged_fake,
+    _decode_fake,
 )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from .. import _core
 from ..experts import Experts
+from ._experts_backward import moe_gradients
 from ._registry import NAMES, call, define, differentiate
 from ._rows import put, rows, wide
 from ._weights import Stored, dequantised, refuse_move
@@ -81,50 +82,7 @@ define(
 )
 
 
-def _moe_backward(gradient: Any, x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
-    of, flat, gradient = wide(x.dtype), rows(x), rows(gradient)
-    of_x, of_weights = flat.new_zeros(flat.shape, dtype=of), weights.new_zeros(weights.numel(), dtype=of)
-    of_w13, of_w2 = torch.zeros_like(w13), torch.zeros_like(w2)
-    # The tokens of each expert one behind the other: the host reads how many there are.
-    order = torch.argsort(ids.flatten(), stable=True)
-    ends = torch.bincount(ids.flatten(), minlength=w13.shape[0]).cumsum(0).tolist()
-    parts = [(expert, slice(first, last)) for expert, (first, last) in enumerate(zip([0, *ends], ends)) if first < last]
-    if not parts:
-        return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
-
-    def products(a: Any, matrix: Any) -> Any:
-        """The rows of each expert by its matrix."""
-        return torch.cat([call("linear", a[part], matrix(expert)) for expert, part in parts])
-
-    # Only products are an expert's after the other.
-    token, share = order // ids.shape[1], weights.flatten()[order].to(of).unsqueeze(1)
-    given, asked = flat[token], gradient[token]
-    gate, up = (each.contiguous() for each in products(given, lambda expert: w13[expert].flatten(0, 1)).chunk(2, 1))
-    unit, inner = call("gated", gate, up, "silu"), products(asked, lambda expert: w2[expert].T)
-    of_weights[order] = (unit * inner).sum(1, dtype=of)
-    both = torch.cat(call("gated_backward", (inner * share).to(x.dtype), gate, up, "silu"), 1)
-    of_x.index_add_(0, token, products(both, lambda expert: w13[expert].flatten(0, 1).T).to(of))
-    asked = (asked * share).to(x.dtype)
-    for expert, part in parts:
-        of_w13[expert] = call("linear", both[part].T, given[part].T).view(w13.shape[1:])
-        of_w2[expert] = call("linear", asked[part].T, unit[part].T)
-    return of_x.to(x.dtype).view(x.shape), of_weights.to(weights.dtype).view(weights.shape), of_w13, of_w2
-
-
-define(
-    "moe_backward(Tensor gradient, Tensor x, Tensor ids, Tensor weights, Tensor w13, Tensor w2) -> (Tensor, Tensor, Tensor, Tensor)",
-    _moe_backward,
-    _moe_backward,
-    lambda gradient, x, ids, weights, w13, w2: tuple(each.new_empty(each.shape) for each in (x, weights, w13, w2)),
-)
-
-
-def _moe_gradients(ctx: Any, gradient: Any) -> Any:
-    of_x, of_weights, of_w13, of_w2 = torch.ops.tilewright.moe_backward(gradient, *ctx.saved_tensors)
-    return of_x, None, of_weights, of_w13, of_w2
-
-
-differentiate("moe", _moe_gradients, lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
+differentiate("moe", moe_gradients, lambda ctx, inputs, output: ctx.save_for_backward(*inputs))
 
 
 def _chosen(x: Any, ids: Any, weights: Any) -> None:

@@ -33,6 +33,15 @@ pub(crate) struct Names<'a> {
     pub x: &'a str,
 }
 
+/// The text of `most` · tanh(x · factor), as most − 2 · most / (1 + e^(2 · x · factor)): a fused multiply-add beside an exponential and a
+/// reciprocal, where `tanh` has a polynomial for small arguments besides, whose relative error is that of its results. Here the error is absolute, 2⁻²⁰·⁵ · most at
+/// most: near 0 the result is a difference of two numbers of the size of `most`, each of which is off by some units in its last place. Scores are exponents of
+/// weights, which do not ask for more.
+pub(crate) fn capped(x: &str, factor: &str, most: &str) -> String {
+    // 2 · log₂ e.
+    format!("fdividef(1.0, 1.0 + exp2({x} * ({factor} * 2.8853900817779268))) * (-2.0 * {most}) + {most}")
+}
+
 /// The parsed expression, in a program of its own.
 pub(crate) struct Function {
     pub(super) program: Program,

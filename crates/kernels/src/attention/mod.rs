@@ -29,7 +29,7 @@ pub use sm80::AttentionSm80Config;
 
 pub(crate) use derivative::Change;
 pub(crate) use form::MOST_KEYS;
-pub(crate) use functions::{Function, Names};
+pub(crate) use functions::{Function, Names, capped};
 pub(crate) use reference::Problem;
 pub(crate) use space::SIZES;
 pub(crate) use text::{LOG2E, of_head, rows_by_warp};

@@ -1,7 +1,7 @@
 //! The text of programs, as far as forms share it.
 
 use super::form::Form;
-use super::functions::{Function, Names};
+use super::functions::{Function, Names, capped};
 use super::{AttentionConfig, Mask, Modes};
 use crate::config::ConfigError;
 use tilewright_machine::DType;
@@ -526,7 +526,7 @@ impl Writer<'_> {
         let names = Names { i, j: &j, x: scores };
         let scale = if config.is_fp8() { "descale" } else { "scale" };
         if config.softcap {
-            text += &format!("{scores} = tanh({scores} * ({scale} / cap)) * cap\n");
+            text += &format!("{scores} = {}\n", capped(scores, &format!("{scale} / cap"), "cap"));
         } else if self.scales() {
             text += &format!("{scores} = {scores} * {scale}\n");
         }

@@ -1,7 +1,7 @@
 //! The text of scores, weights and masks, in tiles of either orientation.
 
 use super::Writer;
-use crate::attention::{LOG2E, Mask, Names, of_head};
+use crate::attention::{LOG2E, Mask, Names, capped, of_head};
 
 /// A tile of scores: the extents of its keys and queries, by name, and their modes. `key` is its first key, `place` the place of its first query among the keys.
 pub(super) struct Tile {
@@ -99,10 +99,11 @@ impl Writer<'_> {
         blocks: [&str; 2],
     ) -> String {
         let config = self.config;
+        let slope = capped(scores, "scale / cap", "1.0");
         if !config.adds_to_scores() {
             return if config.softcap {
                 format!(
-                    "slope = tanh({scores} * (scale / cap))\n\
+                    "slope = {slope}\n\
                      {weights} = exp2(slope * (cap * 1.4426950408889634) - {logarithms})\n"
                 )
             } else {
@@ -110,7 +111,7 @@ impl Writer<'_> {
             };
         }
         let mut text = match config.softcap {
-            true => format!("slope = tanh({scores} * (scale / cap))\nscores = slope * cap\n"),
+            true => format!("slope = {slope}\nscores = slope * cap\n"),
             false => format!("scores = {scores} * scale\n"),
         };
         if config.alibi {

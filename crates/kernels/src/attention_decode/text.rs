@@ -3,6 +3,7 @@
 use tilewright_machine::DType;
 
 use super::{AttentionDecodeConfig, Cascade};
+use crate::attention::capped;
 
 /// The score of a key that a query does not attend to, and the first reference maximum: a power of two, below all scores.
 pub(super) const MASKED: &str = "-1267650600228229401496703205376.0";
@@ -326,7 +327,7 @@ impl AttentionDecodeConfig {
     pub(super) fn scores(&self) -> String {
         let scale = if self.kv.is_some() { "scale * rks" } else { "scale" };
         let mut text = if self.softcap {
-            format!("s = tanh(s * ({scale} / cap)) * (cap * {LOG2_E})\n")
+            format!("s = {}\n", capped("s", &format!("{scale} / cap"), &format!("(cap * {LOG2_E})")))
         } else {
             format!("s = s * ({scale} * {LOG2_E})\n")
         };

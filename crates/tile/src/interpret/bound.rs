@@ -361,10 +361,15 @@ impl Element {
             let whole = Element::float(BinaryOp::Div, compute, x, y);
             let [least, most] = [-126, 126].map(|power| 2f64.powi(power));
             let size = y.value.abs();
-            if value.is_nan() || size - y.bound < least || size + y.bound > most {
+            if value.is_nan() || size - y.bound < least || !whole.bound.is_finite() {
                 return Element::new(value, if value.is_nan() { whole.bound } else { f64::INFINITY });
             }
-            let error = fast_quotient_error(size - y.bound).at(1.0, value.abs() + whole.bound);
+            let largest = value.abs() + whole.bound;
+            // Of larger divisors the quotient may be 0.
+            let error = match size + y.bound > most {
+                true => largest,
+                false => fast_quotient_error(size - y.bound).at(1.0, largest),
+            };
             return Element::new(value, whole.bound + error);
         }
         if x.bound == 0.0 && y.bound == 0.0 {
