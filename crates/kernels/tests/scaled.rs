@@ -211,7 +211,10 @@ fn batches_and_groups_have_scales() {
         (HopperGemmConfig { batch: Batch::Grouped, ..four }, [3, 300, 72, 96]),
         (HopperGemmConfig { batch: Batch::Ragged, bn: 64, ..bytes }, [3, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Ragged, ..narrow }, [4, 101, 136, 96]),
-        (HopperGemmConfig { batch: Batch::Ragged, gather: true, load_registers: 96, ..bytes }, [3, 200, 72, 160]),
+        (
+            HopperGemmConfig { batch: Batch::Ragged, gather: true, load_registers: 96, ..bytes },
+            [3, 200, 72, 160],
+        ),
         (HopperGemmConfig { gather: true, load_registers: 96, bn: 64, ..bytes }, [1, 200, 72, 160]),
         (HopperGemmConfig { batch: Batch::Packed, b: Major::Mn, ..swapped }, [2, 70, 144, 160]),
         (

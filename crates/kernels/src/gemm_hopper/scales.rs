@@ -48,7 +48,11 @@ impl HopperGemmConfig {
         }
         let whole = [
             ("sparse", self.sparse.to_string(), !self.sparse),
-            ("gather", self.gather.to_string(), !self.gather || self.sides((self.bm, self.bn)).0 % SumsScaling::ROWS == 0),
+            (
+                "gather",
+                self.gather.to_string(),
+                !self.gather || self.sides((self.bm, self.bn)).0 % SumsScaling::ROWS == 0,
+            ),
             ("dual", self.dual.to_string(), self.dual == Dual::None),
             ("fill", self.fill.to_string(), self.fill == FillMode::Full),
             ("triangular", self.triangular.to_string(), self.triangular == Triangle::None),
