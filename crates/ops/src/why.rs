@@ -4,6 +4,8 @@ use std::fmt;
 
 use tilewright_tune::Origin;
 
+use crate::early::Begin;
+
 /// The choice for a call, and its origin.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -24,6 +26,8 @@ pub struct Why {
     pub reason: String,
     /// Records that were refused, each with its reason.
     pub refused: Vec<String>,
+    /// The begin of its launches.
+    pub begin: Begin,
     /// The estimate, with its parts, beside those of rivals.
     pub estimate: Option<tilewright_tune::Why>,
 }
@@ -38,6 +42,9 @@ impl fmt::Display for Why {
         }
         for refused in &self.refused {
             writeln!(f, "  {refused}")?;
+        }
+        if self.begin != Begin::Behind {
+            writeln!(f, "  {}", self.begin)?;
         }
         match &self.estimate {
             Some(estimate) => write!(f, "{estimate}"),
