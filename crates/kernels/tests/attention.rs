@@ -2,7 +2,7 @@
 //! assembled.
 
 use crate::common::attention::sweep;
-use crate::common::{Launch, Tensors, absolute, assemble, close, ptxas, random};
+use crate::common::{Launch, Tensors, absolute, assemble, close, in_turn, ptxas, random};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
@@ -210,8 +210,9 @@ fn configs() -> Vec<AttentionConfig> {
 
 #[test]
 fn attention_is_right_at_edges() {
-    for config in configs() {
-        for sizes in edge_sizes(config.rows(), config.bn) {
+    for (i, config) in configs().into_iter().enumerate() {
+        let sizes = edge_sizes(config.rows(), config.bn).into_iter().enumerate();
+        for (_, sizes) in sizes.filter(|(j, _)| in_turn(i + j, 2)) {
             check(&config, &sizes, &[sizes.sk as u64]);
         }
     }
@@ -428,6 +429,9 @@ fn attention_is_assembled_without_spills() {
         AttentionConfig { dtype: DType::E4M3, bn: 64, bias: true, ..Default::default() },
     ];
     for (i, config) in forms.iter().enumerate() {
+        if !in_turn(i, 2) {
+            continue;
+        }
         let program = config.program().unwrap();
         let sizes = [("b", 2), ("hq", 16), ("hk", 4), ("sq", 4096), ("sk", 4096)];
         let kernel = compile(&program, &Options::new(Arch::SM_90A).for_own_sizes(&program, &sizes)).unwrap();

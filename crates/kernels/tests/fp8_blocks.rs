@@ -112,7 +112,7 @@ fn wide() -> Vec<Fp8BlocksConfig> {
 
 #[test]
 fn it_is_right_at_edges() {
-    for (config, size) in crossed(configs(), gemm_fp8_blocks::edge_sizes, 2) {
+    for (config, size) in crossed(configs(), gemm_fp8_blocks::edge_sizes, 4) {
         check(&config, size, &[size[2] as u64]);
     }
 }

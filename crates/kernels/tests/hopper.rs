@@ -150,7 +150,7 @@ fn eight_bit_factors_are_right_at_edges() {
     let sizes = |config: &HopperGemmConfig| {
         gemm_hopper::edge_sizes(config).into_iter().chain([[72, 88, 400]]).collect()
     };
-    for (config, [m, n, k]) in crossed(eight_bits(), sizes, 3) {
+    for (config, [m, n, k]) in crossed(eight_bits(), sizes, 5) {
         let l = if config.batch == Batch::None { 1 } else { 2 };
         check(&config, [l, m, n, k], &[k as u64, 2]);
     }
@@ -577,10 +577,9 @@ fn every_part_of_an_epilogue_is_right_at_edges() {
         HopperGemmConfig { epilogue: list("beta+gelu"), split: 3, dtype: DType::BF16, ..small },
         HopperGemmConfig { epilogue: list("alpha+beta"), schedule: Schedule::StreamK, ..small },
     ];
-    for config in configs {
-        for size in [[1, 1, 1], [7, 65, 129], [130, 200, 328], [200, 129, 200], [64, 64, 64]] {
-            check_hopper(&config, size, &[size[2] as u64]);
-        }
+    let sizes = [[1, 1, 1], [7, 65, 129], [130, 200, 328], [200, 129, 200], [64, 64, 64]];
+    for (config, size) in crossed(configs, |_| sizes.to_vec(), 2) {
+        check_hopper(&config, size, &[size[2] as u64]);
     }
 }
 
@@ -605,10 +604,9 @@ fn batches_are_right_at_edges() {
             ..small
         },
     ];
-    for config in configs {
-        for size in [[1, 7, 65, 129], [3, 64, 128, 64], [5, 130, 72, 200], [2, 1, 1, 1]] {
-            check(&config, size, &[size[2] as u64]);
-        }
+    let sizes = [[1, 7, 65, 129], [3, 64, 128, 64], [5, 130, 72, 200], [2, 1, 1, 1]];
+    for (config, size) in crossed(configs, |_| sizes.to_vec(), 2) {
+        check(&config, size, &[size[2] as u64]);
     }
 }
 
@@ -707,7 +705,7 @@ fn splits_of_k_are_right_at_edges() {
         HopperGemmConfig { cluster: Cluster::AlongK(8), sm_count: 8, ..small },
     ];
     let sizes = [[1, 1, 1], [7, 65, 129], [130, 200, 328], [64, 64, 2000], [200, 129, 200]];
-    for (config, size) in crossed(configs, |_| sizes.to_vec(), 3) {
+    for (config, size) in crossed(configs, |_| sizes.to_vec(), 5) {
         check_hopper(&config, size, &[1, size[2] as u64 + 2]);
     }
 }

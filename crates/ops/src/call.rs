@@ -121,8 +121,8 @@ impl<'a> Call<'a> {
         self.workspace = Some(workspace.reborrow());
     }
 
-    /// With kernels that may begin before the launch ahead of them on the stream has ended, and wait for it themselves, where the operator has such. What the launch ahead writes is then
-    /// nothing that the operator takes as constant.
+    /// With kernels that may begin before the launch ahead of them on the stream has ended, and wait for it themselves, where the operator has such and they are no slower for the class of sizes ([`Call::why`] says
+    /// which it is; the option `dependent` takes them in any case). What the launch ahead writes is then nothing that the operator takes as constant.
     pub fn dependent(mut self, dependent: bool) -> Self {
         self.dependent = dependent;
         self
@@ -287,6 +287,7 @@ impl<'a> Call<'a> {
             reason: String::new(),
             refused: Vec::new(),
             passed: found.passed.clone(),
+            begin: found.chosen.begin.clone(),
             estimate: None,
         };
         if let Some((problem, choice)) = &found.chosen.choice {

@@ -31,6 +31,7 @@
 mod base;
 mod call;
 mod class;
+mod early;
 mod error;
 mod experts;
 mod few;
@@ -47,6 +48,7 @@ mod why;
 mod words;
 
 pub use call::Call;
+pub use early::Begin;
 pub use error::OpsError;
 pub use experts::{Experts, ExpertsCall};
 pub use library::Library;

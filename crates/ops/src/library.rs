@@ -15,6 +15,7 @@ use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted
 use crate::base::{Base, Options, borrowed, said};
 use crate::call::{Call, Key, Ready};
 use crate::class::{Class, Member};
+use crate::early::{Begin, is_faster};
 use crate::error::OpsError;
 use crate::kept::{Kept, key_of};
 use crate::name::Name;
@@ -96,6 +97,7 @@ pub(crate) struct Chosen {
     pub(crate) kept: Arc<Kept>,
     /// The choice, of an operator that is tuned, as the tuner knows it.
     pub(crate) choice: Option<(Problem, Choice)>,
+    pub(crate) begin: Begin,
     /// The same for programs without a compiler.
     packed: PackClass,
 }
@@ -368,15 +370,16 @@ impl Library {
 
     fn choose(&self, base: &Base, class: &Class, dependent: bool) -> Result<Chosen, OpsError> {
         let multiples = class.multiples();
+        let early = dependent && is_faster(self.gpu().name(), base.operator.name, class);
         if base.operator.tuning.is_none() {
             let own = Candidate(base.options.clone());
-            let kept = self.kept(base.operator, &own, &multiples, dependent)?;
+            let kept = self.kept(base.operator, &own, &multiples, early)?;
             return Ok(self.of_class(base, class, kept, None, dependent));
         }
         let problem = Problem::new(base.operator.name, &class.chosen_for(), &borrowed(&base.options))?;
         let (mut found, mut failed) = (None, None);
         let choice = choose_accepted(&problem, self.target(), self.store(), &mut |candidate, _| match self
-            .kept(problem.operator(), candidate, &multiples, dependent)
+            .kept(problem.operator(), candidate, &multiples, early)
         {
             Ok(kept) => {
                 found = Some(kept);
@@ -409,7 +412,8 @@ impl Library {
         dependent: bool,
     ) -> Chosen {
         let packed = packed(base, &class.0, &kept, self.gpu().name(), dependent);
-        Chosen { class: class.clone(), kept, choice, packed }
+        let begin = Begin::of(&kept, class, self.gpu().name(), dependent);
+        Chosen { class: class.clone(), kept, choice, begin, packed }
     }
 
     /// The kernels of a configuration, if they may be compiled or are loaded.

@@ -4,6 +4,8 @@ use std::fmt;
 
 use tilewright_tune::Origin;
 
+use crate::early::Begin;
+
 /// The choice for a call, and its origin.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
@@ -26,6 +28,8 @@ pub struct Why {
     pub refused: Vec<String>,
     /// Operators that are preferred and do not compute it, each with its reason.
     pub passed: Vec<String>,
+    /// The begin of its launches.
+    pub begin: Begin,
     /// The estimate, with its parts, beside those of rivals.
     pub estimate: Option<tilewright_tune::Why>,
 }
@@ -43,6 +47,9 @@ impl fmt::Display for Why {
         }
         for passed in &self.passed {
             writeln!(f, "  passed over: {passed}")?;
+        }
+        if self.begin != Begin::Behind {
+            writeln!(f, "  {}", self.begin)?;
         }
         match &self.estimate {
             Some(estimate) => write!(f, "{estimate}"),

@@ -355,6 +355,44 @@ fn launches_of_a_dependent_call_may_begin_early() {
 }
 
 #[test]
+fn an_early_begin_is_taken_where_it_is_no_slower() {
+    // Whether the GPU is an H200, the rows, the option if it is given, whether the launch may begin early, and what `why` says.
+    let slower = "begins behind the end of the launch ahead, which is faster with m 97..=128, n 2049..=4096";
+    let cases = [
+        (true, 64, None, true, "begins early, and waits"),
+        (true, 120, None, false, slower),
+        (true, 120, Some(true), true, "begins early, and waits"),
+        (false, 120, None, true, "begins early, and waits"),
+    ];
+    for (h200, m, option, early, said) in cases {
+        let turn = Turn::named(90, h200);
+        let (lib, stream) = (turn.library(), turn.stream());
+        let (a, b) = (view(0x10000, F16, &[m, 4096]), view(0x20000, F16, &[4096, 4096]));
+        for permitted in [true, false] {
+            let mut c = view_mut(0x40000, F16, &[m, 4096]);
+            let call = lib.operator("gemm").arg("a", &a).arg("b", &b).arg("c", &mut c);
+            let call = call.option("split", 1).option("pack", "none").dependent(permitted);
+            let call = option.into_iter().fold(call, |call, value| call.option("dependent", value));
+            let why = call.why().unwrap();
+            let text = why.to_string();
+            assert_eq!(text.contains(said), permitted, "{text}");
+            assert_eq!(why.begin == tilewright_ops::Begin::Behind, !permitted);
+            call.run(stream).unwrap();
+            let work = turn.work();
+            assert_eq!(work.len(), 1, "{work:?}");
+            assert_eq!(work[0].contains("6:1"), early && permitted, "{m} {option:?}: {work:?}");
+        }
+    }
+    // Nothing begins early where the architecture has no such launches.
+    let turn = Turn::new(80);
+    let lib = turn.library();
+    let (x, mut y) = (view(0x1000, F16, &[4, 256]), view_mut(0x3000, F16, &[4, 256]));
+    let call = lib.operator("softmax").arg("x", &x).arg("y", &mut y).dependent(true);
+    let text = call.why().unwrap().to_string();
+    assert!(text.contains("with these options no kernel waits for it by itself"), "{text}");
+}
+
+#[test]
 fn a_pack_has_what_a_library_has_compiled() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());

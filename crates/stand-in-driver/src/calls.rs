@@ -72,7 +72,8 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device: c_int) -> c_int {
     let status = called("cuDeviceGetName", device.to_string());
-    let text = b"Stand-in GPU\0";
+    let text: &[u8] =
+        if with(|state| state.setting("h200", 0)) == 1 { b"NVIDIA H200\0" } else { b"Stand-in GPU\0" };
     if bytes as usize >= text.len() {
         // SAFETY: the caller has as many bytes as it says.
         unsafe { name.cast::<u8>().copy_from_nonoverlapping(text.as_ptr(), text.len()) };

@@ -99,7 +99,9 @@ fn examples_are_right_for_every_interleaving_and_spill_nothing() {
         let kernels: Vec<&Kernel> = kernels.iter().collect();
         let sizes: BTreeMap<String, i64> =
             sizes.iter().map(|(name, value)| (name.to_string(), *value)).collect();
-        for seed in 0..3 {
+        // By day one order of events, each night three.
+        let every = std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some();
+        for seed in if every { 0..3 } else { 1..2 } {
             let device = SimDevice::new(Config { seed, ..Config::default() });
             let options = CheckOptions { sizes: sizes.clone(), seed, ..CheckOptions::default() };
             let ran = check_in_order(&kernels, &device, &options);

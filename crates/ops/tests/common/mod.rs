@@ -18,12 +18,18 @@ pub struct Turn {
 impl Turn {
     /// As a fresh driver with a GPU of a compute capability.
     pub fn new(capability: i64) -> Turn {
+        Turn::named(capability, false)
+    }
+
+    /// The same with a GPU that says it is an H200.
+    pub fn named(capability: i64, h200: bool) -> Turn {
         static TURN: Mutex<()> = Mutex::new(());
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let stand_in = StandIn::of_this_test();
         // SAFETY: the stand-in has the functions of a driver.
         let driver = unsafe { Driver::open(stand_in.path()) }.unwrap();
         stand_in.set("capability", capability);
+        stand_in.set("h200", i64::from(h200));
         stand_in.set("resident", 2);
         stand_in.make_current(0);
         stand_in.calls();

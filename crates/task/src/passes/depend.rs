@@ -26,7 +26,7 @@ const ROUNDS: i64 = 4;
 ///
 /// # Errors
 ///
-/// `parallel-writes`: iterations of a `prange` that may touch one element, of which one writes it.
+/// `parallel-writes`: iterations of a `prange` that may touch one element, of which one writes it. `not-written`: a tensor of the kernel's own that is read, and that no statement before writes.
 pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
     let objects = tree.objects.iter().map(|object| Object {
         name: object.name.clone(),
@@ -53,7 +53,8 @@ pub fn depend(program: &Program, tree: Tree) -> Result<Graph, Diagnostics> {
     let root = graph.tree.root.clone();
     graph.order = items(program, &mut graph, &[root]).map_err(|error| Diagnostics(vec![error]))?;
     candidates(&mut graph);
-    let errors = parallel_writes(program, &graph);
+    let mut errors = unwritten(program, &graph);
+    errors.extend(parallel_writes(program, &graph));
     if !errors.is_empty() {
         return Err(Diagnostics(errors));
     }
@@ -272,6 +273,38 @@ fn conflicts(a: &Node, b: &Node) -> Vec<(Access, Access)> {
     out
 }
 
+/// Tensors of the kernel's own that are read, and that no statement before writes.
+fn unwritten(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
+    let mut errors: Vec<Diagnostic> = Vec::new();
+    let mut known: BTreeSet<ObjectId> = BTreeSet::new();
+    for id in graph.ordered() {
+        let node = graph.node(id);
+        // What a statement changes in place, the interpreter follows element by element.
+        known.extend(node.accesses.iter().filter(|access| access.writes).map(|access| access.object));
+        for access in node.accesses.iter().filter(|access| access.reads) {
+            let object = graph.object(access.object);
+            // Each is said once.
+            if object.param || !known.insert(access.object) {
+                continue;
+            }
+            let call = graph.tree.call(node.call);
+            let message = format!(
+                "`launch {}` reads `{}`, which no statement before it writes",
+                program.task(call.task).name,
+                object.name
+            );
+            errors.push(
+                Diagnostic::new(Code::NotWritten, call.span, message)
+                    .related(object.span, "declared here")
+                    .note(format!("in `{}`", program.task(call.task).variant_name(call.variant)))
+                    .help("launch what writes it first, or declare it with a value, as in `acc = tensor(f32, [M, N], 0.0)`"),
+            );
+        }
+    }
+    errors
+}
+
+/// Iterations of a `prange` that may touch one element, of which one writes it.
 fn parallel_writes(program: &Program, graph: &Graph) -> Vec<Diagnostic> {
     let order = graph.ordered();
     let mut errors: Vec<Diagnostic> = Vec::new();

@@ -1,11 +1,12 @@
 //! Operators by `tilewright-ops` on a GPU: are they right, what do they cost the host, and what do launches that begin early win?
 //!
 //! ```text
-//! cargo run --release -p tilewright --example operators_check
+//! cargo run --release -p tilewright --example operators_check -- [PART…]
 //! ```
 //!
 //! It compares operators with plain loops at some of their elements, on two GPUs at the same time where there are two, replays a captured graph of 1,000 runs of them, and measures the host's time of a run
 //! beside bare launches of the same kernels, the time of a warm-up, kernels that rely on 16 bytes beside such as rely on all that divides their sizes, and products one after another with and without an early begin.
+//! A part is `runs` (with `graph` and `costs`, which need them), `experts`, `dependent`, `warm-up`, `specialised` or `two`; without one all of them.
 #![allow(unsafe_code)] // views and streams are of memory and handles that the example owns
 
 #[path = "../host/mod.rs"]
@@ -13,6 +14,7 @@ mod host;
 mod runs;
 mod times;
 
+use std::env;
 use std::error::Error;
 use std::fmt::Display;
 use std::ptr;
@@ -259,20 +261,28 @@ fn main() -> Fallible<()> {
         }
     };
     println!("{}, {}", place.gpu.name(), place.lib.arch());
-    let runs = runs(&place)?;
-    println!("{:.1} s", begin.elapsed().as_secs_f64());
-    for part in [in_a_graph, costs] {
-        if let Err(error) = part(&place, &runs) {
-            wrong(error);
+    let asked: Vec<String> = env::args().skip(1).collect();
+    let wanted = |part: &str| asked.is_empty() || asked.iter().any(|name| name == part);
+    if wanted("runs") {
+        let runs = runs(&place)?;
+        println!("{:.1} s", begin.elapsed().as_secs_f64());
+        for part in [in_a_graph, costs] {
+            if let Err(error) = part(&place, &runs) {
+                wrong(error);
+            }
         }
     }
-    for part in [experts, dependent, warm_up, specialised] {
+    let parts: [(&str, fn(&Place) -> Fallible<()>); 4] =
+        [("experts", experts), ("dependent", dependent), ("warm-up", warm_up), ("specialised", specialised)];
+    for (_, part) in parts.iter().filter(|(name, _)| wanted(name)) {
         if let Err(error) = part(&place) {
             wrong(error);
         }
         println!("{:.1} s", begin.elapsed().as_secs_f64());
     }
-    if let Err(error) = on_two() {
+    if wanted("two")
+        && let Err(error) = on_two()
+    {
         wrong(error);
     }
     println!("{:.1} s", begin.elapsed().as_secs_f64());

@@ -318,11 +318,17 @@ pub fn dependent(p: &Place) -> Fallible<()> {
     println!(
         "products one after another, each in µs: without and with early begins, of the same weights; the same of weights of their own; and each behind an rmsnorm"
     );
-    for (m, n) in [(1, 4096), (16, 4096), (64, 2048), (256, 2048), (2048, 2048)] {
+    let mut of_layers: Vec<Rc<Held>> = Vec::new();
+    let rows = [4096, 2048].into_iter().zip([
+        &[1, 16, 64, 128, 256, 512, 1024][..],
+        &[16, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048],
+    ]);
+    for (n, m) in rows.flat_map(|(n, rows)| rows.iter().map(move |m| (n, *m))) {
         let layers = (BYTES / (n * n * 2)).min(PRODUCTS as i64);
-        let of_layers: Vec<Rc<Held>> = (0..layers)
-            .map(|layer| p.random(F16, &[n, n], 2 + layer.cast_unsigned()))
-            .collect::<Fallible<_>>()?;
+        if of_layers.first().is_none_or(|held| held.shape[0] != n) {
+            let layer = |layer: i64| p.random(F16, &[n, n], 2 + layer.cast_unsigned());
+            of_layers = (0..layers).map(layer).collect::<Fallible<_>>()?;
+        }
         let rows = [p.random(F16, &[m, n], 1)?, p.result(F16, &[m, n])?, p.result(F16, &[m, n])?];
         let normal = p.result(F16, &[m, n])?;
         let norm = p.random(F16, &[n], 3)?;
@@ -360,11 +366,14 @@ pub fn dependent(p: &Place) -> Fallible<()> {
         let times: Vec<String> = times.iter().map(|time| format!("{time:.2}")).collect();
         println!("  {m} × {n} × {n}, {layers} layers: {}", times.join(" "));
         let (x, w, mut y) = (rows[0].view(), of_layers[0].view(), rows[1].view_mut());
-        println!("    {}", p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).call().why()?.parameters);
+        let why = p.lib.gemm(p.stream, &x, &w, &mut y).alpha(0.5).dependent(true).call().why()?;
+        println!("    {}; {}", why.parameters, why.begin);
         // Clusters, and fewer stages: then blocks of two launches have room on a multiprocessor.
         let forms: &[&[(&str, &str)]] = match m {
-            64 => &[TALL, &[("stages", "10"), TALL[0], TALL[1]], &[("stages", "5"), TALL[0], TALL[1]]],
-            256 => &[
+            64 if n == 2048 => {
+                &[TALL, &[("stages", "10"), TALL[0], TALL[1]], &[("stages", "5"), TALL[0], TALL[1]]]
+            }
+            256 if n == 2048 => &[
                 SQUARE,
                 &[("stages", "6"), SQUARE[0], SQUARE[1]],
                 &[("stages", "4"), SQUARE[0], SQUARE[1]],
