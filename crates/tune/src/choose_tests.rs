@@ -118,7 +118,7 @@ fn times_of_the_other_type_correct_estimates() {
 }
 
 /// The records that ship: of the times of each product, those of points of the space, the choice by the records of other sizes takes the fastest nearly. By
-/// day some of them. Of all 208 (November 2026) seven are more than 12 % slower, and the worst 34.5 %; of an H200's none may be, and of all one in 25.
+/// day some of them.
 #[test]
 fn choices_without_their_record_are_nearly_as_fast() {
     let records: Vec<(Record, bool)> =
@@ -142,7 +142,6 @@ fn choices_without_their_record_are_nearly_as_fast() {
         });
         if let Some((_, time)) = expected.min_by(|a, b| a.0.total_cmp(&b.0)) {
             let ratio = time / record.microseconds;
-            assert!(ratio < 1.12 || record.device != "NVIDIA H200", "{problem}: {ratio}");
             lost.push((ratio, problem.to_string()));
         }
     }
@@ -150,8 +149,7 @@ fn choices_without_their_record_are_nearly_as_fast() {
     let worst = lost.iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
     let most = 100.0 * (worst.0 - 1.0);
     println!("{} choices are {:.2} % slower, at most {most:.1} % ({})", lost.len(), 100.0 * mean, worst.1);
-    let slow = lost.iter().filter(|(ratio, _)| *ratio > 1.12).count();
-    assert!(mean < 0.03 && slow <= lost.len().div_ceil(25) && worst.0 < 1.35, "{slow} are slow: {lost:?}");
+    assert!(mean < 0.03 && worst.0 < 1.12, "{lost:?}");
 }
 
 /// The records of an H200: each is predicted by the others, by day some of them.

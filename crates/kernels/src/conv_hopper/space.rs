@@ -37,6 +37,10 @@ const READ_AGAIN: f64 = 0.2;
 const THIRD_WARPGROUP: f64 = 1.5;
 const SHARED_TILES: f64 = 4.0;
 
+/// Microseconds that a cluster takes beside its launch, and the kernel that adds parts of sums beside its own: the other constants were fitted with them.
+const CLUSTERED: f64 = 0.6;
+const ADDED: f64 = 0.3;
+
 /// Stages up to which the products of a step are waited for before those of the next: a stage that waits for one more is one that is not filled.
 /// Weight gradients gain nothing by it.
 const FEW_STAGES: i64 = 4;
@@ -284,7 +288,10 @@ impl HopperConvConfig {
         let estimate = self.product().estimated(model, steps, [m, n, k, self.groups]);
         let third = if self.warpgroups > 2 { THIRD_WARPGROUP } else { 0.0 };
         let shared = if self.schedule == Schedule::DataParallel { 0.0 } else { SHARED_TILES };
+        let clustered = if self.cluster == Cluster::None { 0.0 } else { CLUSTERED };
         let estimate = estimate.with(Part::Epilogue, third).with(Part::StreamK, shared);
+        let added = if self.split > 1 { ADDED } else { 0.0 };
+        let estimate = estimate.with(Part::Clusters, clustered).with(Part::SplitSums, added);
         estimate.after(self.packing_time(model.numbers(), sizes))
     }
 }

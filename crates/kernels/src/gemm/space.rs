@@ -58,8 +58,9 @@ impl Tunable for GemmConfig {
         ("results", &["staged", "direct"]),
         ("loads", &["threads", "tma"]),
         ("stages", &["2", "3", "4", "5", "6"]),
-        ("kk", &["16", "32", "64", "128"]),
-        ("bk", &["32", "64", "128", "256"]),
+        // Of f64 16 bytes of a row are two elements.
+        ("kk", &["4", "8", "16", "32", "64", "128"]),
+        ("bk", &["8", "16", "32", "64", "128", "256"]),
         ("widen", &["true", "false"]),
         ("rows_together", &["all", "4", "8", "16"]),
     ];

@@ -208,7 +208,7 @@ impl HopperGemmConfig {
             && fits(of_m, blocks_m, least_m, m)
             && fits(of_n, blocks_n, least_n, n)
             && (self.multiplied_bytes(self.bk) <= 64) == (self.multiplied_bytes(k) <= 64)
-            && (!self.overlap_epilogue || steps >= chunks.max(2))
+            && (!self.overlap_epilogue || (steps >= chunks.max(2) && self.has_next([m, n])))
             && (parts == 1 || (steps >= 4 * parts && m * n <= 1 << 22))
             && (self.hint_b.is_none() || m <= few)
     }
@@ -253,6 +253,19 @@ impl HopperGemmConfig {
         let [blocks_m, blocks_n, _] = self.cluster.shape();
         let (_, across) = self.sides((blocks_m, blocks_n));
         self.few_of_a_row([m, n]) && cols > self.bn * across
+    }
+
+    /// Returns whether a block has a tile behind the first, during whose steps results can leave, as far as sizes tell.
+    fn has_next(&self, [m, n]: [i64; 2]) -> bool {
+        if self.schedule != Schedule::DataParallel || self.batch != Batch::None {
+            return true;
+        }
+        let (rows, cols) = self.sides((m, n));
+        let [blocks_m, blocks_n, _] = self.cluster.shape();
+        let (down, across) = self.sides((blocks_m, blocks_n));
+        let count = |extent: i64, tile: i64| (extent as u64).div_ceil(tile as u64);
+        let tiles = count(rows, self.bm * down) * count(cols, self.bn * across) * self.split as u64;
+        tiles > (self.sm_count / self.cluster.blocks()).max(1) as u64
     }
 
     /// Returns whether the tiles of C leave blocks idle that steps along k could be shared with, a few each and among few blocks.

@@ -9,13 +9,20 @@ use crate::model::Model;
 use crate::moe::{ExpertsProblem, Tiled, registers_beside};
 use crate::parts::{Estimate, Part, Resource, Steps};
 use crate::tuning::{Chip, HALVES, Launch, MNKL, SizeKind, Tunable, three};
-use crate::warp_specialized::{RASTERIZATIONS, Rasterization, TARGET, bytes};
+use crate::warp_specialized::{RASTERIZATIONS, Rasterization, bytes, memory_of_each};
 
 /// Rows of weights of tiles, the warpgroups that share them, and the registers of a thread of these.
 const ROWS: [(i64, i64, i64); 4] = [(64, 1, 240), (128, 2, 240), (256, 2, 240), (256, 4, 112)];
 
 /// Rows of activations of tiles.
 const COLUMNS: [i64; 10] = [8, 16, 24, 32, 48, 64, 96, 128, 192, 256];
+
+/// Rows of weights of tiles of blocks that share a multiprocessor, each with one warpgroup that multiplies, and the blocks.
+const ROWS_OF_SEVERAL: [i64; 2] = [64, 128];
+const SEVERAL: [i64; 3] = [2, 3, 4];
+
+/// Rows of activations of their tiles, at most: with more the sums of several blocks have no registers.
+const COLUMNS_OF_SEVERAL: i64 = 96;
 
 /// Rows of activations of tiles up to which `mma` may be faster than `wgmma`.
 const ROWS_OF_MMA: i64 = 16;
@@ -72,6 +79,9 @@ const SUMS_OF: i64 = 32;
 
 /// Cycles until the blocks of a tile meet, and bytes a cycle that they exchange there.
 const MEETING: (f64, f64) = (1900.0, 8.0);
+
+/// Microseconds that a cluster takes beside its launch.
+const CLUSTERED: f64 = 0.6;
 
 /// Cycles to wait for other blocks' sums, and bytes a cycle of those that are left and added.
 const SHARED: (f64, f64, f64) = (6700.0, 120.0, 36.0);
@@ -151,7 +161,17 @@ impl WeightsConfig {
         let along_k = [2].map(|blocks| whole(Cluster::AlongK(blocks), false));
         let shared = [Cluster::None, Cluster::AlongN(2)];
         let shared = shared.map(|cluster| Self { schedule: Schedule::StreamK, cluster, ..self });
-        late.chain(along_k).chain(shared).collect()
+        late.chain(along_k).chain(shared).chain(self.several()).collect()
+    }
+
+    /// With several blocks of a multiprocessor: while one waits for its weights, begins or ends, the others cast and multiply.
+    fn several(self) -> impl Iterator<Item = Self> {
+        // Of the points with one warpgroup, whose rows these have and twice as many.
+        let rows = ROWS_OF_SEVERAL
+            .into_iter()
+            .filter(move |_| self.warpgroups == 1 && self.bn <= COLUMNS_OF_SEVERAL);
+        let alone = Self { schedule: Schedule::DataParallel, ..self };
+        rows.flat_map(move |bm| SEVERAL.map(|blocks| Self { bm, blocks, ..alone }))
     }
 
     /// The same with parts and stages of whole units and groups, and as many stages as shared memory has room for, up to [`IN_FLIGHT`].
@@ -159,11 +179,11 @@ impl WeightsConfig {
         let unit = self.unit();
         let part = self.part.max(unit).min(self.group.unwrap_or(self.part.max(unit)));
         let same = Self { part, bk: self.bk.max(part), ..self };
-        let have = i64::from(TARGET.limits().shared_bytes_per_block);
+        let have = memory_of_each(same.blocks);
         let chain = Chain::new(&same.epilogue, &[]);
         let of_weights = same.bm * same.bk * same.bits() / 8;
         let fits = |stages: &i64| {
-            let in_flight = *stages <= 3 || stages * of_weights <= IN_FLIGHT;
+            let in_flight = *stages <= 3 || stages * of_weights <= IN_FLIGHT / same.blocks.max(1);
             in_flight && Self { stages: *stages, ..same }.shared_bytes(&chain) <= have
         };
         Self { stages: (2..=MOST_STAGES).rev().find(fits).unwrap_or(2), ..same }
@@ -194,6 +214,8 @@ impl WeightsConfig {
                 Scaled::Weights => self.group.is_some() && self.activations.is_none() && m > 16,
             }
             && (self.rasterization == Rasterization::Grouped(12))
+            // Each block has a tile.
+            && (self.blocks == 1 || tiles > self.sm_count * (self.blocks - 1))
     }
 
     /// Blocks at once.
@@ -318,7 +340,7 @@ impl WeightsConfig {
         let uneven = if tiles > clusters { uneven } else { 1.0 };
         let whole = read / model.read + (2 * m * n) as f64 / model.write;
         let memory = whole.max(read / blocks / OWN * uneven) + model.warm_up;
-        let clustered = if self.cluster.blocks() > 1 { model.clusters } else { 0.0 };
+        let clustered = if self.cluster.blocks() > 1 { model.clusters + CLUSTERED } else { 0.0 };
         let us = |cycles: f64| cycles / model.clock;
         let beyond = (memory - computed - PROLOGUE).max(0.0);
         let parts = [

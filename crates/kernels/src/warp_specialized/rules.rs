@@ -288,9 +288,14 @@ fn check_instruction(columns: i64, warpgroups: i64, resident: i64) -> Result<(),
     Err(ConfigError::value("bn", columns, wanted))
 }
 
-/// Checks that each of so many blocks of a multiprocessor has this much shared memory; the system takes 1 KiB of each.
+/// Bytes of shared memory of each of so many blocks of a multiprocessor; the system takes 1 KiB of each.
+pub(crate) fn memory_of_each(resident: i64) -> i64 {
+    (i64::from(TARGET.limits().shared_bytes_per_block) + 1024) / resident.max(1) - 1024
+}
+
+/// Checks that each of so many blocks of a multiprocessor has this much shared memory.
 fn check_memory(stages: i64, need: i64, resident: i64) -> Result<(), ConfigError> {
-    let have = (i64::from(TARGET.limits().shared_bytes_per_block) + 1024) / resident.max(1) - 1024;
+    let have = memory_of_each(resident);
     if need <= have {
         return Ok(());
     }
