@@ -232,7 +232,7 @@ fn execute(
 
 #[test]
 fn sums_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
-    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none());
+    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none() && row.blocks == 1);
     for row in plain.filter(|row| matches!((row.m, row.n), (128, 16) | (64, 24))) {
         let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
         let places: Vec<_> =

@@ -1,4 +1,4 @@
-//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store; and chains of two, whose second has the first's result as its left factor in
+//! Products with their sums in tensor memory, of one block or of pairs: one role copies, one multiplies, and one or two store; and chains of two, whose second has the first's result as its left factor in
 //! tensor memory.
 
 use super::draft::{Case, Draft, bits, expression};
@@ -25,6 +25,9 @@ pub fn product(dice: &mut Dice) -> Case {
         Some(_) => (128, 128),
         None => (dice.pick(&[64i64, 128]), 16 * groups * dice.range(1, 4)),
     };
+    // Two blocks multiply together.
+    let pair = m == 128 && blocks.is_none() && dice.once_in(3);
+    let each = if pair { 2 } else { 1 };
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
@@ -81,7 +84,8 @@ pub fn product(dice: &mut Dice) -> Case {
     if dealt.ends_with("next") {
         draft.params.push("next: i32[1]".to_string());
     }
-    let (down, across) = (format!("ceil_div({rows}, {m})"), format!("ceil_div({columns}, {n})"));
+    let (down, across) = (format!("ceil_div({rows}, {})", each * m), format!("ceil_div({columns}, {n})"));
+    let row = |tile: &str| if pair { format!("2 * {tile} + block.x % 2") } else { tile.to_string() };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
     let (left, right) = (with_t(ta, "sa"), with_t(tb, "sb"));
@@ -90,8 +94,8 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open(tiles("tm", "tn"));
     draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
     draft.open("produce ab");
-    draft.line(format!("copy.async(ga[:, tm, :, kk], {left})"));
-    draft.line(format!("copy.async(gb[:, tn, :, kk], {right})"));
+    draft.line(format!("copy.async(ga[:, {}, :, kk], {left})", row("tm")));
+    draft.line(format!("copy.async(gb[:, tn, :, kk], {right}{})", if pair { ", pair" } else { "" }));
     if blocks.is_some() {
         draft.line("copy.async(gsa[:, tm, :, kk], ssa)");
         draft.line("copy.async(gsb[:, tn, :, kk], ssb)");
@@ -123,11 +127,12 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line(format!("h = cast({result}, {out})"));
         result = "h".to_string();
     }
-    draft.line(format!("copy({result}, gc[:, si, :, sj])"));
+    draft.line(format!("copy({result}, gc[:, {}, :, sj])", row("si")));
     (0..2).for_each(|_| draft.close());
-    let few = format!("{}", dice.range(1, 2));
-    let grid = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
-    Case { text: draft.text(&grid, 128 * (2 + groups), &[1]), arch: "sm_100a", family: "tensor memory" }
+    let few = format!("{}", each * dice.range(1, 2));
+    let all = if pair { format!("2 * {down} * {across}") } else { format!("{down} * {across}") };
+    let grid = if dealt == ", dynamic" { all } else { few };
+    Case { text: draft.text(&grid, 128 * (2 + groups), &[each]), arch: "sm_100a", family: "tensor memory" }
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them
