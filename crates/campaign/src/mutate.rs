@@ -7,7 +7,7 @@ use tilewright::tile::{Word, words};
 use crate::dice::Dice;
 
 /// Words that are none of the language by themselves, but mean something in their places.
-const SPELLED: [&str; 21] = [
+const SPELLED: [&str; 22] = [
     "copy.async",
     "gemm.async",
     "tiles",
@@ -24,6 +24,7 @@ const SPELLED: [&str; 21] = [
     "multicast",
     "multicast(0)",
     "multicast(1)",
+    "pair",
     "any",
     "0",
     "1",

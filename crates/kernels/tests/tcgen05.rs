@@ -46,6 +46,40 @@ fn configs() -> Vec<HopperGemmConfig> {
         HopperGemmConfig { cluster: Cluster::AlongM(2), b: Major::Mn, ..small },
         HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), swap: true, dependent: true, ..small },
         HopperGemmConfig { cluster: Cluster::AlongN(2), schedule: Schedule::StreamK, ..small },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), ..small },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongM(2),
+            bn: 128,
+            b: Major::Mn,
+            a: Major::Mn,
+            ..small
+        },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongN(2),
+            swap: true,
+            bn: 32,
+            dependent: true,
+            ..small
+        },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongM(2),
+            schedule: Schedule::StreamK,
+            dtype: DType::E4M3,
+            bk: 128,
+            ..small
+        },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongM(2),
+            dual: Dual::SiluMul,
+            fused: true,
+            warpgroups: 2,
+            pack: Pack::A,
+            ..small
+        },
         HopperGemmConfig { gather: true, load_registers: 64, ..small },
         HopperGemmConfig { complex: true, bn: 32, ..small },
     ]
@@ -98,6 +132,16 @@ fn kernels_are_assembled_without_spills() {
         HopperGemmConfig { dtype: DType::F32, bk: 32, bn: 192, ..default },
         HopperGemmConfig { schedule: Schedule::StreamK, chunk: Some(32), ..default },
         HopperGemmConfig { bm: 64, swap: true, bn: 16, stages: 12, warpgroups: 1, ..default },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), stages: 6, ..default },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongN(2),
+            swap: true,
+            dtype: DType::E4M3,
+            bk: 128,
+            stages: 6,
+            ..default
+        },
     ];
     for (turn, config) in list.into_iter().enumerate() {
         let arch = if turn % 3 == 2 { Arch::SM_103A } else { Arch::SM_100A };
@@ -122,6 +166,9 @@ fn the_space_is_of_sums_in_tensor_memory() {
     let first =
         all.iter().min_by(|a, b| a.estimate(8192, 8192, 8192).total_cmp(&b.estimate(8192, 8192, 8192)));
     assert!(first.is_some_and(|c| c.bm == 128 && c.bn >= 192), "{first:?}");
+    let paired = all.iter().filter(|config| config.pair);
+    assert!(paired.clone().count() >= 10 && paired.clone().all(|config| config.cluster != Cluster::None));
+    assert!(paired.clone().any(|config| config.bn == 256 && config.stages >= 5));
 }
 
 #[test]
@@ -142,6 +189,12 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { overlap_epilogue: true, ..small }, "overlap_epilogue", "must be false");
     says(HopperGemmConfig { in_flight: 0, ..small }, "in_flight", "must be 1");
     says(HopperGemmConfig { sparse: true, ..small }, "form", "must be wgmma");
+    let pair = HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), ..small };
+    says(HopperGemmConfig { form: Form::Wgmma, ..pair }, "pair", "form=tcgen05 alone");
+    says(HopperGemmConfig { bm: 64, ..pair }, "pair", "bm=128");
+    says(HopperGemmConfig { swap: true, ..pair }, "pair", "cluster=n2");
+    says(HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), ..pair }, "pair", "cluster=m2");
+    says(HopperGemmConfig { gather: true, load_registers: 64, ..pair }, "pair", "gather=false");
     says(
         HopperGemmConfig { dtype: DType::F32, bk: 32, precision: Precision::Tf32x3, ..small },
         "precision",

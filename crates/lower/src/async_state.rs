@@ -176,6 +176,12 @@ impl AsyncState {
         self.elected = Some(elected);
         let first = condition(b, ScalarOp::EqI32, warp, int(i64::from(plan.first_warp)));
         let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
+        // The even block's thread multiplies for both blocks of a pair.
+        let even = if plan.pair { is_even_block(b) } else { None };
+        let issuer = match even {
+            Some(even) => issuer.map(|issuer| b.scalar(ScalarOp::AndPred, &[issuer, even.into()])),
+            None => issuer,
+        };
         self.tma_issuer = issuer.and_then(value);
     }
 
@@ -183,6 +189,13 @@ impl AsyncState {
     pub fn fills_stage(&self) -> bool {
         matches!(self.stage, Some((_, Side::Produce, _)))
     }
+}
+
+/// True in the even block of a pair.
+pub fn is_even_block(b: &mut Builder) -> Option<Value> {
+    let rank = Operand::Value(b.special(Special::ClusterRank));
+    let odd = b.scalar(ScalarOp::AndB32, &[rank, int(1)]);
+    condition(b, ScalarOp::EqI32, odd, int(0))
 }
 
 /// The index of a thread among those of its role, and the barrier of these.

@@ -10,7 +10,7 @@ use tilewright_synth::plan::PipelinePlan;
 use tilewright_tile::core::{Program, Slot, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 
-use crate::async_state::Position;
+use crate::async_state::{Position, is_even_block};
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, condition, int, value, warp_index};
 use crate::tensor_memory;
@@ -66,6 +66,16 @@ pub fn prologue(b: &mut Builder, whole: &Program, plan: &BlockPlan) {
         });
     }
     let tensor_memory = plan.memory.tensor_memory.as_ref();
+    if plan.pairs() {
+        // Both blocks allocate together, so that the other one has to have begun; and one reaches what the other has.
+        b.set_pairs();
+        b.sync(SyncOp::ClusterStart);
+        if let Some(map) = tensor_memory {
+            tensor_memory::allocate(b, whole, map);
+        }
+        b.sync(SyncOp::ClusterBarrier);
+        return;
+    }
     if let Some(map) = tensor_memory {
         tensor_memory::allocate(b, whole, map);
     }
@@ -90,6 +100,14 @@ impl<'a> Lower<'a> {
         let offset = scalar::scale(self.b, slot, 8);
         let base = add(self.b, base, offset);
         Address { base, offset: (pipeline.barriers + if empty { 8 * pipeline.stages } else { 0 }) as i32 }
+    }
+
+    /// An address of the block's shared memory in that of the even block of its pair.
+    pub(crate) fn in_even_block(&mut self, at: Address) -> Address {
+        let rank = Operand::Value(self.b.special(Special::ClusterRank));
+        let even = self.b.scalar(ScalarOp::AndB32, &[rank, int(!1)]);
+        let local = add(self.b, at.base, int(i64::from(at.offset)));
+        Address { base: self.b.scalar(ScalarOp::Mapa, &[local, even]), offset: 0 }
     }
 
     /// The number of the stage after one, and whether the ring wraps there.
@@ -198,7 +216,9 @@ impl<'a> Lower<'a> {
             self.guarded(self.state.tma_issuer, |lower| {
                 lower.b.mbarrier(MbarrierOp::Wait, waited, parity);
                 fence(lower.b);
-                lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes);
+                // The copies of both blocks of a pair tell the even one's barrier.
+                let tells = if pipeline.pair { is_even_block(lower.b) } else { None };
+                lower.guarded(tells, |lower| lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes));
             });
         } else {
             self.b.mbarrier(MbarrierOp::Wait, waited, parity);
@@ -213,7 +233,7 @@ impl<'a> Lower<'a> {
     /// Hands a filled stage on, where threads write to it; where TMA loads alone fill it, the wait has arrived before them.
     fn commit_stage(&mut self, pipeline: &PipelinePlan, full: Address) {
         if pipeline.sums {
-            return self.commit_sums(full);
+            return self.commit_sums(pipeline, full);
         }
         if !pipeline.stored {
             return;

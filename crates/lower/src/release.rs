@@ -142,7 +142,7 @@ impl<'a> Lower<'a> {
                 let ranks = self.ranks_of_fillers(pipeline);
                 return self.b.mbarrier(MbarrierOp::CommitPeers, empty, ranks);
             }
-            return self.commit_sums(empty);
+            return self.commit_sums(pipeline, empty);
         }
         self.before_arrival(pipeline);
         if pipeline.warps_meet {
@@ -165,6 +165,9 @@ impl<'a> Lower<'a> {
             let local = add(self.b, at.base, int(i64::from(at.offset)));
             let peer = self.b.scalar(ScalarOp::Mapa, &[local, lane]);
             (MbarrierOp::ArrivePeer, Address { base: peer, offset: 0 }, lanes)
+        } else if pipeline.pair {
+            // The even block multiplies into the stages of both.
+            (MbarrierOp::ArrivePeer, self.in_even_block(at), self.state.elected)
         } else {
             (MbarrierOp::Arrive, at, self.state.elected)
         };

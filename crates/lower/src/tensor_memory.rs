@@ -12,7 +12,7 @@ use tilewright_synth::block::tensor_memory::TensorMemoryMap;
 use tilewright_synth::plan::PipelinePlan;
 use tilewright_synth::{ScalesAt, SharedOperand, SumsPlan, TensorCopyPlan};
 use tilewright_tile::core::{Program, Slot, TensorRef};
-use tilewright_tile::{Code, Diagnostic, Origin, Side, StmtId, TensorId};
+use tilewright_tile::{Code, Diagnostic, Multicast, Origin, Side, StmtId, TensorId};
 
 use crate::context::{Lower, internal};
 use crate::elements;
@@ -271,8 +271,12 @@ impl Lower<'_> {
         }
     }
 
-    /// Arrives at a barrier once all products so far are complete.
-    pub(crate) fn commit_sums(&mut self, barrier: Address) {
+    /// Arrives at a barrier of a stage, of a pair at that of both blocks, once all products so far are complete.
+    pub(crate) fn commit_sums(&mut self, pipeline: &PipelinePlan, barrier: Address) {
+        if pipeline.pair {
+            let ranks = self.ranks_of_peers(Multicast::Pair.peers(self.verified.cluster_shape()));
+            return self.b.mbarrier(MbarrierOp::CommitPeers, barrier, ranks);
+        }
         self.b.mbarrier(MbarrierOp::Commit, barrier, int(0));
     }
 

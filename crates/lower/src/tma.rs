@@ -105,12 +105,14 @@ impl Lower<'_> {
         let barrier = match self.state.stage {
             Some((id, Side::Produce, slot)) if loads => {
                 let pipeline = self.pipeline(id, span)?;
-                Some(self.barrier(pipeline, false, slot))
+                let full = self.barrier(pipeline, false, slot);
+                Some(if pipeline.pair { self.in_even_block(full) } else { full })
             }
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
             _ => None,
         };
-        let multicast = plan.multicast.map(|share| self.ranks_of_peers(share.peers));
+        let to_peers = plan.multicast.filter(|share| !share.apart);
+        let multicast = to_peers.map(|share| self.ranks_of_peers(share.peers));
         let mut issuer = self.state.tma_issuer;
         let rows = match &plan.gather {
             Some(gather) => {

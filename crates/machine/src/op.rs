@@ -345,8 +345,8 @@ pub const WGMMA_KNOTS: [i64; 6] = [8, 16, 32, 64, 128, 256];
 /// The `n` of products with sums in tensor memory that tables have lines for.
 pub const TCGEN05_KNOTS: [i64; 4] = [8, 64, 128, 256];
 
-/// The rows of products with sums in tensor memory. Their cost depends on these and on `n`; every kind multiplies 32 bytes of a row in the same time.
-pub const TCGEN05_ROWS: [i64; 2] = [64, TensorMemory::LANES];
+/// The rows of products with sums in tensor memory, the last of a pair of blocks. Their cost depends on these and on `n`; every kind multiplies 32 bytes of a row in the same time.
+pub const TCGEN05_ROWS: [i64; 3] = [64, TensorMemory::LANES, 2 * TensorMemory::LANES];
 
 /// A line of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

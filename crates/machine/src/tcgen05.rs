@@ -63,9 +63,11 @@ pub struct Tcgen05Row {
     pub name: String,
     /// PTX mnemonic with all its qualifiers.
     pub mnemonic: String,
-    /// Rows of A and D.
+    /// Blocks that multiply together: 1, or the two of a pair, which share B and have each its own A and D.
+    pub blocks: i64,
+    /// Rows of A and D in a block.
     pub m: i64,
-    /// Rows of B, columns of D.
+    /// Rows of B, of which each block has an equal part; columns of D.
     pub n: i64,
     /// Columns of A and B: 32 bytes.
     pub k: i64,
@@ -108,7 +110,12 @@ impl Tcgen05Row {
             | along(a) << 15
             | along(b) << 16
             | (self.n as u32 / 8) << 17
-            | (self.m as u32 / 16) << 24
+            | ((self.m * self.blocks) as u32 / 16) << 24
+    }
+
+    /// Rows of B in a block's shared memory.
+    pub fn right_rows(&self) -> i64 {
+        self.n / self.blocks
     }
 
     /// (m, n), m fastest, → cell of tensor memory, of the sums that begin at column 0. Of 64 rows each warp has 16 lanes.
@@ -134,7 +141,7 @@ impl Tcgen05Row {
         self.n as u32
     }
 
-    /// Multiply-adds of one instruction.
+    /// Multiply-adds of one instruction in a block.
     pub fn macs(&self) -> i64 {
         self.m * self.n * self.k
     }
@@ -151,7 +158,7 @@ impl Tcgen05Row {
 
     /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle: both, or the right one alone.
     pub fn shared_cycles(&self, a_shared: bool) -> u32 {
-        (if a_shared { self.m + self.n } else { self.n }) as u32 / 4
+        (if a_shared { self.m + self.right_rows() } else { self.right_rows() }) as u32 / 4
     }
 }
 
@@ -167,7 +174,15 @@ pub fn sums_layout(m: i64, n: i64) -> Option<Layout> {
     text.parse().ok()
 }
 
-fn row(m: i64, n: i64, (a, b): (DType, DType)) -> Tcgen05Row {
+/// The qualifier of a kernel's `tcgen05` instructions, which are all of one block or all of a pair (PTX ISA 9.1, section 9.7.16.5).
+const GROUP: &str = "cta_group::1";
+
+/// The text of an instruction of one block as a kernel has it whose blocks work in pairs.
+pub fn in_pairs(text: &str) -> String {
+    text.replace(GROUP, "cta_group::2")
+}
+
+fn row(blocks: i64, [m, n]: [i64; 2], (a, b): (DType, DType)) -> Tcgen05Row {
     let k = 256 / i64::from(a.bits());
     let ptx = |t: DType| if t == DType::F32 { "tf32".to_string() } else { t.to_string() };
     let kind = match a.bits() {
@@ -176,8 +191,9 @@ fn row(m: i64, n: i64, (a, b): (DType, DType)) -> Tcgen05Row {
         _ => "f8f6f4",
     };
     Tcgen05Row {
-        name: format!("tcgen05.mma.m{m}n{n}k{k}.f32.{}.{}", ptx(a), ptx(b)),
-        mnemonic: format!("tcgen05.mma.cta_group::1.kind::{kind}"),
+        name: format!("tcgen05.mma.m{}n{n}k{k}.f32.{}.{}", m * blocks, ptx(a), ptx(b)),
+        mnemonic: format!("tcgen05.mma.cta_group::{blocks}.kind::{kind}"),
+        blocks,
         m,
         n,
         k,
@@ -197,8 +213,8 @@ static ROWS: LazyLock<Vec<Tcgen05Row>> = LazyLock::new(|| {
     let mut rows = Vec::new();
     for types in types {
         // The manual lists every 8th n for 128 rows too; CUTLASS and DeepGEMM want every 16th there.
-        for (m, step) in [(128, 16), (64, 8)] {
-            rows.extend((1..=256 / step).rev().map(|i| row(m, step * i, types)));
+        for (blocks, m, step) in [(1, 128, 16), (1, 64, 8), (2, 128, 16)] {
+            rows.extend((1..=256 / step).rev().map(|i| row(blocks, [m, step * i], types)));
         }
     }
     rows.extend((1..=16).rev().flat_map(|i| scaled::scaled_rows(16 * i)));
@@ -215,9 +231,20 @@ fn unscaled() -> impl Iterator<Item = &'static Tcgen05Row> {
     tcgen05_rows().iter().filter(|row| row.scaling.is_none())
 }
 
-/// The row of a product without scales of these types (A, B, D) and extents.
-pub fn tcgen05(a: DType, b: DType, c: DType, [m, n]: [i64; 2]) -> Option<&'static Tcgen05Row> {
-    unscaled().find(|row| (row.a, row.b, row.c, row.m, row.n) == (a, b, c, m, n))
+/// The row of one block's product without scales of these types (A, B, D) and extents.
+pub fn tcgen05(a: DType, b: DType, c: DType, extents: [i64; 2]) -> Option<&'static Tcgen05Row> {
+    of_blocks(1, (a, b, c), extents)
+}
+
+/// The same of a pair of blocks, of which each has so many rows of A and D.
+pub fn tcgen05_pair(a: DType, b: DType, c: DType, extents: [i64; 2]) -> Option<&'static Tcgen05Row> {
+    of_blocks(2, (a, b, c), extents)
+}
+
+fn of_blocks(blocks: i64, types: (DType, DType, DType), [m, n]: [i64; 2]) -> Option<&'static Tcgen05Row> {
+    unscaled().find(|row| {
+        (row.blocks, row.a, row.b, row.c, row.m, row.n) == (blocks, types.0, types.1, types.2, m, n)
+    })
 }
 
 /// True if there are products without scales of these types (A, B, D).
@@ -306,6 +333,11 @@ mod tests {
         assert_eq!(bits(half, [128, 256]), 0x0840_0490);
         assert_eq!(bits(half, [64, 64]), 0x0410_0490);
         assert_eq!(bits((DType::F16, DType::F16), [128, 128]), 0x0820_0010);
+        let pair = tcgen05_pair(half.0, half.1, DType::F32, [128, 256]).unwrap();
+        assert_eq!(pair.instruction(Major::K, Major::K), 0x1040_0490);
+        let pair = tcgen05_pair(half.0, half.1, DType::F32, [128, 128]).unwrap();
+        assert_eq!(pair.instruction(Major::K, Major::K), 0x1020_0490);
+        assert_eq!(pair.right_rows(), 64);
         let row = tcgen05(DType::F16, DType::F16, DType::F32, [128, 128]).unwrap();
         assert_eq!(row.instruction(Major::Mn, Major::Mn) ^ row.instruction(Major::K, Major::K), 3 << 15);
     }

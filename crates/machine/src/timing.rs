@@ -270,7 +270,7 @@ impl Timing {
     /// The cost of a product with sums in tensor memory and its left factor in shared memory, or in tensor memory: all tensor cores of the multiprocessor are
     /// occupied for its issue.
     pub fn tcgen05(&self, row: &Tcgen05Row, a_shared: bool) -> Cost {
-        let key = |n| if a_shared { OpKey::Tcgen05(row.m, n) } else { OpKey::Tcgen05Left(n) };
+        let key = |n| if a_shared { OpKey::Tcgen05(row.m * row.blocks, n) } else { OpKey::Tcgen05Left(n) };
         self.between(row.n, &TCGEN05_KNOTS, |n| self.cost(key(n)))
     }
 

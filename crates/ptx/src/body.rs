@@ -6,6 +6,7 @@ mod reduction;
 use tilewright_machine::{
     ACQUIRE_TENSOR_MAP, BulkOp, CacheHint, CopyKind, CopyRow, LaunchControl, Major, MbarrierOp, Memory,
     RegType, ScalarOp, Scaling, Sparsity, SumsScaling, TENSOR_MAP_BYTES, Tcgen05Row, TensorRow, WgmmaRow,
+    in_pairs,
 };
 use tilewright_simt::{
     Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, ScaleCells,
@@ -302,7 +303,8 @@ impl<'a> Body<'a> {
             Op::ScaleCopy { chunk, to } => {
                 let to = self.address(to, Memory::Tensor);
                 let chunk = self.descriptor(chunk.low, chunk.high);
-                self.line(format!("{} {to}, {chunk}", SumsScaling::COPY_MNEMONIC));
+                let mnemonic = self.grouped(SumsScaling::COPY_MNEMONIC);
+                self.line(format!("{mnemonic} {to}, {chunk}"));
             }
             Op::TensorCopy { row, regs, address } => {
                 let (address, regs) = (self.address(address, Memory::Tensor), vector(regs, true));
@@ -312,11 +314,13 @@ impl<'a> Body<'a> {
             }
             Op::TensorAllocate { columns, to } => {
                 let to = self.address(to, Memory::Shared);
-                self.line(format!("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 {to}, {columns}"));
+                let mnemonic = self.grouped("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32");
+                self.line(format!("{mnemonic} {to}, {columns}"));
             }
             Op::TensorFree { columns, address } => {
                 let address = self.register(*address, RegType::B32);
-                self.line(format!("tcgen05.dealloc.cta_group::1.sync.aligned.b32 {address}, {columns}"));
+                let mnemonic = self.grouped("tcgen05.dealloc.cta_group::1.sync.aligned.b32");
+                self.line(format!("{mnemonic} {address}, {columns}"));
             }
             Op::TensorMap { dst, map, number, guard } => {
                 let number = self.register(*number, RegType::B32);
@@ -362,7 +366,10 @@ impl<'a> Body<'a> {
                 let dst = self.define(*dst);
                 self.line(format!("vote.sync.any.pred {dst}, {src}, 0xffffffff"));
             }
-            Op::Sync(op) => self.line(op.spelling()),
+            Op::Sync(op) => {
+                let text = self.grouped(&op.spelling());
+                self.line(text);
+            }
             Op::BarrierSync { id, threads } => {
                 let id = self.register(*id, RegType::B32);
                 self.line(format!("bar.sync {id}, {threads}"));
@@ -592,6 +599,11 @@ impl<'a> Body<'a> {
         }
     }
 
+    /// The text of an instruction as a function of single blocks or of pairs has it.
+    fn grouped(&self, text: &str) -> String {
+        if self.function.pairs { in_pairs(text) } else { text.to_string() }
+    }
+
     fn tensor(
         &mut self,
         row: &TensorRow,
@@ -610,6 +622,9 @@ impl<'a> Body<'a> {
             let ranks = self.ranks(mask);
             form += ".multicast::cluster";
             tail += &format!(", {ranks}");
+        } else if barrier.is_some() && self.function.pairs && row.gathers.is_none() {
+            // The mbarrier may be the other block's (PTX ISA 9.1, `cp.async.bulk.tensor`).
+            form += ".cta_group::2";
         }
         if let Some(hint) = hint {
             let policy = self.counts.fresh(RegType::B64);
@@ -661,10 +676,13 @@ impl<'a> Body<'a> {
             MbarrierOp::Arrive | MbarrierOp::ArrivePeer | MbarrierOp::ArriveCluster => {
                 self.line(format!("{} _, {address}", op.mnemonic()))
             }
-            MbarrierOp::Commit => self.line(format!("{} {address}", op.mnemonic())),
+            MbarrierOp::Commit => {
+                let mnemonic = self.grouped(op.mnemonic());
+                self.line(format!("{mnemonic} {address}"));
+            }
             MbarrierOp::CommitPeers => {
-                let ranks = self.ranks(operand);
-                self.line(format!("{} {address}, {ranks}", op.mnemonic()));
+                let (mnemonic, ranks) = (self.grouped(op.mnemonic()), self.ranks(operand));
+                self.line(format!("{mnemonic} {address}, {ranks}"));
             }
             MbarrierOp::ArriveExpect => {
                 let bytes = self.operand(op.mnemonic(), operand, RegType::B32);

@@ -10,7 +10,7 @@ use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, LaunchControl, Major,
     MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
     SumsScaling, SwizzleMode, SyncOp, TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows,
-    tcgen05_rows, tensor_gather, tensor_memory_copies, tensor_rows, wgmma_rows, wgmmas,
+    tcgen05_rows, tensor_gather, tensor_memory_copies, tensor_row, tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
@@ -817,11 +817,18 @@ fn clusters() {
     }
 }
 
-/// Tensor memory from its allocation to its end: every copy, every kind of product with every place of its factors, and what orders them.
+/// Tensor memory from its allocation to its end: every copy, every kind of product with every place of its factors, and what orders them; of one block and of pairs, whose
+/// tensor copies may signal the other block.
 #[test]
 fn tensor_memory() {
-    for arch in [Arch::SM_100A, Arch::SM_103A] {
-        let mut b = Builder::new("tensor_memory", arch, 128);
+    let archs = [Arch::SM_100A, Arch::SM_103A];
+    for (arch, pairs) in archs.into_iter().flat_map(|arch| [(arch, false), (arch, true)]) {
+        let name = if pairs { "tensor_memory_of_pairs" } else { "tensor_memory" };
+        let mut b = Builder::new(name, arch, 128);
+        if pairs {
+            b.set_cluster(2);
+            b.set_pairs();
+        }
         let x = b.add_param("x", FunctionParamKind::Pointer);
         b.add_shared("factors", 0x1_0000, 1024);
         b.add_shared("barrier", 8, 8);
@@ -841,7 +848,7 @@ fn tensor_memory() {
         let elected = b.elect();
         b.open_branch();
         let mut kinds = std::collections::BTreeSet::new();
-        for row in tcgen05_rows().iter().filter(|row| row.n == 256) {
+        for row in tcgen05_rows().iter().filter(|row| row.n == 256 && (row.blocks == 2) == pairs) {
             kinds.insert(row.mnemonic.clone());
             let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
             let modes = [SwizzleMode::ALL.as_slice(), &[SwizzleMode::B128Atom32]].concat();
@@ -880,6 +887,22 @@ fn tensor_memory() {
         }
         b.mbarrier(MbarrierOp::Commit, barrier, Operand::Imm(0));
         b.mbarrier(MbarrierOp::CommitPeers, barrier, Operand::Imm(3));
+        if pairs {
+            let shape = BoxShape::dense(DType::F16, vec![64, 64], SwizzleMode::B128);
+            let map = b.add_tensor_map(TensorMap { name: "right".to_string(), shape });
+            let even = b.scalar(ScalarOp::Mapa, &[shared, Operand::Imm(0)]);
+            b.bulk(Op::Tensor {
+                row: tensor_row(TensorOp::Load, 2).unwrap(),
+                map,
+                one: None,
+                coords: vec![Operand::Imm(0); 2],
+                shared: at(shared, 0),
+                barrier: Some(at(even, 0x1_0000)),
+                multicast: None,
+                hint: None,
+            });
+            kinds.insert("mbarrier::complete_tx::bytes.cta_group::2".to_string());
+        }
         b.close_branch(elected);
         b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));
         b.sync(SyncOp::TensorFenceAfter);

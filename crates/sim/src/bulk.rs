@@ -54,7 +54,7 @@ impl<'a> Cluster<'a> {
         let units = self.units_of(&site, offset, bytes, swizzle, !store);
         let (mut source, mut destination, mut targets, mut signals) =
             (Vec::new(), Vec::new(), Vec::new(), None);
-        let mut missing = None;
+        let (mut missing, mut across) = (None, 0);
         match &course {
             _ if store => source = units,
             Course::Peer { address } => {
@@ -68,7 +68,12 @@ impl<'a> Cluster<'a> {
                 targets.extend(self.peer(&site, address >> 24));
             }
             _ => {
-                if barrier.is_some_and(|b| self.peer(&site, b >> 24) != Some(site.rank)) {
+                let of = barrier.and_then(|b| self.peer(&site, b >> 24));
+                let pairs = self.context.program.function.pairs && multicast.is_none();
+                if pairs && of == Some(site.rank ^ 1) && matches!(course, Course::Tensor { .. }) {
+                    // A copy to one block of a pair may signal the other.
+                    across = 1;
+                } else if barrier.is_some() && of != Some(site.rank) {
                     self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
                 }
                 destination = units;
@@ -89,17 +94,18 @@ impl<'a> Cluster<'a> {
         if !store {
             signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
         }
-        let known = targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank, b)));
+        let known =
+            targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank ^ across, b)));
         let writes = (self.stores_of(site.agent), time);
         let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
         if !source.is_empty() {
             self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
         }
         for target in &targets {
-            if let Some(barrier) = signals
-                && self.barrier(&site, (*target, barrier))
+            if let Some(key) = signals.map(|barrier| (*target ^ across, barrier))
+                && self.barrier(&site, key)
             {
-                self.visible(&site, (*target, barrier));
+                self.visible(&site, key);
             }
             let to = (&inside(&destination)[..], UNIT);
             self.watch_unit(&site, *target, to, Kind::Issue, number, None);
@@ -127,6 +133,7 @@ impl<'a> Cluster<'a> {
             destination,
             targets,
             barrier: signals,
+            across,
             group,
             data: None,
             ready,
@@ -330,7 +337,7 @@ impl<'a> Cluster<'a> {
         });
         let targets: Vec<u32> = flight.targets.drain(targets).collect();
         for target in &targets {
-            let key = flight.barrier.map(|b| (*target, b));
+            let key = flight.barrier.map(|b| (*target ^ flight.across, b));
             let known = key.and_then(|key| self.barriers.get(&key));
             let (agent, time) =
                 known.map_or((self.copies_of(flight.site.agent), 1), |b| (b.agent, b.landing_time()));
@@ -350,7 +357,7 @@ impl<'a> Cluster<'a> {
             let Some(barrier) = key.and_then(|key| self.barriers.get_mut(&key)) else { continue };
             barrier.clock().join_executed(&flight.executed);
             match barrier.complete(u64::from(flight.bytes), flight.ready) {
-                Ok(ended) => self.ended(&flight.site, (*target, flight.barrier.unwrap_or(0)), ended),
+                Ok(ended) => self.ended(&flight.site, key.unwrap_or_default(), ended),
                 Err(_) => self.misuse(&flight.site, Rule::Bytes, || {
                     "the mbarrier has received over a MiB more than it was told to expect".to_string()
                 }),

@@ -48,8 +48,10 @@ pub(crate) struct Flight {
     pub destination: Vec<u32>,
     /// Blocks that receive it; empty for a store.
     pub targets: Vec<u32>,
-    /// The mbarrier in each of them.
+    /// The mbarrier in each of them, or in the other block of its pair.
     pub barrier: Option<u32>,
+    /// 1 where the mbarrier is the other block's, else 0: the bit in which their ranks differ.
+    pub across: u32,
     /// Of stores: the group of the lane's.
     pub group: u32,
     /// Bytes that it has read, once it has.

@@ -3,6 +3,8 @@
 //!
 //! An access comes after what its warp has learnt by the last `tcgen05.fence::after_thread_sync` before it, and after the warp's own copies that it has waited
 //! for; a copy that is waited for is passed on by the next `tcgen05.fence::before_thread_sync`, a product by a commit.
+//!
+//! A product of a pair, which its even block issues, accesses the memory of both blocks, at the same places.
 
 mod scales;
 
@@ -41,6 +43,15 @@ struct Allocation {
     site: Site,
 }
 
+/// Columns that a block frees, and what its warp knows.
+#[derive(Clone, Debug)]
+struct Freeing {
+    site: Site,
+    cells: Cells,
+    number: (Agent, u32),
+    known: HappensBefore,
+}
+
 /// The tensor memory of a block.
 #[derive(Debug)]
 pub(crate) struct TensorMemory {
@@ -49,6 +60,8 @@ pub(crate) struct TensorMemory {
     /// Bytes, in the same order.
     shadow: Option<Shadow>,
     allocated: Vec<Allocation>,
+    /// Columns that the block of a pair has freed and the other one has not yet.
+    freeing: Vec<Freeing>,
     relinquished: bool,
 }
 
@@ -58,6 +71,7 @@ impl TensorMemory {
             cells: vec![POISON; (LANES * Shape::COLUMNS) as usize],
             shadow: watched.then(|| Shadow::new(4 * LANES * Shape::COLUMNS)),
             allocated: Vec::new(),
+            freeing: Vec::new(),
             relinquished: false,
         }
     }
@@ -160,7 +174,7 @@ impl Scaled {
                 .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
         }
         let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
-        cluster.allocated(site, &cells.columns).then_some((column, cells))
+        cluster.allocated(site, site.rank, &cells.columns).then_some((column, cells))
     }
 }
 
@@ -249,6 +263,7 @@ impl Warp {
         let site = self.site(statement, origin, lane);
         self.alone(cluster, &site);
         let row = product.row;
+        let Some(blocks) = cluster.multiplying(&site, row) else { return };
         let agent = cluster.products_of(self.agent);
         let unit = self.tensor_unit();
         let issued = cluster.tensor_units[unit].issued;
@@ -274,11 +289,13 @@ impl Warp {
             ready = ready.max(self.timing.values[*low as usize]);
             let bits = self.values[*low as usize][lane] & 0xffff_ffff | u64::from(*high) << 32;
             cluster.described(&site, bits, "of a factor of tcgen05.mma");
-            let (mn, dtype) = if left { (row.m, row.a) } else { (row.n, row.b) };
+            let (mn, dtype) = if left { (row.m, row.a) } else { (row.right_rows(), row.b) };
             let mut places = factor_places(bits, *major, (mn, row.k), dtype);
             cluster.inside(&site, &mut places);
             let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
-            cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
+            for rank in blocks.clone() {
+                cluster.watch_unit(&site, rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
+            }
             operands.push(Operand { places, major: *major });
         }
         let mut scales = Vec::new();
@@ -286,7 +303,7 @@ impl Warp {
             ready = ready.max(self.address_ready(*place, None));
             let of_factor = Scaled::of(self.shared_address(*place, lane), rows);
             let Some((column, cells)) = of_factor.within(cluster, &site) else { return };
-            cluster.watch_tensor(&site, &cells, Kind::Read, number, &view);
+            cluster.watch_tensor(&site, self.rank, &cells, Kind::Read, number, &view);
             scales.push((column, *byte));
         }
         let address = self.shared_address(product.d, lane);
@@ -297,21 +314,28 @@ impl Warp {
             cluster
                 .misuse(&site, Rule::Place, || format!("its sums begin at lane {first}, and not at lane 0"));
         }
-        if !cluster.allocated(&site, &columns) {
+        if !blocks.clone().all(|rank| cluster.allocated(&site, rank, &columns)) {
             return;
         }
         let cells: Vec<Cells> =
             lanes_of(row.m).into_iter().map(|lanes| Cells { lanes, columns: columns.clone() }).collect();
+        let watch = |cluster: &mut Cluster<'_>, kind, view: &HappensBefore| {
+            for rank in blocks.clone() {
+                cells.iter().for_each(|cells| cluster.watch_tensor(&site, rank, cells, kind, number, view));
+            }
+        };
         if accumulate {
-            cells.iter().for_each(|cells| cluster.watch_tensor(&site, cells, Kind::Read, number, &view));
+            watch(cluster, Kind::Read, &view);
             // It writes what it has read.
             view.learn(agent, u32::MAX, issued + 2);
         }
-        cells.iter().for_each(|cells| cluster.watch_tensor(&site, cells, Kind::Write, number, &view));
-        let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+        watch(cluster, Kind::Write, &view);
         let shared = u64::from(row.shared_cycles(tensor.is_none()));
-        let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
-        let begin = pipes.multiply(start, busy.max(shared), shared);
+        let pipes = &mut cluster.ctas[self.rank as usize].pipes;
+        let mut begin = self.timing.order(pipes, Unit::Tensor, ready, busy);
+        for rank in blocks {
+            begin = cluster.ctas[rank as usize].pipes.multiply(begin, busy.max(shared), shared);
+        }
         let Some(b) = operands.pop() else { return };
         let Some(a) = tensor.map(Left::Tensor).or_else(|| operands.pop().map(Left::Shared)) else { return };
         let scales = scales.try_into().ok();
@@ -340,13 +364,15 @@ impl Warp {
             });
         }
         let columns = column..column + row.a_columns();
-        if !cluster.allocated(site, &columns) {
-            return None;
-        }
         let view = self.tensor.view(1 << lane);
-        for lanes in lanes_of(row.m) {
-            let cells = Cells { lanes, columns: columns.clone() };
-            cluster.watch_tensor(site, &cells, Kind::Read, number, &view);
+        for rank in site.rank..site.rank + row.blocks as u32 {
+            if !cluster.allocated(site, rank, &columns) {
+                return None;
+            }
+            for lanes in lanes_of(row.m) {
+                let cells = Cells { lanes, columns: columns.clone() };
+                cluster.watch_tensor(site, rank, &cells, Kind::Read, number, &view);
+            }
         }
         Some(column)
     }
@@ -413,7 +439,7 @@ impl Warp {
                 )
             });
         }
-        if cells.lanes.end > LANES || !cluster.allocated(site, &cells.columns) {
+        if cells.lanes.end > LANES || !cluster.allocated(site, self.rank, &cells.columns) {
             return;
         }
         let load = table.loads();
@@ -422,7 +448,7 @@ impl Warp {
         let number = (cluster.tensor_copies_of(self.agent, load), *count);
         let view = self.tensor.view(self.live);
         let kind = if load { Kind::Read } else { Kind::Write };
-        cluster.watch_tensor(site, &cells, kind, number, &view);
+        cluster.watch_tensor(site, self.rank, &cells, kind, number, &view);
         let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
         for (reg, of) in regs.iter().zip(&table.cells) {
             for (word, cell) in self.registers[*reg as usize].iter_mut().zip(of) {
@@ -473,6 +499,7 @@ impl Warp {
         site: &Site,
     ) {
         let seed = cluster.context.config.seed;
+        self.with_its_pair(cluster, site);
         let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
         let relinquished = memory.relinquished;
         let free: Vec<u32> = (0..=Shape::COLUMNS - columns)
@@ -482,8 +509,16 @@ impl Warp {
             })
             .collect();
         let chosen = free.get((seed % free.len().max(1) as u64) as usize).copied();
+        let before = memory.allocated.len();
         if let Some(first) = chosen {
             memory.allocated.push(Allocation { first, columns, site: *site });
+        }
+        let of_pair = cluster.pair_of(self.rank).and_then(|rank| cluster.ctas[rank as usize].tensor.as_ref());
+        let of_pair = of_pair.and_then(|memory| memory.allocated.get(before)).map(|of_pair| of_pair.columns);
+        if let Some(others) = of_pair.filter(|others| *others != columns) {
+            cluster.misuse(site, Rule::Allocation, || {
+                format!("it allocates {columns} columns of tensor memory, and the other block of the pair {others}")
+            });
         }
         if relinquished {
             cluster.misuse(site, Rule::Allocation, || {
@@ -508,7 +543,7 @@ impl Warp {
         }
     }
 
-    /// Frees columns, which nobody may access any more.
+    /// Frees columns, which nobody may access any more: in pairs both blocks free theirs together, and each has to know of all accesses in both.
     pub(crate) fn tensor_free(&mut self, cluster: &mut Cluster<'_>, columns: u32, address: u32, site: &Site) {
         let (_, first) = Shape::place(address);
         let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
@@ -519,16 +554,70 @@ impl Warp {
             });
             return;
         };
-        let view = self.tensor.view(self.live);
-        let number = (self.agent, cluster.know[self.agent as usize].time);
-        let cells = Cells { lanes: 0..LANES, columns: first..first + columns };
-        cluster.watch_tensor(site, &cells, Kind::Write, number, &view);
-        let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor else { return };
         memory.allocated.remove(at);
+        let own = Freeing {
+            site: *site,
+            cells: Cells { lanes: 0..LANES, columns: first..first + columns },
+            number: (self.agent, cluster.know[self.agent as usize].time),
+            known: self.tensor.view(self.live),
+        };
+        let Some(other) = cluster.pair_of(self.rank) else {
+            return cluster.watch_tensor(site, self.rank, &own.cells, Kind::Write, own.number, &own.known);
+        };
+        let of_pair = cluster.ctas[other as usize].tensor.as_mut().and_then(|memory| {
+            let same = |freeing: &Freeing| freeing.cells.columns == own.cells.columns;
+            memory.freeing.iter().position(same).map(|at| memory.freeing.remove(at))
+        });
+        let Some(of_pair) = of_pair else {
+            if let Some(memory) = &mut cluster.ctas[self.rank as usize].tensor {
+                memory.freeing.push(own);
+            }
+            return;
+        };
+        for rank in [self.rank, other] {
+            let Freeing { site, cells, number, known } = &of_pair;
+            cluster.watch_tensor(site, rank, cells, Kind::Write, *number, known);
+            // They are one operation.
+            let mut known = own.known.clone();
+            known.learn(number.0, u32::MAX, number.1 + 1);
+            cluster.watch_tensor(&own.site, rank, &own.cells, Kind::Write, own.number, &known);
+        }
+    }
+
+    /// Reports that the other block of a pair, which allocates with this one, may not have begun.
+    fn with_its_pair(&self, cluster: &mut Cluster<'_>, site: &Site) {
+        let Some(other) = cluster.pair_of(self.rank) else { return };
+        let first = other * cluster.context.program.function.threads.div_ceil(32);
+        if !cluster.know[self.agent as usize].view(self.live).sees(first as Agent, 0, 1) {
+            cluster.misuse(site, Rule::Allocation, || {
+                "the other block of the pair may not have begun: no barrier of the cluster stands before"
+                    .to_string()
+            });
+        }
     }
 }
 
 impl Cluster<'_> {
+    /// The other block of a block's pair, where blocks work in pairs.
+    fn pair_of(&self, rank: u32) -> Option<u32> {
+        self.context.program.function.pairs.then_some(rank ^ 1)
+    }
+
+    /// The blocks that a product multiplies in; one that the odd block of a pair issues is reported.
+    fn multiplying(&mut self, site: &Site, row: &Tcgen05Row) -> Option<Range<u32>> {
+        let blocks = site.rank..site.rank + row.blocks as u32;
+        if row.blocks > 1 && !site.rank.is_multiple_of(2) {
+            self.misuse(site, Rule::Issuer, || {
+                "the odd block of a pair issues it: the even one does for both".to_string()
+            });
+            return None;
+        }
+        if blocks.clone().any(|rank| self.ctas[rank as usize].running == 0) {
+            self.misuse(site, Rule::Ended, || "the other block of the pair has ended".to_string());
+        }
+        Some(blocks)
+    }
+
     /// The agent of a warp's loads from tensor memory, or of its stores.
     fn tensor_copies_of(&self, warp: Agent, load: bool) -> Agent {
         self.tensor_agents(if load { 0 } else { 1 }, warp)
@@ -546,14 +635,15 @@ impl Cluster<'_> {
         }
     }
 
-    /// True if the block has allocated these columns; others are reported.
-    fn allocated(&mut self, site: &Site, columns: &Range<u32>) -> bool {
-        let memory = &self.ctas[site.rank as usize].tensor;
+    /// True if a block has allocated these columns; others are reported.
+    fn allocated(&mut self, site: &Site, rank: u32, columns: &Range<u32>) -> bool {
+        let memory = &self.ctas[rank as usize].tensor;
         let has = memory.as_ref().is_some_and(|memory| memory.has(columns));
         if !has {
+            let block = if rank == site.rank { "the block" } else { "the other block of the pair" };
             self.misuse(site, Rule::Allocation, || {
                 format!(
-                    "it reaches columns {} to {} of tensor memory, which the block has not allocated",
+                    "it reaches columns {} to {} of tensor memory, which {block} has not allocated",
                     columns.start,
                     columns.end - 1
                 )
@@ -562,10 +652,11 @@ impl Cluster<'_> {
         has
     }
 
-    /// Notes an access to cells, by an asynchronous operation of this number that comes after what is known.
+    /// Notes an access to cells of a block, by an asynchronous operation of this number that comes after what is known.
     fn watch_tensor(
         &mut self,
         site: &Site,
+        rank: u32,
         cells: &Cells,
         kind: Kind,
         (agent, time): (Agent, u32),
@@ -575,10 +666,10 @@ impl Cluster<'_> {
         let access = Access { agent, time, lanes: u32::MAX, flags: ASYNC | ORDINARY, ..self.access(site) };
         let Cluster { ctas, sink, context, .. } = self;
         let first = ctas.first().map_or([0; 3], |cta| cta.index);
-        let Some(memory) = &mut ctas[site.rank as usize].tensor else { return };
+        let Some(memory) = &mut ctas[rank as usize].tensor else { return };
         let base = memory.base();
         let Some(shadow) = &mut memory.shadow else { return };
-        let space = Space::shared(site.rank);
+        let space = Space::shared(rank);
         let now = Now { access, view: View::common(known), space, tensor: 0 };
         let bytes = 4 * (cells.columns.end - cells.columns.start);
         let report = &mut |event| sink.tensor_event(context, first, site, (base, kind != Kind::Read), event);
@@ -618,16 +709,27 @@ impl Cluster<'_> {
 
     /// Executes a product: sums are `f32` in the order of rising k.
     fn execute_sums(&mut self, product: &SumsProduct) {
-        let SumsProduct { row, rank, column, a, b, accumulate, .. } = product;
-        let cta = &mut self.ctas[*rank as usize];
+        let SumsProduct { row, rank, b, .. } = product;
+        let (part, k) = (row.right_rows() as usize, row.k as usize);
+        let mut right = vec![0f32; row.n as usize * k];
+        let blocks = *rank..*rank + row.blocks as u32;
+        for (rank, right) in blocks.clone().zip(right.chunks_exact_mut(part * k)) {
+            read(b, (part, k), row.b, self.shared(rank), |j, kk, x| right[j * k + kk] = x);
+        }
+        blocks.for_each(|rank| self.execute_sums_of(rank, product, &right));
+    }
+
+    /// Executes a product in one of its blocks, of all rows of the right factor.
+    fn execute_sums_of(&mut self, rank: u32, product: &SumsProduct, right: &[f32]) {
+        let SumsProduct { row, column, a, accumulate, .. } = product;
+        let cta = &mut self.ctas[rank as usize];
         let Some(memory) = &mut cta.tensor else { return };
-        let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
-        let (mut left, mut right) = (vec![0f32; k * m], vec![0f32; n * k]);
+        let (m, k) = (row.m as usize, row.k as usize);
+        let mut left = vec![0f32; k * m];
         match a {
             Left::Shared(a) => read(a, (m, k), row.a, &cta.shared, |i, kk, x| left[kk * m + i] = x),
             Left::Tensor(column) => memory.read_left(row, *column, |i, kk, x| left[kk * m + i] = x),
         }
-        read(b, (n, k), row.b, &cta.shared, |j, kk, x| right[j * k + kk] = x);
         let cells = row.d_layout();
         let mut sums = vec![0f32; m];
         for (j, right) in right.chunks_exact(k).enumerate() {

@@ -16,5 +16,6 @@ mod reference;
 mod sanitizer;
 mod shared;
 mod tensor_memory;
+mod tensor_pairs;
 mod tensor_scales;
 mod words;

@@ -232,7 +232,7 @@ fn execute(
 
 #[test]
 fn sums_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
-    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none());
+    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none() && row.blocks == 1);
     for row in plain.filter(|row| matches!((row.m, row.n), (128, 16 | 32) | (64, 24 | 48))) {
         // Along N there are whole 16 bytes, and of 32 bits whole spans.
         let whole = match row.b.bits() {

@@ -84,6 +84,7 @@ impl Builder {
                 threads,
                 resident: 1,
                 cluster: 1,
+                pairs: false,
                 params: Vec::new(),
                 tensor_maps: Vec::new(),
                 shared: Vec::new(),
@@ -181,6 +182,11 @@ impl Builder {
     /// The blocks of a cluster, along x.
     pub fn set_cluster(&mut self, blocks: u32) {
         self.function.cluster = blocks;
+    }
+
+    /// Lets the blocks of clusters work in pairs.
+    pub fn set_pairs(&mut self) {
+        self.function.pairs = true;
     }
 
     /// Adds a tensor map with its parameter, and returns the map's index.

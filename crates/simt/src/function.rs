@@ -455,7 +455,7 @@ pub enum Op {
     },
     /// `d = a · bᵀ`, added to `d` where `accumulate` holds: asynchronous, in tensor memory, with the right factor in shared memory and the left one there or in tensor memory. One thread issues it. Until
     /// those who use it have waited for a phase of an mbarrier that a later [`MbarrierOp::Commit`] of the thread ends, `d` and the memory of both factors belong
-    /// to it.
+    /// to it. A product of a pair has its operands at the same places in both blocks, each with its rows of A and of D and its part of the rows of B.
     Tcgen05 {
         /// The instruction.
         row: &'static Tcgen05Row,
@@ -800,6 +800,9 @@ pub struct Function {
     pub resident: u32,
     /// Blocks of a cluster, along x; 1 where there are no clusters.
     pub cluster: u32,
+    /// True if blocks 2i and 2i + 1 of a cluster are a pair: they allocate and free tensor memory together, the first issues products for both
+    /// ([`Tcgen05Row::blocks`]), and tensor copies to one block may signal an mbarrier of the other.
+    pub pairs: bool,
     /// Parameters, in launch order.
     pub params: Vec<FunctionParam>,
     /// Tensor maps, to which parameters refer.

@@ -211,7 +211,11 @@ impl fmt::Display for Function {
             self.arch,
             self.threads,
             if self.resident > 1 { format!(", {}", self.resident) } else { String::new() },
-            if self.cluster > 1 { format!(" cluster({})", self.cluster) } else { String::new() }
+            match (self.cluster, self.pairs) {
+                (1, _) => String::new(),
+                (blocks, false) => format!(" cluster({blocks})"),
+                (blocks, true) => format!(" cluster({blocks}, pairs)"),
+            }
         )?;
         for map in &self.tensor_maps {
             let (extents, dtype, swizzle) = (&map.shape.extents, map.shape.dtype, map.shape.swizzle);

@@ -298,6 +298,10 @@ impl Checker<'_> {
                 }
                 Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
                     exists(&row.name, Tcgen05Row::NEEDS)?;
+                    if (row.blocks == 2) != function.pairs {
+                        let blocks = if function.pairs { "pairs of blocks" } else { "single blocks" };
+                        return Err(format!("{} in a function of {blocks}", row.name));
+                    }
                     self.address(d, Memory::Tensor)?;
                     self.operand(*accumulate, RegType::Pred)?;
                     if scales.is_some() != row.scaling.is_some() {
@@ -549,6 +553,10 @@ pub fn verify(function: &Function) -> Result<(), VerifyError> {
     let cluster = format!("a cluster of {} blocks", function.cluster);
     if !(1..=16).contains(&function.cluster) {
         return Err(VerifyError { message: cluster, origin: String::new() });
+    }
+    if function.pairs && !function.cluster.is_multiple_of(2) {
+        let message = format!("pairs of blocks in {cluster}");
+        return Err(VerifyError { message, origin: String::new() });
     }
     lacks(function.arch, &cluster, clusters)
         .map_err(|message| VerifyError { message, origin: String::new() })?;

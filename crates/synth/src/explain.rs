@@ -453,9 +453,11 @@ impl Explanation {
                 writeln!(f, "      handed on {late} later, when the copies of its threads have arrived")?;
             }
             write!(f, "      empty    {}", count(p.empty_arrivals, "arrival"))?;
-            match p.multicast {
-                1 => writeln!(f)?,
-                blocks => writeln!(f, " from {blocks} blocks")?,
+            match (p.pair, p.multicast) {
+                (true, _) if p.sums => writeln!(f, " from both blocks of a pair, at its even one")?,
+                (true, _) => writeln!(f, " from the even block of a pair, which counts the bytes of both")?,
+                (false, 1) => writeln!(f)?,
+                (false, blocks) => writeln!(f, " from {blocks} blocks")?,
             }
             let late = "when the products that read the stage are waited for";
             match p.release_delay {

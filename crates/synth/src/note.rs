@@ -2,7 +2,7 @@
 
 use tilewright_machine::{AtomicOp, DType, Memory, MemoryOrder, Timing, atomic};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorRef};
-use tilewright_tile::{TensorId, rounded};
+use tilewright_tile::{Multicast, TensorId, rounded};
 
 use crate::cast;
 use crate::copies::{own_layout, plan_name};
@@ -274,7 +274,9 @@ fn copy(
             note.instruction += " (through registers, at once: no asynchronous copy has this width)";
         }
         // What only tensor copies take into account, and changes no value.
-        let lost = how.multicast.map(|_| "multicast").into_iter().chain(how.hint.map(|hint| hint.name()));
+        let shares =
+            how.multicast.map(|multicast| if multicast == Multicast::Pair { "pair" } else { "multicast" });
+        let lost = shares.into_iter().chain(how.hint.map(|hint| hint.name()));
         for word in lost {
             note.instruction += &format!(" (without `{word}`, which only tensor copies have)");
         }

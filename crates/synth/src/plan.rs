@@ -175,6 +175,10 @@ pub struct PipelinePlan {
     pub empty_arrivals: u32,
     /// Blocks whose stages a block's loads reach, its own among them, and whose loads reach its stages: 1 without multicast.
     pub multicast: u32,
+    /// True if the even block of a pair multiplies what fills the stages of both, or fills those of both by products: of the barriers for which it waits its own count for both
+    /// blocks, and its commits arrive at those of both.
+    #[serde(skip)]
+    pub pair: bool,
     /// The same block by block: those of each multicast to the stage.
     #[serde(skip)]
     pub peers: BTreeSet<Peers>,

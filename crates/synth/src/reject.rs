@@ -311,6 +311,11 @@ pub enum WgmmaReject {
     /// Operand whose parts are not told apart by adding.
     #[error("operand {0:?}: the parts of warpgroups lie differently")]
     Parts(MmaOperand),
+    /// The right factor of a pair of blocks, of which each has other rows than half.
+    #[error(
+        "the blocks of a pair have a half of B's rows each, at the same places, and its layout has no such halves"
+    )]
+    Halves,
 }
 
 /// Reason for which a statement cannot use tensor memory.

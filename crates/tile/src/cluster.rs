@@ -7,6 +7,8 @@ pub enum Multicast {
     All,
     /// `multicast(i)`: those that lie along mode `i` of the cluster, alike along its other mode.
     Along(u32),
+    /// `pair`: blocks 2i and 2i + 1 of the cluster, of which each keeps the part that it brings.
+    Pair,
 }
 
 impl Multicast {
@@ -14,6 +16,8 @@ impl Multicast {
     pub fn peers(self, shape: &[u32]) -> Peers {
         match self {
             Multicast::All => Peers { blocks: shape.iter().product(), stride: 1 },
+            // An odd cluster is refused.
+            Multicast::Pair => Peers { blocks: 2.min(shape.iter().product()), stride: 1 },
             Multicast::Along(mode) => {
                 let (before, from) = shape.split_at(shape.len().min(mode as usize));
                 Peers { blocks: from.first().copied().unwrap_or(1), stride: before.iter().product() }
@@ -61,12 +65,13 @@ mod tests {
         assert_eq!(ranks(Multicast::All, 5), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert_eq!(Multicast::Along(1).peers(&[2, 4]).mask(), 0b0101_0101);
         assert_eq!(Multicast::Along(2).peers(&[2, 4]).blocks, 1);
+        assert_eq!(ranks(Multicast::Pair, 5), [4, 5]);
     }
 
     #[test]
     fn every_block_has_one_place_among_its_peers() {
         for shape in [[1, 4], [2, 2], [4, 2], [2, 8]] {
-            for multicast in [Multicast::All, Multicast::Along(0), Multicast::Along(1)] {
+            for multicast in [Multicast::All, Multicast::Along(0), Multicast::Along(1), Multicast::Pair] {
                 let peers = multicast.peers(&shape);
                 for rank in 0..shape[0] * shape[1] {
                     assert_eq!(peers.ranks(rank).nth(peers.place(rank) as usize), Some(rank));

@@ -7,6 +7,7 @@ use tilewright_machine::{
     WgmmaRow, conversion_needs, factor_types, product_needs,
 };
 
+use crate::cluster::Multicast;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::program::{Dealer, ElemExpr, Stmt, StmtKind};
 use crate::verified::Verified;
@@ -38,6 +39,8 @@ pub enum Construct {
     ClusterReduce,
     /// `copy.async(…, multicast)`: one tensor copy for all blocks of a cluster.
     Multicast,
+    /// `copy.async(…, pair)`: products of two blocks of a cluster.
+    Pair,
     /// `copy.async(…, add)`: a reduction by a tensor or bulk copy.
     CopyThatAdds,
     /// `wait_dependencies`: `griddepcontrol.wait`.
@@ -64,6 +67,7 @@ impl Construct {
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
             Construct::Cluster | Construct::ClusterReduce => SyncOp::ClusterBarrier.needs(),
             Construct::Multicast => TensorRow::MULTICAST_NEEDS,
+            Construct::Pair => Tcgen05Row::NEEDS | SyncOp::ClusterBarrier.needs(),
             Construct::CopyThatAdds => TensorRow::NEEDS,
             Construct::WaitForDependencies => SyncOp::DependencyWait.needs(),
             Construct::LaunchDependents => SyncOp::DependentsLaunch.needs(),
@@ -95,6 +99,7 @@ impl fmt::Display for Construct {
             Construct::Cluster => "`cluster` of several blocks",
             Construct::ClusterReduce => "`cluster_reduce`",
             Construct::Multicast => "`copy.async` with `multicast`",
+            Construct::Pair => "`copy.async` with `pair`",
             Construct::CopyThatAdds => "`copy.async` with `add`",
             Construct::WaitForDependencies => "`wait_dependencies`",
             Construct::LaunchDependents => "`launch_dependents`",
@@ -167,8 +172,11 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             vec![Construct::ClusterReduce]
         }
         StmtKind::CopyAsync { how, .. } => {
-            let asked = [(how.multicast.is_some(), Construct::Multicast), (how.add, Construct::CopyThatAdds)];
-            asked.into_iter().filter(|(asked, _)| *asked).map(|(_, construct)| construct).collect()
+            let shares = how.multicast.map(|multicast| match multicast {
+                Multicast::All | Multicast::Along(_) => Construct::Multicast,
+                Multicast::Pair => Construct::Pair,
+            });
+            shares.into_iter().chain(how.add.then_some(Construct::CopyThatAdds)).collect()
         }
         StmtKind::WaitDependencies => vec![Construct::WaitForDependencies],
         StmtKind::LaunchDependents => vec![Construct::LaunchDependents],

@@ -11,6 +11,7 @@
 mod author;
 mod flow;
 mod mutant;
+mod pairs;
 mod reasons;
 mod tensor_memory;
 mod words;
@@ -31,6 +32,7 @@ pub use mutant::{Kind, Mutant};
 pub use reasons::Reason;
 
 use mutant::{Edit, block_of};
+use pairs::Pairs;
 
 use crate::check::{CheckError, CheckOptions, Expected, compare, interpreted, prepare};
 
@@ -47,13 +49,15 @@ pub struct Mutants {
 pub fn mutants(function: &Function) -> Mutants {
     let mut all = Vec::new();
     let elected = Elected::of(function);
+    let pairs = Pairs::of(function);
     let slots = Slots::of(function);
     walk(&function.body, &mut Vec::new(), &mut |block, body| {
         for (index, inst) in body.iter().enumerate() {
-            let instruction = edits(function, &elected, body, index);
+            let instruction = edits(function, (&elected, &pairs), body, index);
+            let of_pair = pairs.edits(&inst.op);
             let displaced = displaced(function, block, body, index);
             let shifted = slots.edits(function, &inst.op);
-            for (kind, what, edit) in instruction.into_iter().chain(displaced).chain(shifted) {
+            for (kind, what, edit) in instruction.into_iter().chain(of_pair).chain(displaced).chain(shifted) {
                 let origin = function.origin(inst.origin).to_string();
                 all.push(Mutant { kind, what, origin, ordinal: 0, block: block.to_vec(), index, edit });
             }
@@ -138,7 +142,12 @@ fn synchronisation(op: &Op) -> Option<String> {
     }
 }
 
-fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) -> Vec<(Kind, String, Edit)> {
+fn edits(
+    function: &Function,
+    (elected, pairs): (&Elected, &Pairs),
+    body: &[Inst],
+    index: usize,
+) -> Vec<(Kind, String, Edit)> {
     let op = &body[index].op;
     let mut all = Vec::new();
     if let Some(name) = synchronisation(op) {
@@ -229,8 +238,14 @@ fn edits(function: &Function, elected: &Elected, body: &[Inst], index: usize) ->
         }
         Op::If { condition, .. } if elected.values.contains(condition) => {
             all.push((Kind::Guard, "all threads".to_string(), Edit::Unguard));
-            for part in elected.conjunctions.get(condition).into_iter().flatten() {
-                let what = if elected.values.contains(part) {
+            let parts = elected.conjunctions.get(condition).map_or(&[][..], Vec::as_slice);
+            let of_pair = parts.iter().any(|part| pairs.is_even(*part));
+            for part in parts {
+                let what = if pairs.is_even(*part) {
+                    "all threads of the even block"
+                } else if of_pair {
+                    "one thread of both blocks"
+                } else if elected.values.contains(part) {
                     "one thread of each warp"
                 } else {
                     "all threads of the warp"

@@ -1,4 +1,4 @@
-//! Products with their sums in tensor memory: one role copies, one multiplies, and one or two store, perhaps in clusters that share a factor; and chains of two, whose second has the first's result as its left factor in
+//! Products with their sums in tensor memory, of one block or of pairs: one role copies, one multiplies, and one or two store, perhaps in clusters that share a factor; and chains of two, whose second has the first's result as its left factor in
 //! tensor memory.
 
 use super::draft::{Case, Draft, bits, expression};
@@ -24,6 +24,8 @@ pub fn product(dice: &mut Dice) -> Case {
     let n = 16 * groups * dice.range(1, 4);
     // Scales come to tensor memory by 128 rows, four of a row.
     let whole = n.max(128);
+    // Two blocks multiply together.
+    let pair = m == 128 && blocks.is_none() && dice.once_in(3);
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
@@ -42,13 +44,14 @@ pub fn product(dice: &mut Dice) -> Case {
     // Factors that are contiguous along rows.
     let mut along_rows = |extent: i64| {
         let spans = match bits(factor) {
-            8 | 16 => true,
+            8 | 16 => extent * bits(factor) % 128 == 0,
             32 => extent % 32 == 0,
             _ => false,
         };
         spans && !odd && dice.once_in(4)
     };
-    let (ta, tb) = (along_rows(m), along_rows(n));
+    // Of a pair each block has half of B's.
+    let (ta, tb) = (along_rows(m), along_rows(if pair { n / 2 } else { n }));
     let (rows, columns) = (
         if ta { format!("{}", tall * m) } else { rows },
         if tb { format!("{}", broad * n) } else { columns },
@@ -87,12 +90,13 @@ pub fn product(dice: &mut Dice) -> Case {
     if dealt.ends_with("next") {
         draft.params.push("next: i32[1]".to_string());
     }
-    // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half to both.
-    let cluster = if !odd && dice.once_in(4) { 2 } else { 1 };
+    // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half: to both, or for the products of both.
+    let cluster = if pair || !odd && dice.once_in(4) { 2 } else { 1 };
     let (down, across) = (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {n})"));
-    let (row, share) = match cluster {
-        1 => (String::new(), ""),
-        _ => (" * 2 + block.x % 2".to_string(), ", multicast"),
+    let (row, share) = match (cluster, pair) {
+        (1, _) => (String::new(), ""),
+        (_, true) => (" * 2 + block.x % 2".to_string(), ", pair"),
+        (_, false) => (" * 2 + block.x % 2".to_string(), ", multicast"),
     };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };

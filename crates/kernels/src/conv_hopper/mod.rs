@@ -242,6 +242,7 @@ impl HopperConvConfig {
             dependent: self.dependent || self.pack.is_some() || self.split > 1,
             ahead: false,
             tensor_memory: false,
+            pair: false,
             load_registers: self.load_registers,
             math_registers: self.math_registers,
             sm_count: self.sm_count,

@@ -275,8 +275,9 @@ impl HopperGemmConfig {
             * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
-        // What blocks of a cluster share arrives at each of them.
-        let loaded = parts * (all_a * kept + matrices * all_b);
+        // What blocks of a cluster share arrives at each of them, but for the halves of a pair.
+        let (held_a, held_b) = self.sides((bm, self.columns_held() as f64));
+        let loaded = parts * (held_a * kept + matrices * held_b);
         let arriving = model.arriving * loaded * bk * size / LINE;
         let busy = together(multiply, port.max(arriving), sharpness);
         // A warpgroup adds its sums while another multiplies.

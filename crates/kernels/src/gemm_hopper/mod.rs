@@ -129,6 +129,9 @@ parameters! {
         warpgroups: i64 as INT = 2,
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
+        /// The two blocks of a cluster along the tile's rows multiply together, with form=tcgen05: each has its 128 rows, and half of the other factor's tile
+        /// (m2, or n2 with swap).
+        pair: bool as FLAG = false,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,
         /// The work of a block: data_parallel, whole tiles; stream_k, whole tiles and then a share of the steps along k of the rest; or remainder, the same with as
@@ -266,7 +269,7 @@ impl HopperGemmConfig {
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let of_tile = |elements: i64, dtype: DType| aligned(bytes_of(elements, dtype));
-        let (of_a, of_b) = self.sides((self.bm, self.bn));
+        let (of_a, of_b) = self.sides((self.bm, self.columns_held()));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
         let stage = parts * of_tile(of_a * self.columns_of_a(self.bk), a)
@@ -306,6 +309,7 @@ impl HopperGemmConfig {
         });
         Tiling {
             tensor_memory: self.form == Form::Tcgen05,
+            pair: self.pair,
             math_registers: self.storing_registers(),
             ..tiling
         }
@@ -364,6 +368,7 @@ impl HopperGemmConfig {
         self.check_in_place(custom)?;
         self.check_gather()?;
         self.check_scatter(custom)?;
+        self.check_pair()?;
         if !self.form.tiles() {
             return self.check_form();
         }

@@ -116,7 +116,7 @@ impl HopperGemmConfig {
             })
         });
         let shared = shared.map(Self::exchanged);
-        clustered.chain(along_k).chain(split).chain(shared).collect()
+        clustered.chain(along_k).chain(split).chain(shared).chain(self.in_pairs()).collect()
     }
 
     /// Blocks of clusters that all run at once, of a device with as many multiprocessors as the tile's form has blocks for.
@@ -335,7 +335,7 @@ impl Tunable for HopperGemmConfig {
     ];
     const ALIKE: &'static [(&'static str, &'static [&'static str])] = HALVES;
     const FAMILY: &'static [&'static str] =
-        &["form", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
+        &["form", "pair", "swap", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("cluster", &["none", "m2", "n2", "m2n2"]),

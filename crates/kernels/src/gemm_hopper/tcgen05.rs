@@ -3,7 +3,7 @@
 
 use tilewright_machine::{DType, TensorMemory};
 
-use super::{Form, HopperGemmConfig, Major, Precision};
+use super::{Cluster, Form, HopperGemmConfig, Major, Precision};
 use crate::config::ConfigError;
 use crate::warp_specialized::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
 
@@ -19,6 +19,9 @@ const A_OF_128_ROWS: f64 = 32.0;
 
 /// Floats of 32 bits within a span of 128 bytes.
 const FLOATS_OF_A_SPAN: i64 = 32;
+
+/// Cycles of a product of a pair's 256 rows beside an eighth of its columns: each block reads its rows of one factor and half of the other (the same source).
+const A_OF_A_PAIR: f64 = 35.0;
 
 /// Rows of the tile of an instruction with all of the rate.
 const ROWS: i64 = 128;
@@ -50,6 +53,18 @@ impl HopperGemmConfig {
         })
     }
 
+    /// The same tile in pairs of blocks, where it has the rows.
+    pub(super) fn in_pairs(self) -> Option<Self> {
+        let cluster = if self.swap { Cluster::AlongN(2) } else { Cluster::AlongM(2) };
+        let paired = self.form == Form::Tcgen05 && self.bm == ROWS && self.scales.is_none() && !self.gather;
+        paired.then(|| Self { pair: true, cluster, sm_count: self.resident(cluster), ..self })
+    }
+
+    /// Columns of the tile whose factor a block has in shared memory: half of them, of a pair.
+    pub(super) fn columns_held(&self) -> i64 {
+        if self.pair { self.bn / 2 } else { self.bn }
+    }
+
     /// Registers of a thread that multiplies, or of one that stores sums of tensor memory: those that there are beside the other warpgroups'.
     pub(super) fn storing_registers(&self) -> i64 {
         if self.form != Form::Tcgen05 {
@@ -71,8 +86,25 @@ impl HopperGemmConfig {
     /// Cycles of the tensor cores for a step along k of so many bytes, and of shared memory.
     pub(super) fn tcgen05_cycles(&self, bytes: f64) -> [f64; 2] {
         let (bm, bn) = (self.bm as f64, self.bn as f64);
-        let (products, shared) = (bytes / 32.0, A_OF_128_ROWS * bm / ROWS as f64 + bn / 4.0);
+        let shared =
+            if self.pair { A_OF_A_PAIR + bn / 8.0 } else { A_OF_128_ROWS * bm / ROWS as f64 + bn / 4.0 };
+        let products = bytes / 32.0;
         [products * (bn / 2.0).max(shared), products * shared]
+    }
+
+    /// Checks what pairs of blocks go with.
+    pub(super) fn check_pair(&self) -> Result<(), ConfigError> {
+        let wanted = match self.tiling().blocks() {
+            _ if !self.pair => return Ok(()),
+            _ if self.form != Form::Tcgen05 => "blocks multiply together with form=tcgen05 alone",
+            _ if self.bm != ROWS => "each block of a pair has 128 rows: with bm=128",
+            _ if self.scales.is_some() => "there are no products of pairs with scales: with scales=none",
+            _ if self.gather => "tensor copies of boxes fill the stages of a pair: with gather=false",
+            [2, 1, 1] => return Ok(()),
+            _ if self.swap => "the two blocks lie along the tile's rows: with cluster=n2",
+            _ => "the two blocks lie along the tile's rows: with cluster=m2",
+        };
+        Err(ConfigError::value("pair", self.pair, wanted))
     }
 
     /// Checks what sums in tensor memory go with.

@@ -217,6 +217,7 @@ impl WeightsConfig {
             dependent: self.dependent,
             ahead: self.ahead,
             tensor_memory: false,
+            pair: false,
             load_registers: self.load_registers,
             math_registers: self.multiplying(),
             sm_count: self.sm_count * self.blocks,

@@ -184,11 +184,12 @@ pub(crate) struct TmaWgmma {
     pub in_flight: i64,
 }
 
-/// The attributes of loads of a and of b: those that a cluster shares are multicast.
+/// The attributes of loads of a and of b: those that a cluster shares are multicast, or halves of a pair's blocks.
 pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) -> [AsyncCopyAttrs; 2] {
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
     // Blocks along n have the same tile of A, those along m the same tile of B. The first mode of a cluster is along the tile's rows.
     let (along_m, along_n) = match tiling.cluster {
+        _ if tiling.pair => (Multicast::Pair, Multicast::Pair),
         Cluster::AlongMn(..) => tiling.sides((Multicast::Along(0), Multicast::Along(1))),
         _ => (Multicast::All, Multicast::All),
     };

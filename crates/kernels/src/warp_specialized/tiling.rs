@@ -21,6 +21,8 @@ pub(crate) struct Tiling {
     /// Math warpgroups.
     pub warpgroups: i64,
     pub cluster: Cluster,
+    /// The two blocks of a cluster multiply together: each has half of the factor that they share.
+    pub pair: bool,
     pub rasterization: Rasterization,
     /// The tiles of C that are computed; unless all are, clusters of tiles are square.
     pub fill: FillMode,
@@ -63,6 +65,7 @@ macro_rules! tiling {
             hint_c: config.hint_c,
             ahead: false,
             tensor_memory: false,
+            pair: false,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
             sm_count: config.sm_count,

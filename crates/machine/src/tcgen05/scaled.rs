@@ -124,7 +124,7 @@ pub(super) fn scaled_rows(n: i64) -> impl Iterator<Item = Tcgen05Row> {
             (_, 32) => ("mx", "mxf4.block_scale.scale_vec::2X", "8.6"),
             _ => ("nv", "mxf4nvf4.block_scale.scale_vec::4X", "8.7"),
         };
-        let plain = row(128, n, (a, b));
+        let plain = row(1, [128, n], (a, b));
         Tcgen05Row {
             name: plain.name.replace("tcgen05.mma.", &format!("tcgen05.mma.{format}.")),
             mnemonic: format!("tcgen05.mma.cta_group::1.kind::{kind}"),

@@ -64,7 +64,7 @@ impl Warp {
         cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
         let cells = Scaled { address: self.shared_address(to, lane), columns: SumsScaling::COLUMNS };
         let Some((column, cells)) = cells.within(cluster, &site) else { return };
-        cluster.watch_tensor(&site, &cells, Kind::Write, number, &view);
+        cluster.watch_tensor(&site, self.rank, &cells, Kind::Write, number, &view);
         let ready = self.address_ready(to, None).max(self.timing.values[low as usize]);
         let pipes = &mut cluster.ctas[self.rank as usize].pipes;
         let start = self.timing.order(pipes, Unit::Tensor, ready, busy);

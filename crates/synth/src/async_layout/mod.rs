@@ -8,6 +8,7 @@
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 
 pub mod descriptor;
+pub mod halves;
 pub mod tensor_memory;
 pub mod tma;
 pub mod wgmma;
@@ -18,7 +19,7 @@ use std::fmt;
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
 use tilewright_machine::{CopyRow, Memory, SECTOR_BYTES, SumsScaling, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
-use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Peers, Side, StmtId, TensorId};
+use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Multicast, Peers, Side, StmtId, TensorId};
 
 use crate::copies::{Agreed, own_layout};
 use crate::divisibility::Divisibility;
@@ -30,6 +31,7 @@ use crate::reject::{Reject, TensorMemoryReject, TmaReject, WgmmaReject};
 use crate::shared::stage_modes;
 use crate::tv::TvLayout;
 use descriptor::swizzle_atom_layout;
+use halves::{asks_for_pairs, doubled, second_half, tensor_copies_alone};
 use tensor_memory::{Sums, TensorCopyPlan};
 use tma::{SharedTile, TmaPlan};
 use wgmma::{Grid, SharedOperand};
@@ -108,6 +110,8 @@ struct AsyncAssignment<'a> {
     v: &'a Program,
     divisibility: Divisibility<'a>,
     options: &'a Options,
+    /// True if products with their sums in tensor memory are of pairs of blocks.
+    pairs: bool,
     uses: BTreeMap<TensorId, Vec<Use>>,
     /// Every other reference to a shared tensor.
     others: BTreeMap<TensorId, Vec<TensorRef>>,
@@ -130,7 +134,8 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) 
     }
 }
 
-/// Fixes the layouts that TMA and wgmma require, and those of what several roles share: as they `agreed`, if they did.
+/// Fixes the layouts that TMA and wgmma require, and those of what several roles share: as they `agreed`, if they did. Blocks multiply in pairs where the
+/// program asks for it, a layout has halves, and tensor copies fill every stage that products read; else each for itself, which means the same.
 ///
 /// # Errors
 ///
@@ -140,11 +145,27 @@ pub fn assign_async_layouts(
     options: &Options,
     agreed: &BTreeMap<TensorId, Agreed>,
 ) -> Result<AsyncLayouts, Diagnostic> {
+    if asks_for_pairs(v)
+        && let Ok(found) = assign(v, options, agreed, true)
+        && tensor_copies_alone(&found.verified)
+    {
+        return Ok(found);
+    }
+    assign(v, options, agreed, false)
+}
+
+fn assign(
+    v: &Program,
+    options: &Options,
+    agreed: &BTreeMap<TensorId, Agreed>,
+    pairs: bool,
+) -> Result<AsyncLayouts, Diagnostic> {
     let divisibility = Divisibility::new(v, &options.multiples);
     let mut pass = AsyncAssignment {
         v,
         divisibility,
         options,
+        pairs,
         uses: BTreeMap::new(),
         others: BTreeMap::new(),
         registers: BTreeMap::new(),
@@ -381,7 +402,7 @@ impl AsyncAssignment<'_> {
         (a, b): (&TensorRef, &TensorRef),
         scales: Option<&[TensorRef; 2]>,
     ) -> Result<(), Diagnostic> {
-        let sums = sums_of(self.v, c, (a, b), scales).map_err(|why| {
+        let sums = sums_of(self.v, c, (a, b), scales, self.pairs).map_err(|why| {
             let message = format!("no instruction can do this product: {why}");
             let help = match why {
                 TensorMemoryReject::K(..) | TensorMemoryReject::Scales(..) => {
@@ -476,6 +497,15 @@ impl AsyncAssignment<'_> {
             let layout = with_stages(&tile, &shape, &stages, SwizzleMode::None, tensor.dtype.bits());
             return layout.map(|layout| (layout, Some(SwizzleMode::None))).into_iter().collect();
         }
+        // The tile of a half, where the blocks of a pair have one each.
+        let halves = self.halves(uses, inner.len());
+        let mut part = inner.clone();
+        if let Some(mode) = halves {
+            if part[mode] % 2 != 0 {
+                return Vec::new();
+            }
+            part[mode] /= 2;
+        }
         // A tile of one row has nothing that could conflict.
         let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
         let mut found = Vec::new();
@@ -486,13 +516,19 @@ impl AsyncAssignment<'_> {
         });
         for mode in modes.chain(atoms.then_some(SwizzleMode::B128Atom32)) {
             for along in (0..inner.len()).rev() {
-                let Some(tile) = swizzle_atom_layout(&inner, along, mode, tensor.dtype.bits()) else {
-                    continue;
+                let tile = swizzle_atom_layout(&part, along, mode, tensor.dtype.bits());
+                let tile = match halves {
+                    Some(mode) => tile.and_then(|half| doubled(&half, mode)),
+                    None => tile,
                 };
+                let Some(tile) = tile else { continue };
                 if let Some(layout) = with_stages(&tile, &shape, &stages, mode, tensor.dtype.bits()) {
                     found.push((layout, Some(mode)));
                 }
             }
+        }
+        if halves.is_some() {
+            return found;
         }
         let bits = tensor.dtype.bits();
         for (tile, run) in uses.iter().filter_map(|one| self.as_in_memory(one, &inner)) {
@@ -504,6 +540,19 @@ impl AsyncAssignment<'_> {
             }
         }
         found
+    }
+
+    /// The mode, among so many that are no stages, along which the blocks of a pair have a half each: that of the rows of a right factor.
+    fn halves(&self, uses: &[Use], modes: usize) -> Option<usize> {
+        let rows = |one: &Use| match one {
+            Use::Product { product: Product::Sums(sums), left: false, reference, .. }
+                if sums.row.blocks > 1 =>
+            {
+                Some(if reference.transposed { modes - 1 } else { 0 })
+            }
+            _ => None,
+        };
+        uses.iter().find_map(rows)
     }
 
     /// The layout that has the elements of a tensor in the order in which a copied tile has them in global memory: first those along the
@@ -615,8 +664,8 @@ impl AsyncAssignment<'_> {
                     }
                 }
                 Use::Copy { view, reference, how, op, copy } => {
-                    let peers = peers(self.v, *how);
                     let plan = seen(reference).and_then(|tile| {
+                        let peers = peers(self.v, *how, &tile.layout.layout);
                         Ok(tma::plan(&self.divisibility, *op, &self.v.tile(view), &tile, peers, how.hint)?)
                     });
                     match plan {
@@ -731,12 +780,14 @@ pub fn copy_plan(
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
     let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
     let tile = tile_of(v, divisibility, reference, &whole)?;
-    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, peers(v, how), how.hint)?)
+    let peers = peers(v, how, &tile.layout.layout);
+    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, peers, how.hint)?)
 }
 
-/// The blocks of the cluster that share a copy, if several do.
-fn peers(v: &Program, how: AsyncCopyAttrs) -> Option<Peers> {
-    let peers = how.multicast.map(|multicast| multicast.peers(v.cluster_shape()));
+/// The blocks of the cluster that share a copy to a tile of this layout, if several do: those of a pair, if they have halves of it.
+fn peers(v: &Program, how: AsyncCopyAttrs, tile: &Layout) -> Option<Peers> {
+    let shared = |multicast: &Multicast| *multicast != Multicast::Pair || second_half(tile).is_some();
+    let peers = how.multicast.filter(shared).map(|multicast| multicast.peers(v.cluster_shape()));
     peers.filter(|peers| peers.blocks > 1)
 }
 
@@ -770,6 +821,7 @@ fn sums_of(
     c: TensorId,
     (a, b): (&TensorRef, &TensorRef),
     scales: Option<&[TensorRef; 2]>,
+    pairs: bool,
 ) -> Result<Sums, TensorMemoryReject> {
     let dtype = |id: TensorId| v.tensor(id).dtype;
     let (left, right) = (v.tile(a).shape, v.tile(b).shape);
@@ -780,6 +832,7 @@ fn sums_of(
             let rows = [of(scale, 0), of(other, 0)];
             Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)))
         }
+        None if pairs => Sums::of_pair((a, b, dtype(c)), extents),
         None => Sums::new((a, b, dtype(c)), extents),
     }
 }
@@ -832,7 +885,9 @@ pub fn product_plan(
             Memory::Tensor => None,
             _ => Some(tile(a)?),
         };
-        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales)?.plan(left.as_ref(), &tile(b)?)?));
+        let right = tile(b)?;
+        let pairs = second_half(&right.layout).is_some();
+        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales, pairs)?.plan(left.as_ref(), &right)?));
     }
     let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let first = match program.tensor(a.tensor).memory() {

@@ -14,10 +14,11 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{
     Class, CopyKind, CopyRow, DType, Memory, SumsScaling, SwizzleMode, Tcgen05Row, TensorMemory, Timing,
-    scaled_tcgen05, sums_layout, tcgen05, tensor_memory_copies,
+    scaled_tcgen05, sums_layout, tcgen05, tcgen05_pair, tensor_memory_copies,
 };
 
 use super::descriptor::matrix_descriptor;
+use super::halves::half_of_rows;
 use super::wgmma::SharedOperand;
 use crate::reject::{MmaOperand, TensorMemoryReject, WgmmaReject};
 use crate::tv::TvLayout;
@@ -79,8 +80,25 @@ impl Sums {
     /// The reason why no instruction does it.
     pub fn new((a, b, c): (DType, DType, DType), [m, n, k]: [i64; 3]) -> Result<Sums, TensorMemoryReject> {
         let row = tcgen05(a, b, c, [m, n]).ok_or(TensorMemoryReject::Extents([m, n]))?;
+        Sums::along(row, k)
+    }
+
+    /// The product of a pair of blocks, of which each has these rows and half of the rows of B.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no instruction does it.
+    pub fn of_pair(
+        (a, b, c): (DType, DType, DType),
+        [m, n, k]: [i64; 3],
+    ) -> Result<Sums, TensorMemoryReject> {
+        let row = tcgen05_pair(a, b, c, [m, n]).ok_or(TensorMemoryReject::Extents([m, n]))?;
+        Sums::along(row, k)
+    }
+
+    fn along(row: &'static Tcgen05Row, k: i64) -> Result<Sums, TensorMemoryReject> {
         if k % row.k != 0 {
-            return Err(TensorMemoryReject::K(k, row.k, a));
+            return Err(TensorMemoryReject::K(k, row.k, row.a));
         }
         Ok(Sums { row, k })
     }
@@ -145,12 +163,17 @@ impl Sums {
     pub fn operand(&self, left: bool, layout: &SwizzledLayout) -> Result<SharedOperand, WgmmaReject> {
         let row = self.row;
         let (operand, mn, dtype) =
-            if left { (MmaOperand::A, row.m, row.a) } else { (MmaOperand::B, row.n, row.b) };
+            if left { (MmaOperand::A, row.m, row.a) } else { (MmaOperand::B, row.right_rows(), row.b) };
         let bits = dtype.bits();
+        let half = match row.blocks {
+            2 if !left => Some(half_of_rows(&layout.layout, row.n, self.k).ok_or(WgmmaReject::Halves)?),
+            _ => None,
+        };
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
+        let plain = half.as_ref().unwrap_or(&layout.layout);
         let template = matrix_descriptor(
-            &layout.layout,
+            plain,
             swizzle,
             (mn, self.k),
             (mn, row.k),

@@ -12,6 +12,7 @@ use tilewright_machine::{
 use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, GlobalTile, Peers};
 
+use super::halves::second_half;
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
@@ -26,7 +27,7 @@ pub struct TmaCall {
     pub shared: i64,
 }
 
-/// The division of a copy among blocks of a cluster: each copies a part of the box to all of them.
+/// The division of a copy among blocks of a cluster: each copies a part of the box to all of them, or, of a pair, to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Multicast {
     /// The blocks.
@@ -37,6 +38,8 @@ pub struct Multicast {
     pub step: i64,
     /// Bytes of shared memory from one block's part to the next's.
     pub bytes: i64,
+    /// True if each block keeps the part that it copies, all at the same place.
+    pub apart: bool,
 }
 
 /// The plan of a copy by the tensor memory accelerator. Of elements that share bytes its unit is a word of 32 bits where
@@ -92,8 +95,10 @@ impl TmaPlan {
     /// The instruction with its box, as reports name it: `tma.load.2d of 64×128 (128-byte swizzle)`.
     pub fn name(&self) -> String {
         let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
-        let multicast =
-            self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.peers.blocks));
+        let multicast = self.multicast.map_or(String::new(), |s| match s.apart {
+            true => ", a pair's half".to_string(),
+            false => format!(", multicast to {}", s.peers.blocks),
+        });
         let steps: Vec<String> = self.shape.steps.iter().map(ToString::to_string).collect();
         let steps = if self.shape.skips() { format!(", steps {}", steps.join("×")) } else { String::new() };
         format!("{} of {} ({}{steps}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
@@ -101,7 +106,8 @@ impl TmaPlan {
 
     /// Bytes that land in a block's shared memory, or leave it.
     pub fn bytes(&self) -> u64 {
-        let blocks = self.multicast.map_or(1, |share| u64::from(share.peers.blocks));
+        let blocks = self.multicast.filter(|share| !share.apart);
+        let blocks = blocks.map_or(1, |share| u64::from(share.peers.blocks));
         let threads = self.gather.map_or(1, |gather| gather.threads as u64);
         self.shape.bytes() * u64::from(self.row.boxes()) * self.calls.len() as u64 * blocks * threads
     }
@@ -121,7 +127,8 @@ struct Walk {
 fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, TmaReject> {
     let size: i64 = tile.shape.iter().product();
     let inverse = right_inverse(layout);
-    if layout.size() != size || inverse.size() != size {
+    let second = second_half(layout);
+    if layout.size() != size || inverse.size() * if second.is_some() { 2 } else { 1 } != size {
         return Err(TmaReject::Gaps);
     }
     // Offset in shared memory → tile coordinate → coordinate in the buffer.
@@ -142,6 +149,23 @@ fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Wal
         apart *= extent;
     }
     Ok(found)
+}
+
+/// The step from the half of one block of a pair to that of the other, where a tile has halves.
+fn between_halves(layout: &Layout, global: &GlobalTile) -> Result<Option<Walk>, TmaReject> {
+    let Some(at) = second_half(layout) else { return Ok(None) };
+    let step = Layout::from_leaves(&[(2, at)]).map_err(|_| TmaReject::ModesCrossed)?;
+    let buffer = buffer_coordinates(global).ok_or(TmaReject::ModesCrossed)?;
+    let step = compose(&buffer, &step).map_err(|_| TmaReject::ModesCrossed)?;
+    match &step.leaves()[..] {
+        [(2, step)] => match step.terms() {
+            [(basis, step)] => {
+                Ok(Some(Walk { extent: 2, dim: basis.path()[0] as u32, step: *step, apart: 0 }))
+            }
+            _ => Err(TmaReject::ModesCrossed),
+        },
+        _ => Err(TmaReject::ModesCrossed),
+    }
 }
 
 /// Walks over two dimensions of the contiguous mode, where shared memory has more of it in a row than a swizzle spans: one of so many
@@ -373,7 +397,10 @@ fn plan_in(
         return Err(TmaReject::WithinByte(inner, per_unit));
     }
     let row_limit = if swizzle == SwizzleMode::None { MAX_EXTENT } else { i64::from(swizzle.span()) / bytes };
-    let walks = walks(&layout.layout, tile, global)?;
+    let mut walks = walks(&layout.layout, tile, global)?;
+    // Behind the others, so that it changes with them.
+    let halved = between_halves(&layout.layout, global)?;
+    walks.extend(halved);
     let walks = walks.into_iter().map(|walk| Walk { dim: walk.dim - first as u32, ..walk }).collect();
     let walks = in_units(walks, contiguous, per_unit)?;
     let spans = || {
@@ -385,9 +412,17 @@ fn plan_in(
     let span = spans.is_some().then_some(row_limit);
     let rank = rank + usize::from(span.is_some());
     let most_step = if op == TensorOp::Load { MOST_STEP } else { 1 };
-    let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], spans.unwrap_or(walks));
-    let shared_out = peers.map(|peers| folded.share_out(peers, bytes, i64::from(swizzle.period())));
+    let mut walks = spans.unwrap_or(walks);
+    let second = if halved.is_some() { walks.pop() } else { None };
+    let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], walks);
+    let shared_out = peers.map(|peers| match second {
+        Some(second) => folded.halved(peers, second),
+        None => folded.share_out(peers, bytes, i64::from(swizzle.period())),
+    });
     let multicast = shared_out.transpose()?;
+    if halved.is_some() && multicast.is_none() {
+        return Err(TmaReject::Gaps);
+    }
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
     let steps = folded.steps.iter().map(|s| *s as u32).collect();
     let shape = BoxShape { dtype: unit, extents, steps, swizzle };
@@ -472,7 +507,13 @@ impl Folded {
         if part % period != 0 {
             return Err(TmaReject::PartUneven(part, period as u32));
         }
-        Ok(Multicast { peers, dim, step: self.extents[dim] * self.steps[dim], bytes: part })
+        Ok(Multicast { peers, dim, step: self.extents[dim] * self.steps[dim], bytes: part, apart: false })
+    }
+
+    /// The division among the blocks of a pair, of which each copies its half.
+    fn halved(&self, peers: Peers, second: Walk) -> Result<Multicast, TmaReject> {
+        let dim = self.dims.iter().position(|dim| *dim == second.dim).ok_or(TmaReject::MissingMode)?;
+        Ok(Multicast { peers, dim, step: second.step, bytes: 0, apart: true })
     }
 
     /// One copy for each step of the walks that are left.

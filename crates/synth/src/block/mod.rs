@@ -85,11 +85,17 @@ impl BlockPlan {
         let tiles = tiles::plan(whole, parts, &memory.tiles, &roles);
         let multicasts = pipelines.values().any(|pipeline| pipeline.multicast > 1);
         let deals = tiles.values().any(|queue| queue.blocks > 1);
+        let pairs = roles.iter().any(|role| role.pair);
         for role in &mut roles {
-            role.ends_with_cluster |= multicasts || deals;
+            role.ends_with_cluster |= multicasts || deals || pairs;
         }
         let pipeline_notes = pipeline::notes(whole, &pipelines);
         Ok(BlockPlan { memory, pipelines, tiles, roles, pipeline_notes, sync_notes })
+    }
+
+    /// True if blocks work in pairs.
+    pub fn pairs(&self) -> bool {
+        self.roles.iter().any(|role| role.pair)
     }
 
     /// True if threads of other blocks of the cluster arrive at this block's barriers.

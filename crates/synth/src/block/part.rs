@@ -76,6 +76,16 @@ impl<'a> Part<'a> {
     pub fn multiplies_in_tensor_memory(&self) -> Result<bool, Diagnostic> {
         Ok(self.sites()?.iter().any(|site| matches!(site.plan, StmtPlan::Sums(_))))
     }
+
+    /// True if it issues such products for a pair of blocks.
+    ///
+    /// # Errors
+    ///
+    /// A statement without a plan.
+    pub fn multiplies_in_pairs(&self) -> Result<bool, Diagnostic> {
+        let sites = self.sites()?;
+        Ok(sites.iter().any(|site| matches!(site.plan, StmtPlan::Sums(plan) if plan.row.blocks > 1)))
+    }
 }
 
 impl<'a> Walk<'a> {

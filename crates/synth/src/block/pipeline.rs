@@ -88,7 +88,10 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     Some(bytes) => produce.fill.tx_bytes = bytes,
                     None => _ = produce.uncounted.get_or_insert(site.stmt.span),
                 }
-                produce.fill.peers.extend(plan.multicast.map(|share| share.peers));
+                produce
+                    .fill
+                    .peers
+                    .extend(plan.multicast.filter(|share| !share.apart).map(|share| share.peers));
                 // Several threads gather rows: each waits for the stage, and arrives.
                 produce.fill.stored |= plan.gather.is_some();
             }
@@ -162,6 +165,7 @@ pub fn plan(
             fences,
             warps_meet: fences.read,
             multicast: 1,
+            pair: false,
             peers: BTreeSet::new(),
             release_delay: ReleaseDelay::Stages(0),
             hand_over_delay: 0,
@@ -183,8 +187,15 @@ pub fn plan(
             plan.full_arrivals = if plan.stored { part.verified.threads() } else { 1 };
         }
         let sums = part.multiplies_in_tensor_memory()?;
+        let pairs = part.multiplies_in_pairs()?;
+        for produce in produces {
+            if let Some(plan) = plans.get_mut(&produce.pipeline) {
+                plan.pair |= pairs;
+            }
+        }
         for (id, multiplies) in consumed {
             if let Some(plan) = plans.get_mut(&id) {
+                plan.pair |= pairs;
                 plan.warps_meet |= !multiplies;
                 // A commit behind the products is one arrival.
                 plan.empty_arrivals += if sums { 1 } else { part.verified.threads() / 32 };
@@ -196,6 +207,12 @@ pub fn plan(
         let reached: BTreeSet<u32> = plan.peers.iter().flat_map(|peers| peers.ranks(0)).collect();
         plan.multicast = reached.len().max(1) as u32;
         plan.empty_arrivals *= plan.multicast;
+        // The even block of a pair waits for the bytes of both, and for those who read the sums of both.
+        if plan.pair && plan.sums {
+            plan.empty_arrivals *= 2;
+        } else if plan.pair {
+            plan.tx_bytes *= 2;
+        }
     }
     Ok(plans)
 }

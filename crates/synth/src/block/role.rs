@@ -50,6 +50,8 @@ pub struct RolePlan {
     pub single_thread: bool,
     /// True if it issues products with their sums in tensor memory: their commits give back the stages that it consumes.
     pub sums: bool,
+    /// True if these are products of pairs: only the even block's thread issues them, and the odd block's role does nothing.
+    pub pair: bool,
     /// The change of its register budget on entry.
     pub registers: Option<RegisterBudget>,
     /// True if it ends with a barrier of the cluster: peers may still reach the block's memory.
@@ -86,6 +88,7 @@ impl RolePlan {
             elects: false,
             single_thread: false,
             sums: part.multiplies_in_tensor_memory()?,
+            pair: part.multiplies_in_pairs()?,
             registers: budget(whole, part, arch),
             ends_with_cluster: false,
             cluster_reduce: slot.map(|slot| ClusterReducePlan {

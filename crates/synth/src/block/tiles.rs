@@ -84,7 +84,9 @@ pub(super) fn plan(
         let taker = walkers.iter().find(|i| roles[**i].single_thread).or(walkers.first()).copied()?;
         let warps = |i: &usize| if roles[*i].single_thread { 1 } else { parts[*i].verified.threads() / 32 };
         let blocks = whole.cluster();
-        let readers = blocks * walkers.iter().map(warps).sum::<u32>();
+        // Of a role that multiplies for pairs every second block has nothing to do.
+        let of_cluster = |i: &usize| if roles[*i].pair { blocks / 2 } else { blocks };
+        let readers = walkers.iter().map(|i| of_cluster(i) * warps(i)).sum::<u32>();
         Some((*dealer, TileQueue { slot: *slot, taker, readers, blocks }))
     };
     slots.iter().filter_map(queue).collect()

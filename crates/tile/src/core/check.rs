@@ -34,7 +34,9 @@ pub fn check(program: &Program) -> Result<Verified, Diagnostics> {
 fn layout_problem(program: &Program, id: TensorId) -> Option<Diagnostic> {
     let row = program.tensor(id);
     let TensorKind::Shared { shape, pinned: Some(layout) } = &row.kind else { return None };
-    let message = language::shared_layout_problem(&row.name, layout, shape)?;
+    let mut halves = false;
+    program.visit(&mut |stmt, _| halves |= language::is_half(&stmt.kind, id));
+    let message = language::shared_layout_problem(&row.name, layout, shape, halves)?;
     Some(Diagnostic::new(Code::LayoutConflict, row.span, message).help(language::SHARED_LAYOUT))
 }
 

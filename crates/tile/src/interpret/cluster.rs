@@ -23,6 +23,8 @@ pub(super) struct Block<'a> {
     pub(super) common: Vec<Common>,
     /// For each named barrier the number of times that each role has come.
     pub(super) came: Vec<Vec<usize>>,
+    /// The pipelines of which the role that multiplies for a pair has begun a stage, in this order.
+    pub(super) multiplied: Vec<usize>,
     /// Its masks, if they are asked for.
     pub(super) watch: Option<Box<Watch<'a>>>,
 }
@@ -127,6 +129,7 @@ impl<'a> Cluster<'a> {
             rings: plan.pipelines.iter().map(|pipeline| Ring::new(pipeline.consumers.len())).collect(),
             common: plan.common.iter().copied().map(Common::new).collect(),
             came: vec![vec![0; plan.roles.len()]; plan.barriers.len()],
+            multiplied: Vec::new(),
             watch: watch.map(Box::new),
         };
         let blocks: Vec<Block<'a>> = watches.map(block).collect();
@@ -147,6 +150,19 @@ impl<'a> Cluster<'a> {
     /// Begins the next stage of role `number` of the block of this rank: its number, and what it holds if it is full. `None` where the role
     /// has to wait.
     pub(super) fn begin(
+        &mut self,
+        rank: usize,
+        number: usize,
+        slot: Slot,
+    ) -> Option<(usize, Option<Contents>)> {
+        let begun = self.begun(rank, number, slot)?;
+        if self.plan.pipeline(slot.pipeline).pair == Some(slot.side) {
+            self.blocks[rank].multiplied.push(slot.pipeline.0 as usize);
+        }
+        Some(begun)
+    }
+
+    fn begun(
         &mut self,
         rank: usize,
         number: usize,

@@ -236,7 +236,7 @@ pub enum InterpretError {
     },
     /// The blocks of a cluster fill stages for each other, and not equally many.
     #[error(
-        "`{statement}`: the blocks of a cluster share its copies (`multicast`), and block {} of the cluster fills {}, block {} {}; all must fill as many",
+        "`{statement}`: the blocks of a cluster share its copies (`multicast` or `pair`), and block {} of the cluster fills {}, block {} {}; all must fill as many",
         blocks[0], stages(counts[0]), blocks[1], counts[1]
     )]
     MulticastCounts {
@@ -246,6 +246,19 @@ pub enum InterpretError {
         blocks: [usize; 2],
         /// The number of stages that each of them fills.
         counts: [usize; 2],
+    },
+    /// The blocks of a pair multiply stages in another order.
+    #[error(
+        "the blocks of a pair multiply together, and behind {} block {} of the cluster comes to `{}`, block {} to `{}`",
+        stages(*before), blocks[0], statements[0], blocks[1], statements[1]
+    )]
+    PairApart {
+        /// The statement of each, `consume ab`.
+        statements: Box<[Quote; 2]>,
+        /// The ranks of the pair's blocks in the cluster.
+        blocks: [usize; 2],
+        /// The number of stages before.
+        before: usize,
     },
     /// Roles wait for each other for ever.
     #[error("deadlock: {}{}", joined(waits), freed(waits).map_or(String::new(), |help| format!("; {help}")))]
@@ -340,6 +353,7 @@ fn of_cluster(multicast: Multicast) -> String {
     match multicast {
         Multicast::All => "of the cluster".to_string(),
         Multicast::Along(mode) => format!("along mode {mode} of the cluster"),
+        Multicast::Pair => "of a pair".to_string(),
     }
 }
 

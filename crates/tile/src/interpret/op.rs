@@ -154,6 +154,8 @@ pub(super) struct Pipeline {
     pub(super) consumers: Vec<usize>,
     /// The blocks of a cluster for which each fills its stages, those of each multicast.
     pub(super) multicast: BTreeSet<Peers>,
+    /// The side of the role that multiplies its stages, or fills them by products, for both blocks of a pair.
+    pub(super) pair: Option<crate::program::Side>,
     /// True if a `produce` goes on with what the `consume` before has left: of one stage in tensor memory.
     pub(super) keeps: bool,
 }

@@ -19,7 +19,7 @@ use super::round::round;
 use super::shapes::{self, Around, table};
 use crate::arith::{Types, combined, rounded};
 use crate::barriers::Turns;
-use crate::cluster::Peers;
+use crate::cluster::{Multicast, Peers};
 use crate::core::{Coord, Slot, TileOrder};
 use crate::diagnostic::Origin;
 use crate::elementwise::{Combination, ElemExpr};
@@ -50,8 +50,12 @@ impl Plan {
         let mut launched = false;
         let mut shared: BTreeMap<usize, BTreeSet<Peers>> = BTreeMap::new();
         let cluster_shape = executable.cluster_shape();
+        let (mut of_pairs, mut sums) = (BTreeSet::new(), Vec::new());
         executable.visit(&mut |stmt| match &stmt.kind {
-            StmtKind::GemmAsync { .. } => products = true,
+            StmtKind::GemmAsync { c, a, b, .. } => {
+                products = true;
+                sums.push((*c, a.tensor, b.tensor));
+            }
             StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } => reductions = true,
             StmtKind::SyncGrid { .. } | StmtKind::Await { .. } => waits = true,
             StmtKind::Signal { .. } | StmtKind::Ticket { .. } => orders = true,
@@ -63,12 +67,28 @@ impl Plan {
             StmtKind::CopyAsync { dst, how: AsyncCopyAttrs { multicast: Some(multicast), .. }, .. } => {
                 let pipeline = rows.iter().position(|row| row.tensors.contains(&dst.tensor));
                 let peers = multicast.peers(&cluster_shape);
+                if *multicast == Multicast::Pair {
+                    of_pairs.insert(dst.tensor);
+                }
                 pipeline
                     .into_iter()
                     .for_each(|pipeline| _ = shared.entry(pipeline).or_default().insert(peers));
             }
             _ => {}
         });
+        // The blocks of a pair multiply together, so that their sums are begun and complete together.
+        let mut sides: BTreeMap<usize, program::Side> = BTreeMap::new();
+        for (c, a, b) in sums.into_iter().filter(|(.., b)| of_pairs.contains(b)) {
+            for (tensor, side) in
+                [(a, program::Side::Consume), (b, program::Side::Consume), (c, program::Side::Produce)]
+            {
+                let Some(pipeline) = rows.iter().position(|row| row.tensors.contains(&tensor)) else {
+                    continue;
+                };
+                shared.entry(pipeline).or_default().insert(Multicast::Pair.peers(&cluster_shape));
+                sides.insert(pipeline, side);
+            }
+        }
         let bodies: Vec<&[Stmt<P>]> = executable.roles().into_iter().map(|(_, body)| body).collect();
         let mut making = Making {
             program: executable,
@@ -99,6 +119,7 @@ impl Plan {
                 producer: on(program::Side::Produce).first().copied(),
                 consumers: on(program::Side::Consume),
                 multicast: shared.get(&i).cloned().unwrap_or_default(),
+                pair: sides.get(&i).copied(),
                 keeps: row.stages == 1
                     && row.tensors.iter().all(|id| executable.tensor(*id).0 == Memory::Tensor),
             }

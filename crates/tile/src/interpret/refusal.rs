@@ -34,7 +34,8 @@ impl InterpretError {
             InterpretError::NotAssociative { .. } => Code::NotAssociative,
             InterpretError::ClusterApart { .. }
             | InterpretError::MulticastApart { .. }
-            | InterpretError::MulticastCounts { .. } => Code::BlocksDiffer,
+            | InterpretError::MulticastCounts { .. }
+            | InterpretError::PairApart { .. } => Code::BlocksDiffer,
             InterpretError::NoStage { .. }
             | InterpretError::UnreadStages { .. }
             | InterpretError::ComesAgain { .. }
@@ -70,6 +71,7 @@ impl InterpretError {
             | InterpretError::Disorder { statement: quote, .. }
             | InterpretError::RowsDiffer { statement: quote, .. }
             | InterpretError::PartOfCluster { extent: quote, .. } => Some(quote),
+            InterpretError::PairApart { statements, .. } => Some(&statements[1]),
             InterpretError::UnknownSize { .. }
             | InterpretError::ArgumentCount { .. }
             | InterpretError::ArgumentKind { .. }
@@ -196,8 +198,18 @@ impl InterpretError {
                      `multicast` out"
                 )
             }
+            InterpretError::MulticastApart { multicast: Multicast::Pair, .. } => {
+                "with `pair` the blocks 2i and 2i + 1 of a cluster share one tile, so its coordinates must not depend on \
+                 `block.x % 2`: name the tile of the pair, or leave `pair` out"
+                    .to_string()
+            }
             InterpretError::MulticastCounts { .. } => {
                 "let the loop around have the same bounds in all blocks of a cluster: they must not depend on `block.x` within it"
+                    .to_string()
+            }
+            InterpretError::PairApart { .. } => {
+                "let the loops of the role that multiplies have the same bounds in both blocks of a pair: they must not depend on \
+                 `block.x % 2`"
                     .to_string()
             }
             InterpretError::NoTicket { count, .. } => {

@@ -31,6 +31,7 @@ impl<'a> Cluster<'a> {
 
     /// An error where roles wait, or have left stages unread, when none can go on.
     pub(super) fn end(&self, roles: &[Role<'a>]) -> Result<(), InterpretError> {
+        self.together()?;
         self.alike(roles)?;
         for role in roles {
             if let Some(error) = self.starved(role, roles) {
@@ -87,6 +88,25 @@ impl<'a> Cluster<'a> {
                     return Err(InterpretError::MulticastCounts { statement, blocks, counts });
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// An error where the blocks of a pair multiply stages in another order: the products of both are one.
+    fn together(&self) -> Result<(), InterpretError> {
+        for (pair, blocks) in self.blocks.chunks_exact(2).enumerate() {
+            let [even, odd] = [0, 1].map(|block: usize| &blocks[block].multiplied);
+            let Some(at) = even.iter().zip(odd).position(|(even, odd)| even != odd) else { continue };
+            let stage = |pipeline: usize| {
+                let row = &self.plan.pipelines[pipeline];
+                let word = if row.pair == Some(Side::Produce) { "produce" } else { "consume" };
+                Quote::new(format!("{word} {}", row.name), row.name.span)
+            };
+            return Err(InterpretError::PairApart {
+                statements: Box::new([stage(even[at]), stage(odd[at])]),
+                blocks: [2 * pair, 2 * pair + 1],
+                before: at,
+            });
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::program::{
 use crate::renamed::{Place, renamed_message};
 
 /// The words after the operands of a `copy.async`; the last is one of core programs.
-const HOW: [&str; 7] = ["multicast", "add", "outside", "evict_first", "evict_last", "threads", "tma"];
+const HOW: [&str; 8] = ["multicast", "pair", "add", "outside", "evict_first", "evict_last", "threads", "tma"];
 
 /// The words that begin the order of a loop over tiles.
 const ORDERS: [&str; 3] = ["grouped", "hilbert", "listed"];
@@ -100,7 +100,8 @@ impl<'a> Parser<'a> {
             return Ok(how);
         }
         self.list(")", |p| {
-            let (word, span) = p.word("`multicast`, `add`, `evict_first`, `evict_last` or `threads`")?;
+            let (word, span) =
+                p.word("`multicast`, `pair`, `add`, `evict_first`, `evict_last` or `threads`")?;
             let hint = match word {
                 "evict_first" => Some(CacheHint::EvictFirst),
                 "evict_last" => Some(CacheHint::EvictLast),
@@ -111,6 +112,7 @@ impl<'a> Parser<'a> {
                     let multicast = p.multicast()?;
                     how.multicast.replace(multicast).is_some()
                 }
+                "pair" => how.multicast.replace(Multicast::Pair).is_some(),
                 "add" => std::mem::replace(&mut how.add, true),
                 "threads" => std::mem::replace(&mut how.threads, true),
                 "outside" => {

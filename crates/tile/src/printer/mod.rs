@@ -416,6 +416,7 @@ impl<'a> Printer<'a> {
                 match how.multicast {
                     Some(Multicast::All) => out.write_str(", multicast")?,
                     Some(Multicast::Along(mode)) => write!(out, ", multicast({mode})")?,
+                    Some(Multicast::Pair) => out.write_str(", pair")?,
                     None => {}
                 }
                 let add = how.add.then_some("add");

@@ -131,7 +131,7 @@ pub struct Flag {
 /// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncCopyAttrs {
-    /// `multicast`: blocks of the cluster copy the same tile, which is read once for all.
+    /// `multicast` or `pair`: blocks of the cluster copy the same tile, which is read once for all.
     pub multicast: Option<Multicast>,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,

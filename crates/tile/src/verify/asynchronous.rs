@@ -50,7 +50,8 @@ impl Checker<'_> {
                 Diagnostic::new(Code::TypeMismatch, span, message).help("f32, f16, bf16 and i32 are added"),
             );
         }
-        let words = [(how.multicast.is_some(), "multicast"), (how.add, "add")];
+        let shares = if how.multicast == Some(Multicast::Pair) { "pair" } else { "multicast" };
+        let words = [(how.multicast.is_some(), shares), (how.add, "add")];
         if let Some(word) = words.into_iter().find(|(is, _)| *is)
             && how.threads
         {
@@ -68,9 +69,10 @@ impl Checker<'_> {
         }
     }
 
-    /// `multicast` of an asynchronous copy.
+    /// `multicast` or `pair` of an asynchronous copy.
     fn multicast(&mut self, multicast: Multicast, span: Origin) {
         let program = self.program;
+        let word = if multicast == Multicast::Pair { "pair" } else { "multicast" };
         if let Multicast::Along(mode) = multicast {
             let modes = program.cluster.len();
             let Some(extent) = program.cluster.get(mode as usize) else {
@@ -97,13 +99,24 @@ impl Checker<'_> {
         }
         if filling_none(&self.stages) || !self.clustered() {
             let message = if self.clustered() {
-                "`multicast` stands outside `produce`".to_string()
+                format!("`{word}` stands outside `produce`")
             } else {
-                "`multicast` in clusters of one block".to_string()
+                format!("`{word}` in clusters of one block")
             };
-            let help = "every block of a cluster of several fills its stage with what is read once: \
-                        `cluster(2)`, and `multicast` in a `produce`";
+            let help = format!(
+                "every block of a cluster of several fills its stage with what is read once: \
+                 `cluster(2)`, and `{word}` in a `produce`"
+            );
             self.misplaced(span, message, help);
+        }
+        let blocks = program.cluster.iter().filter_map(Expr::as_int).find(|blocks| *blocks > 1);
+        if let (Multicast::Pair, Some(blocks)) = (multicast, blocks.filter(|blocks| blocks % 2 != 0)) {
+            let message = format!("`pair` in clusters of which {blocks} blocks lie along the first mode");
+            self.report(
+                Diagnostic::new(Code::BadLaunch, span, message)
+                    .related(program.cluster_span, "the cluster")
+                    .help("blocks 2i and 2i + 1 of a cluster are a pair: make it `cluster(2)`, or another even number"),
+            );
         }
     }
 

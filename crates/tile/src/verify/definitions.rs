@@ -3,9 +3,11 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 
 use super::checker::{Allowed, Checker, count, shape_text, static_shape};
+use super::pairs::is_half;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
+use crate::statement::visit;
 
 /// The most elements that a tensor of the block has.
 pub const MAX_TILE: i64 = 1 << 20;
@@ -14,7 +16,14 @@ pub const MAX_TILE: i64 = 1 << 20;
 pub(crate) const SHARED_LAYOUT: &str = "a shared layout maps the tile's coordinate to an offset in elements";
 
 /// The reason why a shared tensor of this shape cannot have a layout.
-pub(crate) fn shared_layout_problem(name: &str, layout: &SwizzledLayout, shape: &[i64]) -> Option<String> {
+///
+/// Each block of a pair has half of a tensor in `halves`: two elements have one offset there.
+pub(crate) fn shared_layout_problem(
+    name: &str,
+    layout: &SwizzledLayout,
+    shape: &[i64],
+    halves: bool,
+) -> Option<String> {
     let modes: Vec<i64> =
         (0..layout.layout.rank()).filter_map(|i| layout.layout.mode(i).ok()).map(|m| m.size()).collect();
     if modes != shape {
@@ -30,7 +39,8 @@ pub(crate) fn shared_layout_problem(name: &str, layout: &SwizzledLayout, shape: 
     for offset in &offsets {
         last = last.max(layout.swizzle.apply(*offset));
     }
-    if offsets.windows(2).any(|pair| pair[0] == pair[1]) {
+    let most = if halves { 2 } else { 1 };
+    if offsets.chunk_by(|x, y| x == y).any(|alike| alike.len() > most) {
         return Some(format!("the layout of `{name}` puts two elements at one offset"));
     }
     let size = shape.iter().product();
@@ -55,7 +65,7 @@ impl Checker<'_> {
             }
             TensorKind::Shared { shape, pinned } => {
                 if let (Some(_), Some(layout)) = (self.tile_size(name, shape, span), pinned) {
-                    self.pinned_shared(name, layout, &static_shape(&tensor.kind), span);
+                    self.pinned_shared(id, layout, &static_shape(&tensor.kind), span);
                 }
             }
             TensorKind::Tensor { shape } => self.tensor_memory(id, shape, span),
@@ -167,8 +177,11 @@ impl Checker<'_> {
         }
     }
 
-    fn pinned_shared(&mut self, name: &str, layout: &SwizzledLayout, shape: &[i64], span: Origin) {
-        if let Some(message) = shared_layout_problem(name, layout, shape) {
+    fn pinned_shared(&mut self, id: TensorId, layout: &SwizzledLayout, shape: &[i64], span: Origin) {
+        let name = self.program.tensor(id).name.as_str();
+        let mut halves = false;
+        visit(&self.program.body, 0, &mut |stmt, _| halves |= is_half(&stmt.kind, id));
+        if let Some(message) = shared_layout_problem(name, layout, shape, halves) {
             self.layout_error(span, message, SHARED_LAYOUT);
         }
     }

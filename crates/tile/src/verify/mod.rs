@@ -12,6 +12,7 @@ mod fold;
 mod header;
 mod launches;
 mod operands;
+mod pairs;
 mod pipelines;
 mod print;
 mod products;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use checker::Checker;
 pub use definitions::MAX_TILE;
 pub(crate) use definitions::{SHARED_LAYOUT, shared_layout_problem};
+pub(crate) use pairs::is_half;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Origin};
 use crate::expr::{Expr, SymbolId};
@@ -91,8 +93,8 @@ use crate::verified::{Constants, Verified};
 ///     equal extents but for that mode. The result has the index's shape and the element type of what is read.
 /// 20. **Asynchronous copies.** From a view to a shared tensor, or from a shared tensor to a view. The number of a `wait_group` is
 ///     at least 0, over constants and counters of `unroll for`. `add` goes to a view of `f32`, `f16`, `bf16` or `i32`; `multicast`
-///     stands in a `produce`, in clusters of several blocks, along a mode that the cluster has, if it names one. In a `produce` the
-///     destination is a tensor of the stage.
+///     stands in a `produce`, in clusters of several blocks, along a mode that the cluster has, if it names one; so does `pair`, in
+///     clusters whose first mode of several blocks is even. In a `produce` the destination is a tensor of the stage.
 /// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
 /// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
 ///     register tensor index the same modes, but for a `fill` of the whole; one of which modes are indexed has no pinned layout. A part is an operand, and
@@ -136,10 +138,13 @@ use crate::verified::{Constants, Verified};
 /// 35. **Flags.** They are elements of a tensor parameter of type `i32`, with one index a mode, which nothing but `signal`, `wait` and `ticket`
 ///     touches. A number of tickets that is a constant is at least 1. A `syncgrid` of a role has a counter of its own.
 /// 36. **Print.** Items are integers, register tensors or parts of them, and shared tensors that may be indexed by integers, as they lie.
+/// 37. **Pairs.** What is copied with `pair` is always, and is nothing but the right factor of products into tensor memory, without scales. The
+///     right factors of all such products are, and their sums have 128 rows; left factors are in shared memory. No stage that they read is filled
+///     with `multicast`, or read by another role.
 /// 33. **Deadlocks.** As far as the text shows it, whatever the sizes, no role waits for ever for a stage to be filled or released, and each
 ///     reads as many stages as are filled. Pipelines may lead in a circle.
 ///
-/// Reports every violation it finds, up to fifty; of rules 29, 32 and 33 once there are no others.
+/// Reports every violation it finds, up to fifty; of rules 29, 32, 33 and 37 once there are no others.
 ///
 /// ```
 /// use tilewright_tile::{Code, Constants, parse, verify};
@@ -175,6 +180,7 @@ fn checked(program: &Program, constants: &Constants) -> Result<Verified, Diagnos
             let mut errors = products::check(&folded);
             errors.extend(launches::check(&folded));
             errors.extend(deadlock::check(&folded));
+            errors.extend(pairs::check(&folded));
             errors.into_iter().for_each(|error| check.report(error));
         }
     }

@@ -1,0 +1,101 @@
+//! Tiles of which the two blocks of a pair have a half each, at the same places: the layout of such a tile maps an element to its place in the block that has it, so that
+//! the mode that is halved ends with two steps of stride 0.
+
+use std::collections::BTreeSet;
+
+use tilewright_layout::{Layout, SwizzledLayout, compose};
+use tilewright_machine::Memory;
+use tilewright_tile::Multicast;
+use tilewright_tile::core::{Program, StmtKind};
+
+/// True if a copy has the word `pair`.
+pub fn asks_for_pairs(v: &Program) -> bool {
+    let mut asks = false;
+    v.visit(&mut |stmt, _| {
+        asks |=
+            matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.multicast == Some(Multicast::Pair));
+    });
+    asks
+}
+
+/// True if nothing but tensor copies of boxes fills the stages that products with their sums in tensor memory read.
+pub fn tensor_copies_alone(v: &Program) -> bool {
+    let mut read = BTreeSet::new();
+    v.visit(&mut |stmt, _| {
+        if let StmtKind::GemmAsync { c, a, b, .. } = &stmt.kind
+            && v.tensor(*c).memory() == Memory::Tensor
+        {
+            let pipelines = v.pipelines.iter();
+            let of_stage =
+                pipelines.filter(|row| row.tensors.iter().any(|id| [a.tensor, b.tensor].contains(id)));
+            read.extend(of_stage.flat_map(|row| row.tensors.iter().copied()));
+        }
+    });
+    let mut alone = true;
+    v.visit(&mut |stmt, _| {
+        alone &= match &stmt.kind {
+            StmtKind::CopyAsync { src, dst, how } => {
+                !read.contains(&dst.tensor) || how.tensor && src.indexed.is_none()
+            }
+            kind => kind.writes().iter().all(|id| !read.contains(id)),
+        };
+    });
+    alone
+}
+
+/// The layout of a tile whose halves along a mode both lie as `half` says.
+pub fn doubled(half: &SwizzledLayout, mode: usize) -> Option<SwizzledLayout> {
+    let mut modes = half.layout.modes();
+    let twice = Layout::from_leaves(&[(2, 0)]).ok()?;
+    *modes.get_mut(mode)? = Layout::concat(&[modes.get(mode)?.clone(), twice]).ok()?;
+    Some(SwizzledLayout { layout: Layout::concat(&modes).ok()?, swizzle: half.swizzle })
+}
+
+/// The coordinate of the second half's first element, if a tile has halves.
+pub fn second_half(layout: &Layout) -> Option<i64> {
+    let mut before = 1;
+    for (extent, stride) in layout.leaves() {
+        if (extent, stride) == (2, 0) {
+            return Some(before);
+        }
+        before *= extent;
+    }
+    None
+}
+
+/// The layout of the first half of a tile of so many rows and columns, if the halves are of its rows.
+pub fn half_of_rows(layout: &Layout, rows: i64, columns: i64) -> Option<Layout> {
+    second_half(layout).filter(|at| 2 * at == rows)?;
+    let half = Layout::from_leaves(&[(rows / 2, 1), (columns, rows)]).ok()?;
+    compose(layout, &half).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use tilewright_layout::right_inverse;
+    use tilewright_machine::SwizzleMode;
+
+    use super::*;
+    use crate::async_layout::descriptor::swizzle_atom_layout;
+
+    #[test]
+    fn both_halves_lie_at_the_same_places() {
+        for (shape, along, mode) in [([64, 64], 1, 0), ([64, 128], 0, 1), ([8, 64], 1, 0)] {
+            let half = swizzle_atom_layout(&shape, along, SwizzleMode::B128, 16);
+            let Some(half) = half else { panic!("{shape:?}") };
+            let whole = doubled(&half, mode).unwrap();
+            assert_eq!((whole.layout.size(), whole.cosize()), (2 * half.layout.size(), half.cosize()));
+            assert_eq!(right_inverse(&whole.layout).size(), half.layout.size());
+            let second = second_half(&whole.layout).unwrap();
+            assert_eq!(second, if mode == 0 { shape[0] } else { shape[0] * shape[1] });
+            assert_eq!(whole.layout.eval(second), 0);
+            assert_eq!(second_half(&half.layout), None);
+            if mode == 0 {
+                let rows = half_of_rows(&whole.layout, 2 * shape[0], shape[1]).unwrap();
+                assert!((0..rows.size()).all(|at| rows.eval(at) == half.layout.eval(at)));
+            } else {
+                assert_eq!(half_of_rows(&whole.layout, shape[0], 2 * shape[1]), None);
+            }
+        }
+    }
+}
