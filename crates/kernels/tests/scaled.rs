@@ -242,7 +242,7 @@ fn products_with_sums_in_tensor_memory_need_no_spills() {
         let kind = match (config.dtype, config.scales) {
             (DType::E2M1, Some(DType::UE4M3)) => "kind::mxf4nvf4.block_scale.scale_vec::4X",
             (DType::E2M1, _) => "kind::mxf4.block_scale.scale_vec::2X",
-            _ => "kind::mxf8f6f4.block_scale",
+            _ => "kind::mxf8f6f4.block_scale.scale_vec::1X",
         };
         assert!(kernel.ptx.contains(kind) && kernel.ptx.contains("tcgen05.cp"), "{config:?}");
         if let Some(ptxas) = ptxas() {

@@ -393,6 +393,20 @@ fn an_early_begin_is_taken_where_it_is_no_slower() {
 }
 
 #[test]
+fn an_option_of_a_tiling_is_kept_though_it_is_the_default() {
+    let turn = Turn::new(90);
+    let lib = turn.library();
+    let (a, b, c) =
+        (view(0x1000, F16, &[64, 128]), view(0x2000, F16, &[256, 128]), view(0x4000, F16, &[64, 256]));
+    let call = || lib.operator("gemm_hopper").arg("a", &a).arg("b", &b).arg("c", &c);
+    let free = call().why().unwrap();
+    assert!(free.parameters.contains("bm=64"), "{free}");
+    // 128 is what a program has that says nothing, but not what is chosen for 64 rows.
+    let kept = call().option("bm", 128).why().unwrap();
+    assert!(!kept.parameters.contains("bm="), "{kept}");
+}
+
+#[test]
 fn a_pack_has_what_a_library_has_compiled() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());

@@ -252,9 +252,11 @@ impl Problem {
         if self.pinned == other.pinned {
             return Ok(candidate.clone());
         }
-        let theirs = |(name, _): &(&str, &str)| other.pinned.value(name).is_some();
+        let free = |(name, _): &(&str, &str)| {
+            [&self.pinned, &other.pinned].into_iter().all(|pinned| pinned.value(name).is_none())
+        };
         let mut given = self.pinned.given();
-        given.extend(candidate.given().into_iter().filter(|pair| !theirs(pair)));
+        given.extend(candidate.given().into_iter().filter(free));
         Ok(Candidate::from((self.tuning.point)(chip, &self.sizes, &given)?.parameters))
     }
 
@@ -349,6 +351,10 @@ mod tests {
         let adopted = brains.adopted(&halves, &found, chip).unwrap();
         assert_eq!(adopted.to_string(), "dtype=bf16 bn=128 overlap_epilogue=true");
         assert_eq!(halves.adopted(&brains, &adopted, chip).unwrap(), found);
+        // What is pinned stays, though the other problem has it by default.
+        let wide = of(&[("bn", "256")]);
+        let adopted = wide.adopted(&halves, &found, chip).unwrap();
+        assert!(wide.is_like(&halves) && adopted.value("bn") != Some("128"), "{adopted}");
     }
 
     #[test]

@@ -407,3 +407,53 @@ fn operation(op: BinaryOp, x: Range, y: Range) -> Range {
         _ => Range::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use tilewright_tile::interpret::interpret_bounded;
+    use tilewright_tile::{Argument, Constants, verify};
+
+    /// Whatever a kernel computes by the approximate instructions lies within the stated bound of the exact value, at caps from small to large and
+    /// scores from 0 to where the exponential overflows and where it vanishes.
+    #[test]
+    fn capped_scores_are_within_their_bound() {
+        let sizes: Vec<f32> = (0..2000)
+            .map(|at| 1.01f32.powi(at - 1000))
+            .chain([0.0, 1e30])
+            .filter(|x| x.is_finite())
+            .collect();
+        for cap in [0.125f32, 1.0, 20.0, 50.0, 1000.0] {
+            let scores: Vec<f64> = sizes.iter().flat_map(|x| [*x, -*x]).map(|x| f64::from(x * cap)).collect();
+            let text = format!(
+                "kernel k(x: f32[{n}], y: f32[{n}], cap: f32 = {cap:?}) grid(1) threads(32) {{\n\
+                 gx = global_view(x[:], (4096) : (e0))\n\
+                 gy = global_view(y[:], (4096) : (e0))\n\
+                 r = register_tensor(f32, [4096])\n\
+                 copy(gx, r)\n\
+                 s = {}\n\
+                 copy(s, gy)\n\
+                 }}",
+                capped("r", "1.0 / cap", "cap"),
+                n = scores.len(),
+            );
+            let program = parse(&text).unwrap();
+            let verified = verify(&program, &Constants::new()).unwrap();
+            let mut arguments = [
+                Argument::Tensor(scores.clone()),
+                Argument::Tensor(vec![0.0; scores.len()]),
+                Argument::Scalar(f64::from(cap).into()),
+            ];
+            let bounds = interpret_bounded(&verified, &BTreeMap::new(), &mut arguments).unwrap();
+            let (Argument::Tensor(found), Some(bounds)) = (&arguments[1], &bounds[1]) else {
+                panic!("the kernel writes y")
+            };
+            let most = f64::from(cap);
+            for ((x, y), bound) in scores.iter().zip(found).zip(bounds) {
+                let off = (y - most * (x / most).tanh()).abs() + f64::from(*bound);
+                assert!(off <= most * 2f64.powf(-20.5), "cap {cap}, {x}: {y} may be off by {off:e}");
+            }
+        }
+    }
+}

@@ -119,8 +119,9 @@ pub(super) fn scaled_rows(n: i64) -> impl Iterator<Item = Tcgen05Row> {
     let bytes = [E4M3, E5M2].into_iter().flat_map(|a| [E4M3, E5M2].map(|b| (a, b, UE8M0, 32)));
     let packed = [(E2M1, E2M1, UE8M0, 32), (E2M1, E2M1, UE4M3, 16)];
     bytes.chain(packed).map(move |(a, b, scale, block)| {
+        // Without a size `ptxas` 13.0 takes `.block32`, which needs PTX 8.8.
         let (format, kind, ptx_version) = match (a.bits(), block) {
-            (8, _) => ("mx", "mxf8f6f4.block_scale", "8.6"),
+            (8, _) => ("mx", "mxf8f6f4.block_scale.scale_vec::1X", "8.6"),
             (_, 32) => ("mx", "mxf4.block_scale.scale_vec::2X", "8.6"),
             _ => ("nv", "mxf4nvf4.block_scale.scale_vec::4X", "8.7"),
         };

@@ -172,14 +172,9 @@ impl Sums {
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
         let plain = half.as_ref().unwrap_or(&layout.layout);
-        let template = matrix_descriptor(
-            plain,
-            swizzle,
-            (mn, self.k),
-            (mn, row.k),
-            (bits, row.takes_mn_major()),
-        )
-        .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
+        let template =
+            matrix_descriptor(plain, swizzle, (mn, self.k), (mn, row.k), (bits, row.takes_mn_major()))
+                .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
     }
 
