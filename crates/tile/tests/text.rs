@@ -537,7 +537,7 @@ fn the_programs_in_the_documentation_are_programs() {
     let guide = include_str!("../../../docs/tile-language.md");
     let sources: Vec<&str> =
         guide.split("```tile\n").skip(1).map(|rest| rest.split_once("```").unwrap().0).collect();
-    assert_eq!(sources.len(), 15);
+    assert_eq!(sources.len(), 16);
     for source in sources {
         round_trip(source);
         verify(&read(source), &Constants::new()).unwrap();
