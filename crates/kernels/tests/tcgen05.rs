@@ -1,10 +1,13 @@
 //! `gemm_hopper` with its sums in tensor memory: edge sizes in all executions, its space, and what is refused.
 
+use std::collections::BTreeMap;
+
 use crate::common::{assemble, crossed, in_turn, kernel_for, ptxas, small_hopper};
 use crate::product::check;
 use tilewright_kernels::gemm_hopper::{
     Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Pack, Precision, Schedule, Triangle,
 };
+use tilewright_kernels::operator;
 use tilewright_machine::{Arch, DType};
 
 fn small() -> HopperGemmConfig {
@@ -172,6 +175,44 @@ fn the_space_is_of_sums_in_tensor_memory() {
 }
 
 #[test]
+fn pairs_of_the_space_halve_factors_that_are_contiguous_along_their_rows() {
+    let hopper = operator("gemm_hopper").unwrap();
+    let sizes = ["m", "n", "k"].map(|name| (name.to_string(), 4096)).into();
+    for (turn, given) in [
+        [("dtype", "f32"), ("a", "k"), ("b", "n")],
+        [("dtype", "f32"), ("a", "m"), ("b", "k")],
+        [("dtype", "e4m3"), ("a", "k"), ("b", "n")],
+        [("dtype", "e4m3"), ("a", "m"), ("b", "n")],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let points = (hopper.tuning.unwrap().space)(Arch::SM_100A.into(), &sizes, given).unwrap().points;
+        // One of each width, either way round.
+        let mut paired = BTreeMap::new();
+        for point in &points {
+            let value =
+                |name: &str| point.parameters.iter().find(|(other, _)| *other == name).map(|(_, v)| v);
+            if value("pair").is_some_and(|pair| pair == "true") {
+                paired.entry((value("swap"), value("bn"))).or_insert(point);
+            }
+        }
+        assert!(paired.len() >= 4, "{given:?}: {:?}", paired.keys());
+        for (at, point) in paired.values().enumerate().filter(|(at, _)| in_turn(turn + at, 4)) {
+            let parameters: Vec<(&str, &str)> =
+                point.parameters.iter().map(|(name, value)| (&**name, &**value)).collect();
+            let programs = (hopper.programs)(&parameters).unwrap();
+            let program = programs.last().unwrap();
+            let kernel = kernel_for(program, Arch::SM_100A, [4096, 4096, 4096]);
+            assert!(kernel.ptx.contains("cta_group::2"), "{parameters:?}");
+            if let Some(ptxas) = ptxas() {
+                assemble(&ptxas, &format!("gemm_pair_{turn}_{at}"), &kernel, Arch::SM_100A);
+            }
+        }
+    }
+}
+
+#[test]
 fn what_tensor_memory_does_not_do_is_refused() {
     let small = small();
     let says = |config: HopperGemmConfig, field: &str, text: &str| {
@@ -195,6 +236,22 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { swap: true, ..pair }, "pair", "cluster=n2");
     says(HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), ..pair }, "pair", "cluster=m2");
     says(HopperGemmConfig { gather: true, load_registers: 64, ..pair }, "pair", "gather=false");
+    let along_n = HopperGemmConfig { b: Major::Mn, ..pair };
+    let floats = HopperGemmConfig { dtype: DType::F32, bk: 32, bn: 96, ..along_n };
+    says(
+        floats,
+        "bn",
+        "must be a multiple of 64 where floats lie along it, and blocks of a pair have half each",
+    );
+    says(
+        HopperGemmConfig { dtype: DType::E4M3, bk: 128, bn: 48, ..along_n },
+        "bn",
+        "must be a multiple of 32",
+    );
+    let (cluster, swap) = (Cluster::AlongN(2), true);
+    let along_m =
+        HopperGemmConfig { a: Major::Mn, cluster, swap, dtype: DType::E4M3, bk: 128, bn: 80, ..pair };
+    says(along_m, "bn", "must be a multiple of 32");
     says(
         HopperGemmConfig { dtype: DType::F32, bk: 32, precision: Precision::Tf32x3, ..small },
         "precision",

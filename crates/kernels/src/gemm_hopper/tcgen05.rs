@@ -20,6 +20,9 @@ const A_OF_128_ROWS: f64 = 32.0;
 /// Floats of 32 bits within a span of 128 bytes.
 const FLOATS_OF_A_SPAN: i64 = 32;
 
+/// Bytes of the shortest row of a box in shared memory.
+const RUN: i64 = 16;
+
 /// Cycles of a product of a pair's 256 rows beside an eighth of its columns: each block reads its rows of one factor and half of the other (the same source).
 const A_OF_A_PAIR: f64 = 35.0;
 
@@ -129,12 +132,23 @@ impl HopperGemmConfig {
             return refuse("bm", &self.bm, "a tile has the rows of an instruction: must be 64 or 128");
         }
         within("bn", self.bn, [16, 256], 16)?;
-        // Spans of 32 floats, where these are contiguous along m or n.
-        let (of_a, of_b) = self.tiling().sides((("bm", self.bm), ("bn", self.bn)));
-        for ((field, rows), major) in [of_a, of_b].into_iter().zip(self.majors()) {
-            if self.dtype == DType::F32 && major == Major::Mn && rows % FLOATS_OF_A_SPAN != 0 {
-                let wanted = format!("must be a multiple of {FLOATS_OF_A_SPAN} where floats lie along it");
-                return refuse(field, &rows, &wanted);
+        // Where elements are contiguous along m or n: spans of 32 floats, and of others 16 bytes.
+        let [of_a, of_b] = self.multiplied().map(|dtype| match dtype.bits() {
+            32 => FLOATS_OF_A_SPAN,
+            bits => RUN * 8 / i64::from(bits),
+        });
+        let blocks = self.bn / self.columns_held();
+        let (rows, columns) = (("bm", self.bm, 1), ("bn", self.bn, blocks));
+        let (first, second) = self.tiling().sides((rows, columns));
+        for (((field, side, blocks), unit), major) in
+            [(first, of_a), (second, of_b)].into_iter().zip(self.majors())
+        {
+            if major == Major::Mn && side % (unit * blocks) != 0 {
+                let half = if blocks > 1 { ", and blocks of a pair have half each" } else { "" };
+                let what = if self.dtype == DType::F32 { "floats" } else { "elements" };
+                let wanted =
+                    format!("must be a multiple of {} where {what} lie along it{half}", unit * blocks);
+                return refuse(field, &side, &wanted);
             }
         }
         let columns = SUM_STAGES * self.dual.sums() * self.bn;

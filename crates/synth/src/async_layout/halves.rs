@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::Memory;
-use tilewright_tile::Multicast;
-use tilewright_tile::core::{Program, StmtKind};
+use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind};
+use tilewright_tile::{Multicast, PipelineId, Side, TensorId};
 
 /// True if a copy has the word `pair`.
 pub fn asks_for_pairs(v: &Program) -> bool {
@@ -16,6 +16,21 @@ pub fn asks_for_pairs(v: &Program) -> bool {
             matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.multicast == Some(Multicast::Pair));
     });
     asks
+}
+
+/// A tensor that is copied with `pair` and pinned to a layout with halves, if there is one.
+pub fn pinned_to_halves(v: &Program) -> Option<TensorId> {
+    let mut found = None;
+    v.visit(&mut |stmt, _| {
+        if let StmtKind::CopyAsync { dst, how, .. } = &stmt.kind
+            && how.multicast == Some(Multicast::Pair)
+            && let TensorKind::Shared { pinned: Some(layout), .. } = &v.tensor(dst.tensor).kind
+            && second_half(&layout.layout).is_some()
+        {
+            found.get_or_insert(dst.tensor);
+        }
+    });
+    found
 }
 
 /// True if nothing but tensor copies of boxes fills the stages that products with their sums in tensor memory read.
@@ -41,6 +56,89 @@ pub fn tensor_copies_alone(v: &Program) -> bool {
         };
     });
     alone
+}
+
+/// True if a product adds to sums in tensor memory.
+fn is_of_sums(v: &Program, kind: &StmtKind) -> bool {
+    matches!(kind, StmtKind::GemmAsync { c, .. } if v.tensor(*c).memory() == Memory::Tensor)
+}
+
+/// The engines that fill a stage.
+struct Fill {
+    pipeline: PipelineId,
+    /// Products with their sums in it do.
+    sums: bool,
+    /// Tensor copies of boxes do, and nothing else.
+    copies: bool,
+}
+
+impl Fill {
+    fn of(v: &Program, pipeline: PipelineId, body: &[Stmt]) -> Self {
+        let tensors = &v.pipeline(pipeline).tensors;
+        let (mut sums, mut boxes, mut others) = (false, false, false);
+        visit(body, &mut |kind| match kind {
+            StmtKind::GemmAsync { c, .. } => sums |= tensors.contains(c),
+            StmtKind::CopyAsync { src, dst, how } if tensors.contains(&dst.tensor) => {
+                let of_boxes = how.tensor && src.indexed.is_none();
+                (boxes, others) = (boxes || of_boxes, others || !of_boxes);
+            }
+            kind => others |= kind.writes().iter().any(|id| tensors.contains(id)),
+        });
+        Fill { pipeline, sums, copies: boxes && !others }
+    }
+}
+
+/// Calls `f` for each statement of a body and of the bodies within.
+fn visit(body: &[Stmt], f: &mut impl FnMut(&StmtKind)) {
+    for stmt in body {
+        f(&stmt.kind);
+        visit(stmt.kind.body(), f);
+    }
+}
+
+/// True if roles that multiply into tensor memory can do so in the even block of a pair alone: they do nothing that a block has for itself, each stage that they fill is
+/// of sums, and each that they read is filled by tensor copies or by products, which know of both blocks. Threads of one block fill their own.
+pub fn even_block_suffices(v: &Program) -> bool {
+    let mut fills = Vec::new();
+    v.visit(&mut |stmt, _| {
+        if let StmtKind::Stage { pipeline, side: Side::Produce, body } = &stmt.kind {
+            fills.push(Fill::of(v, *pipeline, body));
+        }
+    });
+    let mut suffices = true;
+    for role in v.roles() {
+        let mut multiplies = false;
+        visit(&role.body, &mut |kind| multiplies |= is_of_sums(v, kind));
+        if !multiplies {
+            continue;
+        }
+        visit(&role.body, &mut |kind| {
+            let of = |pipeline: &PipelineId| {
+                fills.iter().filter(|fill| fill.pipeline == *pipeline).collect::<Vec<_>>()
+            };
+            suffices &= match kind {
+                StmtKind::Stage { pipeline, side: Side::Produce, .. } => {
+                    of(pipeline).iter().all(|fill| fill.sums)
+                }
+                StmtKind::Stage { pipeline, side: Side::Consume, .. } => {
+                    of(pipeline).iter().all(|fill| fill.sums || fill.copies)
+                }
+                StmtKind::Define(_)
+                | StmtKind::Pipeline(_)
+                | StmtKind::Fill { .. }
+                | StmtKind::For { .. }
+                | StmtKind::If { .. }
+                | StmtKind::Break { .. }
+                | StmtKind::Tiles { .. }
+                | StmtKind::Drain { .. }
+                | StmtKind::Assert { .. }
+                | StmtKind::WaitDependencies
+                | StmtKind::LaunchDependents => true,
+                kind => is_of_sums(v, kind),
+            };
+        });
+    }
+    suffices
 }
 
 /// The layout of a tile whose halves along a mode both lie as `half` says.

@@ -31,7 +31,9 @@ use crate::reject::{Reject, TensorMemoryReject, TmaReject, WgmmaReject};
 use crate::shared::stage_modes;
 use crate::tv::TvLayout;
 use descriptor::swizzle_atom_layout;
-use halves::{asks_for_pairs, doubled, second_half, tensor_copies_alone};
+use halves::{
+    asks_for_pairs, doubled, even_block_suffices, pinned_to_halves, second_half, tensor_copies_alone,
+};
 use tensor_memory::{Sums, TensorCopyPlan};
 use tma::{SharedTile, TmaPlan};
 use wgmma::{Grid, SharedOperand};
@@ -135,7 +137,8 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) 
 }
 
 /// Fixes the layouts that TMA and wgmma require, and those of what several roles share: as they `agreed`, if they did. Blocks multiply in pairs where the
-/// program asks for it, a layout has halves, and tensor copies fill every stage that products read; else each for itself, which means the same.
+/// program asks for it, a layout has halves, tensor copies fill every stage that products read, and roles that multiply do nothing else; else each for itself, which
+/// means the same.
 ///
 /// # Errors
 ///
@@ -145,11 +148,26 @@ pub fn assign_async_layouts(
     options: &Options,
     agreed: &BTreeMap<TensorId, Agreed>,
 ) -> Result<AsyncLayouts, Diagnostic> {
-    if asks_for_pairs(v)
-        && let Ok(found) = assign(v, options, agreed, true)
-        && tensor_copies_alone(&found.verified)
-    {
-        return Ok(found);
+    if asks_for_pairs(v) {
+        let halved = pinned_to_halves(v);
+        match (assign(v, options, agreed, true), halved) {
+            (Ok(found), _)
+                if tensor_copies_alone(&found.verified) && even_block_suffices(&found.verified) =>
+            {
+                return Ok(found);
+            }
+            (Ok(_), Some(id)) => {
+                let tensor = v.tensor(id);
+                let message = format!(
+                    "`{}` is pinned so that each block of a pair has half of it, and here each block multiplies for itself",
+                    tensor.name
+                );
+                let help = "pairs need rows of multiples of 16 bytes, which tensor copies read, and a role that does nothing but multiply: see to that, or leave the layout open";
+                return Err(Diagnostic::new(Code::Unsatisfiable, tensor.span, message).help(help));
+            }
+            (Err(why), Some(_)) => return Err(why),
+            (_, None) => {}
+        }
     }
     assign(v, options, agreed, false)
 }
@@ -716,6 +734,8 @@ impl AsyncAssignment<'_> {
             )
             .help(if uses.iter().any(|one| matches!(one, Use::Scales { .. })) {
                 "leave the layout of scales open".to_string()
+            } else if self.halves(uses, 2).is_some() {
+                format!("half of its rows must be a multiple of 8, and its extent along K one of 32 bytes; in a pinned layout the mode of rows is two times a half that {word} reads, with stride 0: `((64,2),64):((64,0),1)`")
             } else {
                 format!("its extents must be multiples of 8 rows and of 32 bytes along K, and a pinned layout one that {word} reads")
             }));

@@ -1,5 +1,7 @@
 //! The state that roles share: the pipelines of each block, and the meetings of the blocks of a cluster.
 
+use std::collections::BTreeMap;
+
 use tilewright_machine::DType;
 
 use super::bound::{Element, UNWRITTEN};
@@ -10,6 +12,7 @@ use super::op::{ClusterReduction, Pipeline, Plan};
 use super::ring::{Contents, Ring};
 use crate::arith::Compute;
 use crate::core::Slot;
+use crate::diagnostic::Origin;
 use crate::program::{BinaryOp, ReduceOp, Side};
 
 /// The elements of tensors.
@@ -23,10 +26,19 @@ pub(super) struct Block<'a> {
     pub(super) common: Vec<Common>,
     /// For each named barrier the number of times that each role has come.
     pub(super) came: Vec<Vec<usize>>,
-    /// The pipelines of which the role that multiplies for a pair has begun a stage, in this order.
-    pub(super) multiplied: Vec<usize>,
+    /// By role what it has done for both blocks of a pair, in this order.
+    pub(super) multiplied: BTreeMap<usize, Vec<Multiplied>>,
     /// Its masks, if they are asked for.
     pub(super) watch: Option<Box<Watch<'a>>>,
+}
+
+/// A step of a role that multiplies for both blocks of a pair: the same in both.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Multiplied {
+    /// A stage that begins.
+    Stage(Slot),
+    /// A product, or a `fill` of sums, by its number among [`Plan::flights`], with its place and the values of its indices.
+    Statement(usize, Origin, Vec<i64>),
 }
 
 /// A tensor that roles share: what it holds while none of them runs.
@@ -129,7 +141,7 @@ impl<'a> Cluster<'a> {
             rings: plan.pipelines.iter().map(|pipeline| Ring::new(pipeline.consumers.len())).collect(),
             common: plan.common.iter().copied().map(Common::new).collect(),
             came: vec![vec![0; plan.roles.len()]; plan.barriers.len()],
-            multiplied: Vec::new(),
+            multiplied: BTreeMap::new(),
             watch: watch.map(Box::new),
         };
         let blocks: Vec<Block<'a>> = watches.map(block).collect();
@@ -157,9 +169,14 @@ impl<'a> Cluster<'a> {
     ) -> Option<(usize, Option<Contents>)> {
         let begun = self.begun(rank, number, slot)?;
         if self.plan.pipeline(slot.pipeline).pair == Some(slot.side) {
-            self.blocks[rank].multiplied.push(slot.pipeline.0 as usize);
+            self.multiply(rank, number, Multiplied::Stage(slot));
         }
         Some(begun)
+    }
+
+    /// Notes what role `number` of the block of this rank does for both blocks of its pair.
+    pub(super) fn multiply(&mut self, rank: usize, number: usize, step: Multiplied) {
+        self.blocks[rank].multiplied.entry(number).or_default().push(step);
     }
 
     fn begun(

@@ -247,17 +247,17 @@ pub enum InterpretError {
         /// The number of stages that each of them fills.
         counts: [usize; 2],
     },
-    /// The blocks of a pair multiply stages in another order.
+    /// The blocks of a pair multiply otherwise.
     #[error(
-        "the blocks of a pair multiply together, and behind {} block {} of the cluster comes to `{}`, block {} to `{}`",
-        stages(*before), blocks[0], statements[0], blocks[1], statements[1]
+        "the blocks of a pair multiply together, and behind {} block {} of the cluster comes to {}, block {} to {}",
+        stages(*before), blocks[0], steps[0], blocks[1], steps[1]
     )]
     PairApart {
-        /// The statement of each, `consume ab`.
-        statements: Box<[Quote; 2]>,
+        /// The step of each, `consume ab`, a product or a `fill` with the values of its indices, or the role's end.
+        steps: Box<[Quote; 2]>,
         /// The ranks of the pair's blocks in the cluster.
         blocks: [usize; 2],
-        /// The number of stages before.
+        /// The number of stages that begin before.
         before: usize,
     },
     /// Roles wait for each other for ever.

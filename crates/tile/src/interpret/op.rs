@@ -287,7 +287,8 @@ pub(super) enum Op {
     /// `dst = src`, rounded to the type if there is one; perhaps to `f32` first.
     Convert { dst: usize, src: usize, dtype: Option<DType>, through_f32: bool },
     /// Every element becomes the value.
-    Fill { dst: usize, len: usize, value: f64 },
+    /// `pair`: the number of the statement among [`Plan::flights`], where the blocks of a pair multiply into what it fills.
+    Fill { dst: usize, len: usize, value: f64, pair: Option<usize> },
     /// `dst = expression`; `repeats` are the operands with extents of 1 that the result has not.
     Elementwise { dst: usize, shape: Vec<usize>, tree: Rounded, dtype: DType, repeats: Repeats },
     /// `dst = src` element by element; `None` for their own order.
@@ -446,6 +447,8 @@ pub(super) struct Product {
     pub(super) how: Accumulation,
     /// True if it ends at a wait of the program. In tensor memory nobody touches the sums before their stage is full.
     pub(super) flies: bool,
+    /// True if the blocks of a pair do it together.
+    pub(super) pair: bool,
     pub(super) flight: usize,
 }
 

@@ -108,7 +108,7 @@ impl<'a> Role<'a> {
                 }
                 self.tiles[*dst] = tile;
             }
-            Op::Fill { dst, len, value } => {
+            Op::Fill { dst, len, value, .. } => {
                 self.tiles[*dst].clear();
                 self.tiles[*dst].resize(*len, Element::exact(*value));
             }

@@ -78,7 +78,9 @@ impl Plan {
         });
         // The blocks of a pair multiply together, so that their sums are begun and complete together.
         let mut sides: BTreeMap<usize, program::Side> = BTreeMap::new();
+        let mut pair_sums = BTreeSet::new();
         for (c, a, b) in sums.into_iter().filter(|(.., b)| of_pairs.contains(b)) {
+            pair_sums.extend([c, executable.part(c).map_or(c, |(whole, _)| whole)]);
             for (tensor, side) in
                 [(a, program::Side::Consume), (b, program::Side::Consume), (c, program::Side::Produce)]
             {
@@ -94,6 +96,7 @@ impl Plan {
             program: executable,
             sizes,
             products,
+            pair_sums,
             numbers,
             number: 0,
             flights: Vec::new(),
@@ -221,6 +224,8 @@ struct Making<'a, P> {
     sizes: &'a BTreeMap<String, i64>,
     /// True if there are asynchronous products.
     products: bool,
+    /// The sums that the blocks of a pair multiply into together.
+    pair_sums: BTreeSet<TensorId>,
     /// The places of statements in the order of the text, for the masks, and that of the statement at hand.
     numbers: Option<&'a Numbers>,
     number: usize,
@@ -470,7 +475,15 @@ impl<P: Executable> Making<'_, P> {
                 let filling = filling || *side == program::Side::Produce;
                 Op::Stage { slot, body: self.block(body, filling)?, span: stmt.span }
             }
-            _ => return Ok(self.of_registers(stmt)),
+            _ => {
+                let mut op = self.of_registers(stmt);
+                if let (Some(Op::Fill { pair, .. }), StmtKind::Fill { dst, .. }) = (&mut op, &stmt.kind)
+                    && self.pair_sums.contains(dst)
+                {
+                    *pair = Some(self.flight(stmt));
+                }
+                return Ok(op);
+            }
         }))
     }
 
@@ -572,7 +585,8 @@ impl<P: Executable> Making<'_, P> {
                 Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: rounded, through_f32 }
             }
             StmtKind::Fill { dst, value } => {
-                Op::Fill { dst: dst.0 as usize, len: len(*dst), value: round(dtype(*dst), *value) }
+                let value = round(dtype(*dst), *value);
+                Op::Fill { dst: dst.0 as usize, len: len(*dst), value, pair: None }
             }
             StmtKind::Shape { dst, src, op } => self.shape(stmt, *dst, *src, op),
             StmtKind::Join { dst, a, b } => {
@@ -738,6 +752,7 @@ impl<P: Executable> Making<'_, P> {
             scales,
             blocks,
             flies: self.program.tensor(c).0 != Memory::Tensor,
+            pair: self.pair_sums.contains(&c),
             flight: self.flight(stmt),
         })))
     }

@@ -71,7 +71,9 @@ impl InterpretError {
             | InterpretError::Disorder { statement: quote, .. }
             | InterpretError::RowsDiffer { statement: quote, .. }
             | InterpretError::PartOfCluster { extent: quote, .. } => Some(quote),
-            InterpretError::PairApart { statements, .. } => Some(&statements[1]),
+            InterpretError::PairApart { steps, .. } => {
+                steps.iter().rev().find(|step| !step.span.is_unknown())
+            }
             InterpretError::UnknownSize { .. }
             | InterpretError::ArgumentCount { .. }
             | InterpretError::ArgumentKind { .. }
@@ -208,7 +210,7 @@ impl InterpretError {
                     .to_string()
             }
             InterpretError::PairApart { .. } => {
-                "let the loops of the role that multiplies have the same bounds in both blocks of a pair: they must not depend on \
+                "one thread multiplies for both blocks of a pair: loops, conditions and indices of that role must not depend on \
                  `block.x % 2`"
                     .to_string()
             }

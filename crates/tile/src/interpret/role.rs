@@ -9,11 +9,11 @@ use std::sync::PoisonError;
 
 use super::bound::{Element, UNWRITTEN};
 use super::buffer::Buffer;
-use super::cluster::{self, Cluster, Common};
+use super::cluster::{self, Cluster, Common, Multiplied};
 use super::coverage::Watch;
 use super::error::InterpretError;
 use super::flight::{Flights, Mark};
-use super::op::{Op, Order, Plan, ReduceBy, Step};
+use super::op::{Fixed, Op, Order, Plan, ReduceBy, Step};
 use super::quote::Quote;
 use super::ring::{Contents, Ring};
 use super::values::Values;
@@ -441,11 +441,31 @@ impl<'a> Role<'a> {
                 self.next_tile(body, tiles);
             }
             op => {
+                if let Some(step) = self.for_a_pair(op)? {
+                    cluster.multiply(self.rank, self.number, step);
+                }
                 self.watched(op)?;
                 self.operation(op, &mut cluster.blocks[self.rank].rings)?;
             }
         }
         Ok(true)
+    }
+
+    /// The step of an operation that one thread does for both blocks of a pair, if it is one.
+    fn for_a_pair(&self, op: &Op) -> Result<Option<Multiplied>, InterpretError> {
+        let product = match op {
+            Op::GemmAsync(product) if product.pair => product,
+            Op::Fill { pair: Some(number), .. } => {
+                return Ok(Some(Multiplied::Statement(*number, self.at, Vec::new())));
+            }
+            _ => return Ok(None),
+        };
+        // The number of a stage is the pipeline's.
+        let places = product.reads.iter().flat_map(|place| &place.fixed);
+        let indices = places.filter(|fixed| matches!(fixed.index, Coord::Expr(_)));
+        let value = |fixed: &Fixed| self.coord(&fixed.index, || "an index of a factor".to_string());
+        let indices = indices.map(value).collect::<Result<_, _>>()?;
+        Ok(Some(Multiplied::Statement(product.flight, self.at, indices)))
     }
 
     /// Lets the masks follow an operation.

@@ -4,13 +4,14 @@
 //! for another block. Any order gives the same results: a stage is filled by one role and handed to each consuming role, so that what
 //! one role does never keeps another from going on.
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, Multiplied};
 use super::error::InterpretError;
 use super::op::Op;
 use super::quote::Quote;
 use super::role::Role;
 use super::wait::{Wait, WaitFor, who};
 use crate::core::Slot;
+use crate::diagnostic::Origin;
 use crate::program::Side;
 
 impl<'a> Cluster<'a> {
@@ -31,7 +32,7 @@ impl<'a> Cluster<'a> {
 
     /// An error where roles wait, or have left stages unread, when none can go on.
     pub(super) fn end(&self, roles: &[Role<'a>]) -> Result<(), InterpretError> {
-        self.together()?;
+        self.together(roles)?;
         self.alike(roles)?;
         for role in roles {
             if let Some(error) = self.starved(role, roles) {
@@ -92,23 +93,49 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// An error where the blocks of a pair multiply stages in another order: the products of both are one.
-    fn together(&self) -> Result<(), InterpretError> {
+    /// An error where the blocks of a pair multiply otherwise: the products of both are one.
+    fn together(&self, roles: &[Role<'a>]) -> Result<(), InterpretError> {
+        let none = Vec::new();
         for (pair, blocks) in self.blocks.chunks_exact(2).enumerate() {
-            let [even, odd] = [0, 1].map(|block: usize| &blocks[block].multiplied);
-            let Some(at) = even.iter().zip(odd).position(|(even, odd)| even != odd) else { continue };
-            let stage = |pipeline: usize| {
-                let row = &self.plan.pipelines[pipeline];
-                let word = if row.pair == Some(Side::Produce) { "produce" } else { "consume" };
-                Quote::new(format!("{word} {}", row.name), row.name.span)
-            };
-            return Err(InterpretError::PairApart {
-                statements: Box::new([stage(even[at]), stage(odd[at])]),
-                blocks: [2 * pair, 2 * pair + 1],
-                before: at,
-            });
+            for number in 0..self.plan.roles.len() {
+                let [even, odd] =
+                    [0, 1].map(|block: usize| blocks[block].multiplied.get(&number).unwrap_or(&none));
+                let ended = |rank| {
+                    roles.iter().any(|role| (role.rank, role.number) == (rank, number) && role.ended())
+                };
+                // One of which the other has done nothing yet is no difference.
+                let first = even.iter().zip(odd).position(|(even, odd)| even != odd);
+                let all = ended(2 * pair) && ended(2 * pair + 1) && even.len() != odd.len();
+                let Some(at) = first.or_else(|| all.then_some(even.len().min(odd.len()))) else { continue };
+                let does = |steps: &[Multiplied]| self.does(number, steps.get(at));
+                let begun = even[..at].iter().filter(|step| matches!(step, Multiplied::Stage(_)));
+                return Err(InterpretError::PairApart {
+                    before: begun.count(),
+                    steps: Box::new([does(even), does(odd)]),
+                    blocks: [2 * pair, 2 * pair + 1],
+                });
+            }
         }
         Ok(())
+    }
+
+    /// A step of a role for both blocks of a pair, as a message names it; without one, its end.
+    fn does(&self, number: usize, step: Option<&Multiplied>) -> Quote {
+        match step {
+            Some(Multiplied::Stage(Slot { pipeline, side })) => {
+                let row = self.plan.pipeline(*pipeline);
+                let word = if *side == Side::Produce { "produce" } else { "consume" };
+                Quote::new(format!("`{word} {}`", row.name), row.name.span)
+            }
+            Some(Multiplied::Statement(flight, span, indices)) => {
+                let text = &self.plan.flights[*flight];
+                let values: Vec<String> = indices.iter().map(i64::to_string).collect();
+                let with =
+                    if values.is_empty() { String::new() } else { format!(" with {}", values.join(", ")) };
+                Quote::new(format!("`{text}`{with}"), *span)
+            }
+            None => Quote::new(format!("the end of {}", who(&self.plan.roles[number].name)), Origin::Unknown),
+        }
     }
 
     /// An error where a role waits for one that has ended.

@@ -10,6 +10,7 @@ use tilewright_machine::{Memory, TensorMemory};
 use super::checker::static_shape;
 use crate::cluster::Multicast;
 use crate::diagnostic::{Code, Diagnostic, Origin};
+use crate::expr::{Axis, Expr, Scope, SymbolId};
 use crate::program::{PipelineId, Program, Side, Stmt, StmtKind, TensorId, TensorRef};
 use crate::statement::{self, Form};
 
@@ -36,12 +37,72 @@ struct Found<'a> {
     consumers: Vec<(PipelineId, Option<&'a str>, Origin)>,
     /// The roles that multiply into tensor memory.
     multiply: Vec<Option<&'a str>>,
+    /// Numbers that decide what is multiplied, and are certainly others in each of the two blocks: words for them, and the role that they stand in.
+    apart: Vec<(&'static str, Option<&'a str>, Origin)>,
+}
+
+/// A block of the first pair, where every name stands for one number.
+struct Names {
+    block: i64,
+    value: i64,
+}
+
+impl Scope for Names {
+    fn symbol(&self, _: SymbolId) -> Option<i64> {
+        Some(self.value)
+    }
+
+    fn block(&self, axis: Axis) -> Option<i64> {
+        Some(if axis == Axis::X { self.block } else { 0 })
+    }
+}
+
+/// Numbers that names stand for, where an expression is asked whether it differs: a difference by all of them is one that does not depend on sizes.
+const TRIED: [i64; 3] = [2, 7, 64];
+
+/// True if an expression certainly has another value in each block of the first pair.
+fn differs(expr: &Expr) -> bool {
+    TRIED.into_iter().all(|value| {
+        let [even, odd] = [0, 1].map(|block| expr.eval(&Names { block, value }));
+        even.zip(odd).is_some_and(|(even, odd)| even != odd)
+    })
+}
+
+/// True if statements begin stages, or change sums.
+fn multiplies(body: &[Stmt]) -> bool {
+    body.iter().any(|stmt| {
+        matches!(&stmt.kind, StmtKind::Stage { .. } | StmtKind::GemmAsync { .. } | StmtKind::Fill { .. })
+            || multiplies(stmt.kind.body())
+    })
+}
+
+/// The expressions of a statement that decide what is multiplied, with words for them.
+fn deciding(kind: &StmtKind) -> Option<(&'static str, Vec<&Expr>)> {
+    match kind {
+        StmtKind::If { condition, body, .. } if multiplies(body) => Some(("the condition", vec![condition])),
+        StmtKind::Break { condition } => Some(("the condition", vec![condition])),
+        StmtKind::For { lo, hi, condition, body, .. } if multiplies(body) => {
+            Some(("the number of iterations", [lo, hi].into_iter().chain(condition).collect()))
+        }
+        StmtKind::Tiles { rows, cols, body, .. } if multiplies(body) => {
+            Some(("the number of tiles", vec![rows, cols]))
+        }
+        StmtKind::GemmAsync { a, b, .. } => {
+            Some(("an index of a factor", a.index.iter().chain(&b.index).flatten().collect()))
+        }
+        _ => None,
+    }
 }
 
 impl<'a> Found<'a> {
     fn body(&mut self, program: &Program, body: &'a [Stmt], role: Option<&'a str>) {
         for stmt in body {
             let mut inside = role;
+            if let Some((what, of)) = deciding(&stmt.kind)
+                && of.into_iter().any(differs)
+            {
+                self.apart.push((what, role, stmt.span));
+            }
             match &stmt.kind {
                 StmtKind::Role { name, .. } => inside = Some(name),
                 StmtKind::Stage { pipeline, side: Side::Consume, .. } => {
@@ -81,7 +142,7 @@ pub(crate) fn is_half<F: Form>(kind: &statement::StmtKind<F>, id: TensorId) -> b
 pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
     let mut found = Found::default();
     found.body(program, &program.body, None);
-    let Found { copies: [pairs, whole], multicasts, products, readers, consumers, multiply } = &found;
+    let Found { copies: [pairs, whole], multicasts, products, readers, consumers, multiply, apart } = &found;
     let Some((_, first)) = pairs.iter().next() else { return Vec::new() };
     let name = |id: TensorId| program.tensor(id).name.as_str();
     let mut errors = Vec::new();
@@ -148,6 +209,13 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
                 "let it be in shared memory, or leave `pair` out".to_string(),
             );
         }
+    }
+    for (what, _, span) in apart.iter().filter(|(_, role, _)| multiply.contains(role)) {
+        let message =
+            format!("{what} differs between the blocks of a pair, for both of which one thread multiplies");
+        let help = "let nothing in the role that multiplies depend on `block.x % 2`, or leave `pair` out"
+            .to_string();
+        report(Code::BlocksDiffer, *span, message, (*first, "a pair's copy"), help);
     }
     let stages = |id: TensorId| program.pipelines.iter().position(|pipeline| pipeline.tensors.contains(&id));
     let mut read: Vec<usize> =

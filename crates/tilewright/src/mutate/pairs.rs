@@ -28,7 +28,8 @@ impl Pairs {
             Op::Special { dst, special: Special::ClusterRank } => _ = own.insert(*dst),
             Op::Scalar { dst, op: ScalarOp::AndB32, args } if is_in(&own, args) => match args.get(1) {
                 Some(Operand::Imm(1)) => _ = odd.insert(*dst),
-                _ => _ = found.ranks.insert(*dst, args[0]),
+                Some(Operand::Imm(imm)) if *imm == !1 => _ = found.ranks.insert(*dst, args[0]),
+                _ => {}
             },
             Op::Scalar { dst, op: ScalarOp::EqI32, args } if is_in(&odd, args) => {
                 found.even.insert(*dst);
