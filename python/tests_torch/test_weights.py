@@ -9,7 +9,7 @@ from torch.nn import functional
 
 import tilewright
 import tilewright.torch as tt
-from tilewright.torch._experts_backward import units_backward
+from tilewright.torch._experts_backward import check_capability, units_backward
 
 OPS = torch.ops.tilewright
 
@@ -119,6 +119,13 @@ def test_gradients_of_experts():
     shapes = ((3, 3), (3, 2), (4, 2, 2, 3), (4, 3, 2))
     operands = [torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
     assert torch.autograd.gradcheck(lambda x, weights, w13, w2: tt.moe(x, ids, weights, w13, w2), operands)
+
+
+def test_gradients_of_experts_are_refused_where_the_forward_step_is():
+    check_capability((9, 0))
+    for capability in ((8, 0), (10, 0), (12, 0)):
+        with pytest.raises(NotImplementedError, match=rf"9\.0, and none for {capability[0]}\.0"):
+            check_capability(capability)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(5, 1000), (3, 40), (9, 512)])

@@ -302,6 +302,31 @@ fn tune_says_what_is_wrong_with_the_command_line() {
     fail(&[&["tune", "gemm", "--top", "0"], &sizes[..]].concat(), &["1..=10000"]);
     fail(&["tune", "gemm", "--shapes", "no/such/file"], &["cannot read `no/such/file`"]);
     fail(&["kernels", "gemm", "--config-only"], &["--for"]);
+    let attention =
+        ["kernels", "attention", "--for", "b=4,hq=16,hk=4,sq=4096,sk=4096", "--config-only", "--arch"];
+    let pinned = |arch: &'static str, given: &[&'static str]| {
+        let given = given.iter().flat_map(|pair| ["-p", pair]);
+        attention.into_iter().chain([arch]).chain(given).collect::<Vec<_>>()
+    };
+    let chosen = tilewright(&pinned("sm_100a", &["form=tcgen05"]), None);
+    assert!(chosen.code == Some(0) && chosen.out.contains("form=tcgen05"), "{} {}", chosen.out, chosen.err);
+    let lacks = "sm_90a lacks tcgen05, which sm_100a has";
+    refused(&pinned("sm_90a", &["form=tcgen05"]), None, 1, &[lacks]);
+    refused(
+        &pinned("sm_100a", &["form=tcgen05", "d=256"]),
+        None,
+        1,
+        &["suits attention", "d=256 form=tcgen05 on sm_100a"],
+    );
+    refused(
+        &pinned("sm_100a", &["form=tcgen05", "stages=0"]),
+        None,
+        1,
+        &["suits attention", "form=tcgen05 stages=0 on sm_100a"],
+    );
+    fail(&pinned("sm_90a", &["warpgroups=0"]), &["`warpgroups` = 0: must be at least 1"]);
+    let weights = ["kernels", "gemm_weights", "--for", "m=16,n=4096,k=4096", "-p", "blocks=0"];
+    fail(&weights, &["`blocks` = 0: must be at least 1"]);
     fail(&["kernels", "gemm", "--for", "m=64"], &["size `n` of `gemm` is not given"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("records.jsonl");

@@ -225,7 +225,8 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
 }
 
 /// Parameters by which estimates divide: of what they count there is at least one.
-const COUNTS: [&str; 8] = ["bm", "bn", "bk", "chunk", "group", "part", "split", "sm_count"];
+const COUNTS: [&str; 10] =
+    ["blocks", "bm", "bn", "bk", "chunk", "group", "part", "split", "sm_count", "warpgroups"];
 
 /// The configuration with the given values, of which estimates may be made.
 fn counted<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {

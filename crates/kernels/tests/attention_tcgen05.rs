@@ -2,7 +2,7 @@
 //! refused; what the assembler makes of it. It has not run on hardware.
 
 use crate::attention::{Given, check_with};
-use crate::common::{Launch, Tensors, assemble, nightly, ptxas, random};
+use crate::common::{Launch, Tensors, assemble, in_turn, nightly, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
@@ -255,9 +255,13 @@ fn values_out_of_range_are_refused() {
         "bn: needs 544 columns of tensor memory, of which there are 512: choose fewer keys, or smaller heads of v"
     );
     assert_eq!(refused(&[("dtype", "e4m3")]), "dtype: must be f16 or bf16 with form=tcgen05");
-    for (name, value, usual) in
-        [("persistent", "true", "false"), ("warpgroups", "2", "3"), ("ping_pong", "true", "false")]
-    {
+    for (name, value, usual) in [
+        ("persistent", "true", "false"),
+        ("warpgroups", "2", "3"),
+        ("ping_pong", "true", "false"),
+        ("q_stages", "2", "1"),
+        ("sm_count", "148", "132"),
+    ] {
         assert_eq!(
             refused(&[(name, value)]),
             format!("{name}: says nothing with form=tcgen05: must be {usual}")

@@ -375,7 +375,11 @@ fn mistakes_about_gemm_hopper_name_the_field_and_what_would_be_right() {
     let integers = HopperGemmConfig { dtype: DType::I8, ..bytes };
     says(HopperGemmConfig { dtype_b: Some(DType::BF16), ..default }, "dtype_b", "same");
     says(HopperGemmConfig { dtype_b: Some(DType::U8), ..integers }, "dtype_b", "same");
-    says(HopperGemmConfig { dtype_b: Some(DType::F16), ..bytes }, "dtype_b", "e4m3, e5m2, e3m2 or e2m3");
+    says(
+        HopperGemmConfig { dtype_b: Some(DType::F16), ..bytes },
+        "dtype_b",
+        "must be `same`, e4m3, e5m2, e3m2 or e2m3",
+    );
     says(HopperGemmConfig { out: Some(DType::I32), ..bytes }, "out", "i32 of integers");
     says(HopperGemmConfig { out: Some(DType::E4M3), ..bytes }, "out", "f16, bf16 or f32");
     says(HopperGemmConfig { a: Major::Mn, ..bytes }, "a", "contiguous along k");

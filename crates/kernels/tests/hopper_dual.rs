@@ -147,7 +147,13 @@ fn mistakes_about_two_matrices_name_the_field_and_what_would_be_right() {
     let dual = HopperGemmConfig { dual: Dual::SiluMul, bn: 128, ..default };
     says(HopperGemmConfig { bn: 256, stages: 2, ..dual }, "bn", "at most 200 columns fit");
     says(HopperGemmConfig { form: Form::Gemv, ..dual }, "form", "with dual=silu_mul");
-    says(HopperGemmConfig { pack: Pack::Both, ..dual }, "pack", "with dual=silu_mul");
+    says(HopperGemmConfig { pack: Pack::Both, ..dual }, "pack", "must be none or a with dual=silu_mul");
+    let (six, eight) = (DType::E2M3, DType::E4M3);
+    let wanted = "must be no float of six bits with dual=silu_mul";
+    says(HopperGemmConfig { dtype: six, ..dual }, "dtype", wanted);
+    says(HopperGemmConfig { dtype: eight, dtype_b: Some(six), ..dual }, "dtype_b", wanted);
+    let floats = HopperGemmConfig { dtype: DType::F32, bk: 32, ..dual };
+    says(HopperGemmConfig { b: Major::Mn, ..floats }, "b", "of f32 must be k with dual=silu_mul");
     says(HopperGemmConfig { split: 2, ..dual }, "split", "with dual=silu_mul");
     says(HopperGemmConfig { dtype: DType::I8, bk: 128, ..dual }, "out", "dual=silu_mul multiplies in f32");
     let columns = HopperGemmConfig { epilogue: "col_sums".parse().unwrap(), ..dual };

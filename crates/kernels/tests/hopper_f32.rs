@@ -272,7 +272,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
     let late = HopperGemmConfig { bm: 128, bn: 104, warpgroups: 2, overlap_epilogue: true, ..x3 };
     says(late, "bn", "smaller tile");
     says(HopperGemmConfig { dual: Dual::Add, ..x3 }, "dual", "precision=tf32x3");
-    says(HopperGemmConfig { dual: Dual::Add, b: Major::Mn, ..single }, "pack", "along k in f32");
+    says(HopperGemmConfig { dual: Dual::Add, b: Major::Mn, ..single }, "b", "of f32 must be k");
     says(HopperGemmConfig { dual: Dual::Mul, promote: Some(true), ..single }, "promote", "two sums");
     says(HopperGemmConfig { dtype: DType::I8, promote: Some(true), ..small_hopper() }, "promote", "exact");
     says(HopperGemmConfig { sums_a: true, ..x3 }, "sums_a", "where a is split");

@@ -5,7 +5,7 @@ use crate::common::{assemble, in_turn, kernel_for, ptxas, small_hopper};
 use crate::product::{check, check_hopper};
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::gemm_hopper::{
-    Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Pack, Schedule,
+    Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Pack, Precision, Schedule,
 };
 use tilewright_machine::{Arch, DType};
 
@@ -122,6 +122,12 @@ fn mistakes_about_rows_that_lie_anywhere_name_the_field_and_what_would_be_right(
     says(HopperGemmConfig { a: Major::Mn, ..gather }, "gather", "a must be k");
     says(HopperGemmConfig { batch: Batch::Packed, ..gather }, "gather", "none, grouped or ragged");
     says(HopperGemmConfig { pack: Pack::A, ..gather }, "gather", "pack must be none");
+    let floats = HopperGemmConfig { dtype: DType::F32, bk: 32, ..gather };
+    says(HopperGemmConfig { precision: Precision::Tf32x3, ..floats }, "gather", "precision must be tf32");
+    says(HopperGemmConfig { b: Major::Mn, ..floats }, "gather", "b of f32 must be k");
+    let six = HopperGemmConfig { dtype: DType::E2M3, ..gather };
+    says(six, "gather", "six bits are copied ahead: dtype");
+    says(HopperGemmConfig { dtype: DType::E4M3, dtype_b: Some(DType::E3M2), ..gather }, "gather", "six bits");
     says(HopperGemmConfig { cluster: Cluster::AlongN(2), ..gather }, "gather", "along m or along k");
     let one = HopperGemmConfig { batch: Batch::None, ..gather };
     says(HopperGemmConfig { fill: FillMode::Lower, bn: 128, ..one }, "gather", "no order");

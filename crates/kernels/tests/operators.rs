@@ -630,6 +630,8 @@ fn counts_of_nothing_are_refused_ahead_of_an_estimate() {
         ("gemm_hopper", "split"),
         ("gemm_hopper", "chunk"),
         ("gemm_hopper", "sm_count"),
+        ("gemm_hopper", "warpgroups"),
+        ("gemm_weights", "blocks"),
         ("gemm_weights", "group"),
         ("gemm_fp8_blocks", "part"),
     ] {

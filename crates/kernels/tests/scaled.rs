@@ -8,7 +8,7 @@ use tilewright_kernels::gemm::{self, GemmConfig};
 use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig, Major};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
-use tilewright_tile::Program;
+use tilewright_tile::{Constants, Program, lint, verify};
 
 /// The executions agree with plain loops over the factors times their scales.
 fn check(config: &GemmConfig, sizes: [i64; 3]) {
@@ -252,6 +252,17 @@ fn products_with_sums_in_tensor_memory_need_no_spills() {
     }
 }
 
+/// Scales of tiles of few columns come with those of the next tiles.
+#[test]
+fn lints_say_nothing_of_scales_of_narrow_tiles() {
+    for bn in [16, 32, 64, 192] {
+        let narrow = HopperGemmConfig { bn, ..sums_in_tensor_memory()[0] };
+        let verified = verify(&narrow.program().unwrap(), &Constants::new()).unwrap();
+        let found = lint(&verified, &std::collections::BTreeMap::new());
+        assert!(found.is_empty(), "{bn}: {found:?}");
+    }
+}
+
 #[test]
 fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     let bytes = sums_in_tensor_memory()[0];
@@ -272,7 +283,7 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { scales: None, form: Form::Gemv, ..six }, "`dtype` = e3m2: form=gemv has no copy");
     says(
         HopperGemmConfig { gather: true, scales: None, ..six },
-        "`gather` = true: rows are read where they lie",
+        "`gather` = true: rows are read where they lie, and floats of six bits are copied ahead",
     );
     says(
         HopperGemmConfig { dtype: DType::F16, dtype_b: Some(DType::E2M3), scales: None, ..bytes },

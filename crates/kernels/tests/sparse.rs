@@ -190,6 +190,11 @@ fn what_a_sparse_factor_does_not_go_with_is_refused() {
     };
     for (given, word) in [
         (&[("dtype", "f32")][..], "`dtype` = f32"),
+        (&[("dtype", "e3m2")], "`dtype` = e3m2: must be f16, bf16, e4m3, e5m2, i8 or u8"),
+        (
+            &[("dtype", "e4m3"), ("dtype_b", "e2m3")],
+            "`dtype_b` = e2m3: must be same, e4m3 or e5m2, with sparse",
+        ),
         (&[("a", "m")], "`a` = m"),
         (&[("batch", "packed")], "`batch` = packed"),
         (&[("dual", "mul")], "`dual` = mul"),
@@ -204,6 +209,7 @@ fn what_a_sparse_factor_does_not_go_with_is_refused() {
     }
     for (given, word) in [
         (&[("dtype", "f64"), ("kk", "32")][..], "`dtype` = f64"),
+        (&[("dtype", "e4m3"), ("dtype_b", "e5m2")], "`dtype_b` = e5m2: must be same with sparse=true"),
         (&[("a", "m"), ("kk", "32")], "`a` = m"),
         (&[("kk", "16")], "`kk` = 16"),
     ] {

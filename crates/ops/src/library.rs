@@ -28,6 +28,9 @@ const KEPT: usize = 16384;
 /// Launches with their addresses and numbers that are kept: those that were used last. Others are checked and put together at each launch.
 const KEPT_PLACES: usize = 4096;
 
+/// More multiprocessors than any configuration needs.
+const MANY: &str = "1024";
+
 /// A value that one thread makes while others wait for it.
 type Slot<T> = Arc<Mutex<Option<Arc<T>>>>;
 
@@ -464,15 +467,26 @@ impl Library {
         let default = |name: &str| parameters.iter().find(|p| p.name == name).map(|p| p.default.as_str());
         let mut fitted = candidate.clone();
         let multiprocessors = self.gpu().multiprocessors().to_string();
-        let given = |fitted: &Candidate, name: &str| fitted.value(name).is_some();
-        if default("sm_count").is_some_and(|count| count != multiprocessors) && !given(&fitted, "sm_count") {
-            fitted.0.push(("sm_count".to_string(), multiprocessors));
+        let with = |fitted: &Candidate, name: &str, value: &str| {
+            let mut more = fitted.clone();
+            more.0.push((name.to_string(), value.to_string()));
+            more
+        };
+        let accepts = |candidate: &Candidate| {
+            operator.tuning.is_none_or(|tuning| (tuning.reject)(self.arch(), &candidate.given()).is_none())
+        };
+        if default("sm_count").is_some_and(|count| count != multiprocessors)
+            && candidate.value("sm_count").is_none()
+        {
+            let here = with(&fitted, "sm_count", &multiprocessors);
+            // Of a form in which it says nothing no other number goes either.
+            if accepts(&here) || accepts(&with(&fitted, "sm_count", MANY)) {
+                fitted = here;
+            }
         }
-        if dependent && default("dependent") == Some("false") && !given(&fitted, "dependent") {
-            let mut waiting = fitted.clone();
-            waiting.0.push(("dependent".to_string(), "true".to_string()));
-            let refused = operator.tuning.and_then(|tuning| (tuning.reject)(self.arch(), &waiting.given()));
-            if refused.is_none() {
+        if dependent && default("dependent") == Some("false") && candidate.value("dependent").is_none() {
+            let waiting = with(&fitted, "dependent", "true");
+            if accepts(&waiting) {
                 fitted = waiting;
             }
         }

@@ -407,6 +407,18 @@ fn an_option_of_a_tiling_is_kept_though_it_is_the_default() {
 }
 
 #[test]
+fn an_option_that_is_the_default_rules_out_what_the_gpu_has() {
+    let turn = Turn::new(100);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (q, k) = (view(0x1000, F16, &[2, 300, 8, 128]), view(0x2000, F16, &[2, 400, 2, 128]));
+    let v = view(0x3000, F16, &[2, 400, 2, 128]);
+    let mut o = view_mut(0x6000, F16, &[2, 300, 8, 128]);
+    let error = lib.attention(stream, &q, &k, &v, &mut o).option("form", "wgmma").why().unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("form=wgmma") && text.contains("sm_100a lacks wgmma"), "{text}");
+}
+
+#[test]
 fn a_pack_has_what_a_library_has_compiled() {
     let turn = Turn::new(80);
     let (lib, stream) = (turn.library(), turn.stream());

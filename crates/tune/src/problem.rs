@@ -371,6 +371,40 @@ mod tests {
     }
 
     #[test]
+    fn a_form_of_another_architecture_makes_a_problem() {
+        let sizes = [("b", 4), ("hq", 16), ("hk", 4), ("sq", 4096), ("sk", 4096)];
+        let sizes: BTreeMap<String, i64> = sizes.map(|(name, size)| (name.to_string(), size)).into();
+        for others in [&[][..], &[("d", "256")], &[("stages", "0")], &[("bn", "16"), ("dv", "240")]] {
+            let pinned: Vec<_> = [("form", "tcgen05")].iter().chain(others).copied().collect();
+            let problem = Problem::new("attention", &sizes, &pinned).unwrap();
+            let estimate =
+                |arch: Arch| (problem.tuning().point)(arch.into(), &sizes, &pinned).unwrap().estimate;
+            assert!(estimate(Arch::SM_90A).is_infinite() && estimate(Arch::SM_100A).is_finite(), "{problem}");
+        }
+        let error = Problem::new("attention", &sizes, &[("warpgroups", "0")]).unwrap_err().to_string();
+        assert!(error.contains("`warpgroups` = 0: must be at least 1"), "{error}");
+    }
+
+    /// Parameters of products and of attention, with numbers that count nothing and with every form, are refused or make a problem.
+    #[test]
+    fn no_value_of_a_parameter_of_products_or_attention_ends_the_program() {
+        let mut refused = 0;
+        for name in ["attention", "gemm", "gemm_hopper", "gemm_fp8_blocks", "gemm_weights", "w4a16"] {
+            let operator = operator(name).unwrap();
+            let tuning = operator.tuning.unwrap();
+            let sizes: BTreeMap<String, i64> =
+                tuning.sizes.iter().map(|(name, _)| ((*name).to_string(), 256)).collect();
+            for parameter in (operator.parameters)() {
+                for value in ["0", "-1", "1", "false", "true", "wgmma", "tcgen05", "gemv", "outer", "mma"] {
+                    let made = Problem::new(operator.name, &sizes, &[(parameter.name, value)]);
+                    refused += i32::from(made.is_err());
+                }
+            }
+        }
+        assert!(refused > 100, "{refused}");
+    }
+
+    #[test]
     fn mistakes_are_named() {
         let sizes = |pairs: &[(&str, i64)]| pairs.iter().map(|(n, v)| ((*n).to_string(), *v)).collect();
         let fail = |name: &str, pairs: &[(&str, i64)], pinned: &[(&str, &str)]| {

@@ -463,7 +463,7 @@ struct Contest<'a, 'b> {
     measurer: &'a mut dyn Measurer,
     watch: &'a mut ProgressFn<'b>,
     started: Instant,
-    /// Those that are on the device.
+    /// Programs that are on the device.
     loaded: Vec<usize>,
 }
 

@@ -128,7 +128,16 @@ class _Groups:
         return out
 
 
+def check_capability(capability: tuple[int, int]) -> None:
+    """Refuses GPUs other than Hopper's: the products by groups are of its instructions, forward and backward."""
+    if capability != (9, 0):
+        raise NotImplementedError(
+            f"`moe` has kernels for GPUs of compute capability 9.0, and none for {capability[0]}.{capability[1]}: on the CPU it is torch's arithmetic"
+        )
+
+
 def _backward_cuda(gradient: Any, x: Any, ids: Any, weights: Any, w13: Any, w2: Any) -> Any:
+    check_capability(torch.cuda.get_device_capability(x.device))
     flat, gradient, k = rows(x), rows(gradient), ids.shape[1]
     of_w13, of_w2 = torch.empty_like(w13), torch.empty_like(w2)
     groups = _Groups(ids, w13.shape[0])

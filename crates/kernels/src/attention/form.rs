@@ -50,7 +50,7 @@ impl Form {
     pub(super) fn idle(self) -> &'static [&'static str] {
         match self {
             Form::Wgmma => &["polynomial"],
-            Form::Tcgen05 => &["warpgroups", "ping_pong", "q_stages", "persistent"],
+            Form::Tcgen05 => &["warpgroups", "ping_pong", "q_stages", "persistent", "sm_count"],
         }
     }
 }

@@ -415,7 +415,7 @@ mod tests {
     use tilewright_tile::interpret::interpret_bounded;
     use tilewright_tile::{Argument, Constants, verify};
 
-    /// Whatever a kernel computes by the approximate instructions lies within the stated bound of the exact value, at caps from small to large and
+    /// Results of the approximate instructions lie within the stated bound of the exact values, at caps from small to large and
     /// scores from 0 to where the exponential overflows and where it vanishes.
     #[test]
     fn capped_scores_are_within_their_bound() {

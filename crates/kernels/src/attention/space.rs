@@ -63,15 +63,16 @@ impl AttentionConfig {
         (TURN + scores * (products.max(softmax) + exposed * products.min(softmax))) / CLOCK
     }
 
-    /// The estimated time in microseconds, of sizes b, hq, hk, sq and sk.
+    /// The estimated time in microseconds, of sizes b, hq, hk, sq and sk; infinite on an architecture that lacks what the form needs.
     pub fn estimate(&self, arch: Arch, sizes: &[i64]) -> f64 {
         match self.form {
+            _ if !arch.has(self.form.needs()) => f64::INFINITY,
             Form::Wgmma => self.wgmma_estimate(sizes),
             Form::Tcgen05 => self.tcgen05_estimate(arch, sizes),
         }
     }
 
-    /// That by wgmma, on an H200.
+    /// The estimate of the form by wgmma, on an H200.
     fn wgmma_estimate(&self, sizes: &[i64]) -> f64 {
         let at = |i: usize| sizes.get(i).copied().unwrap_or(1);
         let (b, hq, sq, sk) = (at(0), at(1), at(3), at(4));

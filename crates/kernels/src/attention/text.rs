@@ -91,7 +91,7 @@ pub(super) struct OfForm {
 pub(super) struct Ending {
     /// The statements that add a sink.
     pub sunk: String,
-    /// Those that write logarithms.
+    /// The statements that write logarithms.
     pub lse: String,
     /// The factor of a row's sums.
     pub share: String,

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub enum Cascade {
     /// All: there is no cascade.
     None,
-    /// Those that sequences share: every query attends to all of them. Its parts are the last of the workspace.
+    /// Keys that sequences share: every query attends to all of them. Its parts are the last of the workspace.
     Prefix,
     /// Each sequence's own, behind those. Its parts are the first of the workspace, and its second program adds all.
     Rest,

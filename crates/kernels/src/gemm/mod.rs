@@ -256,7 +256,12 @@ impl GemmConfig {
             return Err(ConfigError::value("batch", self.batch, wanted));
         }
         self.check_scales()?;
-        if self.sparse && product_needs([self.dtype, self.right()], self.sum(), MmaKind::Sparse).is_none() {
+        let sparse = |factors| product_needs(factors, self.sum(), MmaKind::Sparse).is_some();
+        if self.sparse && !sparse([self.dtype, self.right()]) {
+            if sparse([self.dtype; 2]) {
+                let wanted = "must be same with sparse=true, or sparse false";
+                return Err(ConfigError::value("dtype_b", self.right(), wanted));
+            }
             let wanted = "sparse products are of f16, bf16, i8, u8, e4m3 and e5m2: must be one of these, or sparse false";
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }

@@ -2,6 +2,7 @@
 //! GLU Variants Improve Transformer, 2020); so is the sum of two products.
 
 use super::HopperGemmConfig;
+use super::multiplied::is_six;
 use crate::config::ConfigError;
 use crate::epilogue::{Combine, Part};
 use crate::warp_specialized::{Dual, Second};
@@ -53,10 +54,18 @@ impl HopperGemmConfig {
             return Ok(());
         }
         if self.packs()[1] {
-            let wanted = format!(
-                "the second matrix is read where it lies, along k in f32: pack must be none or a, and b k, with dual={dual}"
-            );
-            return Err(ConfigError::value("pack", self.pack, wanted));
+            let refuse = |field, value: &dyn std::fmt::Display, wanted: &str| {
+                let wanted = format!("the second matrix is read where it lies: {wanted} with dual={dual}");
+                Err(ConfigError::value(field, value, wanted))
+            };
+            if self.pack.factors()[1] {
+                return refuse("pack", &self.pack, "must be none or a");
+            }
+            if is_six(self.right()) {
+                let field = if self.dtype_b.is_some() { "dtype_b" } else { "dtype" };
+                return refuse(field, &self.right(), "must be no float of six bits");
+            }
+            return refuse("b", &"n", "of f32 must be k");
         }
         if dual.sums() > 1 && self.split > 1 {
             let wanted = format!("parts of two sums do not meet in memory: must be 1 with dual={dual}");

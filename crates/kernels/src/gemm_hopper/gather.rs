@@ -1,7 +1,8 @@
 //! Rows of A that lie anywhere: a table has the number of each. Threads copy them to the stages, 16 bytes at a time, since the tensor memory
 //! accelerator of Hopper copies rows that are neighbours. And rows of C anywhere, to which results are added.
 
-use super::HopperGemmConfig;
+use super::multiplied::is_six;
+use super::{HopperGemmConfig, Pack};
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, EpilogueOp};
 use crate::warp_specialized::{FillMode, Major, Scattered, Schedule, Triangle, bytes, gathering_registers};
@@ -18,8 +19,14 @@ impl HopperGemmConfig {
             "rows are contiguous: a must be k"
         } else if self.batch.counts_products() {
             "one a has all rows: batch must be none, grouped or ragged"
-        } else if self.packs() != [false; 2] {
-            "rows are read where they lie: pack must be none, and factors are not split into parts"
+        } else if self.pack != Pack::None {
+            "rows are read where they lie: pack must be none"
+        } else if self.parts() > 1 {
+            "rows are read where they lie, and not split into parts: precision must be tf32"
+        } else if [self.dtype, self.right()].into_iter().any(is_six) {
+            "rows are read where they lie, and floats of six bits are copied ahead: dtype and dtype_b must be others"
+        } else if self.packs() != [false; 2] && !self.complex {
+            "rows are read where they lie: b of f32 must be k"
         } else if self.sparse || self.complex {
             "sparse and complex must be false"
         } else if self.fill != FillMode::Full || self.triangular != Triangle::None {

@@ -7,6 +7,11 @@ use super::{Dual, FillMode, Form, HopperGemmConfig, Part, Precision, Triangle};
 use crate::config::ConfigError;
 use crate::warp_specialized::{Major, Term, bytes_of};
 
+/// Returns whether numbers of a type are copied to one of 8 bits, in which they are multiplied.
+pub(super) fn is_six(dtype: DType) -> bool {
+    matches!(dtype, DType::E3M2 | DType::E2M3)
+}
+
 impl HopperGemmConfig {
     /// Parts of a factor, which are multiplied by those of the other.
     pub(super) fn parts(&self) -> usize {
@@ -50,8 +55,7 @@ impl HopperGemmConfig {
         // `wgmma` reads TF32 along k; `tcgen05` has a swizzle for the other way.
         let k_major = self.dtype == DType::F32 && self.form != Form::Tcgen05 || self.complex;
         let [across_a, across_b] = [self.a, self.b].map(|major| k_major && major != Major::K);
-        let [other_a, other_b] = [self.dtype, self.right()]
-            .map(|dtype| self.parts() > 1 || matches!(dtype, DType::E3M2 | DType::E2M3));
+        let [other_a, other_b] = [self.dtype, self.right()].map(|dtype| self.parts() > 1 || is_six(dtype));
         [other_a || across_a, other_b || across_b || self.complex]
     }
 
@@ -96,12 +100,12 @@ impl HopperGemmConfig {
             let wanted = "adds up tiles of a as they lie in memory: must be false with complex, and where a is split or transposed";
             return Err(ConfigError::value("sums_a", true, wanted));
         }
-        let six = |dtype| matches!(dtype, DType::E3M2 | DType::E2M3);
-        if (six(self.dtype) || six(self.right())) && self.sums_a {
+        let six = [self.dtype, self.right()].map(is_six);
+        if six != [false; 2] && self.sums_a {
             let wanted = "adds up tiles of a as they lie in memory: must be false with floats of six bits";
             return Err(ConfigError::value("sums_a", true, wanted));
         }
-        if (six(self.dtype) || six(self.right())) && !self.form.tiles() {
+        if six != [false; 2] && !self.form.tiles() {
             let wanted = format!("form={} has no copy of factors: must be no float of six bits", self.form);
             return Err(ConfigError::value("dtype", self.dtype, wanted));
         }

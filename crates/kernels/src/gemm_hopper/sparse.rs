@@ -66,6 +66,9 @@ impl HopperGemmConfig {
         if bytes(self.dtype) > 2 || self.multiplied()[0] != self.dtype {
             return refuse("dtype", &self.dtype, "must be f16, bf16, e4m3, e5m2, i8 or u8");
         }
+        if self.multiplied()[1] != self.right() {
+            return refuse("dtype_b", &self.right(), "must be same, e4m3 or e5m2");
+        }
         if self.a != Major::K {
             return refuse("a", &"m", "the groups of elements lie along k: must be k");
         }

@@ -18,7 +18,7 @@ pub(super) type Add<'a> = dyn Fn(&mut KernelBuilder, &Tensor, &Chunk) + 'a;
 pub(super) enum Sums<'a> {
     /// A block's own, to which those of others may be added.
     Own(&'a Accumulators, Option<&'a Add<'a>>),
-    /// Those that all blocks of the tile have left, of which each finishes some chunks: those for whose number it says 1.
+    /// Sums that all blocks of the tile have left, of which each finishes some chunks: those for whose number it says 1.
     Left(&'a Add<'a>, &'a dyn Fn(&Expr) -> Expr),
 }
 

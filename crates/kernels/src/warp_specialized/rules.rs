@@ -21,10 +21,10 @@ const SHARED: &[Feature] = &[
 /// The set of these features.
 pub(crate) const SHARED_NEEDS: Features = Features::of(SHARED);
 
-/// Those that they need by wgmma.
+/// Features that warp-specialized kernels need by wgmma.
 pub(crate) const NEEDS: Features = WgmmaRow::NEEDS.and(SHARED);
 
-/// Those that they need with sums in tensor memory.
+/// Features that warp-specialized kernels need with sums in tensor memory.
 pub(crate) const TENSOR_MEMORY_NEEDS: Features = Tcgen05Row::NEEDS.and(SHARED);
 
 /// The architecture that their spaces and rules are made for.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tilewright_machine::SumsScaling;
+
 use super::points::{Counter, Sample, Site, Sites, axes, is_listed, mentions};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::expr::{Expr, IntOp, SymbolId};
@@ -317,6 +319,25 @@ fn span_of(modes: &[&ViewMode], dim: u32) -> Option<i64> {
     Some(span)
 }
 
+/// Views that are copied to the scales of a factor with sums in tensor memory, each with the rows of the factor: scales come there by 128 rows, and of tiles of
+/// fewer the last ones are those of the next tiles, which no product reads.
+fn views_of_scales(sites: &Sites<'_>) -> BTreeMap<TensorId, i64> {
+    let v = sites.verified;
+    let mut rows = BTreeMap::new();
+    for site in &sites.all {
+        if let StmtKind::GemmAsync { c, scales: Some(scales), .. } = &site.stmt.kind {
+            rows.extend(scales.iter().map(|scale| scale.tensor).zip(v.shape(*c)));
+        }
+    }
+    let copied = |site: &Site<'_>| match &site.stmt.kind {
+        StmtKind::Copy { src, dst, .. } | StmtKind::CopyAsync { src, dst, .. } => {
+            rows.get(&dst.tensor).map(|rows| (src.tensor, *rows))
+        }
+        _ => None,
+    };
+    sites.all.iter().filter_map(copied).collect()
+}
+
 /// Views whose step from tile to tile is not the tile's length: shorter, so that tiles overlap, or longer, so that they leave elements out.
 fn steps_of_views(sites: &Sites<'_>) -> Vec<Diagnostic> {
     let v = sites.verified;
@@ -329,7 +350,7 @@ fn steps_of_views(sites: &Sites<'_>) -> Vec<Diagnostic> {
             *views.entry(*param).or_default() += 1;
         }
     }
-    let indexed = iterations(sites);
+    let (indexed, scales) = (iterations(sites), views_of_scales(sites));
     let mut done = BTreeSet::new();
     for (view, mode) in indexed.keys().copied() {
         let (all, tensor) = (modes(sites, view), v.program().tensor(view));
@@ -350,6 +371,7 @@ fn steps_of_views(sites: &Sites<'_>) -> Vec<Diagnostic> {
             || !along
             || step == span
             || step <= 0
+            || scales.get(&view).is_some_and(|rows| step == *rows && span == SumsScaling::rows_for(step))
             || leaf.extent == Expr::Int(1)
             || !done.insert((view, leaf.dim))
         {
