@@ -34,7 +34,7 @@ pub(crate) struct Names<'a> {
 }
 
 /// The text of `most` · tanh(x · factor), as most − 2 · most / (1 + e^(2 · x · factor)): a fused multiply-add beside an exponential and a
-/// reciprocal, where `tanh` has a polynomial for small arguments besides, whose relative error is that of its results. Here the error is absolute, 2⁻²⁰·⁵ · most at
+/// reciprocal, where `tanh` has a polynomial for small arguments besides, whose relative error is that of its results. Here the error is absolute, 2⁻²⁰ · most at
 /// most: near 0 the result is a difference of two numbers of the size of `most`, each of which is off by some units in its last place. Scores are exponents of
 /// weights, which do not ask for more.
 pub(crate) fn capped(x: &str, factor: &str, most: &str) -> String {
@@ -452,7 +452,7 @@ mod tests {
             let most = f64::from(cap);
             for ((x, y), bound) in scores.iter().zip(found).zip(bounds) {
                 let off = (y - most * (x / most).tanh()).abs() + f64::from(*bound);
-                assert!(off <= most * 2f64.powf(-20.5), "cap {cap}, {x}: {y} may be off by {off:e}");
+                assert!(off <= most * 2f64.powi(-20), "cap {cap}, {x}: {y} may be off by {off:e}");
             }
         }
     }
