@@ -225,8 +225,25 @@ pub(crate) const fn tuning<C: Tunable>() -> Tuning {
 }
 
 /// Parameters by which estimates divide: of what they count there is at least one.
-const COUNTS: [&str; 10] =
-    ["blocks", "bm", "bn", "bk", "chunk", "group", "part", "split", "sm_count", "warpgroups"];
+const COUNTS: [&str; 17] = [
+    "blocks",
+    "bm",
+    "bn",
+    "bk",
+    "chunk",
+    "d",
+    "group",
+    "groups",
+    "pack",
+    "part",
+    "pixels",
+    "rows",
+    "split",
+    "sm_count",
+    "stride",
+    "warpgroups",
+    "warps",
+];
 
 /// The configuration with the given values, of which estimates may be made.
 fn counted<C: Config>(given: &[(&str, &str)]) -> Result<C, ConfigError> {

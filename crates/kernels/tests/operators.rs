@@ -623,8 +623,17 @@ fn messages_about_operators_name_the_line_that_builds_the_statement() {
 
 #[test]
 fn counts_of_nothing_are_refused_ahead_of_an_estimate() {
-    let sizes = std::collections::BTreeMap::from(["m", "n", "k"].map(|name| (name.to_string(), 256)));
+    let sizes_of = |name: &str| {
+        let tuning = operator(name).unwrap().tuning.unwrap();
+        tuning.sizes.iter().map(|(size, _)| (size.to_string(), 256)).collect()
+    };
     for (name, field) in [
+        ("attention_decode", "d"),
+        ("attention_decode", "rows"),
+        ("attention_sm80", "d"),
+        ("attention_sm80", "warps"),
+        ("conv_hopper", "groups"),
+        ("conv_hopper", "stride"),
         ("gemm", "bm"),
         ("gemm", "bk"),
         ("gemm_hopper", "split"),
@@ -636,10 +645,19 @@ fn counts_of_nothing_are_refused_ahead_of_an_estimate() {
         ("gemm_fp8_blocks", "part"),
     ] {
         let space = operator(name).unwrap().tuning.unwrap().space;
-        let said = space(Arch::SM_90A.into(), &sizes, &[(field, "0")]).err().unwrap().to_string();
+        let said = space(Arch::SM_90A.into(), &sizes_of(name), &[(field, "0")]).err().unwrap().to_string();
         assert_eq!(said, format!("`{field}` = 0: must be at least 1"), "{name}");
     }
     // Fewer blocks than a cluster has: without clusters there are configurations.
     let space = operator("gemm_hopper").unwrap().tuning.unwrap().space;
-    assert!(!space(Arch::SM_90A.into(), &sizes, &[("sm_count", "1")]).unwrap().points.is_empty());
+    assert!(
+        !space(Arch::SM_90A.into(), &sizes_of("gemm_hopper"), &[("sm_count", "1")])
+            .unwrap()
+            .points
+            .is_empty()
+    );
+    // One stage is no pipeline: the point takes forever, and is in no space.
+    let tuning = operator("attention_decode").unwrap().tuning.unwrap();
+    let point = (tuning.point)(Arch::SM_90A.into(), &sizes_of("attention_decode"), &[("stages", "1")]);
+    assert!(point.unwrap().estimate.is_infinite());
 }

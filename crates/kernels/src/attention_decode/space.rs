@@ -12,6 +12,7 @@ const MOST_SEQUENCES: i64 = 65_535;
 impl AttentionDecodeConfig {
     /// The schedule for b sequences of sk keys, heads of k and v, and sq query tokens each, and the estimated microseconds.
     fn of_sizes(&self, arch: Arch, sizes: &[i64]) -> Result<(DecodeSchedule, f64), ConfigError> {
+        self.validate()?;
         let [b, heads, sq, sk] = [0, 1, 2, 3].map(|i| sizes.get(i).copied().unwrap_or(1));
         let lengths = vec![sk; b.clamp(0, MOST_SEQUENCES + 1) as usize];
         let of = DecodeLengths { lengths: &lengths, capacity: sk, heads, tokens: QueryTokens::All(sq) };
