@@ -272,7 +272,8 @@ fn main() -> Fallible<()> {
             }
         }
     }
-    let parts: [(&str, fn(&Place) -> Fallible<()>); 4] =
+    type Part = fn(&Place) -> Fallible<()>;
+    let parts: [(&str, Part); 4] =
         [("experts", experts), ("dependent", dependent), ("warm-up", warm_up), ("specialised", specialised)];
     for (_, part) in parts.iter().filter(|(name, _)| wanted(name)) {
         if let Err(error) = part(&place) {
