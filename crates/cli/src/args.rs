@@ -392,7 +392,7 @@ pub enum Emit {
     Passes,
     /// The thread-level program: the code of one thread
     Simt,
-    /// PTX for a driver or ptxas
+    /// PTX for a driver or ptxas: of several kernels one module, or with -o a file each
     Ptx,
     /// Layouts and instructions with the reasons, assumptions and compile times
     Report,

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use serde_json::json;
-use tilewright::compiler::Kernel;
+use tilewright::compiler::{Kernel, Options};
 use tilewright::layout::{Layout, SwizzledLayout};
 use tilewright::layout_calc::draw::Picture;
 use tilewright::machine::DType;
@@ -29,7 +29,13 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     if several && (args.draw.is_some() || args.json || args.emit == Emit::Launch) {
         return Err(Failure::usage("--draw, --json and --emit launch take one kernel: add --kernel"));
     }
-    let texts = all.iter().map(|loaded| form(args, loaded, &all, &target));
+    let kernels = all.iter().map(|loaded| {
+        let options = options(args, loaded, &all, &target)?;
+        Ok((loaded.compile(&options)?, options))
+    });
+    let kernels: Vec<(Kernel, Options)> = kernels.collect::<Result<_, Failure>>()?;
+    let texts =
+        all.iter().zip(&kernels).map(|(loaded, (kernel, options))| form(args, loaded, kernel, options));
     let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
     if let (true, Some(path)) = (several, &args.output) {
         // A file for each kernel: `a.ptx` becomes `a.NAME.ptx`.
@@ -41,8 +47,11 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let text =
-        if args.emit == Emit::Tile && several { module_of(&all).to_string() } else { texts.join("\n") };
+    let text = match args.emit {
+        Emit::Tile if several => module_of(&all).to_string(),
+        Emit::Ptx => Kernel::module(&kernels.iter().map(|(kernel, _)| kernel).collect::<Vec<_>>()),
+        _ => texts.join("\n"),
+    };
     match &args.output {
         Some(path) => std::fs::write(path, text).map_err(|e| {
             Failure::program(crate::messages::error(format!("cannot write `{}`: {e}", path.display())))
@@ -52,8 +61,8 @@ pub fn compile(args: &CompileArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The form of a kernel that is asked for.
-fn form(args: &CompileArgs, loaded: &Loaded, all: &[Loaded], target: &Target) -> Result<String, Failure> {
+/// The options that a kernel is compiled with.
+fn options(args: &CompileArgs, loaded: &Loaded, all: &[Loaded], target: &Target) -> Result<Options, Failure> {
     let mut options = loaded.options(target.arch);
     options.timing = timing(&args.program, target.arch)?;
     if !args.assume.is_empty() {
@@ -77,20 +86,24 @@ fn form(args: &CompileArgs, loaded: &Loaded, all: &[Loaded], target: &Target) ->
             }
         }
     }
-    let kernel = loaded.compile(&options)?;
+    Ok(options)
+}
+
+/// The form of a kernel that is asked for.
+fn form(args: &CompileArgs, loaded: &Loaded, kernel: &Kernel, options: &Options) -> Result<String, Failure> {
     Ok(match args.emit {
-        _ if args.draw.is_some() => drawn(&kernel, args)?,
+        _ if args.draw.is_some() => drawn(kernel, args)?,
         Emit::Tile => loaded.program.to_string(),
         Emit::Core => kernel.core.to_string(),
-        Emit::Passes => loaded.passes(&options)?,
+        Emit::Passes => loaded.passes(options)?,
         Emit::Simt => kernel.function.to_string(),
         Emit::Ptx => kernel.ptx.clone(),
         Emit::Layouts | Emit::Report if args.json => {
-            format!("{:#}\n", as_json(&kernel, args.emit == Emit::Report))
+            format!("{:#}\n", as_json(kernel, args.emit == Emit::Report))
         }
         Emit::Layouts => kernel.explanation.chosen().to_string(),
-        Emit::Report => report(&kernel),
-        Emit::Launch => format!("{:#}\n", crate::launch::describe(&kernel, &loaded.sizes)?),
+        Emit::Report => report(kernel),
+        Emit::Launch => format!("{:#}\n", crate::launch::describe(kernel, &loaded.sizes)?),
     })
 }
 

@@ -102,6 +102,16 @@ fn each_kernel_is_compiled() {
         let text = std::fs::read_to_string(folder.path().join(format!("two.{name}.ptx"))).unwrap();
         assert!(text.contains(&format!(".entry {name}")), "{text}");
     }
+    // Printed, they are one module.
+    let module = tilewright(&["compile", TWO, "--emit", "ptx", "--arch", "sm_80"], None);
+    assert_eq!(module.code, Some(0), "{}", module.err);
+    let count = |text: &str| module.out.lines().filter(|line| line.starts_with(text)).count();
+    assert_eq!(
+        [".version", ".target", ".file", ".visible .entry"].map(count),
+        [1, 1, 1, 2],
+        "{}",
+        module.out
+    );
     let printed = tilewright(&["compile", TWO, "--emit", "tile"], None);
     assert_eq!(printed.out.matches("kernel ").count(), 2, "{}", printed.out);
     assert!(printed.out.contains("space { SPLITS = 2 | 4 | 8 }") && !printed.out.contains("weight("));

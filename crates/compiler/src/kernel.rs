@@ -1,8 +1,9 @@
 //! A compiled kernel: everything a launch needs, and nothing else.
 
 use tilewright_lower::MapRecipe;
+use tilewright_ptx::Lines;
 use tilewright_simt::Function;
-use tilewright_simt::record::Recording;
+use tilewright_simt::record::{self, Recording};
 use tilewright_synth::Explanation;
 use tilewright_tile::{Expr, Program, SymbolId, Verified, core};
 
@@ -29,6 +30,8 @@ pub struct Kernel {
     pub maps: Vec<MapRecipe>,
     /// The PTX text: what a driver loads. Its entry point is [`Function::name`].
     pub ptx: String,
+    /// The source lines of the instructions of [`Kernel::ptx`]: none unless [`Options::lines`](crate::Options::lines) asked for them.
+    pub lines: Lines,
     /// Assumptions of the code: each size is a multiple of its number. A launch with other sizes is refused.
     pub assumptions: Vec<Assumption>,
     /// Reasons of the compiler's choices.
@@ -55,7 +58,20 @@ impl Kernel {
     /// This kernel with other code behind the same parameters: a thread-level program, and its PTX text as it is printed.
     pub fn with_function(&self, function: Function) -> Kernel {
         let ptx = tilewright_ptx::print(&function);
-        Kernel { function, ptx, ..self.clone() }
+        Kernel { function, ptx, lines: Lines::default(), ..self.clone() }
+    }
+
+    /// The PTX text of one module with all of these kernels, compiled for one architecture and of different names, at least one: each is an entry point, as in its
+    /// own [text](Kernel::ptx).
+    pub fn module(kernels: &[&Kernel]) -> String {
+        let recorded = |kernel: &Kernel| {
+            let recorded = kernel.recording.as_ref().and_then(|_| record::recorded(&kernel.function));
+            recorded.map_or_else(|| kernel.function.clone(), |(function, _)| function)
+        };
+        let functions: Vec<Function> = kernels.iter().map(|kernel| recorded(kernel)).collect();
+        let lines = kernels.iter().map(|kernel| &kernel.lines);
+        let with_lines: Vec<(&Function, &Lines)> = functions.iter().zip(lines).collect();
+        tilewright_ptx::print_module(&with_lines)
     }
 
     /// Threads of a block.

@@ -327,13 +327,14 @@ fn finish(
     tilewright_simt::verify(&function).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
     clock.lap("verify the thread-level program");
     let lines = options.lines.as_ref().map(|wanted| lines::lines(&function, verified.program(), wanted));
+    let lines = lines.unwrap_or_default();
     let recorded = if options.debug { record::recorded(&function) } else { None };
     let (printed, recording) = recorded.unzip();
     if let Some(printed) = &printed {
         tilewright_simt::verify(printed).map_err(|error| Diagnostic::internal(Origin::Unknown, error))?;
     }
     let printed = printed.as_ref().unwrap_or(&function);
-    let ptx = tilewright_ptx::print_with_lines(printed, &lines.unwrap_or_default());
+    let ptx = tilewright_ptx::print_with_lines(printed, &lines);
     clock.lap("print PTX");
     let assumptions = options
         .multiples
@@ -348,6 +349,7 @@ fn finish(
         recording,
         maps,
         ptx,
+        lines,
         assumptions,
         explanation,
         times: clock.times,

@@ -13,7 +13,7 @@ use tilewright_simt::{
     Special, Value,
 };
 
-use crate::lines::Lines;
+use crate::lines::Places;
 use crate::operand::{comment, literal, param, reg, shared_window, vector};
 
 /// Registers of each type that are named so far.
@@ -61,8 +61,8 @@ pub(crate) struct Body<'a> {
     ends: Vec<String>,
     /// The text of the last instruction's origin.
     origin: &'a str,
-    /// The places of origins, and the functions that they lie in.
-    lines: (&'a Lines, Vec<&'a str>),
+    /// The places of origins.
+    places: Places<'a>,
     /// The origin whose place the last `.loc` has.
     place: Option<OriginId>,
     /// The register that holds the address of each tensor map.
@@ -73,7 +73,7 @@ pub(crate) struct Body<'a> {
 
 impl<'a> Body<'a> {
     /// Prints the body of a function, with the places of its origins.
-    pub(crate) fn print(function: &'a Function, lines: &'a Lines) -> Self {
+    pub(crate) fn print(function: &'a Function, places: Places<'a>) -> Self {
         let mut body = Body {
             function,
             names: vec![String::new(); function.values.len()],
@@ -82,7 +82,7 @@ impl<'a> Body<'a> {
             labels: 0,
             ends: Vec::new(),
             origin: "",
-            lines: (lines, lines.functions()),
+            places,
             place: None,
             maps: vec![String::new(); function.tensor_maps.len()],
             maps_unasked: true,
@@ -212,8 +212,7 @@ impl<'a> Body<'a> {
     fn locate(&mut self, origin: OriginId) {
         if self.place != Some(origin) {
             self.place = Some(origin);
-            let (lines, functions) = &self.lines;
-            self.text.push_str(&lines.directives(functions, origin));
+            self.text.push_str(&self.places.directives(origin));
         }
     }
 

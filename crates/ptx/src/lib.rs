@@ -33,12 +33,14 @@ mod body;
 mod lines;
 mod operand;
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use tilewright_machine::{TO_OWN_BLOCK_PTX_VERSION, WgmmaRow};
 use tilewright_simt::{Function, FunctionParamKind, Op, Operand, passes};
 
 use crate::body::Body;
+use crate::lines::Places;
 use crate::operand::comment;
 pub use lines::{Frame, Lines};
 
@@ -84,6 +86,32 @@ pub fn print(function: &Function) -> String {
 /// The PTX text as [`print()`] makes it, with the source lines of its instructions: what NVIDIA's profiler, sanitizer and debugger show beside
 /// the code. They change no instruction.
 pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
+    print_module(&[(function, lines)])
+}
+
+/// The PTX text of one module with all of these functions as entry points, each with its source lines: functions of one architecture and of
+/// different names, at least one. Its version is the youngest that one of them needs.
+pub fn print_module(functions: &[(&Function, &Lines)]) -> String {
+    let printed: Vec<Cow<'_, Function>> =
+        functions.iter().map(|(function, _)| without_simulated(function)).collect();
+    let lines = Lines::numbered_together(functions.iter().map(|(_, lines)| *lines));
+    let names = Lines::functions(&lines.places);
+    let versions = printed.iter().map(|function| version(function));
+    let version = versions.max_by_key(|version| number(version)).unwrap_or_default();
+    let arch = printed.first().map_or_else(String::new, |function| function.arch.to_string());
+    let mut out =
+        format!(".version {version}\n.target {arch}\n.address_size 64\n{}\n", Lines::header(&lines.files));
+    for (i, (function, places)) in printed.iter().zip(&lines.places).enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        entry(&mut out, function, Places { places, functions: &names });
+    }
+    out + &Lines::names(&names)
+}
+
+/// A function without what only the simulator executes.
+fn without_simulated(function: &Function) -> Cow<'_, Function> {
     let mut simulated = false;
     function.visit(&mut |inst| {
         simulated |= matches!(
@@ -91,22 +119,22 @@ pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
             Op::Assert { .. } | Op::Print { .. } | Op::Asm { means: Operand::Value(_), .. }
         );
     });
-    if simulated {
-        let mut without = function.clone();
-        passes::drop_diagnostics(&mut without);
-        passes::drop_meanings(&mut without);
-        return print_with_lines(&without, lines);
+    if !simulated {
+        return Cow::Borrowed(function);
     }
-    let body = Body::print(function, lines);
-    let arch = function.arch;
-    let mut out = String::new();
+    let mut without = function.clone();
+    passes::drop_diagnostics(&mut without);
+    passes::drop_meanings(&mut without);
+    Cow::Owned(without)
+}
+
+/// Prints a function: its window of shared memory and its entry point.
+fn entry(out: &mut String, function: &Function, places: Places<'_>) {
+    let body = Body::print(function, places);
     let mut line = |text: String| {
         out.push_str(&text);
         out.push('\n');
     };
-    line(format!(".version {}", version(function)));
-    line(format!(".target {}", arch));
-    line(format!(".address_size 64\n{}", lines.header()));
     if function.shared_bytes > 0 {
         for buffer in &function.shared {
             let name = comment(&buffer.name);
@@ -155,8 +183,7 @@ pub fn print_with_lines(function: &Function, lines: &Lines) -> String {
         }
     }
     // Writing to a string cannot fail.
-    let _ = write!(out, "{}    ret;\n}}\n{}", body.text(), lines.names());
-    out
+    let _ = write!(out, "{}    ret;\n}}\n", body.text());
 }
 
 #[cfg(test)]

@@ -30,21 +30,55 @@ pub struct Lines {
     pub places: Vec<Vec<Frame>>,
 }
 
+/// The source lines of several functions that a module holds, whose files have common numbers.
+pub(crate) struct Together {
+    /// The paths of the source files.
+    pub(crate) files: Vec<String>,
+    /// The [places](Lines::places) of each function.
+    pub(crate) places: Vec<Vec<Vec<Frame>>>,
+}
+
+/// The places of a function's origins in a module.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    /// The [places](Lines::places).
+    pub(crate) places: &'a [Vec<Frame>],
+    /// The functions that places of the module lie in, in the order of their names in `.debug_str`.
+    pub(crate) functions: &'a [&'a str],
+}
+
 impl Lines {
-    fn place(&self, origin: OriginId) -> &[Frame] {
-        self.places.get(origin.0 as usize).map_or(&[], Vec::as_slice)
+    /// The source lines of several functions, with common numbers of files.
+    pub(crate) fn numbered_together<'a>(all: impl Iterator<Item = &'a Lines>) -> Together {
+        let mut files: Vec<String> = Vec::new();
+        let mut places = Vec::new();
+        for lines in all {
+            let number = |path: &String| {
+                files.iter().position(|file| file == path).unwrap_or_else(|| {
+                    files.push(path.clone());
+                    files.len() - 1
+                })
+            };
+            let numbers: Vec<usize> = lines.files.iter().map(number).collect();
+            let mut numbered = lines.places.clone();
+            for frame in numbered.iter_mut().flatten() {
+                frame.file = numbers[frame.file];
+            }
+            places.push(numbered);
+        }
+        Together { files, places }
     }
 
     /// The `.file` directives.
-    pub(crate) fn header(&self) -> String {
+    pub(crate) fn header(files: &[String]) -> String {
         let line = |(i, path): (usize, &String)| format!(".file {} \"{}\"\n", i + 1, quoted(path));
-        self.files.iter().enumerate().map(line).collect()
+        files.iter().enumerate().map(line).collect()
     }
 
     /// The functions that places lie in, in the order of their names in `.debug_str`.
-    pub(crate) fn functions(&self) -> Vec<&str> {
+    pub(crate) fn functions(places: &[Vec<Vec<Frame>>]) -> Vec<&str> {
         let mut functions: Vec<&str> = Vec::new();
-        for frame in self.places.iter().flatten() {
+        for frame in places.iter().flatten().flatten() {
             match frame.function.as_deref() {
                 Some(name) if !functions.contains(&name) => functions.push(name),
                 _ => {}
@@ -54,8 +88,7 @@ impl Lines {
     }
 
     /// The section of the functions' names.
-    pub(crate) fn names(&self) -> String {
-        let functions = self.functions();
+    pub(crate) fn names(functions: &[&str]) -> String {
         if functions.is_empty() {
             return String::new();
         }
@@ -67,14 +100,18 @@ impl Lines {
         }
         out + "}\n"
     }
+}
 
-    /// The directives in front of instructions of an origin, with [`Lines::functions`]: none where its place is not known.
-    pub(crate) fn directives(&self, functions: &[&str], origin: OriginId) -> String {
+impl Places<'_> {
+    /// The directives in front of instructions of an origin: none where its place is not known.
+    pub(crate) fn directives(&self, origin: OriginId) -> String {
         let mut out = String::new();
         let mut called: Option<String> = None;
-        for frame in self.place(origin).iter().rev() {
+        let place = self.places.get(origin.0 as usize).map_or(&[][..], Vec::as_slice);
+        for frame in place.iter().rev() {
             let at = format!("{} {} {}", frame.file + 1, frame.line, frame.column);
-            let number = frame.function.as_deref().and_then(|name| functions.iter().position(|f| *f == name));
+            let number =
+                frame.function.as_deref().and_then(|name| self.functions.iter().position(|f| *f == name));
             let inlined = match (number, called) {
                 (Some(number), Some(call)) => format!(", function_name $name{number}, inlined_at {call}"),
                 _ => String::new(),
@@ -106,17 +143,30 @@ mod tests {
             files: vec!["ä \"b\".tile".to_string()],
             places: vec![vec![], vec![frame(9, None)], inner],
         };
-        let functions = lines.functions();
-        assert_eq!(lines.header(), ".file 1 \"? ?b?.tile\"\n");
-        assert_eq!(lines.directives(&functions, OriginId(0)), "");
-        assert_eq!(lines.directives(&functions, OriginId(7)), "");
-        assert_eq!(lines.directives(&functions, OriginId(1)), "    .loc 1 9 5\n");
+        let other = Lines {
+            files: vec!["c.tile".to_string(), "ä \"b\".tile".to_string()],
+            places: vec![vec![frame(3, Some("g")), Frame { file: 1, ..frame(4, None) }]],
+        };
+        let together = Lines::numbered_together([&lines, &other].into_iter());
+        let functions = Lines::functions(&together.places);
+        let [first, second] = [0, 1].map(|i| Places { places: &together.places[i], functions: &functions });
+        assert_eq!(Lines::header(&together.files), ".file 1 \"? ?b?.tile\"\n.file 2 \"c.tile\"\n");
+        assert_eq!(first.directives(OriginId(0)), "");
+        assert_eq!(first.directives(OriginId(7)), "");
+        assert_eq!(first.directives(OriginId(1)), "    .loc 1 9 5\n");
         assert_eq!(
-            lines.directives(&functions, OriginId(2)),
+            first.directives(OriginId(2)),
             "    .loc 1 11 5\n    .loc 1 5 5, function_name $name1, inlined_at 1 11 5\n    \
              .loc 1 2 5, function_name $name0, inlined_at 1 5 5\n"
         );
-        assert_eq!(lines.names(), ".section .debug_str\n{\n$name0:\n.b8 102, 0\n$name1:\n.b8 103, 0\n}\n");
-        assert_eq!(Lines::default().names(), "");
+        assert_eq!(
+            second.directives(OriginId(0)),
+            "    .loc 1 4 5\n    .loc 2 3 5, function_name $name1, inlined_at 1 4 5\n"
+        );
+        assert_eq!(
+            Lines::names(&functions),
+            ".section .debug_str\n{\n$name0:\n.b8 102, 0\n$name1:\n.b8 103, 0\n}\n"
+        );
+        assert_eq!(Lines::names(&[]), "");
     }
 }
