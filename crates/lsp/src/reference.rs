@@ -9,7 +9,7 @@ use tilewright_tile::{Word, words};
 use crate::scan::{Kind, scan};
 
 /// The reference of the language.
-const TEXT: &str = include_str!("../../../docs/tile-language.md");
+const TEXT: &str = include_str!("../tile-language.md");
 
 /// Sections whose tables are about words.
 const TABLES: [&str; 3] = ["Numbers known when", "Element types", "Arithmetic"];

@@ -51,7 +51,7 @@ macro_rules! codes {
 
             /// The page that explains it, `docs/codes/NAME.md`, in Markdown: its meaning, a wrong program with what is printed, and a right one.
             pub fn page(self) -> &'static str {
-                match self { $($(Code::$code => include_str!(concat!("../../../docs/codes/", $name, ".md")),)+)+ }
+                match self { $($(Code::$code => include_str!(concat!("../codes/", $name, ".md")),)+)+ }
             }
         }
     };

@@ -1,6 +1,6 @@
 //! Statements that may stand in a leaf.
 
-use tilewright_tile::{Code, Diagnostic, Expr, Stmt, StmtKind, TensorKind, named_statement_text};
+use tilewright_tile::{Code, Diagnostic, Expr, Program, Stmt, StmtKind, TensorKind, named_statement_text};
 
 use crate::program::Leaf;
 
@@ -12,55 +12,7 @@ pub(super) fn check(leaf: &Leaf, errors: &mut Vec<Diagnostic>) {
 fn body(leaf: &Leaf, statements: &[Stmt], errors: &mut Vec<Diagnostic>) {
     let program = &leaf.fragment;
     for stmt in statements {
-        let computes = match &stmt.kind {
-            StmtKind::Define(id) => matches!(program.tensor(*id).kind, TensorKind::Register { .. }),
-            StmtKind::Gemm { .. }
-            | StmtKind::Cast { .. }
-            | StmtKind::Rearrange { .. }
-            | StmtKind::Fill { .. }
-            | StmtKind::Elementwise { .. }
-            | StmtKind::Shape { .. }
-            | StmtKind::Join { .. }
-            | StmtKind::Split { .. }
-            | StmtKind::Reduce { .. }
-            | StmtKind::Scan { .. }
-            | StmtKind::Combine { .. }
-            | StmtKind::Arg { .. }
-            | StmtKind::Sort { .. }
-            | StmtKind::Gather { .. }
-            | StmtKind::Let { .. }
-            | StmtKind::If { .. }
-            | StmtKind::IfAny { .. }
-            | StmtKind::Break { .. }
-            | StmtKind::Assert { .. }
-            | StmtKind::Print { .. }
-            | StmtKind::For { .. } => true,
-            StmtKind::Copy { .. }
-            | StmtKind::CopyAsync { .. }
-            | StmtKind::Commit
-            | StmtKind::Wait(_)
-            | StmtKind::GemmAsync { .. }
-            | StmtKind::CommitGemm
-            | StmtKind::WaitGemm(_)
-            | StmtKind::ClusterReduce { .. }
-            | StmtKind::ClusterCombine { .. }
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_)
-            | StmtKind::Role { .. }
-            | StmtKind::Stage { .. }
-            | StmtKind::Tiles { .. }
-            | StmtKind::Drain { .. }
-            | StmtKind::Sync(_)
-            | StmtKind::Arrive(_)
-            | StmtKind::Barrier(_)
-            | StmtKind::InTurn { .. }
-            | StmtKind::SyncGrid { .. }
-            | StmtKind::Signal { .. }
-            | StmtKind::Await { .. }
-            | StmtKind::Ticket { .. } => false,
-        };
-        if !computes {
+        if !computes(program, &stmt.kind) {
             let text = named_statement_text(program, stmt);
             let error = Diagnostic::new(Code::Misplaced, stmt.span, format!("`{text}` in a leaf"));
             errors.push(error.label("not a computation").help(
@@ -90,6 +42,27 @@ fn body(leaf: &Leaf, statements: &[Stmt], errors: &mut Vec<Diagnostic>) {
             errors.push(error.help("a leaf gets integers as formals of type `i32`"));
         }
         body(leaf, stmt.kind.body(), errors);
+    }
+}
+
+/// True if a statement computes: one with tensors, all of which are in registers here, unless it moves them, runs beside what follows or reaches
+/// other blocks; and one of integers, or with a body, that shares out no threads.
+fn computes(program: &Program, kind: &StmtKind) -> bool {
+    match kind {
+        StmtKind::Define(id) => matches!(program.tensor(*id).kind, TensorKind::Register { .. }),
+        StmtKind::Let { .. }
+        | StmtKind::For { .. }
+        | StmtKind::If { .. }
+        | StmtKind::IfAny { .. }
+        | StmtKind::Break { .. }
+        | StmtKind::Assert { .. }
+        | StmtKind::Print { .. } => true,
+        StmtKind::Copy { .. }
+        | StmtKind::CopyAsync { .. }
+        | StmtKind::GemmAsync { .. }
+        | StmtKind::ClusterReduce { .. }
+        | StmtKind::ClusterCombine { .. } => false,
+        _ => !kind.tensors().is_empty(),
     }
 }
 
