@@ -5,7 +5,9 @@ use crate::product::{check as check_product, scaled, scales};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::gemm::{self, GemmConfig};
-use tilewright_kernels::gemm_hopper::{Batch, Form, HopperGemmConfig, Major};
+use tilewright_kernels::gemm_hopper::{
+    Batch, Cluster, Dual, FillMode, Form, HopperGemmConfig, Major, Schedule, Triangle,
+};
 use tilewright_kernels::{Loads, Path};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Constants, Program, lint, verify};
@@ -234,9 +236,80 @@ fn batches_and_groups_have_scales() {
     }
 }
 
+/// Pairs of blocks, of which each has the scales of all columns.
+fn of_pairs() -> Vec<HopperGemmConfig> {
+    let [bytes, four, .., wide, _] = sums_in_tensor_memory()[..] else { panic!("six") };
+    let pair = |config| HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), ..config };
+    let turned = HopperGemmConfig { pair: true, cluster: Cluster::AlongN(2), swap: true, ..four };
+    vec![
+        pair(bytes),
+        pair(wide),
+        HopperGemmConfig { bn: 64, scales: Some(DType::UE8M0), bk: 128, ..turned },
+        pair(HopperGemmConfig { b: Major::Mn, bn: 96, ..bytes }),
+        pair(HopperGemmConfig { schedule: Schedule::StreamK, ..four }),
+        HopperGemmConfig { batch: Batch::Ragged, bn: 32, ..turned },
+        HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), sm_count: 4, ..pair(bytes) },
+    ]
+}
+
+#[test]
+fn pairs_with_scales_are_right_at_edges() {
+    for (turn, config) in of_pairs().into_iter().enumerate() {
+        let l = if config.batch == Batch::None { 1 } else { 3 };
+        let sizes = [[l, 264, 130, 2 * config.bk + 32], [l, 129, 65, config.bk - 32]];
+        for (at, size) in sizes.into_iter().enumerate() {
+            if at == turn % 2 || nightly() {
+                let seeds: &[u64] = if in_turn(turn, 2) { &[1, 5] } else { &[3] };
+                check_product(&config, size, seeds);
+            }
+        }
+        let program = config.program().unwrap();
+        let kernel = kernel_for(&program, Arch::SM_100A, [4096, 4096, 4096]);
+        assert!(kernel.ptx.contains("tcgen05.cp.cta_group::2.32x128b.warpx4"), "{config:?}");
+    }
+}
+
+/// Scales where blocks share factors, tiles or steps along k, with a second matrix, and with triangles.
+#[test]
+fn scales_go_with_every_way_to_share_out_products() {
+    let [bytes, four, swapped, .., narrow] = sums_in_tensor_memory()[..] else { panic!("six") };
+    let dual = HopperGemmConfig { bn: 64, warpgroups: 2, ..bytes };
+    let square = HopperGemmConfig { dtype_b: None, ..bytes };
+    for (turn, (config, size)) in [
+        (HopperGemmConfig { cluster: Cluster::AlongM(2), ..bytes }, [1, 200, 136, 320]),
+        (HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), sm_count: 4, ..swapped }, [1, 200, 264, 160]),
+        (HopperGemmConfig { cluster: Cluster::AlongK(2), ..four }, [1, 129, 136, 288]),
+        (HopperGemmConfig { split: 3, epilogue: "alpha".parse().unwrap(), ..bytes }, [1, 129, 136, 416]),
+        (HopperGemmConfig { schedule: Schedule::StreamK, ..four }, [1, 300, 136, 288]),
+        (HopperGemmConfig { schedule: Schedule::Remainder, ..narrow }, [1, 300, 136, 416]),
+        (HopperGemmConfig { dual: Dual::SiluMul, fused: true, ..dual }, [1, 129, 72, 288]),
+        (HopperGemmConfig { dual: Dual::Mul, swap: true, ..dual }, [1, 129, 72, 160]),
+        (HopperGemmConfig { dual: Dual::Add, ..four }, [1, 129, 136, 160]),
+        (HopperGemmConfig { triangular: Triangle::Upper, ..bytes }, [1, 200, 136, 320]),
+        (HopperGemmConfig { triangular: Triangle::Lower, ..swapped }, [1, 200, 136, 320]),
+        (HopperGemmConfig { fill: FillMode::Lower, ..bytes }, [1, 136, 136, 160]),
+        (HopperGemmConfig { fill: FillMode::Symmetric, ..square }, [1, 136, 136, 160]),
+        (
+            HopperGemmConfig { batch: Batch::Packed, dual: Dual::SiluMul, fused: true, ..dual },
+            [2, 70, 72, 160],
+        ),
+        (
+            HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), dual: Dual::SiluMul, ..dual },
+            [1, 260, 72, 160],
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let seeds: &[u64] = if in_turn(turn, 2) { &[1, 5] } else { &[3] };
+        check_product(&config, size, seeds);
+    }
+}
+
 #[test]
 fn products_with_sums_in_tensor_memory_need_no_spills() {
-    for (turn, config) in sums_in_tensor_memory().into_iter().enumerate() {
+    let pairs = of_pairs().into_iter().take(3);
+    for (turn, config) in sums_in_tensor_memory().into_iter().chain(pairs).enumerate() {
         let arch = if turn % 2 == 0 { Arch::SM_100A } else { Arch::SM_103A };
         let kernel = kernel_for(&config.program().unwrap(), arch, [4096, 4096, 4096]);
         let kind = match (config.dtype, config.scales) {
@@ -292,7 +365,15 @@ fn mistakes_with_sums_in_tensor_memory_name_the_field() {
     says(HopperGemmConfig { bm: 64, ..bytes }, "`bm` = 64: must be 128");
     says(HopperGemmConfig { bk: 64, ..bytes }, "`bk` = 64: four scales of a row");
     says(HopperGemmConfig { bn: 256, warpgroups: 2, ..bytes }, "`bn` = 256: 2 stages of sums and the scales");
-    says(HopperGemmConfig { split: 2, ..bytes }, "`split` = 2: scales are of blocks");
+    says(HopperGemmConfig { sparse: true, ..bytes }, "`sparse` = true: scales are of blocks");
+    says(
+        HopperGemmConfig { dual: Dual::SiluMul, bn: 128, warpgroups: 2, ..bytes },
+        "`bn` = 128: 2 stages of sums and the scales take 524 columns",
+    );
+    says(
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), bn: 256, warpgroups: 2, ..bytes },
+        "`bn` = 256: 2 stages of sums and the scales",
+    );
     let without = HopperGemmConfig { dtype: DType::E2M1, dtype_b: None, scales: None, ..bytes };
     says(without, "`scales` = none: elements of e2m1");
 }

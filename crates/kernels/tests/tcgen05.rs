@@ -83,6 +83,18 @@ fn configs() -> Vec<HopperGemmConfig> {
             pack: Pack::A,
             ..small
         },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongMn(2, 2), sm_count: 4, ..small },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongMn(2, 2),
+            sm_count: 8,
+            swap: true,
+            a: Major::Mn,
+            b: Major::Mn,
+            dual: Dual::SiluMul,
+            warpgroups: 2,
+            ..small
+        },
         HopperGemmConfig { gather: true, load_registers: 64, ..small },
         HopperGemmConfig { complex: true, bn: 32, ..small },
     ]
@@ -136,6 +148,7 @@ fn kernels_are_assembled_without_spills() {
         HopperGemmConfig { schedule: Schedule::StreamK, chunk: Some(32), ..default },
         HopperGemmConfig { bm: 64, swap: true, bn: 16, stages: 12, warpgroups: 1, ..default },
         HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), stages: 6, ..default },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongMn(2, 2), stages: 6, ..default },
         HopperGemmConfig {
             pair: true,
             cluster: Cluster::AlongN(2),
@@ -234,7 +247,7 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { form: Form::Wgmma, ..pair }, "pair", "form=tcgen05 alone");
     says(HopperGemmConfig { bm: 64, ..pair }, "pair", "bm=128");
     says(HopperGemmConfig { swap: true, ..pair }, "pair", "cluster=n2");
-    says(HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), ..pair }, "pair", "cluster=m2");
+    says(HopperGemmConfig { cluster: Cluster::AlongMn(4, 2), ..pair }, "pair", "cluster=m2");
     says(HopperGemmConfig { gather: true, load_registers: 64, ..pair }, "pair", "gather=false");
     let along_n = HopperGemmConfig { b: Major::Mn, ..pair };
     let floats = HopperGemmConfig { dtype: DType::F32, bk: 32, bn: 96, ..along_n };

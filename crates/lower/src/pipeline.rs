@@ -221,7 +221,10 @@ impl<'a> Lower<'a> {
                 lower.guarded(tells, |lower| lower.b.mbarrier(MbarrierOp::ArriveExpect, full, bytes));
             });
         } else {
-            self.b.mbarrier(MbarrierOp::Wait, waited, parity);
+            // Threads of the other block of a pair fill its part of a stage.
+            let of_both = !produces && pipeline.pair && pipeline.stored;
+            let wait = if of_both { MbarrierOp::WaitCluster } else { MbarrierOp::Wait };
+            self.b.mbarrier(wait, waited, parity);
             if fences {
                 self.guarded(self.state.tma_issuer, |lower| fence(lower.b));
             }
@@ -242,6 +245,9 @@ impl<'a> Lower<'a> {
         if pipeline.fences.fence_full {
             self.b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
         }
+        if pipeline.pair {
+            return self.tell_even_block(pipeline, full);
+        }
         let bytes = int(i64::from(pipeline.tx_bytes));
         match self.state.tma_issuer.filter(|_| pipeline.tx_bytes > 0) {
             Some(issuer) => self.b.branch(
@@ -251,6 +257,25 @@ impl<'a> Lower<'a> {
             ),
             None => self.b.mbarrier(MbarrierOp::Arrive, full, int(0)),
         }
+    }
+
+    /// Arrives once for the warp at the full barrier of the pair's even block, whose thread that issues copies tells the bytes of both.
+    fn tell_even_block(&mut self, pipeline: &PipelinePlan, full: Address) {
+        self.b.sync(SyncOp::WarpBarrier);
+        let of_pair = self.in_even_block(full);
+        let bytes = int(i64::from(pipeline.tx_bytes));
+        let issuer = self.state.tma_issuer.filter(|_| pipeline.tx_bytes > 0);
+        let even = issuer.and_then(|_| is_even_block(self.b));
+        let expects = self.both(issuer, even);
+        self.guarded(self.state.elected, |lower| {
+            let arrive = |b: &mut Builder| b.mbarrier(MbarrierOp::ArriveCluster, of_pair, int(0));
+            match expects {
+                Some(expects) => {
+                    lower.b.branch(expects, |b| b.mbarrier(MbarrierOp::ArriveExpect, full, bytes), arrive);
+                }
+                None => arrive(lower.b),
+            }
+        });
     }
 
     /// Hands on the stage that was filled so many stages ago as the producer is late, if it has filled as many, once the copies to it have arrived.

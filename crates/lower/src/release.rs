@@ -139,7 +139,12 @@ impl<'a> Lower<'a> {
         if self.role.sums {
             let empty = self.barrier(pipeline, true, slot);
             if pipeline.multicast > 1 {
-                let ranks = self.ranks_of_fillers(pipeline);
+                let mut ranks = self.ranks_of_fillers(pipeline);
+                if pipeline.pair {
+                    // The odd block's stage is given back to those of the next ranks.
+                    let of_odd = self.b.scalar(ScalarOp::ShlB32, &[ranks, int(1)]);
+                    ranks = self.b.scalar(ScalarOp::OrB32, &[ranks, of_odd]);
+                }
                 return self.b.mbarrier(MbarrierOp::CommitPeers, empty, ranks);
             }
             return self.commit_sums(pipeline, empty);

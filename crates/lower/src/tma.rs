@@ -102,14 +102,14 @@ impl Lower<'_> {
             let own = scalar::scale(self.b, place, share.bytes);
             at = add(self.b, at, own);
         }
-        let barrier = match self.state.stage {
+        let (barrier, of_pair) = match self.state.stage {
             Some((id, Side::Produce, slot)) if loads => {
                 let pipeline = self.pipeline(id, span)?;
                 let full = self.barrier(pipeline, false, slot);
-                Some(if pipeline.pair { self.in_even_block(full) } else { full })
+                (Some(if pipeline.pair { self.in_even_block(full) } else { full }), pipeline.pair)
             }
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
-            _ => None,
+            _ => (None, false),
         };
         let to_peers = plan.multicast.filter(|share| !share.apart);
         let multicast = to_peers.map(|share| self.ranks_of_peers(share.peers));
@@ -144,6 +144,7 @@ impl Lower<'_> {
                 shared,
                 barrier,
                 multicast,
+                even: of_pair && multicast.is_some(),
                 hint: plan.hint,
             });
         }

@@ -56,7 +56,8 @@ pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, conversion_needs};
 pub use sync::{ACQUIRE_TENSOR_MAP, MbarrierOp, ProxyFence, SyncOp};
 pub use tcgen05::{
     SumsScaling, Tcgen05Row, TensorMemory, has_scaled_tcgen05, has_tcgen05, in_pairs, is_tcgen05_left,
-    scaled_tcgen05, sums_layout, tcgen05, tcgen05_pair, tcgen05_rows, tensor_memory_copies,
+    scaled_tcgen05, scaled_tcgen05_pair, sums_layout, tcgen05, tcgen05_pair, tcgen05_rows,
+    tensor_memory_copies,
 };
 pub use tensor::{
     BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TO_OWN_BLOCK_PTX_VERSION, TensorOp,

@@ -12,7 +12,7 @@ mod scaled;
 
 use std::sync::LazyLock;
 
-pub use scaled::{SumsScaling, has_scaled_tcgen05, scaled_tcgen05};
+pub use scaled::{SumsScaling, has_scaled_tcgen05, scaled_tcgen05, scaled_tcgen05_pair};
 use tilewright_layout::Layout;
 
 use crate::arch::Memory;
@@ -217,7 +217,9 @@ static ROWS: LazyLock<Vec<Tcgen05Row>> = LazyLock::new(|| {
             rows.extend((1..=256 / step).rev().map(|i| row(blocks, [m, step * i], types)));
         }
     }
-    rows.extend((1..=16).rev().flat_map(|i| scaled::scaled_rows(16 * i)));
+    for blocks in [1, 2] {
+        rows.extend((1..=16).rev().flat_map(|i| scaled::scaled_rows(blocks, 16 * i)));
+    }
     rows
 });
 

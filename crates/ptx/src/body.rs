@@ -328,12 +328,12 @@ impl<'a> Body<'a> {
                 let guard = self.guard(*guard);
                 self.line(format!("{guard}{ACQUIRE_TENSOR_MAP} [{name}], {TENSOR_MAP_BYTES}"));
             }
-            Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
+            Op::Tensor { row, map, one, coords, shared, barrier, multicast, even, hint } => {
                 let map = match one {
                     Some(one) => self.register(*one, RegType::B64),
                     None => self.maps[*map as usize].clone(),
                 };
-                self.tensor(row, &map, coords, (shared, barrier), *multicast, *hint);
+                self.tensor(row, &map, coords, (shared, barrier), multicast.map(|to| (to, *even)), *hint);
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {
                 let memory = if *op == BulkOp::Peer { Memory::Shared } else { Memory::Global };
@@ -609,7 +609,7 @@ impl<'a> Body<'a> {
         map: &str,
         coords: &[Operand],
         (shared, barrier): (&Address, &Option<Address>),
-        multicast: Option<Operand>,
+        multicast: Option<(Operand, bool)>,
         hint: Option<CacheHint>,
     ) {
         let shared = self.address(shared, Memory::Shared);
@@ -617,9 +617,11 @@ impl<'a> Body<'a> {
             coords.iter().map(|c| self.operand(&row.mnemonic, *c, RegType::B32)).collect();
         let place = format!("[{map}, {{{}}}]", coords.join(", "));
         let (mut form, mut tail) = (String::new(), String::new());
-        if let Some(mask) = multicast {
+        if let Some((mask, even)) = multicast {
             let ranks = self.ranks(mask);
             form += ".multicast::cluster";
+            // In each pair the mbarrier is that of the block with the parity of the given one's (PTX ISA 9.1, `cp.async.bulk.tensor`).
+            form += if even { ".cta_group::2" } else { "" };
             tail += &format!(", {ranks}");
         } else if barrier.is_some() && self.function.pairs && row.gathers.is_none() {
             // The mbarrier may be the other block's (PTX ISA 9.1, `cp.async.bulk.tensor`).

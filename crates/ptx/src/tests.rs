@@ -391,6 +391,7 @@ fn tensor_copies_mbarriers_and_clusters() {
         shared: at(base, 0),
         barrier,
         multicast,
+        even: false,
         hint,
     };
     b.mbarrier(MbarrierOp::ArriveExpect, full, Operand::Imm(1024));

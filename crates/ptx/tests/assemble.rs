@@ -686,6 +686,7 @@ fn every_tensor_copy() {
                     shared: at(k.shared, 1024),
                     barrier: load.then(|| k.barrier()),
                     multicast,
+                    even: false,
                     hint,
                 };
                 k.b.bulk(op);
@@ -719,7 +720,17 @@ fn tensor_maps_of_an_array() {
     for number in [k.b32, Operand::Imm(3)] {
         let one = Some(k.b.tensor_map(map, number, None));
         let (coords, shared) = (vec![k.b32; 2], at(k.shared, 1024));
-        k.b.bulk(Op::Tensor { row, map, one, coords, shared, barrier: None, multicast: None, hint: None });
+        k.b.bulk(Op::Tensor {
+            row,
+            map,
+            one,
+            coords,
+            shared,
+            barrier: None,
+            multicast: None,
+            even: false,
+            hint: None,
+        });
     }
     let ptx = k.finish();
     assert_eq!(ptx.matches("fence.proxy.tensormap::generic.acquire.sys").count(), 2, "{ptx}");
@@ -899,9 +910,22 @@ fn tensor_memory() {
                 shared: at(shared, 0),
                 barrier: Some(at(even, 0x1_0000)),
                 multicast: None,
+                even: false,
                 hint: None,
             });
+            b.bulk(Op::Tensor {
+                row: tensor_row(TensorOp::Load, 2).unwrap(),
+                map,
+                one: None,
+                coords: vec![Operand::Imm(0); 2],
+                shared: at(shared, 0),
+                barrier: Some(at(even, 0x1_0000)),
+                multicast: Some(Operand::Imm(5)),
+                even: true,
+                hint: Some(CacheHint::EvictLast),
+            });
             kinds.insert("mbarrier::complete_tx::bytes.cta_group::2".to_string());
+            kinds.insert("multicast::cluster.cta_group::2".to_string());
         }
         b.close_branch(elected);
         b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));
@@ -949,7 +973,17 @@ fn launch_control_and_gathers() {
         for hint in [None, Some(CacheHint::EvictFirst)] {
             let coords = [0, 5, 1, 1 << 20, u64::from(u32::MAX)].map(Operand::Imm).to_vec();
             let (row, shared, barrier) = (tensor_gather(), at(shared, 512), Some(barrier));
-            b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint });
+            b.bulk(Op::Tensor {
+                row,
+                map,
+                one: None,
+                coords,
+                shared,
+                barrier,
+                multicast: None,
+                even: false,
+                hint,
+            });
         }
         b.close_branch(elected);
         b.mbarrier(MbarrierOp::Wait, barrier, Operand::Imm(0));

@@ -67,6 +67,7 @@ fn moved(cluster: u32) -> Function {
         shared: at(shared, 0),
         barrier,
         multicast,
+        even: false,
         hint: None,
     };
     b.open_branch();

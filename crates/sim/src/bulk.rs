@@ -30,6 +30,11 @@ const BYTES_LIMIT: u32 = 1 << 20;
 /// The place of a unit of a box that lies in no shared buffer.
 const NOWHERE: u32 = u32::MAX;
 
+/// The block whose mbarrier a copy to a block signals: that one, or that of its pair with a parity.
+fn signalled(target: u32, parity: Option<u32>) -> u32 {
+    parity.map_or(target, |parity| target / 2 * 2 + parity)
+}
+
 /// Offsets of the 16-byte units of a box at an offset of the window.
 fn places(offset: u32, bytes: u32, swizzle: SwizzleMode) -> impl Iterator<Item = u32> {
     let swizzle = swizzle.bytes();
@@ -44,7 +49,7 @@ impl<'a> Cluster<'a> {
     pub(crate) fn launch(&mut self, request: Request) {
         let swizzle = self.swizzle(&request.course);
         self.check_request(&request, swizzle);
-        let Request { site, course, shared, bytes, barrier, multicast, group: (group, time), ready } =
+        let Request { site, course, shared, bytes, barrier, multicast, even, group: (group, time), ready } =
             request;
         let (local, bytes) = (shared & LOCAL, bytes.min(BYTES_LIMIT) / UNIT * UNIT);
         let store = course.is_store();
@@ -54,7 +59,7 @@ impl<'a> Cluster<'a> {
         let units = self.units_of(&site, offset, bytes, swizzle, !store);
         let (mut source, mut destination, mut targets, mut signals) =
             (Vec::new(), Vec::new(), Vec::new(), None);
-        let (mut missing, mut across) = (None, 0);
+        let (mut missing, mut parity) = (None, None);
         match &course {
             _ if store => source = units,
             Course::Peer { address } => {
@@ -69,10 +74,11 @@ impl<'a> Cluster<'a> {
             }
             _ => {
                 let of = barrier.and_then(|b| self.peer(&site, b >> 24));
-                let pairs = self.context.program.function.pairs && multicast.is_none();
-                if pairs && of == Some(site.rank ^ 1) && matches!(course, Course::Tensor { .. }) {
+                let pairs = self.context.program.function.pairs && (multicast.is_none() || even);
+                let of_pair = of.filter(|of| of / 2 == site.rank / 2);
+                if pairs && of_pair.is_some() && matches!(course, Course::Tensor { .. }) {
                     // A copy to one block of a pair may signal the other.
-                    across = 1;
+                    parity = of_pair.map(|of| of % 2);
                 } else if barrier.is_some() && of != Some(site.rank) {
                     self.misuse(&site, Rule::Place, || "its mbarrier is not one of this block".to_string());
                 }
@@ -94,15 +100,17 @@ impl<'a> Cluster<'a> {
         if !store {
             signals = barrier.map(|b| (b & LOCAL).wrapping_sub(SHARED_BASE));
         }
-        let known =
-            targets.first().zip(signals).and_then(|(rank, b)| self.barriers.get(&(*rank ^ across, b)));
+        let known = targets
+            .first()
+            .zip(signals)
+            .and_then(|(rank, b)| self.barriers.get(&(signalled(*rank, parity), b)));
         let writes = (self.stores_of(site.agent), time);
         let number = known.map_or((self.copies_of(site.agent), time), |b| (b.agent, b.landing_time()));
         if !source.is_empty() {
             self.watch_unit(&site, site.rank, (&inside(&source), UNIT), Kind::Read, number, None);
         }
         for target in &targets {
-            if let Some(key) = signals.map(|barrier| (*target ^ across, barrier))
+            if let Some(key) = signals.map(|barrier| (signalled(*target, parity), barrier))
                 && self.barrier(&site, key)
             {
                 self.visible(&site, key);
@@ -133,7 +141,7 @@ impl<'a> Cluster<'a> {
             destination,
             targets,
             barrier: signals,
-            across,
+            parity,
             group,
             data: None,
             ready,
@@ -337,7 +345,7 @@ impl<'a> Cluster<'a> {
         });
         let targets: Vec<u32> = flight.targets.drain(targets).collect();
         for target in &targets {
-            let key = flight.barrier.map(|b| (*target ^ flight.across, b));
+            let key = flight.barrier.map(|b| (signalled(*target, flight.parity), b));
             let known = key.and_then(|key| self.barriers.get(&key));
             let (agent, time) =
                 known.map_or((self.copies_of(flight.site.agent), 1), |b| (b.agent, b.landing_time()));

@@ -86,6 +86,7 @@ pub(crate) struct TensorCopy {
     pub shared: Place,
     pub barrier: Option<Place>,
     pub multicast: Option<Slot>,
+    pub even: bool,
 }
 
 /// A bulk copy.
@@ -742,13 +743,15 @@ impl Decoder<'_> {
                 let cost = self.cost(SyncOp::FenceProxyAsync(ProxyFence::Global));
                 (Code::TensorMap { dst: dst.0, number: self.slot(*number) }, cost)
             }
-            Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {
+            Op::Tensor { row, map, one, coords, shared, barrier, multicast, even, .. } => {
                 let bytes = self.box_bytes(row, *map, origin)?;
                 let coords = coords.iter().map(|c| self.slot(*c)).collect();
                 let (shared, barrier) = (self.place(shared), barrier.map(|b| self.place(&b)));
                 let (op, map, multicast) = (row.op, *map, multicast.map(|m| self.slot(m)));
                 let one = one.map(|one| self.slot(one));
-                let copy = TensorCopy { statement, op, map, one, bytes, coords, shared, barrier, multicast };
+                let even = *even;
+                let copy =
+                    TensorCopy { statement, op, map, one, bytes, coords, shared, barrier, multicast, even };
                 (Code::Tensor(copy), self.cost(op))
             }
             Op::Bulk { op, shared, other, bytes, barrier } => {

@@ -50,8 +50,8 @@ pub(crate) struct Flight {
     pub targets: Vec<u32>,
     /// The mbarrier in each of them, or in the other block of its pair.
     pub barrier: Option<u32>,
-    /// 1 where the mbarrier is the other block's, else 0: the bit in which their ranks differ.
-    pub across: u32,
+    /// The parity of the block of each pair whose mbarrier it is; `None`: the block that receives the bytes.
+    pub parity: Option<u32>,
     /// Of stores: the group of the lane's.
     pub group: u32,
     /// Bytes that it has read, once it has.
@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub barrier: Option<u32>,
     /// Of loads: a bit for each block that receives the bytes.
     pub multicast: Option<u32>,
+    /// True of one that signals the even blocks of pairs.
+    pub even: bool,
     /// Of stores: the group, and the time of its reads among the warp's copies.
     pub group: (u32, u32),
     pub ready: u64,

@@ -145,7 +145,8 @@ enum Left {
 /// A copy of scales that has been issued.
 #[derive(Clone, Debug)]
 pub(crate) struct ScaleCopy {
-    rank: u32,
+    /// The blocks that copy, each from its own shared memory to its own tensor memory.
+    blocks: Range<u32>,
     column: u32,
     /// The place of each row in shared memory.
     places: Vec<u32>,
@@ -166,15 +167,16 @@ impl Scaled {
         Scaled { address, columns: (rows as u32).div_ceil(32) }
     }
 
-    /// The first column and all cells; others than the block's are reported.
-    fn within(&self, cluster: &mut Cluster<'_>, site: &Site) -> Option<(u32, Cells)> {
+    /// The first column and all cells; others than those of the blocks that multiply are reported.
+    fn within(&self, cluster: &mut Cluster<'_>, site: &Site, blocks: &Range<u32>) -> Option<(u32, Cells)> {
         let (first, column) = Shape::place(self.address);
         if first != 0 {
             cluster
                 .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
         }
         let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
-        cluster.allocated(site, site.rank, &cells.columns).then_some((column, cells))
+        let mut blocks = blocks.clone();
+        blocks.all(|rank| cluster.allocated(site, rank, &cells.columns)).then_some((column, cells))
     }
 }
 
@@ -263,7 +265,7 @@ impl Warp {
         let site = self.site(statement, origin, lane);
         self.alone(cluster, &site);
         let row = product.row;
-        let Some(blocks) = cluster.multiplying(&site, row) else { return };
+        let Some(blocks) = cluster.multiplying(&site, row.blocks as u32) else { return };
         let agent = cluster.products_of(self.agent);
         let unit = self.tensor_unit();
         let issued = cluster.tensor_units[unit].issued;
@@ -302,8 +304,10 @@ impl Warp {
         for ((place, byte), rows) in product.scales.iter().flatten().zip([row.m, row.n]) {
             ready = ready.max(self.address_ready(*place, None));
             let of_factor = Scaled::of(self.shared_address(*place, lane), rows);
-            let Some((column, cells)) = of_factor.within(cluster, &site) else { return };
-            cluster.watch_tensor(&site, self.rank, &cells, Kind::Read, number, &view);
+            let Some((column, cells)) = of_factor.within(cluster, &site, &blocks) else { return };
+            for rank in blocks.clone() {
+                cluster.watch_tensor(&site, rank, &cells, Kind::Read, number, &view);
+            }
             scales.push((column, *byte));
         }
         let address = self.shared_address(product.d, lane);
@@ -603,10 +607,11 @@ impl Cluster<'_> {
         self.context.program.function.pairs.then_some(rank ^ 1)
     }
 
-    /// The blocks that a product multiplies in; one that the odd block of a pair issues is reported.
-    fn multiplying(&mut self, site: &Site, row: &Tcgen05Row) -> Option<Range<u32>> {
-        let blocks = site.rank..site.rank + row.blocks as u32;
-        if row.blocks > 1 && !site.rank.is_multiple_of(2) {
+    /// The blocks, so many, that a product or a copy of scales works in; one that the odd block of a pair issues is reported.
+    fn multiplying(&mut self, site: &Site, blocks: u32) -> Option<Range<u32>> {
+        let pairs = blocks > 1;
+        let blocks = site.rank..site.rank + blocks;
+        if pairs && !site.rank.is_multiple_of(2) {
             self.misuse(site, Rule::Issuer, || {
                 "the odd block of a pair issues it: the even one does for both".to_string()
             });

@@ -34,6 +34,7 @@ impl Warp {
                 bytes: copy.bytes,
                 barrier: copy.barrier.map(|b| self.shared_address(b, lane)),
                 multicast: copy.multicast.map(|m| self.values[m as usize][lane] as u32),
+                even: copy.even,
                 group: (0, 0),
                 ready: self
                     .values_ready(&copy.coords)
@@ -55,6 +56,7 @@ impl Warp {
                 bytes: self.values[copy.bytes as usize][lane] as u32,
                 barrier: copy.barrier.map(|b| self.shared_address(b, lane)),
                 multicast: None,
+                even: false,
                 group: (0, 0),
                 ready: self.address_ready(copy.other, Some(copy.bytes)),
             };
@@ -87,6 +89,7 @@ impl Warp {
                 bytes: LaunchControl::ANSWER_BYTES,
                 barrier: Some(self.shared_address(barrier, lane)),
                 multicast: None,
+                even: false,
                 group: (0, 0),
                 ready: start + latency,
             });

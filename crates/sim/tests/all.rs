@@ -16,6 +16,7 @@ mod reference;
 mod sanitizer;
 mod shared;
 mod tensor_memory;
+mod tensor_pair_scales;
 mod tensor_pairs;
 mod tensor_scales;
 mod words;

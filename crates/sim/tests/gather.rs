@@ -26,7 +26,17 @@ fn gather(rows: [[i64; 4]; 2], swizzle: SwizzleMode, begin: i64) -> Function {
         for (rows, shared) in rows.iter().zip(places) {
             let coords = [64].iter().chain(rows).map(|at| imm(*at)).collect();
             let (row, barrier) = (tensor_gather(), Some(barrier));
-            b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint: None });
+            b.bulk(Op::Tensor {
+                row,
+                map,
+                one: None,
+                coords,
+                shared,
+                barrier,
+                multicast: None,
+                even: false,
+                hint: None,
+            });
         }
     });
     b.mbarrier_at(MbarrierOp::Wait, barrier, 0);

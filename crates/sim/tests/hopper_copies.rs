@@ -538,7 +538,17 @@ fn load_of_several(number: Operand) -> Function {
         b.mbarrier_at(MbarrierOp::ArriveExpect, bar, 1024);
         let row = tensor_row(TensorOp::Load, 2).unwrap();
         let (one, coords, barrier) = (Some(one), vec![imm(0); 2], Some(bar));
-        b.bulk(Op::Tensor { row, map, one, coords, shared, barrier, multicast: None, hint: None });
+        b.bulk(Op::Tensor {
+            row,
+            map,
+            one,
+            coords,
+            shared,
+            barrier,
+            multicast: None,
+            even: false,
+            hint: None,
+        });
     });
     b.mbarrier_at(MbarrierOp::Wait, bar, 0);
     dump(&mut b, out, BOX, 1024);

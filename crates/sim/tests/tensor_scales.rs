@@ -22,7 +22,7 @@ const PLACES: [u32; 4] = [1024, 32 * 1024, 48 * 1024, 49 * 1024];
 const COLUMNS: [u32; 3] = [0, 32, 36];
 
 /// A number as the formats define it: a sign, so many bits of an exponent with this bias, and of a mantissa.
-fn number(dtype: DType, bits: u32) -> f64 {
+pub(crate) fn number(dtype: DType, bits: u32) -> f64 {
     let float = |exponents: u32, mantissas: u32, bias: i32| {
         let mantissa = f64::from(bits & ((1 << mantissas) - 1)) / f64::from(1 << mantissas);
         let exponent = (bits >> mantissas & ((1 << exponents) - 1)) as i32;

@@ -531,6 +531,8 @@ pub enum Op {
         /// Of loads: the blocks of the cluster that receive the box, a bit each (`B32`), at the same place as in this block and signalled
         /// to the same mbarrier of theirs; `None`: this block.
         multicast: Option<Operand>,
+        /// Of a multicast in a function of pairs: the mbarriers are those of the even blocks of the pairs that receive the box, and the given one is that of the block's own pair.
+        even: bool,
         /// L2 cache policy.
         hint: Option<CacheHint>,
     },

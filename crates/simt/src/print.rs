@@ -142,11 +142,12 @@ impl Printer<'_> {
                     let guard = guard.map_or(String::new(), |guard| format!(" if {guard}"));
                     writeln!(f, "{pad}{dst} = tensor map {number} of {name}{guard}")?;
                 }
-                Op::Tensor { row, map, one, coords, shared, barrier, multicast, hint } => {
+                Op::Tensor { row, map, one, coords, shared, barrier, multicast, even, hint } => {
                     let name = self.function.tensor_maps.get(*map as usize).map_or("?", |m| m.name.as_str());
                     let name = one.map_or(name.to_string(), |one| format!("{name}[{one}]"));
                     let coords: Vec<String> = coords.iter().map(ToString::to_string).collect();
-                    let to = multicast.map_or(String::new(), |m| format!(" multicast {m}"));
+                    let of_pairs = if *even { " of even blocks" } else { "" };
+                    let to = multicast.map_or(String::new(), |m| format!("{of_pairs} multicast {m}"));
                     let hint = hint.map_or(String::new(), |h| format!(" {}", h.name()));
                     let (coords, signal) = (coords.join(", "), signal(barrier));
                     writeln!(f, "{pad}{} {shared}, {name}({coords}){signal}{to}{hint}", row.name)?;

@@ -375,7 +375,7 @@ impl Checker<'_> {
                     guard.map_or(Ok(()), |guard| self.operand(guard.into(), RegType::Pred))?;
                     self.operand(*number, RegType::B32)
                 }
-                Op::Tensor { row, map, one, coords, shared, barrier, multicast, .. } => {
+                Op::Tensor { row, map, one, coords, shared, barrier, multicast, even, .. } => {
                     let several = FunctionParamKind::TensorMaps(*map);
                     let several = function.params.iter().any(|param| param.kind == several);
                     let right = match one {
@@ -401,6 +401,9 @@ impl Checker<'_> {
                     let load = row.op == TensorOp::Load;
                     if barrier.is_some() != load || (multicast.is_some() && !load) {
                         return Err(format!("{} with the operands of another", row.name));
+                    }
+                    if *even && (multicast.is_none() || !function.pairs) {
+                        return Err(format!("{} that signals the even blocks of no pairs", row.name));
                     }
                     coords.iter().chain(multicast).try_for_each(|c| self.operand(*c, RegType::B32))?;
                     self.address(shared, Memory::Shared)?;

@@ -262,6 +262,7 @@ fn what_hopper_does_not_take_is_named() {
         shared: at(v(0)),
         barrier,
         multicast,
+        even: false,
         hint: None,
     };
     let bulk = |op, bytes, barrier| Op::Bulk { op, shared: at(v(0)), other: at(v(3)), bytes, barrier };
@@ -342,6 +343,7 @@ fn copies_by_one_of_several_tensor_maps_say_which() {
         shared: Address { base: Operand::Value(Value(0)), offset: 0 },
         barrier: None,
         multicast: None,
+        even: false,
         hint: None,
     };
     let several = |one| {

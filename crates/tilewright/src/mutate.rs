@@ -213,7 +213,15 @@ fn edits(
                 all.push((Kind::Weaken, what, Edit::Replace(weaker)));
             }
         }
-        Op::Tensor { row, multicast: Some(to), .. } => {
+        Op::Tensor { row, multicast: Some(to), even, .. } => {
+            if *even {
+                let mut own = op.clone();
+                if let Op::Tensor { even, .. } = &mut own {
+                    *even = false;
+                }
+                let what = format!("{}: to the mbarriers of the blocks that receive it", row.name);
+                all.push((Kind::Weaken, what, Edit::Replace(own)));
+            }
             let blocks = (1u64 << function.cluster) - 1;
             let others = [
                 ("not to block 0", ScalarOp::AndB32, blocks & !1),

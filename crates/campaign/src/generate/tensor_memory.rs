@@ -25,7 +25,7 @@ pub fn product(dice: &mut Dice) -> Case {
     // Scales come to tensor memory by 128 rows, four of a row.
     let whole = n.max(128);
     // Two blocks multiply together.
-    let pair = m == 128 && blocks.is_none() && dice.once_in(3);
+    let pair = m == 128 && dice.once_in(3);
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
     let k = step * dice.range(1, 128 / step.max(32));
@@ -92,11 +92,18 @@ pub fn product(dice: &mut Dice) -> Case {
     }
     // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half: to both, or for the products of both.
     let cluster = if pair || !odd && dice.once_in(4) { 2 } else { 1 };
-    let (down, across) = (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {n})"));
+    // Two pairs beside each other share A's.
+    let beside = if pair && dice.once_in(3) { 2 } else { 1 };
+    let (down, across) =
+        (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {})", beside * n));
     let (row, share) = match (cluster, pair) {
         (1, _) => (String::new(), ""),
         (_, true) => (" * 2 + block.x % 2".to_string(), ", pair"),
         (_, false) => (" * 2 + block.x % 2".to_string(), ", multicast"),
+    };
+    let (column, also) = match beside {
+        1 => (String::new(), ""),
+        _ => (" * 2 + block.x % 4 / 2".to_string(), ", multicast(1)"),
     };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
@@ -106,11 +113,13 @@ pub fn product(dice: &mut Dice) -> Case {
     draft.open(tiles("tm", "tn"));
     draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
     draft.open("produce ab");
-    draft.line(format!("copy.async(ga[:, tm{row}, :, kk], {left})"));
-    draft.line(format!("copy.async(gb[:, tn, :, kk], {right}{share})"));
+    // Threads of both blocks of a pair may fill a stage beside the copies of halves.
+    let by_threads = if pair && beside == 1 && dice.once_in(6) { ", threads" } else { also };
+    draft.line(format!("copy.async(ga[:, tm{row}, :, kk], {left}{by_threads})"));
+    draft.line(format!("copy.async(gb[:, tn{column}, :, kk], {right}{share})"));
     if blocks.is_some() {
         draft.line(format!("copy.async(gsa[:, tm{row}, :, kk], ssa)"));
-        draft.line("copy.async(gsb[:, tn, :, kk], ssb)");
+        draft.line(format!("copy.async(gsb[:, tn{column}, :, kk], ssb)"));
     }
     (0..4).for_each(|_| draft.close());
 
@@ -139,12 +148,13 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line(format!("h = cast({result}, {out})"));
         result = "h".to_string();
     }
-    draft.line(format!("copy({result}, gc[:, si{row}, :, sj])"));
+    draft.line(format!("copy({result}, gc[:, si{row}, :, sj{column}])"));
     (0..2).for_each(|_| draft.close());
     let few = format!("{}", dice.range(1, 2));
     let clusters = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
-    let grid = if cluster > 1 { format!("{cluster} * {clusters}") } else { clusters };
-    Case { text: draft.text(&grid, 128 * (2 + groups), &[cluster]), arch: "sm_100a", family: "tensor memory" }
+    let grid = if cluster > 1 { format!("{} * {clusters}", cluster * beside) } else { clusters };
+    let shape: &[i64] = if beside > 1 { &[cluster, beside] } else { &[cluster] };
+    Case { text: draft.text(&grid, 128 * (2 + groups), shape), arch: "sm_100a", family: "tensor memory" }
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them

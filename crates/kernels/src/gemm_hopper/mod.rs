@@ -70,7 +70,7 @@ parameters! {
         /// A sparse a, two elements of every four along k (`tilewright_kernels::sparse`): a has half its columns, and meta, of u2, the place of
         /// each in its group of four.
         sparse: bool as FLAG = false,
-        /// Scales of blocks of a and b along k, with form=tcgen05, which are tensors a_scale[m, ceil_div(k, block)] and b_scale: none; ue8m0, blocks of 32, of
+        /// Scales of blocks of a and b along k, with form=tcgen05, which are tensors a_scale[m, ceil_div(k, block)], b_scale, and of dual up_scale: none; ue8m0, blocks of 32, of
         /// e4m3, e5m2 and e2m1 (MXFP8, MXFP4); or ue4m3, blocks of 16, of e2m1 (NVFP4).
         scales: Option<DType> as SCALES = None,
         /// Warps read a sparse a from its stage to registers ahead of the products, which read it from shared memory otherwise.
@@ -130,7 +130,7 @@ parameters! {
         /// Blocks that share an operand: none, m2 (b is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
         /// The two blocks of a cluster along the tile's rows multiply together, with form=tcgen05: each has its 128 rows, and half of the other factor's tile
-        /// (m2, or n2 with swap).
+        /// (m2, or n2 with swap; m2n2, m2n4 or m4n2: several pairs, which share the rows).
         pair: bool as FLAG = false,
         /// Split-k: parts of k whose sums meet in global memory; more than 1 for few tiles and a long k.
         split: i64 as INT = 1,

@@ -2,7 +2,7 @@
 
 use tilewright_machine::{DType, SumsScaling, TensorMemory, has_scaled_tcgen05};
 
-use super::{Cluster, Dual, FillMode, Form, HopperGemmConfig, Pack, Schedule, Triangle};
+use super::{Form, HopperGemmConfig, Pack};
 use crate::config::ConfigError;
 use crate::warp_specialized::SUM_STAGES;
 
@@ -12,15 +12,12 @@ impl HopperGemmConfig {
         self.scales.map(|scale| if scale == DType::UE4M3 { 16 } else { 32 })
     }
 
-    /// Scales of a stage: of A's rows and of B's, as many as come to tensor memory.
-    fn scales_of_stage(&self) -> [i64; 2] {
-        let of = |rows: i64, block: i64| SumsScaling::rows_for(rows) * (self.bk / block);
-        self.block().map_or([0, 0], |block| [self.bm, self.bn].map(|rows| of(rows, block)))
-    }
-
-    /// Bytes of the scales of a stage.
+    /// Bytes of the scales of a stage: of A's rows and of each right matrix', as many as come to tensor memory. A block of a pair has those of all rows of B.
     pub(super) fn bytes_of_scales(&self) -> i64 {
-        self.scales_of_stage().iter().sum()
+        let Some(block) = self.block() else { return 0 };
+        let (of_a, of_b) = self.sides((self.bm, self.bn));
+        let rows = SumsScaling::rows_for(of_a) + self.dual.matrices() * SumsScaling::rows_for(of_b);
+        rows * (self.bk / block)
     }
 
     /// Checks the scales, and what goes with them.
@@ -53,13 +50,7 @@ impl HopperGemmConfig {
                 self.gather.to_string(),
                 !self.gather || self.sides((self.bm, self.bn)).0 % SumsScaling::ROWS == 0,
             ),
-            ("dual", self.dual.to_string(), self.dual == Dual::None),
-            ("fill", self.fill.to_string(), self.fill == FillMode::Full),
-            ("triangular", self.triangular.to_string(), self.triangular == Triangle::None),
             ("pack", self.pack.to_string(), self.pack == Pack::None || self.dtype != DType::E2M1),
-            ("schedule", self.schedule.to_string(), self.schedule == Schedule::DataParallel),
-            ("split", self.split.to_string(), self.split == 1),
-            ("cluster", self.cluster.to_string(), self.cluster == Cluster::None),
         ];
         if let Some((field, value, _)) = whole.into_iter().find(|(_, _, right)| !right) {
             return Err(ConfigError::value(
@@ -77,9 +68,8 @@ impl HopperGemmConfig {
                 format!("four scales of a row come to tensor memory at a time: must be a multiple of {step}");
             return Err(ConfigError::value("bk", self.bk, wanted));
         }
-        let columns = self.scales_of_stage().map(|scales| scales / SumsScaling::BYTES);
-        let of_scales = columns.iter().sum::<i64>() * i64::from(SumsScaling::COLUMNS);
-        let all = SUM_STAGES * self.bn + of_scales;
+        let of_scales = self.bytes_of_scales() / SumsScaling::BYTES * i64::from(SumsScaling::COLUMNS);
+        let all = SUM_STAGES * self.dual.sums() * self.bn + of_scales;
         if all > i64::from(TensorMemory::COLUMNS) {
             let wanted = format!(
                 "{SUM_STAGES} stages of sums and the scales take {all} columns of tensor memory, and there are {}: use narrower tiles",

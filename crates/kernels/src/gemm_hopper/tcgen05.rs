@@ -56,11 +56,12 @@ impl HopperGemmConfig {
         })
     }
 
-    /// The same tile in pairs of blocks, where it has the rows.
-    pub(super) fn in_pairs(self) -> Option<Self> {
-        let cluster = if self.swap { Cluster::AlongN(2) } else { Cluster::AlongM(2) };
-        let paired = self.form == Form::Tcgen05 && self.bm == ROWS && self.scales.is_none() && !self.gather;
-        paired.then(|| Self { pair: true, cluster, sm_count: self.resident(cluster), ..self })
+    /// The same tile in pairs of blocks, where it has the rows: one, or two that share the factor of which each block has its own rows.
+    pub(super) fn in_pairs(self) -> impl Iterator<Item = Self> {
+        let one = if self.swap { Cluster::AlongN(2) } else { Cluster::AlongM(2) };
+        let paired = self.form == Form::Tcgen05 && self.bm == ROWS && !self.gather;
+        let clusters = [one, Cluster::AlongMn(2, 2)].into_iter().filter(move |_| paired);
+        clusters.map(move |cluster| Self { pair: true, cluster, sm_count: self.resident(cluster), ..self })
     }
 
     /// Columns of the tile whose factor a block has in shared memory: half of them, of a pair.
@@ -101,11 +102,14 @@ impl HopperGemmConfig {
             _ if !self.pair => return Ok(()),
             _ if self.form != Form::Tcgen05 => "blocks multiply together with form=tcgen05 alone",
             _ if self.bm != ROWS => "each block of a pair has 128 rows: with bm=128",
-            _ if self.scales.is_some() => "there are no products of pairs with scales: with scales=none",
             _ if self.gather => "tensor copies of boxes fill the stages of a pair: with gather=false",
-            [2, 1, 1] => return Ok(()),
-            _ if self.swap => "the two blocks lie along the tile's rows: with cluster=n2",
-            _ => "the two blocks lie along the tile's rows: with cluster=m2",
+            [2, _, 1] => return Ok(()),
+            _ if self.swap => {
+                "the two blocks lie along the tile's rows: with cluster=n2, or m2n2, m4n2, … of several pairs"
+            }
+            _ => {
+                "the two blocks lie along the tile's rows: with cluster=m2, or m2n2, m2n4, … of several pairs"
+            }
         };
         Err(ConfigError::value("pair", self.pair, wanted))
     }

@@ -189,7 +189,7 @@ pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) ->
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
     // Blocks along n have the same tile of A, those along m the same tile of B. The first mode of a cluster is along the tile's rows.
     let (along_m, along_n) = match tiling.cluster {
-        _ if tiling.pair => (Multicast::Pair, Multicast::Pair),
+        _ if tiling.pair => tiling.sides((Multicast::Pair, Multicast::Along(1))),
         Cluster::AlongMn(..) => tiling.sides((Multicast::Along(0), Multicast::Along(1))),
         _ => (Multicast::All, Multicast::All),
     };
@@ -252,9 +252,16 @@ impl Mainloop for TmaWgmma {
         }
         if let Some((dtype, block)) = self.scales {
             let rows_of_a = problem.rows.as_ref().unwrap_or(m);
-            for (i, (name, rows)) in [("a_scale", rows_of_a), ("b_scale", n)].into_iter().enumerate() {
-                let shape = [rows, &k.ceil_div(block)];
-                params.push(problem.matrix(t, name, dtype, shape, Major::K, several[i].as_ref()));
+            let all = [("a_scale", rows_of_a), ("b_scale", n), ("up_scale", n)];
+            let blocks = k.ceil_div(block);
+            for (i, (name, rows)) in all.into_iter().take(self.scale_params()).enumerate() {
+                let (shape, several) = ([rows, &blocks], several[i.min(1)].as_ref());
+                params.push(match self.second {
+                    Some(Second { fused: true, .. }) if i == 1 => {
+                        problem.halves(t, name, dtype, shape, Major::K, several)
+                    }
+                    _ => problem.matrix(t, name, dtype, shape, Major::K, several),
+                });
             }
         }
         params
@@ -290,7 +297,8 @@ impl Mainloop for TmaWgmma {
         let (of_a, of_b) = self.tiling.sides((&scheduler.along_rows, &scheduler.along_cols));
         let fused = self.second.is_some_and(|second| second.fused);
         let last = params.len() - usize::from(!self.same);
-        let first_scale = params.len() - self.scale_tensors();
+        let (factors, of_blocks) = params.split_at(params.len() - self.scale_params());
+        let first_scale = factors.len() + usize::from(self.same);
         let view = |(i, buffer): (usize, &Buffer)| {
             match rows {
                 Some(rows) if i == 0 => {
@@ -307,7 +315,8 @@ impl Mainloop for TmaWgmma {
             if let Some((_, block)) = self.scales.filter(|_| i >= first_scale) {
                 let (name, of, several) = match i - first_scale {
                     0 => ("ga_scale", of_a, products.as_ref()),
-                    _ => ("gb_scale", of_b, matrices.as_ref()),
+                    1 => ("gb_scale", of_b, matrices.as_ref()),
+                    _ => ("gu_scale", of_b, matrices.as_ref()),
                 };
                 let along_blocks = Steps::tiled(&(bk / block), k.ceil_div(bk));
                 if let (Some(rows), 0) = (rows, i - first_scale) {
@@ -315,6 +324,9 @@ impl Mainloop for TmaWgmma {
                     return t.global_view(name, buffer, modes);
                 }
                 let of = Steps { size: scaled_rows(&of.size), ..of.clone() };
+                if i == first_scale + 1 && fused {
+                    return parts_view(t, name, buffer, (several, 2), &of, &along_blocks);
+                }
                 return matrix_view(t, name, &buffer.into(), several, (0, 1), &of, &along_blocks);
             }
             let (of, several) = if i == 0 { (of_a, products.as_ref()) } else { (of_b, matrices.as_ref()) };
@@ -326,8 +338,10 @@ impl Mainloop for TmaWgmma {
             }
             matrix_view(t, ["ga", "gb", "gu"][i], &buffer.into(), several, (0, 1), of, &along_k)
         };
-        let again = self.same.then(|| &params[0]);
-        let operands = params[..1].iter().chain(again).chain(&params[1..]);
+        let again = |of: &'_ [Buffer]| self.same.then(|| of.first().copied()).flatten();
+        let (also_factor, also_scales) = (again(factors), again(of_blocks));
+        let operands = factors[..1].iter().chain(&also_factor).chain(&factors[1..]);
+        let operands = operands.chain(of_blocks).chain(&also_scales);
         operands.enumerate().map(view).map(OperandView::Matrix).collect()
     }
 
@@ -342,7 +356,8 @@ impl Mainloop for TmaWgmma {
         stage.extend((0..self.parts).map(|part| tile(&name("sb", part), 1)));
         stage.extend(self.second.map(|_| tile("su", 1)));
         if let Some((dtype, block)) = self.scales {
-            for (name, rows) in [("sa_scale", of_a), ("sb_scale", of_b)] {
+            let all = [("sa_scale", of_a), ("sb_scale", of_b), ("su_scale", of_b)];
+            for (name, rows) in all.into_iter().take(self.scale_tensors()) {
                 stage.push(t.shared_tensor(name, dtype, [&scaled_rows(rows), &(bk / block)]));
             }
         }
@@ -374,15 +389,22 @@ impl Mainloop for TmaWgmma {
         let (of_a, of_b) = self.tiling.sides((&tile.row, &tile.col));
         let [how_a, how_b] = load_attributes(&self.tiling, self.hints);
         let (factors, scales) = stage.split_at(stage.len() - self.scale_tensors());
-        let places = [(of_a, tile.product.as_ref()), (of_b, tile.of_b())];
-        let first_scale = views.len() - scales.len();
-        for (i, (shared, (of, which))) in scales.iter().zip(places).enumerate() {
-            match (&views[first_scale + i], tile.numbers.first()) {
-                (OperandView::Matrix(view), Some(numbers)) if i == 0 => {
+        let of_blocks = &views[views.len() - self.scale_views()..];
+        for (i, shared) in scales.iter().enumerate() {
+            match (of_blocks, i, tile.numbers.first()) {
+                ([OperandView::Matrix(view), ..], 0, Some(numbers)) => {
                     let rows = view.index([None, None, Some(step.clone())]).indexed(0, numbers);
                     t.copy_async(rows, *shared);
                 }
-                (view, _) => t.copy_async(view.at(of, step, which), *shared),
+                (_, 0, _) => t.copy_async(of_blocks[0].at(of_a, step, tile.product.as_ref()), *shared),
+                _ => {
+                    let number = Expr::from(i as i64 - 1);
+                    let (view, part) = match self.second {
+                        Some(Second { fused: true, .. }) => (&of_blocks[1], Some(&number)),
+                        _ => (&of_blocks[i], None),
+                    };
+                    t.copy_async(view.at(of_b, step, tile.of_b().into_iter().chain(part)), *shared);
+                }
             }
         }
         let (parts_of_a, parts_of_b) = factors.split_at(self.parts);
@@ -464,10 +486,8 @@ impl Mainloop for TmaWgmma {
                 let (left, right) = self.tiling.sides((on.stage[*a], on.stage[self.parts + b]));
                 let whole = sums.second.as_ref().filter(|_| *second).unwrap_or(&sums.parts[0]);
                 let to = partial.as_ref().unwrap_or(whole);
-                if let [.., of_a, of_b] = &on.stage[..]
-                    && self.scales.is_some()
-                {
-                    t.gemm_async_scaled(to, left, right, self.tiling.sides((*of_a, *of_b)));
+                if let [of_a, of_others @ ..] = &on.stage[on.stage.len() - self.scale_tensors()..] {
+                    t.gemm_async_scaled(to, left, right, self.tiling.sides((*of_a, of_others[*b])));
                 } else if self.tiling.tensor_memory {
                     t.gemm_async(to, left, right);
                 } else {
@@ -602,9 +622,20 @@ impl TmaWgmma {
         2 + usize::from(self.second.is_some_and(|second| !second.fused))
     }
 
-    /// Tensors of scales of a stage.
+    /// Tensors of scales of a stage: of A, of B and of a second matrix.
     fn scale_tensors(&self) -> usize {
-        if self.scales.is_some() { 2 } else { 0 }
+        if self.scales.is_some() { 2 + usize::from(self.second.is_some()) } else { 0 }
+    }
+
+    /// Their views: a second matrix that is half of B's tensor has none of its own.
+    fn scale_views(&self) -> usize {
+        self.scale_tensors()
+            - usize::from(self.scales.is_some() && self.second.is_some_and(|second| second.fused))
+    }
+
+    /// Their parameters: a B that is A has none of its own either.
+    fn scale_params(&self) -> usize {
+        self.scale_views() - usize::from(self.scales.is_some() && self.same)
     }
 
     /// Returns whether the products with a second matrix have accumulators of their own.

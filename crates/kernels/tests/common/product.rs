@@ -165,6 +165,8 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         let blocks = (k + block - 1) / block;
         let rows_of_a = if config.gather { rows_there } else { of_a * m };
         let [of_a, of_b] = [rows_of_a, l * n].map(|rows| scales(&mut rng, scale, rows * blocks));
+        // Both factors are one matrix.
+        let of_b = if config.fill == FillMode::Symmetric { of_a.clone() } else { of_b };
         let with = |factor: &mut Vec<f64>, scales: &[f64], (major, rows): (Major, i64)| {
             let values = scaled(factor, scales, (major, [rows as usize, k as usize]), block as usize);
             std::mem::replace(factor, values)
@@ -203,8 +205,15 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         }
     }
     let second = config.dual != Dual::None;
-    let up = draw(config.right(), if second { l * n * k } else { 0 });
+    let mut up = draw(config.right(), if second { l * n * k } else { 0 });
     let [gate_bias, up_bias] = [0, 1].map(|_| draw(out, if config.dual_bias { l * n } else { 0 }));
+    // A second matrix as it is stored, and its scales.
+    let stored_up = config.scales.filter(|_| second).map(|scale| {
+        let block = if scale == DType::UE4M3 { 16 } else { 32 };
+        let of_up = scales(&mut rng, scale, l * n * ((k + block - 1) / block));
+        let values = scaled(&up, &of_up, (config.b, [n as usize, k as usize]), block as usize);
+        (std::mem::replace(&mut up, values), of_up)
+    });
     let inputs = Inputs { gate_bias, up_bias, ..inputs };
     let sizes = [l, m, n, k].map(|size| size as usize);
     let Groups { tiles, first, ends, groups } = Groups::new(config, l, m);
@@ -282,7 +291,20 @@ pub fn check(config: &HopperGemmConfig, [l, m, n, k]: [i64; 4], seeds: &[u64]) -
         given.insert("c".to_string(), inputs.c.clone());
     }
     if let Some([(a, of_a), (b, of_b)]) = stored_factors {
-        let all = [("a", a), ("a_scale", of_a), ("b", b), ("b_scale", of_b)];
+        let all = match stored_up {
+            Some((up, of_up)) if config.fused => {
+                let matrices = b.chunks(each).zip(up.chunks(each));
+                let rows = of_b.len() / l as usize;
+                let of_rows = of_b.chunks(rows).zip(of_up.chunks(rows));
+                vec![
+                    ("b", matrices.flat_map(|(b, up)| halves(config, b, up, n)).collect()),
+                    ("b_scale", of_rows.flat_map(|(b, up)| [b, up].concat()).collect()),
+                ]
+            }
+            Some((up, of_up)) => vec![("b", b), ("b_scale", of_b), ("up", up), ("up_scale", of_up)],
+            None => vec![("b", b), ("b_scale", of_b)],
+        };
+        let all = [("a", a), ("a_scale", of_a)].into_iter().chain(all);
         given.extend(all.map(|(name, values)| (name.to_string(), values)));
     }
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));

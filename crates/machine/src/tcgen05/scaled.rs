@@ -108,13 +108,13 @@ impl Tcgen05Row {
             | along(b) << 16
             | (self.n as u32 / 8) << 17
             | exponents << 23
-            | (self.m as u32 / 16) << 24
+            | ((self.m * self.blocks) as u32 / 16) << 24
             | of_a << 29
     }
 }
 
-/// The block-scaled products of 128 rows and so many columns.
-pub(super) fn scaled_rows(n: i64) -> impl Iterator<Item = Tcgen05Row> {
+/// The block-scaled products of 128 rows in each of so many blocks, and so many columns.
+pub(super) fn scaled_rows(blocks: i64, n: i64) -> impl Iterator<Item = Tcgen05Row> {
     use DType::{E2M1, E4M3, E5M2, UE4M3, UE8M0};
     let bytes = [E4M3, E5M2].into_iter().flat_map(|a| [E4M3, E5M2].map(|b| (a, b, UE8M0, 32)));
     let packed = [(E2M1, E2M1, UE8M0, 32), (E2M1, E2M1, UE4M3, 16)];
@@ -125,10 +125,10 @@ pub(super) fn scaled_rows(n: i64) -> impl Iterator<Item = Tcgen05Row> {
             (_, 32) => ("mx", "mxf4.block_scale.scale_vec::2X", "8.6"),
             _ => ("nv", "mxf4nvf4.block_scale.scale_vec::4X", "8.7"),
         };
-        let plain = row(1, [128, n], (a, b));
+        let plain = row(blocks, [128, n], (a, b));
         Tcgen05Row {
             name: plain.name.replace("tcgen05.mma.", &format!("tcgen05.mma.{format}.")),
-            mnemonic: format!("tcgen05.mma.cta_group::1.kind::{kind}"),
+            mnemonic: format!("tcgen05.mma.cta_group::{blocks}.kind::{kind}"),
             scaling: Some(SumsScaling { dtype: scale, block }),
             ptx_version,
             ..plain
@@ -136,14 +136,37 @@ pub(super) fn scaled_rows(n: i64) -> impl Iterator<Item = Tcgen05Row> {
     })
 }
 
-/// The row of a block-scaled product of these types (A, B) and extents.
+/// The row of one block's block-scaled product of these types (A, B) and extents.
 pub fn scaled_tcgen05(
     a: DType,
     b: DType,
     scaling: SumsScaling,
+    extents: [i64; 2],
+) -> Option<&'static Tcgen05Row> {
+    of_blocks(1, (a, b), scaling, extents)
+}
+
+/// The same of a pair of blocks, of which each has so many rows of A and D with their scales, half of the rows of B, and the scales of all of these.
+///
+/// Source: PTX ISA 9.1, section 9.7.16.10.7 (layouts of scales); CUTLASS `tmem_sf_frg`, by which each block has the scales of all rows of B.
+pub fn scaled_tcgen05_pair(
+    a: DType,
+    b: DType,
+    scaling: SumsScaling,
+    extents: [i64; 2],
+) -> Option<&'static Tcgen05Row> {
+    of_blocks(2, (a, b), scaling, extents)
+}
+
+fn of_blocks(
+    blocks: i64,
+    (a, b): (DType, DType),
+    scaling: SumsScaling,
     [m, n]: [i64; 2],
 ) -> Option<&'static Tcgen05Row> {
-    let is = |row: &&Tcgen05Row| row.scaling == Some(scaling) && (row.a, row.b, row.m, row.n) == (a, b, m, n);
+    let is = |row: &&Tcgen05Row| {
+        (row.scaling, row.blocks) == (Some(scaling), blocks) && (row.a, row.b, row.m, row.n) == (a, b, m, n)
+    };
     super::tcgen05_rows().iter().find(is)
 }
 
@@ -167,6 +190,16 @@ mod tests {
         assert_eq!(along_n, 0x08c0_0000 | 1 << 16);
         assert_eq!(bits(DType::E4M3, DType::UE8M0, 32, [0, 0]), 0x08c0_0000);
         assert_eq!(bits(DType::E2M1, DType::UE4M3, 16, [0, 0]), 0x0840_0480);
+        let pair = scaled_tcgen05_pair(
+            DType::E4M3,
+            DType::E4M3,
+            SumsScaling { dtype: DType::UE8M0, block: 32 },
+            [128, 256],
+        );
+        let pair = pair.unwrap();
+        assert_eq!((pair.blocks, pair.right_rows()), (2, 128));
+        let of_pair = pair.scaled_instruction(&pair.scaling.unwrap(), [0, 0], [Major::K; 2]);
+        assert_eq!(of_pair, 0x10c0_0000);
         let third = bits(DType::E5M2, DType::UE8M0, 32, [3, 2]);
         assert_eq!(third, 0x08c0_0000 | 1 << 7 | 1 << 10 | 2 << 4 | 3 << 29);
         assert_eq!(

@@ -52,6 +52,8 @@ impl Warp {
         let lane = self.active.trailing_zeros().min(31) as usize;
         let site = self.site(statement, origin, lane);
         self.alone(cluster, &site);
+        let pairs = cluster.context.program.function.pairs;
+        let Some(blocks) = cluster.multiplying(&site, if pairs { 2 } else { 1 }) else { return };
         let (unit, agent) = (self.tensor_unit(), cluster.products_of(self.agent));
         let number = (agent, cluster.tensor_units[unit].issued + 1);
         let mut view = self.tensor.view(1 << lane);
@@ -61,18 +63,22 @@ impl Warp {
         let mut places = operand_places(bits, Major::K, (ROWS, i64::from(CHUNK)), DType::U8);
         cluster.inside(&site, &mut places);
         let inside: Vec<u32> = places.iter().copied().filter(|place| *place != NOWHERE).collect();
-        cluster.watch_unit(&site, self.rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
         let cells = Scaled { address: self.shared_address(to, lane), columns: SumsScaling::COLUMNS };
-        let Some((column, cells)) = cells.within(cluster, &site) else { return };
-        cluster.watch_tensor(&site, self.rank, &cells, Kind::Write, number, &view);
+        let Some((column, cells)) = cells.within(cluster, &site, &blocks) else { return };
+        for rank in blocks.clone() {
+            cluster.watch_unit(&site, rank, (&inside, CHUNK), Kind::Read, number, Some(&view));
+            cluster.watch_tensor(&site, rank, &cells, Kind::Write, number, &view);
+        }
         let ready = self.address_ready(to, None).max(self.timing.values[low as usize]);
         let pipes = &mut cluster.ctas[self.rank as usize].pipes;
-        let start = self.timing.order(pipes, Unit::Tensor, ready, busy);
-        let begin = pipes.multiply(start, busy, busy);
+        let mut begin = self.timing.order(pipes, Unit::Tensor, ready, busy);
+        for rank in blocks.clone() {
+            begin = cluster.ctas[rank as usize].pipes.multiply(begin, busy, busy);
+        }
         let unit = &mut cluster.tensor_units[unit];
         unit.issued += 1;
         unit.complete = unit.complete.max(begin + busy.max(latency));
-        unit.tasks.push_back(Task::Scales(Box::new(ScaleCopy { rank: self.rank, column, places })));
+        unit.tasks.push_back(Task::Scales(Box::new(ScaleCopy { blocks, column, places })));
     }
 }
 
@@ -86,9 +92,13 @@ impl Cluster<'_> {
         }
     }
 
-    /// Executes a copy: each quarter of the lanes gets the chunk.
+    /// Executes a copy: each quarter of the lanes gets the chunk, in each of the blocks that of its own shared memory.
     pub(super) fn execute_scale_copy(&mut self, copy: &ScaleCopy) {
-        let cta = &mut self.ctas[copy.rank as usize];
+        copy.blocks.clone().for_each(|rank| self.execute_scale_copy_of(rank, copy));
+    }
+
+    fn execute_scale_copy_of(&mut self, rank: u32, copy: &ScaleCopy) {
+        let cta = &mut self.ctas[rank as usize];
         let Some(memory) = &mut cta.tensor else { return };
         for (row, place) in copy.places.iter().enumerate() {
             let bytes = cta.shared.get(*place as usize..).and_then(|s| s.get(..16)).unwrap_or(&[0; 16]);
@@ -109,28 +119,51 @@ impl Cluster<'_> {
         scaling: &SumsScaling,
         scales: [Scales; 2],
     ) {
-        let SumsProduct { row, rank, column, a, b, accumulate, .. } = product;
-        let cta = &mut self.ctas[*rank as usize];
+        let SumsProduct { row, rank, b, .. } = product;
+        let (part, k) = (row.right_rows() as usize, row.k as usize);
+        let of_elements = numbers(row.b);
+        let mut right = vec![0f64; row.n as usize * k];
+        let blocks = *rank..*rank + row.blocks as u32;
+        for (number, rank) in blocks.clone().enumerate() {
+            elements(b, (part, k), row.b.bits(), self.shared(rank), |j, kk, bits| {
+                right[(number * part + j) * k + kk] = of_elements[bits as usize];
+            });
+        }
+        blocks.for_each(|rank| self.execute_scaled_sums_of(rank, product, (scaling, scales), &right));
+    }
+
+    /// Executes a block-scaled product in one of its blocks, of all rows of the right factor, which each block has the scales of.
+    fn execute_scaled_sums_of(
+        &mut self,
+        rank: u32,
+        product: &SumsProduct,
+        (scaling, scales): (&SumsScaling, [Scales; 2]),
+        right: &[f64],
+    ) {
+        let SumsProduct { row, column, a, accumulate, .. } = product;
+        let cta = &mut self.ctas[rank as usize];
         // Neither the language nor the verifier of functions has a left factor in tensor memory with scales.
         let (Some(memory), Left::Shared(a)) = (&mut cta.tensor, a) else { return };
         let (m, n, k) = (row.m as usize, row.n as usize, row.k as usize);
-        let numbers = |dtype: DType| (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect();
-        let of_blocks: Vec<f64> = numbers(scaling.dtype);
-        let mut factors = [vec![0f64; k * m], vec![0f64; k * n]];
-        let sides = [(a, m, row.a), (b, n, row.b)];
-        for (((operand, rows, dtype), (first, byte)), out) in sides.into_iter().zip(scales).zip(&mut factors)
-        {
-            let of_elements: Vec<f64> = numbers(dtype);
-            elements(operand, (rows, k), dtype.bits(), &cta.shared, |i, kk, bits| {
-                let (lane, cell) = SumsScaling::cell(i as i64);
-                let byte = byte + (kk / scaling.block as usize) as u32;
-                let scale = memory.cells[TensorMemory::at(lane, first + cell)] >> (8 * byte) & 0xff;
-                out[kk * rows + i] = of_elements[bits as usize] * of_blocks[scale as usize];
-            });
+        let (of_elements, of_blocks) = (numbers(row.a), numbers(scaling.dtype));
+        let block = scaling.block as usize;
+        let scale = |(first, byte): Scales, i: usize, kk: usize| {
+            let (lane, cell) = SumsScaling::cell(i as i64);
+            let byte = byte + (kk / block) as u32;
+            of_blocks[(memory.cells[TensorMemory::at(lane, first + cell)] >> (8 * byte) & 0xff) as usize]
+        };
+        let [of_a, of_b] = scales;
+        let mut left = vec![0f64; k * m];
+        elements(a, (m, k), row.a.bits(), &cta.shared, |i, kk, bits| {
+            left[kk * m + i] = of_elements[bits as usize] * scale(of_a, i, kk);
+        });
+        let mut scaled = vec![0f64; n * k];
+        for (at, scaled) in scaled.iter_mut().enumerate() {
+            *scaled = right[at] * scale(of_b, at / k, at % k);
         }
-        let (cells, [left, right]) = (row.d_layout(), factors);
+        let cells = row.d_layout();
         let mut sums = vec![0f32; m];
-        for j in 0..n {
+        for (j, right) in scaled.chunks_exact(k).enumerate() {
             let at = |i: usize| {
                 let cell = cells.eval((i + m * j) as i64) as u32;
                 TensorMemory::at(cell % LANES, column + cell / LANES)
@@ -138,8 +171,7 @@ impl Cluster<'_> {
             for (i, sum) in sums.iter_mut().enumerate() {
                 *sum = if *accumulate { f32::from_bits(memory.cells[at(i)]) } else { 0.0 };
             }
-            for (kk, left) in left.chunks_exact(m).enumerate() {
-                let right = right[kk * n + j];
+            for (left, right) in left.chunks_exact(m).zip(right) {
                 for (sum, left) in sums.iter_mut().zip(left) {
                     *sum = (f64::from(*sum) + left * right) as f32;
                 }
@@ -149,4 +181,9 @@ impl Cluster<'_> {
             }
         }
     }
+}
+
+/// The numbers of a type's codes.
+fn numbers(dtype: DType) -> Vec<f64> {
+    (0..1u32 << dtype.bits()).map(|bits| dtype.decode(bits)).collect()
 }

@@ -198,7 +198,17 @@ impl Hopper for Builder {
     fn tma(&mut self, op: TensorOp, map: u32, coords: &[Operand], shared: Address, barrier: Option<Address>) {
         let row = tensor_row(op, coords.len() as u32).unwrap();
         let coords = coords.to_vec();
-        self.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint: None });
+        self.bulk(Op::Tensor {
+            row,
+            map,
+            one: None,
+            coords,
+            shared,
+            barrier,
+            multicast: None,
+            even: false,
+            hint: None,
+        });
     }
 
     fn multicast(&mut self, map: u32, coords: &[Operand], shared: Address, barrier: Address, mask: i64) {
@@ -212,6 +222,7 @@ impl Hopper for Builder {
             shared,
             barrier: Some(barrier),
             multicast,
+            even: false,
             hint: None,
         });
     }

@@ -1,8 +1,6 @@
 //! Tiles of which the two blocks of a pair have a half each, at the same places: the layout of such a tile maps an element to its place in the block that has it, so that
 //! the mode that is halved ends with two steps of stride 0.
 
-use std::collections::BTreeSet;
-
 use tilewright_layout::{Layout, SwizzledLayout, compose};
 use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, Stmt, StmtKind, TensorKind};
@@ -33,29 +31,15 @@ pub fn pinned_to_halves(v: &Program) -> Option<TensorId> {
     found
 }
 
-/// True if nothing but tensor copies of boxes fills the stages that products with their sums in tensor memory read.
-pub fn tensor_copies_alone(v: &Program) -> bool {
-    let mut read = BTreeSet::new();
+/// True if tensor copies of boxes bring all halves: threads of a block have no half.
+pub fn boxes_bring_halves(v: &Program) -> bool {
+    let mut all = true;
     v.visit(&mut |stmt, _| {
-        if let StmtKind::GemmAsync { c, a, b, .. } = &stmt.kind
-            && v.tensor(*c).memory() == Memory::Tensor
-        {
-            let pipelines = v.pipelines.iter();
-            let of_stage =
-                pipelines.filter(|row| row.tensors.iter().any(|id| [a.tensor, b.tensor].contains(id)));
-            read.extend(of_stage.flat_map(|row| row.tensors.iter().copied()));
+        if let StmtKind::CopyAsync { src, how, .. } = &stmt.kind {
+            all &= how.multicast != Some(Multicast::Pair) || how.tensor && src.indexed.is_none();
         }
     });
-    let mut alone = true;
-    v.visit(&mut |stmt, _| {
-        alone &= match &stmt.kind {
-            StmtKind::CopyAsync { src, dst, how } => {
-                !read.contains(&dst.tensor) || how.tensor && src.indexed.is_none()
-            }
-            kind => kind.writes().iter().all(|id| !read.contains(id)),
-        };
-    });
-    alone
+    all
 }
 
 /// True if a product adds to sums in tensor memory.
@@ -63,28 +47,26 @@ fn is_of_sums(v: &Program, kind: &StmtKind) -> bool {
     matches!(kind, StmtKind::GemmAsync { c, .. } if v.tensor(*c).memory() == Memory::Tensor)
 }
 
-/// The engines that fill a stage.
+/// The means by which a stage is filled.
 struct Fill {
     pipeline: PipelineId,
     /// Products with their sums in it do.
     sums: bool,
-    /// Tensor copies of boxes do, and nothing else.
-    copies: bool,
+    /// All of it is in shared memory, and its barrier can be another block's: tensor copies of boxes and threads fill it, but no tensor copies of rows that lie anywhere.
+    told: bool,
 }
 
 impl Fill {
     fn of(v: &Program, pipeline: PipelineId, body: &[Stmt]) -> Self {
         let tensors = &v.pipeline(pipeline).tensors;
-        let (mut sums, mut boxes, mut others) = (false, false, false);
+        let mut told = tensors.iter().all(|id| v.tensor(*id).memory() == Memory::Shared);
+        let mut sums = false;
         visit(body, &mut |kind| match kind {
             StmtKind::GemmAsync { c, .. } => sums |= tensors.contains(c),
-            StmtKind::CopyAsync { src, dst, how } if tensors.contains(&dst.tensor) => {
-                let of_boxes = how.tensor && src.indexed.is_none();
-                (boxes, others) = (boxes || of_boxes, others || !of_boxes);
-            }
-            kind => others |= kind.writes().iter().any(|id| tensors.contains(id)),
+            StmtKind::CopyAsync { src, how, .. } => told &= !how.tensor || src.indexed.is_none(),
+            _ => {}
         });
-        Fill { pipeline, sums, copies: boxes && !others }
+        Fill { pipeline, sums, told }
     }
 }
 
@@ -97,7 +79,7 @@ fn visit(body: &[Stmt], f: &mut impl FnMut(&StmtKind)) {
 }
 
 /// True if roles that multiply into tensor memory can do so in the even block of a pair alone: they do nothing that a block has for itself, each stage that they fill is
-/// of sums, and each that they read is filled by tensor copies or by products, which know of both blocks. Threads of one block fill their own.
+/// of sums, and each that they read is filled by products, which know of both blocks, or by tensor copies and threads of both, which tell the even one.
 pub fn even_block_suffices(v: &Program) -> bool {
     let mut fills = Vec::new();
     v.visit(&mut |stmt, _| {
@@ -121,7 +103,7 @@ pub fn even_block_suffices(v: &Program) -> bool {
                     of(pipeline).iter().all(|fill| fill.sums)
                 }
                 StmtKind::Stage { pipeline, side: Side::Consume, .. } => {
-                    of(pipeline).iter().all(|fill| fill.sums || fill.copies)
+                    of(pipeline).iter().all(|fill| fill.sums || fill.told)
                 }
                 StmtKind::Define(_)
                 | StmtKind::Pipeline(_)

@@ -32,7 +32,7 @@ use crate::shared::stage_modes;
 use crate::tv::TvLayout;
 use descriptor::swizzle_atom_layout;
 use halves::{
-    asks_for_pairs, doubled, even_block_suffices, pinned_to_halves, second_half, tensor_copies_alone,
+    asks_for_pairs, boxes_bring_halves, doubled, even_block_suffices, pinned_to_halves, second_half,
 };
 use tensor_memory::{Sums, TensorCopyPlan};
 use tma::{SharedTile, TmaPlan};
@@ -137,8 +137,7 @@ fn tensor_op(v: &Program, src: &TensorRef, how: AsyncCopyAttrs, produces: bool) 
 }
 
 /// Fixes the layouts that TMA and wgmma require, and those of what several roles share: as they `agreed`, if they did. Blocks multiply in pairs where the
-/// program asks for it, a layout has halves, tensor copies fill every stage that products read, and roles that multiply do nothing else; else each for itself, which
-/// means the same.
+/// program asks for it, a layout has halves, tensor copies bring these, and roles that multiply do nothing else; else each for itself, which means the same.
 ///
 /// # Errors
 ///
@@ -151,9 +150,7 @@ pub fn assign_async_layouts(
     if asks_for_pairs(v) {
         let halved = pinned_to_halves(v);
         match (assign(v, options, agreed, true), halved) {
-            (Ok(found), _)
-                if tensor_copies_alone(&found.verified) && even_block_suffices(&found.verified) =>
-            {
+            (Ok(found), _) if boxes_bring_halves(&found.verified) && even_block_suffices(&found.verified) => {
                 return Ok(found);
             }
             (Ok(_), Some(id)) => {
@@ -850,7 +847,7 @@ fn sums_of(
         Some([scale, other]) => {
             let of = |scale: &TensorRef, mode: usize| v.tile(scale).shape.get(mode).copied().unwrap_or(0);
             let rows = [of(scale, 0), of(other, 0)];
-            Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)))
+            Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)), pairs)
         }
         None if pairs => Sums::of_pair((a, b, dtype(c)), extents),
         None => Sums::new((a, b, dtype(c)), extents),

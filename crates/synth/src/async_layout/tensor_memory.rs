@@ -14,7 +14,7 @@
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{
     Class, CopyKind, CopyRow, DType, Memory, SumsScaling, SwizzleMode, Tcgen05Row, TensorMemory, Timing,
-    scaled_tcgen05, sums_layout, tcgen05, tcgen05_pair, tensor_memory_copies,
+    scaled_tcgen05, scaled_tcgen05_pair, sums_layout, tcgen05, tcgen05_pair, tensor_memory_copies,
 };
 
 use super::descriptor::matrix_descriptor;
@@ -103,7 +103,7 @@ impl Sums {
         Ok(Sums { row, k })
     }
 
-    /// The product of these types and extents, with scales of these rows of both factors, so many of each.
+    /// The product of these types and extents, of one block or of a pair, with scales of these rows of both factors, so many of each.
     ///
     /// # Errors
     ///
@@ -112,11 +112,13 @@ impl Sums {
         (a, b, scale): (DType, DType, DType),
         [m, n, k]: [i64; 3],
         (rows, scales): ([i64; 2], i64),
+        pairs: bool,
     ) -> Result<Sums, TensorMemoryReject> {
         let extents = TensorMemoryReject::ScaledExtents([m, n]);
         let steps = TensorMemoryReject::Scales(k, SumsScaling::SCALES);
         let scaling = SumsScaling::new(scale, k, scales).ok_or(steps)?;
-        let row = scaled_tcgen05(a, b, scaling, [m, n]).ok_or(extents)?;
+        let row = if pairs { scaled_tcgen05_pair } else { scaled_tcgen05 };
+        let row = row(a, b, scaling, [m, n]).ok_or(extents)?;
         for (rows, of) in rows.into_iter().zip([m, n]) {
             if rows != SumsScaling::rows_for(of) {
                 return Err(TensorMemoryReject::ScaledRows(of, SumsScaling::rows_for(of), scales));

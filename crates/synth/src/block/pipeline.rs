@@ -207,11 +207,14 @@ pub fn plan(
         let reached: BTreeSet<u32> = plan.peers.iter().flat_map(|peers| peers.ranks(0)).collect();
         plan.multicast = reached.len().max(1) as u32;
         plan.empty_arrivals *= plan.multicast;
-        // The even block of a pair waits for the bytes of both, and for those who read the sums of both.
+        // The even block of a pair waits for the bytes of both, for the warps that fill stages in both, and for those who read the sums of both.
         if plan.pair && plan.sums {
             plan.empty_arrivals *= 2;
         } else if plan.pair {
             plan.tx_bytes *= 2;
+            if plan.stored {
+                plan.full_arrivals = 2 * plan.full_arrivals / 32;
+            }
         }
     }
     Ok(plans)

@@ -52,9 +52,10 @@ impl Plan {
         let cluster_shape = executable.cluster_shape();
         let (mut of_pairs, mut sums) = (BTreeSet::new(), Vec::new());
         executable.visit(&mut |stmt| match &stmt.kind {
-            StmtKind::GemmAsync { c, a, b, .. } => {
+            StmtKind::GemmAsync { c, a, b, scales, .. } => {
                 products = true;
-                sums.push((*c, a.tensor, b.tensor));
+                let scales = scales.iter().flatten().map(|scale| scale.tensor).collect::<Vec<_>>();
+                sums.push((*c, a.tensor, b.tensor, scales));
             }
             StmtKind::ClusterReduce { .. } | StmtKind::ClusterCombine { .. } => reductions = true,
             StmtKind::SyncGrid { .. } | StmtKind::Await { .. } => waits = true,
@@ -79,11 +80,10 @@ impl Plan {
         // The blocks of a pair multiply together, so that their sums are begun and complete together.
         let mut sides: BTreeMap<usize, program::Side> = BTreeMap::new();
         let mut pair_sums = BTreeSet::new();
-        for (c, a, b) in sums.into_iter().filter(|(.., b)| of_pairs.contains(b)) {
+        for (c, a, b, scales) in sums.into_iter().filter(|(_, _, b, _)| of_pairs.contains(b)) {
             pair_sums.extend([c, executable.part(c).map_or(c, |(whole, _)| whole)]);
-            for (tensor, side) in
-                [(a, program::Side::Consume), (b, program::Side::Consume), (c, program::Side::Produce)]
-            {
+            let read = [a, b].into_iter().chain(scales).map(|tensor| (tensor, program::Side::Consume));
+            for (tensor, side) in read.chain([(c, program::Side::Produce)]) {
                 let Some(pipeline) = rows.iter().position(|row| row.tensors.contains(&tensor)) else {
                     continue;
                 };

@@ -19,8 +19,15 @@ struct Product<'a> {
     c: TensorId,
     a: &'a TensorRef,
     b: &'a TensorRef,
-    scaled: bool,
+    scales: Option<&'a [TensorRef; 2]>,
     span: Origin,
+}
+
+impl<'a> Product<'a> {
+    /// Its operands in shared memory.
+    fn operands(&self) -> impl Iterator<Item = &'a TensorRef> + use<'a> {
+        [self.a, self.b].into_iter().chain(self.scales.into_iter().flatten())
+    }
 }
 
 /// The statements that pairs depend on.
@@ -28,7 +35,7 @@ struct Product<'a> {
 struct Found<'a> {
     /// The first copy of each tensor with `pair`, and the first without.
     copies: [BTreeMap<TensorId, Origin>; 2],
-    /// The first copy of each tensor with `multicast`.
+    /// The first copy of each tensor with a `multicast` to the other block of a pair.
     multicasts: BTreeMap<TensorId, Origin>,
     products: Vec<Product<'a>>,
     /// Other statements that read shared tensors.
@@ -87,8 +94,12 @@ fn deciding(kind: &StmtKind) -> Option<(&'static str, Vec<&Expr>)> {
         StmtKind::Tiles { rows, cols, body, .. } if multiplies(body) => {
             Some(("the number of tiles", vec![rows, cols]))
         }
-        StmtKind::GemmAsync { a, b, .. } => {
-            Some(("an index of a factor", a.index.iter().chain(&b.index).flatten().collect()))
+        StmtKind::GemmAsync { a, b, scales, .. } => {
+            let operands = [a, b].into_iter().chain(scales.iter().flatten());
+            Some((
+                "an index of a factor",
+                operands.flat_map(|operand| operand.index.iter().flatten()).collect(),
+            ))
         }
         _ => None,
     }
@@ -112,17 +123,17 @@ impl<'a> Found<'a> {
                     self.readers.push((src.tensor, stmt.span));
                     let pair = how.multicast == Some(Multicast::Pair);
                     self.copies[usize::from(!pair)].entry(dst.tensor).or_insert(stmt.span);
-                    if how.multicast.is_some() && !pair {
+                    if how.multicast.is_some_and(|multicast| !pair && !is_between_pairs(program, multicast)) {
                         self.multicasts.entry(dst.tensor).or_insert(stmt.span);
                     }
                 }
                 StmtKind::GemmAsync { c, a, b, scales, .. }
                     if program.tensor(*c).memory() == Memory::Tensor =>
                 {
-                    let scaled = scales.is_some();
-                    self.products.push(Product { c: *c, a, b, scaled, span: stmt.span });
+                    let scales = scales.as_ref();
+                    self.products.push(Product { c: *c, a, b, scales, span: stmt.span });
                     self.multiply.push(role);
-                    let others = scales.iter().flatten().map(|scale| scale.tensor).chain([a.tensor]);
+                    let others = scales.into_iter().flatten().map(|scale| scale.tensor).chain([a.tensor]);
                     self.readers.extend(others.map(|id| (id, stmt.span)));
                 }
                 kind => self.readers.extend(kind.reads().into_iter().map(|id| (id, stmt.span))),
@@ -130,6 +141,13 @@ impl<'a> Found<'a> {
             self.body(program, stmt.kind.body(), inside);
         }
     }
+}
+
+/// True of a multicast to blocks of other pairs that have the same place there: those of a mode of the cluster that begins behind whole pairs.
+fn is_between_pairs(program: &Program, multicast: Multicast) -> bool {
+    let extent = |extent: &Expr| extent.as_int().and_then(|extent| u32::try_from(extent).ok());
+    let shape: Option<Vec<u32>> = program.cluster.iter().map(extent).collect();
+    shape.is_some_and(|shape| multicast.peers(&shape).stride.is_multiple_of(2))
 }
 
 /// True of a copy by which each block of a pair fills its half of a tensor.
@@ -174,7 +192,7 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
             return errors;
         }
     }
-    for Product { c, a, b, scaled, span } in products {
+    for Product { c, a, b, span, .. } in products {
         let at = (*first, "a pair's copy");
         if !pairs.contains_key(&b.tensor) {
             let message =
@@ -193,10 +211,6 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
                 at,
                 "let the tile have 128 rows, or leave `pair` out".to_string(),
             );
-        }
-        if *scaled {
-            let message = "there is no product of a pair with scales".to_string();
-            report(Code::TypeMismatch, *span, message, at, "leave `pair` out".to_string());
         }
         if program.tensor(a.tensor).memory() == Memory::Tensor {
             let message =
@@ -219,15 +233,17 @@ pub(super) fn check(program: &Program) -> Vec<Diagnostic> {
     }
     let stages = |id: TensorId| program.pipelines.iter().position(|pipeline| pipeline.tensors.contains(&id));
     let mut read: Vec<usize> =
-        products.iter().flat_map(|product| [product.a, product.b]).filter_map(|r| stages(r.tensor)).collect();
+        products.iter().flat_map(Product::operands).filter_map(|r| stages(r.tensor)).collect();
     read.sort_unstable();
     read.dedup();
     for pipeline in read {
         let row = &program.pipelines[pipeline];
         for (id, span) in multicasts.iter().filter(|(id, _)| row.tensors.contains(id)) {
-            let message =
-                format!("`{}` is copied with `multicast` to a stage that pairs multiply", name(*id));
-            let help = "the tile of a pair's even block and that of its odd block complete one stage: leave `multicast` or `pair` out".to_string();
+            let message = format!(
+                "`{}` is copied with `multicast` to both blocks of a pair, for a stage that pairs multiply",
+                name(*id)
+            );
+            let help = "each block of a pair has a tile of its own, which other pairs may share: `multicast(1)` of `cluster(2, 2)`; leave `multicast` or `pair` out".to_string();
             report(Code::Misplaced, *span, message, (*first, "a pair's copy"), help);
         }
         let of = |at: &&(PipelineId, Option<&str>, Origin)| at.0.0 as usize == pipeline;
