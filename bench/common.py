@@ -397,10 +397,14 @@ class Kernel:
         from cuda.bindings import driver as cu
 
         rank = len(param["extents"])
-        return ok(cu.cuTensorMapEncodeTiled(
+        if corners := param.get("corners"):
+            encode, box = cu.cuTensorMapEncodeIm2col, [corners["lower"], corners["upper"], *param["box"]]
+        else:
+            encode, box = cu.cuTensorMapEncodeTiled, [[cu.cuuint32_t(n) for n in param["box"]]]
+        return ok(encode(
             cu.CUtensorMapDataType(param["type"]), rank, tensor.data_ptr(),
             [cu.cuuint64_t(n) for n in param["extents"]], [cu.cuuint64_t(n) for n in param["strides"] or [16]],
-            [cu.cuuint32_t(n) for n in param["box"]], [cu.cuuint32_t(n) for n in param["steps"]],
+            *box, [cu.cuuint32_t(n) for n in param["steps"]],
             cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE, cu.CUtensorMapSwizzle(param["swizzle"]),
             cu.CUtensorMapL2promotion(param["promotion"]),
             cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE))  # fmt: skip

@@ -93,3 +93,28 @@ def test_flags_tables_and_atomic_operations():
     assert "let turn = ticket(done[0], 4)" in counted.text and "atomic_add(gy[" in counted.text
     run = counted.simulate(x=list(range(64)), table=[[0, 1]] * 4, y=[0] * 8, done=[0])
     assert run.right and run["last"].tolist() == [64] and run["y"].tolist() == [8] * 8, run
+
+
+def test_a_view_folds_modes_of_its_buffer():
+    @tilewright.kernel
+    def pixels(t, x: f16["nb", "h", "w", 64], y: f16["rows", 3, 64], nb: size = 3, h: size = 5, w: size = 7, rows: size = 105):
+        t.grid(t.ceil_div(rows, 64))
+        t.threads(256)
+        shape, strides = (64, t.ceil_div(nb * h * w, 64), 3, 64), ("e4", "64 * e4", "e2", "e3")
+        gx = t.global_view(x[:, :, -1:, :], shape, strides, fold=((w, h, nb), ("e2", "e1", "e0")))
+        gy = t.global_view(y[t.block.x * 64 :, :, :], (64, 3, 64))
+        sx = t.shared_tensor(f16, [64, 64])
+        ring = t.pipeline(2, sx)
+        with t.warpgroup("load", 1):
+            for i in t.range(3):
+                with t.produce(ring):
+                    t.copy_async(gx[:, t.block.x, i, :], sx)
+        with t.warpgroup("store", 1):
+            for j in t.range(3):
+                tap = t.register_tensor(f16, [64, 64])
+                with t.consume(ring):
+                    t.copy(sx, tap)
+                t.copy(tap, gy[:, j, :])
+
+    assert "fold = (w, h, nb) : (e2, e1, e0))" in pixels.text
+    assert ".im2col." in pixels.compile(arch="sm_90a").ptx

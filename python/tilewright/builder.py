@@ -257,14 +257,19 @@ class Builder:
 
     # Statements with forms of their own.
 
-    def global_view(self, source: Any, shape: Any, strides: Any = None, name: str | None = None) -> Tensor:
-        """A part of a buffer in another shape. Without strides, the modes of the shape are those of the buffer, in their order."""
+    def global_view(
+        self, source: Any, shape: Any, strides: Any = None, name: str | None = None, fold: tuple[Any, Any] | None = None
+    ) -> Tensor:
+        """A part of a buffer in another shape. Without strides, the modes of the shape are those of the buffer, in their order.
+
+        ``fold=((q, p, n), ("e2", "e1", "e0"))`` is one more mode of the buffer, behind the others, which folds some of these."""
         extents = shape if isinstance(shape, tuple) else (shape,)
         steps = strides if strides is not None else tuple(f"e{i}" for i in range(len(extents)))
         steps = steps if isinstance(steps, tuple) else (steps,)
         named = self._name(name or names_at(author()), "view")
         head = [f"{named} = global_view(", *self._pieces(source), ", "]
-        self._line([*head, *self._pieces(extents), " : ", *self._pieces(steps), ")"])
+        folded = [", fold = ", *self._pieces(fold[0]), " : ", *self._pieces(fold[1])] if fold else []
+        self._line([*head, *self._pieces(extents), " : ", *self._pieces(steps), *folded, ")"])
         return Tensor(self, named, register=False)
 
     def define(self, value: Any, name: str | None = None) -> Value:

@@ -26,7 +26,8 @@ impl Scope for Sizes<'_> {
 }
 
 /// The launch at these sizes: grid, threads, shared memory, the parameters in order (integers with their defaults), and the PTX. A tensor map has what
-/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements, swizzle and promotion of the L2 cache.
+/// `cuTensorMapEncodeTiled` takes: the type's number, extents and strides in bytes, box, steps of its elements, swizzle and promotion of the L2 cache; with
+/// `corners`, lower and upper, what `cuTensorMapEncodeIm2col` takes, whose box is channels and pixels.
 /// An array of tensors is a pointer to their addresses in global memory, each a multiple of 16, and its maps one to a map of each, one behind the
 /// other from a multiple of 64 on.
 pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value, Failure> {
@@ -84,6 +85,9 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                 let extents = recipe.extents.iter().map(number).collect::<Result<Vec<_>, _>>()?;
                 let strides = recipe.strides.iter().map(|s| Ok((number(s)? * bytes) as u64));
                 let strides = strides.collect::<Result<Vec<u64>, Failure>>()?;
+                let corners = shape.corners.as_ref();
+                let corners = corners.map(|of| json!({ "lower": of.lower, "upper": of.upper }));
+                let reach = if corners.is_some() { shape.extents.clone() } else { shape.reach() };
                 json!({
                     "kind": if recipe.array { "maps" } else { "map" },
                     "name": param.name,
@@ -91,8 +95,9 @@ pub fn describe(kernel: &Kernel, sizes: &BTreeMap<String, i64>) -> Result<Value,
                     "type": tensor_map_type(shape.dtype),
                     "extents": extents,
                     "strides": strides,
-                    "box": shape.reach(),
+                    "box": reach,
                     "steps": shape.steps,
+                    "corners": corners,
                     "swizzle": shape.swizzle.tensor_map_code(),
                     "promotion": tensor_map_l2_promotion(&strides),
                 })

@@ -300,6 +300,10 @@ impl Kernel {
             let mut made = launch::Map::new(map.param.0, of, box_shape.extents.clone(), extents, strides);
             made.steps.clone_from(&box_shape.steps);
             made.swizzle = swizzle(box_shape.swizzle);
+            made.corners = box_shape.corners.as_ref().map(|corners| launch::Corners {
+                lower: corners.lower.clone(),
+                upper: corners.upper.clone(),
+            });
             recipe.maps.push(made);
         }
         let params = recipe.params.iter().zip(0..).map(|(param, number)| match param.kind {

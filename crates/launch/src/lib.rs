@@ -56,8 +56,8 @@ pub use memo::{Memo, Reading, hash};
 pub use module::{Code, Log, Module};
 pub use plan::Plan;
 pub use recipe::{
-    Access, Bound, MOST_MAPS, MOST_PARAMS, Map, Param, ParamKind, Passed, Recipe, RecipeError, Scalar, Size,
-    Swizzle, Target, TensorParam, Zeros,
+    Access, Bound, Corners, MOST_MAPS, MOST_PARAMS, Map, Param, ParamKind, Passed, Recipe, RecipeError,
+    Scalar, Size, Swizzle, Target, TensorParam, Zeros,
 };
 pub use stream::Stream;
 pub use view::{Arg, Args, Joined, MAX_RANK, Raw, TensorArray, View, ViewMut};

@@ -5,7 +5,7 @@ use std::ptr;
 
 use crate::driver::{Driver, DriverError, INVALID_VALUE, MAP_PLAIN, TensorMap};
 use crate::dtype::DType;
-use crate::recipe::{Map, Swizzle};
+use crate::recipe::{Corners, Map, Swizzle};
 
 /// Bytes between elements of a tensor map are below this (CUDA driver API, `cuTensorMapEncodeTiled`).
 pub(crate) const STRIDE_LIMIT: i64 = 1 << 40;
@@ -67,23 +67,65 @@ pub(crate) struct Shape {
     reach: Vec<u32>,
     steps: Vec<u32>,
     swizzle: i32,
+    /// The bounding box of the im2col mode, in which the reach is the channels of a pixel, and pixels.
+    corners: Option<Corners>,
 }
 
 impl Shape {
     /// The map of a tensor with these extents and strides; `None` where [`Recipe::check`](crate::Recipe::check) would refuse it.
     pub(crate) fn new(map: &Map, extents: Vec<u64>, strides: Vec<u64>) -> Option<Self> {
-        let rank = map.extents.len();
+        let rank = map.rank();
         let same = extents.len() == rank && map.steps.len() == rank && strides.len() + 1 == rank;
         // The last element that a box touches, with a step for each of its elements.
-        let reach = map.extents.iter().zip(&map.steps).map(|(extent, step)| extent * step).collect();
-        let (steps, swizzle) = (map.steps.clone(), map.swizzle.map_code());
-        same.then_some(Shape { dtype: map.dtype.map_code()?, extents, strides, reach, steps, swizzle })
+        let same = same
+            && map.corners.as_ref().is_none_or(|corners| {
+                let lists = [corners.lower.len(), corners.upper.len()];
+                map.extents.len() == 2 && lists.iter().all(|len| len + 2 == rank)
+            });
+        let reach = match map.corners {
+            Some(_) => map.extents.clone(),
+            None => map.extents.iter().zip(&map.steps).map(|(extent, step)| extent * step).collect(),
+        };
+        let (steps, swizzle, corners) = (map.steps.clone(), map.swizzle.map_code(), map.corners.clone());
+        same.then_some(Shape {
+            dtype: map.dtype.map_code()?,
+            extents,
+            strides,
+            reach,
+            steps,
+            swizzle,
+            corners,
+        })
     }
 
     /// Asks the driver, which touches neither the tensor nor the GPU.
     pub(crate) fn encode(&self, driver: &Driver, pointer: u64) -> Result<TensorMap, DriverError> {
         let mut map = TensorMap([0; 16]);
         let address = usize::try_from(pointer).map_err(|_| DriverError(INVALID_VALUE))?;
+        if let Some(Corners { lower, upper }) = &self.corners {
+            // SAFETY: the map is aligned as its type says; extents and steps have as many elements as the rank, strides one fewer, corners two fewer
+            // (`new`); the driver reads them.
+            unsafe {
+                driver.encode_pixel_map(
+                    &raw mut map,
+                    self.dtype,
+                    self.extents.len() as u32,
+                    ptr::without_provenance_mut(address),
+                    self.extents.as_ptr(),
+                    self.strides.as_ptr(),
+                    lower.as_ptr(),
+                    upper.as_ptr(),
+                    self.reach[0],
+                    self.reach[1],
+                    self.steps.as_ptr(),
+                    MAP_PLAIN,
+                    self.swizzle,
+                    l2_promotion(&self.strides),
+                    MAP_PLAIN,
+                )
+            }?;
+            return Ok(map);
+        }
         // SAFETY: the map is aligned as its type says; extents, box and steps have as many elements as the rank, strides one
         // fewer (`new`); the driver reads them.
         unsafe {

@@ -238,7 +238,7 @@ pub struct Map {
     pub param: u32,
     /// The element type.
     pub dtype: DType,
-    /// Extents of the box in shared memory, dimension 0 first.
+    /// Extents of the box in shared memory, dimension 0 first; in im2col mode the channels of a pixel, and pixels.
     pub extents: Vec<u32>,
     /// Steps in the tensor from one element of the box to the next.
     pub steps: Vec<u32>,
@@ -248,9 +248,28 @@ pub struct Map {
     pub tensor_extents: Vec<Formula>,
     /// Strides of the tensor in elements, from dimension 1 on.
     pub tensor_strides: Vec<Formula>,
+    /// The bounding box of the im2col mode (`cuTensorMapEncodeIm2col`); `None` of a map of boxes.
+    pub corners: Option<Corners>,
 }
 
+/// The bounding box of a tensor map in im2col mode, along the dimensions between the first and the last.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Corners {
+    /// The place of the first pixel, relative to the tensor's first.
+    pub lower: Vec<i32>,
+    /// The place of the last one, relative to the tensor's last.
+    pub upper: Vec<i32>,
+}
+
+/// The most pixels of a load in im2col mode (PTX ISA, `cp.async.bulk.tensor`; CUDA driver API, `cuTensorMapEncodeIm2col`).
+const MOST_PIXELS: i64 = 1024;
+
 impl Map {
+    /// Dimensions of the tensor.
+    pub fn rank(&self) -> usize {
+        if self.corners.is_some() { self.steps.len() } else { self.extents.len() }
+    }
+
     /// A map of a box without steps and without a swizzle.
     pub fn new(
         param: u32,
@@ -260,7 +279,8 @@ impl Map {
         tensor_strides: Vec<Formula>,
     ) -> Self {
         let steps = vec![1; extents.len()];
-        Map { param, dtype, extents, steps, swizzle: Swizzle::None, tensor_extents, tensor_strides }
+        let (swizzle, corners) = (Swizzle::None, None);
+        Map { param, dtype, extents, steps, swizzle, tensor_extents, tensor_strides, corners }
     }
 }
 
@@ -575,15 +595,33 @@ impl Recipe {
         if map.dtype.map_code().is_none() {
             return Err(RecipeError::MapType { what: format!("tensor map {number}"), dtype: map.dtype });
         }
-        let rank = map.extents.len();
-        limit(|| what("the number of dimensions"), rank as i64, 1, 5)?;
+        let rank = map.rank();
+        let least = if map.corners.is_some() { 3 } else { 1 };
+        limit(|| what("the number of dimensions"), rank as i64, least, 5)?;
         length(|| what("the list of steps"), map.steps.len(), rank)?;
         length(|| what("the list of extents"), map.tensor_extents.len(), rank)?;
         length(|| what("the list of strides"), map.tensor_strides.len(), rank - 1)?;
-        for (extent, step) in map.extents.iter().zip(&map.steps) {
-            limit(|| what("an extent"), *extent, 1, 256)?;
+        for step in &map.steps {
             limit(|| what("a step"), *step, 1, 8)?;
-            limit(|| what("the reach"), extent.saturating_mul(*step), 1, 256)?;
+        }
+        match &map.corners {
+            Some(corners) => {
+                length(|| what("the list of extents of the box"), map.extents.len(), 2)?;
+                for (extent, most) in map.extents.iter().zip([256, MOST_PIXELS]) {
+                    limit(|| what("an extent"), *extent, 1, most)?;
+                }
+                let most = 1i64 << (16 / (rank as i64 - 2) - 1);
+                for list in [&corners.lower, &corners.upper] {
+                    length(|| what("a list of corners"), list.len(), rank - 2)?;
+                    list.iter().try_for_each(|at| limit(|| what("a corner"), *at, -most, most - 1))?;
+                }
+            }
+            None => {
+                for (extent, step) in map.extents.iter().zip(&map.steps) {
+                    limit(|| what("an extent"), *extent, 1, 256)?;
+                    limit(|| what("the reach"), extent.saturating_mul(*step), 1, 256)?;
+                }
+            }
         }
         for formula in map.tensor_extents.iter().chain(&map.tensor_strides) {
             self.check_formula(&what("an extent"), formula, false)?;

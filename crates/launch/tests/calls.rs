@@ -5,8 +5,8 @@ mod common;
 
 use common::{PTX, Turn, recipe, view, view_mut};
 use tilewright_launch::{
-    Arg, Chain, Code, DType, Gpu, Kernel, LaunchOptions, Log, Module, ParamKind, Raw, Stream, TensorArray,
-    View, Workspace,
+    Arg, Chain, Code, Corners, DType, Formula, Gpu, Kernel, LaunchOptions, Log, Module, ParamKind, Raw,
+    Stream, TensorArray, View, Workspace,
 };
 
 const SHAPE: [i64; 2] = [3, 512];
@@ -56,6 +56,37 @@ fn a_launch_passes_parameters_sizes_and_maps_in_the_order_of_the_function() {
     unsafe { prepared.enqueue(stream) }.unwrap();
     assert_eq!(turn.stand_in.calls(), vec![launch_line(stream, "4:2,1,1", &map_bytes()); 5]);
     assert_eq!((plan.tensor_maps(), kernel.plans()), (1, 1));
+}
+
+#[test]
+fn maps_of_pixels_have_corners() {
+    let turn = Turn::new();
+    let mut recipe = recipe();
+    let map = &mut recipe.maps[0];
+    // An image of 3 × 32 pixels of 16 channels.
+    map.tensor_extents = [16, 32, 3, 1].map(Formula::int).to_vec();
+    map.tensor_strides = [16, 512, 1536].map(Formula::int).to_vec();
+    (map.extents, map.steps) = (vec![32, 100], vec![1, 2, 1, 1]);
+    map.corners = Some(Corners { lower: vec![-1, 0], upper: vec![-1, -2] });
+    let plan = turn.load(&recipe).plan(&SHAPE).unwrap();
+    let (x, mut y) = (view(0x1000, &SHAPE), view_mut(0x2000, &SHAPE));
+    turn.stand_in.calls();
+    plan.launch(turn.stream(), (&x, &mut y, 2.0f32)).unwrap();
+    let calls = turn.stand_in.calls();
+    assert_eq!(
+        calls[0],
+        "cuTensorMapEncodeIm2col type=7 pointer=0x2000 extents=16,32,3,1 strides=64,2048,6144 lower=-1,0 upper=-1,-2 channels=32 \
+         pixels=100 steps=1,2,1,1 interleave=0 swizzle=3 l2=2 fill=0"
+    );
+    let map = calls[1].rsplit(' ').next().unwrap();
+    let word = |at: usize, value: u64| {
+        let bytes: String = value.to_le_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(map.get(16 * at..16 * at + 16), Some(&*bytes), "word {at} of {map}");
+    };
+    word(0, 7 | 4 << 8 | 3 << 16 | 2 << 24 | 1 << 32);
+    word(12, 32 | 100 << 32);
+    word(13, u64::from(u32::MAX) | u64::from(u32::MAX) << 32);
+    word(14, u64::from(-2i32 as u32) << 32);
 }
 
 #[test]

@@ -5,8 +5,8 @@ mod common;
 
 use common::{PTX, Turn, formula, recipe, view, view_mut};
 use tilewright_launch::{
-    Bound, Code, DType, Driver, Formula, Gpu, Item, LaunchError, LaunchOptions, Op, Passed, Raw, RecipeError,
-    Target, View,
+    Bound, Code, Corners, DType, Driver, Formula, Gpu, Item, LaunchError, LaunchOptions, Map, Op, Passed,
+    Raw, RecipeError, Target, View,
 };
 use tilewright_stand_in_driver::StandIn;
 
@@ -287,6 +287,28 @@ fn recipes_that_no_launch_can_follow() {
     assert!(matches!(broken(&|r| r.maps[0].extents[0] = 512), RecipeError::Limit { .. }));
     assert!(matches!(broken(&|r| r.maps[0].steps.clear()), RecipeError::Length { .. }));
     assert!(matches!(broken(&|r| drop(r.maps[0].tensor_strides.pop())), RecipeError::Length { .. }));
+    // In im2col mode: a tensor of three to five dimensions, corners of as many bits as are left for each, channels and pixels.
+    let pixels = |change: &dyn Fn(&mut Map)| {
+        let mut changed = recipe();
+        let map = &mut changed.maps[0];
+        (map.extents, map.steps) = (vec![32, 1024], vec![1, 2, 1]);
+        map.tensor_extents = vec![Formula::int(32); 3];
+        map.tensor_strides = vec![Formula::int(32); 2];
+        map.corners = Some(Corners { lower: vec![-1], upper: vec![-1] });
+        change(map);
+        changed.check()
+    };
+    let corner = |map: &mut Map, at: i32| map.corners.as_mut().unwrap().upper[0] = at;
+    let missing = |map: &mut Map| map.corners.as_mut().unwrap().lower.clear();
+    assert_eq!(pixels(&|map| corner(map, 32_767)), Ok(()));
+    assert!(matches!(pixels(&|map| corner(map, 32_768)), Err(RecipeError::Limit { value: 32_768, .. })));
+    assert!(matches!(pixels(&|map| map.extents[1] = 1025), Err(RecipeError::Limit { value: 1025, .. })));
+    assert!(matches!(pixels(&|map| map.extents.push(1)), Err(RecipeError::Length { expected: 2, .. })));
+    assert!(matches!(
+        pixels(&|map| map.steps.truncate(2)),
+        Err(RecipeError::Limit { value: 2, least: 3, .. })
+    ));
+    assert!(matches!(pixels(&missing), Err(RecipeError::Length { given: 0, expected: 1, .. })));
     assert!(matches!(broken(&|r| r.tensor_mut("x").unwrap().alignment = 24), RecipeError::Limit { .. }));
     assert!(matches!(
         broken(&|r| drop(r.tensor_mut("x").unwrap().strides.pop())),

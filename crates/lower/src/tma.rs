@@ -1,11 +1,13 @@
 //! Tensor copies: the tensor memory accelerator's instructions.
 
+use std::collections::BTreeMap;
+
 use tilewright_machine::{ScalarOp, TensorOp};
 use tilewright_simt::{Address, Op, Operand, Reg, Special, TensorMap};
-use tilewright_synth::TmaPlan;
 use tilewright_synth::async_layout::tma::Gather;
+use tilewright_synth::{TmaCall, TmaPlan};
 use tilewright_tile::core::TensorRef;
-use tilewright_tile::{Diagnostic, Expr, IntOp, Peers, Side, SymbolId};
+use tilewright_tile::{Diagnostic, Expr, GlobalTile, IntOp, Origin, Peers, Side, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
@@ -75,7 +77,9 @@ impl Lower<'_> {
             _ => (None, None),
         };
         let mut base: Vec<Operand> = Vec::new();
-        for k in 0..dims.len() {
+        // Of pixels the places are those of each call.
+        let boxed = if plan.row.im2col { 0 } else { dims.len() };
+        for k in 0..boxed {
             let begin = along(k, &global.base).unwrap_or(Expr::Int(0));
             let mut at = self.expr(&begin);
             if let (Some(share), Some(place)) = (plan.multicast.filter(|s| s.dim == k), place) {
@@ -130,6 +134,9 @@ impl Lower<'_> {
             for (at, more) in base.iter().zip(&call.coords) {
                 coords.push(add(self.b, *at, int(*more)));
             }
+            if plan.row.im2col {
+                coords = self.pixels(&global, plan, call, place, span)?;
+            }
             if let Some(rows) = &rows {
                 // The rows are where their indices say.
                 coords.truncate(1);
@@ -150,6 +157,55 @@ impl Lower<'_> {
         }
         self.guarded(issuer, |lower| copies.into_iter().for_each(|copy| lower.b.bulk(copy)));
         Ok(())
+    }
+
+    /// The coordinates of the first pixel of a call in im2col mode, and the offsets of its pixels.
+    fn pixels(
+        &mut self,
+        global: &GlobalTile,
+        plan: &TmaPlan,
+        call: &TmaCall,
+        place: Option<Operand>,
+        span: Origin,
+    ) -> Result<Vec<Operand>, Diagnostic> {
+        let wrong = || internal(span, "pixels of a view that folds none");
+        let folded = global.folded.as_ref().ok_or_else(wrong)?;
+        let [channels, number, ..] = call.coords[..] else { return Err(wrong()) };
+        let dims: Vec<usize> = plan.dims.iter().map(|dim| *dim as usize).collect();
+        let first = self.expr(&global.base[dims[0]]);
+        let mut coords = vec![add(self.b, first, int(channels))];
+        let mut rest = self.expr(global.base.last().ok_or_else(wrong)?);
+        if let (Some(share), Some(place)) = (plan.multicast, place) {
+            let own = scalar::scale(self.b, place, share.step);
+            rest = add(self.b, rest, own);
+        }
+        rest = add(self.b, rest, int(number));
+        // The digits of its number. No tile begins at a negative one, and the extents of images that have pixels are positive.
+        let mut places = BTreeMap::new();
+        for (i, (extent, dim, step)) in folded.leaves.iter().enumerate() {
+            let mut digit = rest;
+            if i + 1 < folded.leaves.len() {
+                let all = self.expr(extent);
+                let quotient = match extent.as_int() {
+                    Some(extent) => scalar::divide(self.b, rest, extent),
+                    None => self.b.scalar(ScalarOp::DivU32, &[rest, all]),
+                };
+                let before = self.b.scalar(ScalarOp::MulI32, &[quotient, all]);
+                digit = self.b.scalar(ScalarOp::SubI32, &[rest, before]);
+                rest = quotient;
+            }
+            places.insert(*dim as usize, scalar::scale(self.b, digit, *step));
+        }
+        for dim in &dims[1..] {
+            let begins = self.expr(&folded.offsets[*dim]);
+            coords.push(places.get(dim).map_or(begins, |place| add(self.b, begins, *place)));
+        }
+        let spatial = &dims[1..dims.len() - 1];
+        for (dim, more) in spatial.iter().zip(&call.coords[2..]) {
+            let tap = self.expr(&folded.taps[*dim]);
+            coords.push(add(self.b, tap, int(*more)));
+        }
+        Ok(coords)
     }
 
     /// The rows that a thread gathers, by the indices that it holds.

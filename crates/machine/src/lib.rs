@@ -60,8 +60,9 @@ pub use tcgen05::{
     tensor_memory_copies,
 };
 pub use tensor::{
-    BoxShape, BulkOp, CacheHint, InvalidBox, MOST_STEP, TENSOR_MAP_BYTES, TO_OWN_BLOCK_PTX_VERSION, TensorOp,
-    TensorRow, tensor_gather, tensor_map_l2_promotion, tensor_map_type, tensor_row, tensor_rows,
+    BoxShape, BulkOp, CacheHint, Corners, InvalidBox, MOST_PIXELS, MOST_STEP, TENSOR_MAP_BYTES,
+    TO_OWN_BLOCK_PTX_VERSION, TensorOp, TensorRow, tensor_gather, tensor_im2col, tensor_map_l2_promotion,
+    tensor_map_type, tensor_row, tensor_rows,
 };
 pub use timing::{Cost, Rate, Timing, TimingError, timing};
 pub use wgmma::{Descriptor, Major, SwizzleMode, WgmmaRow, wgmma_rows, wgmmas};

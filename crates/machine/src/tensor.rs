@@ -7,9 +7,10 @@
 //! may not: an H100 takes it for an illegal instruction, also where a part of it lies in the tensor (driver 580; the PTX ISA does not say so), as it and an
 //! H200 do a box whose coordinate along dimension 0 is no multiple of 16 bytes (`bench/litmus/tensor_load_within.cu`, `tensor_store_ahead.cu`).
 //!
-//! Sources: PTX ISA 8.0, section 9.7.8.24; CUDA driver API, `cuTensorMapEncodeTiled`.
+//! Sources: PTX ISA 8.0, section 9.7.8.24; CUDA driver API, `cuTensorMapEncodeTiled` and `cuTensorMapEncodeIm2col`.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use crate::arch::Arch;
@@ -45,6 +46,9 @@ pub struct TensorRow {
     /// Of a gather: the rows of two dimensions that it loads, each from a place of its own. Its coordinates are that along dimension 0 and those of
     /// the rows, and the box of its map is one row.
     pub gathers: Option<u32>,
+    /// True of the im2col mode, whose map has [`Corners`]: behind the coordinates are offsets, of all dimensions but the first and the last, which
+    /// are added to those of every pixel.
+    pub im2col: bool,
 }
 
 impl TensorRow {
@@ -63,6 +67,11 @@ impl TensorRow {
     /// The number of coordinates.
     pub fn coordinates(&self) -> u32 {
         self.rank - 1 + self.gathers.unwrap_or(1)
+    }
+
+    /// The number of offsets behind the coordinates.
+    pub fn offsets(&self) -> u32 {
+        if self.im2col { self.rank - 2 } else { 0 }
     }
 
     /// The number of boxes of the map that it moves.
@@ -103,10 +112,25 @@ static ROWS: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
                 op,
                 rank,
                 gathers: None,
+                im2col: false,
             });
         }
     }
     rows
+});
+
+static IM2COL: LazyLock<Vec<TensorRow>> = LazyLock::new(|| {
+    let row = |rank| TensorRow {
+        name: format!("tma.im2col.{rank}d"),
+        mnemonic: format!(
+            "cp.async.bulk.tensor.{rank}d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
+        ),
+        op: TensorOp::Load,
+        rank,
+        gathers: None,
+        im2col: true,
+    };
+    (3..=5).map(row).collect()
 });
 
 /// The gather of four rows (PTX ISA 8.6, `cp.async.bulk.tensor`, `.tile::gather4`). sm_120a has it into the block's own shared memory alone, by its
@@ -118,6 +142,7 @@ static GATHER: LazyLock<TensorRow> = LazyLock::new(|| TensorRow {
     op: TensorOp::Load,
     rank: 2,
     gathers: Some(4),
+    im2col: false,
 });
 
 /// Every tensor copy of a box.
@@ -133,6 +158,11 @@ pub fn tensor_gather() -> &'static TensorRow {
 /// The tensor copy of this kind and rank (1 to 5).
 pub fn tensor_row(op: TensorOp, rank: u32) -> Option<&'static TensorRow> {
     tensor_rows().iter().find(|row| row.op == op && row.rank == rank)
+}
+
+/// The loads in im2col mode, of three to five dimensions (PTX ISA 8.0, `cp.async.bulk.tensor`, `.im2col`).
+pub fn tensor_im2col() -> &'static [TensorRow] {
+    &IM2COL
 }
 
 /// The direction of a bulk copy of contiguous bytes. Sizes and addresses are multiples of 16.
@@ -240,17 +270,46 @@ pub fn tensor_map_type(dtype: DType) -> Option<u32> {
 pub struct BoxShape {
     /// Element type.
     pub dtype: DType,
-    /// Extents of the box in elements that it has in shared memory, dimension 0 fastest; one to five, each 1 to 256.
+    /// Extents of the box in elements that it has in shared memory, dimension 0 fastest; one to five, each 1 to 256. In im2col mode two: channels of a
+    /// pixel, 1 to 256, and pixels, 1 to 1024.
     pub extents: Vec<u32>,
     /// Steps in the tensor from one of them to the next (`elementStrides`), one a dimension: 1 to 8, along dimension 0 always 1. The box
     /// reaches over at most 256 elements of the tensor. Only loads step over elements.
     pub steps: Vec<u32>,
     /// The swizzle of the box in shared memory.
     pub swizzle: SwizzleMode,
+    /// The bounding box of the im2col mode; `None` in the tiled one.
+    pub corners: Option<Corners>,
+}
+
+/// The bounding box of a tensor map in im2col mode, along the dimensions between the first (channels) and the last (images), in their order. A load goes
+/// through the pixels of the box by the map's steps, dimension 1 fastest, and from one image on to the next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Corners {
+    /// The place of the first pixel, relative to the tensor's first.
+    pub lower: Vec<i32>,
+    /// The place of the last one, relative to the tensor's last.
+    pub upper: Vec<i32>,
+}
+
+impl Corners {
+    /// The corners that a map of so many dimensions, 3 to 5, can have: 16 bits are shared out among those of pixels (CUDA driver API,
+    /// `cuTensorMapEncodeIm2col`).
+    pub fn range(rank: usize) -> RangeInclusive<i32> {
+        let most = 1 << (16 / (rank.clamp(3, 5) as u32 - 2) - 1);
+        -most..=most - 1
+    }
+
+    /// The offsets that a load of so many dimensions can add to pixels (PTX ISA, `cp.async.bulk.tensor`, `im2colOffsets`).
+    pub fn offsets(rank: usize) -> RangeInclusive<i64> {
+        0..=(1 << (16 / (rank.clamp(3, 5) as u32 - 2))) - 1
+    }
 }
 
 /// The most steps in the tensor from one element of a box to the next.
 pub const MOST_STEP: u32 = 8;
+/// The most pixels of a load in im2col mode.
+pub const MOST_PIXELS: u32 = 1024;
 
 /// The rule that a TMA box breaks.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -294,6 +353,38 @@ pub enum InvalidBox {
         /// Steps.
         steps: usize,
     },
+    /// Dimensions that the im2col mode does not have.
+    #[error("a tensor map in im2col mode has 3 to 5 dimensions, not {0}")]
+    Im2colRank(usize),
+    /// A step from image to image.
+    #[error("step {0} of the last dimension, which counts images in im2col mode, is not 1")]
+    ImageStep(u32),
+    /// Channels and pixels otherwise than the im2col mode has them.
+    #[error("a load in im2col mode has 1 to 256 channels of 1 to 1024 pixels, not {0:?}")]
+    Pixels(Vec<u32>),
+    /// Another number of corners than of dimensions of pixels.
+    #[error("a tensor map in im2col mode of {rank} dimensions has {} corners, not {lower} and {upper}", .rank - 2)]
+    Corners {
+        /// Dimensions.
+        rank: usize,
+        /// Lower corners.
+        lower: usize,
+        /// Upper corners.
+        upper: usize,
+    },
+    /// A corner out of range.
+    #[error(
+        "corner {corner} along dimension {dim} of the bounding box is not from {} to {}, which those of {rank} dimensions are",
+        Corners::range(*.rank).start(), Corners::range(*.rank).end()
+    )]
+    Corner {
+        /// The dimension.
+        dim: usize,
+        /// The corner.
+        corner: i32,
+        /// Dimensions.
+        rank: usize,
+    },
     /// Rows that are no multiple of 16 bytes.
     #[error("a row of the box has {0} bytes, which is no multiple of 16")]
     Row(u32),
@@ -317,7 +408,12 @@ impl BoxShape {
     /// A box of neighbouring elements.
     pub fn dense(dtype: DType, extents: Vec<u32>, swizzle: SwizzleMode) -> Self {
         let steps = vec![1; extents.len()];
-        BoxShape { dtype, extents, steps, swizzle }
+        BoxShape { dtype, extents, steps, swizzle, corners: None }
+    }
+
+    /// Dimensions of the tensor.
+    pub fn rank(&self) -> usize {
+        if self.corners.is_some() { self.steps.len() } else { self.extents.len() }
     }
 
     /// Returns whether the box steps over elements of the tensor.
@@ -344,8 +440,11 @@ impl BoxShape {
     ///
     /// # Errors
     ///
-    /// The first rule of `cuTensorMapEncodeTiled` that it breaks.
+    /// The first rule of `cuTensorMapEncodeTiled`, or of `cuTensorMapEncodeIm2col`, that it breaks.
     pub fn check(&self) -> Result<(), InvalidBox> {
+        if let Some(corners) = &self.corners {
+            return self.check_pixels(corners);
+        }
         if !(1..=5).contains(&self.extents.len()) {
             return Err(InvalidBox::Rank(self.extents.len()));
         }
@@ -367,6 +466,47 @@ impl BoxShape {
                 return Err(InvalidBox::Reach { dim, extent, step });
             }
         }
+        self.check_rows()
+    }
+
+    /// Checks the rules of the im2col mode.
+    fn check_pixels(&self, Corners { lower, upper }: &Corners) -> Result<(), InvalidBox> {
+        let rank = self.steps.len();
+        if !(3..=5).contains(&rank) {
+            return Err(InvalidBox::Im2colRank(rank));
+        }
+        if tensor_map_type(self.dtype).is_none() {
+            return Err(InvalidBox::Type(self.dtype));
+        }
+        let legal = match self.extents[..] {
+            [channels, pixels] => (1..=256).contains(&channels) && (1..=MOST_PIXELS).contains(&pixels),
+            _ => false,
+        };
+        if !legal {
+            return Err(InvalidBox::Pixels(self.extents.clone()));
+        }
+        let (images, of_pixels) = (self.steps[rank - 1], &self.steps[..rank - 1]);
+        let most = |dim| if dim == 0 { 1 } else { MOST_STEP };
+        let steps = of_pixels.iter().copied().enumerate();
+        if let Some((dim, step)) = steps.into_iter().find(|(dim, step)| !(1..=most(*dim)).contains(step)) {
+            return Err(InvalidBox::Step { dim, step });
+        }
+        if images != 1 {
+            return Err(InvalidBox::ImageStep(images));
+        }
+        if lower.len() + 2 != rank || upper.len() + 2 != rank {
+            return Err(InvalidBox::Corners { rank, lower: lower.len(), upper: upper.len() });
+        }
+        let range = Corners::range(rank);
+        let both = lower.iter().enumerate().chain(upper.iter().enumerate());
+        if let Some((at, corner)) = both.into_iter().find(|(_, corner)| !range.contains(corner)) {
+            return Err(InvalidBox::Corner { dim: at + 1, corner: *corner, rank });
+        }
+        self.check_rows()
+    }
+
+    /// Checks rows of dimension 0 against the swizzle.
+    fn check_rows(&self) -> Result<(), InvalidBox> {
         let row = self.extents[0] * self.dtype.bits() / 8;
         if !row.is_multiple_of(16) {
             return Err(InvalidBox::Row(row));
@@ -442,6 +582,41 @@ mod tests {
         assert_eq!(shape(&[64, 8], &[1]).check(), Err(InvalidBox::Steps { extents: 2, steps: 1 }));
         let text = shape(&[32, 8], &[2, 1]).check().unwrap_err().to_string();
         assert_eq!(text, "step 2 of dimension 0 of the box is not 1");
+    }
+
+    #[test]
+    fn boxes_of_pixels_are_checked() {
+        let shape = |extents: &[u32], steps: &[u32], lower: &[i32], upper: &[i32]| BoxShape {
+            steps: steps.to_vec(),
+            corners: Some(Corners { lower: lower.to_vec(), upper: upper.to_vec() }),
+            ..BoxShape::dense(DType::F16, extents.to_vec(), SwizzleMode::B128)
+        };
+        let whole = shape(&[64, 1024], &[1, 2, 8, 1], &[-1, -128], &[-1, 127]);
+        assert_eq!((whole.check(), whole.rank(), whole.bytes()), (Ok(()), 4, 131_072));
+        assert_eq!(shape(&[64, 8], &[1, 1], &[], &[]).check(), Err(InvalidBox::Im2colRank(2)));
+        let pixels = shape(&[64, 1025], &[1, 1, 1], &[0], &[0]).check();
+        assert_eq!(pixels, Err(InvalidBox::Pixels(vec![64, 1025])));
+        let images = shape(&[64, 8], &[1, 1, 2], &[0], &[0]).check();
+        assert_eq!(images, Err(InvalidBox::ImageStep(2)));
+        let corners = shape(&[64, 8], &[1, 1, 1, 1], &[0], &[0, 0]).check();
+        assert_eq!(corners, Err(InvalidBox::Corners { rank: 4, lower: 1, upper: 2 }));
+        let [three, four, five] = [
+            shape(&[64, 8], &[1, 1, 1], &[-32768], &[32767]),
+            shape(&[64, 8], &[1; 4], &[0, 0], &[0, -129]),
+            shape(&[64, 8], &[1; 5], &[0, 16, 0], &[0; 3]),
+        ]
+        .map(|shape| shape.check());
+        assert_eq!(three, Ok(()));
+        assert_eq!(four, Err(InvalidBox::Corner { dim: 2, corner: -129, rank: 4 }));
+        assert_eq!(five, Err(InvalidBox::Corner { dim: 2, corner: 16, rank: 5 }));
+        let text = five.unwrap_err().to_string();
+        assert_eq!(
+            text,
+            "corner 16 along dimension 2 of the bounding box is not from -16 to 15, which those of 5 dimensions are"
+        );
+        assert_eq!([3, 4, 5].map(Corners::offsets), [0..=65_535, 0..=255, 0..=31]);
+        let span = shape(&[32, 8], &[1, 1, 1], &[0], &[0]).check();
+        assert_eq!(span, Err(InvalidBox::Span { bytes: 64, span: 128, swizzle: SwizzleMode::B128 }));
     }
 
     #[test]

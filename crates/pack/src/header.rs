@@ -1,8 +1,8 @@
 //! Recipes as JSON. Formulas are lists in postfix form, as `["m", 128, "ceil_div"]`.
 
 use tilewright_launch::{
-    Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
-    Target, TensorParam, Zeros,
+    Access, Bound, Corners, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size,
+    Swizzle, Target, TensorParam, Zeros,
 };
 
 use crate::error::PackError;
@@ -148,6 +148,11 @@ impl Writer<'_> {
         let swizzle = SWIZZLES.iter().find(|(known, _)| *known == map.swizzle).map(|(_, bytes)| bytes);
         let swizzle = swizzle.ok_or_else(|| unknown(&self.0.name))?;
         let numbers = |list: &[u32]| Json::List(list.iter().map(|number| (*number).into()).collect());
+        let places = |list: &[i32]| Json::List(list.iter().map(|place| i64::from(*place).into()).collect());
+        // Only maps in im2col mode have corners, and only packs with such maps the field.
+        let corners = map.corners.as_ref().map_or(Json::Null, |corners| {
+            object([("lower", places(&corners.lower)), ("upper", places(&corners.upper))])
+        });
         Ok(object([
             ("param", map.param.into()),
             ("dtype", map.dtype.name().into()),
@@ -156,6 +161,7 @@ impl Writer<'_> {
             ("swizzle", (*swizzle).into()),
             ("extents", self.formulas(&map.tensor_extents)?),
             ("strides", self.formulas(&map.tensor_strides)?),
+            ("corners", corners),
         ]))
     }
 }
@@ -328,6 +334,11 @@ impl Reader {
         let bytes = swizzle.integer()?;
         let known = SWIZZLES.iter().find(|(_, of)| *of == bytes).map(|(known, _)| *known);
         map.swizzle = known.map_or_else(|| swizzle.wrong("0, 32, 64 or 128"), Ok)?;
+        let corners = at.field("corners")?;
+        if !corners.is_null() {
+            let places = |name| corners.field(name)?.listed(|place| place.number::<i32>());
+            map.corners = Some(Corners { lower: places("lower")?, upper: places("upper")? });
+        }
         Ok(map)
     }
 }

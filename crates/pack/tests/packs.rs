@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 use tilewright_launch::{
-    Access, Bound, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Swizzle,
-    Target, TensorParam,
+    Access, Bound, Corners, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size,
+    Swizzle, Target, TensorParam,
 };
 use tilewright_pack::{Class, Entry, Image, Pack, PackError, PackFile, Source, Span};
 
@@ -43,6 +43,7 @@ fn recipe() -> Recipe {
         Passed::Size(0),
         Passed::Size(1),
         Passed::Map(0),
+        Passed::Map(1),
         Passed::Records,
     ];
     recipe.grid = vec![formula(&[n, Item::Int(128), Item::Op(Op::CeilDiv)]), formula(&[m])];
@@ -68,12 +69,18 @@ fn recipe() -> Recipe {
     let extents = vec![formula(&[n]), formula(&[m])];
     let mut map = Map::new(1, DType::F16, vec![64, 8], extents, vec![formula(&[n])]);
     (map.swizzle, map.steps[1]) = (Swizzle::B128, 2);
-    recipe.maps = vec![map];
+    // Of pixels: images of m rows of m pixels.
+    let extents = vec![formula(&[n]), formula(&[m]), formula(&[m])];
+    let mut pixels = Map::new(1, DType::F16, vec![64, 128], extents, vec![formula(&[n]), formula(&[n])]);
+    (pixels.swizzle, pixels.steps) = (Swizzle::B128, vec![1, 2, 1]);
+    pixels.corners = Some(Corners { lower: vec![-1], upper: vec![0] });
+    recipe.maps = vec![map, pixels];
     recipe
 }
 
 /// The types of the function's parameters.
-const TYPES: [&str; 9] = [".u64", ".u64", ".u64", ".u64", ".s32", ".u32", ".u32", ".align 64 .b8", ".u64"];
+const TYPES: [&str; 10] =
+    [".u64", ".u64", ".u64", ".u64", ".s32", ".u32", ".u32", ".align 64 .b8", ".align 64 .b8", ".u64"];
 
 fn ptx() -> String {
     let param = |(i, ty): (usize, &&str)| {

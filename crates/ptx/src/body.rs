@@ -613,10 +613,15 @@ impl<'a> Body<'a> {
         hint: Option<CacheHint>,
     ) {
         let shared = self.address(shared, Memory::Shared);
+        let (coords, offsets) = coords.split_at(coords.len().min(row.coordinates() as usize));
         let coords: Vec<String> =
             coords.iter().map(|c| self.operand(&row.mnemonic, *c, RegType::B32)).collect();
         let place = format!("[{map}, {{{}}}]", coords.join(", "));
         let (mut form, mut tail) = (String::new(), String::new());
+        if row.im2col {
+            let offsets: Vec<String> = offsets.iter().map(|offset| self.narrowed(*offset)).collect();
+            tail += &format!(", {{{}}}", offsets.join(", "));
+        }
         if let Some((mask, even)) = multicast {
             let ranks = self.ranks(mask);
             form += ".multicast::cluster";
@@ -645,9 +650,14 @@ impl<'a> Body<'a> {
 
     /// A mask of the ranks of blocks, in the register of 16 bits that instructions want.
     fn ranks(&mut self, mask: Operand) -> String {
-        let mask = self.register(mask, RegType::B32);
+        self.narrowed(mask)
+    }
+
+    /// The low half of an integer, in a register of 16 bits.
+    fn narrowed(&mut self, operand: Operand) -> String {
+        let wide = self.register(operand, RegType::B32);
         let narrow = self.counts.fresh(RegType::B16);
-        self.line(format!("cvt.u16.u32 {narrow}, {mask}"));
+        self.line(format!("cvt.u16.u32 {narrow}, {wide}"));
         narrow
     }
 

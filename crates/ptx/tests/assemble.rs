@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use tilewright_machine::{
-    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, DType, Descriptor, Feature, LaunchControl, Major,
-    MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
-    SumsScaling, SwizzleMode, SyncOp, TensorOp, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows,
-    tcgen05_rows, tensor_gather, tensor_memory_copies, tensor_row, tensor_rows, wgmma_rows, wgmmas,
+    Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, Corners, DType, Descriptor, Feature, LaunchControl,
+    Major, MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
+    SumsScaling, SwizzleMode, SyncOp, TensorOp, TensorRow, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows,
+    tcgen05_rows, tensor_gather, tensor_im2col, tensor_memory_copies, tensor_row, tensor_rows, wgmma_rows,
+    wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
@@ -1001,6 +1002,52 @@ fn launch_control_and_gathers() {
         let parts = [LaunchControl::TRY_CANCEL, LaunchControl::IS_CANCELED, LaunchControl::FIRST_BLOCK];
         for mnemonic in parts.into_iter().chain([tensor_gather().mnemonic.as_str()]) {
             assert!(ptx.contains(mnemonic), "{arch}: {mnemonic}");
+        }
+    }
+}
+
+/// Loads of pixels, of lines, images and volumes, on every chip that has them.
+#[test]
+fn every_load_of_pixels() {
+    for arch in Arch::ALL.into_iter().filter(|arch| arch.has(TensorRow::NEEDS)) {
+        let mut b = Builder::new("pixels", arch, 128);
+        let n = b.add_param("n", FunctionParamKind::I32);
+        for row in tensor_im2col() {
+            let spatial = row.rank as usize - 2;
+            let shape = BoxShape {
+                steps: vec![1; row.rank as usize],
+                corners: Some(Corners { lower: vec![-1; spatial], upper: vec![-1; spatial] }),
+                ..BoxShape::dense(DType::F16, vec![64, 16], SwizzleMode::B128)
+            };
+            b.add_tensor_map(TensorMap { name: row.name.clone(), shape });
+        }
+        b.add_shared("pixels", 2048, 1024);
+        b.add_shared("barrier", 8, 8);
+        let multicast = arch.has(TensorRow::MULTICAST_NEEDS);
+        if multicast {
+            b.set_cluster(2);
+        }
+        let (shared, n) = (Operand::Value(b.special(Special::SharedBase)), Operand::Value(b.param(n)));
+        let elected = b.elect();
+        b.open_branch();
+        for (row, map) in tensor_im2col().iter().zip(0..) {
+            let masks = [None, Some(Operand::Imm(3))];
+            for multicast in masks.into_iter().take(if multicast { 2 } else { 1 }) {
+                for hint in [None, Some(CacheHint::EvictFirst)] {
+                    let mut coords = vec![n; (row.coordinates() + row.offsets()) as usize];
+                    *coords.last_mut().unwrap() = Operand::Imm(2);
+                    let (shared, barrier) = (at(shared, 0), Some(at(shared, 2048)));
+                    b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast, hint });
+                }
+            }
+        }
+        b.close_branch(elected);
+        if multicast {
+            b.sync(SyncOp::ClusterBarrier);
+        }
+        let ptx = check(&b.finish());
+        for row in tensor_im2col() {
+            assert!(ptx.contains(&*row.mnemonic_on(arch)), "{arch}: {}", row.name);
         }
     }
 }

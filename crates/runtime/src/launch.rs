@@ -237,7 +237,7 @@ fn tensor_of_map(
     let name = || program.name.clone();
     let inconsistent = || RuntimeError::Inconsistent { kernel: name() };
     let shape = &kernel.function.tensor_maps.get(map as usize).ok_or_else(inconsistent)?.shape;
-    let rank = shape.extents.len();
+    let rank = shape.rank();
     if shape.check().is_err() || recipe.extents.len() != rank || recipe.strides.len() + 1 != rank {
         return Err(inconsistent());
     }

@@ -3,7 +3,7 @@
 
 use std::ops::RangeBounds;
 
-use tilewright_machine::{BoxShape, Memory, RedForm, RedOp, Reduction, SwizzleMode, TensorOp};
+use tilewright_machine::{BoxShape, Corners, Memory, RedForm, RedOp, Reduction, SwizzleMode, TensorOp};
 
 use crate::clock::{Agent, HappensBefore, lanes};
 use crate::cluster::Cluster;
@@ -159,7 +159,7 @@ impl<'a> Cluster<'a> {
     /// True if a copy gathers rows: it has a coordinate for each.
     fn gathers(&self, course: &Course) -> bool {
         let Course::Tensor { map, coords, .. } = course else { return false };
-        self.map(*map).is_some_and(|(_, shape, ..)| coords.len() > shape.extents.len())
+        self.map(*map).is_some_and(|(_, shape, ..)| gathers(shape, coords))
     }
 
     /// Reports what is wrong with a request by itself.
@@ -205,6 +205,13 @@ impl<'a> Cluster<'a> {
                     format!("a box begins at coordinate {first} of dimension 0, which is no multiple of 16 bytes of {dtype}: devices take it for an illegal instruction")
                 });
             }
+        }
+        if let Course::Tensor { map, coords, .. } = course
+            && let Some((bound, shape, ..)) = self.map(*map)
+            && let Some(corners) = &shape.corners
+            && let Some(message) = wrong_pixels(bound, shape, corners, coords)
+        {
+            self.misuse(site, Rule::Place, || message);
         }
         if let Course::Tensor { op, coords, .. } = course
             && *op != TensorOp::Load
@@ -465,12 +472,86 @@ impl<'a> Cluster<'a> {
 /// Calls `f` with each run of a box that lies inside the tensor, or of each of the rows that are gathered: its byte in shared memory, its byte in the
 /// buffer, and its length.
 fn rows(bound: &BoundMap, shape: &BoxShape, coords: &[i32], mut f: impl FnMut(usize, u64, usize)) {
-    if coords.len() <= shape.extents.len() {
+    if let Some(corners) = &shape.corners {
+        return rows_of_pixels(bound, shape, corners, coords, f);
+    }
+    if !gathers(shape, coords) {
         return rows_of_box(bound, shape, coords, f);
     }
     for (number, row) in coords[1..].iter().enumerate() {
         let begin = number * shape.bytes() as usize;
         rows_of_box(bound, shape, &[coords[0], *row], |at, global, len| f(begin + at, global, len));
+    }
+}
+
+/// True if there are coordinates for each of several rows.
+fn gathers(shape: &BoxShape, coords: &[i32]) -> bool {
+    shape.corners.is_none() && coords.len() > shape.extents.len()
+}
+
+/// The last place along dimension `at + 1` at which a bounding box has pixels.
+fn last_pixel(bound: &BoundMap, corners: &Corners, at: usize) -> i64 {
+    bound.extents.get(at + 1).map_or(1, |e| *e as i64) - 1
+        + corners.upper.get(at).map_or(0, |c| i64::from(*c))
+}
+
+/// The mistake in the coordinates and offsets of a load in im2col mode: the first pixel is one of the bounding box, at a step from its lower corner,
+/// and offsets are as many bits as they have.
+fn wrong_pixels(bound: &BoundMap, shape: &BoxShape, corners: &Corners, coords: &[i32]) -> Option<String> {
+    let rank = shape.rank();
+    let (coords, offsets) = coords.split_at(coords.len().min(rank));
+    for (at, lower) in corners.lower.iter().enumerate() {
+        let (dim, first, last) = (at + 1, i64::from(*lower), last_pixel(bound, corners, at));
+        let (place, step) = (i64::from(coords[dim]), i64::from(shape.steps[dim]));
+        if !(first..=last).contains(&place) || (place - first) % step != 0 {
+            return Some(format!(
+                "the first pixel is at {place} along dimension {dim}, and those of the bounding box from {first} to {last} in steps of {step}"
+            ));
+        }
+    }
+    let most = Corners::offsets(rank);
+    let wrong = offsets.iter().find(|offset| !most.contains(&i64::from(**offset)))?;
+    Some(format!(
+        "an offset of pixels is {wrong}, and those of {rank} dimensions are from 0 to {}",
+        most.end()
+    ))
+}
+
+/// The runs of pixels in im2col mode: one of channels of each.
+fn rows_of_pixels(
+    bound: &BoundMap,
+    shape: &BoxShape,
+    corners: &Corners,
+    coords: &[i32],
+    mut f: impl FnMut(usize, u64, usize),
+) {
+    let (element, rank) = (i64::from(shape.dtype.bits() / 8), shape.rank());
+    let [channels, pixels] = shape.extents[..] else { return };
+    let limit = |dim: usize| bound.extents.get(dim).map_or(1, |e| *e as i64);
+    let (coords, offsets) = coords.split_at(coords.len().min(rank));
+    let mut place: Vec<i64> = coords.iter().map(|at| i64::from(*at)).collect();
+    let (first, images) = (place[0], rank - 1);
+    let (from, to) = (first.max(0), (first + i64::from(channels)).min(limit(0)));
+    for pixel in 0..i64::from(pixels) {
+        let along = |dim: usize| place[dim] + offsets.get(dim - 1).map_or(0, |offset| i64::from(*offset));
+        if from < to && (1..rank).all(|dim| (0..limit(dim)).contains(&along(dim))) {
+            let global =
+                (1..rank).map(|dim| along(dim) * bound.strides.get(dim - 1).map_or(0, |s| *s as i64));
+            let global = from * element + global.sum::<i64>();
+            let at = (pixel * i64::from(channels) + from - first) * element;
+            f(at as usize, global as u64, ((to - from) * element) as usize);
+        }
+        // The next pixel of the bounding box, or the first of the next image's.
+        let mut dim = 1;
+        while dim < images {
+            place[dim] += i64::from(shape.steps[dim]);
+            if place[dim] <= last_pixel(bound, corners, dim - 1) {
+                break;
+            }
+            place[dim] = i64::from(corners.lower[dim - 1]);
+            dim += 1;
+        }
+        place[images] += i64::from(dim == images);
     }
 }
 

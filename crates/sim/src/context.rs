@@ -294,10 +294,10 @@ fn waits_or_lets_begin(function: &Function) -> bool {
     found
 }
 
-/// Checks a tensor by the rules of `cuTensorMapEncodeTiled`, and that it lies in its buffer.
+/// Checks a tensor by the rules of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col`, and that it lies in its buffer.
 fn check_tensor(shape: &BoxShape, extents: &[u64], strides: &[u64], size: u64) -> Result<(), String> {
     shape.check().map_err(|e| e.to_string())?;
-    let rank = shape.extents.len();
+    let rank = shape.rank();
     if extents.len() != rank || strides.len() + 1 != rank {
         return Err(format!(
             "a box of {rank} dimensions wants {rank} extents and {} strides, not {} and {}",

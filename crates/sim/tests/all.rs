@@ -8,6 +8,7 @@ mod hopper_copies;
 mod hopper_multicast;
 mod hopper_products;
 mod hopper_sync;
+mod im2col;
 mod launch_control;
 mod launches;
 mod left_factor;

@@ -392,7 +392,9 @@ impl Checker<'_> {
                     let map = function.tensor_maps.get(*map as usize).ok_or("no such tensor map")?;
                     map.shape.check().map_err(|e| e.to_string())?;
                     let rank = row.rank as usize;
-                    if map.shape.extents.len() != rank || coords.len() as u32 != row.coordinates() {
+                    let wanted = row.coordinates() + row.offsets();
+                    let mode = map.shape.corners.is_some() == row.im2col;
+                    if map.shape.rank() != rank || !mode || coords.len() as u32 != wanted {
                         return Err(format!("{} of a box of {} dimensions", row.name, coords.len()));
                     }
                     if row.gathers.is_some() && map.shape.extents[1..].iter().any(|extent| *extent != 1) {

@@ -517,6 +517,60 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
     unsafe { give(status, map, words) }
 }
 
+/// Writes what it is given into the map as [`cuTensorMapEncodeTiled`] does, with a bit that says the mode; behind the strides of each dimension the step, then
+/// channels and pixels, and of each dimension between the first and the last both corners.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuTensorMapEncodeIm2col(
+    map: *mut [u64; 16],
+    dtype: c_int,
+    rank: c_uint,
+    pointer: *mut c_void,
+    extents: *const u64,
+    strides: *const u64,
+    lower: *const c_int,
+    upper: *const c_int,
+    channels: c_uint,
+    pixels: c_uint,
+    steps: *const u32,
+    interleave: c_int,
+    swizzle: c_int,
+    l2_promotion: c_int,
+    fill: c_int,
+) -> c_int {
+    let rank = rank as usize;
+    if !(3..=5).contains(&rank) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the lists are as long as the rank, that of strides one shorter, those of corners two.
+    let lists = unsafe { (list(extents, rank), list(strides, rank - 1), list(steps, rank)) };
+    // SAFETY: as above.
+    let corners = unsafe { (list(lower, rank - 2), list(upper, rank - 2)) };
+    let ((extents, extents_text), (strides, strides_text), (steps, steps_text)) = lists;
+    let ((lower, lower_text), (upper, upper_text)) = corners;
+    let status = called(
+        "cuTensorMapEncodeIm2col",
+        format!(
+            "type={dtype} pointer={:#x} extents={extents_text} strides={strides_text} lower={lower_text} upper={upper_text} \
+             channels={channels} pixels={pixels} steps={steps_text} interleave={interleave} swizzle={swizzle} l2={l2_promotion} \
+             fill={fill}",
+            pointer.addr()
+        ),
+    );
+    let mut words = [0u64; 16];
+    words[0] =
+        dtype as u64 | (rank as u64) << 8 | (swizzle as u64) << 16 | (l2_promotion as u64) << 24 | 1 << 32;
+    words[1] = pointer.addr() as u64;
+    words[2..2 + rank].copy_from_slice(&extents);
+    words[7..6 + rank].copy_from_slice(&strides);
+    words[11] = steps.iter().rev().fold(0, |word, step| word << 8 | u64::from(*step));
+    words[12] = u64::from(channels) | u64::from(pixels) << 32;
+    for (dimension, (lower, upper)) in lower.iter().zip(&upper).enumerate() {
+        words[13 + dimension] = u64::from(*lower as u32) | u64::from(*upper as u32) << 32;
+    }
+    // SAFETY: as above.
+    unsafe { give(status, map, words) }
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAlloc_v2(pointer: *mut u64, bytes: usize) -> c_int {
     let status = called("cuMemAlloc_v2", bytes.to_string());

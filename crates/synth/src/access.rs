@@ -390,6 +390,9 @@ fn global_vectors(
     tv: &TvLayout,
     n: i64,
 ) -> Result<Access, Reject> {
+    if global.folded.is_some() {
+        return Err(Reject::ViewLeaves);
+    }
     let bits = tile.dtype.bits();
     let mut dims = buffer_layouts(global).ok_or(Reject::TooLarge)?;
     // Where a mode is indexed, the buffer's coordinate along it is that of an index: a vector has one.

@@ -264,6 +264,35 @@ pub enum TmaReject {
     /// No stride of 1.
     #[error("no mode of the buffer is contiguous")]
     BufferNotContiguous,
+    /// Modes of a buffer of pixels.
+    #[error("the buffer has {0} modes, and the im2col mode is of tensors of 3 to 5")]
+    Im2colRank(usize),
+    /// A folded mode along which a tile may begin at a negative number.
+    #[error("the tile may begin ahead of the first pixel")]
+    PixelsAhead,
+    /// The contiguous mode.
+    #[error("the view folds mode {0} of the buffer, which is contiguous: channels lie beside pixels")]
+    FoldsChannels(usize),
+    /// The mode of the last digit.
+    #[error(
+        "the last digit counts images, each of mode {0} of the buffer from its first to its last, and nothing else leads along it"
+    )]
+    FoldsImages(usize),
+    /// Mode along which the first or the last place is not known.
+    #[error(
+        "where pixels begin and end along mode {0} of the buffer is not known when the kernel is compiled: they begin at a constant, and are as many as \
+         `(extent + constant) / step + constant` says"
+    )]
+    CornerUnknown(usize),
+    /// Mode along which indices are not bounded by constants.
+    #[error("how far indices lead along mode {0} of the buffer is not known when the kernel is compiled")]
+    OffsetsUnknown(usize),
+    /// Mode, distance, largest offset.
+    #[error("indices lead {1} along mode {0} of the buffer, and offsets of pixels are at most {2}")]
+    OffsetsBeyond(usize, i64, i64),
+    /// Halves of a pair.
+    #[error("blocks of a pair have halves of boxes, and no pixels")]
+    HalvesOfPixels,
     /// No row of the table.
     #[error("there is no tensor copy of this rank")]
     NoRow,

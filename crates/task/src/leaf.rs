@@ -82,6 +82,7 @@ pub fn kernel(
             offsets: vec![Expr::Int(0); shape.len()],
             ends: vec![None; shape.len()],
             modes: (0..).zip(&shape).map(mode).collect(),
+            fold: Vec::new(),
         };
         program.tensors.push(Tensor {
             name: fresh(&formal.name),

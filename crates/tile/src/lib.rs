@@ -67,5 +67,5 @@ pub use program::{
 pub use remedy::{NewEachRound, new_each_round};
 pub use sources::{Sources, WrittenLine, decoded, read_beside};
 pub use unroll::unroll;
-pub use verified::{Constants, GlobalTile, IndexedTile, TileRef, Verified};
+pub use verified::{Constants, FoldedTile, GlobalTile, IndexedTile, TileRef, Verified};
 pub use verify::{MAX_TILE, verify};

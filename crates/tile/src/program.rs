@@ -312,6 +312,9 @@ pub enum TensorKind {
         ends: Vec<Option<Expr>>,
         /// The view's modes.
         modes: Vec<ViewMode>,
+        /// `fold = (q, p, nb) : (2 * e2, 2 * e1, e0)`: the leaves of a mode that folds modes of the buffer, leftmost fastest; none where the view
+        /// has no such mode. It counts as one more mode of the buffer, behind the others.
+        fold: Vec<ViewLeaf>,
     },
     /// `shared_tensor`.
     Shared {
@@ -349,9 +352,9 @@ impl TensorKind {
     /// Calls `visit` for every integer expression.
     pub fn exprs_mut(&mut self, visit: &mut impl FnMut(&mut Expr)) {
         match self {
-            TensorKind::View { param: _, offsets, ends, modes } => {
+            TensorKind::View { param: _, offsets, ends, modes, fold } => {
                 offsets.iter_mut().chain(ends.iter_mut().flatten()).for_each(&mut *visit);
-                for leaf in modes.iter_mut().flat_map(|mode| &mut mode.leaves) {
+                for leaf in modes.iter_mut().flat_map(|mode| &mut mode.leaves).chain(fold) {
                     [&mut leaf.extent, &mut leaf.scale].into_iter().for_each(&mut *visit);
                 }
             }

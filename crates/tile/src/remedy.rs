@@ -272,7 +272,7 @@ fn replaced(e: &Expr, old: &Expr, new: &Expr) -> Expr {
 pub(crate) fn turned(v: &Verified, samples: &[Value<'_>]) -> Vec<Turned> {
     let mut found = Vec::new();
     for (i, tensor) in v.source.tensors.iter().enumerate() {
-        let TensorKind::View { param, offsets, ends, modes } = &tensor.kind else { continue };
+        let TensorKind::View { param, offsets, ends, modes, fold } = &tensor.kind else { continue };
         let shape = written_shape(v, *param);
         let of = |op| {
             let parts = offsets.iter().enumerate();
@@ -304,7 +304,7 @@ pub(crate) fn turned(v: &Verified, samples: &[Value<'_>]) -> Vec<Turned> {
         let mut meant = offsets.clone();
         meant[rows] = replaced(&offsets[rows], &rem.3, &quo.3);
         meant[cols] = replaced(&offsets[cols], &quo.3, &rem.3);
-        let text = view_text(&*v.source, *param, (&meant, ends), modes);
+        let text = view_text(&*v.source, *param, (&meant, ends), (modes, fold));
         let parts = [&rem.3, &quo.3].map(|part| expr_text(&*v.source, part));
         let (view, param) = (TensorId(i as u32), *param);
         found.push(Turned { view, param, mode: rows, parts, counts: *counts, sample: *sample, meant: text });

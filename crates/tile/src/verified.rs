@@ -9,7 +9,8 @@ use tilewright_machine::{DType, Memory};
 use crate::diagnostic::Origin;
 use crate::expr::Expr;
 use crate::program::{
-    Form, IndexedMode, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewMode,
+    Form, IndexedMode, ParamId, ParamKind, Program, Stmt, Surface, TensorId, TensorKind, TensorRef, ViewLeaf,
+    ViewMode,
 };
 use crate::statement;
 
@@ -114,16 +115,58 @@ pub(crate) fn extent_of(mode: &ViewMode) -> Expr {
     mode.leaves.iter().fold(Expr::Int(1), |product, leaf| product * &leaf.extent)
 }
 
+/// A mode that folds modes of a buffer, of a tile of a view that has one. It is one more mode of the buffer, behind the others, whose coordinate has a
+/// digit for each leaf; each digit leads along a mode of the buffer, from where the other coordinates of the tile are.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FoldedTile {
+    /// The leaves, leftmost fastest: extent, mode of the buffer, length of a step. The last digit is what the others leave.
+    pub leaves: Vec<(Expr, u32, i64)>,
+    /// The place along each mode of the buffer at which the view begins.
+    pub offsets: Vec<Expr>,
+    /// The distance from there to which the tile's indices lead, along each mode of the buffer.
+    pub taps: Vec<Expr>,
+    /// The farthest that indices lead, if that is known when a kernel is compiled.
+    pub farthest: Vec<Option<i64>>,
+    /// The indices that lie within their modes: all but those along the buffer's contiguous mode and along the folded one. Each with its mode
+    /// of the view, and that one's extent.
+    pub within: Vec<(usize, Expr, Expr)>,
+}
+
+impl FoldedTile {
+    /// The number of elements along the folded mode.
+    fn extent(&self) -> Expr {
+        self.leaves.iter().fold(Expr::Int(1), |product, (extent, ..)| product * extent)
+    }
+
+    /// Notes the index of a mode with these leaves.
+    fn index(&mut self, (number, mode): (usize, &ViewMode), index: &Expr, strides: &[Expr]) {
+        let walks = |leaf: &ViewLeaf| match strides.get(leaf.dim as usize) {
+            Some(stride) => *stride != Expr::Int(1),
+            None => false,
+        };
+        if !mode.leaves.iter().any(walks) {
+            return;
+        }
+        self.within.push((number, index.clone(), extent_of(mode)));
+        for leaf in mode.leaves.iter().filter(|leaf| walks(leaf)) {
+            let farthest = &mut self.farthest[leaf.dim as usize];
+            let reach = leaf.extent.as_int().zip(leaf.scale.as_int());
+            let reach = reach.and_then(|(extent, scale)| (extent - 1).checked_mul(scale));
+            *farthest = farthest.zip(reach).and_then(|(all, one)| all.checked_add(one));
+        }
+    }
+}
+
 /// The place of a tile in a buffer: `coordinate[d] = base[d] + Σ over leaves with dim d of digit · scale`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct GlobalTile {
     /// The buffer.
     pub param: ParamId,
-    /// The buffer's coordinate of the tile's first element; one expression a mode of the buffer.
+    /// The buffer's coordinate of the tile's first element; one expression a mode of the buffer, and one for that which folds some.
     pub base: Vec<Expr>,
     /// For each mode of the tile (in the order of [`TileRef::shape`]) its leaves as (extent, buffer mode, scale).
     pub modes: Vec<Vec<(i64, u32, i64)>>,
-    /// The buffer's shape, as far as the view reaches.
+    /// The buffer's shape, as far as the view reaches, with the extent of the mode that folds some.
     pub shape: Vec<Expr>,
     /// The buffer's strides in elements.
     pub strides: Vec<Expr>,
@@ -132,6 +175,8 @@ pub struct GlobalTile {
     /// Of a tile with a mode that a register tensor indexes: the buffer's mode along which it leads, and how far a step of the index. That mode
     /// of the tile has a scale of 0.
     pub indexed: Option<(u32, i64)>,
+    /// The mode that folds modes of the buffer.
+    pub folded: Option<FoldedTile>,
 }
 
 impl GlobalTile {
@@ -139,12 +184,21 @@ impl GlobalTile {
     pub(crate) fn new(
         (param, extents, strides, array): (ParamId, &[Expr], &[Expr], bool),
         (offsets, ends): (&[Expr], &[Option<Expr>]),
-        modes: &[ViewMode],
+        (modes, fold): (&[ViewMode], &[ViewLeaf]),
         index: &[Option<&Expr>],
         indexed: Option<(usize, i64)>,
     ) -> (Vec<i64>, GlobalTile) {
         let int = |e: &Expr| e.as_int().unwrap_or(0);
+        let rank = offsets.len();
+        let mut folded = (!fold.is_empty()).then(|| FoldedTile {
+            leaves: fold.iter().map(|leaf| (leaf.extent.clone(), leaf.dim, int(&leaf.scale))).collect(),
+            offsets: offsets.to_vec(),
+            taps: vec![Expr::Int(0); rank],
+            farthest: vec![Some(0); rank],
+            within: Vec::new(),
+        });
         let mut base = offsets.to_vec();
+        base.extend(folded.iter().map(|_| Expr::Int(0)));
         let (mut kept, mut step) = (Vec::new(), None);
         for (i, mode) in modes.iter().enumerate() {
             if let (Some((at, extent)), [leaf]) = (indexed, mode.leaves.as_slice())
@@ -160,6 +214,9 @@ impl GlobalTile {
                 );
                 continue;
             };
+            if let Some(folded) = &mut folded {
+                folded.index((i, mode), index, strides);
+            }
             // The digits of the index over the mode's leaves; the last leaf takes what is left.
             let mut rest = (*index).clone();
             for (j, leaf) in mode.leaves.iter().enumerate() {
@@ -169,7 +226,11 @@ impl GlobalTile {
                     rest = rest / &leaf.extent;
                 }
                 let dim = leaf.dim as usize;
-                base[dim] = base[dim].clone() + digit * &leaf.scale;
+                let distance = digit * &leaf.scale;
+                if let Some(tap) = folded.as_mut().and_then(|folded| folded.taps.get_mut(dim)) {
+                    *tap = tap.clone() + &distance;
+                }
+                base[dim] = base[dim].clone() + distance;
             }
         }
         let shape = kept.iter().map(|leaves| leaves.iter().map(|l| l.0).product()).collect();
@@ -177,9 +238,12 @@ impl GlobalTile {
             Some(end) => end.min(extent),
             None => extent.clone(),
         });
-        let shape_of_buffer = bounded.collect();
+        let shape_of_buffer = bounded.chain(folded.as_ref().map(FoldedTile::extent)).collect();
         let (modes, strides) = (kept, strides.to_vec());
-        (shape, GlobalTile { param, base, modes, shape: shape_of_buffer, strides, array, indexed: step })
+        (
+            shape,
+            GlobalTile { param, base, modes, shape: shape_of_buffer, strides, array, indexed: step, folded },
+        )
     }
 
     /// The modes along which the tile lies in one buffer: all, but for the one that counts the tensors of an array.
@@ -279,12 +343,17 @@ impl Verified {
                 let kept = |i: &usize| !matches!(reference.index.get(*i), Some(Some(_)));
                 ((0..shape.len()).filter(kept).map(|i| extent(i, &shape[i])).collect::<Vec<_>>(), None)
             }
-            TensorKind::View { param, offsets, ends, modes } => {
+            TensorKind::View { param, offsets, ends, modes, fold } => {
                 let index = reference.index.iter().map(Option::as_ref);
                 let array = self.program.param(*param).is_array();
                 let buffer = (*param, self.buffer_shape(*param), self.strides(*param), array);
-                let (shape, global) =
-                    GlobalTile::new(buffer, (offsets, ends), modes, &index.collect::<Vec<_>>(), indices);
+                let (shape, global) = GlobalTile::new(
+                    buffer,
+                    (offsets, ends),
+                    (modes, fold),
+                    &index.collect::<Vec<_>>(),
+                    indices,
+                );
                 (shape, Some(global))
             }
         };

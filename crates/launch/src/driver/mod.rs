@@ -40,7 +40,12 @@ const NAMES: &[&str] = if cfg!(windows) {
 pub struct DriverError(pub c_int);
 
 /// Functions that kernels with clusters, tensor maps or waits for other grids need: of CUDA 11.8 and 12.0.
-const HOPPER: &[&str] = &["cuLaunchKernelEx", "cuOccupancyMaxActiveClusters", "cuTensorMapEncodeTiled"];
+const HOPPER: &[&str] = &[
+    "cuLaunchKernelEx",
+    "cuOccupancyMaxActiveClusters",
+    "cuTensorMapEncodeTiled",
+    "cuTensorMapEncodeIm2col",
+];
 
 /// The CUDA driver, loaded and initialised.
 pub struct Driver {

@@ -201,6 +201,12 @@ functions! {
             strides: *const u64, reach: *const u32, steps: *const u32, interleave: c_int, swizzle: c_int,
             l2_promotion: c_int, fill: c_int
         );
+        /// Makes a tensor map of the im2col mode.
+        encode_pixel_map = cuTensorMapEncodeIm2col(
+            map: *mut TensorMap, dtype: c_int, rank: c_uint, pointer: *mut c_void, extents: *const u64,
+            strides: *const u64, lower: *const c_int, upper: *const c_int, channels: c_uint, pixels: c_uint,
+            steps: *const u32, interleave: c_int, swizzle: c_int, l2_promotion: c_int, fill: c_int
+        );
         /// Loads code for all contexts.
         library_load = cuLibraryLoadData(
             library: *mut LibraryHandle, code: *const c_void, jit: *mut c_int, jit_values: *mut *mut c_void,

@@ -9,6 +9,7 @@
 
 pub mod descriptor;
 pub mod halves;
+mod pixels;
 pub mod tensor_memory;
 pub mod tma;
 pub mod wgmma;
@@ -331,13 +332,26 @@ impl AsyncAssignment<'_> {
         let words = Words { verified: self.v, statements: &[] };
         for one in self.uses.values().flatten() {
             let Use::Copy { view, how, copy, .. } = one else { continue };
-            if !how.add || done.contains(copy) {
+            let folds = self.v.tile(view).global.is_some_and(|global| global.folded.is_some());
+            if !(how.add || folds) || done.contains(copy) {
                 continue;
             }
             let reason = match refused.get(copy) {
                 Some(refused) => words.lost(&refused.why),
                 None => TmaReject::NoBoxes.to_string(),
             };
+            if folds {
+                let name = &self.v.tensor(view.tensor).name;
+                return Err(Diagnostic::new(
+                    Code::Unsatisfiable,
+                    view.span,
+                    format!("nothing can read this tile of `{name}`, which folds modes of its buffer: {reason}"),
+                )
+                .help(
+                    "only tensor copies in im2col mode do: of a buffer of 3 to 5 modes, channels contiguous and the first mode of images the last digit; \
+                     a view with tiles along each mode, `(4, 16, 2) : (e2, e1, e0)`, is copied in boxes",
+                ));
+            }
             return Err(Diagnostic::new(
                 Code::Unsatisfiable,
                 view.span,

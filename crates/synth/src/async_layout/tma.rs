@@ -13,6 +13,7 @@ use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, GlobalTile, Peers};
 
 use super::halves::second_half;
+use super::pixels;
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
@@ -115,7 +116,7 @@ impl TmaPlan {
 
 /// A run of the tile in shared memory: so many steps along a mode of the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Walk {
+pub(super) struct Walk {
     extent: i64,
     dim: u32,
     step: i64,
@@ -124,7 +125,7 @@ struct Walk {
 }
 
 /// The contents of shared memory, from the first element on, as walks through the buffer.
-fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, TmaReject> {
+pub(super) fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Result<Vec<Walk>, TmaReject> {
     let size: i64 = tile.shape.iter().product();
     let inverse = right_inverse(layout);
     let second = second_half(layout);
@@ -249,6 +250,9 @@ pub fn plan(
     peers: Option<Peers>,
     hint: Option<CacheHint>,
 ) -> Result<TmaPlan, TmaReject> {
+    if tile.global.as_ref().is_some_and(|global| global.folded.is_some()) {
+        return pixels::plan(divisibility, op, tile, shared, peers, hint);
+    }
     if tile.indexed.is_some() {
         return gather(divisibility, op, tile, shared, peers, hint);
     }
@@ -425,7 +429,7 @@ fn plan_in(
     }
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
     let steps = folded.steps.iter().map(|s| *s as u32).collect();
-    let shape = BoxShape { dtype: unit, extents, steps, swizzle };
+    let shape = BoxShape { dtype: unit, extents, steps, swizzle, corners: None };
     shape.check()?;
     let calls = folded.calls(bytes)?;
     if let Some(call) = calls.iter().find(|c| c.shared % i64::from(swizzle.period()) != 0) {
@@ -440,10 +444,10 @@ fn plan_in(
 }
 
 /// The walks of a tile folded into a box, and those that are left.
-struct Folded {
+pub(super) struct Folded {
     /// The modes of the buffer, in the order of the box's dimensions.
     dims: Vec<u32>,
-    extents: Vec<i64>,
+    pub(super) extents: Vec<i64>,
     /// Steps of the buffer from one element to the next, one a dimension.
     steps: Vec<i64>,
     rest: Vec<Walk>,
@@ -494,9 +498,39 @@ impl Folded {
         Folded { dims, extents, steps, rest }
     }
 
+    /// The walks of a tile of pixels: channels and pixels are in the box, as far as these limits, and what is left leads along all dimensions.
+    pub(super) fn of_pixels(dims: Vec<u32>, limits: [i64; 2], walks: Vec<Walk>) -> Self {
+        let (mut extents, mut rest) = (vec![1; dims.len()], Vec::new());
+        let mut at = 0;
+        for mut walk in walks {
+            // Channels come first, neighbours; behind them pixels.
+            while at < 2 && walk.dim != dims[at] {
+                at += 1;
+            }
+            if at < 2 && walk.step == extents[at] && rest.is_empty() {
+                let room = (limits[at] / extents[at]).min(walk.extent);
+                let inside = (1..=room).rev().find(|n| walk.extent % n == 0).unwrap_or(1);
+                extents[at] *= inside;
+                walk.extent /= inside;
+                walk.step *= inside;
+                walk.apart *= inside;
+            }
+            if walk.extent > 1 {
+                rest.push(walk);
+            }
+        }
+        let steps = vec![1; dims.len()];
+        Folded { dims, extents, steps, rest }
+    }
+
     /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
     /// parts lie one after the other.
-    fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
+    pub(super) fn share_out(
+        &mut self,
+        peers: Peers,
+        bytes: i64,
+        period: i64,
+    ) -> Result<Multicast, TmaReject> {
         let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
         let blocks = i64::from(peers.blocks);
         if self.extents[dim] % blocks != 0 {
@@ -517,7 +551,7 @@ impl Folded {
     }
 
     /// One copy for each step of the walks that are left.
-    fn calls(&self, bytes: i64) -> Result<Vec<TmaCall>, TmaReject> {
+    pub(super) fn calls(&self, bytes: i64) -> Result<Vec<TmaCall>, TmaReject> {
         let mut calls = vec![TmaCall { coords: vec![0; self.dims.len()], shared: 0 }];
         for walk in &self.rest {
             let dim = self.dims.iter().position(|d| *d == walk.dim).ok_or(TmaReject::MissingMode)?;

@@ -166,6 +166,10 @@ fn extent(tile: &GlobalTile, dim: usize) -> Option<i64> {
     if tile.indexed.is_some_and(|(along, _)| along as usize == dim) {
         return None;
     }
+    let folds = |(_, mode, _): &(Expr, u32, i64)| *mode as usize == dim;
+    if tile.folded.as_ref().is_some_and(|folded| folded.leaves.iter().any(folds)) {
+        return None;
+    }
     let mut last = 0i64;
     for (extent, mode, scale) in tile.modes.iter().flatten() {
         if *mode as usize == dim {
@@ -234,6 +238,7 @@ mod tests {
             strides: vec![Expr::Int(1024), Expr::Int(1)],
             array: false,
             indexed: None,
+            folded: None,
         }
     }
 

@@ -112,7 +112,7 @@ impl Emit<'_> {
                 let row = self.out.param(param).clone();
                 let name = self.names.global(&format!("g{}", row.name));
                 let (offsets, ends) = (vec![Expr::Int(0); shape.len()], vec![None; shape.len()]);
-                let kind = TensorKind::View { param, offsets, ends, modes: view.clone() };
+                let kind = TensorKind::View { param, offsets, ends, modes: view.clone(), fold: Vec::new() };
                 let tensor = self.tensor(name, row.dtype, kind, span);
                 let define = self.stmt(StmtKind::Define(tensor), span);
                 self.definitions[0].push(define);

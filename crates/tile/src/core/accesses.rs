@@ -51,8 +51,9 @@ impl Accesses {
 
     /// The definition of a tensor: the offsets, ends and extents of a view.
     fn view(&mut self, program: &Program, id: TensorId) {
-        if let Some(TensorKind::View { offsets, ends, modes, .. }) = program.kind(id) {
-            let extents = modes.iter().flat_map(|mode| &mode.leaves).map(|leaf| &leaf.extent);
+        if let Some(TensorKind::View { offsets, ends, modes, fold, .. }) = program.kind(id) {
+            let leaves = modes.iter().flat_map(|mode| &mode.leaves).chain(fold);
+            let extents = leaves.map(|leaf| &leaf.extent);
             offsets.iter().chain(ends.iter().flatten()).chain(extents).for_each(|e| self.expr(e));
         }
     }

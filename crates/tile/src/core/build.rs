@@ -94,11 +94,12 @@ pub fn parse(source: &str) -> Result<Program, Diagnostics> {
 
 fn tensor_kind(kind: &program::TensorKind, convert: &mut Build) -> Result<TensorKind, Diagnostic> {
     Ok(match kind {
-        program::TensorKind::View { param, offsets, ends, modes } => TensorKind::View {
+        program::TensorKind::View { param, offsets, ends, modes, fold } => TensorKind::View {
             param: *param,
             offsets: offsets.clone(),
             ends: ends.clone(),
             modes: modes.clone(),
+            fold: fold.clone(),
         },
         program::TensorKind::Shared { shape, pinned } => {
             TensorKind::Shared { shape: convert.ints(shape)?, pinned: pinned.clone() }

@@ -101,11 +101,12 @@ impl Program {
 fn tensor(row: &Tensor, staged: bool) -> program::Tensor {
     let ints = |shape: &[i64]| shape.iter().map(|n| Expr::Int(*n)).collect();
     let kind = match &row.kind {
-        TensorKind::View { param, offsets, ends, modes } => program::TensorKind::View {
+        TensorKind::View { param, offsets, ends, modes, fold } => program::TensorKind::View {
             param: *param,
             offsets: offsets.clone(),
             ends: ends.clone(),
             modes: modes.clone(),
+            fold: fold.clone(),
         },
         TensorKind::Shared { shape, pinned } => match shape.split_last().filter(|_| staged) {
             Some((_, stage)) => {

@@ -359,7 +359,14 @@ impl Pad<'_> {
             };
             modes.push(ViewMode { leaves: leaves.iter().map(leaf).collect() });
         }
-        let kind = TensorKind::View { param: global.param, offsets: global.base.clone(), ends, modes };
+        // What threads copy folds no modes, and nothing else is padded.
+        let kind = TensorKind::View {
+            param: global.param,
+            offsets: global.base.clone(),
+            ends,
+            modes,
+            fold: Vec::new(),
+        };
         program.add_tensor(like, "padded", kind)
     }
 }

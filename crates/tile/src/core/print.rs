@@ -84,8 +84,8 @@ impl Names for Program {
                 printer::fragment(out, self, ("shared", row.dtype), &extents(shape), pinned.as_ref())
             }
             TensorKind::Tensor { shape } => printer::tensor_memory(out, self, row.dtype, &extents(shape)),
-            TensorKind::View { param, offsets, ends, modes } => {
-                printer::view(out, self, *param, (offsets, ends), modes)
+            TensorKind::View { param, offsets, ends, modes, fold } => {
+                printer::view(out, self, *param, (offsets, ends), (modes, fold))
             }
         }
     }

@@ -13,7 +13,9 @@ use crate::expr::{Expr, SymbolId};
 use crate::ids::{StmtId, StmtIds};
 use crate::printer::Names;
 use crate::program::Unnamed;
-use crate::program::{Barrier, BarrierId, Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewMode};
+use crate::program::{
+    Barrier, BarrierId, Param, ParamId, ParamKind, PipelineId, Side, TensorId, ViewLeaf, ViewMode,
+};
 use crate::statement::{self, Form};
 use crate::unnamed::Expressions;
 use crate::verified::{GlobalTile, IndexedTile, extent_of};
@@ -200,6 +202,8 @@ pub enum TensorKind {
         ends: Vec<Option<Expr>>,
         /// Its modes. Scales are literals, and so are extents of modes that some reference keeps.
         modes: Vec<ViewMode>,
+        /// The leaves of the mode that folds modes of the parameter, of which scales are literals too; none where there is no such mode.
+        fold: Vec<ViewLeaf>,
     },
     /// A shared tensor.
     Shared {
@@ -431,13 +435,14 @@ impl Program {
                     }
                 }
             }
-            TensorKind::View { param, offsets, ends, modes } => {
+            TensorKind::View { param, offsets, ends, modes, fold } => {
                 // The verifier knows that a view is not indexed by a slot.
                 let index: Vec<Option<&Expr>> =
                     reference.index.iter().map(|entry| entry.as_ref().and_then(Coord::expr)).collect();
                 let array = self.param(*param).is_array();
                 let buffer = (*param, self.buffer_shape(*param), self.strides(*param), array);
-                let (extents, tile) = GlobalTile::new(buffer, (offsets, ends), modes, &index, indices);
+                let (extents, tile) =
+                    GlobalTile::new(buffer, (offsets, ends), (modes, fold), &index, indices);
                 (shape, global) = (extents, Some(tile));
             }
         }

@@ -22,9 +22,10 @@ impl Program {
             }
         }
         for tensor in &mut result.tensors {
-            if let TensorKind::View { offsets, ends, modes, .. } = &mut tensor.kind {
+            if let TensorKind::View { offsets, ends, modes, fold, .. } = &mut tensor.kind {
                 exprs.extend(offsets.iter_mut().chain(ends.iter_mut().flatten()));
-                exprs.extend(modes.iter_mut().flat_map(|mode| &mut mode.leaves).map(|leaf| &mut leaf.extent));
+                let leaves = modes.iter_mut().flat_map(|mode| &mut mode.leaves).chain(fold);
+                exprs.extend(leaves.map(|leaf| &mut leaf.extent));
             }
         }
         exprs.into_iter().for_each(|e| renumber(e, &number));

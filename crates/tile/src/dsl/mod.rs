@@ -309,7 +309,21 @@ impl KernelBuilder {
         at: impl Into<BufferAt>,
         modes: impl IntoIterator<Item = ViewMode>,
     ) -> Tensor {
+        self.folding_view(name, at, modes, [])
+    }
+
+    /// `name = global_view(…, fold = …)`: a view of a buffer with one more mode behind the others, which folds some of them: `fold`, leftmost
+    /// fastest.
+    #[track_caller]
+    pub fn folding_view(
+        &mut self,
+        name: &str,
+        at: impl Into<BufferAt>,
+        modes: impl IntoIterator<Item = ViewMode>,
+        fold: impl IntoIterator<Item = ViewMode>,
+    ) -> Tensor {
         let at = at.into();
+        let fold = fold.into_iter().flat_map(|mode| mode.leaves).collect();
         let modes: Vec<ViewMode> = modes.into_iter().collect();
         let rank = modes.len();
         let known = self.owned(Some(at.buffer.owner), at.buffer.param.0);
@@ -335,7 +349,8 @@ impl KernelBuilder {
                 }
             }
         }
-        self.new_tensor(name, dtype, TensorKind::View { param: at.buffer.param, offsets, ends, modes }, rank)
+        let kind = TensorKind::View { param: at.buffer.param, offsets, ends, modes, fold };
+        self.new_tensor(name, dtype, kind, rank)
     }
 
     /// `name = register_tensor(dtype, [shape])`.

@@ -9,12 +9,14 @@ pub(super) struct Corner {
     pub(super) ends: Vec<i64>,
     /// Of a tile with a mode that a register tensor indexes: how far each index leads, `None` outside of the mode.
     pub(super) steps: Option<Vec<Option<i64>>>,
+    /// Of a tile with a mode that folds modes of the buffer: the extents of its leaves.
+    pub(super) digits: Vec<i64>,
 }
 
 impl Access {
     /// The offset of the first element, where the whole tile lies within the buffer.
-    pub(super) fn start_if_inside(&self, Corner { base, ends, steps }: &Corner) -> Option<i64> {
-        let reach = self.reach.as_ref().filter(|_| steps.is_none())?;
+    pub(super) fn start_if_inside(&self, Corner { base, ends, steps, digits }: &Corner) -> Option<i64> {
+        let reach = self.reach.as_ref().filter(|_| steps.is_none() && digits.is_empty())?;
         let mut start = 0i64;
         for (((b, reach), extent), stride) in base.iter().zip(reach).zip(ends).zip(&self.strides) {
             if *b < 0 || b.checked_add(*reach)? >= *extent {
@@ -49,7 +51,11 @@ impl Access {
     }
 
     /// Calls `visit` for every element of the tile with its offset in the buffer, `None` outside.
-    pub(super) fn each(&self, Corner { base, ends, steps }: &Corner, mut visit: impl FnMut(Option<usize>)) {
+    pub(super) fn each(
+        &self,
+        Corner { base, ends, steps, digits: folded }: &Corner,
+        mut visit: impl FnMut(Option<usize>),
+    ) {
         let mut digits = vec![0i64; self.leaves.len()];
         let mut coordinate: Vec<i128> = Vec::with_capacity(base.len());
         for element in 0..self.offsets.len() {
@@ -66,6 +72,16 @@ impl Access {
                 }
                 _ => true,
             };
+            if let Some(number) = coordinate.last().copied().filter(|_| !folded.is_empty()) {
+                let mut rest = number;
+                for (i, ((_, dim, step), extent)) in self.folded.iter().zip(folded).enumerate() {
+                    let last = i + 1 == folded.len();
+                    let extent = i128::from(*extent).max(1);
+                    let digit = if last { rest } else { rest.rem_euclid(extent) };
+                    rest = rest.div_euclid(extent);
+                    coordinate[*dim] += digit * i128::from(*step);
+                }
+            }
             let inside = step && coordinate.iter().zip(ends).all(|(c, n)| (0..i128::from(*n)).contains(c));
             // Within the buffer the offset is less than its length.
             let offset = || {

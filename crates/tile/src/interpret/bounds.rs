@@ -84,6 +84,9 @@ impl<P: Executable> Collector<'_, P> {
         let Some(global) = &tile.global else { return };
         let what = Quote::new(format!("an offset of `{name}`"), span);
         let end = Quote::new(format!("the end of `{name}`"), span);
+        for (extent, _, step) in global.folded.iter().flat_map(|folded| &folded.leaves) {
+            self.fits(end.clone(), &(extent.clone() * *step));
+        }
         for (dim, base) in global.base.iter().enumerate() {
             self.fits(what.clone(), base);
             self.fits(end.clone(), &global.shape[dim]);

@@ -99,6 +99,14 @@ pub enum InterpretError {
         /// The mode's extent.
         extent: i64,
     },
+    /// A tile of a view that folds modes begins ahead of the first element along the folded mode.
+    #[error("a tile of `{view}` begins at {at} along the mode that folds others, ahead of the first element")]
+    FoldedAhead {
+        /// The view.
+        view: Quote,
+        /// The coordinate.
+        at: i64,
+    },
     /// An element is read or written between an asynchronous copy or product that writes it and the wait that completes that, or
     /// written while one reads it.
     #[error(

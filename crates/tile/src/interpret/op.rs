@@ -527,6 +527,13 @@ pub(super) struct Access {
     pub(super) leaves: Vec<(i64, usize, i64)>,
     /// A mode that a register tensor indexes.
     pub(super) indexed: Option<IndexedSteps>,
+    /// The leaves of a mode that folds modes of the buffer: extent, mode, length of a step. Its coordinates, ends, strides and reach are behind
+    /// those of the buffer's modes.
+    pub(super) folded: Vec<(Expr, usize, i64)>,
+    /// Indices that lie within their modes: the mode, the index, its extent.
+    pub(super) within: Vec<(usize, Expr, Expr)>,
+    /// The place of the reference.
+    pub(super) span: Origin,
 }
 
 /// A mode of a view that a register tensor indexes.

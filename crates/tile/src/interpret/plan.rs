@@ -893,7 +893,13 @@ impl<P: Executable> Making<'_, P> {
             dim: dim as usize,
             scale,
         });
-        let strides = tensor_strides(self.program, global.param, self.sizes)?;
+        let mut strides = tensor_strides(self.program, global.param, self.sizes)?;
+        // A step along a folded mode is no distance in memory: its digits are.
+        strides.extend(global.folded.iter().map(|_| 0));
+        let (folded, within) = global.folded.map_or_else(Default::default, |folded| {
+            let leaf = |(extent, dim, step): (Expr, u32, i64)| (extent, dim as usize, step);
+            (folded.leaves.into_iter().map(leaf).collect(), folded.within)
+        });
         let leaves: Vec<(i64, usize, i64)> =
             global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
         let mut reach = Some(vec![0i64; strides.len()]);
@@ -914,6 +920,9 @@ impl<P: Executable> Making<'_, P> {
             offsets,
             leaves,
             indexed,
+            folded,
+            within,
+            span: r.span,
         })))
     }
 }

@@ -28,7 +28,9 @@ impl InterpretError {
             | InterpretError::OutOfRange { .. } => Code::BadLaunch,
             InterpretError::NoValue { .. } | InterpretError::TooWide { .. } => Code::BadValue,
             InterpretError::TypeClash { .. } => Code::TypeMismatch,
-            InterpretError::IndexOutside { .. } | InterpretError::SliceOutside { .. } => Code::OutOfBounds,
+            InterpretError::IndexOutside { .. }
+            | InterpretError::SliceOutside { .. }
+            | InterpretError::FoldedAhead { .. } => Code::OutOfBounds,
             InterpretError::NoTicket { .. } | InterpretError::Disorder { .. } => Code::BadValue,
             InterpretError::InFlight { .. } | InterpretError::NeverWaitedFor { .. } => Code::InFlight,
             InterpretError::NotAssociative { .. } => Code::NotAssociative,
@@ -55,6 +57,7 @@ impl InterpretError {
             | InterpretError::OutOfRange { what: quote, .. }
             | InterpretError::TypeClash { statement: quote }
             | InterpretError::IndexOutside { statement: quote, .. }
+            | InterpretError::FoldedAhead { view: quote, .. }
             | InterpretError::InFlight { statement: quote, .. }
             | InterpretError::NeverWaitedFor { flight: quote }
             | InterpretError::UnreadStages { pipeline: quote, .. }
@@ -153,6 +156,9 @@ impl InterpretError {
                 "mode {mode} of `{tensor}` goes from 0 to {}: take the index `% {extent}`, or give the mode more room",
                 extent - 1
             ),
+            InterpretError::FoldedAhead { .. } => {
+                "its coordinates count from 0: let the index that leads along it be none below that".to_string()
+            }
             InterpretError::SliceOutside { most, .. } => {
                 format!("keep its beginning in range: `min(max(begin, 0), {most})`")
             }

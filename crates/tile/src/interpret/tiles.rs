@@ -264,7 +264,23 @@ impl Role<'_> {
                 Some(named.map(|row| Some(row? as i64 * scale)).collect())
             }
         };
-        Ok(Corner { base: all(&access.base, "an offset")?, ends: all(&access.shape, "the end")?, steps })
+        for (mode, index, extent) in &access.within {
+            let index = self.value(index, || format!("an index of `{}`", access.name))?;
+            let extent = self.value(extent, || format!("an extent of `{}`", access.name))?;
+            if !(0..extent).contains(&index) {
+                let (statement, tensor) = (Quote::new(&access.name, access.span), access.name.clone());
+                return Err(InterpretError::IndexOutside { statement, tensor, mode: *mode, index, extent });
+            }
+        }
+        let base = all(&access.base, "an offset")?;
+        if let Some(at) = base.last().copied().filter(|at| *at < 0 && !access.folded.is_empty()) {
+            return Err(InterpretError::FoldedAhead { view: Quote::new(&access.name, access.span), at });
+        }
+        let folded = access.folded.iter();
+        let digits =
+            folded.map(|(extent, ..)| self.value(extent, || format!("an extent of `{}`", access.name)));
+        let digits = digits.collect::<Result<_, _>>()?;
+        Ok(Corner { base, ends: all(&access.shape, "the end")?, steps, digits })
     }
 
     /// Reads a tile of a buffer; what lies outside has this value.

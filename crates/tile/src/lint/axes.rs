@@ -784,10 +784,13 @@ pub(super) fn mixed(sites: &Sites<'_>) -> Vec<Diagnostic> {
 /// The definition of a view of a matrix with the matrix's modes exchanged.
 pub(super) fn exchanged_view(source: &Program, view: TensorId) -> Option<String> {
     let row = source.tensor(view);
-    let TensorKind::View { param, offsets, ends, modes } = &row.kind else { return None };
+    let TensorKind::View { param, offsets, ends, modes, fold } = &row.kind else { return None };
+    if !fold.is_empty() {
+        return None;
+    }
     let ([first, second], [end, other]) = (offsets.as_slice(), ends.as_slice()) else { return None };
     let mut modes = modes.clone();
     modes.iter_mut().flat_map(|mode| &mut mode.leaves).for_each(|leaf| leaf.dim = 1 - leaf.dim);
     let (offsets, ends) = ([second.clone(), first.clone()], [other.clone(), end.clone()]);
-    Some(format!("{} = {}", row.name, view_text(source, *param, (&offsets, &ends), &modes)))
+    Some(format!("{} = {}", row.name, view_text(source, *param, (&offsets, &ends), (&modes, fold))))
 }

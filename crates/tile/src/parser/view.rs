@@ -69,10 +69,17 @@ impl Parser<'_> {
         let shape = self.extents()?;
         self.expect(":", "and the view's strides")?;
         let modes = self.strides(&shape, param)?;
-        self.eat(",");
+        let mut fold = Vec::new();
+        if self.eat(",") {
+            self.skip_newlines();
+            if self.at_word("fold") {
+                fold = self.fold(param)?;
+                self.eat(",");
+            }
+        }
         self.expect(")", "after the strides")?;
         let dtype = self.build.program.param(param).dtype;
-        let kind = TensorKind::View { param, offsets, ends, modes };
+        let kind = TensorKind::View { param, offsets, ends, modes, fold };
         match self.build.declare_tensor(name, span, dtype, kind) {
             Ok(id) => {
                 let span = self.since(span);
@@ -100,6 +107,16 @@ impl Parser<'_> {
             Ok(())
         })?;
         Ok((offsets, ends))
+    }
+
+    /// `fold = (q, p, nb) : (2 * e2, 2 * e1, e0)`: a mode that folds modes of the buffer.
+    fn fold(&mut self, param: ParamId) -> Res<Vec<ViewLeaf>> {
+        self.next();
+        self.expect("=", "and what is folded, such as `fold = (q, p, nb) : (e2, e1, e0)`")?;
+        let shape = self.extents()?;
+        self.expect(":", "and the steps of what is folded")?;
+        let modes = self.strides(&shape, param)?;
+        Ok(modes.into_iter().flat_map(|mode| mode.leaves).collect())
     }
 
     /// True if the parenthesis here is a tuple: a comma stands in it, or it is empty.

@@ -14,7 +14,7 @@ use crate::expr::{Expr, SymbolId};
 use crate::program::{
     Asserted, BarrierKind, BinaryOp, CombineForm, CopyAttrs, Dealer, Fetch, Flag, Form, IndexedMode, Module,
     Param, ParamId, ParamKind, PrintItem, Program, ScanOperands, ShapeOp, Side, Stmt, StmtKind, Surface,
-    Symbol, SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewMode,
+    Symbol, SymbolKind, SyncScope, TensorId, TensorRef, TileOrder, ViewLeaf, ViewMode,
 };
 use crate::statement::Argument;
 use tilewright_machine::{DType, Number};
@@ -104,7 +104,7 @@ pub(crate) fn view_text(
     program: &dyn Names,
     param: ParamId,
     within: (&[Expr], &[Option<Expr>]),
-    modes: &[ViewMode],
+    modes: (&[ViewMode], &[ViewLeaf]),
 ) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -118,7 +118,7 @@ pub(crate) fn view(
     program: &dyn Names,
     param: ParamId,
     (offsets, ends): (&[Expr], &[Option<Expr>]),
-    modes: &[ViewMode],
+    (modes, fold): (&[ViewMode], &[ViewLeaf]),
 ) -> fmt::Result {
     write!(out, "global_view({}[", program.param(param))?;
     let both: Vec<_> = offsets.iter().zip(ends).collect();
@@ -151,6 +151,12 @@ pub(crate) fn view(
             out.write_str(")")
         }
     })?;
+    if !fold.is_empty() {
+        out.write_str("), fold = (")?;
+        list(out, fold, |out, leaf| int(out, program, &leaf.extent, SUM))?;
+        out.write_str(") : (")?;
+        list(out, fold, |out, leaf| step(out, program, leaf))?;
+    }
     out.write_str("))")
 }
 

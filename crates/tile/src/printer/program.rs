@@ -84,8 +84,8 @@ impl Names for Program {
             TensorKind::Tensor { shape } => tensor_memory(out, self, row.dtype, shape),
             // Parts are never defined.
             TensorKind::Part { .. } => out.write_str("?"),
-            TensorKind::View { param, offsets, ends, modes } => {
-                view(out, self, *param, (offsets, ends), modes)
+            TensorKind::View { param, offsets, ends, modes, fold } => {
+                view(out, self, *param, (offsets, ends), (modes, fold))
             }
         }
     }

@@ -128,6 +128,8 @@ impl Checker<'_> {
         threads: Option<u32>,
         span: Origin,
     ) {
+        self.folded_copy(src, span);
+        self.folded_copy(dst, span);
         let before = self.errors.len();
         self.transfer(src, dst, how.combine.is_some() || how.fetch.is_some(), span);
         if self.errors.len() > before {

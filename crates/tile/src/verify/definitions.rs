@@ -6,7 +6,7 @@ use super::checker::{Allowed, Checker, count, shape_text, static_shape};
 use super::pairs::is_half;
 use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
-use crate::program::{ParamKind, TensorId, TensorKind, ViewMode};
+use crate::program::{ParamKind, TensorId, TensorKind, ViewLeaf, ViewMode};
 use crate::statement::visit;
 
 /// The most elements that a tensor of the block has.
@@ -69,8 +69,8 @@ impl Checker<'_> {
                 }
             }
             TensorKind::Tensor { shape } => self.tensor_memory(id, shape, span),
-            TensorKind::View { param, offsets, ends, modes } => {
-                self.view(name, *param, (offsets, ends), modes, span);
+            TensorKind::View { param, offsets, ends, modes, fold } => {
+                self.view(name, *param, (offsets, ends), (modes, fold), span);
             }
             TensorKind::Part { .. } => {
                 let message = format!("`{name}` is a part of a tensor and is not defined on its own");
@@ -191,7 +191,7 @@ impl Checker<'_> {
         name: &str,
         param: crate::program::ParamId,
         (offsets, ends): (&[Expr], &[Option<Expr>]),
-        modes: &[ViewMode],
+        (modes, fold): (&[ViewMode], &[ViewLeaf]),
         span: Origin,
     ) {
         let buffer = self.program.param(param);
@@ -225,7 +225,11 @@ impl Checker<'_> {
             let message = format!("the view `{name}` has no modes");
             self.report(Diagnostic::new(Code::WrongRank, span, message).help("a shape is e.g. `(BM, BK)`"));
         }
-        for leaf in modes.iter().flat_map(|m| &m.leaves) {
+        self.folded(name, param, fold, span);
+        // Modes walk that which folds some like one more of the buffer.
+        let walked = rank + usize::from(!fold.is_empty());
+        let of_modes = modes.iter().flat_map(|m| &m.leaves).map(|leaf| (leaf, walked));
+        for (leaf, rank) in of_modes.chain(fold.iter().map(|leaf| (leaf, rank))) {
             if leaf.dim as usize >= rank {
                 self.report(
                     Diagnostic::new(
@@ -257,6 +261,33 @@ impl Checker<'_> {
                 };
                 self.report(Diagnostic::new(Code::BadValue, span, message));
             }
+        }
+    }
+
+    /// Checks what a view folds by itself: each mode of the buffer once, in steps, and of one tensor.
+    fn folded(&mut self, name: &str, param: crate::program::ParamId, fold: &[ViewLeaf], span: Origin) {
+        let buffer = self.program.param(param);
+        if fold.is_empty() {
+            return;
+        }
+        if buffer.is_array() {
+            let message = format!("the view `{name}` folds modes of `{}`, an array of tensors", buffer.name);
+            self.report(
+                Diagnostic::new(Code::BadValue, span, message)
+                    .related(buffer.span, "an array of tensors")
+                    .help("only modes of one tensor are folded"),
+            );
+        }
+        for (i, leaf) in fold.iter().enumerate() {
+            let message = if leaf.scale.as_int() == Some(0) {
+                format!("the view `{name}` folds mode {} of `{}` in steps of 0", leaf.dim, buffer.name)
+            } else if fold[..i].iter().any(|other| other.dim == leaf.dim) {
+                format!("the view `{name}` folds mode {} of `{}` twice", leaf.dim, buffer.name)
+            } else {
+                continue;
+            };
+            let help = "each digit of a folded mode steps along a mode of the buffer of its own: `fold = (q, p, nb) : (e2, e1, e0)`";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
         }
     }
 }

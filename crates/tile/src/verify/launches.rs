@@ -268,9 +268,11 @@ impl Walk<'_> {
                 Operand::Expr(e) => element(e),
                 Operand::Reference(_, r) => {
                     r.index.iter().flatten().for_each(&mut element);
-                    if let TensorKind::View { offsets, ends, modes, .. } = &self.program.tensor(r.tensor).kind
+                    if let TensorKind::View { offsets, ends, modes, fold, .. } =
+                        &self.program.tensor(r.tensor).kind
                     {
-                        let extents = modes.iter().flat_map(|mode| &mode.leaves).map(|leaf| &leaf.extent);
+                        let leaves = modes.iter().flat_map(|mode| &mode.leaves).chain(fold);
+                        let extents = leaves.map(|leaf| &leaf.extent);
                         offsets.iter().chain(ends.iter().flatten()).chain(extents).for_each(&mut element);
                     }
                 }

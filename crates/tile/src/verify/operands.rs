@@ -255,6 +255,14 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
             return None;
         }
+        if let TensorKind::View { fold, .. } = &self.program.tensor(r.tensor).kind
+            && !fold.is_empty()
+        {
+            let message = format!("`{name}` folds modes of its buffer, and `{by}` indexes it");
+            let help = "rows that lie anywhere are of a view that folds none";
+            self.report(Diagnostic::new(Code::BadValue, span, message).help(help));
+            return None;
+        }
         Some(extent)
     }
 

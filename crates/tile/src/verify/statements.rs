@@ -13,8 +13,8 @@ use crate::diagnostic::{Code, Diagnostic, Origin};
 use crate::expr::Expr;
 use crate::printer::{Names, elementwise_text};
 use crate::program::{
-    Asserted, AsyncCopyAttrs, BinaryOp, ElemExpr, Fetch, ParamKind, Stmt, StmtKind, SymbolKind, TensorId,
-    TensorKind, TensorRef, ViewLeaf,
+    Asserted, AsyncCopyAttrs, BinaryOp, ElemExpr, Fetch, ParamKind, Side, Stmt, StmtKind, SymbolKind,
+    TensorId, TensorKind, TensorRef, ViewLeaf,
 };
 
 /// An elementwise statement in messages.
@@ -378,6 +378,11 @@ impl Checker<'_> {
     fn copy_async(&mut self, src: &TensorRef, dst: &TensorRef, how: AsyncCopyAttrs, span: Origin) {
         let before = self.errors.len();
         self.transfer(src, dst, how.add, span);
+        let fills = self.stages.iter().any(|stage| stage.side == Side::Produce) && !how.threads;
+        self.folded_copy(dst, span);
+        if !fills {
+            self.folded_copy(src, span);
+        }
         let memory = |r: &TensorRef| self.program.tensor(self.base(r.tensor)).memory();
         let (from, to) = (memory(src), memory(dst));
         let legal = [(Memory::Global, Memory::Shared), (Memory::Shared, Memory::Global)];
@@ -392,6 +397,22 @@ impl Checker<'_> {
         if self.errors.len() == before {
             self.how(dst, how, span);
         }
+    }
+
+    /// Checks that a copy by threads, or one to memory, is of no view that folds modes.
+    pub(super) fn folded_copy(&mut self, r: &TensorRef, span: Origin) {
+        let tensor = self.program.tensor(r.tensor);
+        let TensorKind::View { fold, .. } = &tensor.kind else { return };
+        if fold.is_empty() {
+            return;
+        }
+        let message =
+            format!("`{}` folds modes of its buffer, and this copy is none that reads it", tensor.name);
+        self.report(
+            Diagnostic::new(Code::Misplaced, span, message)
+                .related(tensor.span, "folded here")
+                .help("tensor copies read such a view: `copy.async(view, stage)` in a `produce`"),
+        );
     }
 
     /// `wait_group(n)`.

@@ -71,6 +71,13 @@ impl Bare {
         let value = |formula: &Formula| formula.value(sizes).unwrap_or(1).cast_unsigned();
         let mut maps = Vec::with_capacity(recipe.maps.len());
         for map in &recipe.maps {
+            if map.corners.is_some() {
+                return Err(format!(
+                    "`{}` has a tensor map of pixels, which a bare launch does not make",
+                    recipe.name
+                )
+                .into());
+            }
             let extents: Vec<u64> = map.tensor_extents.iter().map(value).collect();
             let bits = u64::from(map.dtype.bits());
             let strides: Vec<u64> =

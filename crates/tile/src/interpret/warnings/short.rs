@@ -393,7 +393,7 @@ impl Report<'_> {
     fn whole(&self, site: &Site<'_>, mode: usize, covered: i64) -> Option<String> {
         let source = &*self.v.source;
         let tensor = source.tensor(site.view);
-        let TensorKind::View { param, offsets, ends, modes } = &tensor.kind else { return None };
+        let TensorKind::View { param, offsets, ends, modes, fold } = &tensor.kind else { return None };
         let extent = remedy::written_shape(self.v, *param).get(mode)?;
         let (at, part) = modes.iter().enumerate().find_map(|(at, kept)| match kept.leaves.as_slice() {
             [leaf]
@@ -422,7 +422,7 @@ impl Report<'_> {
         };
         let mut text = String::new();
         // Writing to a string does not fail.
-        let _ = view(&mut text, source, *param, (offsets, ends), &meant);
+        let _ = view(&mut text, source, *param, (offsets, ends), (&meant, fold));
         Some(format!(": {how}, `{text}`"))
     }
 
