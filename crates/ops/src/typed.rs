@@ -283,7 +283,20 @@ operators! {
         /// Slopes of each head of q (ALiBi).
         tensor slopes = "slopes";
     }
-    /// The same of few queries over `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, of which `len[b]` are there.
+    /// The gradients `dq`, `dk` and `dv` of attention from its result `o`, that one's gradient `dout` and `lse`, the logarithms of the queries' sums of exponentials.
+    AttentionBackwardCall = attention_backward, "attention_backward" (q, k, v, o, dout, lse; dq, dk, dv) {
+        /// A query attends to keys up to its own place.
+        choice causal = "mask" is "causal";
+        /// A query attends to so many keys up to its own place.
+        applied window = "mask" to "window";
+        /// The factor of scores; that of heads of so many elements if nothing is said, 1 / √d.
+        number scale = "scale";
+        /// Summands of scores, `[b or 1, hq or 1, sq, sk]`, which get no gradient.
+        tensor bias = "bias";
+        /// Slopes of each head of q (ALiBi), which get no gradient.
+        tensor slopes = "slopes";
+    }
+    /// Attention of few queries over `k[b, sk, hk, d]` and `v[b, sk, hk, dv]`, of which `len[b]` are there.
     AttentionDecodeCall = attention_decode, "attention_decode" (q, k, v, len; o) {
         /// Keys up to its own place that a query attends to.
         option window = "window";
@@ -356,6 +369,34 @@ operators! {
         /// The factor of weights.
         number scale = "scale";
     }
+    /// The tokens in the order of their experts `ids[tokens · k]`: the token of each row, `rows[m]`, the row of each of the k experts of a token, `places[tokens · k]`, the experts and first rows of
+    /// tiles, `groups[t]` and `first[t]`, and the end of each expert's rows, `ends[experts]`.
+    MoeSortCall = moe_sort, "moe_sort" (ids; rows, places, groups, first, ends) {
+        /// Experts of a token; 2 if nothing is said.
+        option experts_of_a_token = "k";
+        /// Rows of a tile of the product; 64 if nothing is said.
+        option tile = "tile";
+        /// The number here of each of all experts, negative where it lies elsewhere.
+        tensor map = "map";
+    }
+    /// `y[m, n] = x[rows[m], n]`.
+    MoeGatherCall = moe_gather, "moe_gather" (x, rows; y) {}
+    /// `y[m, n] = v / s` in `e4m3` with a scale for 128 columns of a row, `s[⌈n / 128⌉, m]`, of `v = x[m, n]`.
+    MoeQuantiseCall = moe_quantise, "moe_quantise" (x; y, s) {
+        /// Of `v = silu(x[m, : n]) · x[m, n :]`.
+        choice gated = "gated" is true;
+    }
+    /// `y[m, n] = v / s` in y's type, `e4m3` or `i8`, with a scale for each row, `s[m]`, of `v = x[m, n]`.
+    MoeQuantiseRowsCall = moe_quantise_rows, "moe_quantise_rows" (x; y, s) {
+        /// Of `v = silu(x[m, : n]) · x[m, n :]`.
+        choice gated = "gated" is true;
+        /// Of rows `x[rows[m], n]`, zeros where there is none.
+        tensor rows = "rows";
+    }
     /// `y[m, n] = silu(x[m, : n]) · x[m, n :]`.
     MoeGateCall = moe_gate, "moe_gate" (x; y) {}
+    /// `y[m, n] = 0`, where results are to be added.
+    MoeClearCall = moe_clear, "moe_clear" (; y) {}
+    /// `y[tokens, n] = Σ weights[tokens, k] · c[places[tokens, k], n]` over the k experts of a token, of `places[tokens · k]`.
+    MoeCombineCall = moe_combine, "moe_combine" (c, places, weights; y) {}
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Turn, view, view_mut, workspace};
 use tilewright_cache::{Folder, Kernels};
-use tilewright_launch::DType::{BF16, F16, F32, I32};
+use tilewright_launch::DType::{BF16, E4M3, F16, F32, I8, I32};
 use tilewright_launch::TensorArray;
 use tilewright_ops::{Library, OpsError, Problems};
 
@@ -186,6 +186,100 @@ fn attention_is_that_of_the_features() {
     let why = call(80, 64, false);
     let reason = "`attention` has no kernel for this: sm_80 lacks transaction barriers, TMA, ";
     assert!(why.operator == "attention_sm80" && why.passed[0].starts_with(reason), "{why}");
+}
+
+/// Kernel of a call's only launch, which has all these pointers.
+fn launched(turn: &Turn, pointers: &[u64]) -> String {
+    let work = turn.work();
+    assert_eq!(work.len(), 1, "{work:?}");
+    let given = params(&work[0]);
+    assert!(pointers.iter().all(|pointer| given.contains(&word(*pointer))), "{given:?}");
+    let name = work[0].split("function=").nth(1).unwrap();
+    name.split(' ').next().unwrap().to_string()
+}
+
+#[test]
+fn gradients_of_attention_are_three_launches() {
+    let turn = Turn::new(90);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let of = |pointer: u64, s: i64, heads: i64| view(pointer, BF16, &[2, s, heads, 64]);
+    let (q, k, v) = (of(0x1000, 300, 8), of(0x2000, 400, 2), of(0x3000, 400, 2));
+    let (o, dout, lse) = (of(0x4000, 300, 8), of(0x5000, 300, 8), view(0x6000, F32, &[2, 8, 300]));
+    let mut dq = view_mut(0x7000, BF16, &[2, 300, 8, 64]);
+    let mut dk = view_mut(0x8000, BF16, &[2, 400, 2, 64]);
+    let mut dv = view_mut(0x9000, BF16, &[2, 400, 2, 64]);
+    let call =
+        lib.attention_backward(stream, &q, &k, &v, &o, &dout, &lse, &mut dq, &mut dk, &mut dv).causal();
+    let why = call.why().unwrap();
+    for word in ["dtype=bf16", "d=64", "mask=causal"] {
+        assert!(why.operator == "attention_backward" && why.parameters.contains(word), "{why}");
+    }
+    assert_eq!(why.kernels.len(), 3, "{why}");
+    let mut memory = workspace(0x10_0000, call.workspace_bytes().unwrap());
+    turn.stand_in.calls();
+    call.workspace(&mut memory).run().unwrap();
+    let work = turn.work();
+    let names = ["attention_backward_prepare", "attention_backward", "attention_backward_convert"];
+    let named = |(launch, name): (&String, &str)| launch.contains(&format!("function={name} "));
+    assert!(work.len() == 3 && work.iter().zip(names).all(named), "{work:?}");
+    for (launch, pointers) in
+        [(0, vec![0x4000, 0x5000, 0x6000]), (1, vec![0x1000, 0x2000, 0x3000, 0x5000, 0x8000, 0x9000])]
+    {
+        assert!(pointers.into_iter().all(|at| params(&work[launch]).contains(&word(at))), "{work:?}");
+    }
+    assert!(params(&work[2]).contains(&word(0x7000)), "{work:?}");
+}
+
+#[test]
+fn parts_of_a_layer_of_experts_have_methods() {
+    let turn = Turn::new(90);
+    let (lib, stream) = (turn.library(), turn.stream());
+    turn.stand_in.calls();
+    // 64 tokens, each with 4 of 8 experts, in tiles of 32 rows.
+    let ids = view(0x1000, I32, &[256]);
+    let [mut rows, mut places] = [0x2000, 0x3000].map(|at| view_mut(at, I32, &[256]));
+    let [mut groups, mut first] = [0x4000, 0x5000].map(|at| view_mut(at, I32, &[16]));
+    let mut ends = view_mut(0x6000, I32, &[8]);
+    let sort = lib.moe_sort(stream, &ids, &mut rows, &mut places, &mut groups, &mut first, &mut ends);
+    let sort = sort.experts_of_a_token(4).tile(32);
+    let why = sort.why().unwrap();
+    assert!(why.parameters.contains("k=4") && why.parameters.contains("tile=32"), "{why}");
+    sort.run().unwrap();
+    assert_eq!(launched(&turn, &[0x1000, 0x2000, 0x3000, 0x4000, 0x5000, 0x6000]), "moe_sort");
+
+    let (x, rows) = (view(0x1_0000, F16, &[64, 512]), view(0x2000, I32, &[256]));
+    let mut y = view_mut(0x2_0000, F16, &[256, 512]);
+    lib.moe_gather(stream, &x, &rows, &mut y).run().unwrap();
+    assert_eq!(launched(&turn, &[0x1_0000, 0x2000, 0x2_0000]), "moe_gather");
+
+    // The same rows in 8 bits, and what a gate makes of them.
+    let mut s = view_mut(0x4_0000, F32, &[256]);
+    for (of, dtype) in [("e4m3", E4M3), ("i8", I8)] {
+        let mut y = view_mut(0x3_0000, dtype, &[256, 512]);
+        let call = lib.moe_quantise_rows(stream, &x, &mut y, &mut s).rows(&rows);
+        let why = call.why().unwrap();
+        assert!(why.parameters.contains("gather=true"), "{why}");
+        assert!(of == "e4m3" || why.parameters.contains("out=i8"), "{why}");
+        call.run().unwrap();
+        assert_eq!(launched(&turn, &[0x1_0000, 0x2000, 0x3_0000, 0x4_0000]), "moe_quantise_rows");
+    }
+    let x = view(0x1_0000, BF16, &[256, 1024]);
+    let (mut y, mut s) = (view_mut(0x3_0000, E4M3, &[256, 512]), view_mut(0x4_0000, F32, &[4, 256]));
+    lib.moe_quantise(stream, &x, &mut y, &mut s).gated().run().unwrap();
+    assert_eq!(launched(&turn, &[0x1_0000, 0x3_0000, 0x4_0000]), "moe_quantise");
+
+    let mut y = view_mut(0x3_0000, F32, &[64, 512]);
+    lib.moe_clear(stream, &mut y).run().unwrap();
+    assert_eq!(launched(&turn, &[0x3_0000]), "moe_clear");
+
+    let c = view(0x2_0000, BF16, &[256, 512]);
+    let (places, weights) = (view(0x3000, I32, &[256]), view(0x7000, F32, &[64, 4]));
+    let mut y = view_mut(0x3_0000, BF16, &[64, 512]);
+    let combine = lib.moe_combine(stream, &c, &places, &weights, &mut y);
+    let why = combine.why().unwrap();
+    assert!(why.parameters.contains("k=4") && why.parameters.contains("dtype=bf16"), "{why}");
+    combine.run().unwrap();
+    assert_eq!(launched(&turn, &[0x2_0000, 0x3000, 0x7000, 0x3_0000]), "moe_combine");
 }
 
 #[test]
