@@ -211,7 +211,6 @@ fn few_channels_are_packed() {
         bk: 32,
         ..small(Pass::Fprop)
     };
-    let sizes = |nb, image: &[i64], c, kout| ConvSizes { nb, image: image.to_vec(), c, kout };
     check(&stem, &sizes(2, &[13, 17], 3, 24));
     check(&HopperConvConfig { epilogue: "bias+relu".parse().unwrap(), ..stem }, &sizes(1, &[6, 5], 5, 65));
     // Rows longer than a block's tile of the copy.
@@ -275,6 +274,115 @@ fn random_convolutions() {
     }
 }
 
+/// Tiles of the next pixels.
+fn folded(pass: Pass) -> HopperConvConfig {
+    HopperConvConfig { im2col: true, ..small(pass) }
+}
+
+fn sizes(nb: i64, image: &[i64], c: i64, kout: i64) -> ConvSizes {
+    ConvSizes { nb, image: image.to_vec(), c, kout }
+}
+
+#[test]
+fn tiles_of_the_next_pixels_cross_rows_and_images() {
+    for pass in Pass::ALL {
+        // Odd images, of which tiles end anywhere; images of a pixel, many to a tile; one that is smaller than a tile.
+        for of in [sizes(3, &[7, 7], 40, 24), sizes(37, &[1, 1], 8, 8), sizes(1, &[5, 3], 64, 16)] {
+            check(&folded(pass), &of);
+        }
+    }
+    check(&folded(Pass::Fprop), &sizes(2, &[13, 13], 72, 40));
+    check(&folded(Pass::Dgrad), &sizes(2, &[13, 12], 16, 72));
+    check(&HopperConvConfig { bk: 128, ..folded(Pass::Wgrad) }, &sizes(2, &[13, 13], 72, 24));
+}
+
+#[test]
+fn next_pixels_with_strides_dilation_and_padding() {
+    for pass in [Pass::Fprop, Pass::Wgrad] {
+        let strided = HopperConvConfig { stride: PerMode::all(2), ..folded(pass) };
+        check(&strided, &sizes(3, &[7, 8], 24, 16));
+        check(&strided, &sizes(2, &[13, 14], 16, 24));
+        let uneven = HopperConvConfig {
+            filter: each(&[2, 3]),
+            stride: each(&[3, 1]),
+            dilation: each(&[1, 2]),
+            padding: PerMode::each(&[Padding { front: 0, back: 3 }, Padding { front: 4, back: 1 }]).unwrap(),
+            dtype: DType::BF16,
+            ..folded(pass)
+        };
+        check(&uneven, &sizes(2, &[9, 7], 24, 8));
+    }
+    let dilated = HopperConvConfig {
+        dilation: PerMode::all(2),
+        padding: PerMode::each(&[Padding::both(0), Padding { front: 5, back: 1 }]).unwrap(),
+        ..folded(Pass::Dgrad)
+    };
+    check(&dilated, &sizes(2, &[9, 7], 16, 24));
+    // Strides of a filter of one tap, which is no product as it stands.
+    let pointwise = HopperConvConfig {
+        filter: PerMode::all(1),
+        padding: PerMode::all(Padding::both(0)),
+        stride: PerMode::all(2),
+        ..folded(Pass::Fprop)
+    };
+    check(&pointwise, &sizes(3, &[7, 7], 24, 16));
+}
+
+#[test]
+fn next_pixels_of_lines_volumes_and_groups() {
+    for pass in Pass::ALL {
+        let line = HopperConvConfig {
+            dims: 1,
+            filter: PerMode::all(5),
+            padding: PerMode::all(Padding { front: 3, back: 1 }),
+            ..folded(pass)
+        };
+        check(&line, &sizes(5, &[29], 24, 16));
+        let causal = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
+        let volume = HopperConvConfig { dims: 3, padding: PerMode::each(&causal).unwrap(), ..folded(pass) };
+        check(&volume, &sizes(2, &[3, 5, 5], 16, 8));
+        // Channels of a group are no whole step: those of the next group are none of its own.
+        let grouped = HopperConvConfig { groups: 3, ..folded(pass) };
+        check(&grouped, &sizes(2, &[7, 5], 3 * 24, 3 * 16));
+    }
+}
+
+#[test]
+fn next_pixels_with_all_that_products_have() {
+    let of = sizes(3, &[7, 7], 40, 72);
+    for cluster in [Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongMn(2, 2)] {
+        check(&HopperConvConfig { cluster, ..folded(Pass::Fprop) }, &of);
+    }
+    check(&HopperConvConfig { cluster: Cluster::AlongM(2), bn: 64, ..folded(Pass::Wgrad) }, &of);
+    let with = |list: &str| HopperConvConfig { epilogue: list.parse().unwrap(), ..folded(Pass::Fprop) };
+    check(&HopperConvConfig { overlap_epilogue: true, ..with("bias+relu+residual") }, &of);
+    check(&HopperConvConfig { split: 3, ..with("bias+silu") }, &of);
+    check(&HopperConvConfig { split: 2, ..folded(Pass::Wgrad) }, &of);
+    for pass in Pass::ALL {
+        let schedule = Schedule::Remainder;
+        check(&HopperConvConfig { schedule, sm_count: 5, ..folded(pass) }, &of);
+    }
+}
+
+#[test]
+fn tiles_of_the_next_pixels_are_as_few_as_can_be() {
+    let tuning = operator("conv_hopper").unwrap().tuning.unwrap();
+    let sizes = [("nb", 32), ("h", 13), ("w", 13), ("c", 64), ("kout", 256)];
+    let sizes = sizes.map(|(name, n)| (name.to_string(), n)).into();
+    let given = [("bm", "128"), ("bn", "256"), ("bk", "64"), ("sm_count", "43")];
+    let point = |more: &[(&str, &str)]| {
+        (tuning.point)(Arch::SM_90A.into(), &sizes, &[&given[..], more].concat()).unwrap()
+    };
+    // 43 tiles of pixels are one round of blocks, and 49 boxes two.
+    let (boxes, pixels) = (point(&[("pixels", "32x2x2")]), point(&[("im2col", "true")]));
+    assert!(pixels.estimate < 0.8 * boxes.estimate, "{} and {}", pixels.estimate, boxes.estimate);
+    // A tuner tries them around what it has found; nothing is chosen by an estimate of what no GPU has run.
+    assert!(tuning.secondary.contains(&("im2col", &["false", "true"][..])));
+    let space = (tuning.space)(Arch::SM_90A.into(), &sizes, &[]).unwrap();
+    let names = space.points.iter().flat_map(|point| &point.parameters).map(|(name, _)| *name);
+    assert!(!space.points.is_empty() && !names.into_iter().any(|name| name == "im2col"));
+}
+
 fn refused(config: HopperConvConfig, field: &str, text: &str) {
     match config.programs() {
         Err(ConfigError::Value { field: found, wanted, .. }) => {
@@ -328,6 +436,20 @@ fn what_is_wrong_is_named() {
     refused(HopperConvConfig { pack: Some(4), ..gradient }, "pack", "data gradient");
     refused(HopperConvConfig { pack: Some(8), groups: 2, ..base }, "pack", "groups");
     refused(HopperConvConfig { pack: Some(8), dilation: PerMode::all(2), ..base }, "pack", "dilation");
+    let next = folded(Pass::Fprop);
+    let one = HopperConvConfig { filter: PerMode::all(1), padding: PerMode::all(Padding::both(0)), ..next };
+    refused(one, "im2col", "a product as it stands");
+    refused(HopperConvConfig { im2col: true, ..gradient }, "im2col", "taps of their own");
+    refused(HopperConvConfig { pack: Some(8), ..next }, "im2col", "boxes read");
+    let far = HopperConvConfig { padding: PerMode::all(Padding::both(129)), ..next };
+    refused(
+        far,
+        "im2col",
+        "with 4 modes pixels begin and end within -128 to 127 of an image, and taps reach 255",
+    );
+    refused(HopperConvConfig { filter: PerMode::all(258), ..next }, "im2col", "taps reach 255");
+    refused(HopperConvConfig { dims: 3, dilation: PerMode::all(10), ..next }, "im2col", "-16 to 15");
+    refused(HopperConvConfig { groups: 18, ..next }, "im2col", "groups too");
     let operator = operator("conv_hopper").unwrap();
     for (name, value) in
         [("pack", "some"), ("pass", "forward"), ("filter", "3x"), ("padding", "1:x"), ("pixels", "1x2x3x4x5")]

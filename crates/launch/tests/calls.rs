@@ -68,10 +68,10 @@ fn maps_of_pixels_have_corners() {
     map.tensor_strides = [16, 512, 1536].map(Formula::int).to_vec();
     (map.extents, map.steps) = (vec![32, 100], vec![1, 2, 1, 1]);
     map.corners = Some(Corners { lower: vec![-1, 0], upper: vec![-1, -2] });
-    let plan = turn.load(&recipe).plan(&SHAPE).unwrap();
+    let (plan, stream) = (turn.load(&recipe).plan(&SHAPE).unwrap(), turn.stream());
     let (x, mut y) = (view(0x1000, &SHAPE), view_mut(0x2000, &SHAPE));
     turn.stand_in.calls();
-    plan.launch(turn.stream(), (&x, &mut y, 2.0f32)).unwrap();
+    plan.launch(stream, (&x, &mut y, 2.0f32)).unwrap();
     let calls = turn.stand_in.calls();
     assert_eq!(
         calls[0],

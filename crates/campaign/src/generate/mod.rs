@@ -16,6 +16,7 @@ mod draft;
 mod exchange;
 mod flow;
 mod integers;
+mod pixels;
 mod products;
 mod ring;
 mod roles;
@@ -36,6 +37,7 @@ pub fn generate(dice: &mut Dice) -> Case {
         15 => exchange::exchange(dice),
         16 => cluster::rows(dice),
         19 => barriers::any(dice),
+        _ if dice.once_in(6) => pixels::pixels(dice),
         _ if dice.once_in(3) => atomics::changes(dice),
         _ if dice.once_in(4) => atomics::meetings(dice),
         _ if dice.once_in(4) => atomics::flags(dice),
@@ -63,7 +65,7 @@ mod tests {
             let verified = verify(&program, &Constants::new());
             assert!(verified.is_ok(), "{}\n{}", verified.expect_err("an error"), case.text);
         }
-        assert_eq!(families.len(), 15, "{families:?}");
+        assert_eq!(families.len(), 16, "{families:?}");
     }
 
     #[test]

@@ -141,4 +141,6 @@ pub(crate) struct Shape {
     pub fold: Vec<i64>,
     /// Channels of which those of a packed copy are a multiple, where taps along the last mode are channels of it.
     pub pack: Option<i64>,
+    /// The pass, where tiles are of the next pixels.
+    pub im2col: Option<Pass>,
 }

@@ -1,8 +1,8 @@
 //! The sizes of a convolution: what its tensors are, and how pixels, taps and channels are counted.
 
 use tilewright_machine::DType;
-use tilewright_tile::Expr;
-use tilewright_tile::dsl::{Buffer, KernelBuilder};
+use tilewright_tile::dsl::{Buffer, KernelBuilder, steps, tile};
+use tilewright_tile::{Expr, ViewMode};
 
 use super::choices::{Pass, Shape};
 use crate::warp_specialized::{Along, Boxes, digits};
@@ -48,6 +48,8 @@ pub(super) struct Geometry {
     pub kout: Expr,
     pub groups: Option<Expr>,
     pub packed: Option<Packed>,
+    /// The pass, where tiles are of the next pixels: what is read or written without taps is a matrix then.
+    pub im2col: Option<Pass>,
 }
 
 /// The names of an image's modes and of their extents in a tile, slowest first, with default sizes.
@@ -66,15 +68,20 @@ impl Geometry {
             AXES[skipped..].iter().map(|(name, _, default)| t.size(name, *default)).collect();
         let (c, kout) = (t.size("c", 64), t.size("kout", 64));
         let groups = (shape.groups > 1).then(|| t.constant("G", shape.groups));
-        let several = if tiled { t.constant("BI", sides[0]) } else { sides[0].into() };
+        let boxed = tiled && shape.im2col.is_none();
+        let several = if boxed { t.constant("BI", sides[0]) } else { sides[0].into() };
         if shape.pointwise {
             let images = inputs.iter().fold(nb, |all, extent| all * extent);
-            return Geometry { images, several, axes: Vec::new(), c, kout, groups, packed: None };
+            let (axes, packed, im2col) = (Vec::new(), None, None);
+            return Geometry { images, several, axes, c, kout, groups, packed, im2col };
         }
         let axis = |(i, input): (usize, Expr)| {
             let one = &windows[i];
-            let side =
-                if tiled { t.constant(AXES[skipped + i].1, sides[i + 1]) } else { sides[i + 1].into() };
+            let side = match sides.get(i + 1) {
+                Some(side) if tiled => t.constant(AXES[skipped + i].1, *side),
+                Some(side) => (*side).into(),
+                None => 1.into(),
+            };
             let lost = one.dilation * (one.taps - 1) + 1 - one.padding.front - one.padding.back;
             let reach = if lost > 0 { &input - lost } else { &input + -lost };
             let output = if one.stride == 1 { reach + 1 } else { reach / one.stride + 1 };
@@ -89,7 +96,8 @@ impl Geometry {
             }
         };
         let axes = inputs.into_iter().enumerate().map(axis).collect();
-        let mut geometry = Geometry { images: nb, several, axes, c, kout, groups, packed: None };
+        let (packed, im2col) = (None, shape.im2col);
+        let mut geometry = Geometry { images: nb, several, axes, c, kout, groups, packed, im2col };
         if let Some(pack) = shape.pack {
             geometry.pack(pack);
         }
@@ -133,6 +141,41 @@ impl Geometry {
         [&self.images].into_iter().chain(axes).chain(&self.groups).chain([channels]).cloned().collect()
     }
 
+    /// The number of pixels of x, or of y.
+    pub fn pixels(&self, output: bool) -> Expr {
+        let axes = self.axes.iter().map(|axis| if output { &axis.output } else { &axis.input });
+        axes.fold(self.images.clone(), |all, extent| all * extent)
+    }
+
+    /// The shape of the result of a pass over pixels, or of what the weight gradient reads beside x: a matrix where tiles are of the next pixels.
+    pub fn plain_shape(&self, output: bool) -> Vec<Expr> {
+        if self.im2col.is_none() {
+            return self.image_shape(output);
+        }
+        let channels = if output { &self.kout } else { &self.c };
+        [self.pixels(output)].into_iter().chain(self.groups.clone()).chain([channels.clone()]).collect()
+    }
+
+    /// The modes of its channels and of its groups.
+    pub fn plain_channels(&self) -> (u32, Option<u32>) {
+        match self.im2col {
+            Some(_) => (1 + u32::from(self.groups.is_some()), self.groups.as_ref().map(|_| 1)),
+            None => (self.channels(), self.group()),
+        }
+    }
+
+    /// The pixels that the first taps of those of a tile meet, as one mode, with steps from tile to tile of a size; and the modes that it folds.
+    pub fn folded(&self, size: &Expr) -> ([ViewMode; 2], Vec<ViewMode>) {
+        let data = self.im2col == Some(Pass::Dgrad);
+        let (mode, all) = (self.channels() + 1, self.pixels(!data));
+        let axes = self.numbered(1).rev().map(|(mode, axis)| match data {
+            true => steps(mode, &axis.input, 1),
+            false => steps(mode, &axis.output, axis.stride),
+        });
+        let fold = axes.chain([tile(0, &self.images)]).collect();
+        ([tile(mode, size), steps(mode, all.ceil_div(size), size)], fold)
+    }
+
     /// The shape of the filter.
     pub fn filter_shape(&self) -> Vec<Expr> {
         let taps = self.axes.iter().map(|axis| axis.taps.into());
@@ -148,13 +191,9 @@ impl Geometry {
     /// Rows and columns of the result as a matrix.
     pub fn matrix(&self, pass: Pass) -> [Expr; 2] {
         let groups = self.groups.clone().unwrap_or(1.into());
-        let pixels = |output: bool| {
-            let axes = self.axes.iter().map(|axis| if output { &axis.output } else { &axis.input });
-            axes.fold(self.images.clone(), |all, extent| all * extent)
-        };
         match pass {
-            Pass::Fprop => [pixels(true), &self.kout * groups],
-            Pass::Dgrad => [pixels(false), &self.c * groups],
+            Pass::Fprop => [self.pixels(true), &self.kout * groups],
+            Pass::Dgrad => [self.pixels(false), &self.c * groups],
             Pass::Wgrad => [&self.kout * groups, &self.c * self.taps()],
         }
     }
@@ -180,6 +219,7 @@ impl Geometry {
         let shape = match name {
             "f" => self.filter_shape(),
             "x" => self.image_shape(false),
+            _ if self.im2col == Some(Pass::Wgrad) => self.plain_shape(true),
             _ => self.image_shape(true),
         };
         t.tensor(name, dtype, shape)

@@ -40,6 +40,7 @@ impl Convolution<'_> {
         match self.config.pass {
             Pass::Fprop => taps * geometry.c.ceil_div(bk),
             Pass::Dgrad => taps * geometry.kout.ceil_div(bk),
+            Pass::Wgrad if geometry.im2col.is_some() => geometry.pixels(true).ceil_div(bk),
             Pass::Wgrad => geometry.outputs(false).count(),
         }
     }
@@ -93,22 +94,23 @@ impl Mainloop for Convolution<'_> {
         let [m, n] = geometry.matrix(pass);
         let groups = geometry.groups.clone();
         let (c, kout) = (geometry.c.clone(), geometry.kout.clone());
-        let channels = geometry.channels();
+        let (channels, products) = geometry.plain_channels();
+        let boxed = geometry.im2col.is_none();
         let tensor = match pass {
             Pass::Fprop => ResultTensor {
                 name: "y",
-                shape: geometry.image_shape(true),
-                rows: Some(geometry.outputs(false)),
+                shape: geometry.plain_shape(true),
+                rows: boxed.then(|| geometry.outputs(false)),
                 columns: (channels, kout, Vec::new()),
-                products: geometry.group(),
+                products,
                 steps,
             },
             Pass::Dgrad => ResultTensor {
                 name: "dx",
-                shape: geometry.image_shape(false),
-                rows: Some(geometry.inputs(true)),
+                shape: geometry.plain_shape(false),
+                rows: boxed.then(|| geometry.inputs(true)),
                 columns: (channels, c, Vec::new()),
-                products: geometry.group(),
+                products,
                 steps,
             },
             Pass::Wgrad => {
@@ -161,13 +163,21 @@ impl Mainloop for Convolution<'_> {
         let pixels = |boxes: &Boxes| [vec![boxes.tile(0)], boxes.ways(0)].concat();
         let taps_of_x = || over_taps(geometry).map(|way| steps(way.mode, &way.count, &way.step));
         let (x, channels_of) = (begins(geometry, channels + 1, front), channels);
+        // Tiles of pixels that taps shift, and what they fold.
+        let shifted = |boxes: Boxes, size: &Expr| match geometry.im2col {
+            Some(_) => {
+                let (modes, fold) = geometry.folded(size);
+                (modes.to_vec(), fold)
+            }
+            None => (pixels(&boxes), Vec::new()),
+        };
         match self.config.pass {
             Pass::Fprop => {
-                let mut modes = pixels(&geometry.outputs(true));
+                let (mut modes, fold) = shifted(geometry.outputs(true), bm);
                 modes.extend(taps_of_x());
                 modes.extend(tiled(channels_of, bk, c));
                 modes.extend(of_image);
-                let gx = t.global_view("gx", a.from(x), modes);
+                let gx = t.folding_view("gx", a.from(x), modes, fold);
                 let mut modes = tiled(of_filter, bn, kout).to_vec();
                 modes.extend(self.taps_of_filter());
                 modes.extend(tiled(last, bk, c));
@@ -176,12 +186,12 @@ impl Mainloop for Convolution<'_> {
             }
             Pass::Dgrad => {
                 let from = begins(geometry, channels + 1, |axis| geometry.axes[axis].before());
-                let mut modes = pixels(&geometry.inputs(false));
+                let (mut modes, fold) = shifted(geometry.inputs(false), bm);
                 let shifts = geometry.numbered(1);
                 modes.extend(shifts.map(|(mode, axis)| steps(mode, axis.before() + axis.behind() + 1, 1)));
                 modes.extend(tiled(channels_of, bk, kout));
                 modes.extend(of_image);
-                let gdy = t.global_view("gdy", a.from(from), modes);
+                let gdy = t.folding_view("gdy", a.from(from), modes, fold);
                 let mut modes = tiled(last, bn, c).to_vec();
                 modes.extend(self.taps_of_filter());
                 modes.extend(tiled(of_filter, bk, kout));
@@ -189,15 +199,20 @@ impl Mainloop for Convolution<'_> {
                 [gdy, t.global_view("gf", &b, modes)]
             }
             Pass::Wgrad => {
-                let mut modes = tiled(channels_of, bm, kout).to_vec();
-                modes.extend(pixels(&geometry.outputs(false)));
-                modes.extend(of_image.clone());
+                let (channels_of_y, group_of_y) = geometry.plain_channels();
+                let mut modes = tiled(channels_of_y, bm, kout).to_vec();
+                modes.extend(match geometry.im2col {
+                    Some(_) => tiled(0, bk, &geometry.pixels(true)).to_vec(),
+                    None => pixels(&geometry.outputs(false)),
+                });
+                modes.extend(group(group_of_y));
                 let gdy = t.global_view("gdy", &a, modes);
                 let mut modes = tiled(channels_of, bn, c).to_vec();
-                modes.extend(pixels(&geometry.outputs(true)));
+                let (of_pixels, fold) = shifted(geometry.outputs(true), bk);
+                modes.extend(of_pixels);
                 modes.extend(taps_of_x());
                 modes.extend(of_image);
-                [gdy, t.global_view("gx", b.from(x), modes)]
+                [gdy, t.folding_view("gx", b.from(x), modes, fold)]
             }
         }
     }
@@ -222,17 +237,22 @@ impl Mainloop for Convolution<'_> {
         let geometry = self.geometry();
         let group = tile.product.clone().map(Some);
         let taps = Expr::from(geometry.taps());
+        // The indices of a tile of pixels: of a box, or its number.
+        let numbers = |boxes: Boxes, number: &Expr| match geometry.im2col {
+            Some(_) => vec![number.clone()],
+            None => boxes.indices(number),
+        };
         let (a, b): (Vec<_>, Vec<_>) = match self.config.pass {
             Pass::Fprop => {
                 let (chunk, tap) = Self::chunk_and_tap(step, &taps);
                 let at: Vec<_> = geometry.tap(&tap).into_iter().map(Some).collect();
-                let boxes = geometry.outputs(true).indices(&tile.row);
+                let boxes = numbers(geometry.outputs(true), &tile.row);
                 let x = entries(boxes).chain(at.clone()).chain([None, Some(chunk.clone())]);
                 let f = [None, Some(tile.col.clone())].into_iter().chain(at).chain([None, Some(chunk)]);
                 (x.chain(group.clone()).collect(), f.chain(group).collect())
             }
             Pass::Dgrad => {
-                let boxes = geometry.inputs(true).indices(&tile.row);
+                let boxes = numbers(geometry.inputs(true), &tile.row);
                 let phase = Phase::of(geometry, &boxes);
                 let count = phase.count();
                 let count = if count.as_int().is_some() { count } else { count.max(1) };
@@ -247,7 +267,7 @@ impl Mainloop for Convolution<'_> {
                 (dy.chain(group.clone()).collect(), f.chain(group).collect())
             }
             Pass::Wgrad => {
-                let boxes = || entries(geometry.outputs(false).indices(step));
+                let boxes = || entries(numbers(geometry.outputs(false), step));
                 let tiles = geometry.c.ceil_div(&on.numbers.bn);
                 let (col, tap) = match taps.as_int() {
                     Some(1) => (tile.col.clone(), 0.into()),

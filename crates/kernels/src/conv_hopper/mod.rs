@@ -3,7 +3,8 @@
 //! TMA loads the box of the image that the tap meets, straight into the layout that wgmma reads: the box is shifted by the tap, steps over pixels where
 //! there is a stride, and reads as 0 outside of the image, which is the padding. So im2col is a view and nothing is copied. The rest is
 //! [`gemm_hopper`](crate::gemm_hopper)'s: a persistent grid, roles, epilogues and parts of sums. A filter of one tap with nothing between
-//! pixels is a product of matrices as it stands.
+//! pixels is a product of matrices as it stands. With `im2col` a tile is of the next pixels instead, across rows and images: a view that folds these, which
+//! TMA reads in its im2col mode, beside a result that is a matrix.
 
 mod choices;
 mod geometry;
@@ -15,7 +16,7 @@ mod space;
 
 use std::cell::OnceCell;
 
-use tilewright_machine::{Arch, CacheHint, DType};
+use tilewright_machine::{Arch, CacheHint, Corners, DType};
 use tilewright_tile::Program;
 use tilewright_tile::dsl::KernelBuilder;
 
@@ -65,6 +66,9 @@ parameters! {
         /// Images and pixels of a tile, one number a mode, as 1x8x16, whose product is bm (of wgrad, bk); or fit: 16 columns of an image by
         /// as many rows.
         pixels: Option<PerMode<i64>> as FIT = None,
+        /// Tiles of the next pixels, across rows and from image to image (the im2col mode of TMA), and not of the boxes of pixels=: fprop, wgrad, and dgrad with
+        /// stride=1. Channels are multiples of 16 bytes.
+        im2col: bool as FLAG = false,
         /// Rows of a block's tile of the result: pixels (of wgrad, output channels), a multiple of 64 for each math warpgroup.
         bm: i64 as INT = 128,
         /// Columns of a block's tile: channels, a multiple of 8.
@@ -183,8 +187,8 @@ impl HopperConvConfig {
 
     /// The convolution and its tile.
     fn described(&self) -> Shape {
-        let (windows, fold) = (self.shape(), self.fold());
-        Shape { windows, groups: self.groups, pointwise: self.pointwise(), fold, pack: self.pack }
+        let (windows, fold, im2col) = (self.shape(), self.fold(), self.im2col.then_some(self.pass));
+        Shape { windows, groups: self.groups, pointwise: self.pointwise(), fold, pack: self.pack, im2col }
     }
 
     /// Returns whether tiles of dx have taps of their own.
@@ -201,7 +205,7 @@ impl HopperConvConfig {
     pub(crate) fn fold(&self) -> Vec<i64> {
         let all = self.tile_pixels();
         let modes = usize::try_from(self.dims).unwrap_or(1).max(1);
-        if self.pointwise() {
+        if self.pointwise() || self.im2col {
             return vec![all];
         }
         if let Some(given) = self.pixels.as_ref().and_then(|pixels| pixels.of(modes + 1)) {
@@ -281,6 +285,7 @@ impl HopperConvConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.check_shape()?;
         self.check_passes()?;
+        self.check_im2col()?;
         let tiling = self.tiling();
         tiling.check_tile()?;
         within("bk", self.bk, [16, 256], 16)?;
@@ -288,7 +293,7 @@ impl HopperConvConfig {
             let wanted = format!("must be from 0 to {}: fewer than the stages", self.stages - 1);
             return Err(ConfigError::value("in_flight", self.in_flight, wanted));
         }
-        if let (Some(pixels), false) = (&self.pixels, self.pointwise()) {
+        if let (Some(pixels), false) = (&self.pixels, self.pointwise() || self.im2col) {
             let (all, field) = (self.tile_pixels(), if self.pass == Pass::Wgrad { "bk" } else { "bm" });
             let modes = self.dims as usize + 1;
             let wanted = format!("must be {modes} numbers, images first, whose product is {field} = {all}");
@@ -368,6 +373,52 @@ impl HopperConvConfig {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that the im2col mode has the corners and offsets.
+    fn check_im2col(&self) -> Result<(), ConfigError> {
+        let refuse = |wanted: String| Err(ConfigError::value("im2col", self.im2col, wanted));
+        if !self.im2col {
+            return Ok(());
+        }
+        if self.pointwise() {
+            return refuse("a filter of one tap is a product as it stands: must be false".into());
+        }
+        if self.has_phases() {
+            return refuse(
+                "tiles of a data gradient with strides have taps of their own: must be false".into(),
+            );
+        }
+        if self.pack.is_some() {
+            return refuse("packed rows are windows that boxes read: must be false".into());
+        }
+        let rank = 2 + self.dims as usize + usize::from(self.groups > 1);
+        let (corners, offsets) = (Corners::range(rank), Corners::offsets(rank));
+        let ends = format!(
+            "with {rank} modes pixels begin and end within {} to {} of an image, and taps reach {}",
+            corners.start(),
+            corners.end(),
+            offsets.end()
+        );
+        let within = |corner: i64| i32::try_from(corner).is_ok_and(|corner| corners.contains(&corner));
+        for one in self.shape() {
+            let (reach, Padding { front, back }) = ((one.taps - 1) * one.dilation, one.padding);
+            // Of a data gradient, pixels of dy: as far in front as a tap leads.
+            let (lower, upper, farthest) = match self.pass {
+                Pass::Fprop | Pass::Wgrad => (-front, back - reach, reach),
+                Pass::Dgrad => {
+                    let before = (reach - front).max(0);
+                    (-before, reach - front - back - before, before + front)
+                }
+            };
+            if !within(lower) || !within(upper) || !offsets.contains(&farthest) {
+                return refuse(format!("{ends}: must be false"));
+            }
+        }
+        if self.groups > 1 && (!within(1 - self.groups) || !offsets.contains(&(self.groups - 1))) {
+            return refuse(format!("{ends}, groups too: must be false"));
+        }
+        Ok(())
     }
 
     /// Checks the types and what goes with a pass.

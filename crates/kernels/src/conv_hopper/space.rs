@@ -95,7 +95,8 @@ impl HopperConvConfig {
     /// Tiles of pixels that cover the images.
     fn boxes(&self, sizes: &ConvSizes) -> i64 {
         let covered = self.covered(sizes);
-        if self.pointwise() {
+        if self.pointwise() || self.im2col {
+            // The last tile alone has pixels outside.
             return divide(covered.iter().product(), self.tile_pixels());
         }
         let tiles: i64 = covered.iter().zip(self.fold()).map(|(n, side)| divide(*n, side)).product();
@@ -316,6 +317,8 @@ impl Tunable for HopperConvConfig {
         ("in_flight", &["0", "1", "2"]),
         ("hint_a", &["none", "evict_first"]),
         ("buffers", &["1", "2", "4"]),
+        // Not run on hardware: a tuner tries it, and no estimate takes it.
+        ("im2col", &["false", "true"]),
     ];
 
     fn points() -> impl Iterator<Item = Self> {
@@ -340,16 +343,20 @@ impl Tunable for HopperConvConfig {
         if sizes.output(&self).is_none() {
             return Vec::new();
         }
-        let folded = if self.pointwise() { self } else { self.folded(&sizes) };
+        let folded = if self.pointwise() || self.im2col { self } else { self.folded(&sizes) };
         let aligned = |channels: i64| channels / self.groups % ALIGNED == 0;
-        let loaded = if aligned(sizes.c) && aligned(sizes.kout) {
+        let whole = aligned(sizes.c) && aligned(sizes.kout);
+        if self.im2col && !whole {
+            return Vec::new();
+        }
+        let loaded = if whole {
             folded
         } else {
             let math_registers = folded.math_registers.min(if folded.warpgroups == 3 { 144 } else { 216 });
             Self { load_registers: LOADING_REGISTERS, math_registers, chunk: Some(8), ..folded }
         };
         let one = self.groups == 1 && !self.has_phases();
-        let packed = folded.packed_channels(&sizes).filter(|_| aligned(sizes.kout));
+        let packed = folded.packed_channels(&sizes).filter(|_| aligned(sizes.kout) && !self.im2col);
         let packed = packed.map(|channels| {
             let packed = Self { pack: Some(channels), ..folded };
             packed.folded(&sizes)
