@@ -77,6 +77,8 @@ pub enum Resource {
     SharedMemory,
     /// The port to the L2 cache.
     Port,
+    /// The L2 cache, which delivers to all blocks at once.
+    L2,
     /// Shared memory, into which factors arrive.
     Arrival,
     /// The latency of a stage, shared out among the stages of the ring.
@@ -91,10 +93,11 @@ pub enum Resource {
 
 impl Resource {
     /// Every resource.
-    pub const ALL: [Resource; 8] = [
+    pub const ALL: [Resource; 9] = [
         Resource::TensorCores,
         Resource::SharedMemory,
         Resource::Port,
+        Resource::L2,
         Resource::Arrival,
         Resource::Latency,
         Resource::Promotion,
@@ -109,6 +112,7 @@ impl fmt::Display for Resource {
             Resource::TensorCores => "tensor cores",
             Resource::SharedMemory => "shared memory",
             Resource::Port => "port to the L2 cache",
+            Resource::L2 => "L2 cache of all blocks",
             Resource::Arrival => "arrival in shared memory",
             Resource::Latency => "latency of a stage",
             Resource::Promotion => "promotion of sums",

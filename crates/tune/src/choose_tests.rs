@@ -1,5 +1,8 @@
 //! Corrections by records: of a simulated device, and of those that come with the kernels.
 
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
 use super::*;
 use crate::record::{COMPILER, Conditions, FORMAT, Measured, RunnerUp};
 use crate::simulated::Simulated;
@@ -177,4 +180,32 @@ fn shipped_records_predict_each_other() {
         100.0 * nearest
     );
     assert!(interpolated < nearest, "{errors:?}");
+}
+
+/// Shapes drawn at random, and those with 64 more of a size, whose rows are aligned as well: a choice is not expected to be much slower than that for the larger product, which computes the smaller one too.
+/// By day a few.
+#[test]
+fn choices_of_smaller_products_are_not_much_slower() {
+    let target = Target::new("NVIDIA H200", Arch::SM_90A);
+    let expected = |sizes: [i64; 3]| {
+        let sizes = ["m", "n", "k"].into_iter().map(String::from).zip(sizes).collect();
+        let problem = Problem::new("gemm_hopper", &sizes, &[]).unwrap();
+        let (all, ..) = contenders(&problem, &target, records(&problem, None)).unwrap();
+        (all[0].expected, all[0].candidate.to_string())
+    };
+    let count = if std::env::var_os("TILEWRIGHT_EVERY_POINT").is_some() { 400 } else { 6 };
+    let mut random = ChaCha8Rng::seed_from_u64(20_261_127);
+    for round in 0..count {
+        // Log-uniform from 1 to 20,000; of two in three rows are multiples of 16 bytes.
+        let drawn = [0; 3].map(|_| (random.random::<f64>() * 20_000_f64.ln()).exp() as i64);
+        let aligned = |size: i64| if round % 3 == 0 { size } else { (size + 7) / 8 * 8 };
+        let smaller = [drawn[0], aligned(drawn[1]), aligned(drawn[2])];
+        let (time, chosen) = expected(smaller);
+        for mode in 0..3 {
+            let mut larger = smaller;
+            larger[mode] += 64;
+            let (bound, other) = expected(larger);
+            assert!(time < 1.3 * bound, "{smaller:?}: {chosen} {time}; {larger:?}: {other} {bound}");
+        }
+    }
 }

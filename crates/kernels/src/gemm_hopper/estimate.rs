@@ -62,6 +62,20 @@ const ASTRIDE_FROM: f64 = 12e6;
 /// 15 % less than with the whole of it.
 const FEW_CLUSTERS: f64 = 0.5;
 
+/// Tiles of a factor up to which all blocks ask for its lines at once, which are read from the L2 cache once: 128 × 4096 × 14336 in clusters of two takes 2.45 cycles of an H200 for each
+/// line that is asked for, 656 × 904 × 4032 up to 3.9.
+const ASKED_AT_ONCE: f64 = 2.0;
+
+/// Part of a line that one of B counts as which a block reads for itself while others of its cluster share A, and part by which all lines take longer where clusters lie across
+/// columns of the kernel's tiles, whose neighbours in order share no line that is sent to several blocks. An H200 takes 338 cycles for a step of 656 × 904 × 4032 in `swap=true bm=64 bn=96
+/// cluster=n2`, 365 without `swap`, and 431 and 457 with `cluster=m2`; fitted to 32 timings of three products.
+const OF_B_ALONE: f64 = 0.88;
+const ACROSS_COLUMNS: f64 = 1.1;
+
+/// Part of the time of results on their way to memory that loads of the next tile's first steps are hidden in, which take the same way: on an H200 1978 × 4112 × 104 takes 16.9 µs in four rounds
+/// of 128 × 128 and 14.8 in two of 128 × 256.
+const HIDDEN_AHEAD: f64 = 0.85;
+
 /// Times as many bytes by which a contiguous piece of C counts as longer that threads store, where rows begin within sectors: 16736 × 1938 × 15 takes 28 µs on an H200 in pieces of 512 bytes,
 /// 36 of 256, 43 of 128 and 69 of 64.
 const ENDS_BY_THREADS: f64 = 70.0 / 48.0;
@@ -241,17 +255,21 @@ impl HopperGemmConfig {
             if apart { self.tcgen05_cycles(self.terms().len() as f64 * bk * size) } else { of_warpgroups };
         // Lines that are not those of matrices have a factor of their own.
         let aligned = |pitch: i64| own.bytes.is_some() || pitch as f64 * size % LINE == 0.0;
+        // Rows of boxes.
+        let boxes = |major: Major, rows: f64, columns: f64| {
+            let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
+            // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
+            let row = inner * size;
+            let span = SPANS.into_iter().find(|span| row % span == 0.0).unwrap_or(SPANS[SPANS.len() - 1]);
+            boxes * (row / span).max(1.0)
+        };
         let lines = |major: Major, rows: f64, columns: f64, pitch: i64| {
             let across = if aligned(pitch) {
                 1.0
             } else {
                 1.0 + (astride(model, self.multiplied_bytes(pitch)) - 1.0) * full
             };
-            let (boxes, inner) = if major == Major::K { (rows, columns) } else { (columns, rows) };
-            // A row of a box lies within the span of the widest swizzle that the tile's rows are multiples of.
-            let row = inner * size;
-            let span = SPANS.into_iter().find(|span| row % span == 0.0).unwrap_or(SPANS[SPANS.len() - 1]);
-            boxes * (row / span).max(1.0) * across
+            boxes(major, rows, columns) * across
         };
         let (tall, wide) = (bm / across as f64, bn / down as f64);
         let (of_a, of_b) = self.sides((tall, wide));
@@ -269,17 +287,25 @@ impl HopperGemmConfig {
         };
         let loading = loads(pitch_a, all_a, m, bk * kept) + matrices * loads(pitch_b, all_b, n, bk);
         let crowded = 1.0 + (own.line - 1.0) * full;
+        let of_matrices = own.bytes.is_none();
         let port = model.port
             * crowded
             * parts
             * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
+        // What the L2 cache delivers to all blocks at once.
+        let l2 = if of_matrices {
+            let rows = [boxes(major_a, of_a, bk * kept), matrices * boxes(major_b, of_b, bk)];
+            parts * active * self.delivered(rows, [m, n]) / model.l2_lines(down * across > 1)
+        } else {
+            0.0
+        };
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         // What blocks of a cluster share arrives at each of them, but for the halves of a pair.
         let (held_a, held_b) = self.sides((bm, self.columns_held() as f64));
         let loaded = parts * (held_a * kept + matrices * held_b);
         let arriving = model.arriving * loaded * bk * size / LINE;
-        let busy = together(multiply, port.max(arriving), sharpness);
+        let busy = together(multiply, port.max(l2).max(arriving), sharpness);
         // A warpgroup adds its sums while another multiplies.
         let promotion = model.promotion + bm * bn / model.promoted;
         let promoting = match (self.promotes(), self.warpgroups) {
@@ -322,6 +348,7 @@ impl HopperGemmConfig {
             Resource::TensorCores => multiply,
             Resource::SharedMemory => shared,
             Resource::Port => port,
+            Resource::L2 => l2,
             Resource::Arrival => arriving,
             Resource::Latency => latency,
             Resource::Promotion => promoting,
@@ -353,7 +380,8 @@ impl HopperGemmConfig {
         // While results leave, the stages of the next tile's first steps are filled, which then wait for their products alone, and for what threads do between them.
         let alone = (multiply + promoting + turn) / model.tensor_cores;
         let ahead = steps.min(self.stages as f64) * (step - alone).max(0.0);
-        let ahead = if self.overlap_epilogue || apart { 0.0 } else { ahead.min(leaving) * (waves - 1.0) };
+        let hidden = ahead.min(leaving) * if of_matrices { HIDDEN_AHEAD } else { 1.0 };
+        let ahead = if self.overlap_epilogue || apart { 0.0 } else { hidden * (waves - 1.0) };
         let all = |rows: i64, cols: i64, bytes: i64| {
             [l, rows, cols, bytes].map(|n| n as f64).iter().product::<f64>()
         };
@@ -434,7 +462,8 @@ impl HopperGemmConfig {
         let adding = self.adding(model, all(m, n, 4));
         // Packed rows are whole lines.
         let row = self.multiplied_bytes(k);
-        if row <= SHORT && packs != [true; 2] {
+        let short = row <= SHORT && packs != [true; 2];
+        if short {
             let beside = if row % SECTOR == 0 { 1.0 } else { model.beside_sectors };
             let long = if self.multiplied_bytes(self.bk) > 64 { model.long_steps } else { 1.0 };
             let written = if row <= SHORTEST { 0.0 } else { c / write };
@@ -442,8 +471,11 @@ impl HopperGemmConfig {
         }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
+        // A tile of a step or two is neither read nor written for a while, which the next one's steps are too short to hide.
+        let between = if short { model.between * (tiles_of_each - 1.0).max(0.0) } else { 0.0 };
+        let (cycles, ending) = (cycles + between, ending + between);
         // Blocks of stream-K, and those of clusters along k, meet when all is read.
-        let behind = leaving_sums + exchanging;
+        let behind = leaving_sums + exchanging + between;
         let working = cycles - behind;
         let reading = working / own.reads;
         let more_rounds = (tiles_of_each - 1.0).clamp(0.0, ROUNDS_APART);
@@ -517,6 +549,24 @@ impl HopperGemmConfig {
         };
         let (of_a, of_b) = (rounds(n, of_n * blocks_n), rounds(m, of_m * blocks_m));
         [times(of_a, a > b, self.hint_a), times(of_b, a <= b, self.hint_b)]
+    }
+
+    /// Lines of the L2 cache that a block asks for in a step, of these rows of boxes of A and of B, as it delivers them.
+    fn delivered(&self, [of_a, of_b]: [f64; 2], [m, n]: [i64; 2]) -> f64 {
+        let [blocks_m, blocks_n, _] = self.cluster.shape();
+        if blocks_m * blocks_n == 1 {
+            return of_a + of_b;
+        }
+        let (rows, columns) = self.sides((self.bm, self.bn));
+        let (_, across) = self.sides((blocks_m, blocks_n));
+        let asked = |size: i64, tile: i64, shared: bool, alone: f64| match shared {
+            true => 1.0,
+            false if rounds(size, tile) <= ASKED_AT_ONCE => 0.0,
+            false => alone,
+        };
+        let of_a = of_a * asked(m, rows, blocks_n > 1, 1.0);
+        let of_b = of_b * asked(n, columns, blocks_m > 1, OF_B_ALONE);
+        (of_a + of_b) * if across > 1 { ACROSS_COLUMNS } else { 1.0 }
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.

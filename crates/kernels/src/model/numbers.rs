@@ -17,6 +17,8 @@ pub enum Quantity {
     BytesPerCycle,
     /// Bytes a microsecond.
     BytesPerMicrosecond,
+    /// Lines of 128 bytes a cycle, of the whole chip.
+    LinesPerCycle,
     /// Elements a cycle.
     ElementsPerCycle,
     /// Accesses to memory a cycle.
@@ -36,6 +38,7 @@ impl fmt::Display for Quantity {
             Quantity::Bytes => "bytes",
             Quantity::BytesPerCycle => "bytes/cycle",
             Quantity::BytesPerMicrosecond => "bytes/us",
+            Quantity::LinesPerCycle => "lines/cycle",
             Quantity::ElementsPerCycle => "elements/cycle",
             Quantity::AccessesPerCycle => "accesses/cycle",
             Quantity::Instructions => "instructions",
@@ -95,6 +98,13 @@ macro_rules! numbers {
     };
 }
 
+impl Numbers {
+    /// Lines of the L2 cache that are delivered in a cycle, to clusters or to blocks without.
+    pub(crate) fn l2_lines(&self, clusters: bool) -> f64 {
+        if clusters { self.delivered_clusters } else { self.delivered }
+    }
+}
+
 numbers! {
     /// Clock under load, which stays well below the highest one.
     clock: CyclesPerMicrosecond,
@@ -132,6 +142,10 @@ numbers! {
     in_step: Factor,
     /// Time in which a multiprocessor's port to the L2 cache takes a line of 128 bytes.
     port: Cycles,
+    /// Lines that the L2 cache delivers to blocks without clusters, whose neighbours' requests for the same lines are merged.
+    delivered: LinesPerCycle,
+    /// Lines that it delivers to clusters of blocks, each of which asks for itself.
+    delivered_clusters: LinesPerCycle,
     /// Lines that a row of 128 bytes counts as that lies across two: its neighbours in the matrix need the other parts.
     astride: Factor,
     /// Time in which shared memory takes as many bytes as a line, which others of the cluster may have asked for.
@@ -150,6 +164,8 @@ numbers! {
     drain_chunk: Cycles,
     /// Elements of a chunk that leave.
     drained: ElementsPerCycle,
+    /// Time between a tile and the next where factors' rows are a step or two, which nothing hides.
+    between: Cycles,
     /// Time of a tile's results that leave during the next one's steps.
     overlapped: Cycles,
     /// Time of each of their chunks.
