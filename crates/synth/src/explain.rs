@@ -455,7 +455,11 @@ impl Explanation {
             write!(f, "      empty    {}", count(p.empty_arrivals, "arrival"))?;
             match (p.pair, p.multicast) {
                 (true, _) if p.sums => writeln!(f, " from both blocks of a pair, at its even one")?,
-                (true, _) => writeln!(f, " from the even block of a pair, which counts the bytes of both")?,
+                (true, 1) => writeln!(f, " from the even block of a pair, which counts the bytes of both")?,
+                (true, pairs) => writeln!(
+                    f,
+                    " from the even blocks of {pairs} pairs, of which each counts the bytes of both"
+                )?,
                 (false, 1) => writeln!(f)?,
                 (false, blocks) => writeln!(f, " from {blocks} blocks")?,
             }
