@@ -316,13 +316,13 @@ fn tune_says_what_is_wrong_with_the_command_line() {
         &pinned("sm_100a", &["form=tcgen05", "d=256"]),
         None,
         1,
-        &["suits attention", "d=256 form=tcgen05 on sm_100a"],
+        &["suits attention", "d=256 form=tcgen05 on sm_100a", "one is refused: `bn` = 32: needs 576 columns"],
     );
     refused(
         &pinned("sm_100a", &["form=tcgen05", "stages=0"]),
         None,
         1,
-        &["suits attention", "form=tcgen05 stages=0 on sm_100a"],
+        &["suits attention", "form=tcgen05 stages=0 on sm_100a", "`stages` = 0: must be 1 to 8"],
     );
     fail(&pinned("sm_90a", &["warpgroups=0"]), &["`warpgroups` = 0: must be at least 1"]);
     let weights = ["kernels", "gemm_weights", "--for", "m=16,n=4096,k=4096", "-p", "blocks=0"];

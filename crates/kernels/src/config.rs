@@ -80,6 +80,8 @@ pub(crate) struct Field<C> {
     pub get: fn(&C) -> String,
     /// Sets the value from its text.
     pub set: fn(&mut C, &str) -> Result<(), ConfigError>,
+    /// Takes the value of another configuration.
+    pub take: fn(&mut C, &C),
 }
 
 /// A configuration whose fields are [`parameters!`].
@@ -125,6 +127,7 @@ macro_rules! parameters {
                     config.$field = read(stringify!($field), text)?;
                     Ok(())
                 },
+                take: |config, other| config.$field = Clone::clone(&other.$field),
             },)+];
 
             fn build(&self) -> Result<Vec<tilewright_tile::Program>, $crate::config::ConfigError> {

@@ -293,26 +293,38 @@ fn heads_of_8_bits_are_right() {
     }
 }
 
-#[test]
-fn functions_of_a_users_own_are_right() {
-    let expression = |text: &str| Some(Expression(text.to_string()));
+/// Functions of a user's own over scores and masks, with the mask beside them.
+const FUNCTIONS: [(Option<&str>, Option<&str>, Mask); 8] = [
+    // Blocks along the diagonal, of which others are skipped, a prefix that all see, what is dilated, and nothing at all for some.
+    (Some("i / span == j / 40"), None, Mask::None),
+    (Some("j < 20 or i / 32 == j / 32"), None, Mask::Causal),
+    (Some("(i - j) % 3 == 0 and not (abs(i - j) > 60)"), Some("x * slope"), Mask::None),
+    (Some("h == 0 and j >= 100 - 10 * b"), Some("where(j < 5, -inf, x)"), Mask::None),
+    (None, Some("x - slope * float(i - j) + float(h)"), Mask::Causal),
+    (None, Some("x - slope * float(i - j) + float(h)"), Mask::Window(33)),
+    (None, Some("tanh(x / 4.0) * 4.0"), Mask::Window(33)),
+    (None, Some("where(x > 0.5, x, 0.25 * x)"), Mask::None),
+];
+
+/// Every function of a user's own is right in a configuration, by day one of so many.
+pub fn functions_are_right(base: &AttentionConfig, one_of: usize) {
     let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
     let scalars = [("slope", 0.5), ("span", 40.0)];
     let given = Given { bias: [1, 1], scalars: &scalars, ..Given::default() };
-    let base =
-        AttentionConfig { scalars: Scalars("slope: f32 = 0.25, span: i32 = 40".to_string()), ..small() };
-    for (attends, score, mask) in [
-        // Blocks along the diagonal, a prefix that all see, what is dilated, and nothing at all for some.
-        (expression("i / span == j / 40"), None, Mask::None),
-        (expression("j < 20 or i / 32 == j / 32"), None, Mask::Causal),
-        (expression("(i - j) % 3 == 0 and not (abs(i - j) > 60)"), expression("x * slope"), Mask::None),
-        (expression("h == 0 and j >= 100 - 10 * b"), expression("where(j < 5, -inf, x)"), Mask::None),
-        (None, expression("x - slope * float(i - j) + float(h)"), Mask::Causal),
-        (None, expression("tanh(x / 4.0) * 4.0"), Mask::Window(33)),
-        (None, expression("where(x > 0.5, x, 0.25 * x)"), Mask::None),
-    ] {
-        check_with(&AttentionConfig { attends, score, mask, ..base.clone() }, &sizes, &given, &[7]);
+    let declared = Scalars("slope: f32 = 0.25, span: i32 = 40".to_string());
+    for (at, (attends, score, mask)) in FUNCTIONS.into_iter().enumerate() {
+        if !in_turn(at, one_of) {
+            continue;
+        }
+        let [attends, score] = [attends, score].map(|text| text.map(|text| Expression(text.to_string())));
+        let config = AttentionConfig { attends, score, mask, scalars: declared.clone(), ..base.clone() };
+        check_with(&config, &sizes, &given, &[7]);
     }
+}
+
+#[test]
+fn functions_of_a_users_own_are_right() {
+    functions_are_right(&small(), 1);
 }
 
 /// A random choice of all options that go together.
@@ -362,6 +374,7 @@ fn random_config(rng: &mut ChaCha8Rng) -> AttentionConfig {
                 q_stages: usual.q_stages,
                 persistent: usual.persistent,
                 ping_pong: usual.ping_pong,
+                sm_count: usual.sm_count,
                 ..config
             },
         };

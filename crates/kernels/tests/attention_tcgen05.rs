@@ -1,14 +1,12 @@
 //! `attention` with scores, weights and sums in tensor memory: every option at edge sizes in all executions, against plain loops in f64; what is chosen where, what is
 //! refused; what the assembler makes of it. It has not run on hardware.
 
-use crate::attention::{Given, check_with};
+use crate::attention::{Given, check_with, functions_are_right};
 use crate::common::{Launch, Tensors, assemble, in_turn, nightly, ptxas, random};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_compiler::{Options, compile};
-use tilewright_kernels::attention::{
-    AttentionConfig, AttentionSizes, Expression, Form, Mask, Modes, Scalars,
-};
+use tilewright_kernels::attention::{AttentionConfig, AttentionSizes, Expression, Form, Mask, Modes};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
@@ -87,20 +85,42 @@ fn what_is_added_to_scores_is_right() {
 
 #[test]
 fn functions_of_a_users_own_are_right() {
-    let sizes = AttentionSizes { b: 2, hq: 2, hk: 1, sq: 130, sk: 200 };
-    let scalars = [("slope", 0.5), ("span", 40.0)];
-    let given = Given { bias: [1, 1], scalars: &scalars, ..Given::default() };
-    let base =
-        AttentionConfig { scalars: Scalars("slope: f32 = 0.25, span: i32 = 40".to_string()), ..small() };
-    for (attends, score, mask) in [
-        // Blocks along the diagonal, of which others are skipped, a prefix that all see, and nothing at all for some.
-        (expression("i / span == j / 40"), None, Mask::None),
-        (expression("j < 20 or i / 32 == j / 32"), None, Mask::Causal),
-        (expression("h == 0 and j >= 100 - 10 * b"), expression("where(j < 5, -inf, x)"), Mask::None),
-        (None, expression("x - slope * float(i - j) + float(h)"), Mask::Window(33)),
-    ] {
-        check_with(&AttentionConfig { attends, score, mask, ..base.clone() }, &sizes, &given, &[7]);
+    functions_are_right(&small(), 2);
+}
+
+#[test]
+fn heads_of_8_bits_are_right() {
+    let plain = AttentionConfig { dtype: DType::E4M3, bn: 64, ..small() };
+    let sizes = AttentionSizes { b: 2, hq: 4, hk: 2, sq: 140, sk: 150 };
+    let seeds: Vec<u64> = if nightly() { (0..50).collect() } else { vec![2] };
+    let forms = [
+        AttentionConfig { stages: 3, ..plain.clone() },
+        AttentionConfig {
+            mask: Mask::Causal,
+            out: Some(DType::BF16),
+            d: 128,
+            modes: Modes::Bhsd,
+            ..plain.clone()
+        },
+        AttentionConfig {
+            mask: Mask::Window(60),
+            softcap: true,
+            sink: true,
+            polynomial: 32,
+            ..plain.clone()
+        },
+        AttentionConfig { bias: true, alibi: true, mask: Mask::Causal, bn: 32, ..plain.clone() },
+        AttentionConfig { strides: true, attends: expression("j % 3 != h"), ..plain.clone() },
+    ];
+    for (at, config) in forms.iter().enumerate() {
+        if in_turn(at, 2) {
+            check_with(config, &sizes, &Given { bias: [1, 1], ..Given::default() }, &seeds);
+        }
     }
+    let lengths = [[70, 70], [1, 130], [0, 5], [64, 0], [290, 48], [3, 2]];
+    let sizes = AttentionSizes { b: 6, hq: 2, hk: 1, sq: 290, sk: 130 };
+    let varlen = AttentionConfig { varlen: true, mask: Mask::Causal, ..plain };
+    check_with(&varlen, &sizes, &Given { lengths: &lengths, ..Given::default() }, &[3]);
 }
 
 #[test]
@@ -155,7 +175,7 @@ fn it_is_chosen_where_there_is_tensor_memory() {
         assert!(points.is_sorted_by(|a, b| a.estimate <= b.estimate));
         [all - found, found]
     };
-    let options: [&[(&str, &str)]; 8] = [
+    let options: [&[(&str, &str)]; 9] = [
         &[],
         &[("mask", "causal"), ("lse", "true")],
         &[("varlen", "true")],
@@ -163,6 +183,7 @@ fn it_is_chosen_where_there_is_tensor_memory() {
         &[("alibi", "true"), ("softcap", "true"), ("strides", "true"), ("modes", "bhsd")],
         &[("dv", "192")],
         &[("d", "192"), ("dv", "128")],
+        &[("dtype", "e4m3"), ("sink", "true")],
         &[("dtype", "bf16"), ("score", "x * 0.5"), ("attends", "i / 64 == j / 64")],
     ];
     for given in options {
@@ -177,9 +198,16 @@ fn it_is_chosen_where_there_is_tensor_memory() {
     let large = space(Arch::SM_100A, &[("d", "256")]);
     assert!(large.points.is_empty());
     assert_eq!(
-        large.because.unwrap(),
+        large.because.as_deref().unwrap(),
         "`bn` = 32: needs 576 columns of tensor memory, of which there are 512: choose fewer keys, or smaller heads of v"
     );
+    // The same where the form is given, and none of the points that the other form has.
+    let pinned = space(Arch::SM_100A, &[("d", "256"), ("form", "tcgen05")]);
+    assert_eq!((pinned.points.len(), pinned.because), (0, large.because));
+    let [given, free] = [&[("form", "tcgen05")][..], &[]].map(|given| space(Arch::SM_100A, given).points);
+    assert_eq!(given, free);
+    let other = space(Arch::SM_100A, &[("form", "wgmma")]).because.unwrap();
+    assert_eq!(other, "sm_100a lacks wgmma, which sm_90a has");
 }
 
 #[test]
@@ -202,6 +230,14 @@ fn attention_is_assembled_without_spills_and_weights_lie_over_their_scores() {
             ..plain.clone()
         },
         AttentionConfig { attends: expression("i / 512 == j / 512"), ..plain.clone() },
+        // Quotients by numbers that are no powers of two, remainders, and parts of scores that have no integers.
+        AttentionConfig { attends: expression("i / 40 == j / 40"), ..plain.clone() },
+        AttentionConfig { attends: expression("(i + j) % 3 != h"), bn: 80, ..plain.clone() },
+        AttentionConfig { score: expression("x * 0.5 + float(j % 7)"), bn: 64, ..plain.clone() },
+        AttentionConfig { score: expression("x + float(j / 7)"), bn: 64, ..plain.clone() },
+        AttentionConfig { score: expression("x / 4.0 - float(i % 3)"), bn: 112, ..plain.clone() },
+        AttentionConfig { dtype: DType::E4M3, stages: 3, ..plain.clone() },
+        AttentionConfig { dtype: DType::E4M3, varlen: true, mask: Mask::Causal, lse: true, ..plain.clone() },
         AttentionConfig { d: 192, dv: Some(128), bn: 64, mask: Mask::Causal, ..plain },
     ];
     for (i, config) in forms.iter().enumerate() {
@@ -250,11 +286,19 @@ fn values_out_of_range_are_refused() {
         refused(&[("softcap", "true"), ("bn", "128")]),
         "bn: needs 188 registers of a thread, which has 176: choose fewer keys"
     );
+    let divided = "bn: needs 204 registers of a thread, 48 of them for integer divisions of keys, which has 176: choose fewer keys";
+    for score in ["x * 0.5 + float(j % 7)", "x + float(j / 7)", "x + where(i % (j + 1) == 0, 1.0, 0.0)"] {
+        assert_eq!(refused(&[("score", score), ("bn", "96")]), divided);
+    }
+    assert_eq!(refused(&[("attends", "(i + j) % 3 != h"), ("bn", "112")]), divided);
     assert_eq!(
         refused(&[("dv", "192")]),
         "bn: needs 544 columns of tensor memory, of which there are 512: choose fewer keys, or smaller heads of v"
     );
-    assert_eq!(refused(&[("dtype", "e4m3")]), "dtype: must be f16 or bf16 with form=tcgen05");
+    assert_eq!(
+        refused(&[("dtype", "e4m3"), ("bn", "112")]),
+        "bn: must be a multiple of 32 with dtype = e4m3"
+    );
     for (name, value, usual) in [
         ("persistent", "true", "false"),
         ("warpgroups", "2", "3"),

@@ -169,7 +169,7 @@ pub fn constraints(
                 push(Equation::Gemm { c: *c, a: *a, b: *b, meta: *meta, scales: *scales });
             }
             StmtKind::IfAny { condition, axis, body } => {
-                for of in rows::outside(stmt, body, statements) {
+                for of in rows::outside(verified, (stmt, body), statements) {
                     push(Equation::Rows { condition: *condition, axis: *axis, of });
                 }
             }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use tilewright_machine::Memory;
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::rows::Rows;
 use tilewright_tile::{Code, Diagnostic, StmtMap, TensorId, statement_text};
@@ -115,16 +116,27 @@ pub fn held_rows(of: &TvLayout, (shape, axis): (&[i64], u32), of_shape: &[i64]) 
     if rows.is_whole(of_shape) { reduce::arises(of, of_shape, axis) } else { Some(of.clone()) }
 }
 
-/// The tensors that the body of an `if any` writes, and that are there outside of it.
-pub fn outside(stmt: &Stmt, body: &[Stmt], statements: &[(&Stmt, usize)]) -> Vec<TensorId> {
-    let (mut inside, mut written) = (BTreeSet::from([stmt.id]), BTreeSet::new());
+/// The register tensors that hold what the body of an `if any` leaves behind: those that it writes and that are there outside of it, and those that it copies to
+/// tensor memory, which others read.
+pub fn outside(
+    program: &Program,
+    (stmt, body): (&Stmt, &[Stmt]),
+    statements: &[(&Stmt, usize)],
+) -> BTreeSet<TensorId> {
+    let in_registers = |id: &TensorId| program.tensor(*id).memory() == Memory::Register;
+    let (mut inside, mut written, mut copied) = (BTreeSet::from([stmt.id]), BTreeSet::new(), BTreeSet::new());
     visit(body, &mut |inner| {
         inside.insert(inner.id);
-        written.extend(inner.kind.writes());
+        written.extend(inner.kind.writes().into_iter().filter(in_registers));
+        if let StmtKind::Copy { src, dst, .. } = &inner.kind
+            && !in_registers(&dst.tensor)
+        {
+            copied.insert(src.tensor);
+        }
     });
     let others = statements.iter().filter(|(stmt, _)| !inside.contains(&stmt.id));
     let touched: BTreeSet<TensorId> = others.flat_map(|(stmt, _)| limits::touched(stmt)).collect();
-    written.intersection(&touched).copied().collect()
+    written.intersection(&touched).chain(&copied).copied().collect()
 }
 
 fn visit<'a>(body: &'a [Stmt], f: &mut impl FnMut(&'a Stmt)) {

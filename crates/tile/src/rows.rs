@@ -70,6 +70,13 @@ impl Rows {
         }
         Some(rows)
     }
+
+    /// The same of a tensor in tensor memory, whose modes behind rows and columns number parts: each part has all rows.
+    pub fn of_parts(&self, shape: &[i64]) -> Option<Vec<u32>> {
+        let (part, parts) = shape.split_at_checked(2)?;
+        let count: i64 = parts.iter().product();
+        Some(self.of(part)?.repeat(usize::try_from(count).ok()?))
+    }
 }
 
 #[cfg(test)]
@@ -83,6 +90,8 @@ mod tests {
         assert_eq!(rows.of(&[2]), Some(vec![0, 1]));
         assert_eq!(rows.of(&[2, 1]), Some(vec![0, 1]));
         assert_eq!((rows.of(&[3, 2]), rows.of(&[1, 3]), rows.of(&[2, 3, 1])), (None, None, None));
+        assert_eq!(rows.of_parts(&[2, 1, 3]), Some(vec![0, 1, 0, 1, 0, 1]));
+        assert_eq!((rows.of_parts(&[2]), rows.of_parts(&[3, 1, 2])), (None, None));
         assert_eq!((rows.count(), rows.row_modes(&[2, 5])), (2, Some(vec![0])));
         let columns = Rows::new(vec![2, 3], 0).unwrap();
         assert_eq!(columns.of(&[1, 3]), Some(vec![0, 1, 2]));

@@ -97,11 +97,12 @@ fn walk(body: &[Inst], block: &mut Vec<(usize, bool)>, visit: &mut impl FnMut(&[
     }
 }
 
-/// The predicates that hold for an elected thread only, and the conjunctions among them.
+/// The predicates that hold for an elected thread only, with the conjunctions among them, and the results of votes, each with what a lane says.
 #[derive(Default)]
 struct Elected {
     values: BTreeSet<Value>,
     conjunctions: BTreeMap<Value, Vec<Value>>,
+    votes: BTreeMap<Value, Value>,
 }
 
 impl Elected {
@@ -110,6 +111,9 @@ impl Elected {
         function.visit(&mut |inst| match &inst.op {
             Op::Elect { dst } => {
                 found.values.insert(*dst);
+            }
+            Op::Vote { dst, src: Operand::Value(src) } => {
+                found.votes.insert(*dst, *src);
             }
             Op::Scalar { dst, op: ScalarOp::AndPred, args } => {
                 let parts: Vec<Value> = args
@@ -261,9 +265,28 @@ fn edits(
                 all.push((Kind::Guard, what.to_string(), Edit::Condition(*part)));
             }
         }
+        Op::If { condition, then, .. } => {
+            if let Some(own) = elected.votes.get(condition) {
+                // Whether a lane may decide alone for the registers that it has depends on what it has.
+                if then.iter().any(|inst| moves_as_a_warp(&inst.op)) {
+                    all.push((Kind::Guard, "each lane for itself".to_string(), Edit::Condition(*own)));
+                }
+                all.push((Kind::Skip, "what rows ask for".to_string(), Edit::Remove));
+            }
+        }
         _ => {}
     }
     all
+}
+
+/// True if an instruction, or one within it, moves elements for the lanes of a warp together.
+fn moves_as_a_warp(op: &Op) -> bool {
+    match op {
+        Op::For { body, .. } => body.iter().any(|inst| moves_as_a_warp(&inst.op)),
+        Op::If { then, otherwise, .. } => then.iter().chain(otherwise).any(|inst| moves_as_a_warp(&inst.op)),
+        Op::TensorCopy { .. } | Op::Matrix { .. } | Op::Shuffle { .. } => true,
+        _ => false,
+    }
 }
 
 /// Mutants in which an instruction moves: a fence to another role, a wait for the kernels before behind the first access to global memory;

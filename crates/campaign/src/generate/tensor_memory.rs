@@ -158,7 +158,7 @@ pub fn product(dice: &mut Dice) -> Case {
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them
-/// between two blocks.
+/// between two blocks, perhaps of the rows alone that ask for it.
 pub fn chain(dice: &mut Dice) -> Case {
     let dtype = dice.pick(&["f16", "f16", "bf16", "e4m3"]);
     let groups = dice.pick(&[1i64, 1, 2]);
@@ -173,16 +173,22 @@ pub fn chain(dice: &mut Dice) -> Case {
     let depth = draft.size("k", k - wide * dice.range(0, k / wide - 1));
     let columns = draft.size("n", n * dice.range(1, 3) - wide * dice.range(0, n / wide - 1));
     let last = draft.size("d", d - dice.range(0, d - 1));
+    // Between two blocks each row has a factor of its own.
+    let by_row = dice.once_in(2);
     draft.params.extend([
         format!("a: {dtype}[{rows}, {depth}]"),
         format!("b: {dtype}[{columns}, {depth}]"),
         format!("v: {dtype}[{last}, {columns}]"),
-        format!("c: f32[{rows}, {last}]"),
     ]);
+    draft.params.extend(by_row.then(|| format!("w: f32[{rows}, 1]")));
+    draft.params.push(format!("c: f32[{rows}, {last}]"));
     draft.line(format!("ga = global_view(a, (128, {k}) : (e0, e1))"));
     draft.line(format!("gb = global_view(b, ({n}, ceil_div({columns}, {n}), {k}) : (e0, {n} * e0, e1))"));
     draft.line(format!("gv = global_view(v, ({d}, {n}, ceil_div({columns}, {n})) : (e0, e1, {n} * e1))"));
     draft.line(format!("gc = global_view(c, (128, {part}, {parts}) : (e0, e1, {part} * e1))"));
+    if by_row {
+        draft.line("gw = global_view(w, (128, 1) : (e0, e1))");
+    }
     draft.line(format!("sa = shared_tensor({dtype}, [128, {k}])"));
     draft.line(format!("sb = shared_tensor({dtype}, [{n}, {k}])"));
     draft.line(format!("sv = shared_tensor({dtype}, [{d}, {n}])"));
@@ -227,13 +233,24 @@ pub fn chain(dice: &mut Dice) -> Case {
     (0..2).for_each(|_| draft.close());
 
     draft.open("warpgroup scale(1)");
+    if by_row {
+        draft.line("own = register_tensor(f32, [128, 1])");
+        draft.line("copy(gw, own)");
+    }
     draft.open(format!("for g in 1..{blocks}"));
+    if by_row {
+        // Of one warp no row asks.
+        draft.line("f = where(own > 0.5 and index(0) / 32 != g, 0.5, 1.0)");
+    }
     draft.open("consume sums");
+    if by_row {
+        draft.open("if any(f < 1.0, 1)");
+    }
     draft.open(format!("for x in 0..{parts}"));
     draft.line(format!("t = register_tensor(f32, [128, {part}])"));
     draft.line("copy(o[:, :, x], t)");
-    draft.line("copy(t * 0.5, o[:, :, x])");
-    (0..3).for_each(|_| draft.close());
+    draft.line(if by_row { "copy(t * f, o[:, :, x])" } else { "copy(t * 0.5, o[:, :, x])" });
+    (0..3 + usize::from(by_row)).for_each(|_| draft.close());
     draft.open("consume sums");
     draft.open(format!("for y in 0..{parts}"));
     draft.line(format!("u = register_tensor(f32, [128, {part}])"));

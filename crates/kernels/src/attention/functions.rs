@@ -275,6 +275,27 @@ impl Function {
         }
     }
 
+    /// True if keys have integer remainders of their own, or, where `quotients` count too, integer quotients.
+    pub(super) fn divides_keys(&self, quotients: bool) -> bool {
+        let is_float = |name: &str| {
+            let mut floats = self.program.params.iter().filter(|param| param.dtype.is_float());
+            name == "x" || floats.any(|param| param.name == name)
+        };
+        let mut divides = false;
+        self.value.visit(&mut |part| {
+            let ElemExpr::Binary(op, x, y) = part else { return };
+            let of_integers = self.value_of(part, &|name| (1.0, !is_float(name))).1;
+            let mut of_keys = false;
+            for side in [x, y] {
+                side.visit(&mut |part| {
+                    of_keys |= matches!(part, ElemExpr::Tensor(id) if self.name(*id) == "j")
+                });
+            }
+            divides |= of_keys && of_integers && (*op == BinaryOp::Rem || quotients && *op == BinaryOp::Div);
+        });
+        divides
+    }
+
     /// The value in f64, of names with their values and true for integers.
     pub(crate) fn value_at(&self, of: &dyn Fn(&str) -> (f64, bool)) -> f64 {
         self.value_of(&self.value, of).0

@@ -7,7 +7,7 @@
 mod derivative;
 mod form;
 mod functions;
-mod options;
+pub(crate) mod options;
 mod reference;
 mod sm80;
 mod sm80_space;
@@ -108,7 +108,7 @@ forward! {
     /// The head, the mask and the tiling of attention. The default is 192 queries by 80 keys, the best for heads of 128 elements.
     pub struct AttentionConfig, "attention", programs {
         {
-            /// The type of q, k and v: f16, bf16 or e4m3. Scores and sums are f32. With e4m3 heads have scales, q_descale, k_descale and v_descale of [b, hk], and a kernel before turns v into vt.
+            /// The type of q, k and v: f16, bf16 or e4m3. Scores and sums are f32. With e4m3 heads have scales, q_descale, k_descale and v_descale of [b, hk], and by wgmma a kernel before turns v into vt.
             dtype: DType as OPERAND = DType::F16,
             /// The type of o: same, or with e4m3 f16 or bf16.
             out: Option<DType> as RESULT = None,
@@ -238,6 +238,22 @@ impl AttentionConfig {
         self.dtype == DType::E4M3
     }
 
+    /// True if a kernel before turns v into vt: wgmma takes factors of 8 bits along the sums alone, tcgen05 either way.
+    fn turns_values(&self) -> bool {
+        self.is_fp8() && self.form == Form::Wgmma
+    }
+
+    /// Checks that factors of 8 bits are in whole steps of their products.
+    fn check_fp8(&self) -> Result<(), ConfigError> {
+        let parts = [("d", self.d), ("bn", self.bn)];
+        match parts.into_iter().find(|(_, value)| self.is_fp8() && value % 32 != 0) {
+            Some((field, value)) => {
+                Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Queries of a tile.
     pub fn rows(&self) -> i64 {
         match self.form {
@@ -304,12 +320,7 @@ impl AttentionConfig {
             let wanted = "must be 1, or persistent = true: else a block has one tile of queries";
             return Err(ConfigError::value("q_stages", self.q_stages, wanted));
         }
-        if self.is_fp8() {
-            let parts = [("d", self.d), ("bn", self.bn)];
-            if let Some((field, value)) = parts.into_iter().find(|(_, value)| value % 32 != 0) {
-                return Err(ConfigError::value(field, value, "must be a multiple of 32 with dtype = e4m3"));
-            }
-        }
+        self.check_fp8()?;
         // Scores, factors of half as many bits, sums, a block of bias.
         let bias = if self.bias { self.bn / 4 } else { 0 };
         // Tiles one after another, turns, and masks.
@@ -387,7 +398,7 @@ impl AttentionConfig {
         parse(&self.text()?).map_err(|errors| self.scalars.clash(errors))
     }
 
-    /// The programs of a launch: [`program`](Self::program), and with 8-bit factors before it the one that writes `vt[b, hk, dv, sk]` (`vt[hk, dv, 64 · (tk / 64 + b)]` of sequences of their own lengths), v with keys as
+    /// The programs of a launch: [`program`](Self::program), and with 8-bit factors by wgmma before it the one that writes `vt[b, hk, dv, sk]` (`vt[hk, dv, 64 · (tk / 64 + b)]` of sequences of their own lengths), v with keys as
     /// neighbours, in groups of 32 in the order in which a thread has its weights.
     ///
     /// # Errors
@@ -395,7 +406,7 @@ impl AttentionConfig {
     /// Those of [`validate`](Self::validate).
     pub fn programs(&self) -> Result<Vec<Program>, ConfigError> {
         let main = self.program()?;
-        if self.is_fp8() { Ok(vec![parse(&self.transposition())?, main]) } else { Ok(vec![main]) }
+        if self.turns_values() { Ok(vec![parse(&self.transposition())?, main]) } else { Ok(vec![main]) }
     }
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.

@@ -8,7 +8,7 @@ use tilewright_tile::{Program, parse};
 use super::functions::Expression;
 use super::options::forward;
 use super::text::{Ending, Role, Writer, of_head, rows_by_warp};
-use super::{AttentionConfig, MOST_KEYS, Mask, Modes, Scalars, within};
+use super::{MOST_KEYS, Mask, Modes, Scalars, within};
 use crate::config::ConfigError;
 
 forward! {

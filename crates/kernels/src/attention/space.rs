@@ -3,6 +3,7 @@
 use tilewright_machine::{Arch, Features};
 
 use super::{AttentionConfig, Form, Mask};
+use crate::config::Config;
 use crate::tuning::{Chip, SizeKind, Tunable};
 
 /// Multiprocessors of an H200.
@@ -125,6 +126,16 @@ impl Tunable for AttentionConfig {
 
     fn needs(&self) -> Features {
         self.form.needs()
+    }
+
+    fn fitted(mut self, given: &dyn Fn(&str) -> bool) -> Self {
+        // A form that was given leaves a point of the other one what says something in it.
+        let usual = AttentionConfig::default();
+        let idle = self.form.idle();
+        for field in Self::FIELDS.iter().filter(|field| idle.contains(&field.name) && !given(field.name)) {
+            (field.take)(&mut self, &usual);
+        }
+        self
     }
 
     fn suits(&self, sizes: &[i64]) -> bool {

@@ -1,6 +1,6 @@
 //! The form with scores, weights and sums in tensor memory (`tcgen05`, sm_100a), that of FlashAttention-4 (arXiv 2603.05451): a block has two tiles of 128
 //! queries; one thread issues all products, a warpgroup for each tile has its softmax, a row a thread, and a further one multiplies sums by the factors by which
-//! references have moved, and stores them. While the one tile is multiplied, the other has its exponentials, of which a share may be polynomials on the
+//! references have moved, each warp where one of its rows has, and stores them. While the one tile is multiplied, the other has its exponentials, of which a share may be polynomials on the
 //! pipes of `fma`.
 //!
 //! The weights of a block of keys lie over the last columns of its scores, for they are never needed together (`docs/blackwell.md`). Blocks of keys go from the last to the
@@ -29,6 +29,10 @@ const SPARE_REGISTERS: i64 = 44;
 
 /// Registers for a cap or a function of scores.
 const OF_FUNCTIONS: i64 = 16;
+
+/// Registers for integer remainders of keys, and for quotients that scores are made of: as `ptxas` 13 needs them so as not to spill, which computes those of a block ahead of
+/// their use.
+const OF_DIVISIONS: i64 = 48;
 
 /// A polynomial for 2^x of the fraction of x, from −½ to ½, the constant last: its relative error is at most 7.5e−5, as Remez' exchange gives it.
 const POLYNOMIAL: [&str; 4] = ["0.0551716685", "0.242611125", "0.693260968", "0.999928057"];
@@ -69,15 +73,13 @@ impl AttentionConfig {
     fn tcgen05_shared_bytes(&self) -> i64 {
         let [tiles, rows] = TILES;
         let factors = 4 * tiles * rows;
-        2 * (tiles * rows * self.d + self.stages * self.bn * (self.d + self.values())) + factors
+        let elements = tiles * rows * self.d + self.stages * self.bn * (self.d + self.values());
+        elements * i64::from(self.dtype.bits()) / 8 + factors
     }
 
     /// Checks a configuration of this form.
     pub(super) fn check_tcgen05(&self) -> Result<(), ConfigError> {
-        if self.is_fp8() {
-            let wanted = format!("must be f16 or bf16 with form={}", self.form);
-            return Err(ConfigError::value("dtype", self.dtype, wanted));
-        }
+        self.check_fp8()?;
         within("stages", self.stages, 1, 8)?;
         if !(0..=self.bn).contains(&self.polynomial) || self.polynomial % PART != 0 {
             let wanted = format!("must be a multiple of {PART} from 0 to bn = {}", self.bn);
@@ -85,10 +87,17 @@ impl AttentionConfig {
         }
         let bias = if self.bias { self.bn / 2 } else { 0 };
         let function = if self.softcap || self.score.is_some() { OF_FUNCTIONS } else { 0 };
-        let registers = self.bn + bias + function + SPARE_REGISTERS;
+        let (score, attends) = self.functions()?;
+        let divides =
+            score.is_some_and(|of| of.divides_keys(true)) || attends.is_some_and(|of| of.divides_keys(false));
+        let (divisions, said) = match divides {
+            true => (OF_DIVISIONS, format!(", {OF_DIVISIONS} of them for integer divisions of keys")),
+            false => (0, String::new()),
+        };
+        let registers = self.bn + bias + function + divisions + SPARE_REGISTERS;
         if registers > SOFTMAX_REGISTERS {
             let wanted = format!(
-                "needs {registers} registers of a thread, which has {SOFTMAX_REGISTERS}: choose fewer keys"
+                "needs {registers} registers of a thread{said}, which has {SOFTMAX_REGISTERS}: choose fewer keys"
             );
             return Err(ConfigError::value("bn", self.bn, wanted));
         }
@@ -241,9 +250,10 @@ impl Writer<'_> {
             Some((some, _)) => Walk { begin: format!("if i == begin or {some} {{\n"), end: "}\n" },
             None => Walk { begin: String::new(), end: "" },
         };
-        let Ending { sunk, lse, share } = self.ending(role, "1.0", |one, total| format!("{one} / {total}"));
+        let Ending { sunk, lse, share } =
+            self.ending(role, self.one(), |one, total| format!("{one} / {total}"));
         format!(
-            "{slope}\
+            "{slope}{descales}\
              most = register_tensor(f32, [{rows}, 1])\n\
              total = register_tensor(f32, [{rows}, 1])\n\
              fill(most, -inf)\n\
@@ -280,27 +290,34 @@ impl Writer<'_> {
              {sunk}{lse}\
              share = {share}\n\
              produce factors{part} {{ copy(share, f{part}) }}\n",
+            descales = self.descales(),
             slope = if self.config.alibi { of_head("slope", "slopes") } else { String::new() },
             added = self.added(role, "key"),
             scored = self.scored(role, "s", "key", true),
         )
     }
 
-    /// The role that multiplies sums by factors, and stores them.
+    /// The role that multiplies sums by factors, of the warps in whose rows a reference has moved, and stores them.
     fn correct(&self) -> String {
         let (rows, out) = (&TILES[1].to_string(), self.config.results());
-        let parts = |role: &Role, body: &str| {
+        let parts = |role: &Role, [begin, body, end]: [&str; 3]| {
             let part = role.part();
             format!(
                 "consume factors{part} {{ copy(f{part}, a) }}\n\
                  consume sums{part} {{\n\
+                     {begin}\
                      for c in 0..DV / STEP {{\n\
                          r = register_tensor(f32, [{rows}, STEP])\n\
                          copy(o{part}[:, :, c], r)\n\
                          {body}\n\
                      }}\n\
+                     {end}\
                  }}\n"
             )
+        };
+        let scaled = |role: &Role| {
+            let body = format!("copy(r * a, o{}[:, :, c])", role.part());
+            parts(role, ["if any(a < 1.0, 1) {\n", &body, "}\n"])
         };
         let Walk { begin, end } = self.walk();
         format!(
@@ -310,10 +327,10 @@ impl Writer<'_> {
              }}\n\
              {view}{last}",
             view = self.view_of_sequence(rows, "STEP, DV / STEP", "e2, STEP * e2"),
-            again = self.per_role(|role| parts(role, &format!("copy(r * a, o{}[:, :, c])", role.part()))),
+            again = self.per_role(scaled),
             last = self.per_role(|role| {
                 let at = self.of_queries("go", role, ":, c");
-                parts(role, &format!("copy(cast(r * a, {out}), {at})"))
+                parts(role, ["", &format!("copy(cast(r * a, {out}), {at})"), ""])
             }),
         )
     }

@@ -151,7 +151,7 @@ impl Writer<'_> {
     fn text(&self) -> String {
         let AttentionConfig { dtype, d, bn, stages, sm_count, persistent, q_stages, .. } = *self.config;
         let config = self.config;
-        let values = if config.is_fp8() { "[DV, BN]" } else { "[BN, DV]" };
+        let values = if config.turns_values() { "[DV, BN]" } else { "[BN, DV]" };
         let tiles = "b * hq * ceil_div(sq, BM)";
         let grid = if persistent { format!("min(SMS, {tiles})") } else { tiles.to_string() };
         let stay = if persistent { format!(", SMS = {sm_count}") } else { String::new() };
@@ -179,7 +179,7 @@ impl Writer<'_> {
              {roles}\
              }}\n",
             dv = config.values(),
-            sizes = self.sizes(if config.is_fp8() { &["q", "k", "o"] } else { &["q", "k", "v", "o"] }),
+            sizes = self.sizes(if config.turns_values() { &["q", "k", "o"] } else { &["q", "k", "v", "o"] }),
             parameters = self.parameters(),
             views = self.views(),
             queries = self.per_role(|role| {
@@ -277,7 +277,7 @@ impl Writer<'_> {
     pub(super) fn parameters(&self) -> String {
         let (config, varlen) = (self.config, self.config.varlen);
         let (dtype, out) = (config.dtype, config.results());
-        let values = match config.is_fp8() {
+        let values = match config.turns_values() {
             true => self.transposed(),
             false => self.operand("v", ["sk", "tk", "hk", "DV"], dtype),
         };
@@ -317,7 +317,7 @@ impl Writer<'_> {
         let mut text = [
             view("q", [rows, "sq", "hq", "D"]),
             view("k", ["BN", "sk", "hk", "D"]),
-            match self.config.is_fp8() {
+            match self.config.turns_values() {
                 true if self.config.varlen => "    gv = global_view(vt, (hk, DV, BN, 64 * (tk / 64 + b)) : (e0, e1, e2, e2))\n".to_string(),
                 true => "    gv = global_view(vt, (b, hk, DV, BN, ceil_div(sk, BN)) : (e0, e1, e2, e3, BN * e3))\n".to_string(),
                 false => view("v", ["BN", "sk", "hk", "DV"]),
@@ -488,7 +488,7 @@ impl Writer<'_> {
         let body = format!(
             "produce kp {{ copy.async({}, xk) }}\nproduce vp {{ copy.async({}, xv) }}\n",
             self.of_keys("gk"),
-            match (self.config.is_fp8(), self.config.varlen) {
+            match (self.config.turns_values(), self.config.varlen) {
                 (true, true) => "gv[of_key, :, :, (k0 / 64 + batch) * 64 + key]".to_string(),
                 (true, false) => "gv[batch, of_key, :, :, key / BN]".to_string(),
                 (false, _) => self.of_keys("gv"),
@@ -561,6 +561,28 @@ impl Writer<'_> {
             place(&format!("not ({all})"), &mask.text(&names));
         }
         text
+    }
+
+    /// The statements that load the scales of heads of 8 bits, and multiply those of scores.
+    pub(super) fn descales(&self) -> String {
+        if !self.config.is_fp8() {
+            return String::new();
+        }
+        let of_batch = |name: &str| {
+            format!(
+                "g_{name} = global_view({name}[batch :, of_key :], (1, 1) : (e0, e1))\n\
+                 {name}_now = register_tensor(f32, [1, 1])\n\
+                 copy(g_{name}, {name}_now)\n"
+            )
+        };
+        let unit = if self.scales() { String::new() } else { format!("unit = descale * {LOG2E}\n") };
+        let all = ["q_descale", "k_descale", "v_descale"].map(of_batch).concat();
+        format!("{all}descale = scale * q_descale_now * k_descale_now\n{unit}")
+    }
+
+    /// The factor of weighted values.
+    pub(super) fn one(&self) -> &'static str {
+        if self.config.is_fp8() { "v_descale_now" } else { "1.0" }
     }
 
     /// True if scores are multiplied by the scale before exponentials are taken.

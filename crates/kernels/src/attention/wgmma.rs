@@ -1,7 +1,7 @@
 //! The form of Hopper: warpgroups that multiply by `wgmma`, with scores, weights and sums in registers.
 
 use super::AttentionConfig;
-use super::text::{Ending, LOG2E, OfForm, Role, Writer, of_head, rows_by_warp};
+use super::text::{Ending, OfForm, Role, Writer, of_head, rows_by_warp};
 
 impl AttentionConfig {
     /// The text of the program that turns v of 8 bits into vt.
@@ -121,21 +121,7 @@ impl Writer<'_> {
             Some((some, _)) => (format!("if {some} {{\n"), "}\n"),
             None => (String::new(), ""),
         };
-        let of_batch = |name: &str| {
-            format!(
-                "g_{name} = global_view({name}[batch :, of_key :], (1, 1) : (e0, e1))\n\
-                 {name}_now = register_tensor(f32, [1, 1])\n\
-                 copy(g_{name}, {name}_now)\n"
-            )
-        };
-        let descales = match self.config.is_fp8() {
-            true => {
-                let unit = if self.scales() { String::new() } else { format!("unit = descale * {LOG2E}\n") };
-                let all = ["q_descale", "k_descale", "v_descale"].map(of_batch).concat();
-                format!("{all}descale = scale * q_descale_now * k_descale_now\n{unit}")
-            }
-            false => String::new(),
-        };
+        let descales = self.descales();
         // Weights of 8 bits in the order in which a thread has them as factors, which is that of vt.
         let weights = |of: &str| match self.config.is_fp8() {
             true => format!(
@@ -218,10 +204,10 @@ impl Writer<'_> {
     /// The end of a tile: the last values, the sums of all threads, and the way of the results to memory.
     fn end(&self, role: &Role) -> String {
         let (config, out, values) = (self.config, self.config.results(), self.values());
-        let one = if config.is_fp8() { "v_descale_now" } else { "1.0" };
         let (rows, part) = (role.rows(), role.part());
         let warpgroups = if config.ping_pong { 1 } else { config.warpgroups };
-        let Ending { sunk, lse, share } = self.ending(role, one, |one, total| format!("{one} / {total}"));
+        let Ending { sunk, lse, share } =
+            self.ending(role, self.one(), |one, total| format!("{one} / {total}"));
         let views = self.view_of_sequence(&rows, "DV", "e2");
         let results = self.of_queries("go", role, ":");
         let staged = if config.through_queries() { format!("xq{part}") } else { format!("xo{part}") };

@@ -17,57 +17,44 @@ mod text;
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::{Program, parse};
 
+use crate::attention::options::options;
 use crate::attention::{Change, Expression, Function, MOST_KEYS, Mask, Modes, Scalars};
-use crate::config::{ConfigError, parameters};
+use crate::config::ConfigError;
 use crate::warp_specialized::refused;
 
 pub use reference::{Given, Gradients, edge_sizes, reference};
 
-parameters! {
-    /// The head, the mask and the tiling of the gradients of attention. The default is 128 keys by 80 queries, the largest that registers hold for heads of 128 elements.
-    pub struct AttentionBackwardConfig, "attention_backward", programs {
-        /// The type of all tensors but lse: f16 or bf16. Scores and sums are f32.
-        dtype: DType as FLOAT16 = DType::F16,
-        /// Elements of a head of q and k, a multiple of 16 up to 128, or 192 if deterministic.
-        d: i64 as INT = 128,
-        /// Elements of a head of v and o, a multiple of 16 up to 192, or same: as many.
-        dv: Option<i64> as SAME_HEAD = None,
-        /// The keys that a query attends to: none (all of them), causal (up to its own place; the last query's is the last key's) or window(n) (the last n of those).
-        mask: Mask as OWN = Mask::None,
-        /// A further condition under which query i attends to key j, as in attention, or none.
-        attends: Option<Expression> as EXPRESSION = None,
-        /// The score instead of x = scale · q kᵀ, as in attention, or none. Its derivative by x is found from the expression.
-        score: Option<Expression> as EXPRESSION = None,
-        /// Scalar parameters for these two, such as slope: f32 = 0.5.
-        scalars: Scalars as OWN = Scalars::default(),
-        /// Scores x became cap · tanh(x / cap), where cap is a scalar of the launch.
-        softcap: bool as FLAG = false,
-        /// Scores have slope · (j − i) added for query i and key j, with a slope of each head of q (ALiBi).
-        alibi: bool as FLAG = false,
-        /// Scores have bias[bb, bh, sq, sk] added, where bb is 1 or b and bh is 1 or hq. The bias gets no gradient.
-        bias: bool as FLAG = false,
-        /// Sums of exponentials have that of a sink, one a head of q, which lse tells. The sinks get no gradient.
-        sink: bool as FLAG = false,
-        /// The order of the modes of all tensors but lse: bshd or bhsd (b batches, s places, h heads, d elements).
-        modes: Modes as OWN = Modes::Bshd,
-        /// Sequences of their own lengths one behind the other, with cu_q and cu_k, as in attention: lse is [hq, tq]; sq and sk are the longest.
-        varlen: bool as FLAG = false,
-        /// The same bits in every launch: a kernel of its own computes dq, with seven products in all instead of five.
-        deterministic: bool as FLAG = false,
-        /// Queries of a block, a multiple of 16, or widest: as many as registers hold.
-        bm: Option<i64> as WIDEST = None,
-        /// Warpgroups that multiply, of 64 keys each.
-        warpgroups: i64 as INT = 2,
-        /// Blocks of queries in shared memory.
-        stages: i64 as INT = 2,
-        /// Keys and values of a block lie in registers, too, as left factors: fewer bytes of shared memory are read.
-        keys_in_registers: bool as FLAG = false,
-        /// The product for dv is in flight while gradients of scores are computed: takes registers.
-        overlap: bool as FLAG = false,
-        /// dq is added by bulk copies from shared memory, which a warpgroup of its own starts. Else threads add what they hold.
-        bulk: bool as FLAG = false,
-        /// Blocks of queries by which neighbouring blocks of keys begin apart, so that fewer add to one place of dq at a time.
-        stagger: i64 as INT = 0,
+options! {
+    /// The head, the mask and the tiling of the gradients of attention. The default is 128 keys by 80 queries, the largest that registers hold for heads of 128 elements. The bias and the
+    /// sinks get no gradient.
+    pub struct AttentionBackwardConfig, "attention_backward", programs copied() {
+        {
+            /// The type of all tensors but lse: f16 or bf16. Scores and sums are f32.
+            dtype: DType as FLOAT16 = DType::F16,
+            /// Elements of a head of q and k, a multiple of 16 up to 128, or 192 if deterministic.
+            d: i64 as INT = 128,
+        }
+        {}
+        {
+            /// The same bits in every launch: a kernel of its own computes dq, with seven products in all instead of five.
+            deterministic: bool as FLAG = false,
+        }
+        {
+            /// Queries of a block, a multiple of 16, or widest: as many as registers hold.
+            bm: Option<i64> as WIDEST = None,
+            /// Warpgroups that multiply, of 64 keys each.
+            warpgroups: i64 as INT = 2,
+            /// Blocks of queries in shared memory.
+            stages: i64 as INT = 2,
+            /// Keys and values of a block lie in registers, too, as left factors: fewer bytes of shared memory are read.
+            keys_in_registers: bool as FLAG = false,
+            /// The product for dv is in flight while gradients of scores are computed: takes registers.
+            overlap: bool as FLAG = false,
+            /// dq is added by bulk copies from shared memory, which a warpgroup of its own starts. Else threads add what they hold.
+            bulk: bool as FLAG = false,
+            /// Blocks of queries by which neighbouring blocks of keys begin apart, so that fewer add to one place of dq at a time.
+            stagger: i64 as INT = 0,
+        }
     }
 }
 
@@ -84,11 +71,6 @@ const MOST_ELEMENTS: i64 = 320;
 const WIDEST: i64 = 112;
 
 impl AttentionBackwardConfig {
-    /// Elements of a head of v.
-    pub fn values(&self) -> i64 {
-        self.dv.unwrap_or(self.d)
-    }
-
     /// Keys of a block.
     pub fn keys(&self) -> i64 {
         64 * self.warpgroups

@@ -33,23 +33,7 @@ pub struct Gradients {
 impl AttentionBackwardConfig {
     /// The forward pass whose gradients these are, with its log-sum-exp.
     pub fn forward(&self) -> AttentionConfig {
-        AttentionConfig {
-            dtype: self.dtype,
-            d: self.d,
-            dv: self.dv,
-            mask: self.mask,
-            attends: self.attends.clone(),
-            score: self.score.clone(),
-            scalars: self.scalars.clone(),
-            softcap: self.softcap,
-            alibi: self.alibi,
-            bias: self.bias,
-            sink: self.sink,
-            modes: self.modes,
-            varlen: self.varlen,
-            lse: true,
-            ..AttentionConfig::default()
-        }
+        AttentionConfig { lse: true, ..self.computed() }
     }
 }
 

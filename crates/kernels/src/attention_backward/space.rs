@@ -55,22 +55,7 @@ impl AttentionBackwardConfig {
 
 impl Tunable for AttentionBackwardConfig {
     const SIZES: &'static [(&'static str, SizeKind)] = SIZES;
-    const MEANING: &'static [&'static str] = &[
-        "dtype",
-        "d",
-        "dv",
-        "mask",
-        "attends",
-        "score",
-        "scalars",
-        "softcap",
-        "alibi",
-        "bias",
-        "sink",
-        "modes",
-        "varlen",
-        "deterministic",
-    ];
+    const MEANING: &'static [&'static str] = Self::OPTIONS;
     const FAMILY: &'static [&'static str] = &["bm", "bulk", "overlap", "keys_in_registers"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] =
         &[("stages", &["2", "3"]), ("stagger", &["0", "1"])];

@@ -60,6 +60,7 @@ const fn of_product<const I: usize>() -> Field<ContractionConfig> {
         about: FIELDS[I].about,
         get: |config| (FIELDS[I].get)(&config.product),
         set: |config, text| (FIELDS[I].set)(&mut config.product, text),
+        take: |config, other| (FIELDS[I].take)(&mut config.product, &other.product),
     }
 }
 
@@ -75,6 +76,7 @@ macro_rules! fields {
                     config.einsum = (Codec::<Einsum>::OWN.read)("einsum", text)?;
                     Ok(())
                 },
+                take: |config, other| config.einsum = other.einsum.clone(),
             },
             Field {
                 name: "permute",
@@ -85,6 +87,7 @@ macro_rules! fields {
                     config.permute = (Codec::<Permute>::OWN.read)("permute", text)?;
                     Ok(())
                 },
+                take: |config, other| config.permute = other.permute,
             },
             Field {
                 name: "tile",
@@ -95,6 +98,7 @@ macro_rules! fields {
                     config.tile = (Codec::<TileExtents>::OWN.read)("tile", text)?;
                     Ok(())
                 },
+                take: |config, other| config.tile = other.tile.clone(),
             },
             $(of_product::<{ number($name) }>(),)+
         ]

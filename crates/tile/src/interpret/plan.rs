@@ -337,9 +337,14 @@ impl<P: Executable> Making<'_, P> {
     fn of_rows(&self, stmt: &Stmt<P>, op: Op) -> Op {
         let Some((rows, outside)) = &self.rows else { return op };
         let base = |id: TensorId| self.program.part(id).map_or(id, |(of, _)| of);
-        let written = stmt.kind.writes().into_iter().filter(|id| outside.contains(&base(*id)));
-        let dst = written.filter_map(|id| Some((id.0 as usize, rows.of(&self.program.shape(id))?)));
-        let dst: Vec<_> = dst.collect();
+        // What is a stage is there outside.
+        let staged = |id: TensorId| self.program.tensor(id).0 == Memory::Tensor;
+        let written = stmt.kind.writes().into_iter().filter(|id| outside.contains(&base(*id)) || staged(*id));
+        let rows_of = |id: TensorId| {
+            let shape = self.program.shape(id);
+            if staged(id) { rows.of_parts(&shape) } else { rows.of(&shape) }
+        };
+        let dst: Vec<_> = written.filter_map(|id| Some((id.0 as usize, rows_of(id)?))).collect();
         if dst.is_empty() { op } else { Op::OfRows { dst, op: Box::new(op) } }
     }
 

@@ -131,8 +131,8 @@ use crate::verified::{Constants, Verified};
 ///     each, and one of them waits. With those of roles and of their warpgroups the block has at most 16 barriers.
 /// 36. **Turns.** They are defined beside roles, once; several roles take them, each outside of stages that it fills, and not one within another of the same.
 /// 34. **`if any`.** The condition is a register tensor of truth values that has the mode. No other stands in its body, which holds
-///     definitions of register tensors, elementwise statements, casts, `fill`, copies between registers, reductions and scans along the
-///     condition's mode, and branches and loops over integers with these. Warps of a warpgroup wait together (PTX ISA,
+///     definitions of register tensors, elementwise statements, casts, `fill`, copies between registers and between these and tensor memory (a warp
+///     copies its own lanes), reductions and scans along the condition's mode, and branches and loops over integers with these. Warps of a warpgroup wait together (PTX ISA,
 ///     `wgmma.wait_group`), so that no `wait_gemm` stands there. What it writes has rows: the condition's modes, of
 ///     equal extents but along `axis` (or 1 in the condition), or all but that.
 /// 35. **Flags.** They are elements of a tensor parameter of type `i32`, with one index a mode, which nothing but `signal`, `wait` and `ticket`

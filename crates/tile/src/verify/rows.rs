@@ -78,10 +78,12 @@ impl Checker<'_> {
             StmtKind::Shape { op: ShapeOp::Expand { axis }, .. } if *axis == deciding.axis => None,
             StmtKind::Shape { op: ShapeOp::Broadcast(_), .. } => None,
             StmtKind::Define(id) if self.program.tensor(*id).memory() == Memory::Register => None,
+            // A warp has its own lanes of tensor memory, and copies them alone.
             StmtKind::Copy { src, dst, .. }
-                if [src, dst]
-                    .iter()
-                    .all(|r| self.program.tensor(self.base(r.tensor)).memory() == Memory::Register) =>
+                if [src, dst].iter().all(|r| {
+                    let memory = self.program.tensor(self.base(r.tensor)).memory();
+                    matches!(memory, Memory::Register | Memory::Tensor)
+                }) =>
             {
                 None
             }
@@ -103,7 +105,7 @@ impl Checker<'_> {
             )),
             _ => Some(refuse(
                 format!("`{}` within `if any`, which not all warps enter", text()),
-                "there stand elementwise statements, casts, `fill`, and reductions and scans along the condition's mode",
+                "there stand elementwise statements, casts, `fill`, copies of registers and of tensor memory, and reductions and scans along the condition's mode",
             )),
         };
         if let Some(error) = error {
@@ -121,7 +123,15 @@ impl Checker<'_> {
             written.push(*id);
         }
         for id in written {
-            let shape = super::checker::static_shape(&self.program.tensor(id).kind);
+            let mut shape = super::checker::static_shape(&self.program.tensor(id).kind);
+            // Of several parts in tensor memory a copy writes one.
+            if let StmtKind::Copy { dst, .. } = &stmt.kind
+                && dst.tensor == id
+                && dst.index.len() == shape.len()
+            {
+                let modes = shape.iter().zip(&dst.index).filter(|(_, at)| at.is_none());
+                shape = modes.map(|(extent, _)| *extent).collect();
+            }
             if shape.contains(&0) || rows.row_modes(&shape).is_some() {
                 continue;
             }

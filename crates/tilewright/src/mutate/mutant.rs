@@ -14,9 +14,9 @@ pub enum Kind {
     /// A synchronisation waits for less, or for something else: a group more stays in flight, an mbarrier counts other bytes or
     /// arrivals or has the other parity, a barrier has a warp less, an arrival or wait orders less, a multicast reaches other blocks.
     Weaken,
-    /// A counter of stages, phases or products is not written.
+    /// A counter of stages, phases or products is not written, or a branch that rows decide is not taken.
     Skip,
-    /// More threads do the elected thread's work.
+    /// More threads do the elected thread's work, or the lanes of a warp do not vote.
     Guard,
     /// Two synchronisations with nothing between them are in the other order.
     Swap,

@@ -135,7 +135,7 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
         Kind::Guard => only_fences(op).then_some(Reason::CoversMore),
         Kind::Space if covers_more(op, &mutant.edit) => Some(Reason::CoversMore),
         Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
-        Kind::Slot => first_use(function, mutant, op),
+        Kind::Slot => first_use(function, mutant),
         Kind::Short | Kind::Reuse | Kind::Late => None,
     }
 }
@@ -163,18 +163,28 @@ fn skipped(function: &Function, mutant: &Mutant, register: Reg, value: &Operand)
 
 /// [`Reason::FirstUse`], if a wait is for parity 1 at a place that is reached once, by a register that nothing has written since it began
 /// with 1. Only roles that fill stages begin so: they find each stage free at its first use. Its first phase ends after that use.
-fn first_use(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
+fn first_use(function: &Function, mutant: &Mutant) -> Option<Reason> {
+    waits_for_nothing(function, &mutant.block, mutant.index).then_some(Reason::FirstUse)
+}
+
+/// True if the instruction at a place is such a wait.
+pub(super) fn waits_for_nothing(function: &Function, block: &[(usize, bool)], index: usize) -> bool {
+    parity_of_first_use(function, block, index).is_some()
+}
+
+/// The register of the parity of such a wait.
+fn parity_of_first_use(function: &Function, block: &[(usize, bool)], index: usize) -> Option<Reg> {
     let Op::Mbarrier {
         op: MbarrierOp::Wait | MbarrierOp::WaitCluster, operand: Operand::Value(parity), ..
-    } = op
+    } = &block_of(function, block)?.get(index)?.op
     else {
         return None;
     };
     let mut register = None;
     let mut body = &function.body[..];
     let mut writes: Vec<(Reg, Option<u64>)> = Vec::new();
-    let ways = mutant.block.iter().map(|(position, second)| (*position, Some(*second)));
-    for (position, second) in ways.chain([(mutant.index, None)]) {
+    let ways = block.iter().map(|(position, second)| (*position, Some(*second)));
+    for (position, second) in ways.chain([(index, None)]) {
         let mut look = |op: &Op| match op {
             Op::WriteReg { dst, src: Operand::Imm(x) } => writes.push((*dst, Some(*x))),
             Op::WriteReg { dst, .. } => writes.push((*dst, None)),
@@ -191,7 +201,7 @@ fn first_use(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
     }
     let register = register?;
     let mut writes = writes.into_iter().filter(|(written, _)| *written == register);
-    (writes.next() == Some((register, Some(1))) && writes.next().is_none()).then_some(Reason::FirstUse)
+    (writes.next() == Some((register, Some(1))) && writes.next().is_none()).then_some(register)
 }
 
 /// True if all uses of a named barrier are in the block of a mutant's instruction, all of whose threads come to it.
@@ -206,6 +216,9 @@ fn only_here(function: &Function, body: &[Inst], barrier: &Op) -> bool {
 
 fn swapped(function: &Function, mutant: &Mutant, op: &Op, body: &[Inst]) -> Option<Reason> {
     let Edit::Behind(position) = mutant.edit else { return None };
+    if let Some(first) = first_use(function, mutant) {
+        return Some(first);
+    }
     let other = &body.get(position)?.op;
     if let (Some(a), Some(b)) = (engine(op), engine(other))
         && a != b
@@ -271,7 +284,7 @@ fn weakened(function: &Function, mutant: &Mutant, op: &Op) -> Option<Reason> {
             .or_else(|| nothing_before(function, mutant).then_some(Reason::NothingBefore));
     }
     let Op::Sync(sync) = op else {
-        return if mutant.kind == Kind::Delete { first_use(function, mutant, op) } else { None };
+        return if mutant.kind == Kind::Delete { first_use(function, mutant) } else { None };
     };
     if engine(op).is_some_and(|engine| InFlight::none(function, Target::of(mutant), engine)) {
         return Some(Reason::NothingInFlight);

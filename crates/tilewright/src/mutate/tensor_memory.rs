@@ -1,11 +1,11 @@
 //! Reasons about tensor memory: fences that pass nothing on, or behind which another stands, and lanes that have met in a copy.
 
-use tilewright_machine::{MbarrierOp, SyncOp};
-use tilewright_simt::{Function, Inst, Op};
+use tilewright_machine::{MbarrierOp, Memory, SyncOp};
+use tilewright_simt::{Function, Inst, Op, Operand};
 
 use super::flow::{Facts, Target};
 use super::mutant::{Edit, Mutant, block_of};
-use super::reasons::Reason;
+use super::reasons::{Reason, waits_for_nothing};
 
 /// Copies of tensor memory that no `tcgen05.fence::before_thread_sync` has passed on.
 #[derive(Clone, PartialEq)]
@@ -91,15 +91,83 @@ fn fence_follows(function: &Function, mut block: &[(usize, bool)], mut index: us
     }
 }
 
-/// True if the lanes of a warp have done nothing but copies of tensor memory since a wait for an mbarrier, which copies and their waits are the warp's.
+/// True if lanes do nothing but copies of tensor memory and arithmetic, and store to global memory, which is no stage.
+fn copies_alone(op: &Op) -> bool {
+    match op {
+        Op::Sync(
+            SyncOp::TensorWaitLoad
+            | SyncOp::TensorWaitStore
+            | SyncOp::TensorFenceBefore
+            | SyncOp::TensorFenceAfter
+            | SyncOp::WarpBarrier,
+        )
+        | Op::TensorCopy { .. }
+        | Op::WriteReg { .. }
+        | Op::Vote { .. } => true,
+        Op::Store { row, .. } => row.dst == Memory::Global,
+        Op::For { body, .. } => body.iter().all(|inst| copies_alone(&inst.op)),
+        Op::If { then, otherwise, .. } => then.iter().chain(otherwise).all(|inst| copies_alone(&inst.op)),
+        op => op.is_removable(),
+    }
+}
+
+/// True if the lanes of a warp meet in an instruction, or in a loop that has a round.
+fn meets(op: &Op) -> bool {
+    match op {
+        Op::Sync(SyncOp::TensorWaitLoad | SyncOp::TensorWaitStore) | Op::Vote { .. } => true,
+        Op::For { lo: Operand::Imm(lo), hi: Operand::Imm(hi), body, .. } => {
+            lo < hi && body.iter().any(|inst| meets(&inst.op))
+        }
+        _ => false,
+    }
+}
+
+/// True if the lanes of a warp have done nothing but copies of tensor memory since a wait for an mbarrier, which copies and their waits are the warp's; in a branch that the
+/// warp has voted about they have met in the vote.
 fn met_in_copies(before: &[Inst]) -> bool {
-    let mut waited = false;
+    let mut met = false;
     for inst in before.iter().rev() {
         match &inst.op {
-            Op::Sync(SyncOp::TensorWaitLoad | SyncOp::TensorWaitStore) => waited = true,
-            Op::Mbarrier { op: MbarrierOp::Wait, .. } => return waited,
-            Op::TensorCopy { .. } => {}
-            Op::Sync(SyncOp::TensorFenceBefore | SyncOp::TensorFenceAfter | SyncOp::WarpBarrier) => {}
+            Op::Mbarrier { op: MbarrierOp::Wait, .. } => return met,
+            op if copies_alone(op) => met |= meets(op),
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// True if a thread learns nothing of others by an instruction: it computes, or issues products and their commits.
+fn issues_alone(op: &Op) -> bool {
+    match op {
+        Op::Tcgen05 { .. }
+        | Op::Elect { .. }
+        | Op::WriteReg { .. }
+        | Op::Mbarrier { op: MbarrierOp::Commit | MbarrierOp::CommitPeers, .. } => true,
+        Op::If { then, otherwise, .. } => then.iter().chain(otherwise).all(|inst| issues_alone(&inst.op)),
+        op => op.is_removable(),
+    }
+}
+
+/// True if a `tcgen05.fence::after_thread_sync` stands before this one, and the thread has waited for nothing since.
+fn fenced_before(function: &Function, block: &[(usize, bool)], body: &[Inst], position: usize) -> bool {
+    for (at, inst) in body[..position].iter().enumerate().rev() {
+        match &inst.op {
+            Op::Sync(SyncOp::TensorFenceAfter) => return true,
+            Op::Mbarrier { op: MbarrierOp::Wait, .. } if waits_for_nothing(function, block, at) => {}
+            op if issues_alone(op) => {}
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// True if a `tcgen05.wait::st` follows with nothing but further stores to tensor memory between.
+fn stores_waited_for(behind: &[Inst]) -> bool {
+    for inst in behind {
+        match &inst.op {
+            Op::Sync(SyncOp::TensorWaitStore) => return true,
+            Op::TensorCopy { row, .. } if row.dst == Memory::Tensor => {}
+            Op::WriteReg { .. } => {}
             op if op.is_removable() => {}
             _ => return false,
         }
@@ -131,7 +199,16 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
     {
         return Some(Reason::WaitFollows(SyncOp::TensorFenceAfter.spelling()));
     }
+    if let Some(position) = at(SyncOp::TensorFenceAfter)
+        && fenced_before(function, &mutant.block, body, position)
+    {
+        return Some(Reason::HasWaited(SyncOp::TensorFenceAfter.spelling()));
+    }
     let removed = positions.len() == 1;
+    if removed && at(SyncOp::TensorWaitStore).is_some_and(|position| stores_waited_for(&body[position + 1..]))
+    {
+        return Some(Reason::WaitFollows(SyncOp::TensorWaitStore.spelling()));
+    }
     if removed && at(SyncOp::TensorRelinquish).is_some() {
         return Some(Reason::OtherBlocks);
     }
