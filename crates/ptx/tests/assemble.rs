@@ -1037,7 +1037,17 @@ fn every_load_of_pixels() {
                     let mut coords = vec![n; (row.coordinates() + row.offsets()) as usize];
                     *coords.last_mut().unwrap() = Operand::Imm(2);
                     let (shared, barrier) = (at(shared, 0), Some(at(shared, 2048)));
-                    b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast, even: false, hint });
+                    b.bulk(Op::Tensor {
+                        row,
+                        map,
+                        one: None,
+                        coords,
+                        shared,
+                        barrier,
+                        multicast,
+                        even: false,
+                        hint,
+                    });
                 }
             }
         }

@@ -30,7 +30,17 @@ fn load(steps: &[u32], corners: &Corners, coords: &[i64], swizzle: SwizzleMode) 
         b.mbarrier_at(MbarrierOp::ArriveExpect, barrier, BYTES);
         let coords = coords.iter().map(|at| imm(*at)).collect();
         let (row, barrier) = (&tensor_im2col()[steps.len() - 3], Some(barrier));
-        b.bulk(Op::Tensor { row, map, one: None, coords, shared, barrier, multicast: None, hint: None });
+        b.bulk(Op::Tensor {
+            row,
+            map,
+            one: None,
+            coords,
+            shared,
+            barrier,
+            multicast: None,
+            even: false,
+            hint: None,
+        });
     });
     b.mbarrier_at(MbarrierOp::Wait, barrier, 0);
     dump(&mut b, out, ROWS, BYTES);
