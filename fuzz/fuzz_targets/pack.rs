@@ -5,7 +5,7 @@
 use arbitrary::{Arbitrary, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use sha2::{Digest, Sha256};
-use tilewright_pack::{Pack, PackFile};
+use tilewright_twpack::{Pack, PackFile};
 
 const RECIPE: &str = include_str!("../seeds/pack/recipe.json");
 const PTX: &str = "// a comment\n.version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry scale(\n    .param .u64 x, // x, y\n    .param .u64 y,\n    .param .s32 at,\n    .param .u32 m,\n    .param .u32 n,\n    .param .align 64 .b8 map[128]\n)\n{ ret; }\n";

@@ -2,8 +2,8 @@
 
 use tilewright_compiler::{Kernel, NoRecipe, Options, arch_named, compile};
 use tilewright_launch::ParamKind;
-use tilewright_pack::{Entry, Source};
 use tilewright_tile::{Diagnostics, parse};
+use tilewright_twpack::{Entry, Source};
 
 /// The kernel of a pack that a compilation with these options has made, with its program, if the pack can say by what it comes to the same again.
 ///

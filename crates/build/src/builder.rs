@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use tilewright_compiler::{NoRecipe, Options, compile};
 use tilewright_kernels::{ConfigError, operator};
-use tilewright_pack::{Entry, Pack, PackError};
 use tilewright_tile::{Diagnostics, Program, Sources, decoded, parse_module, read_beside};
+use tilewright_twpack::{Entry, Pack, PackError};
 
 use crate::again::entry;
 

@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! The program has the pack by `include_kernels!(concat!(env!("OUT_DIR"), "/kernels.twpack"))` (`tilewright_pack`). Cargo runs the script again where a file that was read has changed. `examples/packed` is such a
+//! The program has the pack by `include_kernels!(concat!(env!("OUT_DIR"), "/kernels.twpack"))` (`tilewright_twpack`). Cargo runs the script again where a file that was read has changed. `examples/packed` is such a
 //! program.
 
 mod again;

@@ -4,7 +4,7 @@ use std::fs;
 
 use tilewright_build::{BuildError, Builder, Options, compiled_again};
 use tilewright_machine::Arch;
-use tilewright_pack::Pack;
+use tilewright_twpack::Pack;
 
 const PROGRAM: &str = "use \"twice.tile\"
 size n = 1024

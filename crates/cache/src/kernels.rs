@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use tilewright_compiler::{NoRecipe, Options, compile};
 use tilewright_launch::{Code, Gpu, Kernel, LaunchError};
-use tilewright_pack::{Entry, Pack, PackError, PackFile};
 use tilewright_tile::{Diagnostics, Program};
+use tilewright_twpack::{Entry, Pack, PackError, PackFile};
 
 use crate::folder::{Folder, FolderError, replace, sha256};
 

@@ -11,9 +11,9 @@ use tilewright_cache::{COMPILER, CompileError, Folder, Kept, Kernels, Key, Origi
 use tilewright_compiler::{LineInfo, Options, compile};
 use tilewright_launch::{Driver, Gpu};
 use tilewright_machine::Arch;
-use tilewright_pack::Entry;
 use tilewright_stand_in_driver::StandIn;
 use tilewright_tile::{Program, parse};
+use tilewright_twpack::Entry;
 
 /// The variables that tell a child of this test its task, its folder and its seed.
 const CHILD: [&str; 3] =

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tilewright_launch::LaunchError;
-use tilewright_pack::PackError;
+use tilewright_twpack::PackError;
 
 use crate::table::constants;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tilewright_launch::{Kernel, Plan};
-use tilewright_pack::{Operators, PackFile};
+use tilewright_twpack::{Operators, PackFile};
 
 use crate::failure::{Failure, TW_HANDLE, TW_NULL};
 

@@ -21,7 +21,7 @@ use std::slice;
 use std::sync::Arc;
 
 use tilewright_launch::Gpu;
-use tilewright_pack::{Operators, PackFile};
+use tilewright_twpack::{Operators, PackFile};
 
 use crate::failure::{Failure, guarded};
 use crate::handle::{free, give, held};

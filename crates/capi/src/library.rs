@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use tilewright_launch::{Arg, LaunchOptions, Stream, Workspace};
-use tilewright_pack::{OperatorCall, Operators};
+use tilewright_twpack::{OperatorCall, Operators};
 
 use crate::failure::{Failure, TW_ARGUMENTS, TW_VALUE};
 use crate::launch::{Tensor, at, checked, hand_out, sized, tensor};

@@ -4,9 +4,9 @@ use tilewright_compiler::NoRecipe;
 use tilewright_kernels::ConfigError;
 use tilewright_kernels::moe::MoeError;
 use tilewright_launch::{DType, LaunchError};
-use tilewright_pack::PackError;
 use tilewright_tile::Diagnostics;
 use tilewright_tune::TuneError;
+use tilewright_twpack::PackError;
 
 /// An operator that was not run. Each names the operator and what clashes.
 #[derive(Debug, thiserror::Error)]

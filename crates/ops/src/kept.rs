@@ -9,9 +9,9 @@ use tilewright_compiler::{Options, compile};
 use tilewright_kernels::{Before, Operator};
 use tilewright_launch::{Gpu, Kernel, Recipe, Zeros};
 use tilewright_machine::Arch;
-use tilewright_pack::{Entry, Pack};
 use tilewright_tile::Program;
 use tilewright_tune::Candidate;
+use tilewright_twpack::{Entry, Pack};
 
 use crate::error::OpsError;
 use crate::sizes::Sizes;

@@ -9,8 +9,8 @@ use tilewright_cache::Kernels;
 use tilewright_kernels::{SizeKind, operator};
 use tilewright_launch::{Gpu, Memo, PreparedChain};
 use tilewright_machine::Arch;
-use tilewright_pack::{Class as PackClass, Pack};
 use tilewright_tune::{Candidate, Choice, Problem, Store, Target, choose_accepted};
+use tilewright_twpack::{Class as PackClass, Pack};
 
 use crate::base::{Base, Options, borrowed, said};
 use crate::call::{Call, Key, Ready};

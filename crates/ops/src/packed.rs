@@ -1,7 +1,7 @@
 //! Classes of operators as packs have them: for programs without a compiler.
 
 use tilewright_kernels::SizeKind;
-use tilewright_pack::{Class as PackClass, Span};
+use tilewright_twpack::{Class as PackClass, Span};
 
 use crate::base::Base;
 use crate::class::{ALONE, Member, end_of};

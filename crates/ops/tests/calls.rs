@@ -522,7 +522,7 @@ fn a_pack_has_what_a_library_has_compiled() {
     let pack = lib.pack().unwrap();
     assert_eq!(pack.entries().len(), 1);
     let bytes = pack.to_bytes().unwrap();
-    let read = tilewright_pack::Pack::from_bytes(&bytes).unwrap();
+    let read = tilewright_twpack::Pack::from_bytes(&bytes).unwrap();
     // SAFETY: nothing runs.
     let other = unsafe { turn.library().with_pack(read) };
     other.softmax(stream, &x, &mut y).run().unwrap();

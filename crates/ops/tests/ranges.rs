@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use tilewright_launch::DType::{BF16, F16};
 use tilewright_launch::LaunchOptions;
 use tilewright_ops::{Gemm, Problems};
-use tilewright_pack::{OperatorCall, Operators, PackFile};
+use tilewright_twpack::{OperatorCall, Operators, PackFile};
 
 #[test]
 fn a_range_has_finitely_many_kernels_that_rely_on_no_number_of_rows() {

@@ -131,8 +131,6 @@ pub use tilewright_layout_calc as layout_calc;
 pub use tilewright_machine as machine;
 #[cfg(feature = "tune")]
 pub use tilewright_ops as ops;
-#[cfg(feature = "cuda")]
-pub use tilewright_pack as pack;
 #[cfg(feature = "sim")]
 pub use tilewright_runtime as runtime;
 #[cfg(feature = "sim")]
@@ -147,6 +145,8 @@ pub use tilewright_task as task;
 pub use tilewright_tile as tile;
 #[cfg(feature = "tune")]
 pub use tilewright_tune as tune;
+#[cfg(feature = "cuda")]
+pub use tilewright_twpack as pack;
 
 /// Imports for a program that writes, compiles and runs kernels.
 #[cfg(feature = "compile")]

@@ -4,7 +4,7 @@
 use std::error::Error;
 
 use tilewright_launch::{DType, Gpu, Kernel, Stream, View, ViewMut};
-use tilewright_pack::{Included, include_kernels};
+use tilewright_twpack::{Included, include_kernels};
 
 /// The kernels.
 fn kernels() -> &'static Included {

@@ -4,7 +4,7 @@
 use tilewright_launch::{
     Access, DType, Formula, Item, Op, Param, ParamKind, Passed, Recipe, Scalar, Size, Target, TensorParam,
 };
-use tilewright_pack::{Class, Entry, Pack, Span};
+use tilewright_twpack::{Class, Entry, Pack, Span};
 
 /// The code: only its list of parameters matters on the stand-in.
 const PTX: &str = ".version 7.0

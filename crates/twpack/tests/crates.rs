@@ -19,7 +19,7 @@ fn foreign(package: &str) -> BTreeSet<String> {
 
 #[test]
 fn packs_need_the_dynamic_loader_and_nothing_else_of_others() {
-    for package in ["tilewright-launch", "tilewright-pack", "tilewright-capi"] {
+    for package in ["tilewright-launch", "tilewright-twpack", "tilewright-capi"] {
         let known = ["cfg-if", "libloading", "windows-link"];
         let foreign = foreign(package);
         assert!(foreign.iter().all(|name| known.contains(&name.as_str())), "{package}: {foreign:?}");

@@ -4,8 +4,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tilewright_launch::{Driver, Formula, Gpu, Item, LaunchError, Passed, Recipe, Size, Stream, Target};
-use tilewright_pack::{Entry, Included, Pack, PackError, PackFile};
 use tilewright_stand_in_driver::StandIn;
+use tilewright_twpack::{Entry, Included, Pack, PackError, PackFile};
 
 /// The stand-in, of which tests take turns.
 struct Turn {

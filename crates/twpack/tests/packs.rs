@@ -6,7 +6,7 @@ use tilewright_launch::{
     Access, Bound, Corners, DType, Formula, Item, Map, Op, Param, ParamKind, Passed, Recipe, Scalar, Size,
     Swizzle, Target, TensorParam,
 };
-use tilewright_pack::{Class, Entry, Image, Pack, PackError, PackFile, Source, Span};
+use tilewright_twpack::{Class, Entry, Image, Pack, PackError, PackFile, Source, Span};
 
 fn formula(items: &[Item]) -> Formula {
     Formula::new(items.to_vec()).unwrap()

@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use tilewright_launch::{Recipe, Target};
-//! use tilewright_pack::{Entry, Pack, PackFile};
+//! use tilewright_twpack::{Entry, Pack, PackFile};
 //!
 //! let target = Target { name: "sm_80".into(), capability: (8, 0), specific: false };
 //! let recipe = Recipe::new("nothing", "nothing", target);
@@ -15,7 +15,7 @@
 //! let file = PackFile::open(bytes)?;
 //! let kernel = file.named("nothing").next().unwrap();
 //! assert_eq!(file.recipe(kernel)?.threads, 1);
-//! # Ok::<(), tilewright_pack::PackError>(())
+//! # Ok::<(), tilewright_twpack::PackError>(())
 //! ```
 //!
 //! The file: the 8 bytes [`MAGIC`], the length of the header and that of the file (64 bits each, little-endian), the SHA-256 of the header (32 bytes), the header as JSON with sorted keys,
