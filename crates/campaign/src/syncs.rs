@@ -95,6 +95,29 @@ impl Changed {
         }
     }
 
+    /// True if, in the changed text, one of these places lies between two neighbouring accesses to a tensor that the statement was needed for, ahead of it and behind it in the text that it was made from:
+    /// if the compiler gives the statement there a barrier, the change breaks nothing.
+    pub fn ordered_by(&self, base: &str, places: &[usize]) -> bool {
+        let Some(Mark::Needed(names)) = base.lines().nth(self.line).map(mark) else { return false };
+        let accesses = |name: &String| -> Vec<usize> {
+            let lines = self.text.lines().enumerate();
+            lines.filter(|(_, line)| !synchronises(line) && mentions(line, name)).map(|(at, _)| at).collect()
+        };
+        let between = |name: &String| {
+            let (before, behind): (Vec<usize>, Vec<usize>) =
+                accesses(name).into_iter().partition(|at| match self.change {
+                    Change::Delete | Change::Later | Change::Weaken => *at < self.line,
+                    Change::Earlier => *at <= self.line,
+                });
+            let (Some(first), Some(second)) = (before.last(), behind.first()) else { return false };
+            places.iter().any(|place| {
+                let line = self.text.get(..*place).map_or(0, |text| text.matches('\n').count());
+                (first + 1..*second).contains(&line)
+            })
+        };
+        names.iter().any(between)
+    }
+
     /// True if it is the same change of the same statement, in a program that may have other sizes.
     pub fn same_as(&self, other: &Changed) -> bool {
         (self.line, self.change, &self.statement) == (other.line, other.change, &other.statement)
@@ -228,6 +251,20 @@ fn weaker(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn barriers_of_other_statements_order_accesses() {
+        let text = "{\n copy(r, s)\n syncthreads() // needed for s\n copy(a[i, :], b)\n copy(s, q)\n copy(c[i, :], d)\n}\n";
+        let all = changes(text);
+        let place = |changed: &Changed, statement| vec![changed.text.find(statement).unwrap()];
+        for change in [Change::Delete, Change::Earlier, Change::Later] {
+            let changed = all.iter().find(|c| c.change == change).unwrap();
+            assert!(changed.ordered_by(text, &place(changed, "copy(a")), "{change:?}");
+            for elsewhere in ["copy(r", "copy(s", "copy(c"] {
+                assert!(!changed.ordered_by(text, &place(changed, elsewhere)), "{change:?} {elsewhere}");
+            }
+        }
+    }
 
     #[test]
     fn marks_say_what_a_change_does() {

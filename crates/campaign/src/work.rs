@@ -346,7 +346,12 @@ impl<'a> Worker<'a> {
         }
         let judgement = self.judged(&changed.text, how);
         let at_once = |name: &String| judgement.at_once.iter().any(|copy| mentions(copy, name));
-        let expected = if changed.in_flight.iter().any(at_once) { Expected::Open } else { changed.expected };
+        // A copy whose indices move between threads meets barriers, for one.
+        let ordered = changed.statement.starts_with("syncthreads")
+            && changed.expected == Expected::Broken
+            && changed.ordered_by(base, &judgement.barriers);
+        let open = changed.in_flight.iter().any(at_once) || ordered;
+        let expected = if open { Expected::Open } else { changed.expected };
         self.count("changed");
         self.count(&format!("changed.{}", changed.change.name()));
         let what = format!("{} `{}` of line {}", changed.change.name(), changed.statement, changed.line + 1);
