@@ -3,20 +3,16 @@
 use crate::common::*;
 use crate::hopper_products::{placed, registers};
 use crate::tensor_pairs::stage_from;
-use crate::tensor_scales::number;
+use crate::tensor_scales::{M, PLACES, ROW, chunk, descriptor, factors, multiply, number};
 use tilewright_machine::{
     Arch, DType, Major, MbarrierOp, Memory, ProxyFence, ScalarOp, SumsScaling, SwizzleMode, SyncOp,
     Tcgen05Row, scaled_tcgen05_pair, tensor_memory_copies,
 };
 use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
-use tilewright_simt::{Builder, DescriptorValue, Factor, Function, Operand, ScaleCells, Special};
+use tilewright_simt::{Builder, Function, Operand, Special};
 
-/// Rows of a block, columns of both, and bytes of a row of a factor that an instruction takes.
-const M: usize = 128;
+/// Columns of both blocks.
 const N: usize = 48;
-const ROW: usize = 32;
-/// The factors and the chunks of scales in the shared memory of each block.
-const PLACES: [u32; 4] = [1024, 32 * 1024, 48 * 1024, 49 * 1024];
 /// The columns of the sums and of the scales of A and of B.
 const COLUMNS: [u32; 3] = [0, 48, 52];
 const ALLOCATED: u32 = 64;
@@ -48,7 +44,6 @@ type Images = [[Vec<u8>; 2]; 4];
 /// Two blocks that multiply by one chunk of scales of each factor; each stores the sums of its rows.
 fn program(row: &'static Tcgen05Row, images: &Images, mistake: Step) -> Function {
     let right = |step: Step| mistake != step;
-    let taken = row.scaling.unwrap().taken(row.k) as u32;
     let mut f = Builder::new("pair", Arch::SM_100A, 128);
     f.set_cluster(2);
     f.set_pairs();
@@ -108,26 +103,9 @@ fn program(row: &'static Tcgen05Row, images: &Images, mistake: Step) -> Function
     f.sync(SyncOp::ClusterBarrier);
     f.sync(SyncOp::TensorFenceAfter);
     let base = f.load_shared(imm(WORD));
-    let mut low = |at: u32, form: u64| {
-        let base = f.window(i64::from(at));
-        let address = f.add(base.base, imm(i64::from(base.offset)));
-        let start = f.op(ScalarOp::ShrU32, address, 4);
-        f.op(ScalarOp::OrB32, start, i64::from(form as u32))
-    };
-    // Rows of 32 bytes, swizzled within as many, in groups of 8.
-    let form = (256u64 / 16) << 32 | 1 << 16 | 3 << 62 | Tcgen05Row::DESCRIPTOR;
-    let chunk = (128u64 / 16) << 32 | Tcgen05Row::DESCRIPTOR;
-    let steps = SumsScaling::SCALES as u32 / taken;
-    let factors: Vec<[Factor; 2]> = (0..steps)
-        .map(|step| {
-            [(0, M), (1, N / 2)].map(|(i, rows)| {
-                let low = low(PLACES[i] + step * (rows * ROW) as u32, form);
-                let descriptor = DescriptorValue { low, high: (form >> 32) as u32 };
-                Factor::Shared { descriptor, major: Major::K }
-            })
-        })
-        .collect();
-    let chunks = [2, 3].map(|i| DescriptorValue { low: low(PLACES[i], chunk), high: (chunk >> 32) as u32 });
+    let factors = factors(&mut f, row, [M, N / 2]);
+    let form = (128u64 / 16) << 32 | Tcgen05Row::DESCRIPTOR;
+    let chunks = [2, 3].map(|i| descriptor(&mut f, PLACES[i], form));
     let done = f.window(DONE);
     f.set_origin("multiply");
     let copies = |b: &mut Builder| {
@@ -142,13 +120,7 @@ fn program(row: &'static Tcgen05Row, images: &Images, mistake: Step) -> Function
                 if right(Step::OddCopies) {
                     copies(b);
                 }
-                for (step, factors) in factors.iter().enumerate() {
-                    let byte = step as u32 * taken;
-                    let scales =
-                        [COLUMNS[1], COLUMNS[2]].map(|c| ScaleCells { address: at(base, c as i32), byte });
-                    let adds = Operand::Imm(u64::from(step > 0));
-                    b.scaled_tcgen05(row, at(base, 0), factors.clone(), scales, adds);
-                }
+                multiply(b, row, base, [COLUMNS[1], COLUMNS[2]], &factors);
                 b.mbarrier_at(MbarrierOp::CommitPeers, done, 3);
             },
             |b| {
@@ -233,13 +205,8 @@ fn execute(row: &'static Tcgen05Row, mistake: Step, seed: u64) -> (Report, Optio
         };
         (0..4 / taken).flat_map(of_step).collect()
     };
-    let chunk = |codes: &Codes, (first, rows): (usize, usize)| -> Vec<u8> {
-        let mut image = vec![0; 512];
-        for (i, s) in (0..rows).flat_map(|i| (0..4).map(move |s| (i, s))) {
-            image[16 * (i % 32) + 4 * (i / 32) + s] = codes.scales[4 * (first + i) + s] as u8;
-        }
-        image
-    };
+    let chunk =
+        |codes: &Codes, (first, rows): (usize, usize)| chunk(rows, |i, s| codes.scales[4 * (first + i) + s]);
     let of_odd = if mistake == Step::Same { 0 } else { M };
     let images: Images = [
         [0, 1].map(|rank| factor(&a, (rank * M, M), row.a.bits())),

@@ -12,12 +12,13 @@ use tilewright_machine::{
 use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
 use tilewright_simt::{Builder, DescriptorValue, Factor, Function, Operand, ScaleCells};
 
-const M: usize = 128;
+/// Rows of a block.
+pub(crate) const M: usize = 128;
 const N: usize = 32;
 /// Bytes of a row of a factor that an instruction takes.
-const ROW: usize = 32;
-/// The factors and the chunks of scales in shared memory.
-const PLACES: [u32; 4] = [1024, 32 * 1024, 48 * 1024, 49 * 1024];
+pub(crate) const ROW: usize = 32;
+/// The factors and the chunks of scales in the shared memory of a block.
+pub(crate) const PLACES: [u32; 4] = [1024, 32 * 1024, 48 * 1024, 49 * 1024];
 /// The columns of the sums and of the scales of A and of B.
 const COLUMNS: [u32; 3] = [0, 32, 36];
 
@@ -44,6 +45,55 @@ pub(crate) fn number(dtype: DType, bits: u32) -> f64 {
         DType::UE8M0 => 2f64.powi(bits as i32 - 127),
         other => panic!("{other}"),
     }
+}
+
+/// The descriptor of what begins at an offset of shared memory, with these bits beside its address.
+pub(crate) fn descriptor(f: &mut Builder, offset: u32, form: u64) -> DescriptorValue {
+    let base = f.window(i64::from(offset));
+    let address = f.add(base.base, imm(i64::from(base.offset)));
+    let start = f.op(ScalarOp::ShrU32, address, 4);
+    DescriptorValue { low: f.op(ScalarOp::OrB32, start, i64::from(form as u32)), high: (form >> 32) as u32 }
+}
+
+/// The factors of each product over a chunk of scales, of so many rows each in a block.
+pub(crate) fn factors(f: &mut Builder, row: &Tcgen05Row, rows: [usize; 2]) -> Vec<[Factor; 2]> {
+    // Rows of 32 bytes, swizzled within as many, in groups of 8.
+    let form = (256u64 / 16) << 32 | 1 << 16 | 3 << 62 | Tcgen05Row::DESCRIPTOR;
+    let steps = SumsScaling::SCALES as u32 / row.scaling.unwrap().taken(row.k) as u32;
+    (0..steps)
+        .map(|step| {
+            [(0, rows[0]), (1, rows[1])].map(|(i, rows)| {
+                let descriptor = descriptor(f, PLACES[i] + step * (rows * ROW) as u32, form);
+                Factor::Shared { descriptor, major: Major::K }
+            })
+        })
+        .collect()
+}
+
+/// The products over a chunk of scales, which lie in these columns of tensor memory; the sums are in the first.
+pub(crate) fn multiply(
+    b: &mut Builder,
+    row: &'static Tcgen05Row,
+    base: Operand,
+    columns: [u32; 2],
+    factors: &[[Factor; 2]],
+) {
+    let taken = row.scaling.unwrap().taken(row.k) as u32;
+    for (step, factors) in factors.iter().enumerate() {
+        let byte = step as u32 * taken;
+        let scales = columns.map(|column| ScaleCells { address: at(base, column as i32), byte });
+        let adds = Operand::Imm(u64::from(step > 0));
+        b.scaled_tcgen05(row, at(base, 0), factors.clone(), scales, adds);
+    }
+}
+
+/// A chunk of the scales of so many rows, each by its row and its place along k.
+pub(crate) fn chunk(rows: usize, scale: impl Fn(usize, usize) -> u32) -> Vec<u8> {
+    let mut image = vec![0; 512];
+    for (i, s) in (0..rows).flat_map(|i| (0..4).map(move |s| (i, s))) {
+        image[16 * (i % 32) + 4 * (i / 32) + s] = scale(i, s) as u8;
+    }
+    image
 }
 
 /// A step of the program that a mistake may change.
@@ -74,7 +124,6 @@ enum Step {
 /// A block that multiplies by one chunk of scales of each factor, and stores the sums of its rows.
 fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Function {
     let right = |step: Step| mistake != step;
-    let taken = row.scaling.unwrap().taken(row.k) as u32;
     let mut f = Builder::new("scales", Arch::SM_100A, 128);
     let params = ["a", "b", "sa", "sb"].map(|name| f.pointer_param(name));
     let out = f.pointer_param("out");
@@ -95,28 +144,9 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         fill(&mut f, 2..4);
     }
     let base = block.base(&mut f);
-    let mut low = |at: u32, form: u64| {
-        let base = f.window(i64::from(at));
-        let address = f.add(base.base, imm(i64::from(base.offset)));
-        let start = f.op(ScalarOp::ShrU32, address, 4);
-        f.op(ScalarOp::OrB32, start, i64::from(form as u32))
-    };
-    // Rows of 32 bytes, swizzled within as many, in groups of 8.
-    let form = (256u64 / 16) << 32 | 1 << 16 | 3 << 62 | Tcgen05Row::DESCRIPTOR;
-    let chunk = (128u64 / 16) << 32 | if right(Step::Descriptor) { Tcgen05Row::DESCRIPTOR } else { 0 };
-    let steps = SumsScaling::SCALES as u32 / taken;
-    let factors: Vec<[Factor; 2]> = (0..steps)
-        .map(|step| {
-            [(0, M), (1, N)].map(|(i, rows)| {
-                let low = low(PLACES[i] + step * (rows * ROW) as u32, form);
-                Factor::Shared {
-                    descriptor: DescriptorValue { low, high: (form >> 32) as u32 },
-                    major: Major::K,
-                }
-            })
-        })
-        .collect();
-    let chunks = [2, 3].map(|i| DescriptorValue { low: low(PLACES[i], chunk), high: (chunk >> 32) as u32 });
+    let form = (128u64 / 16) << 32 | if right(Step::Descriptor) { Tcgen05Row::DESCRIPTOR } else { 0 };
+    let factors = factors(&mut f, row, [M, N]);
+    let chunks = [2, 3].map(|i| descriptor(&mut f, PLACES[i], form));
     let barrier = f.window(TensorBlock::BARRIER);
     f.set_origin("multiply");
     let to = [COLUMNS[1], if right(Step::Columns) { COLUMNS[2] } else { 64 }].map(|c| at(base, c as i32));
@@ -133,12 +163,7 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         if right(Step::Late) && right(Step::Issuer) && right(Step::Other) {
             copies(b);
         }
-        for (step, factors) in factors.iter().enumerate() {
-            let byte = step as u32 * taken;
-            let scales = [COLUMNS[1], COLUMNS[2]].map(|c| ScaleCells { address: at(base, c as i32), byte });
-            let adds = Operand::Imm(u64::from(step > 0));
-            b.scaled_tcgen05(row, at(base, 0), factors.clone(), scales, adds);
-        }
+        multiply(b, row, base, [COLUMNS[1], COLUMNS[2]], &factors);
         if !right(Step::Late) {
             copies(b);
         }
@@ -186,7 +211,7 @@ struct Codes<'a> {
 fn execute(row: &'static Tcgen05Row, codes: [&Codes<'_>; 2], mistake: Step, seed: u64) -> (Report, Vec<f32>) {
     let taken = row.scaling.unwrap().taken(row.k) as usize;
     let (k, per) = (row.k as usize, (8 / row.a.bits()) as usize);
-    let mut images = [vec![], vec![], vec![0; 512], vec![0; 512]];
+    let mut images = [const { Vec::new() }; 4];
     for (side, (codes, rows)) in codes.into_iter().zip([M, N]).enumerate() {
         for step in 0..4 / taken {
             let byte = |i: usize, j: usize| {
@@ -194,9 +219,7 @@ fn execute(row: &'static Tcgen05Row, codes: [&Codes<'_>; 2], mistake: Step, seed
             };
             images[side].extend(placed(DType::U8, (rows, ROW), Major::K, SwizzleMode::B32, byte).image);
         }
-        for (i, s) in (0..rows).flat_map(|i| (0..4).map(move |s| (i, s))) {
-            images[2 + side][16 * (i % 32) + 4 * (i / 32) + s] = (codes.scales)(i, s) as u8;
-        }
+        images[2 + side] = chunk(rows, codes.scales);
     }
     let f = program(row, &images, mistake);
     let mut memory = GlobalMemory::new();

@@ -471,6 +471,22 @@ unsafe fn list<T: ToString + Copy>(pointer: *const T, count: usize) -> (Vec<T>, 
     (values, text)
 }
 
+/// The words of a map that both modes have: type, rank, swizzle and promotion in the first, then the address, five extents and four strides.
+fn map_words(
+    [dtype, swizzle, l2_promotion]: [c_int; 3],
+    pointer: *mut c_void,
+    extents: &[u64],
+    strides: &[u64],
+) -> [u64; 16] {
+    let rank = extents.len();
+    let mut words = [0u64; 16];
+    words[0] = dtype as u64 | (rank as u64) << 8 | (swizzle as u64) << 16 | (l2_promotion as u64) << 24;
+    words[1] = pointer.addr() as u64;
+    words[2..2 + rank].copy_from_slice(extents);
+    words[7..6 + rank].copy_from_slice(strides);
+    words
+}
+
 /// Writes what it is given into the map: type, rank and modes in the first word, then the address, five extents, four strides in bytes, and of each dimension the box
 /// (16 bits) and the step (16 bits).
 #[unsafe(no_mangle)]
@@ -504,11 +520,7 @@ unsafe extern "C" fn cuTensorMapEncodeTiled(
             pointer.addr()
         ),
     );
-    let mut words = [0u64; 16];
-    words[0] = dtype as u64 | (rank as u64) << 8 | (swizzle as u64) << 16 | (l2_promotion as u64) << 24;
-    words[1] = pointer.addr() as u64;
-    words[2..2 + rank].copy_from_slice(&extents);
-    words[7..6 + rank].copy_from_slice(&strides);
+    let mut words = map_words([dtype, swizzle, l2_promotion], pointer, &extents, &strides);
     for dimension in 0..rank {
         let pair = u64::from(reach[dimension]) | u64::from(steps[dimension]) << 16;
         words[11 + dimension / 2] |= pair << (32 * (dimension % 2));
@@ -556,12 +568,8 @@ unsafe extern "C" fn cuTensorMapEncodeIm2col(
             pointer.addr()
         ),
     );
-    let mut words = [0u64; 16];
-    words[0] =
-        dtype as u64 | (rank as u64) << 8 | (swizzle as u64) << 16 | (l2_promotion as u64) << 24 | 1 << 32;
-    words[1] = pointer.addr() as u64;
-    words[2..2 + rank].copy_from_slice(&extents);
-    words[7..6 + rank].copy_from_slice(&strides);
+    let mut words = map_words([dtype, swizzle, l2_promotion], pointer, &extents, &strides);
+    words[0] |= 1 << 32;
     words[11] = steps.iter().rev().fold(0, |word, step| word << 8 | u64::from(*step));
     words[12] = u64::from(channels) | u64::from(pixels) << 32;
     for (dimension, (lower, upper)) in lower.iter().zip(&upper).enumerate() {
