@@ -35,19 +35,36 @@ def named_operators():
 def operators(binary, folder):
     """(file, words) of each program of each line of tests/operators.txt; the programs are written to a folder."""
     for at, (operator, parameters, words) in enumerate(named_operators()):
-        given = [word for parameter in parameters for word in ("-p", parameter)]
-        step, count = 1, 1
-        while step <= count:
-            done = subprocess.run([binary, "kernels", operator, *given, "--step", str(step)], capture_output=True, text=True)
-            if done.returncode:
-                raise SystemExit(f"{operator} {' '.join(parameters)}: {done.stderr}")
-            several = re.search(r"program \d+ of (\d+)", done.stderr)
-            count = int(several[1]) if several else 1
+        for step, text in programs(binary, operator, parameters):
             name = "-".join([operator, *parameters, f"{at}.{step}"]).replace("/", "÷")
             path = pathlib.Path(folder, f"{name}.tile")
-            path.write_text(done.stdout)
-            yield path, words_of(words, done.stdout)
-            step += 1
+            path.write_text(text)
+            yield path, words_of(words, text)
+
+
+def programs(binary, operator, parameters):
+    """(number from 1 on, text) of each program of an operator with these parameters."""
+    given = [word for parameter in parameters for word in ("-p", parameter)]
+    step, count = 1, 1
+    while step <= count:
+        done = subprocess.run([binary, "kernels", operator, *given, "--step", str(step)], capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"{operator} {' '.join(parameters)}: {done.stderr}")
+        several = re.search(r"program \d+ of (\d+)", done.stderr)
+        count = int(several[1]) if several else 1
+        yield step, done.stdout
+        step += 1
+
+
+def parameters_for(binary, operator, parameters, sizes, device=()):
+    """The parameters that an operator takes at these sizes (`m=16 n=4096`) where some are given; those alone, if it has nothing to choose."""
+    given = [word for parameter in parameters for word in ("-p", parameter)]
+    command = [binary, "kernels", operator, *given, "--for", ",".join(sizes), "--config-only", *device]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode and "has no tuning space" not in done.stderr:
+        raise SystemExit(f"{' '.join(command)}: {done.stderr}")
+    chosen = dict(parameter.split("=", 1) for parameter in [*parameters, *done.stdout.split()])
+    return [f"{name}={value}" for name, value in chosen.items() if value != "default"]
 
 
 def words_of(words, program):

@@ -238,13 +238,9 @@ pub struct RunArgs {
     /// Device to run on: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Seed of the random inputs
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
-    /// Elements of a tensor instead of random ones: a number, a range (`len=0..500`, its end excluded), `normal(0, 1)`, or a file `x.npy`
-    /// or `x.safetensors:name`. Sizes that its shape names and -p does not are those of the file
-    #[arg(long, value_name = "NAME=WHAT")]
-    pub input: Vec<String>,
+    /// The inputs.
+    #[command(flatten)]
+    pub inputs: InputArgs,
     /// Write an output to a file `y.npy` or `y.safetensors:name`
     #[arg(long, value_name = "NAME=FILE", conflicts_with = "seeds")]
     pub output: Vec<String>,
@@ -333,6 +329,18 @@ pub struct ViewArgs {
     pub json: bool,
 }
 
+/// The elements of a program's inputs.
+#[derive(Args)]
+pub struct InputArgs {
+    /// Seed of the random inputs
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Elements of a tensor instead of random ones: a number, a range (`len=0..500`, its end excluded), `normal(0, 1)`, or a file `x.npy`
+    /// or `x.safetensors:name`. Sizes that its shape names and -p does not are those of the file
+    #[arg(long, value_name = "NAME=WHAT")]
+    pub input: Vec<String>,
+}
+
 /// `tilewright candidates`
 ///
 /// The exit code is 0 only if all candidates agree on every output.
@@ -344,9 +352,9 @@ pub struct CandidatesArgs {
     /// Device to run on: auto (a GPU if there is one, else the simulator), sim, cuda or cuda:N
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub device: String,
-    /// Seed of the random inputs
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub seed: u64,
+    /// The inputs.
+    #[command(flatten)]
+    pub inputs: InputArgs,
     /// Rounds in which the candidates are timed in turns (GPU only)
     #[arg(long, value_name = "N", default_value_t = 5)]
     pub rounds: usize,

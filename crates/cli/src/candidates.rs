@@ -9,6 +9,7 @@ use tilewright::check::CheckOptions;
 use tilewright::runtime::DeviceKind;
 
 use crate::args::CandidatesArgs;
+use crate::data;
 use crate::load::{load, timing};
 use crate::messages::{Failure, print};
 use crate::outcome::refused;
@@ -16,8 +17,10 @@ use crate::target::target;
 
 /// Runs every candidate and prints what it was estimated at and what it took.
 pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
-    let loaded = load(&args.program)?;
-    let program = loaded.tile_program("candidates")?;
+    let mut loaded = load(&args.program)?;
+    let given = data::inputs(&args.inputs.input)?;
+    let program = loaded.tile_program("candidates")?.clone();
+    data::take_sizes(&mut loaded, &program, &args.program.params, &given);
     let device = crate::device::open(&args.device)?;
     let target = target(&args.program, std::slice::from_ref(&loaded), device.as_ref())?;
     target.say();
@@ -25,15 +28,17 @@ pub fn list(args: &CandidatesArgs) -> Result<ExitCode, Failure> {
     options.timing = timing(&args.program, target.arch)?;
     // Says what is wrong with the program, if anything is.
     let kernel = loaded.compile(&options)?;
+    data::check_names(&[&kernel], &given, &[])?;
     let inputs = CheckOptions {
+        inputs: given,
         sizes: loaded.sizes.clone(),
         scalars: loaded.scalars.clone(),
-        seed: args.seed,
+        seed: args.inputs.seed,
         force: args.force,
         ..CheckOptions::default()
     };
     let mut all =
-        candidates(program, &options, device.as_ref(), &inputs, args.rounds).map_err(|e| match e {
+        candidates(&program, &options, device.as_ref(), &inputs, args.rounds).map_err(|e| match e {
             CandidatesError::Check(e) => refused(&loaded, &kernel, &inputs, &e, None),
             CandidatesError::Compile(d) => Failure::refused(&loaded.sources, &d),
         })?;

@@ -46,7 +46,7 @@ pub struct Compiled {
 /// Compiles, runs and checks the kernels of a file.
 pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let mut all = load_all(&args.program)?;
-    let inputs = data::inputs(&args.input)?;
+    let inputs = data::inputs(&args.inputs.input)?;
     // A size of all kernels is that of an array of any of them.
     let programs: Vec<Program> = all.iter().map(|loaded| loaded.program.clone()).collect();
     for loaded in &mut all {
@@ -69,7 +69,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         sizes: part.loaded.sizes.clone(),
         scalars: part.loaded.scalars.clone(),
         inputs: inputs.clone(),
-        seed: args.seed,
+        seed: args.inputs.seed,
         repeat: args.repeat,
         force: args.force,
         tolerance: args.tolerance,
@@ -92,7 +92,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         }
     }?;
     // The same inputs by the interpreter of tasks, which defines what they mean.
-    if all_of_tasks(&kernels) && args.input.is_empty() {
+    if all_of_tasks(&kernels) && args.inputs.input.is_empty() {
         let agreement = tasks::agreement(args)?;
         if !args.json {
             print(&agreement)?;
@@ -274,7 +274,7 @@ fn added_to(args: &RunArgs, part: &Compiled, before: &[Compiled]) -> Vec<(String
             *sum = sum.filter(|_| adds);
         }
     });
-    let given = |name: &str| args.input.iter().any(|input| input.split('=').next() == Some(name));
+    let given = |name: &str| args.inputs.input.iter().any(|input| input.split('=').next() == Some(name));
     let filled = |name: &str| {
         let writes = |kernel: &Kernel| {
             let outputs = kernel.verified.outputs().iter();
@@ -328,7 +328,7 @@ impl<'a> Summary<'a> {
             "arch_because": self.target.why,
             "sizes": self.loaded.sizes,
             "constants": self.kernel.verified.constants(),
-            "seed": self.args.seed,
+            "seed": self.args.inputs.seed,
             "sim_seed": self.outcome.report.sim().map(|_| self.args.sim_seed),
             "grid": self.grid,
             "threads": self.kernel.threads(),
@@ -371,7 +371,7 @@ impl<'a> Summary<'a> {
             (Some(_), seed @ 1..) => format!(", simulator's seed {seed}"),
             _ => String::new(),
         };
-        row("sizes", format!("{sizes}, seed {}{scheduled}", self.args.seed));
+        row("sizes", format!("{sizes}, seed {}{scheduled}", self.args.inputs.seed));
         let grid = self.grid;
         row(
             "grid",

@@ -107,7 +107,7 @@ fn as_json(
         "right": failed.is_empty(),
         "kernel": kernel.function.name,
         "arch": kernel.function.arch.to_string(),
-        "seed": args.seed,
+        "seed": args.inputs.seed,
         "first_sim_seed": args.sim_seed,
         "seeds_run": run,
         "failed": failed.iter().map(one).collect::<Vec<_>>(),

@@ -226,7 +226,7 @@ pub fn agreement(args: &RunArgs) -> Result<String, Failure> {
     let refused = |errors: Diagnostics| Failure::refused(&loaded.sources, &errors);
     let kernels =
         lower(&loaded.program.with_constants(&loaded.options.constants), mapping).map_err(refused)?;
-    let options = TaskOptions { seed: args.seed, ..loaded.options.clone() };
+    let options = TaskOptions { seed: args.inputs.seed, ..loaded.options.clone() };
     let outputs = agree(&loaded.program, mapping, &kernels, &options).map_err(refused)?;
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

@@ -1,5 +1,7 @@
 //! A compiled kernel: everything a launch needs, and nothing else.
 
+use std::borrow::Cow;
+
 use tilewright_lower::MapRecipe;
 use tilewright_ptx::Lines;
 use tilewright_simt::Function;
@@ -64,14 +66,16 @@ impl Kernel {
     /// The PTX text of one module with all of these kernels, compiled for one architecture and of different names, at least one: each is an entry point, as in its
     /// own [text](Kernel::ptx).
     pub fn module(kernels: &[&Kernel]) -> String {
-        let recorded = |kernel: &Kernel| {
-            let recorded = kernel.recording.as_ref().and_then(|_| record::recorded(&kernel.function));
-            recorded.map_or_else(|| kernel.function.clone(), |(function, _)| function)
-        };
-        let functions: Vec<Function> = kernels.iter().map(|kernel| recorded(kernel)).collect();
+        let functions: Vec<Cow<'_, Function>> = kernels.iter().map(|kernel| kernel.printed()).collect();
         let lines = kernels.iter().map(|kernel| &kernel.lines);
-        let with_lines: Vec<(&Function, &Lines)> = functions.iter().zip(lines).collect();
+        let with_lines: Vec<(&Function, &Lines)> = functions.iter().map(Cow::as_ref).zip(lines).collect();
         tilewright_ptx::print_module(&with_lines)
+    }
+
+    /// The function that [`Kernel::ptx`] prints: where assertions and prints are recorded, with what records them.
+    fn printed(&self) -> Cow<'_, Function> {
+        let recorded = self.recording.as_ref().and_then(|_| record::recorded(&self.function));
+        recorded.map_or(Cow::Borrowed(&self.function), |(function, _)| Cow::Owned(function))
     }
 
     /// Threads of a block.

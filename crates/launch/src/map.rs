@@ -76,12 +76,12 @@ impl Shape {
     pub(crate) fn new(map: &Map, extents: Vec<u64>, strides: Vec<u64>) -> Option<Self> {
         let rank = map.rank();
         let same = extents.len() == rank && map.steps.len() == rank && strides.len() + 1 == rank;
-        // The last element that a box touches, with a step for each of its elements.
         let same = same
             && map.corners.as_ref().is_none_or(|corners| {
                 let lists = [corners.lower.len(), corners.upper.len()];
                 map.extents.len() == 2 && lists.iter().all(|len| len + 2 == rank)
             });
+        // A box reaches over a whole step for each of its elements, the last too.
         let reach = match map.corners {
             Some(_) => map.extents.clone(),
             None => map.extents.iter().zip(&map.steps).map(|(extent, step)| extent * step).collect(),

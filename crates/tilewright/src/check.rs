@@ -621,11 +621,30 @@ pub(crate) struct Prepared {
     pub(crate) sizes: Sizes,
     inputs: Vec<Argument>,
     tensors: Vec<Option<DeviceMemory>>,
+    /// The tensors of each parameter that is an array.
+    counts: Vec<Option<usize>>,
     /// The type of each parameter.
     types: Vec<DType>,
 }
 
 impl Prepared {
+    /// New memory with the elements that were drawn for a parameter; `None` of a scalar.
+    fn memory(&self, device: &dyn Device, at: usize) -> Result<Option<DeviceMemory>, RuntimeError> {
+        let elements = self.inputs[at].elements();
+        elements
+            .map(|elements| DeviceMemory::new(device, self.types[at], &elements, self.counts[at]))
+            .transpose()
+    }
+
+    /// Gives outputs the elements that they had before a launch.
+    pub(crate) fn restore(&mut self, kernel: &Kernel, device: &dyn Device) -> Result<(), CheckError> {
+        for id in kernel.verified.outputs() {
+            let at = id.0 as usize;
+            self.tensors[at] = self.memory(device, at)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn args(&self) -> Vec<Arg<'_>> {
         let both = self.tensors.iter().zip(&self.inputs).zip(&self.types);
         both.map(|((tensor, input), dtype)| match (tensor, input) {
@@ -661,15 +680,14 @@ pub(crate) fn prepare(
         affordable(kernel, &sizes, options, "simulator")?;
     }
     let inputs = arguments(kernel, &sizes, options)?;
-    let mut tensors = Vec::new();
-    for (id, (param, input)) in (0..).map(ParamId).zip(kernel.program().params.iter().zip(&inputs)) {
-        let count = tensors_of_array(&kernel.verified, id, &sizes)?;
-        let memory =
-            input.elements().map(|elements| DeviceMemory::new(device, param.dtype, &elements, count));
-        tensors.push(memory.transpose()?);
-    }
-    let types = kernel.program().params.iter().map(|param| param.dtype).collect();
-    Ok(Prepared { sizes, inputs, tensors, types })
+    let counts = (0..kernel.program().params.len() as u32)
+        .map(|id| tensors_of_array(&kernel.verified, ParamId(id), &sizes))
+        .collect::<Result<Vec<_>, _>>()?;
+    let types: Vec<DType> = kernel.program().params.iter().map(|param| param.dtype).collect();
+    let mut prepared = Prepared { sizes, tensors: Vec::new(), inputs, counts, types };
+    prepared.tensors =
+        (0..prepared.inputs.len()).map(|i| prepared.memory(device, i)).collect::<Result<_, _>>()?;
+    Ok(prepared)
 }
 
 fn launch(kernel: &Kernel, device: &dyn Device, options: &CheckOptions) -> Result<Launched, CheckError> {

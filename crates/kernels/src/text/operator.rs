@@ -35,6 +35,8 @@ pub struct TextOperator {
     pub edges: &'static [&'static [i64]],
     /// Sizes of a large problem, in whole vectors.
     pub large: &'static [i64],
+    /// Sizes of tables of which rows are picked, and numbers of sequences that rows are divided into: the work does not grow with them.
+    pub(crate) tables: &'static [&'static str],
     /// Ranges of integer parameters, from 0 to a size: `("ids", "v")`.
     pub indices: &'static [(&'static str, &'static str)],
     /// Of these, those that name a number once; the others, as many as there are too few numbers, are -1.

@@ -69,6 +69,7 @@ pub(super) const ELEMENTWISE: TextOperator = TextOperator {
     narrow: false,
     edges: MATRICES,
     large: &[16384, 8192],
+    tables: &[],
     indices: &[],
     distinct: &[],
     floats: &[],
@@ -133,6 +134,7 @@ pub(super) const GATHERED: TextOperator = TextOperator {
     sizes: &[("t", SizeKind::Extent), ("v", SizeKind::Extent), ("n", SizeKind::Extent)],
     edges: &[&[1, 1, 1], &[17, 5, 17], &[3, 1000, 1000], &[131, 7, 128], &[2, 3, 4097]],
     large: &[65536, 128256, 4096],
+    tables: &["v"],
     indices: &[("ids", "v")],
     // The numbers of the rows.
     narrow: true,
@@ -146,6 +148,7 @@ pub(super) const RAGGED: TextOperator = TextOperator {
     sizes: &[("b", SizeKind::Count), ("t", SizeKind::Extent), ("n", SizeKind::Extent)],
     edges: &[&[1, 1, 1], &[3, 17, 17], &[5, 1000, 3], &[2, 64, 128], &[1, 3, 1000], &[2, 3, 4097]],
     large: &[64, 65536, 1024],
+    tables: &["b"],
     indices: &[("begins", "t")],
     // Where sequences begin.
     narrow: true,

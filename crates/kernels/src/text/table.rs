@@ -381,6 +381,7 @@ operators! {
         ],
         edges: &[&[1, 1, 1, 1], &[2, 3, 17, 1], &[3, 2, 1, 17], &[2, 2, 3, 1000], &[1, 2, 100, 128], &[1, 1, 2, 4097]],
         large: &[2, 8, 16384, 16384],
+        tables: &["e"],
         indices: &[("ids", "e")],
         traffic: |sizes| 0.5 * (sizes[0] * sizes[2] * sizes[3]) as f64,
         space: space::met,
@@ -676,6 +677,7 @@ operators! {
         sizes: &[("n", SizeKind::Extent), ("v", SizeKind::Extent)],
         edges: &[&[1, 1], &[17, 3], &[1000, 17], &[4097, 1000], &[9000, 2050]],
         large: &[1 << 24, 1024],
+        tables: &["v"],
         indices: &[("x", "v")],
         space: space::bins,
         // Integers of 32 bits.

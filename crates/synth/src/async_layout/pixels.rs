@@ -8,7 +8,7 @@ use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, FoldedTile, GlobalTile, IntOp, Peers};
 
 use super::halves::second_half;
-use super::tma::{Folded, SharedTile, TmaPlan, walks};
+use super::tma::{Folded, SharedTile, TmaPlan, ends_with_buffer, walks};
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
 
@@ -37,12 +37,8 @@ pub fn plan(
     let bits = i64::from(tile.dtype.bits());
     let bytes = bits / 8;
     let layout = &shared.layout;
-    let swizzle =
-        SwizzleMode::of(&layout.swizzle, tile.dtype.bits()).ok_or(TmaReject::Swizzle(layout.swizzle))?;
-    let buffer = divisibility.program().buffer_shape(global.param);
-    if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
-        return Err(TmaReject::ViewEnds(dim));
-    }
+    let swizzle = shared.swizzle(tile.dtype.bits())?;
+    ends_with_buffer(divisibility, global)?;
     let rank = global.strides.len();
     let row = tensor_im2col().iter().find(|row| row.rank as usize == rank);
     let row = row.ok_or(TmaReject::Im2colRank(rank))?;

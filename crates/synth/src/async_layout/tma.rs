@@ -235,6 +235,32 @@ impl SharedTile {
             None => Ok(()),
         }
     }
+
+    /// The swizzle of a tensor map that stores elements of so many bits as the layout does.
+    ///
+    /// # Errors
+    ///
+    /// The layout's swizzle, which tensor maps do not have.
+    pub(super) fn swizzle(&self, bits: u32) -> Result<SwizzleMode, TmaReject> {
+        let swizzle = self.layout.swizzle;
+        SwizzleMode::of(&swizzle, bits).ok_or(TmaReject::Swizzle(swizzle))
+    }
+}
+
+/// Checks that a view ends where its buffer does, as a tensor map's extents are the buffer's.
+///
+/// # Errors
+///
+/// The first mode that ends elsewhere.
+pub(super) fn ends_with_buffer(
+    divisibility: &Divisibility<'_>,
+    global: &GlobalTile,
+) -> Result<(), TmaReject> {
+    let buffer = divisibility.program().buffer_shape(global.param);
+    match buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
+        Some(dim) => Err(TmaReject::ViewEnds(dim)),
+        None => Ok(()),
+    }
 }
 
 /// The copy of a tile between a view and a shared tile, by tensor copies. `peers`: the blocks of the cluster that share it, if any do.
@@ -294,10 +320,7 @@ fn gather(
     if indexed.at != 0 || !matrix || !whole || rows % at_once != 0 {
         return Err(TmaReject::Gathered);
     }
-    let buffer = divisibility.program().buffer_shape(global.param);
-    if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
-        return Err(TmaReject::ViewEnds(dim));
-    }
+    ends_with_buffer(divisibility, global)?;
     if global.strides[inner].as_int() != Some(1) {
         return Err(TmaReject::BufferNotContiguous);
     }
@@ -314,8 +337,7 @@ fn gather(
     {
         return Err(TmaReject::ModesCrossed);
     }
-    let swizzle = SwizzleMode::of(&shared.layout.swizzle, tile.dtype.bits())
-        .ok_or(TmaReject::Swizzle(shared.layout.swizzle))?;
+    let swizzle = shared.swizzle(tile.dtype.bits())?;
     let width = if swizzle == SwizzleMode::None { columns } else { i64::from(swizzle.span()) * 8 / bits };
     if width > columns || columns % width != 0 {
         return Err(TmaReject::ModesCrossed);
@@ -366,11 +388,8 @@ fn plan_in(
     let per_unit = i64::from(unit.bits() / bits);
     let bytes = i64::from(unit.bits() / 8);
     let layout = &shared.layout;
-    let swizzle = SwizzleMode::of(&layout.swizzle, bits).ok_or(TmaReject::Swizzle(layout.swizzle))?;
-    let buffer = divisibility.program().buffer_shape(global.param);
-    if let Some(dim) = buffer.iter().zip(&global.shape).position(|(whole, seen)| whole != seen) {
-        return Err(TmaReject::ViewEnds(dim));
-    }
+    let swizzle = shared.swizzle(bits)?;
+    ends_with_buffer(divisibility, global)?;
     // The map is of the modes in memory: of an array of tensors each has one of its own.
     let modes = global.modes_in_memory();
     let (first, rank) = (modes.start, modes.len());
