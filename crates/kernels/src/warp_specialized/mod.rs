@@ -39,9 +39,7 @@ pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, p
 pub(crate) use sparse::SparseWgmma;
 pub use stored::StoredWeights;
 pub(crate) use stored::Takers;
-pub(crate) use tensor_memory::{
-    ISSUING_REGISTERS, MULTIPROCESSORS, Products, SUM_STAGES, not_there, tensor_memory_tiles,
-};
+pub(crate) use tensor_memory::{MULTIPROCESSORS, Products, not_there, tensor_memory_tiles};
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
 pub(crate) use weights::Weights;

@@ -3,7 +3,6 @@
 use tilewright_machine::{Arch, DType, Feature, Features, Tcgen05Row, WgmmaRow};
 
 use super::choices::{Cluster, FillMode, Rasterization};
-use super::tensor_memory::ISSUING_REGISTERS;
 use super::tiling::Tiling;
 use crate::config::ConfigError;
 use crate::epilogue::{Chain, OperandKind};
@@ -167,6 +166,12 @@ fn check_order(rasterization: Rasterization) -> Result<(), ConfigError> {
 
 /// Registers of a thread that loads what is constant.
 pub(crate) const AHEAD_REGISTERS: i64 = 24;
+
+/// Registers of a thread that multiplies into tensor memory: for descriptors and places of stages.
+pub(crate) const ISSUING_REGISTERS: i64 = 40;
+
+/// Stages of sums in tensor memory: one is stored while the next tile's are made.
+pub(crate) const SUM_STAGES: i64 = 2;
 
 /// The needs of a kernel.
 pub(crate) struct Needs {

@@ -7,16 +7,10 @@ use tilewright_tile::dsl::{KernelBuilder, Pipeline};
 
 use super::choices::{Cluster, Major};
 use super::mainloop::Accumulators;
-use super::rules::{BARRIERS, most_beside, within};
+use super::rules::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
 use super::stored::modes;
 use super::tiling::{Numbers, Tiling};
 use crate::config::ConfigError;
-
-/// Stages of sums: one is stored while the next tile's are made.
-pub(crate) const SUM_STAGES: i64 = 2;
-
-/// Registers of a thread that multiplies into tensor memory: for descriptors and places of stages.
-pub(crate) const ISSUING_REGISTERS: i64 = 40;
 
 /// Multiprocessors of a B200 (NVIDIA B200 data sheet).
 pub(crate) const MULTIPROCESSORS: i64 = 148;
