@@ -114,15 +114,15 @@ const PRODUCTS: &[Operator] = &[
     Operator {
         name: "contraction",
         about: "c = Σ a · b over indices of two tensors, as einsum writes it, with nested modes in place of m, n and k",
-        needs: crate::warp_specialized::NEEDS,
+        needs: crate::warp_specialized::SHARED_NEEDS,
         parameters: parameter_list::<ContractionConfig>,
         programs: programs::<ContractionConfig>,
         tuning: Some(contraction::TUNING),
     },
     Operator {
         name: "conv_hopper",
-        about: "y[nb, p, q, kout] = x[nb, h, w, c] ∗ f[kout, r, s, c], its data gradient or its weight gradient, by TMA loads and wgmma",
-        needs: crate::warp_specialized::NEEDS,
+        about: "y[nb, p, q, kout] = x[nb, h, w, c] ∗ f[kout, r, s, c], its data gradient or its weight gradient, by TMA loads and wgmma or tcgen05",
+        needs: crate::warp_specialized::SHARED_NEEDS,
         parameters: parameter_list::<HopperConvConfig>,
         programs: programs::<HopperConvConfig>,
         tuning: Some(tuning::<HopperConvConfig>()),

@@ -4,23 +4,28 @@ use crate::common::{Launch, Tensors, absolute, assemble, bounds, close, ptxas, r
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::conv_hopper::{
-    self, ConvSizes, HopperConvConfig, Padding, Pass, PerMode, edge_sizes,
+    self, ConvSizes, Form, HopperConvConfig, Padding, Pass, PerMode, edge_sizes,
 };
 use tilewright_kernels::gemm_hopper::{Cluster, Epilogue, Inputs, Part, Schedule};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 
 /// One math warpgroup, tiles of 64 × 32 and four blocks: every block takes several tiles.
-fn small(pass: Pass) -> HopperConvConfig {
+pub fn small(pass: Pass) -> HopperConvConfig {
     HopperConvConfig { pass, bm: 64, bn: 32, stages: 3, warpgroups: 1, sm_count: 4, ..Default::default() }
 }
 
-fn each(values: &[i64]) -> PerMode<i64> {
+pub fn each(values: &[i64]) -> PerMode<i64> {
     PerMode::each(values).unwrap()
 }
 
 /// Interpreter, simulator and plain loops agree.
 fn check(config: &HopperConvConfig, sizes: &ConvSizes) {
+    check_seeds(config, sizes, &[sizes.c as u64]);
+}
+
+/// The same with seeds of the simulator.
+pub fn check_seeds(config: &HopperConvConfig, sizes: &ConvSizes, seeds: &[u64]) {
     let mut rng = ChaCha8Rng::seed_from_u64((sizes.c * 7 + sizes.kout) as u64);
     let programs = config.programs().unwrap_or_else(|e| panic!("{config:?}: {e}"));
     let [of_x, of_f, of_y] = sizes.elements(config);
@@ -66,7 +71,8 @@ fn check(config: &HopperConvConfig, sizes: &ConvSizes) {
     given.retain(|name, _| programs.iter().any(|p| p.params.iter().any(|param| param.name == *name)));
     let named = sizes.named(config);
     let launch = Launch { programs: &programs, sizes: &named, scalars: &[("alpha", inputs.alpha)] };
-    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, &[sizes.c as u64], &given);
+    let arch = if config.form == Form::Tcgen05 { Arch::SM_100A } else { Arch::SM_90A };
+    let (simulated, interpreted, _) = launch.run(arch, seeds, &given);
     let result = ["y", "dx", "df"][config.pass as usize];
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         close(&format!("{who} at {sizes:?} of {config:?}"), &results[result], &finished, &bound);
@@ -279,7 +285,7 @@ fn folded(pass: Pass) -> HopperConvConfig {
     HopperConvConfig { im2col: true, ..small(pass) }
 }
 
-fn sizes(nb: i64, image: &[i64], c: i64, kout: i64) -> ConvSizes {
+pub fn sizes(nb: i64, image: &[i64], c: i64, kout: i64) -> ConvSizes {
     ConvSizes { nb, image: image.to_vec(), c, kout }
 }
 
@@ -353,7 +359,10 @@ fn next_pixels_with_all_that_products_have() {
     for cluster in [Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongMn(2, 2)] {
         check(&HopperConvConfig { cluster, ..folded(Pass::Fprop) }, &of);
     }
-    check(&HopperConvConfig { cluster: Cluster::AlongM(2), bn: 64, ..folded(Pass::Wgrad) }, &of);
+    // Nine taps of one tile of columns each: the last cluster has a block behind them.
+    for cluster in [Cluster::AlongM(2), Cluster::AlongN(2), Cluster::AlongMn(2, 2)] {
+        check(&HopperConvConfig { cluster, bn: 64, ..folded(Pass::Wgrad) }, &of);
+    }
     let with = |list: &str| HopperConvConfig { epilogue: list.parse().unwrap(), ..folded(Pass::Fprop) };
     check(&HopperConvConfig { overlap_epilogue: true, ..with("bias+relu+residual") }, &of);
     check(&HopperConvConfig { split: 3, ..with("bias+silu") }, &of);
@@ -383,7 +392,7 @@ fn tiles_of_the_next_pixels_are_as_few_as_can_be() {
     assert!(!space.points.is_empty() && !names.into_iter().any(|name| name == "im2col"));
 }
 
-fn refused(config: HopperConvConfig, field: &str, text: &str) {
+pub fn refused(config: HopperConvConfig, field: &str, text: &str) {
     match config.programs() {
         Err(ConfigError::Value { field: found, wanted, .. }) => {
             assert_eq!(found, field, "{wanted}");

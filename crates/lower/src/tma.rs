@@ -177,7 +177,9 @@ impl Lower<'_> {
         let mut rest = self.expr(global.base.last().ok_or_else(wrong)?);
         if let (Some(share), Some(place)) = (plan.multicast, place) {
             let own = scalar::scale(self.b, place, share.step);
-            rest = add(self.b, rest, own);
+            // Blocks share out channels or pixels.
+            let shared = if share.dim == 0 { &mut coords[0] } else { &mut rest };
+            *shared = add(self.b, *shared, own);
         }
         rest = add(self.b, rest, int(number));
         // The digits of its number. No tile begins at a negative one, and the extents of images that have pixels are positive.

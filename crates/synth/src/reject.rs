@@ -291,8 +291,6 @@ pub enum TmaReject {
     #[error("indices lead {1} along mode {0} of the buffer, and offsets of pixels are at most {2}")]
     OffsetsBeyond(usize, i64, i64),
     /// Halves of a pair.
-    #[error("blocks of a pair have halves of boxes, and no pixels")]
-    HalvesOfPixels,
     /// No row of the table.
     #[error("there is no tensor copy of this rank")]
     NoRow,

@@ -162,6 +162,26 @@ fn sums_in_tensor_memory() {
     }
 }
 
+#[test]
+fn convolutions_in_tensor_memory() {
+    let given = [
+        ("form", "tcgen05"),
+        ("bm", "64"),
+        ("bn", "16"),
+        ("bk", "16"),
+        ("stages", "2"),
+        ("warpgroups", "1"),
+        ("chunk", "8"),
+        ("sm_count", "1"),
+        ("filter", "1x2"),
+        ("padding", "0"),
+    ];
+    let forward = (operator("conv_hopper").unwrap().programs)(&given).unwrap().remove(0);
+    // Four tiles, so that both stages of sums are used again.
+    let sizes = [("nb", 1), ("h", 14), ("w", 17), ("c", 16), ("kout", 16)];
+    judge(&forward, Arch::SM_100A, &[], &sizes, &[]);
+}
+
 /// Attention in tensor memory, of which each pipeline is kept in order by the others of its tile too: by night.
 #[test]
 fn attention_in_tensor_memory() {

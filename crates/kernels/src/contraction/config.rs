@@ -10,7 +10,7 @@ use super::tile::TileExtents;
 use crate::config::{Codec, Config, ConfigError, Field};
 use crate::epilogue::{EpilogueOp, Part};
 use crate::gemm_hopper::{Form, HopperGemmConfig, Major, Pack};
-use crate::warp_specialized::{Axis, Nesting, bytes, refused};
+use crate::warp_specialized::{Axis, Nesting, bytes, lacking};
 
 /// A contraction of two tensors, and the tiling of the matrix product that it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -108,8 +108,8 @@ macro_rules! fields {
 impl Config for ContractionConfig {
     const NAME: &'static str = "contraction";
     /// Those of the product that go with contractions, whose majors and batch follow from the text.
-    const FIELDS: &'static [Field<Self>] = fields!("dtype" "dtype_b" "out" "epilogue" "form" "swap" "bm" "bn" "bk" "stages" "warpgroups" "cluster" "split" "pack" "rasterization"
-            "in_flight" "overlap_epilogue" "chunk" "buffers" "hint_a" "hint_b" "hint_c" "dependent" "load_registers" "math_registers" "sm_count");
+    const FIELDS: &'static [Field<Self>] = fields!("dtype" "dtype_b" "out" "epilogue" "form" "swap" "bm" "bn" "bk" "stages" "warpgroups" "cluster" "pair" "split" "pack"
+            "rasterization" "in_flight" "overlap_epilogue" "chunk" "buffers" "hint_a" "hint_b" "hint_c" "dependent" "load_registers" "math_registers" "sm_count");
 
     fn build(&self) -> Result<Vec<Program>, ConfigError> {
         self.programs()
@@ -200,8 +200,9 @@ impl ContractionConfig {
     pub(super) fn of_groups(&self, plan: &Plan) -> Result<HopperGemmConfig, ConfigError> {
         let product = self.product;
         let wanted = "goes with contractions that are products of matrices as gemm_hopper has them";
-        if product.form != Form::Wgmma {
-            return Err(ConfigError::value("form", product.form, format!("{wanted}: must be wgmma")));
+        if !product.form.tiles() {
+            let wanted = format!("{wanted}: must be wgmma or tcgen05");
+            return Err(ConfigError::value("form", product.form, wanted));
         }
         if product.split != 1 {
             return Err(ConfigError::value(
@@ -218,7 +219,8 @@ impl ContractionConfig {
         let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };
         let (a, b) = (major(Operand::A), major(Operand::B));
         let chunk = self.chunk(plan)?;
-        if bytes(product.dtype) != 2 && (a, b) != (Major::K, Major::K) {
+        let by_wgmma = product.form == Form::Wgmma && bytes(product.dtype) != 2;
+        if by_wgmma && (a, b) != (Major::K, Major::K) {
             let wanted = "wgmma takes factors of 8 and 32 bits contiguous along k: the last index of both operands must be summed";
             return Err(ConfigError::value("einsum", &self.einsum, wanted));
         }
@@ -325,6 +327,6 @@ impl ContractionConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.product.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }

@@ -45,6 +45,9 @@ const BOXES: (i64, [i64; 2]) = (56, [240, 224]);
 /// The same where it loads elements.
 const ELEMENTS: (i64, [i64; 2]) = (96, [240, 200]);
 
+/// The same beside a thread that multiplies into tensor memory, with which `ptxas` spills up to 24 bytes of 96 registers.
+const ELEMENTS_ASIDE: (i64, [i64; 2]) = (120, [240, 176]);
+
 /// Registers of a thread that multiplies beside its sums and the results that wait: those of `gemm_hopper`, and the digits of the tile's number.
 const SPARE_REGISTERS: i64 = 24;
 
@@ -67,7 +70,7 @@ pub(crate) const TUNING: Tuning = Tuning {
     sizes: LETTERS,
     meaning: &["einsum", "dtype", "dtype_b", "out", "epilogue"],
     alike: HALVES,
-    family: &["permute", "tile", "swap", "bm", "bn", "bk", "warpgroups"],
+    family: &["permute", "tile", "form", "pair", "swap", "bm", "bn", "bk", "warpgroups"],
     secondary: HopperGemmConfig::SECONDARY,
     space,
     point: |chip, sizes, given| {
@@ -195,7 +198,11 @@ impl Problem {
         let stored = self.by_tensor_copies(Operand::C, bytes(base.product.result()));
         let mut product = point;
         let loads = load_a && load_b;
-        let (load_registers, math_registers) = if loads { BOXES } else { ELEMENTS };
+        let (load_registers, math_registers) = match (loads, product.form) {
+            (true, _) => BOXES,
+            (false, Form::Tcgen05) => ELEMENTS_ASIDE,
+            (false, _) => ELEMENTS,
+        };
         if !given("load_registers") {
             product.load_registers = load_registers;
         }
@@ -215,7 +222,7 @@ impl Problem {
         }
         let sums = product.bm * product.bn / (128 * product.warpgroups);
         let waiting = if product.overlap_epilogue { sums * bytes(product.result()) / 4 } else { 0 };
-        if sums + waiting + SPARE_REGISTERS > product.math_registers {
+        if sums + waiting + SPARE_REGISTERS > product.storing_registers() {
             return Vec::new();
         }
         let product = product.fitted(given);
@@ -302,7 +309,9 @@ fn of_order(
     for mut point in HopperGemmConfig::grid() {
         apply(&mut point, &of_product)?;
         let whole = point.split == 1 && point.schedule == Schedule::DataParallel;
-        if point.form != Form::Wgmma || !whole || point.pack != Pack::None {
+        // Where an architecture has another form, points of this one have the reason.
+        let idle = point.form != Form::Wgmma && !chip.arch.has(point.form.needs());
+        if !point.form.tiles() || idle || !whole || point.pack != Pack::None {
             continue;
         }
         let configs = problem.fitted(base, point, &given, &mut tiles);

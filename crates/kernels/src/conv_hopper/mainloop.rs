@@ -91,6 +91,9 @@ impl Mainloop for Convolution<'_> {
         let pass = self.config.pass;
         let depth: Expr = self.config.bk.into();
         let steps = self.steps(&geometry, geometry.taps().into(), &depth);
+        // Sums in tensor memory begin with a product; of images that are smaller than the filter there is no output to sum over.
+        let empty = self.tiling.tensor_memory && pass == Pass::Wgrad;
+        let steps = if empty { steps.max(1) } else { steps };
         let [m, n] = geometry.matrix(pass);
         let groups = geometry.groups.clone();
         let (c, kout) = (geometry.c.clone(), geometry.kout.clone());
@@ -228,9 +231,19 @@ impl Mainloop for Convolution<'_> {
         if !self.config.has_phases() {
             return scheduler.k_range(tile);
         }
+        let Numbers { bk, .. } = &scheduler.numbers;
         let phase = Phase::of(self.geometry(), &self.geometry().inputs(true).indices(&tile.row));
-        let count = self.steps(self.geometry(), phase.count(), &scheduler.numbers.bk);
-        KRange { count, first: None }
+        let taps = phase.count();
+        let count = self.steps(self.geometry(), taps.clone(), bk);
+        match self.tiling.least_steps(&scheduler.numbers) {
+            // A phase that no tap meets has a step behind the last channel, where zeros are.
+            Some(least) => {
+                let none = (Expr::from(1) - taps).max(0);
+                let first = Some(none * self.geometry().kout.ceil_div(bk));
+                KRange { count: count.max(least), first }
+            }
+            None => KRange { count, first: None },
+        }
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
@@ -273,6 +286,9 @@ impl Mainloop for Convolution<'_> {
                     Some(1) => (tile.col.clone(), 0.into()),
                     _ => (&tile.col % &tiles, &tile.col / &tiles),
                 };
+                // Behind the last column a cluster's block loads what it does not store: of a fold's offsets the last ones.
+                let beyond = geometry.im2col.is_some() && self.tiling.blocks()[1] > 1;
+                let tap = if beyond { tap.min(&taps - 1) } else { tap };
                 let at = geometry.tap(&tap).into_iter().map(Some);
                 let dy = [None, Some(tile.row.clone())].into_iter().chain(boxes());
                 let x = [None, Some(col)].into_iter().chain(boxes()).chain(at);
@@ -286,8 +302,12 @@ impl Mainloop for Convolution<'_> {
         t.copy_async_with(on.views[1].index(b), on.stage[1], how_b);
     }
 
+    fn sums(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<Accumulators> {
+        self.tiling.sums(t, numbers, false)
+    }
+
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
-        self.tiling.begin(t, &on.numbers)
+        self.tiling.begin(t, on, false)
     }
 
     fn step(

@@ -1,6 +1,6 @@
-//! Convolutions as implicit products by TMA and wgmma, channels last: forward, the data gradient and the weight gradient, of one, two or three
+//! Convolutions as implicit products by TMA and wgmma or tcgen05, channels last: forward, the data gradient and the weight gradient, of one, two or three
 //! modes. A tile of the result is a box of pixels, perhaps of several images, by output channels. For each tap of the filter and each run of channels
-//! TMA loads the box of the image that the tap meets, straight into the layout that wgmma reads: the box is shifted by the tap, steps over pixels where
+//! TMA loads the box of the image that the tap meets, straight into the layout that the product reads: the box is shifted by the tap, steps over pixels where
 //! there is a stride, and reads as 0 outside of the image, which is the padding. So im2col is a view and nothing is copied. The rest is
 //! [`gemm_hopper`](crate::gemm_hopper)'s: a persistent grid, roles, epilogues and parts of sums. A filter of one tap with nothing between
 //! pixels is a product of matrices as it stands. With `im2col` a tile is of the next pixels instead, across rows and images: a view that folds these, which
@@ -20,6 +20,7 @@ use tilewright_machine::{Arch, CacheHint, Corners, DType};
 use tilewright_tile::Program;
 use tilewright_tile::dsl::KernelBuilder;
 
+pub use crate::warp_specialized::Form;
 pub use choices::{Padding, Pass, PerMode};
 pub(crate) use choices::{Shape, Window};
 pub use reference::{ConvSizes, edge_sizes, finish, reference};
@@ -28,8 +29,8 @@ use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, param
 use crate::epilogue::{Chain, Epilogue, Part};
 use crate::gemm_hopper::add_parts;
 use crate::warp_specialized::{
-    BARRIERS, Batch, Cluster, FillMode, GemmKernel, Needs, Problem, ROW_BYTES, Rasterization, ResultTensor,
-    Schedule, Tiling, aligned, bytes, refused, within,
+    BARRIERS, Batch, Cluster, FillMode, GemmKernel, Major, Needs, Problem, Products, ROW_BYTES,
+    Rasterization, ResultTensor, Schedule, Tiling, aligned, bytes, lacking, within,
 };
 use geometry::Geometry;
 use mainloop::Convolution;
@@ -69,6 +70,8 @@ parameters! {
         /// Tiles of the next pixels, across rows and from image to image (the im2col mode of TMA), and not of the boxes of pixels=: fprop, wgrad, and dgrad with
         /// stride=1. Channels are multiples of 16 bytes.
         im2col: bool as FLAG = false,
+        /// The program: wgmma, with sums in registers; or tcgen05, with sums in tensor memory (Blackwell).
+        form: Form as OWN = Form::Wgmma,
         /// Rows of a block's tile of the result: pixels (of wgrad, output channels), a multiple of 64 for each math warpgroup.
         bm: i64 as INT = 128,
         /// Columns of a block's tile: channels, a multiple of 8.
@@ -77,10 +80,13 @@ parameters! {
         bk: i64 as INT = 64,
         /// Stages between the copies and the products.
         stages: i64 as INT = 4,
-        /// Warpgroups that multiply.
+        /// Warpgroups that multiply, or with form=tcgen05 store.
         warpgroups: i64 as INT = 2,
         /// Blocks that share a factor: none, m2 (that of the columns), n2 (that of the rows), m4 …; or both: m2n2, m2n4 …
         cluster: Cluster as OWN = Cluster::None,
+        /// The two blocks of a cluster along the tile's rows multiply together, with form=tcgen05: each has its 128 rows, and half of the columns' factor (m2; m2n2,
+        /// m2n4: several pairs, which share the rows).
+        pair: bool as FLAG = false,
         /// Parts of the sums that meet in global memory, added in a fixed order.
         split: i64 as INT = 1,
         /// The work of a block: data_parallel, whole tiles; stream_k, whole tiles and then a share of the steps of the rest; or remainder, the same with as few of
@@ -106,7 +112,7 @@ parameters! {
         dependent: bool as FLAG = false,
         /// Registers of a thread that copies.
         load_registers: i64 as INT = 40,
-        /// Registers of a thread that multiplies.
+        /// Registers of a thread that multiplies; with form=tcgen05 of one that stores, as far as there are as many beside the others.
         math_registers: i64 as INT = 232,
         /// Blocks that are launched, at most.
         sm_count: i64 as INT = 132,
@@ -228,7 +234,7 @@ impl HopperConvConfig {
     }
 
     fn tiling(&self) -> Tiling {
-        Tiling {
+        let tiling = Tiling {
             swap: false,
             bm: self.bm,
             bn: self.bn,
@@ -253,13 +259,21 @@ impl HopperConvConfig {
             resident: 1,
             accumulator: DType::F32,
             stored: self.stored(),
-        }
+        };
+        if self.form == Form::Tcgen05 { tiling.in_tensor_memory(self.pair) } else { tiling }
     }
 
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let aligned = |elements: i64| aligned(bytes(self.dtype) * elements);
-        let stage = aligned(self.bm * self.bk) + aligned(self.bn * self.bk) + BARRIERS;
-        self.stages * stage + self.tiling().epilogue_bytes(chain, self.result())
+        let tiling = self.tiling();
+        let stage = aligned(self.bm * self.bk) + aligned(tiling.columns_held() * self.bk) + BARRIERS;
+        self.stages * stage + tiling.epilogue_bytes(chain, self.result()) + tiling.bytes_of_sums()
+    }
+
+    /// The modes along which the factors of the rows and of the columns are contiguous.
+    fn majors(&self) -> [Major; 2] {
+        let major = |along_k: bool| if along_k { Major::K } else { Major::Mn };
+        [major(self.pass != Pass::Wgrad), major(self.pass == Pass::Fprop)]
     }
 
     fn fragments(&self, chain: &Chain<'_>) -> i64 {
@@ -287,6 +301,13 @@ impl HopperConvConfig {
         self.check_passes()?;
         self.check_im2col()?;
         let tiling = self.tiling();
+        tiling.check_pair(self.pair, None)?;
+        tiling.check_tensor_memory(&Products {
+            sums: 1,
+            dtypes: [self.dtype; 2],
+            majors: self.majors(),
+            in_flight: self.in_flight,
+        })?;
         tiling.check_tile()?;
         within("bk", self.bk, [16, 256], 16)?;
         if !(0..self.stages).contains(&self.in_flight) {
@@ -313,7 +334,7 @@ impl HopperConvConfig {
             shared_rows: tiling.shared_rows(rows(self.bm), of_b),
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-            instruction: self.bn,
+            instruction: tiling.widest(),
             shared_bytes: self.shared_bytes(&chain),
         })
     }
@@ -488,7 +509,7 @@ impl HopperConvConfig {
             nesting: None,
             schedule: self.schedule,
             stream_k: self.tiling().exchanged_at_once(self.schedule, SPARE_REGISTERS),
-            name: "conv_hopper",
+            name: if self.form == Form::Tcgen05 { "conv_tcgen05" } else { "conv_hopper" },
             tiling: self.tiling(),
             batch: Batch::None,
             split: self.split,
@@ -532,6 +553,6 @@ impl HopperConvConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }

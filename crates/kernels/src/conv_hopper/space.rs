@@ -1,20 +1,25 @@
 //! The tuning space: tiles in proportion to a problem, with pixels folded so that few of a tile's are outside of images, and an estimate of each.
 
-use tilewright_machine::{Arch, CacheHint};
+use tilewright_machine::{Arch, CacheHint, Features};
 
 use super::geometry::packed_taps;
-use super::{ConvSizes, HopperConvConfig, Pass, PerMode, SPARE_REGISTERS};
-use crate::gemm_hopper::{HopperGemmConfig, Major, PerStep};
+use super::{ConvSizes, Form, HopperConvConfig, Pass, PerMode, SPARE_REGISTERS};
+use crate::gemm_hopper::{Form as ProductForm, HopperGemmConfig, PerStep};
 use crate::model::{Model, Numbers};
 use crate::parts::{Estimate, Part};
 use crate::tuning::{Chip, SizeKind, Tunable};
-use crate::warp_specialized::{Cluster, RASTERIZATIONS, Rasterization, Schedule, TARGET, bytes};
+use crate::warp_specialized::{
+    Cluster, MULTIPROCESSORS, RASTERIZATIONS, Rasterization, Schedule, TARGET, bytes, tensor_memory_tiles,
+};
 
 /// Rows of tiles, and the warpgroups that share them.
 const ROWS: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
 
 /// Columns of tiles.
 const COLUMNS: [i64; 10] = [16, 32, 64, 80, 96, 128, 160, 192, 224, 256];
+
+/// Channels of a stage, or pixels.
+const DEPTHS: [i64; 3] = [16, 32, 64];
 
 /// Deeper rings hide no more.
 const MOST_STAGES: i64 = 12;
@@ -201,11 +206,17 @@ impl HopperConvConfig {
 
     /// A product of tiles of the same size, in the same order.
     fn product(&self) -> HopperGemmConfig {
+        let [a, b] = self.majors();
         HopperGemmConfig {
             dtype: self.dtype,
             out: Some(self.result()),
-            a: if self.pass == Pass::Wgrad { Major::Mn } else { Major::K },
-            b: if self.pass == Pass::Fprop { Major::K } else { Major::Mn },
+            a,
+            b,
+            form: match self.form {
+                Form::Wgmma => ProductForm::Wgmma,
+                Form::Tcgen05 => ProductForm::Tcgen05,
+            },
+            pair: self.pair,
             bm: self.bm,
             bn: self.bn,
             bk: self.bk,
@@ -258,11 +269,20 @@ impl HopperConvConfig {
         Self { sm_count: if rounds > 1 { divide(tiles, rounds) } else { self.sm_count }, ..self }
     }
 
+    /// The same tile in pairs of blocks, where it has the rows and tensor copies bring its stages.
+    fn in_pairs(self, whole: bool) -> impl Iterator<Item = Self> {
+        let can = whole && !self.has_phases();
+        let clusters = self.tiling().pairs().filter(move |_| can);
+        let blocks = move |cluster: Cluster| self.sm_count / cluster.blocks() * cluster.blocks();
+        clusters.map(move |cluster| Self { pair: true, cluster, sm_count: blocks(cluster), ..self })
+    }
+
     /// The same with chunks of which a thread has room for those of other blocks beside the sums.
     fn exchanged(self) -> Self {
         let fits = |columns: &i64| {
             let same = Self { chunk: Some(*columns), ..self };
-            self.bn % columns == 0 && same.fragments(&same.applied()) + SPARE_REGISTERS <= self.math_registers
+            let there = same.tiling().math_registers;
+            self.bn % columns == 0 && same.fragments(&same.applied()) + SPARE_REGISTERS <= there
         };
         let columns =
             [64, 32, 16].into_iter().filter(|columns| *columns <= self.columns()).find(fits).unwrap_or(8);
@@ -309,7 +329,7 @@ impl Tunable for HopperConvConfig {
     const MEANING: &'static [&'static str] =
         &["pass", "dims", "filter", "stride", "padding", "dilation", "groups", "dtype", "out", "epilogue"];
     const FAMILY: &'static [&'static str] =
-        &["bm", "bn", "bk", "warpgroups", "split", "schedule", "pixels", "pack"];
+        &["form", "pair", "bm", "bn", "bk", "warpgroups", "split", "schedule", "pixels", "pack"];
     const SECONDARY: &'static [(&'static str, &'static [&'static str])] = &[
         ("rasterization", RASTERIZATIONS),
         ("overlap_epilogue", &["false", "true"]),
@@ -323,8 +343,8 @@ impl Tunable for HopperConvConfig {
 
     fn points() -> impl Iterator<Item = Self> {
         let tiles = ROWS.into_iter().flat_map(|rows| COLUMNS.map(|bn| (rows, bn)));
-        let deep = tiles.flat_map(|tile| [16, 32, 64].map(|bk| (tile, bk)));
-        deep.flat_map(|(((bm, warpgroups), bn), bk)| {
+        let deep = tiles.flat_map(|tile| DEPTHS.map(|bk| (tile, bk)));
+        let in_registers = deep.flat_map(|(((bm, warpgroups), bn), bk)| {
             [false, true].map(|overlap_epilogue| HopperConvConfig {
                 bm,
                 bn,
@@ -334,7 +354,18 @@ impl Tunable for HopperConvConfig {
                 math_registers: MATH_REGISTERS[usize::from(warpgroups > 2)],
                 ..HopperConvConfig::default()
             })
-        })
+        });
+        // Sums in tensor memory are made while others leave in any case.
+        let deep = tensor_memory_tiles(&COLUMNS).flat_map(|tile| DEPTHS.map(|bk| (tile, bk)));
+        in_registers.chain(deep.map(|((bm, bn, warpgroups), bk)| HopperConvConfig {
+            form: Form::Tcgen05,
+            bm,
+            bn,
+            bk,
+            warpgroups,
+            sm_count: MULTIPROCESSORS,
+            ..HopperConvConfig::default()
+        }))
     }
 
     /// With pixels folded for the images, parts of long sums, and registers for threads that load where TMA cannot.
@@ -376,7 +407,7 @@ impl Tunable for HopperConvConfig {
             let parts = if one { form.parts(&sizes) } else { vec![1] };
             let parts = parts.into_iter().map(|split| Self { split, ..form }.in_order_of_parts(kout));
             let parts: Vec<Self> = parts.map(|form| form.evened(&sizes)).collect();
-            parts.into_iter().chain(shared(form))
+            parts.into_iter().chain(shared(form)).chain(form.in_pairs(whole))
         };
         // Pixels that few tiles read, and no other tap; data gradients gain nothing by it.
         let columns = if self.pass == Pass::Fprop { kout } else { sizes.c / self.groups };
@@ -387,7 +418,8 @@ impl Tunable for HopperConvConfig {
 
     fn fitted(self, given: &dyn Fn(&str) -> bool) -> Self {
         let stages = if given("stages") { self.stages } else { self.deepest().max(self.in_flight + 1) };
-        let waits = stages <= FEW_STAGES && self.pass != Pass::Wgrad && !given("in_flight");
+        let waits = stages <= FEW_STAGES && self.pass != Pass::Wgrad && self.form == Form::Wgmma;
+        let waits = waits && !given("in_flight");
         Self { stages, in_flight: if waits { 0 } else { self.in_flight }, ..self }
     }
 
@@ -416,6 +448,10 @@ impl Tunable for HopperConvConfig {
             && (self.split == 1 || steps >= 4 * self.split)
             && (self.pass != Pass::Wgrad || self.bm < 2 * kout.max(64))
             && self.bk * bytes(self.dtype) <= 128
+    }
+
+    fn needs(&self) -> Features {
+        self.form.needs()
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {

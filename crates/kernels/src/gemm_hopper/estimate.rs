@@ -251,8 +251,11 @@ impl HopperGemmConfig {
         let of_warpgroups = [products * (bn / 2.0).max(16.0), products * (16.0 + bn / 4.0 / kept)];
         // Sums in tensor memory are made while those of the tile before leave.
         let apart = self.form == Form::Tcgen05;
-        let [multiply, shared] =
-            if apart { self.tcgen05_cycles(self.terms().len() as f64 * bk * size) } else { of_warpgroups };
+        let [multiply, shared] = if apart {
+            self.tiling().tensor_memory_cycles(self.terms().len() as f64 * bk * size)
+        } else {
+            of_warpgroups
+        };
         // Lines that are not those of matrices have a factor of their own.
         let aligned = |pitch: i64| own.bytes.is_some() || pitch as f64 * size % LINE == 0.0;
         // Rows of boxes.
@@ -302,7 +305,7 @@ impl HopperGemmConfig {
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         // What blocks of a cluster share arrives at each of them, but for the halves of a pair.
-        let (held_a, held_b) = self.sides((bm, self.columns_held() as f64));
+        let (held_a, held_b) = self.sides((bm, self.tiling().columns_held() as f64));
         let loaded = parts * (held_a * kept + matrices * held_b);
         let arriving = model.arriving * loaded * bk * size / LINE;
         let busy = together(multiply, port.max(l2).max(arriving), sharpness);

@@ -35,7 +35,7 @@ impl Form {
     }
 
     /// The features that it needs.
-    pub(super) fn needs(self) -> Features {
+    pub(crate) fn needs(self) -> Features {
         match self {
             Form::Wgmma => NEEDS,
             Form::Tcgen05 => TENSOR_MEMORY_NEEDS,

@@ -269,7 +269,7 @@ impl HopperGemmConfig {
     /// Bytes of shared memory of a block, where the kernel applies this epilogue.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let of_tile = |elements: i64, dtype: DType| aligned(bytes_of(elements, dtype));
-        let (of_a, of_b) = self.sides((self.bm, self.columns_held()));
+        let (of_a, of_b) = self.sides((self.bm, self.tiling().columns_held()));
         let [a, b] = self.multiplied();
         let parts = self.parts() as i64;
         let stage = parts * of_tile(of_a * self.columns_of_a(self.bk), a)
@@ -284,7 +284,7 @@ impl HopperGemmConfig {
         self.stages * stage
             + self.tiling().epilogue_bytes(chain, self.result())
             + reduction
-            + self.bytes_of_sums()
+            + self.tiling().bytes_of_sums()
     }
 
     /// See [`Tiling::sides`].
@@ -307,12 +307,7 @@ impl HopperGemmConfig {
             accumulator: self.sum(),
             stored: self.stored(),
         });
-        Tiling {
-            tensor_memory: self.form == Form::Tcgen05,
-            pair: self.pair,
-            math_registers: self.storing_registers(),
-            ..tiling
-        }
+        if self.form == Form::Tcgen05 { tiling.in_tensor_memory(self.pair) } else { tiling }
     }
 
     /// 32-bit registers of a math thread for its sums, for rounded values that leave later, and for a chunk on its way.
@@ -400,7 +395,7 @@ impl HopperGemmConfig {
             shared_rows: tiling.shared_rows(rows(major_a, of_a), rows(major_b, of_b)),
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-            instruction: self.widest(),
+            instruction: tiling.widest(),
             shared_bytes: self.shared_bytes(&chain),
         })
     }

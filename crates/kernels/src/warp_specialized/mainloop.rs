@@ -1,6 +1,5 @@
 //! Mainloops: from operands in global memory to a tile's accumulators, by a role that loads stages and one that multiplies them.
 
-use tilewright_layout::Layout;
 use tilewright_machine::{CacheHint, DType, SumsScaling};
 use tilewright_tile::dsl::{Buffer, Elem, KernelBuilder, Pipeline, Reference, Tensor, index, steps, where_};
 use tilewright_tile::{AsyncCopyAttrs, CopyAttrs, Expr, Literal, Multicast, ReduceOp};
@@ -9,7 +8,6 @@ use super::choices::{Batch, Cluster, FillMode, Major, Triangle};
 use super::nested::Share;
 use super::rules::bytes;
 use super::scheduler::{KRange, Problem, Scheduler, WorkTile, packed_lines};
-use super::stored::modes;
 use super::tiling::{Numbers, Tiling};
 use super::views::{OperandView, Steps, matrix_view, parts_view, with_batch};
 use crate::contraction::Group;
@@ -434,28 +432,11 @@ impl Mainloop for TmaWgmma {
     }
 
     fn sums(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<Accumulators> {
-        let mut sums =
-            |name: &str| t.tensor_memory(name, self.tiling.accumulator, [&numbers.bm, &numbers.width]);
-        self.tiling.tensor_memory.then(|| Accumulators {
-            parts: vec![sums("acc")],
-            second: self.sums_apart().then(|| sums("acc_up")),
-            of_a: None,
-            scales: Vec::new(),
-        })
+        self.tiling.sums(t, numbers, self.sums_apart())
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
-        if let Some((ring, in_memory)) = &on.sums {
-            return self.tiling.read(t, &on.numbers, (ring, in_memory));
-        }
-        let sums = t.register_tensor("rc", self.tiling.accumulator, [&on.numbers.bm, &on.numbers.width]);
-        t.fill(&sums, 0.0);
-        let second = self.sums_apart().then(|| {
-            let shape = [&on.numbers.bm, &on.numbers.width];
-            let sums = t.register_tensor("ru", self.tiling.accumulator, shape);
-            t.fill(&sums, 0.0);
-            sums
-        });
+        let sums = self.tiling.begin(t, on, self.sums_apart());
         let of_a = self.sums_a.then(|| {
             let (of_a, _) = self.tiling.sides((&on.numbers.bm, &on.numbers.bn));
             let shape = [of_a, &(&on.numbers.bk / self.neighbours())];
@@ -463,7 +444,7 @@ impl Mainloop for TmaWgmma {
             t.fill(&sums, 0.0);
             sums
         });
-        Accumulators { parts: vec![sums], second, of_a, scales: Vec::new() }
+        Accumulators { of_a, ..sums }
     }
 
     fn step(
@@ -488,10 +469,8 @@ impl Mainloop for TmaWgmma {
                 let to = partial.as_ref().unwrap_or(whole);
                 if let [of_a, of_others @ ..] = &on.stage[on.stage.len() - self.scale_tensors()..] {
                     t.gemm_async_scaled(to, left, right, self.tiling.sides((*of_a, of_others[*b])));
-                } else if self.tiling.tensor_memory {
-                    t.gemm_async(to, left, right);
                 } else {
-                    t.gemm_async_over(to, left, right, [self.tiling.warpgroups.into(), 1.into()]);
+                    self.tiling.issue(t, to, left, right);
                 }
             }
             if self.tiling.tensor_memory {
@@ -509,8 +488,7 @@ impl Mainloop for TmaWgmma {
     }
 
     fn complete(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators, tile: &WorkTile) {
-        let waited = self.promote || self.tiling.tensor_memory;
-        self.tiling.complete(t, sums, if waited { 0 } else { self.in_flight });
+        self.tiling.complete(t, sums, if self.promote { 0 } else { self.in_flight });
         if let (Some(of_a), Some(OperandView::Matrix(view))) = (&sums.of_a, on.views.last()) {
             let (rows, first) = self.rows_of_a(tile);
             t.if_then(first, |t| {
@@ -548,46 +526,32 @@ pub(crate) fn numbers(
     }
 }
 
-/// Products by wgmma straight into the accumulators of the tile.
+/// Products straight into the accumulators of the tile, by wgmma or into tensor memory.
 impl Tiling {
-    /// Accumulators of 0.
-    pub fn begin(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Accumulators {
-        let sums = t.register_tensor("rc", self.accumulator, [&numbers.bm, &numbers.width]);
-        t.fill(&sums, 0.0);
-        Accumulators { parts: vec![sums], second: None, of_a: None, scales: Vec::new() }
-    }
-
-    /// Sums out of tensor memory, whose stage is then free for those of another tile.
-    fn read(
-        &self,
-        t: &mut KernelBuilder,
-        numbers: &Numbers,
-        (ring, from): (&Pipeline, &Accumulators),
-    ) -> Accumulators {
-        let shape = [&numbers.bm, &numbers.width];
-        let mut registers = |name: &str| match self.warpgroups {
-            1 => t.register_tensor(name, self.accumulator, shape),
-            _ => t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads()),
+    /// The sums of a tile, and those of products with a second matrix where these are apart: accumulators of 0, or sums out of tensor memory.
+    pub fn begin<M: Mainloop>(&self, t: &mut KernelBuilder, on: &Collective<M>, apart: bool) -> Accumulators {
+        if let Some((ring, in_memory)) = &on.sums {
+            return self.read(t, &on.numbers, (ring, in_memory));
+        }
+        let mut zeros = |name: &str| {
+            let sums = t.register_tensor(name, self.accumulator, [&on.numbers.bm, &on.numbers.width]);
+            t.fill(&sums, 0.0);
+            sums
         };
-        let sums = registers("rc");
-        let second = from.second.as_ref().map(|_| registers("ru"));
-        t.consume(ring, |t| {
-            let pairs = from.parts.iter().zip([&sums]).chain(from.second.iter().zip(&second));
-            pairs.for_each(|(from, to)| t.copy(*from, *to));
-        });
+        let sums = zeros("rc");
+        let second = apart.then(|| zeros("ru"));
         Accumulators { parts: vec![sums], second, of_a: None, scales: Vec::new() }
     }
 
-    /// A layout in which a thread has a row of the sums, and of each chunk its warpgroup's part of the columns: (thread, value) → row + rows · column.
-    fn rows_of_threads(&self) -> Layout {
-        let (rows, part) = (self.bm, self.chunk / self.warpgroups);
-        modes([
-            vec![(rows, 1), (self.warpgroups, rows * part)],
-            vec![(part, rows), (self.bn / self.chunk, rows * self.chunk)],
-        ])
+    /// Begins a product of a stage's tensors: one that warpgroups share, or one into tensor memory.
+    pub fn issue(&self, t: &mut KernelBuilder, to: &Tensor, left: Tensor, right: Tensor) {
+        match self.tensor_memory {
+            true => t.gemm_async(to, left, right),
+            false => t.gemm_async_over(to, left, right, [self.warpgroups.into(), 1.into()]),
+        }
     }
 
-    /// Multiplies a stage's two tensors, with so many groups of wgmma in flight behind it.
+    /// Multiplies a stage's two tensors; by wgmma with so many groups in flight behind it.
     pub fn multiply(
         &self,
         t: &mut KernelBuilder,
@@ -597,17 +561,17 @@ impl Tiling {
     ) {
         let (left, right) = self.sides((stage[0], stage[1]));
         t.consume(ring, |t| {
-            for sums in &sums.parts {
-                t.gemm_async_over(sums, left, right, [self.warpgroups.into(), 1.into()]);
+            sums.parts.iter().for_each(|sums| self.issue(t, sums, left, right));
+            if !self.tensor_memory {
+                t.commit_gemm();
+                t.wait_gemm(in_flight);
             }
-            t.commit_gemm();
-            t.wait_gemm(in_flight);
         });
     }
 
     /// Waits until the accumulators are complete.
     pub fn complete(&self, t: &mut KernelBuilder, sums: &Accumulators, in_flight: i64) {
-        if in_flight > 0 {
+        if in_flight > 0 && !self.tensor_memory {
             t.wait_gemm(0);
         }
         if self.blocks()[2] > 1 {

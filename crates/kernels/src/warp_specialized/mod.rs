@@ -3,6 +3,7 @@
 //! others store another.
 
 mod choices;
+mod form;
 mod mainloop;
 mod nested;
 mod operands;
@@ -14,6 +15,7 @@ mod sparse;
 mod store;
 mod stored;
 mod stream_k;
+mod tensor_memory;
 mod tiling;
 mod views;
 mod weights;
@@ -23,6 +25,7 @@ use tilewright_tile::dsl::{KernelBuilder, Pipeline, Tensor};
 use tilewright_tile::{Expr, Program};
 
 pub use choices::{Batch, Cluster, Dual, FillMode, Major, Rasterization, Schedule, Triangle};
+pub use form::Form;
 pub(crate) use mainloop::{
     Accumulators, Collective, Mainloop, Second, Term, TmaWgmma, load_attributes, numbers,
 };
@@ -36,6 +39,7 @@ pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, p
 pub(crate) use sparse::SparseWgmma;
 pub use stored::StoredWeights;
 pub(crate) use stored::Takers;
+pub(crate) use tensor_memory::{MULTIPROCESSORS, Products, not_there, tensor_memory_tiles};
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
 pub(crate) use weights::Weights;

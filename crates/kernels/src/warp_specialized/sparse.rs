@@ -142,7 +142,7 @@ impl Mainloop for SparseWgmma {
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
-        self.tiling.begin(t, &on.numbers)
+        self.tiling.begin(t, on, false)
     }
 
     fn step(

@@ -7,8 +7,7 @@ use tilewright_machine::{BoxShape, CacheHint, Corners, SwizzleMode, TensorOp, te
 use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, FoldedTile, GlobalTile, IntOp, Peers};
 
-use super::halves::second_half;
-use super::tma::{Folded, SharedTile, TmaPlan, ends_with_buffer, walks};
+use super::tma::{Folded, SharedTile, TmaPlan, between_halves, ends_with_buffer, walks};
 use crate::divisibility::Divisibility;
 use crate::reject::TmaReject;
 
@@ -72,12 +71,10 @@ pub fn plan(
         _ => i64::from(swizzle.span()) / bytes,
     };
     let dims: Vec<u32> = [inner, rank].into_iter().chain(spatial.iter().copied()).map(|d| d as u32).collect();
-    if second_half(&layout.layout).is_some() {
-        return Err(TmaReject::HalvesOfPixels);
-    }
+    let second = between_halves(&layout.layout, global)?;
     let mut of_box = Folded::of_pixels(dims, [limit, MOST_PIXELS], walks(&layout.layout, tile, global)?);
     let period = i64::from(swizzle.period());
-    let multicast = peers.map(|peers| of_box.share_out(peers, bytes, period)).transpose()?;
+    let multicast = of_box.shared_out(peers, second, bytes, period)?;
     let calls = of_box.calls(bytes)?;
     let mut steps = vec![1];
     let mut corners = Corners { lower: Vec::new(), upper: Vec::new() };

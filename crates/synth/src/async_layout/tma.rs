@@ -153,7 +153,7 @@ pub(super) fn walks(layout: &Layout, tile: &TileRef, global: &GlobalTile) -> Res
 }
 
 /// The step from the half of one block of a pair to that of the other, where a tile has halves.
-fn between_halves(layout: &Layout, global: &GlobalTile) -> Result<Option<Walk>, TmaReject> {
+pub(super) fn between_halves(layout: &Layout, global: &GlobalTile) -> Result<Option<Walk>, TmaReject> {
     let Some(at) = second_half(layout) else { return Ok(None) };
     let step = Layout::from_leaves(&[(2, at)]).map_err(|_| TmaReject::ModesCrossed)?;
     let buffer = buffer_coordinates(global).ok_or(TmaReject::ModesCrossed)?;
@@ -438,14 +438,7 @@ fn plan_in(
     let mut walks = spans.unwrap_or(walks);
     let second = if halved.is_some() { walks.pop() } else { None };
     let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], walks);
-    let shared_out = peers.map(|peers| match second {
-        Some(second) => folded.halved(peers, second),
-        None => folded.share_out(peers, bytes, i64::from(swizzle.period())),
-    });
-    let multicast = shared_out.transpose()?;
-    if halved.is_some() && multicast.is_none() {
-        return Err(TmaReject::Gaps);
-    }
+    let multicast = folded.shared_out(peers, second, bytes, i64::from(swizzle.period()))?;
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
     let steps = folded.steps.iter().map(|s| *s as u32).collect();
     let shape = BoxShape { dtype: unit, extents, steps, swizzle, corners: None };
@@ -542,14 +535,25 @@ impl Folded {
         Folded { dims, extents, steps, rest }
     }
 
-    /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
-    /// parts lie one after the other.
-    pub(super) fn share_out(
+    /// The division of the box among the blocks of a cluster, if several share it: those of a pair have a half each, where there is a second one.
+    pub(super) fn shared_out(
         &mut self,
-        peers: Peers,
+        peers: Option<Peers>,
+        second: Option<Walk>,
         bytes: i64,
         period: i64,
-    ) -> Result<Multicast, TmaReject> {
+    ) -> Result<Option<Multicast>, TmaReject> {
+        match (peers, second) {
+            (Some(peers), Some(second)) => self.halved(peers, second).map(Some),
+            (Some(peers), None) => self.share_out(peers, bytes, period).map(Some),
+            (None, Some(_)) => Err(TmaReject::Gaps),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
+    /// parts lie one after the other.
+    fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
         let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
         let blocks = i64::from(peers.blocks);
         if self.extents[dim] % blocks != 0 {
