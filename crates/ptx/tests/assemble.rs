@@ -15,8 +15,8 @@ use tilewright_machine::{
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
-    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
-    ScaleBytes, ScaleCells, Special, TensorMap, Value, verify,
+    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, MetadataCells, Op,
+    Operand, Reg, ScaleBytes, ScaleCells, Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -877,6 +877,14 @@ fn tensor_memory() {
                     let descriptor = DescriptorValue { low: units, high };
                     Factor::Shared { descriptor, major }
                 };
+                if row.sparse {
+                    let meta = |selector| MetadataCells { address: at(sums, 320), selector };
+                    let last = u32::from(row.a.bits() == 16);
+                    b.sparse_tcgen05(row, at(sums, 0), [factor(), factor()], meta(0), Operand::Imm(0));
+                    let left = Factor::Tensor(at(sums, 256));
+                    b.sparse_tcgen05(row, at(sums, 0), [left, factor()], meta(last), Operand::Imm(1));
+                    continue;
+                }
                 let Some(scaling) = row.scaling else {
                     b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
                     b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));

@@ -1,7 +1,7 @@
 //! The form with sums in tensor memory (sm_100a): one warpgroup loads, one thread of the next multiplies into one stage of the sums, and others store another. Tiles are those
 //! of one instruction (`docs/blackwell.md`).
 
-use tilewright_machine::{DType, TensorMemory};
+use tilewright_machine::{DType, Features, TensorMemory, sums_need};
 
 use super::{Cluster, Form, HopperGemmConfig, Major, Precision};
 use crate::config::ConfigError;
@@ -56,12 +56,18 @@ impl HopperGemmConfig {
         })
     }
 
-    /// The same tile in pairs of blocks, where it has the rows: one, or two that share the factor of which each block has its own rows.
+    /// The same tile in pairs of blocks, where it has the rows: one, or two that share the factor of which each block has its own rows, or the other.
     pub(super) fn in_pairs(self) -> impl Iterator<Item = Self> {
-        let one = if self.swap { Cluster::AlongN(2) } else { Cluster::AlongM(2) };
-        let paired = self.form == Form::Tcgen05 && self.bm == ROWS && !self.gather;
-        let clusters = [one, Cluster::AlongMn(2, 2)].into_iter().filter(move |_| paired);
+        let along = if self.swap { Cluster::AlongN } else { Cluster::AlongM };
+        let paired = self.form == Form::Tcgen05 && self.bm == ROWS;
+        let clusters = [along(2), along(4), Cluster::AlongMn(2, 2)].into_iter().filter(move |_| paired);
         clusters.map(move |cluster| Self { pair: true, cluster, sm_count: self.resident(cluster), ..self })
+    }
+
+    /// The features that an architecture must have: those of the form, and of its sums.
+    pub(super) fn features(&self) -> Features {
+        let sums = if self.form == Form::Tcgen05 { sums_need(self.sum()) } else { Features::NONE };
+        self.form.needs() | sums
     }
 
     /// Columns of the tile whose factor a block has in shared memory: half of them, of a pair.
@@ -102,13 +108,15 @@ impl HopperGemmConfig {
             _ if !self.pair => return Ok(()),
             _ if self.form != Form::Tcgen05 => "blocks multiply together with form=tcgen05 alone",
             _ if self.bm != ROWS => "each block of a pair has 128 rows: with bm=128",
-            _ if self.gather => "tensor copies of boxes fill the stages of a pair: with gather=false",
-            [2, _, 1] => return Ok(()),
+            _ if self.gather && self.swap && self.bn.count_ones() > 1 => {
+                "each block gathers half of the rows, four a thread: with bn a power of two"
+            }
+            [2 | 4 | 8, _, 1] => return Ok(()),
             _ if self.swap => {
-                "the two blocks lie along the tile's rows: with cluster=n2, or m2n2, m4n2, … of several pairs"
+                "the two blocks lie along the tile's rows: with cluster=n2, or n4, m2n2, m4n2, … of several pairs"
             }
             _ => {
-                "the two blocks lie along the tile's rows: with cluster=m2, or m2n2, m2n4, … of several pairs"
+                "the two blocks lie along the tile's rows: with cluster=m2, or m4, m2n2, m2n4, … of several pairs"
             }
         };
         Err(ConfigError::value("pair", self.pair, wanted))
@@ -122,9 +130,6 @@ impl HopperGemmConfig {
         let refuse = |field, value: &dyn std::fmt::Display, wanted: &str| {
             Err(ConfigError::value(field, value, format!("{wanted}, with form=tcgen05")))
         };
-        if self.multiplies_integers() {
-            return refuse("dtype", &self.dtype, "must be f16, bf16, f32, e4m3 or e5m2, or e2m1 with scales");
-        }
         if self.precision != Precision::Tf32 {
             return refuse(
                 "precision",
@@ -135,7 +140,9 @@ impl HopperGemmConfig {
         if !matches!(self.bm, 64 | ROWS) {
             return refuse("bm", &self.bm, "a tile has the rows of an instruction: must be 64 or 128");
         }
-        within("bn", self.bn, [16, 256], 16)?;
+        // Of integers a pair's instructions have every 32nd number of columns.
+        let step = if self.pair && self.multiplies_integers() { 32 } else { 16 };
+        within("bn", self.bn, [step, 256], step)?;
         // Where elements are contiguous along m or n: spans of 32 floats, and of others 16 bytes.
         let [of_a, of_b] = self.multiplied().map(|dtype| match dtype.bits() {
             32 => FLOATS_OF_A_SPAN,
