@@ -56,7 +56,7 @@ impl TensorMemory {
             let place = layout.eval(at);
             let cell = (place / OF_A_CELL) as u32;
             let word = self.cells[TensorMemory::at(cell % LANES, column + cell / LANES)];
-            let bits = word >> (place % OF_A_CELL) as u32 * Sparsity::META.bits() & 3;
+            let bits = (word >> ((place % OF_A_CELL) as u32 * Sparsity::META.bits())) & 3;
             (at / m / Sparsity::KEPT * Sparsity::GROUP) as u16 + bits as u16
         };
         (0..m * k).map(of).collect()
