@@ -96,6 +96,35 @@ fn configs() -> Vec<HopperGemmConfig> {
             ..small
         },
         HopperGemmConfig { gather: true, load_registers: 64, ..small },
+        HopperGemmConfig { dtype: DType::I8, bk: 128, b: Major::Mn, ..small },
+        HopperGemmConfig { dtype: DType::U8, bk: 128, bm: 64, swap: true, out: Some(DType::I32), ..small },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongM(2), dtype: DType::I8, bk: 128, ..small },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongM(4), sm_count: 4, ..small },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongMn(4, 2),
+            sm_count: 8,
+            b: Major::Mn,
+            bn: 128,
+            warpgroups: 2,
+            ..small
+        },
+        HopperGemmConfig { pair: true, cluster: Cluster::AlongN(4), sm_count: 4, swap: true, ..small },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongM(2),
+            gather: true,
+            load_registers: 64,
+            ..small
+        },
+        HopperGemmConfig {
+            pair: true,
+            cluster: Cluster::AlongN(2),
+            swap: true,
+            gather: true,
+            load_registers: 64,
+            ..small
+        },
         HopperGemmConfig { complex: true, bn: 32, ..small },
     ]
 }
@@ -232,7 +261,6 @@ fn what_tensor_memory_does_not_do_is_refused() {
         let error = config.validate().unwrap_err().to_string();
         assert!(error.contains(field) && error.contains(text), "{error}");
     };
-    says(HopperGemmConfig { dtype: DType::I8, ..small }, "dtype", "must be f16, bf16, f32, e4m3 or e5m2");
     says(HopperGemmConfig { bm: 256, warpgroups: 2, ..small }, "bm", "must be 64 or 128");
     says(HopperGemmConfig { bn: 72, ..small }, "bn", "multiple of 16");
     says(HopperGemmConfig { dual: Dual::Mul, bn: 256, stages: 1, ..small }, "bn", "columns of tensor memory");
@@ -247,8 +275,20 @@ fn what_tensor_memory_does_not_do_is_refused() {
     says(HopperGemmConfig { form: Form::Wgmma, ..pair }, "pair", "form=tcgen05 alone");
     says(HopperGemmConfig { bm: 64, ..pair }, "pair", "bm=128");
     says(HopperGemmConfig { swap: true, ..pair }, "pair", "cluster=n2");
-    says(HopperGemmConfig { cluster: Cluster::AlongMn(4, 2), ..pair }, "pair", "cluster=m2");
-    says(HopperGemmConfig { gather: true, load_registers: 64, ..pair }, "pair", "gather=false");
+    says(HopperGemmConfig { cluster: Cluster::AlongN(2), ..pair }, "pair", "cluster=m2");
+    let gathers = HopperGemmConfig { gather: true, load_registers: 64, ..pair };
+    let turned = HopperGemmConfig { swap: true, cluster: Cluster::AlongN(2), bn: 96, ..gathers };
+    says(turned, "pair", "bn a power of two");
+    says(HopperGemmConfig { cluster: Cluster::AlongMn(2, 2), ..gathers }, "gather", "cluster must be none");
+    let integers = HopperGemmConfig { dtype: DType::I8, bk: 128, bn: 48, ..pair };
+    says(integers, "bn", "multiple of 32");
+    let integers = HopperGemmConfig { bn: 64, ..integers };
+    assert_eq!(integers.reject(Arch::SM_100A), None);
+    assert!(
+        integers.reject(Arch::SM_103A).is_some_and(|why| why.contains("lacks tcgen05 of integers")),
+        "{:?}",
+        integers.reject(Arch::SM_103A)
+    );
     let along_n = HopperGemmConfig { b: Major::Mn, ..pair };
     let floats = HopperGemmConfig { dtype: DType::F32, bk: 32, bn: 96, ..along_n };
     says(

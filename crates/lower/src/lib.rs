@@ -276,9 +276,9 @@ impl Lower<'_> {
             (StmtKind::GemmAsync { c, a, b, meta, .. }, StmtPlan::Wgmma(plan)) => {
                 self.product(*c, (a, b), *meta, plan)?;
             }
-            (StmtKind::GemmAsync { c, a, b, scales, .. }, StmtPlan::Sums(plan)) => {
+            (StmtKind::GemmAsync { c, a, b, meta, scales, .. }, StmtPlan::Sums(plan)) => {
                 let scales = scales.as_ref().map(|scales| (stmt.id, scales));
-                self.sums(*c, (a, b), scales, plan, stmt.span)?;
+                self.sums(*c, (a, b), (*meta, scales), plan, stmt.span)?;
             }
             (StmtKind::Copy { src, dst, .. }, StmtPlan::TensorCopy(plan)) => {
                 self.copy_of_sums((src, dst), plan, stmt.span)?;

@@ -7,7 +7,9 @@ use tilewright_machine::{
     Descriptor, Major, MbarrierOp, Memory, ScalarOp, Scope, SumsScaling, SyncOp, Tcgen05Row, TensorMemory,
     thread_copy,
 };
-use tilewright_simt::{Address, Build, Builder, DescriptorValue, Factor, Operand, Reg, ScaleCells, Special};
+use tilewright_simt::{
+    Address, Build, Builder, DescriptorValue, Factor, MetadataCells, Operand, Reg, ScaleCells, Special,
+};
 use tilewright_synth::block::tensor_memory::TensorMemoryMap;
 use tilewright_synth::plan::PipelinePlan;
 use tilewright_synth::{ScalesAt, SharedOperand, SumsPlan, TensorCopyPlan};
@@ -112,7 +114,7 @@ impl Lower<'_> {
         &mut self,
         c: TensorId,
         (a, b): (&TensorRef, &TensorRef),
-        scales: Option<(StmtId, &[TensorRef; 2])>,
+        (meta, scales): (Option<TensorId>, Option<(StmtId, &[TensorRef; 2])>),
         plan: &SumsPlan,
         span: Origin,
     ) -> Result<(), Diagnostic> {
@@ -121,6 +123,7 @@ impl Lower<'_> {
         let left = plan.a.as_ref().map(|of| self.factor(a, of, span)).transpose()?;
         let tensor = if left.is_none() { Some(self.columns(a.tensor, span)?) } else { None };
         let right = self.factor(b, &plan.b, span)?;
+        let metadata = meta.map(|meta| self.columns(meta, span)).transpose()?;
         let (first, flag) = self.accumulates(c);
         for call in &plan.calls {
             let factor = |lower: &mut Self, whole: DescriptorValue, operand: &SharedOperand, at: i64| {
@@ -134,6 +137,12 @@ impl Lower<'_> {
             };
             let y = factor(self, right, &plan.b, call.b_at);
             let accumulate = if call.first { first } else { Operand::Imm(1) };
+            if let (Some(base), Some(places)) = (metadata, call.places) {
+                let address = Address { base, offset: places.column as i32 };
+                let meta = MetadataCells { address, selector: places.selector };
+                self.b.sparse_tcgen05(plan.row, sums, [x, y], meta, accumulate);
+                continue;
+            }
             match (scales, call.scales) {
                 (Some(columns), Some([of_a, of_b])) => {
                     let cells = |first: Address, at: ScalesAt| {

@@ -7,7 +7,7 @@ use tilewright_simt::{Address, Op, Operand, Reg, Special, TensorMap};
 use tilewright_synth::async_layout::tma::Gather;
 use tilewright_synth::{TmaCall, TmaPlan};
 use tilewright_tile::core::TensorRef;
-use tilewright_tile::{Diagnostic, Expr, GlobalTile, IntOp, Origin, Peers, Side, SymbolId};
+use tilewright_tile::{Diagnostic, Expr, GlobalTile, IntOp, Multicast, Origin, Peers, Side, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::maps::MapRecipe;
@@ -72,6 +72,7 @@ impl Lower<'_> {
         let map = TensorMap { name: param.name.clone(), shape: plan.shape.clone() };
         let map = self.maps.index(map, recipe);
         let place = plan.multicast.map(|share| self.place_of_peer(share.peers));
+        let half = plan.halves.map(|_| self.place_in_pair());
         let (one, inside) = match (global.tensor_of_array(), global.shape.first()) {
             (Some(index), Some(number)) => self.tensor_map(map, index, number),
             _ => (None, None),
@@ -84,6 +85,10 @@ impl Lower<'_> {
             let mut at = self.expr(&begin);
             if let (Some(share), Some(place)) = (plan.multicast.filter(|s| s.dim == k), place) {
                 let own = scalar::scale(self.b, place, share.step);
+                at = add(self.b, at, own);
+            }
+            if let (Some(halves), Some(half)) = (plan.halves.filter(|halves| halves.dim == k), half) {
+                let own = scalar::scale(self.b, half, halves.step);
                 at = add(self.b, at, own);
             }
             // One element of a mode at a place that a kernel reads, such as a group that there is not: as an unsigned number a negative one lies behind.
@@ -115,15 +120,21 @@ impl Lower<'_> {
             _ if loads => return Err(internal(span, "a tensor copy that fills no stage")),
             _ => (None, false),
         };
-        let to_peers = plan.multicast.filter(|share| !share.apart);
-        let multicast = to_peers.map(|share| self.ranks_of_peers(share.peers));
+        let multicast = plan.multicast.map(|share| self.ranks_of_peers(share.peers));
         let mut issuer = self.state.tma_issuer;
         let rows = match &plan.gather {
             Some(gather) => {
-                let thread = Operand::Value(self.b.special(Special::ThreadIndex));
+                let mut thread = Operand::Value(self.b.special(Special::ThreadIndex));
+                let mut threads = gather.threads;
+                if let Some(half) = half {
+                    // Those of the odd block's rows follow those of the even one's.
+                    threads /= 2;
+                    let before = scalar::scale(self.b, half, threads);
+                    thread = self.b.scalar(ScalarOp::SubI32, &[thread, before]);
+                }
                 let own = scalar::scale(self.b, thread, gather.bytes);
                 at = add(self.b, at, own);
-                issuer = condition(self.b, ScalarOp::LtI32, thread, int(gather.threads));
+                issuer = condition(self.b, ScalarOp::LtU32, thread, int(threads));
                 Some(self.rows_of_thread(view, gather)?)
             }
             None => None,
@@ -135,7 +146,7 @@ impl Lower<'_> {
                 coords.push(add(self.b, *at, int(*more)));
             }
             if plan.row.im2col {
-                coords = self.pixels(&global, plan, call, place, span)?;
+                coords = self.pixels(&global, plan, call, [place, half], span)?;
             }
             if let Some(rows) = &rows {
                 // The rows are where their indices say.
@@ -165,7 +176,7 @@ impl Lower<'_> {
         global: &GlobalTile,
         plan: &TmaPlan,
         call: &TmaCall,
-        place: Option<Operand>,
+        [place, half]: [Option<Operand>; 2],
         span: Origin,
     ) -> Result<Vec<Operand>, Diagnostic> {
         let wrong = || internal(span, "pixels of a view that folds none");
@@ -175,10 +186,12 @@ impl Lower<'_> {
         let first = self.expr(&global.base[dims[0]]);
         let mut coords = vec![add(self.b, first, int(channels))];
         let mut rest = self.expr(global.base.last().ok_or_else(wrong)?);
-        if let (Some(share), Some(place)) = (plan.multicast, place) {
-            let own = scalar::scale(self.b, place, share.step);
+        let part = plan.multicast.map(|share| (share.dim, share.step)).zip(place);
+        let own_half = plan.halves.map(|halves| (halves.dim, halves.step)).zip(half);
+        for ((dim, step), place) in part.into_iter().chain(own_half) {
+            let own = scalar::scale(self.b, place, step);
             // Blocks share out channels or pixels.
-            let shared = if share.dim == 0 { &mut coords[0] } else { &mut rest };
+            let shared = if dim == 0 { &mut coords[0] } else { &mut rest };
             *shared = add(self.b, *shared, own);
         }
         rest = add(self.b, rest, int(number));
@@ -235,6 +248,11 @@ impl Lower<'_> {
             true => counted,
             false => scalar::remainder(self.b, counted, i64::from(peers.blocks)),
         }
+    }
+
+    /// The block's place in its pair.
+    fn place_in_pair(&mut self) -> Operand {
+        self.place_of_peer(Multicast::Pair.peers(self.verified.cluster_shape()))
     }
 
     /// The ranks of the block's peers of a multicast, as the bits of a mask.

@@ -46,6 +46,8 @@ pub enum Feature {
     BlockScaledProducts,
     /// `tcgen05`: tensor memory, and asynchronous matrix products with their sums there.
     Tcgen05,
+    /// `tcgen05.mma.kind::i8`: such products of integers.
+    IntegerSums,
     /// `clusterlaunchcontrol`: a cluster that runs takes the place of one that has not begun.
     LaunchControl,
     /// Tensor copies that gather rows.
@@ -54,7 +56,7 @@ pub enum Feature {
 
 impl Feature {
     /// Every feature.
-    pub const ALL: [Feature; 20] = [
+    pub const ALL: [Feature; 21] = [
         Feature::CpAsync,
         Feature::Fp8Conversion,
         Feature::Bf16x2Arithmetic,
@@ -73,6 +75,7 @@ impl Feature {
         Feature::MxConversion,
         Feature::BlockScaledProducts,
         Feature::Tcgen05,
+        Feature::IntegerSums,
         Feature::LaunchControl,
         Feature::TensorGather,
     ];
@@ -98,6 +101,7 @@ impl Feature {
             Feature::MxConversion => "MX conversions",
             Feature::BlockScaledProducts => "block-scaled products of a warp",
             Feature::Tcgen05 => "tcgen05",
+            Feature::IntegerSums => "tcgen05 of integers",
             Feature::LaunchControl => "cluster launch control",
             Feature::TensorGather => "TMA gather",
         }

@@ -55,9 +55,9 @@ pub use red::{RedForm, RedOp, Reduction, reduction_rows, reductions, reductions_
 pub use scalar::{RegType, ScalarOp, ScalarRow, ShuffleMode, conversion_needs};
 pub use sync::{ACQUIRE_TENSOR_MAP, MbarrierOp, ProxyFence, SyncOp};
 pub use tcgen05::{
-    SumsScaling, Tcgen05Row, TensorMemory, has_scaled_tcgen05, has_tcgen05, in_pairs, is_tcgen05_left,
-    scaled_tcgen05, scaled_tcgen05_pair, sums_layout, tcgen05, tcgen05_pair, tcgen05_rows,
-    tensor_memory_copies,
+    Places, SumsScaling, Tcgen05Row, TensorMemory, has_scaled_tcgen05, has_sparse_tcgen05, has_tcgen05,
+    in_pairs, is_tcgen05_left, is_tcgen05_sum, metadata_layout, scaled_tcgen05, scaled_tcgen05_pair,
+    sparse_tcgen05, sums_layout, sums_need, tcgen05, tcgen05_pair, tcgen05_rows, tensor_memory_copies,
 };
 pub use tensor::{
     BoxShape, BulkOp, CacheHint, Corners, InvalidBox, MOST_PIXELS, MOST_STEP, TENSOR_MAP_BYTES,

@@ -9,10 +9,12 @@
 //! `include/cute/atom/mma_traits_sm100.hpp` (`tmem_frg`), `include/cute/arch/mma_sm100_desc.hpp`.
 
 mod scaled;
+mod sparse;
 
 use std::sync::LazyLock;
 
 pub use scaled::{SumsScaling, has_scaled_tcgen05, scaled_tcgen05, scaled_tcgen05_pair};
+pub use sparse::{Places, has_sparse_tcgen05, metadata_layout, sparse_tcgen05};
 use tilewright_layout::Layout;
 
 use crate::arch::Memory;
@@ -69,8 +71,10 @@ pub struct Tcgen05Row {
     pub m: i64,
     /// Rows of B, of which each block has an equal part; columns of D.
     pub n: i64,
-    /// Columns of A and B: 32 bytes.
+    /// Columns of A and B: 32 bytes, of B beside a sparse A 64.
     pub k: i64,
+    /// True of a left factor of which two elements of every four along K are there.
+    pub sparse: bool,
     /// Element type of A. `F32` stands for `tf32`.
     pub a: DType,
     /// Element type of B.
@@ -84,8 +88,16 @@ pub struct Tcgen05Row {
 }
 
 impl Tcgen05Row {
-    /// The features that an architecture must have.
+    /// The features that an architecture must have for any of them.
     pub const NEEDS: Features = Features::of(&[Feature::Tcgen05]);
+    /// Those of products of integers.
+    pub const INTEGER_NEEDS: Features = Self::NEEDS.and(&[Feature::IntegerSums]);
+
+    /// The features that an architecture must have for it.
+    pub fn needs(&self) -> Features {
+        sums_need(self.c)
+    }
+
     /// Bit 46 of a matrix descriptor, which products with sums in tensor memory want set (PTX ISA 9.1, section 9.7.16.4.1).
     pub const DESCRIPTOR: u64 = 1 << 46;
 
@@ -98,12 +110,16 @@ impl Tcgen05Row {
     /// has (PTX ISA 9.1, section 9.7.16.4.2).
     pub fn instruction(&self, a: Major, b: Major) -> u32 {
         let code = |dtype: DType| match dtype {
-            DType::BF16 | DType::E5M2 => 1,
+            DType::BF16 | DType::E5M2 | DType::I8 => 1,
             DType::F32 => 2,
             _ => 0,
         };
         let along = |major: Major| u32::from(major == Major::Mn);
-        let sums = u32::from(self.c == DType::F32);
+        let sums = match self.c {
+            DType::F32 => 1,
+            DType::I32 => 2,
+            _ => 0,
+        };
         sums << 4
             | code(self.a) << 7
             | code(self.b) << 10
@@ -127,13 +143,13 @@ impl Tcgen05Row {
     ///
     /// Source: PTX ISA 9.1, section 9.7.16.10.5 (the left factor lies in the lanes of the sums); CUTLASS `tmem_frg`.
     pub fn a_layout(&self) -> Layout {
-        sums_layout(self.m, self.k * i64::from(self.a.bits()) / 32)
+        sums_layout(self.m, self.left_columns() * i64::from(self.a.bits()) / 32)
             .expect("rows have layouts, as a test says")
     }
 
     /// Columns of tensor memory that the left factor takes, if it lies there.
     pub fn a_columns(&self) -> u32 {
-        TensorMemory::columns_of(self.k, self.a)
+        TensorMemory::columns_of(self.left_columns(), self.a)
     }
 
     /// Columns of tensor memory that the sums take.
@@ -158,7 +174,8 @@ impl Tcgen05Row {
 
     /// Cycles for which the factors occupy shared memory's port, of 128 bytes a cycle: both, or the right one alone.
     pub fn shared_cycles(&self, a_shared: bool) -> u32 {
-        (if a_shared { self.m + self.right_rows() } else { self.right_rows() }) as u32 / 4
+        let right = if self.sparse { 2 * self.right_rows() } else { self.right_rows() };
+        (if a_shared { self.m + right } else { right }) as u32 / 4
     }
 }
 
@@ -184,38 +201,58 @@ pub fn in_pairs(text: &str) -> String {
 
 fn row(blocks: i64, [m, n]: [i64; 2], (a, b): (DType, DType)) -> Tcgen05Row {
     let k = 256 / i64::from(a.bits());
-    let ptx = |t: DType| if t == DType::F32 { "tf32".to_string() } else { t.to_string() };
+    let integers = a.range().is_some();
+    let c = if integers { DType::I32 } else { DType::F32 };
+    let ptx = |t: DType| match t {
+        DType::F32 => "tf32".to_string(),
+        DType::I8 => "s8".to_string(),
+        other => other.to_string(),
+    };
+    let sums = if integers { "s32" } else { "f32" };
     let kind = match a.bits() {
         32 => "tf32",
         16 => "f16",
+        _ if integers => "i8",
         _ => "f8f6f4",
     };
     Tcgen05Row {
-        name: format!("tcgen05.mma.m{}n{n}k{k}.f32.{}.{}", m * blocks, ptx(a), ptx(b)),
+        name: format!("tcgen05.mma.m{}n{n}k{k}.{sums}.{}.{}", m * blocks, ptx(a), ptx(b)),
         mnemonic: format!("tcgen05.mma.cta_group::{blocks}.kind::{kind}"),
         blocks,
         m,
         n,
         k,
+        sparse: false,
         a,
         b,
-        c: DType::F32,
+        c,
         scaling: None,
         ptx_version: "8.6",
     }
 }
 
 static ROWS: LazyLock<Vec<Tcgen05Row>> = LazyLock::new(|| {
-    use DType::{BF16, E4M3, E5M2, F16, F32};
+    use DType::{BF16, E4M3, E5M2, F16, F32, I8, U8};
     let bytes = [E4M3, E5M2].into_iter().flat_map(|a| [E4M3, E5M2].map(|b| (a, b)));
+    let integers = [I8, U8].into_iter().flat_map(|a| [I8, U8].map(|b| (a, b)));
     let types: Vec<(DType, DType)> =
-        [(F16, F16), (BF16, BF16), (F32, F32)].into_iter().chain(bytes).collect();
+        [(F16, F16), (BF16, BF16), (F32, F32)].into_iter().chain(bytes).chain(integers).collect();
     let mut rows = Vec::new();
-    for types in types {
+    for types in types.iter().copied() {
         // The manual lists every 8th n for 128 rows too; CUTLASS and DeepGEMM want every 16th there.
         for (blocks, m, step) in [(1, 128, 16), (1, 64, 8), (2, 128, 16)] {
-            rows.extend((1..=256 / step).rev().map(|i| row(blocks, [m, step * i], types)));
+            let columns = (1..=256 / step).rev().map(|i| step * i);
+            // Of integers there is every 16th beyond 32, and every 32nd of pairs (PTX ISA 9.1, section 9.7.16.2.1).
+            let of_integers = |n: &i64| match blocks {
+                1 => *n <= 32 || n % 16 == 0,
+                _ => n % 32 == 0,
+            };
+            let columns = columns.filter(|n| types.0.range().is_none() || of_integers(n));
+            rows.extend(columns.map(|n| row(blocks, [m, n], types)));
         }
+    }
+    for types in types.into_iter().filter(|(a, _)| a.bits() < 32) {
+        rows.extend((1..=16).rev().map(|i| sparse::sparse_row(16 * i, types)));
     }
     for blocks in [1, 2] {
         rows.extend((1..=16).rev().flat_map(|i| scaled::scaled_rows(blocks, 16 * i)));
@@ -228,9 +265,9 @@ pub fn tcgen05_rows() -> &'static [Tcgen05Row] {
     &ROWS
 }
 
-/// The rows of products without scales.
+/// The rows of products without scales, of two whole factors.
 fn unscaled() -> impl Iterator<Item = &'static Tcgen05Row> {
-    tcgen05_rows().iter().filter(|row| row.scaling.is_none())
+    tcgen05_rows().iter().filter(|row| row.scaling.is_none() && !row.sparse)
 }
 
 /// The row of one block's product without scales of these types (A, B, D) and extents.
@@ -247,6 +284,16 @@ fn of_blocks(blocks: i64, types: (DType, DType, DType), [m, n]: [i64; 2]) -> Opt
     unscaled().find(|row| {
         (row.blocks, row.a, row.b, row.c, row.m, row.n) == (blocks, types.0, types.1, types.2, m, n)
     })
+}
+
+/// The features that an architecture must have for sums of a type in tensor memory.
+pub fn sums_need(c: DType) -> Features {
+    if c == DType::I32 { Tcgen05Row::INTEGER_NEEDS } else { Tcgen05Row::NEEDS }
+}
+
+/// True if products have sums of this type there.
+pub fn is_tcgen05_sum(c: DType) -> bool {
+    tcgen05_rows().iter().any(|row| row.c == c)
 }
 
 /// True if there are products without scales of these types (A, B, D).
@@ -341,6 +388,15 @@ mod tests {
         assert_eq!(pair.instruction(Major::K, Major::K), 0x1020_0490);
         assert_eq!(pair.right_rows(), 64);
         let row = tcgen05(DType::F16, DType::F16, DType::F32, [128, 128]).unwrap();
+        let integers = |types: (DType, DType)| {
+            let row = tcgen05(types.0, types.1, DType::I32, [128, 256]).unwrap();
+            (row.instruction(Major::K, Major::K), row.name.as_str(), row.needs() == Tcgen05Row::INTEGER_NEEDS)
+        };
+        let name = "tcgen05.mma.m128n256k32.s32.s8.s8";
+        assert_eq!(integers((DType::I8, DType::I8)), (0x0840_04a0, name, true));
+        assert_eq!(integers((DType::U8, DType::I8)).0, 0x0840_0420);
+        assert_eq!(tcgen05_pair(DType::I8, DType::I8, DType::I32, [128, 48]), None);
+        assert_eq!(tcgen05(DType::I8, DType::I8, DType::I32, [64, 40]), None);
         assert_eq!(row.instruction(Major::Mn, Major::Mn) ^ row.instruction(Major::K, Major::K), 3 << 15);
     }
 
@@ -365,7 +421,12 @@ mod tests {
     fn a_left_factor_has_a_cell_for_each_word() {
         for row in tcgen05_rows() {
             let cells = row.a_layout().image();
-            assert_eq!(cells.len() as i64 * 32, row.m * row.k * i64::from(row.a.bits()), "{}", row.name);
+            assert_eq!(
+                cells.len() as i64 * 32,
+                row.m * row.left_columns() * i64::from(row.a.bits()),
+                "{}",
+                row.name
+            );
             // 32 bytes of each row.
             assert_eq!(row.a_columns(), 8, "{}", row.name);
             assert!(cells.iter().all(|cell| cell / TensorMemory::LANES < 8), "{}", row.name);

@@ -83,6 +83,12 @@ impl TensorRow {
     pub fn mnemonic_on(&self, arch: Arch) -> Cow<'_, str> {
         load_on(&self.mnemonic, arch)
     }
+
+    /// The mnemonic of a load by a block of a pair, whose mbarrier may be the other block's: its destination is in the cluster's shared memory (PTX ISA 9.1,
+    /// `cp.async.bulk.tensor`).
+    pub fn mnemonic_in_pairs(&self) -> Cow<'_, str> {
+        Cow::Owned(self.mnemonic.replacen("shared::cta.global", "shared::cluster.global", 1))
+    }
 }
 
 /// The version of PTX from which loads have the destination `shared::cta` (PTX ISA 8.6, section 9.7.9.25).

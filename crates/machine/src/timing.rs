@@ -634,7 +634,7 @@ mod tests {
             for row in wgmma_rows().iter().filter(|_| arch.has(WgmmaRow::NEEDS)) {
                 assert!(table.wgmma(row).issue > 0.0, "{arch} {}", row.name);
             }
-            for row in tcgen05_rows().iter().filter(|_| arch.has(Tcgen05Row::NEEDS)) {
+            for row in tcgen05_rows().iter().filter(|row| arch.has(row.needs())) {
                 let [shared, left] = [true, false].map(|shared| table.tcgen05(row, shared).issue);
                 assert!(shared >= left && left >= row.n as f64 / 2.0, "{arch} {}", row.name);
             }

@@ -9,8 +9,8 @@ use tilewright_machine::{
     in_pairs,
 };
 use tilewright_simt::{
-    Address, Factor, Function, FunctionParamKind, Inst, Op, Operand, OriginId, Reg, ScaleBytes, ScaleCells,
-    Special, Value,
+    Address, Factor, Function, FunctionParamKind, Inst, MetadataCells, Op, Operand, OriginId, Reg,
+    ScaleBytes, ScaleCells, Special, Value,
 };
 
 use crate::lines::Places;
@@ -296,8 +296,8 @@ impl<'a> Body<'a> {
                 ));
             }
             Op::Wgmma { row, d, a, b, meta, accumulate } => self.wgmma(row, d, (a, b), *meta, *accumulate),
-            Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
-                self.tcgen05(row, d, (a, b), *scales, *accumulate);
+            Op::Tcgen05 { row, d, a, b, scales, meta, accumulate } => {
+                self.tcgen05(row, d, (a, b), (*scales, *meta), *accumulate);
             }
             Op::ScaleCopy { chunk, to } => {
                 let to = self.address(to, Memory::Tensor);
@@ -557,7 +557,7 @@ impl<'a> Body<'a> {
         row: &Tcgen05Row,
         d: &Address,
         (a, b): (&Factor, &Factor),
-        scales: Option<[ScaleCells; 2]>,
+        (scales, meta): (Option<[ScaleCells; 2]>, Option<MetadataCells>),
         accumulate: Operand,
     ) {
         let mut majors = [Major::K; 2];
@@ -583,6 +583,10 @@ impl<'a> Body<'a> {
             }
             _ => row.instruction(left, right),
         };
+        let instruction = instruction | meta.map_or(0, |meta| Tcgen05Row::sparse_bits(meta.selector));
+        if let Some(meta) = meta {
+            factors.push(self.address(&meta.address, Memory::Tensor));
+        }
         let instruction = self.register(Operand::Imm(u64::from(instruction)), RegType::B32);
         let accumulate = self.predicate(accumulate);
         let d = self.address(d, Memory::Tensor);
@@ -622,13 +626,14 @@ impl<'a> Body<'a> {
             let offsets: Vec<String> = offsets.iter().map(|offset| self.narrowed(*offset)).collect();
             tail += &format!(", {{{}}}", offsets.join(", "));
         }
+        let of_pair = barrier.is_some() && self.function.pairs && multicast.is_none();
         if let Some((mask, even)) = multicast {
             let ranks = self.ranks(mask);
             form += ".multicast::cluster";
             // In each pair the mbarrier is that of the block with the parity of the given one's (PTX ISA 9.1, `cp.async.bulk.tensor`).
             form += if even { ".cta_group::2" } else { "" };
             tail += &format!(", {ranks}");
-        } else if barrier.is_some() && self.function.pairs && row.gathers.is_none() {
+        } else if of_pair {
             // The mbarrier may be the other block's (PTX ISA 9.1, `cp.async.bulk.tensor`).
             form += ".cta_group::2";
         }
@@ -638,7 +643,7 @@ impl<'a> Body<'a> {
             form += ".L2::cache_hint";
             tail += &format!(", {policy}");
         }
-        let mnemonic = row.mnemonic_on(self.function.arch);
+        let mnemonic = if of_pair { row.mnemonic_in_pairs() } else { row.mnemonic_on(self.function.arch) };
         match barrier {
             Some(barrier) => {
                 let barrier = self.address(barrier, Memory::Shared);

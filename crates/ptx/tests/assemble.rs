@@ -9,14 +9,14 @@ use std::process::Command;
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CacheHint, CopyKind, CopyRow, Corners, DType, Descriptor, Feature, LaunchControl,
     Major, MbarrierOp, Memory, MemoryOrder, ProxyFence, RegType, ScalarOp, Scope, ShuffleMode, Sparsity,
-    SumsScaling, SwizzleMode, SyncOp, TensorOp, TensorRow, Until, WgmmaRow, atomic_rows, copy_rows, mma_rows,
-    tcgen05_rows, tensor_gather, tensor_im2col, tensor_memory_copies, tensor_row, tensor_rows, wgmma_rows,
-    wgmmas,
+    SumsScaling, SwizzleMode, SyncOp, Tcgen05Row, TensorOp, TensorRow, Until, WgmmaRow, atomic_rows,
+    copy_rows, mma_rows, tcgen05_rows, tensor_gather, tensor_im2col, tensor_memory_copies, tensor_row,
+    tensor_rows, wgmma_rows, wgmmas,
 };
 use tilewright_simt::passes::dead_code;
 use tilewright_simt::{
-    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, Op, Operand, Reg,
-    ScaleBytes, ScaleCells, Special, TensorMap, Value, verify,
+    Address, ArrayId, Builder, DescriptorValue, Factor, Function, FunctionParamKind, MetadataCells, Op,
+    Operand, Reg, ScaleBytes, ScaleCells, Special, TensorMap, Value, verify,
 };
 
 fn ptxas() -> Option<PathBuf> {
@@ -860,7 +860,8 @@ fn tensor_memory() {
         let elected = b.elect();
         b.open_branch();
         let mut kinds = std::collections::BTreeSet::new();
-        for row in tcgen05_rows().iter().filter(|row| row.n == 256 && (row.blocks == 2) == pairs) {
+        let has = |row: &&Tcgen05Row| arch.has(row.needs()) && row.n == 256 && (row.blocks == 2) == pairs;
+        for row in tcgen05_rows().iter().filter(has) {
             kinds.insert(row.mnemonic.clone());
             let majors: &[Major] = if row.takes_mn_major() { &[Major::K, Major::Mn] } else { &[Major::K] };
             let modes = [SwizzleMode::ALL.as_slice(), &[SwizzleMode::B128Atom32]].concat();
@@ -872,11 +873,19 @@ fn tensor_memory() {
                 majors.iter().flat_map(|major| modes.iter().map(|mode| (*major, *mode))).filter(taken)
             {
                 let form = Descriptor { start: 0, leading: 16, stride: 1024, swizzle };
-                let high = (tilewright_machine::Tcgen05Row::matrix(&form) >> 32) as u32;
+                let high = (Tcgen05Row::matrix(&form) >> 32) as u32;
                 let factor = || {
                     let descriptor = DescriptorValue { low: units, high };
                     Factor::Shared { descriptor, major }
                 };
+                if row.sparse {
+                    let meta = |selector| MetadataCells { address: at(sums, 320), selector };
+                    let last = u32::from(row.a.bits() == 16);
+                    b.sparse_tcgen05(row, at(sums, 0), [factor(), factor()], meta(0), Operand::Imm(0));
+                    let left = Factor::Tensor(at(sums, 256));
+                    b.sparse_tcgen05(row, at(sums, 0), [left, factor()], meta(last), Operand::Imm(1));
+                    continue;
+                }
                 let Some(scaling) = row.scaling else {
                     b.tcgen05(row, at(sums, 0), factor(), factor(), Operand::Imm(0));
                     b.tcgen05(row, at(sums, 64), factor(), factor(), Operand::Value(elected));

@@ -189,6 +189,8 @@ pub(crate) enum Code {
         b: Source,
         /// The places of the scales of A and of B, with the first byte of each.
         scales: Option<[(Place, u32); 2]>,
+        /// The place of the metadata of a sparse left factor, with the sparsity selector.
+        meta: Option<(Place, u32)>,
         accumulate: Slot,
     },
     /// A copy of a chunk of scales to tensor memory.
@@ -707,14 +709,15 @@ impl Decoder<'_> {
                 let cost = timing(self.program.function.arch).wgmma(row);
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }
-            Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
+            Op::Tcgen05 { row, d, a, b, scales, meta, accumulate } => {
                 self.program.sums = true;
                 let (d, accumulate) = (self.place(d), self.slot(*accumulate));
                 let (a, b) = (self.source(a), self.source(b));
                 let scales = scales.map(|both| both.map(|one| (self.place(&one.address), one.byte)));
                 let a_shared = matches!(a, Source::Shared { .. });
                 let cost = timing(self.program.function.arch).tcgen05(row, a_shared);
-                let code = Code::Sums { statement, row, d, a, b, scales, accumulate };
+                let meta = meta.map(|meta| (self.place(&meta.address), meta.selector));
+                let code = Code::Sums { statement, row, d, a, b, scales, meta, accumulate };
                 (code, (cost.whole_issue(), cost.whole_latency()))
             }
             Op::ScaleCopy { chunk, to } => {

@@ -6,7 +6,9 @@
 //!
 //! A product of a pair, which its even block issues, accesses the memory of both blocks, at the same places.
 
+mod execute;
 mod scales;
+mod sparse;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,7 +24,7 @@ use crate::shadow::{ASYNC, Access, Kind, Now, ORDINARY, Shadow};
 use crate::sink::Site;
 use crate::tables::CopyTable;
 use crate::warp::Warp;
-use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places, read};
+use crate::wgmma::{CHUNK, NOWHERE, Number, Operand, operand_places};
 
 const LANES: u32 = Shape::LANES as u32;
 /// Content of cells that nothing has written.
@@ -86,10 +88,10 @@ impl TensorMemory {
     }
 
     /// The left factor that lies from a column on: each cell has the neighbours along k that a word holds, the first in its low bits.
-    fn read_left(&self, row: &Tcgen05Row, column: u32, mut set: impl FnMut(usize, usize, f32)) {
-        let (bits, decode) = (row.a.bits(), <f32 as Number>::decode(row.a));
+    fn read_left<T: Number>(&self, row: &Tcgen05Row, column: u32, mut set: impl FnMut(usize, usize, T)) {
+        let (bits, decode) = (row.a.bits(), T::decode(row.a));
         let (cells, each) = (row.a_layout(), (32 / bits) as usize);
-        for word in 0..row.k as usize / each {
+        for word in 0..row.left_columns() as usize / each {
             for i in 0..row.m as usize {
                 let cell = cells.eval((i + row.m as usize * word) as i64) as u32;
                 let value = self.cells[TensorMemory::at(cell % LANES, column + cell / LANES)];
@@ -194,10 +196,13 @@ fn factor_places(bits: u64, major: Major, (mn, k): (i64, i64), dtype: DType) -> 
 pub(crate) struct SumsProduct {
     row: &'static Tcgen05Row,
     rank: u32,
+    site: Site,
     column: u32,
     a: Left,
     b: Operand,
     scales: Option<[Scales; 2]>,
+    /// The column of the metadata of a sparse left factor.
+    meta: Option<u32>,
     accumulate: bool,
 }
 
@@ -233,6 +238,8 @@ pub(crate) struct Issued<'a> {
     pub factors: [&'a Source; 2],
     /// The places of the scales of both factors, and the first byte of each.
     pub scales: Option<[(Place, u32); 2]>,
+    /// The place of the metadata of a sparse left factor, with the sparsity selector.
+    pub meta: Option<(Place, u32)>,
     pub accumulate: Slot,
 }
 
@@ -291,8 +298,9 @@ impl Warp {
             ready = ready.max(self.timing.values[*low as usize]);
             let bits = self.values[*low as usize][lane] & 0xffff_ffff | u64::from(*high) << 32;
             cluster.described(&site, bits, "of a factor of tcgen05.mma");
-            let (mn, dtype) = if left { (row.m, row.a) } else { (row.right_rows(), row.b) };
-            let mut places = factor_places(bits, *major, (mn, row.k), dtype);
+            let (mn, k, dtype) =
+                if left { (row.m, row.left_columns(), row.a) } else { (row.right_rows(), row.k, row.b) };
+            let mut places = factor_places(bits, *major, (mn, k), dtype);
             cluster.inside(&site, &mut places);
             let inside: Vec<u32> = places.iter().copied().filter(|p| *p != NOWHERE).collect();
             for rank in blocks.clone() {
@@ -309,6 +317,14 @@ impl Warp {
                 cluster.watch_tensor(&site, rank, &cells, Kind::Read, number, &view);
             }
             scales.push((column, *byte));
+        }
+        let mut meta = None;
+        if let Some((place, selector)) = product.meta {
+            ready = ready.max(self.address_ready(place, None));
+            meta = self.metadata(cluster, &site, (row, selector), (place, lane), number);
+            if meta.is_none() {
+                return;
+            }
         }
         let address = self.shared_address(product.d, lane);
         let (first, column) = Shape::place(address);
@@ -343,7 +359,7 @@ impl Warp {
         let Some(b) = operands.pop() else { return };
         let Some(a) = tensor.map(Left::Tensor).or_else(|| operands.pop().map(Left::Shared)) else { return };
         let scales = scales.try_into().ok();
-        let product = SumsProduct { row, rank: self.rank, column, a, b, scales, accumulate };
+        let product = SumsProduct { row, rank: self.rank, site, column, a, b, scales, meta, accumulate };
         let unit = &mut cluster.tensor_units[unit];
         unit.issued += 1;
         unit.complete = unit.complete.max(begin + busy.max(latency));
@@ -698,7 +714,8 @@ impl Cluster<'_> {
             match task {
                 Task::Product(product) => match (product.row.scaling, product.scales) {
                     (Some(scaling), Some(scales)) => self.execute_scaled_sums(&product, &scaling, scales),
-                    _ => self.execute_sums(&product),
+                    _ if product.row.c == DType::I32 => self.execute_sums::<i32>(&product),
+                    _ => self.execute_sums::<f32>(&product),
                 },
                 Task::Scales(copy) => self.execute_scale_copy(&copy),
                 Task::Commit(arrivals) => {
@@ -708,50 +725,6 @@ impl Cluster<'_> {
             }
             if !whole {
                 return;
-            }
-        }
-    }
-
-    /// Executes a product: sums are `f32` in the order of rising k.
-    fn execute_sums(&mut self, product: &SumsProduct) {
-        let SumsProduct { row, rank, b, .. } = product;
-        let (part, k) = (row.right_rows() as usize, row.k as usize);
-        let mut right = vec![0f32; row.n as usize * k];
-        let blocks = *rank..*rank + row.blocks as u32;
-        for (rank, right) in blocks.clone().zip(right.chunks_exact_mut(part * k)) {
-            read(b, (part, k), row.b, self.shared(rank), |j, kk, x| right[j * k + kk] = x);
-        }
-        blocks.for_each(|rank| self.execute_sums_of(rank, product, &right));
-    }
-
-    /// Executes a product in one of its blocks, of all rows of the right factor.
-    fn execute_sums_of(&mut self, rank: u32, product: &SumsProduct, right: &[f32]) {
-        let SumsProduct { row, column, a, accumulate, .. } = product;
-        let cta = &mut self.ctas[rank as usize];
-        let Some(memory) = &mut cta.tensor else { return };
-        let (m, k) = (row.m as usize, row.k as usize);
-        let mut left = vec![0f32; k * m];
-        match a {
-            Left::Shared(a) => read(a, (m, k), row.a, &cta.shared, |i, kk, x| left[kk * m + i] = x),
-            Left::Tensor(column) => memory.read_left(row, *column, |i, kk, x| left[kk * m + i] = x),
-        }
-        let cells = row.d_layout();
-        let mut sums = vec![0f32; m];
-        for (j, right) in right.chunks_exact(k).enumerate() {
-            let at = |i: usize| {
-                let cell = cells.eval((i + m * j) as i64) as u32;
-                TensorMemory::at(cell % LANES, column + cell / LANES)
-            };
-            for (i, sum) in sums.iter_mut().enumerate() {
-                *sum = if *accumulate { f32::from_bits(memory.cells[at(i)]) } else { 0.0 };
-            }
-            for (left, right) in left.chunks_exact(m).zip(right) {
-                for (sum, left) in sums.iter_mut().zip(left) {
-                    *sum = sum.fma(*left, *right);
-                }
-            }
-            for (i, sum) in sums.iter().enumerate() {
-                memory.cells[at(i)] = sum.to_bits();
             }
         }
     }

@@ -498,9 +498,15 @@ impl Warp {
                 self.timing.product = self.timing.order(pipes, Unit::Tensor, ready, busy);
                 self.wait(Wait::Product(Issue { pc: self.pc - 1, descriptors, accumulate }));
             }
-            Code::Sums { statement, row, d, a, b, scales, accumulate } => {
-                let product =
-                    Issued { row, d: *d, factors: [a, b], scales: *scales, accumulate: *accumulate };
+            Code::Sums { statement, row, d, a, b, scales, meta, accumulate } => {
+                let product = Issued {
+                    row,
+                    d: *d,
+                    factors: [a, b],
+                    scales: *scales,
+                    meta: *meta,
+                    accumulate: *accumulate,
+                };
                 self.sums(cluster, &product, (*statement, *origin), (busy, latency));
             }
             Code::ScaleCopy { statement, low, high, to } => {

@@ -20,4 +20,5 @@ mod tensor_memory;
 mod tensor_pair_scales;
 mod tensor_pairs;
 mod tensor_scales;
+mod tensor_sparse;
 mod words;

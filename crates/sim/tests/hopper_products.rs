@@ -145,7 +145,7 @@ pub(crate) fn fragment(
 }
 
 /// The places of the elements of a group, some pair of each kind.
-fn pair(m: usize, group: usize) -> [usize; 2] {
+pub(crate) fn pair(m: usize, group: usize) -> [usize; 2] {
     [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]][(m + 2 * group) % 6]
 }
 

@@ -141,7 +141,7 @@ fn execute(row: &'static Tcgen05Row, mistake: Step, seed: u64) -> (Report, bool)
     let same = (0..m * n).all(|at| {
         let (i, j) = (at % m, at / m);
         let terms = (0..k).map(|kk| row.a.decode(ea[i + m * kk]) * row.b.decode(eb[j + n * kk]));
-        f64::from(f32::from_bits(words[at])) == terms.sum::<f64>()
+        row.c.decode(words[at]) == terms.sum::<f64>()
     });
     (report, same)
 }
@@ -154,7 +154,7 @@ fn half() -> &'static Tcgen05Row {
 fn sums_of_every_type_are_those_of_plain_loops() {
     for (i, row) in tcgen05_rows()
         .iter()
-        .filter(|row| (row.blocks, row.m, row.n) == (1, 128, 16) && row.scaling.is_none())
+        .filter(|row| (row.blocks, row.m, row.n) == (1, 128, 16) && row.scaling.is_none() && !row.sparse)
         .enumerate()
     {
         let (report, same) = execute(row, Step::None, i as u64);

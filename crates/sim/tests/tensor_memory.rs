@@ -225,14 +225,14 @@ fn execute(
         let (i, j) = (at % m, at / m);
         let terms = (0..k).map(|kk| row.a.decode(ea[i + m * kk]) * row.b.decode(eb[j + n * kk]));
         let sum = 2.0 * terms.sum::<f64>();
-        f64::from(f32::from_bits(words[cells.eval(at as i64) as usize])) == sum
+        row.c.decode(words[cells.eval(at as i64) as usize]) == sum
     });
     (report, same)
 }
 
 #[test]
 fn sums_of_every_type_major_and_swizzle_are_those_of_plain_loops() {
-    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none() && row.blocks == 1);
+    let plain = tcgen05_rows().iter().filter(|row| row.scaling.is_none() && !row.sparse && row.blocks == 1);
     for row in plain.filter(|row| matches!((row.m, row.n), (128, 16 | 32) | (64, 24 | 48))) {
         // Along N there are whole 16 bytes, and of 32 bits whole spans.
         let whole = match row.b.bits() {

@@ -14,9 +14,9 @@ use tilewright_machine::{
 };
 
 use crate::function::{
-    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
-    Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special, TensorBuffer, TensorMap,
-    Value,
+    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst,
+    MetadataCells, Op, Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special,
+    TensorBuffer, TensorMap, Value,
 };
 use crate::printed::Print;
 
@@ -468,7 +468,7 @@ impl Builder {
         b: Factor,
         accumulate: Operand,
     ) {
-        self.push(Op::Tcgen05 { row, d, a, b, scales: None, accumulate });
+        self.push(Op::Tcgen05 { row, d, a, b, scales: None, meta: None, accumulate });
     }
 
     /// The same with the scales of A and of B.
@@ -480,7 +480,19 @@ impl Builder {
         scales: [ScaleCells; 2],
         accumulate: Operand,
     ) {
-        self.push(Op::Tcgen05 { row, d, a, b, scales: Some(scales), accumulate });
+        self.push(Op::Tcgen05 { row, d, a, b, scales: Some(scales), meta: None, accumulate });
+    }
+
+    /// The same with a sparse left factor, and its metadata.
+    pub fn sparse_tcgen05(
+        &mut self,
+        row: &'static Tcgen05Row,
+        d: Address,
+        [a, b]: [Factor; 2],
+        meta: MetadataCells,
+        accumulate: Operand,
+    ) {
+        self.push(Op::Tcgen05 { row, d, a, b, scales: None, meta: Some(meta), accumulate });
     }
 
     /// A copy of a chunk of scales from shared memory to tensor memory.

@@ -189,6 +189,21 @@ impl fmt::Display for ScaleCells {
     }
 }
 
+/// The metadata of the sparse left factor of a product with its sums in tensor memory: cells from an address on. Prints as `[%7+4]/1`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MetadataCells {
+    /// The address in tensor memory of the first column.
+    pub address: Address,
+    /// The sparsity selector: the column of a pair that the instruction reads, of 16-bit factors.
+    pub selector: u32,
+}
+
+impl fmt::Display for MetadataCells {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.selector)
+    }
+}
+
 /// A factor of an asynchronous matrix product.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Factor {
@@ -467,6 +482,8 @@ pub enum Op {
         b: Factor,
         /// The scales of A and of B of a block-scaled product, which belong to it as its factors do.
         scales: Option<[ScaleCells; 2]>,
+        /// The metadata of a sparse left factor, which belong to it too.
+        meta: Option<MetadataCells>,
         /// The predicate of accumulation: adds the product to `d`, else overwrites it. A `Pred`.
         accumulate: Operand,
     },
@@ -730,8 +747,9 @@ impl Op {
             Op::Wgmma { a, b, accumulate, .. } => {
                 [a.low(), b.low(), Some(*accumulate)].into_iter().flatten().collect()
             }
-            Op::Tcgen05 { d, a, b, scales, accumulate, .. } => {
-                let operands = [Some(d.base), a.low(), b.low(), Some(*accumulate)];
+            Op::Tcgen05 { d, a, b, scales, meta, accumulate, .. } => {
+                let meta = meta.map(|meta| meta.address.base);
+                let operands = [Some(d.base), a.low(), b.low(), Some(*accumulate), meta];
                 let scales = scales.iter().flatten().map(|scales| scales.address.base);
                 operands.into_iter().flatten().chain(scales).collect()
             }

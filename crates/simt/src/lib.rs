@@ -14,9 +14,9 @@ pub mod verify;
 
 pub use builder::Builder;
 pub use function::{
-    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst, Op,
-    Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special, TensorBuffer, TensorMap,
-    Value,
+    Address, Array, ArrayId, DescriptorValue, Factor, Function, FunctionParam, FunctionParamKind, Inst,
+    MetadataCells, Op, Operand, OriginId, Position, Reg, ScaleBytes, ScaleCells, SharedBuffer, Special,
+    TensorBuffer, TensorMap, Value,
 };
 pub use printed::{Print, PrintItem};
 pub use scopes::Build;

@@ -113,11 +113,12 @@ impl Printer<'_> {
                     let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
                     writeln!(f, "{pad}{} {}, {a}, {b}{meta}, accumulate {accumulate}", row.name, regs(d))?;
                 }
-                Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
+                Op::Tcgen05 { row, d, a, b, scales, meta, accumulate } => {
                     let (a, b) = (factor(a), factor(b));
                     let scales =
                         scales.map_or(String::new(), |[left, right]| format!(", scales {left} and {right}"));
-                    writeln!(f, "{pad}{} {d}, {a}, {b}{scales}, accumulate {accumulate}", row.name)?;
+                    let meta = meta.map_or(String::new(), |meta| format!(", metadata {meta}"));
+                    writeln!(f, "{pad}{} {d}, {a}, {b}{scales}{meta}, accumulate {accumulate}", row.name)?;
                 }
                 Op::ScaleCopy { chunk, to } => {
                     writeln!(

@@ -296,8 +296,8 @@ impl Checker<'_> {
                         .or_else(|| left.iter().chain(meta).find(|r| taken.contains(r)));
                     twice.map_or(Ok(()), |r| Err(format!("{} with {r} twice", row.name)))
                 }
-                Op::Tcgen05 { row, d, a, b, scales, accumulate } => {
-                    exists(&row.name, Tcgen05Row::NEEDS)?;
+                Op::Tcgen05 { row, d, a, b, scales, meta, accumulate } => {
+                    exists(&row.name, row.needs())?;
                     if (row.blocks == 2) != function.pairs {
                         let blocks = if function.pairs { "pairs of blocks" } else { "single blocks" };
                         return Err(format!("{} in a function of {blocks}", row.name));
@@ -307,6 +307,16 @@ impl Checker<'_> {
                     if scales.is_some() != row.scaling.is_some() {
                         let with = if scales.is_some() { "with" } else { "without" };
                         return Err(format!("{} {with} scales", row.name));
+                    }
+                    if meta.is_some() != row.sparse {
+                        let with = if row.sparse { "without" } else { "with" };
+                        return Err(format!("{} {with} metadata", row.name));
+                    }
+                    if let Some(meta) = meta {
+                        self.address(&meta.address, Memory::Tensor)?;
+                        if meta.selector > u32::from(row.a.bits() == 16) {
+                            return Err(format!("{} has no metadata at {meta}", row.name));
+                        }
                     }
                     let taken = row.scaling.map_or(1, |scaling| scaling.taken(row.k)) as u32;
                     for scales in scales.iter().flatten() {

@@ -274,8 +274,7 @@ fn copy(
             note.instruction += " (through registers, at once: no asynchronous copy has this width)";
         }
         // What only tensor copies take into account, and changes no value.
-        let shares =
-            how.multicast.map(|multicast| if multicast == Multicast::Pair { "pair" } else { "multicast" });
+        let shares = how.multicast.map(Multicast::word);
         let lost = shares.into_iter().chain(how.hint.map(|hint| hint.name()));
         for word in lost {
             note.instruction += &format!(" (without `{word}`, which only tensor copies have)");

@@ -361,6 +361,16 @@ pub enum TensorMemoryReject {
         "tcgen05 has no block-scaled sums of {} × {}: there are 128 rows with a multiple of 16 columns up to 256", .0[0], .0[1]
     )]
     ScaledExtents([i64; 2]),
+    /// Rows and columns of the sums of a sparse factor.
+    #[error(
+        "tcgen05 has no sums of a sparse factor of {} × {}: there are 128 rows with a multiple of 16 columns up to 256", .0[0], .0[1]
+    )]
+    SparseExtents([i64; 2]),
+    /// A sparse factor in a product of a pair.
+    #[error(
+        "a pair of blocks has no product with a sparse factor, whose metadata threads of each block store"
+    )]
+    SparsePairs,
     /// Rows of a factor, those of its scales, scales of a row.
     #[error(
         "scales come to tensor memory by 128 rows: those of a factor of {0} rows are [{1}, {2}], of which the first {0} rows are read"

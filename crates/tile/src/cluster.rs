@@ -9,15 +9,43 @@ pub enum Multicast {
     Along(u32),
     /// `pair`: blocks 2i and 2i + 1 of the cluster, of which each keeps the part that it brings.
     Pair,
+    /// `pair, multicast(i)`: the pairs that lie along mode `i` of the cluster. A block brings a part of its half to those that have the same half.
+    Pairs(u32),
 }
 
 impl Multicast {
+    /// True if each block of a pair has a half of the tile.
+    pub fn halves(self) -> bool {
+        matches!(self, Multicast::Pair | Multicast::Pairs(_))
+    }
+
+    /// The word for it, as far as it stands alone.
+    pub fn word(self) -> &'static str {
+        if self.halves() { "pair" } else { "multicast" }
+    }
+
+    /// The blocks that must mean the same tile: a block's peers of each.
+    pub fn alike(self, shape: &[u32]) -> Vec<Peers> {
+        match self {
+            Multicast::Pairs(_) => vec![Multicast::Pair.peers(shape), self.peers(shape)],
+            _ => vec![self.peers(shape)],
+        }
+    }
+
     /// The blocks of a cluster of a shape that copy together. A mode that the shape does not have is one block long.
     pub fn peers(self, shape: &[u32]) -> Peers {
         match self {
             Multicast::All => Peers { blocks: shape.iter().product(), stride: 1 },
             // An odd cluster is refused.
             Multicast::Pair => Peers { blocks: 2.min(shape.iter().product()), stride: 1 },
+            Multicast::Pairs(mode) => {
+                let Peers { blocks, stride } = Multicast::Along(mode).peers(shape);
+                // Of the mode along which the blocks of pairs lie every second one.
+                match stride % 2 {
+                    0 => Peers { blocks, stride },
+                    _ => Peers { blocks: (blocks / 2).max(1), stride: 2 * stride },
+                }
+            }
             Multicast::Along(mode) => {
                 let (before, from) = shape.split_at(shape.len().min(mode as usize));
                 Peers { blocks: from.first().copied().unwrap_or(1), stride: before.iter().product() }
@@ -69,9 +97,30 @@ mod tests {
     }
 
     #[test]
+    fn pairs_share_halves_with_blocks_of_the_same_place() {
+        let ranks =
+            |mode, shape: &[u32], rank| Multicast::Pairs(mode).peers(shape).ranks(rank).collect::<Vec<_>>();
+        assert_eq!(ranks(0, &[4], 3), [1, 3]);
+        assert_eq!(ranks(0, &[4, 2], 6), [4, 6]);
+        assert_eq!(ranks(1, &[4, 2], 6), [2, 6]);
+        assert_eq!(ranks(1, &[2, 4], 5), [1, 3, 5, 7]);
+        assert_eq!(ranks(1, &[1, 8], 5), [1, 3, 5, 7]);
+        assert_eq!(ranks(0, &[2], 1), [1]);
+        let alike = Multicast::Pairs(0).alike(&[8]);
+        assert_eq!(alike, [Peers { blocks: 2, stride: 1 }, Peers { blocks: 4, stride: 2 }]);
+    }
+
+    #[test]
     fn every_block_has_one_place_among_its_peers() {
         for shape in [[1, 4], [2, 2], [4, 2], [2, 8]] {
-            for multicast in [Multicast::All, Multicast::Along(0), Multicast::Along(1), Multicast::Pair] {
+            for multicast in [
+                Multicast::All,
+                Multicast::Along(0),
+                Multicast::Along(1),
+                Multicast::Pair,
+                Multicast::Pairs(0),
+                Multicast::Pairs(1),
+            ] {
                 let peers = multicast.peers(&shape);
                 for rank in 0..shape[0] * shape[1] {
                     assert_eq!(peers.ranks(rank).nth(peers.place(rank) as usize), Some(rank));

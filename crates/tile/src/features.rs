@@ -4,7 +4,7 @@ use std::fmt;
 
 use tilewright_machine::{
     Arch, DType, Features, LaunchControl, MbarrierOp, Memory, MmaKind, SyncOp, Tcgen05Row, TensorRow,
-    WgmmaRow, conversion_needs, factor_types, product_needs,
+    WgmmaRow, conversion_needs, factor_types, product_needs, sums_need,
 };
 
 use crate::cluster::Multicast;
@@ -29,6 +29,8 @@ pub enum Construct {
     AsyncProduct,
     /// `tensor_memory`: `tcgen05`.
     TensorMemory,
+    /// A product into tensor memory, by the type of its sums.
+    Sums(DType),
     /// `commit_gemm`: `wgmma.commit_group`.
     CommitProducts,
     /// `wait_gemm`: `wgmma.wait_group`.
@@ -63,6 +65,7 @@ impl Construct {
             Construct::Product(factors, sums, kind) => product_needs(factors, sums, kind).unwrap_or_default(),
             Construct::AsyncProduct => WgmmaRow::NEEDS,
             Construct::TensorMemory => Tcgen05Row::NEEDS,
+            Construct::Sums(dtype) => sums_need(dtype),
             Construct::CommitProducts => SyncOp::WgmmaCommit.needs(),
             Construct::WaitForProducts => SyncOp::WgmmaWait(0).needs(),
             Construct::Cluster | Construct::ClusterReduce => SyncOp::ClusterBarrier.needs(),
@@ -94,6 +97,7 @@ impl fmt::Display for Construct {
             }
             Construct::AsyncProduct => "`gemm.async`",
             Construct::TensorMemory => "`tensor_memory`",
+            Construct::Sums(dtype) => return write!(f, "`gemm.async` into {dtype} in tensor memory"),
             Construct::CommitProducts => "`commit_gemm`",
             Construct::WaitForProducts => "`wait_gemm`",
             Construct::Cluster => "`cluster` of several blocks",
@@ -163,7 +167,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
             vec![Construct::TensorMemory]
         }
         StmtKind::GemmAsync { c, .. } if v.program().tensor(*c).memory() == Memory::Tensor => {
-            vec![Construct::TensorMemory]
+            vec![Construct::Sums(dtype(*c))]
         }
         StmtKind::GemmAsync { .. } => vec![Construct::AsyncProduct],
         StmtKind::CommitGemm => vec![Construct::CommitProducts],
@@ -174,7 +178,7 @@ fn constructs(v: &Verified, stmt: &Stmt) -> Vec<Construct> {
         StmtKind::CopyAsync { how, .. } => {
             let shares = how.multicast.map(|multicast| match multicast {
                 Multicast::All | Multicast::Along(_) => Construct::Multicast,
-                Multicast::Pair => Construct::Pair,
+                Multicast::Pair | Multicast::Pairs(_) => Construct::Pair,
             });
             shares.into_iter().chain(how.add.then_some(Construct::CopyThatAdds)).collect()
         }

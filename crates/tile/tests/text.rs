@@ -352,8 +352,13 @@ impl Choices<'_> {
                 19 => {
                     let hint = [None, Some(CacheHint::EvictFirst), Some(CacheHint::EvictLast)];
                     let how = AsyncCopyAttrs {
-                        multicast: [None, Some(Multicast::All), Some(Multicast::Along(1))]
-                            [self.next(3) as usize],
+                        multicast: [
+                            None,
+                            Some(Multicast::All),
+                            Some(Multicast::Along(1)),
+                            Some(Multicast::Pair),
+                            Some(Multicast::Pairs(1)),
+                        ][self.next(5) as usize],
                         add: self.next(2) == 0,
                         hint: hint[self.next(3) as usize],
                         threads: self.next(4) == 0,

@@ -217,6 +217,14 @@ fn edits(
                 all.push((Kind::Weaken, what, Edit::Replace(weaker)));
             }
         }
+        Op::Tcgen05 { row, meta: Some(meta), .. } if row.a.bits() == 16 => {
+            let mut other = op.clone();
+            if let Op::Tcgen05 { meta: Some(meta), .. } = &mut other {
+                meta.selector ^= 1;
+            }
+            let what = format!("{}: selector {} in place of {}", row.name, meta.selector ^ 1, meta.selector);
+            all.push((Kind::Weaken, what, Edit::Replace(other)));
+        }
         Op::Tensor { row, multicast: Some(to), even, .. } => {
             if *even {
                 let mut own = op.clone();
@@ -466,7 +474,17 @@ impl Slots {
                     other
                 });
             }
-            Op::Tcgen05 { row, d, .. } => {
+            Op::Tcgen05 { row, d, meta, .. } => {
+                if let Some(meta) = meta {
+                    let name = format!("{}: the next stage of its metadata", row.name);
+                    shift(name, meta.address.base, &|base| {
+                        let mut other = op.clone();
+                        if let Op::Tcgen05 { meta: Some(meta), .. } = &mut other {
+                            meta.address.base = base;
+                        }
+                        other
+                    });
+                }
                 shift(format!("{}: the next stage of its sums", row.name), d.base, &|base| {
                     let mut other = op.clone();
                     if let Op::Tcgen05 { d, .. } = &mut other {

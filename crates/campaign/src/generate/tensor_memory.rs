@@ -16,22 +16,31 @@ pub fn product(dice: &mut Dice) -> Case {
     });
     let factor = match blocks {
         Some((factor, ..)) => factor,
-        None => dice.pick(&["f16", "f16", "bf16", "e4m3", "e5m2", "f32"]),
+        None => dice.pick(&["f16", "f16", "bf16", "e4m3", "e5m2", "f32", "i8", "u8"]),
     };
-    let other = if bits(factor) == 8 { dice.pick(&["e4m3", "e5m2"]) } else { factor };
+    let integers = matches!(factor, "i8" | "u8");
+    let other = match bits(factor) {
+        8 if integers => dice.pick(&["i8", "u8"]),
+        8 => dice.pick(&["e4m3", "e5m2"]),
+        _ => factor,
+    };
+    let sums = if integers { "i32" } else { "f32" };
     let groups = dice.pick(&[1i64, 1, 2]);
     let m = if blocks.is_some() { 128 } else { dice.pick(&[64i64, 128]) };
-    let n = 16 * groups * dice.range(1, 4);
+    // Two blocks multiply together, integers with every 32nd number of columns.
+    let pair = m == 128 && dice.once_in(3);
+    let columns = if integers && pair { 32 } else { 16 };
+    let n = columns * groups * dice.range(1, 64 / columns);
     // Scales come to tensor memory by 128 rows, four of a row.
     let whole = n.max(128);
-    // Two blocks multiply together.
-    let pair = m == 128 && dice.once_in(3);
+    // Of four elements along K two are there, and a role stores the places of these.
+    let sparse = blocks.is_none() && m == 128 && !pair && bits(factor) < 32 && dice.once_in(4);
     // A step of an instruction is 32 bytes of a row.
     let step = blocks.map_or(256 / bits(factor), |(_, _, block)| 4 * block);
-    let k = step * dice.range(1, 128 / step.max(32));
+    let k = if sparse { 64 * dice.range(1, 2) } else { step * dice.range(1, 128 / step.max(32)) };
     let (rounds, tall, broad) = (dice.range(1, 4), dice.range(1, 2), dice.range(1, 3));
     // Where rows are no multiples of 16 bytes, threads copy them.
-    let odd = bits(factor) >= 8 && dice.once_in(6);
+    let odd = bits(factor) >= 8 && !sparse && dice.once_in(6);
     let wide = 128 / bits(factor);
     let total =
         if odd { rounds * k - dice.range(1, k - 1) } else { rounds * k - wide * dice.range(0, k / wide - 1) };
@@ -48,7 +57,7 @@ pub fn product(dice: &mut Dice) -> Case {
             32 => extent % 32 == 0,
             _ => false,
         };
-        spans && !odd && dice.once_in(4)
+        spans && !odd && !sparse && dice.once_in(4)
     };
     // Of a pair each block has half of B's.
     let (ta, tb) = (along_rows(m), along_rows(if pair { n / 2 } else { n }));
@@ -56,16 +65,39 @@ pub fn product(dice: &mut Dice) -> Case {
         if ta { format!("{}", tall * m) } else { rows },
         if tb { format!("{}", broad * n) } else { columns },
     );
-    let out = dice.pick(&["f16", "f32", "bf16"]);
-    for (name, dtype, extent, tile, t) in [("a", factor, &rows, m, ta), ("b", other, &columns, n, tb)] {
+    let out = if integers { dice.pick(&["i32", "f32"]) } else { dice.pick(&["f16", "f32", "bf16"]) };
+    // Rows of A lie anywhere.
+    let gathered = pair && blocks.is_none() && !ta && dice.once_in(3);
+    let rows_of_a = if gathered { draft.size("tokens", 2 * m - dice.range(0, m)) } else { rows.clone() };
+    for (name, dtype, extent, tile, t) in [("a", factor, &rows_of_a, m, ta), ("b", other, &columns, n, tb)] {
+        let half = sparse && name == "a";
+        let k = if half { k / 2 } else { k };
+        let depth = if half { format!("{k} * ceil_div({depth}, {})", 2 * k) } else { depth.clone() };
         let shape = if t { format!("{depth}, {extent}") } else { format!("{extent}, {depth}") };
         draft.params.push(format!("{name}: {dtype}[{shape}]"));
         let (x, y) = if t { ("e1", "e0") } else { ("e0", "e1") };
-        draft.line(format!(
+        let numbered = gathered && name == "a";
+        let by_tiles = format!(
             "g{name} = global_view({name}, ({tile}, ceil_div({extent}, {tile}), {k}, ceil_div({depth}, {k})) : ({x}, {tile} * {x}, {y}, {k} * {y}))"
-        ));
+        );
+        let by_rows =
+            format!("ga = global_view(a, ({extent}, {k}, ceil_div({depth}, {k})) : (e0, e1, {k} * e1))");
+        draft.line(if numbered { by_rows } else { by_tiles });
         let stage = if t { format!("[{k}, {tile}]") } else { format!("[{tile}, {k}]") };
         draft.line(format!("s{name} = shared_tensor({dtype}, {stage})"));
+    }
+    if sparse {
+        let half = k / 2;
+        draft.params.push(format!("meta: u2[{m} * ceil_div({rows}, {m}), {half} * ceil_div({depth}, {k})]"));
+        draft.line(format!(
+            "gm = global_view(meta, ({m}, ceil_div({rows}, {m}), {half}, ceil_div({depth}, {k})) : (e0, {m} * e0, e1, {half} * e1))"
+        ));
+        draft.line(format!("places = tensor_memory(u2, [{m}, {half}])"));
+        draft.line(format!("kept = pipeline({}, places)", dice.range(1, 3)));
+    }
+    if gathered {
+        draft.params.push(format!("ids: i32[{rows}]"));
+        draft.line(format!("gi = global_view(ids, ({m}, ceil_div({rows}, {m})) : (e0, {m} * e0))"));
     }
     draft.params.push(format!("c: {out}[{rows}, {columns}]"));
     draft.line(format!(
@@ -82,7 +114,7 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.line(format!("ss{name} = shared_tensor({scale}, [{all}, {}])", k / block));
         (of_blocks, scales) = (", ssa, ssb".to_string(), ", scales = (ssa, ssb)".to_string());
     }
-    draft.line(format!("acc = tensor_memory(f32, [{m}, {n}])"));
+    draft.line(format!("acc = tensor_memory({sums}, [{m}, {n}])"));
     draft.line(format!("ab = pipeline({}, sa, sb{of_blocks})", dice.range(1, 3)));
     draft.line(format!("out = pipeline({}, acc)", dice.range(1, 2)));
     // Tiles are shared out, or dealt out by a counter or by the launch.
@@ -91,19 +123,23 @@ pub fn product(dice: &mut Dice) -> Case {
         draft.params.push("next: i32[1]".to_string());
     }
     // The blocks of a cluster have tiles below each other, and share B's, of which each copies a half: to both, or for the products of both.
-    let cluster = if pair || !odd && dice.once_in(4) { 2 } else { 1 };
+    // Two pairs below each other share B's.
+    let below = if pair && dice.once_in(3) { 2 } else { 1 };
+    let cluster = if pair || !odd && !sparse && dice.once_in(4) { 2 * below } else { 1 };
     // Two pairs beside each other share A's.
-    let beside = if pair && dice.once_in(3) { 2 } else { 1 };
+    let beside = if pair && !gathered && dice.once_in(3) { 2 } else { 1 };
     let (down, across) =
         (format!("ceil_div({rows}, {})", cluster * m), format!("ceil_div({columns}, {})", beside * n));
-    let (row, share) = match (cluster, pair) {
-        (1, _) => (String::new(), ""),
-        (_, true) => (" * 2 + block.x % 2".to_string(), ", pair"),
-        (_, false) => (" * 2 + block.x % 2".to_string(), ", multicast"),
+    let row = if cluster == 1 { String::new() } else { format!(" * {cluster} + block.x % {cluster}") };
+    let share = match (cluster, pair, below) {
+        (1, ..) => "",
+        (_, true, 1) => ", pair",
+        (_, true, _) => dice.pick(&[", pair, multicast(0)", ", multicast(0), pair"]),
+        (_, false, _) => ", multicast",
     };
     let (column, also) = match beside {
         1 => (String::new(), ""),
-        _ => (" * 2 + block.x % 4 / 2".to_string(), ", multicast(1)"),
+        _ => (format!(" * 2 + block.x % {} / {cluster}", 2 * cluster), ", multicast(1)"),
     };
     let tiles = |x: &str, y: &str| format!("for ({x}, {y}) in tiles({down}, {across}{dealt})");
     let with_t = |t: bool, name: &str| if t { format!("transpose({name})") } else { name.to_string() };
@@ -111,11 +147,16 @@ pub fn product(dice: &mut Dice) -> Case {
 
     draft.open("warpgroup load(1)");
     draft.open(tiles("tm", "tn"));
+    if gathered {
+        draft.line(format!("id = register_tensor(i32, [{m}])"));
+        draft.line(format!("copy(gi[:, tm{row}], id, outside = -1)"));
+    }
     draft.open(format!("for kk in 0..ceil_div({depth}, {k})"));
     draft.open("produce ab");
     // Threads of both blocks of a pair may fill a stage beside the copies of halves.
     let by_threads = if pair && beside == 1 && dice.once_in(6) { ", threads" } else { also };
-    draft.line(format!("copy.async(ga[:, tm{row}, :, kk], {left}{by_threads})"));
+    let of_a = if gathered { "ga[id, :, kk]".to_string() } else { format!("ga[:, tm{row}, :, kk]") };
+    draft.line(format!("copy.async({of_a}, {left}{by_threads})"));
     draft.line(format!("copy.async(gb[:, tn{column}, :, kk], {right}{share})"));
     if blocks.is_some() {
         draft.line(format!("copy.async(gsa[:, tm{row}, :, kk], ssa)"));
@@ -123,28 +164,39 @@ pub fn product(dice: &mut Dice) -> Case {
     }
     (0..4).for_each(|_| draft.close());
 
+    if sparse {
+        draft.open("warpgroup place(1)");
+        draft.open(tiles("pi", "pj"));
+        draft.open(format!("for kp in 0..ceil_div({depth}, {k})"));
+        draft.line(format!("rm = register_tensor(u2, [{m}, {}])", k / 2));
+        draft.line(format!("copy(gm[:, pi{row}, :, kp], rm)"));
+        draft.line("produce kept { copy(rm, places) }");
+        (0..3).for_each(|_| draft.close());
+    }
+
     draft.open("warpgroup multiply(1)");
     draft.open(tiles("ti", "tj"));
     draft.open("produce out");
     draft.line("fill(acc, 0)");
     draft.open(format!("for k2 in 0..ceil_div({depth}, {k})"));
     draft.open("consume ab");
-    draft.line(format!("gemm.async(acc, {left}, {right}{scales})"));
+    let product = format!("gemm.async(acc, {left}, {right}{}{scales})", if sparse { ", places" } else { "" });
+    draft.line(if sparse { format!("consume kept {{ {product} }}") } else { product });
     (0..5).for_each(|_| draft.close());
 
     draft.open(format!("warpgroup store({groups})"));
     draft.open(tiles("si", "sj"));
-    draft.line(format!("r = register_tensor(f32, [{m}, {n}])"));
+    draft.line(format!("r = register_tensor({sums}, [{m}, {n}])"));
     draft.open("consume out");
     draft.line("copy(acc, r)");
     draft.close();
     let mut result = "r".to_string();
-    if dice.once_in(2) {
+    if !integers && dice.once_in(2) {
         let text = expression(dice, &["r".to_string()], 2);
         draft.line(format!("q = r + {text}"));
         result = "q".to_string();
     }
-    if out != "f32" {
+    if out != sums {
         draft.line(format!("h = cast({result}, {out})"));
         result = "h".to_string();
     }
@@ -154,7 +206,11 @@ pub fn product(dice: &mut Dice) -> Case {
     let clusters = if dealt == ", dynamic" { format!("{down} * {across}") } else { few };
     let grid = if cluster > 1 { format!("{} * {clusters}", cluster * beside) } else { clusters };
     let shape: &[i64] = if beside > 1 { &[cluster, beside] } else { &[cluster] };
-    Case { text: draft.text(&grid, 128 * (2 + groups), shape), arch: "sm_100a", family: "tensor memory" }
+    Case {
+        text: draft.text(&grid, 128 * (2 + i64::from(sparse) + groups), shape),
+        arch: "sm_100a",
+        family: "tensor memory",
+    }
 }
 
 /// A product of a product: threads turn the sums of each block of columns into the left factor of the second, whose sums stay in tensor memory, where others scale them

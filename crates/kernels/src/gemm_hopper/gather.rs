@@ -33,8 +33,8 @@ impl HopperGemmConfig {
             "rows have no order: fill must be full, and triangular none"
         } else if self.schedule != Schedule::DataParallel {
             "tiles are whole: schedule must be data_parallel"
-        } else if self.cluster.shape()[1] > 1 {
-            "threads copy to their own block: cluster must be none, along m or along k"
+        } else if self.cluster.shape()[1] > if self.pair && self.swap { 2 } else { 1 } {
+            "threads copy to their own block: cluster must be none, along m or along k, or n2 of a pair with swap"
         } else {
             return self.check_loading_registers();
         };

@@ -622,6 +622,6 @@ impl HopperGemmConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        lacking(arch, self.form.needs()).or_else(|| self.validate().err().map(|e| e.to_string()))
+        lacking(arch, self.features()).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }

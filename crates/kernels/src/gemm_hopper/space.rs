@@ -419,7 +419,7 @@ impl Tunable for HopperGemmConfig {
     }
 
     fn needs(&self) -> Features {
-        self.form.needs()
+        self.features()
     }
 
     fn reject(&self, arch: Arch) -> Option<String> {

@@ -1,6 +1,8 @@
 //! Rules of the form with sums in tensor memory that are of matrices alone: its space, and the options that it does not go with. The rest is that of all such kernels
 //! (`warp_specialized/tensor_memory.rs`).
 
+use tilewright_machine::{Features, sums_need};
+
 use super::{Form, HopperGemmConfig, Precision};
 use crate::config::ConfigError;
 use crate::warp_specialized::{MULTIPROCESSORS, Products, not_there, tensor_memory_tiles};
@@ -25,10 +27,16 @@ impl HopperGemmConfig {
         })
     }
 
-    /// The same tile in pairs of blocks, where it has the rows.
+    /// The same tile in pairs of blocks, where it has the rows: one, or two that share the factor of which each block has its own rows, or the other.
     pub(super) fn in_pairs(self) -> impl Iterator<Item = Self> {
-        let clusters = self.tiling().pairs().filter(move |_| !self.gather);
+        let clusters = self.tiling().pairs();
         clusters.map(move |cluster| Self { pair: true, cluster, sm_count: self.resident(cluster), ..self })
+    }
+
+    /// The features that an architecture must have: those of the form, and of its sums.
+    pub(super) fn features(&self) -> Features {
+        let sums = if self.form == Form::Tcgen05 { sums_need(self.sum()) } else { Features::NONE };
+        self.form.needs() | sums
     }
 
     /// Registers of a thread that multiplies, or of one that stores sums of tensor memory: those that there are beside the other warpgroups'.
@@ -38,8 +46,8 @@ impl HopperGemmConfig {
 
     /// Checks what pairs of blocks go with.
     pub(super) fn check_pair(&self) -> Result<(), ConfigError> {
-        let whole =
-            self.gather.then_some("tensor copies of boxes fill the stages of a pair: with gather=false");
+        let whole = (self.gather && self.swap && self.bn.count_ones() > 1)
+            .then_some("each block gathers half of the rows, four a thread: with bn a power of two");
         self.tiling().check_pair(self.pair, whole)
     }
 
@@ -47,10 +55,6 @@ impl HopperGemmConfig {
     pub(super) fn check_tcgen05(&self) -> Result<(), ConfigError> {
         if self.form != Form::Tcgen05 {
             return Ok(());
-        }
-        if self.multiplies_integers() {
-            let wanted = "must be f16, bf16, f32, e4m3 or e5m2, or e2m1 with scales";
-            return Err(not_there("dtype", &self.dtype, wanted));
         }
         if self.precision != Precision::Tf32 {
             let wanted = "sums of parts are not added by threads: must be tf32";

@@ -187,7 +187,11 @@ pub(crate) fn load_attributes(tiling: &Tiling, hints: [Option<CacheHint>; 2]) ->
     let [blocks_m, blocks_n, _] = tiling.cluster.shape();
     // Blocks along n have the same tile of A, those along m the same tile of B. The first mode of a cluster is along the tile's rows.
     let (along_m, along_n) = match tiling.cluster {
-        _ if tiling.pair => tiling.sides((Multicast::Pair, Multicast::Along(1))),
+        _ if tiling.pair => {
+            let several = tiling.blocks()[0] > 2;
+            let halves = if several { Multicast::Pairs(0) } else { Multicast::Pair };
+            tiling.sides((halves, Multicast::Along(1)))
+        }
         Cluster::AlongMn(..) => tiling.sides((Multicast::Along(0), Multicast::Along(1))),
         _ => (Multicast::All, Multicast::All),
     };

@@ -68,11 +68,11 @@ impl Tiling {
         Tiling { tensor_memory: true, pair, math_registers, ..self }
     }
 
-    /// The clusters of the tile's pairs, where it has the rows: one pair, or two that share the factor of which each block has its own rows.
+    /// The clusters of the tile's pairs, where it has the rows: one pair, or two that share the factor of which each block has its own rows, or the other.
     pub fn pairs(&self) -> impl Iterator<Item = Cluster> + use<> {
-        let one = if self.swap { Cluster::AlongN(2) } else { Cluster::AlongM(2) };
+        let along = if self.swap { Cluster::AlongN } else { Cluster::AlongM };
         let paired = self.tensor_memory && self.bm == ROWS;
-        [one, Cluster::AlongMn(2, 2)].into_iter().filter(move |_| paired)
+        [along(2), along(4), Cluster::AlongMn(2, 2)].into_iter().filter(move |_| paired)
     }
 
     /// Columns of the tile whose factor a block has in shared memory: half of them, of a pair.
@@ -106,12 +106,12 @@ impl Tiling {
             _ if !self.tensor_memory => "blocks multiply together with form=tcgen05 alone",
             _ if self.bm != ROWS => "each block of a pair has 128 rows: with bm=128",
             (_, Some(whole)) => whole,
-            ([2, _, 1], _) => return Ok(()),
+            ([2 | 4 | 8, _, 1], _) => return Ok(()),
             _ if self.swap => {
-                "the two blocks lie along the tile's rows: with cluster=n2, or m2n2, m4n2, … of several pairs"
+                "the two blocks lie along the tile's rows: with cluster=n2, or n4, m2n2, m4n2, … of several pairs"
             }
             _ => {
-                "the two blocks lie along the tile's rows: with cluster=m2, or m2n2, m2n4, … of several pairs"
+                "the two blocks lie along the tile's rows: with cluster=m2, or m4, m2n2, m2n4, … of several pairs"
             }
         };
         Err(ConfigError::value("pair", pair, wanted))
@@ -129,7 +129,10 @@ impl Tiling {
                 "a tile has the rows of an instruction: must be 64 or 128",
             ));
         }
-        within("bn", self.bn, [16, 256], 16)?;
+        // Of integers a pair's instructions have every 32nd number of columns.
+        let integers = !self.accumulator.is_float();
+        let step = if self.pair && integers { 32 } else { 16 };
+        within("bn", self.bn, [step, 256], step)?;
         // Where elements are contiguous along m or n: spans of 32 floats, and of others 16 bytes.
         let units = products.dtypes.map(|dtype| match dtype.bits() {
             32 => (FLOATS_OF_A_SPAN, "floats"),

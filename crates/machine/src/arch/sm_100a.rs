@@ -3,7 +3,16 @@
 
 use super::sm_90a;
 use super::spec::ArchSpec;
-use crate::features::Feature;
+use crate::features::{Feature, Features};
+
+/// What both have. sm_103a has no products of integers (`ptxas` 13.5 refuses `.kind::i8`).
+const BASE: Features = sm_90a::BASE.and(&[
+    Feature::Multicast,
+    Feature::MxConversion,
+    Feature::Tcgen05,
+    Feature::LaunchControl,
+    Feature::TensorGather,
+]);
 
 pub(super) static SM_100A: ArchSpec = ArchSpec {
     name: "sm_100a",
@@ -11,13 +20,7 @@ pub(super) static SM_100A: ArchSpec = ArchSpec {
     capability: (10, 0),
     specific: true,
     limits: sm_90a::LIMITS,
-    features: sm_90a::BASE.and(&[
-        Feature::Multicast,
-        Feature::MxConversion,
-        Feature::Tcgen05,
-        Feature::LaunchControl,
-        Feature::TensorGather,
-    ]),
+    features: BASE.and(&[Feature::IntegerSums]),
     timing: include_str!("../../tables/sm_100a.txt"),
 };
 
@@ -25,6 +28,7 @@ pub(super) static SM_103A: ArchSpec = ArchSpec {
     name: "sm_103a",
     ptx_version: "8.8",
     capability: (10, 3),
+    features: BASE,
     timing: include_str!("../../tables/sm_103a.txt"),
     ..SM_100A
 };

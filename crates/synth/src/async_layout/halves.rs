@@ -11,7 +11,7 @@ pub fn asks_for_pairs(v: &Program) -> bool {
     let mut asks = false;
     v.visit(&mut |stmt, _| {
         asks |=
-            matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.multicast == Some(Multicast::Pair));
+            matches!(&stmt.kind, StmtKind::CopyAsync { how, .. } if how.multicast.is_some_and(Multicast::halves));
     });
     asks
 }
@@ -21,7 +21,7 @@ pub fn pinned_to_halves(v: &Program) -> Option<TensorId> {
     let mut found = None;
     v.visit(&mut |stmt, _| {
         if let StmtKind::CopyAsync { dst, how, .. } = &stmt.kind
-            && how.multicast == Some(Multicast::Pair)
+            && how.multicast.is_some_and(Multicast::halves)
             && let TensorKind::Shared { pinned: Some(layout), .. } = &v.tensor(dst.tensor).kind
             && second_half(&layout.layout).is_some()
         {
@@ -31,12 +31,12 @@ pub fn pinned_to_halves(v: &Program) -> Option<TensorId> {
     found
 }
 
-/// True if tensor copies of boxes bring all halves: threads of a block have no half.
-pub fn boxes_bring_halves(v: &Program) -> bool {
+/// True if tensor copies bring all halves: other copies know of none.
+pub fn tensor_copies_bring_halves(v: &Program) -> bool {
     let mut all = true;
     v.visit(&mut |stmt, _| {
-        if let StmtKind::CopyAsync { src, how, .. } = &stmt.kind {
-            all &= how.multicast != Some(Multicast::Pair) || how.tensor && src.indexed.is_none();
+        if let StmtKind::CopyAsync { how, .. } = &stmt.kind {
+            all &= !how.multicast.is_some_and(Multicast::halves) || how.tensor;
         }
     });
     all
@@ -52,19 +52,19 @@ struct Fill {
     pipeline: PipelineId,
     /// Products with their sums in it do.
     sums: bool,
-    /// All of it is in shared memory, and its barrier can be another block's: tensor copies of boxes and threads fill it, but no tensor copies of rows that lie anywhere.
+    /// All of it is in shared memory, so that its barrier can be another block's: tensor copies and threads fill it.
     told: bool,
 }
 
 impl Fill {
     fn of(v: &Program, pipeline: PipelineId, body: &[Stmt]) -> Self {
         let tensors = &v.pipeline(pipeline).tensors;
-        let mut told = tensors.iter().all(|id| v.tensor(*id).memory() == Memory::Shared);
+        let told = tensors.iter().all(|id| v.tensor(*id).memory() == Memory::Shared);
         let mut sums = false;
-        visit(body, &mut |kind| match kind {
-            StmtKind::GemmAsync { c, .. } => sums |= tensors.contains(c),
-            StmtKind::CopyAsync { src, how, .. } => told &= !how.tensor || src.indexed.is_none(),
-            _ => {}
+        visit(body, &mut |kind| {
+            if let StmtKind::GemmAsync { c, .. } = kind {
+                sums |= tensors.contains(c);
+            }
         });
         Fill { pipeline, sums, told }
     }

@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
-use tilewright_machine::{CopyRow, Memory, SECTOR_BYTES, SumsScaling, SwizzleMode, TensorOp, TensorRow};
+use tilewright_machine::{
+    CopyRow, Memory, SECTOR_BYTES, Sparsity, SumsScaling, SwizzleMode, TensorOp, TensorRow,
+};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
 use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Multicast, Peers, Side, StmtId, TensorId};
 
@@ -33,7 +35,7 @@ use crate::shared::stage_modes;
 use crate::tv::TvLayout;
 use descriptor::swizzle_atom_layout;
 use halves::{
-    asks_for_pairs, boxes_bring_halves, doubled, even_block_suffices, pinned_to_halves, second_half,
+    asks_for_pairs, doubled, even_block_suffices, pinned_to_halves, second_half, tensor_copies_bring_halves,
 };
 use tensor_memory::{Sums, TensorCopyPlan};
 use tma::{SharedTile, TmaPlan};
@@ -151,7 +153,9 @@ pub fn assign_async_layouts(
     if asks_for_pairs(v) {
         let halved = pinned_to_halves(v);
         match (assign(v, options, agreed, true), halved) {
-            (Ok(found), _) if boxes_bring_halves(&found.verified) && even_block_suffices(&found.verified) => {
+            (Ok(found), _)
+                if tensor_copies_bring_halves(&found.verified) && even_block_suffices(&found.verified) =>
+            {
                 return Ok(found);
             }
             (Ok(_), Some(id)) => {
@@ -269,8 +273,8 @@ impl AsyncAssignment<'_> {
         for stmt in body {
             let inside = produces || matches!(&stmt.kind, StmtKind::Stage { side: Side::Produce, .. });
             match &stmt.kind {
-                StmtKind::GemmAsync { c, a, b, scales, .. } if self.memory(*c) == Memory::Tensor => {
-                    self.sums(stmt, *c, (a, b), scales.as_ref())?;
+                StmtKind::GemmAsync { c, a, b, meta, scales, .. } if self.memory(*c) == Memory::Tensor => {
+                    self.sums(stmt, *c, (a, b), (*meta, scales.as_ref()))?;
                 }
                 StmtKind::GemmAsync { c, a, b, meta, warpgroups, .. } => {
                     self.product(stmt, threads, *c, (a, b), *meta, warpgroups.as_ref())?;
@@ -429,9 +433,9 @@ impl AsyncAssignment<'_> {
         stmt: &Stmt,
         c: TensorId,
         (a, b): (&TensorRef, &TensorRef),
-        scales: Option<&[TensorRef; 2]>,
+        (meta, scales): (Option<TensorId>, Option<&[TensorRef; 2]>),
     ) -> Result<(), Diagnostic> {
-        let sums = sums_of(self.v, c, (a, b), scales, self.pairs).map_err(|why| {
+        let sums = sums_of(self.v, c, (a, b), (meta.is_some(), scales), self.pairs).map_err(|why| {
             let message = format!("no instruction can do this product: {why}");
             let help = match why {
                 TensorMemoryReject::K(..) | TensorMemoryReject::Scales(..) => {
@@ -455,11 +459,34 @@ impl AsyncAssignment<'_> {
             let one = Use::Product { product, left, reference: reference.clone(), stmt };
             self.uses.entry(reference.tensor).or_default().push(one);
         }
+        let bits = sums.row.a.bits();
+        if let Some(meta) = meta
+            && self.factor_bits(meta).into_iter().any(|other| other != bits)
+        {
+            let name = &self.v.tensor(meta).name;
+            let message = format!("`{name}` has the metadata of factors of {bits} bits, and of others");
+            return Err(Diagnostic::new(Code::Unsatisfiable, stmt.span, message)
+                .related(self.v.tensor(meta).span, "the metadata")
+                .help("metadata of 8-bit and of 16-bit factors lie otherwise in tensor memory: give each a tensor of its own"));
+        }
         for (scale, left) in scales.into_iter().flatten().zip([true, false]) {
             let one = Use::Scales { sums, left, reference: scale.clone(), stmt: stmt.clone() };
             self.uses.entry(scale.tensor).or_default().push(one);
         }
         Ok(())
+    }
+
+    /// The bits of the elements of the sparse factors that metadata are of.
+    fn factor_bits(&self, meta: TensorId) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        self.v.visit(&mut |stmt, _| {
+            if let StmtKind::GemmAsync { a, meta: Some(of), .. } = &stmt.kind
+                && *of == meta
+            {
+                found.insert(self.v.tensor(a.tensor).dtype.bits());
+            }
+        });
+        found
     }
 
     /// Pins the layout of a register tensor that a copy brings from tensor memory or there, unless the author has.
@@ -493,6 +520,10 @@ impl AsyncAssignment<'_> {
         let open = pinned.is_none();
         let tv = match pinned {
             Some(tv) => tv,
+            None if self.v.tensor(sums).dtype == Sparsity::META => {
+                let of = self.factor_bits(sums).into_iter().next().unwrap_or(8);
+                tensor_memory::metadata_registers([m, n], of, threads).map_err(|why| fail(&why))?
+            }
             None => tensor_memory::register_layout([m, n], threads).map_err(|why| fail(&why))?,
         };
         let plan = tensor_memory::copy_plan(loads, ([m, n], bits), &tv, threads).map_err(|why| fail(&why))?;
@@ -694,7 +725,7 @@ impl AsyncAssignment<'_> {
                 }
                 Use::Copy { view, reference, how, op, copy } => {
                     let plan = seen(reference).and_then(|tile| {
-                        let peers = peers(self.v, *how, &tile.layout.layout);
+                        let peers = peers(self.v, *how);
                         Ok(tma::plan(&self.divisibility, *op, &self.v.tile(view), &tile, peers, how.hint)?)
                     });
                     match plan {
@@ -811,14 +842,14 @@ pub fn copy_plan(
     let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
     let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
     let tile = tile_of(v, divisibility, reference, &whole)?;
-    let peers = peers(v, how, &tile.layout.layout);
+    let peers = peers(v, how);
     Ok(tma::plan(divisibility, op, &v.tile(view), &tile, peers, how.hint)?)
 }
 
-/// The blocks of the cluster that share a copy to a tile of this layout, if several do: those of a pair, if they have halves of it.
-fn peers(v: &Program, how: AsyncCopyAttrs, tile: &Layout) -> Option<Peers> {
-    let shared = |multicast: &Multicast| *multicast != Multicast::Pair || second_half(tile).is_some();
-    let peers = how.multicast.filter(shared).map(|multicast| multicast.peers(v.cluster_shape()));
+/// The blocks of the cluster that share what a copy brings, if several do. Of a pair each block has a half of its own, or, where it multiplies for itself, the whole tile.
+fn peers(v: &Program, how: AsyncCopyAttrs) -> Option<Peers> {
+    let shared = how.multicast.filter(|multicast| *multicast != Multicast::Pair);
+    let peers = shared.map(|multicast| multicast.peers(v.cluster_shape()));
     peers.filter(|peers| peers.blocks > 1)
 }
 
@@ -851,7 +882,7 @@ fn sums_of(
     v: &Program,
     c: TensorId,
     (a, b): (&TensorRef, &TensorRef),
-    scales: Option<&[TensorRef; 2]>,
+    (sparse, scales): (bool, Option<&[TensorRef; 2]>),
     pairs: bool,
 ) -> Result<Sums, TensorMemoryReject> {
     let dtype = |id: TensorId| v.tensor(id).dtype;
@@ -863,6 +894,8 @@ fn sums_of(
             let rows = [of(scale, 0), of(other, 0)];
             Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)), pairs)
         }
+        None if sparse && pairs => Err(TensorMemoryReject::SparsePairs),
+        None if sparse => Sums::sparse((a, b, dtype(c)), extents),
         None if pairs => Sums::of_pair((a, b, dtype(c)), extents),
         None => Sums::new((a, b, dtype(c)), extents),
     }
@@ -918,7 +951,9 @@ pub fn product_plan(
         };
         let right = tile(b)?;
         let pairs = second_half(&right.layout).is_some();
-        return Ok(StmtPlan::Sums(sums_of(v, c, (a, b), scales, pairs)?.plan(left.as_ref(), &right)?));
+        return Ok(StmtPlan::Sums(
+            sums_of(v, c, (a, b), (sparse, scales), pairs)?.plan(left.as_ref(), &right)?,
+        ));
     }
     let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
     let first = match program.tensor(a.tensor).memory() {

@@ -74,7 +74,8 @@ pub fn plan(
     let second = between_halves(&layout.layout, global)?;
     let mut of_box = Folded::of_pixels(dims, [limit, MOST_PIXELS], walks(&layout.layout, tile, global)?);
     let period = i64::from(swizzle.period());
-    let multicast = of_box.shared_out(peers, second, bytes, period)?;
+    let halves = second.map(|second| of_box.halves(second)).transpose()?;
+    let multicast = peers.map(|peers| of_box.share_out(peers, bytes, period)).transpose()?;
     let calls = of_box.calls(bytes)?;
     let mut steps = vec![1];
     let mut corners = Corners { lower: Vec::new(), upper: Vec::new() };
@@ -110,7 +111,18 @@ pub fn plan(
     }
     shared.begins_at(swizzle.period(), tile.dtype.bits())?;
     let dims = [inner].into_iter().chain(spatial).chain([images]).map(|dim| dim as u32).collect();
-    Ok(TmaPlan { row, shape, per_unit: 1, dims, span: None, calls, multicast, hint, gather: None })
+    Ok(TmaPlan {
+        row,
+        shape,
+        per_unit: 1,
+        dims,
+        span: None,
+        calls,
+        halves,
+        multicast,
+        hint,
+        gather: None,
+    })
 }
 
 /// The mode of the buffer that counts images: that of the last digit, which goes on where the others begin again.

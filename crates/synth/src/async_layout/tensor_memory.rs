@@ -13,8 +13,9 @@
 
 use tilewright_layout::{Layout, SwizzledLayout};
 use tilewright_machine::{
-    Class, CopyKind, CopyRow, DType, Memory, SumsScaling, SwizzleMode, Tcgen05Row, TensorMemory, Timing,
-    scaled_tcgen05, scaled_tcgen05_pair, sums_layout, tcgen05, tcgen05_pair, tensor_memory_copies,
+    Class, CopyKind, CopyRow, DType, Memory, Places, Sparsity, SumsScaling, SwizzleMode, Tcgen05Row,
+    TensorMemory, Timing, metadata_layout, scaled_tcgen05, scaled_tcgen05_pair, sparse_tcgen05, tcgen05,
+    tcgen05_pair, tensor_memory_copies,
 };
 
 use super::descriptor::matrix_descriptor;
@@ -37,6 +38,8 @@ pub struct SumsCall {
     pub first: bool,
     /// The scales of A and of B that a block-scaled one takes.
     pub scales: Option<[ScalesAt; 2]>,
+    /// The metadata that one with a sparse left factor takes.
+    pub places: Option<Places>,
 }
 
 /// The scales of a factor that an instruction takes.
@@ -96,9 +99,19 @@ impl Sums {
         Sums::along(row, k)
     }
 
+    /// The product of a sparse left factor, of these types and extents, of which K is that of the right factor.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no instruction does it.
+    pub fn sparse((a, b, c): (DType, DType, DType), [m, n, k]: [i64; 3]) -> Result<Sums, TensorMemoryReject> {
+        let row = sparse_tcgen05(a, b, c, [m, n]).ok_or(TensorMemoryReject::SparseExtents([m, n]))?;
+        Sums::along(row, k)
+    }
+
     fn along(row: &'static Tcgen05Row, k: i64) -> Result<Sums, TensorMemoryReject> {
-        if k % row.k != 0 {
-            return Err(TensorMemoryReject::K(k, row.k, row.a));
+        if k % row.whole_k() != 0 {
+            return Err(TensorMemoryReject::K(k, row.whole_k(), row.a));
         }
         Ok(Sums { row, k })
     }
@@ -157,6 +170,11 @@ impl Sums {
         if alike { Ok(()) } else { Err(TensorMemoryReject::ScalesElsewhere(wanted.layout)) }
     }
 
+    /// Columns of the left factor's tile.
+    fn left_columns(&self) -> i64 {
+        self.k / self.row.k * self.row.left_columns()
+    }
+
     /// The description by which the hardware reads a factor in shared memory (tile's coordinate → offset in elements).
     ///
     /// # Errors
@@ -174,8 +192,9 @@ impl Sums {
         let swizzle =
             SwizzleMode::of(&layout.swizzle, bits).ok_or(WgmmaReject::Swizzle(layout.swizzle, operand))?;
         let plain = half.as_ref().unwrap_or(&layout.layout);
+        let (whole, step) = if left { (self.left_columns(), row.left_columns()) } else { (self.k, row.k) };
         let template =
-            matrix_descriptor(plain, swizzle, (mn, self.k), (mn, row.k), (bits, row.takes_mn_major()))
+            matrix_descriptor(plain, swizzle, (mn, whole), (mn, step), (bits, row.takes_mn_major()))
                 .map_err(|why| WgmmaReject::Descriptor(operand, why))?;
         Ok(SharedOperand { major: template.major, descriptor: template.descriptor, warpgroup: 0 })
     }
@@ -192,7 +211,7 @@ impl Sums {
         };
         let call = |step: i64| SumsCall {
             a_at: match a {
-                Some(a) => at(a, row.m * row.k * step, row.a),
+                Some(a) => at(a, row.m * row.left_columns() * step, row.a),
                 None => i64::from(row.a_columns()) * step,
             },
             b_at: at(b, row.n * row.k * step, row.b),
@@ -205,6 +224,7 @@ impl Sums {
                     ScalesAt { column: SumsScaling::columns(SumsScaling::rows_for(rows), before), byte }
                 })
             }),
+            places: row.sparse.then(|| row.places(step as u32)),
         };
         let calls = (0..self.k / row.k).map(call).collect();
         let chunks = [true, false].map(|left| {
@@ -274,6 +294,41 @@ pub fn register_layout([m, n]: [i64; 2], threads: i64) -> Result<TvLayout, Tenso
     layout.and_then(|layout| TvLayout::from_layout(layout).ok()).ok_or(refused)
 }
 
+/// The layout of a register tensor that is copied to tensor memory as metadata of factors of so many bits.
+///
+/// # Errors
+///
+/// The reason why these warpgroups cannot share the columns.
+pub fn metadata_registers([m, n]: [i64; 2], bits: u32, threads: i64) -> Result<TvLayout, TensorMemoryReject> {
+    let groups = threads / GROUP;
+    let refused = TensorMemoryReject::Columns(groups, n);
+    if m != TensorMemory::LANES || groups < 1 || n % (16 * groups) != 0 {
+        return Err(refused);
+    }
+    let part = n / groups;
+    let text = match bits {
+        16 => format!("((8,2,8,{groups}),(8,2,{})):((1,1024,16,{}),(128,8,2048))", part / 16, m * part),
+        _ => return register_layout([m, n], threads),
+    };
+    let layout: Option<Layout> = text.parse().ok();
+    layout.and_then(|layout| TvLayout::from_layout(layout).ok()).ok_or(refused)
+}
+
+/// The places of a tile of so many rows and columns in tensor memory (m + rows · n → place, of which a cell has as many as elements), as sums or as a packed left factor.
+fn packed_layout([m, n]: [i64; 2], each: i64) -> Option<Layout> {
+    if n % each != 0 {
+        return None;
+    }
+    let columns = n / each;
+    let next = each * TensorMemory::LANES;
+    let text = match m {
+        128 => format!("(128,({each},{columns})):({each},(1,{next}))"),
+        64 => format!("((16,4),({each},{columns})):(({each},{}),(1,{next}))", 32 * each),
+        _ => return None,
+    };
+    text.parse().ok()
+}
+
 /// The rows and the columns of a tile in tensor memory, whose parts lie side by side.
 pub fn matrix(shape: &[i64]) -> Option<[i64; 2]> {
     let [m, n, parts @ ..] = shape else { return None };
@@ -291,15 +346,35 @@ pub fn copy_plan(
     tv: &TvLayout,
     threads: i64,
 ) -> Result<TensorCopyPlan, TensorMemoryReject> {
+    if bits == Sparsity::META.bits() {
+        // The registers are laid out for one kind of factors.
+        let kinds = [16, 8].map(|factor| metadata_layout(factor, n).filter(|_| m == TensorMemory::LANES));
+        let mut tried =
+            kinds.into_iter().flatten().map(|cells| copies(loads, (m, bits), &cells, tv, threads));
+        let first = tried.next().unwrap_or(Err(TensorMemoryReject::Extents([m, n])));
+        return if first.is_ok() { first } else { tried.next().unwrap_or(first) };
+    }
+    let cells = packed_layout([m, n], i64::from(32 / bits)).ok_or(TensorMemoryReject::Extents([m, n]))?;
+    copies(loads, (m, bits), &cells, tv, threads)
+}
+
+/// The plan of a copy between registers and cells, given the place of each element among those of cells.
+fn copies(
+    loads: bool,
+    (m, bits): (i64, u32),
+    places: &Layout,
+    tv: &TvLayout,
+    threads: i64,
+) -> Result<TensorCopyPlan, TensorMemoryReject> {
     // Elements of a cell, which lie side by side in a register too.
     let each = i64::from(32 / bits);
-    let cells = sums_layout(m, n / each).ok_or(TensorMemoryReject::Extents([m, n]))?;
     let groups = threads / GROUP;
     let from = if loads { Memory::Tensor } else { Memory::Register };
     let count = tv.count() as i64 / each;
+    let place = |thread: i64, value: i64| places.eval(tv.at(thread, value));
     let together = |thread: i64, register: i64| {
-        let first = tv.at(thread, register * each);
-        first / m % each == 0 && (1..each).all(|i| tv.at(thread, register * each + i) == first + i * m)
+        let first = place(thread, register * each);
+        first % each == 0 && (1..each).all(|i| place(thread, register * each + i) == first + i)
     };
     if tv.count() as i64 % each != 0
         || (0..threads).any(|thread| (0..count).any(|register| !together(thread, register)))
@@ -308,8 +383,7 @@ pub fn copy_plan(
     }
     // The lane and the column of a register of a thread.
     let cell = |thread: i64, register: i64| {
-        let element = tv.at(thread, register * each);
-        let cell = cells.eval(element % m + element / m / each * m);
+        let cell = place(thread, register * each) / each;
         (cell % TensorMemory::LANES, cell / TensorMemory::LANES)
     };
     let own = |thread: i64| thread / 32 % 4 * i64::from(TensorMemory::LANES_OF_A_WARP);
@@ -400,6 +474,22 @@ mod tests {
         // A thread has every second element of a row: no two of them are a cell.
         let apart = TvLayout::from_layout("(128,(64,2)):(1,(256,128))".parse().unwrap()).unwrap();
         assert_eq!(copy_plan(false, ([128, 128], 16), &apart, 128), Err(TensorMemoryReject::NoShape));
+    }
+
+    #[test]
+    fn metadata_go_to_the_cells_of_their_factors() {
+        for (bits, threads, calls) in [(8, 128, 1), (16, 128, 1), (8, 256, 1), (16, 256, 1)] {
+            let tv = metadata_registers([128, 64], bits, threads).unwrap();
+            assert!(tv.layout().is_bijective_onto(128 * 64), "{bits}");
+            let plan = copy_plan(false, ([128, 64], 2), &tv, threads).unwrap();
+            let groups = threads / 128;
+            let name = if groups == 1 { "tcgen05.st.32x32b.x4" } else { "tcgen05.st.32x32b.x2" };
+            assert_eq!((plan.row.name, plan.calls.len()), (name, calls), "{bits}");
+            assert_eq!(plan.warpgroup, if groups == 1 { 0 } else { 2 });
+        }
+        assert_eq!(metadata_registers([128, 24], 8, 128), Err(TensorMemoryReject::Columns(1, 24)));
+        let turned = TvLayout::from_layout("(128,64):(64,1)".parse().unwrap()).unwrap();
+        assert!(copy_plan(false, ([128, 64], 2), &turned, 128).is_err());
     }
 
     #[test]

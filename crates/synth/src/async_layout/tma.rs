@@ -12,7 +12,7 @@ use tilewright_machine::{
 use tilewright_tile::core::TileRef;
 use tilewright_tile::{Expr, GlobalTile, Peers};
 
-use super::halves::second_half;
+use super::halves::{half_of_rows, second_half};
 use super::pixels;
 use crate::access::buffer_coordinates;
 use crate::divisibility::Divisibility;
@@ -28,7 +28,16 @@ pub struct TmaCall {
     pub shared: i64,
 }
 
-/// The division of a copy among blocks of a cluster: each copies a part of the box to all of them, or, of a pair, to itself.
+/// The halves of a tile of which each block of a pair has one, both at the same place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Halves {
+    /// The dimension of the box along which they lie.
+    pub dim: usize,
+    /// Coordinates along it from the even block's half to the odd one's.
+    pub step: i64,
+}
+
+/// The division of a copy among blocks of a cluster: each copies a part of the box to all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Multicast {
     /// The blocks.
@@ -39,8 +48,6 @@ pub struct Multicast {
     pub step: i64,
     /// Bytes of shared memory from one block's part to the next's.
     pub bytes: i64,
-    /// True if each block keeps the part that it copies, all at the same place.
-    pub apart: bool,
 }
 
 /// The plan of a copy by the tensor memory accelerator. Of elements that share bytes its unit is a word of 32 bits where
@@ -60,6 +67,8 @@ pub struct TmaPlan {
     pub span: Option<i64>,
     /// One copy each.
     pub calls: Vec<TmaCall>,
+    /// The halves of a pair's blocks, of which the box is a part of one.
+    pub halves: Option<Halves>,
     /// The division among blocks.
     pub multicast: Option<Multicast>,
     /// The hint for the L2 cache.
@@ -71,7 +80,7 @@ pub struct TmaPlan {
 /// Rows that are gathered, some by each of the first threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gather {
-    /// Threads that copy, each as many rows as the instruction has.
+    /// Threads that hold rows, each as many as the instruction has. In a block that has a half of the tile those copy that hold its rows.
     pub threads: i64,
     /// Rows of a thread.
     pub rows: i64,
@@ -96,20 +105,23 @@ impl TmaPlan {
     /// The instruction with its box, as reports name it: `tma.load.2d of 64×128 (128-byte swizzle)`.
     pub fn name(&self) -> String {
         let extents: Vec<String> = self.shape.extents.iter().map(ToString::to_string).collect();
-        let multicast = self.multicast.map_or(String::new(), |s| match s.apart {
-            true => ", a pair's half".to_string(),
-            false => format!(", multicast to {}", s.peers.blocks),
-        });
+        let half = if self.halves.is_some() { ", a pair's half" } else { "" };
+        let multicast =
+            self.multicast.map_or(String::new(), |s| format!(", multicast to {}", s.peers.blocks));
         let steps: Vec<String> = self.shape.steps.iter().map(ToString::to_string).collect();
         let steps = if self.shape.skips() { format!(", steps {}", steps.join("×")) } else { String::new() };
-        format!("{} of {} ({}{steps}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
+        format!("{} of {} ({}{steps}{half}{multicast})", self.row.name, extents.join("×"), self.shape.swizzle)
+    }
+
+    /// Blocks that each copy some of the rows that threads gather.
+    fn blocks_of_rows(&self) -> u64 {
+        if self.halves.is_some() { 2 } else { 1 }
     }
 
     /// Bytes that land in a block's shared memory, or leave it.
     pub fn bytes(&self) -> u64 {
-        let blocks = self.multicast.filter(|share| !share.apart);
-        let blocks = blocks.map_or(1, |share| u64::from(share.peers.blocks));
-        let threads = self.gather.map_or(1, |gather| gather.threads as u64);
+        let blocks = self.multicast.map_or(1, |share| u64::from(share.peers.blocks));
+        let threads = self.gather.map_or(1, |gather| gather.threads as u64 / self.blocks_of_rows());
         self.shape.bytes() * u64::from(self.row.boxes()) * self.calls.len() as u64 * blocks * threads
     }
 }
@@ -342,11 +354,17 @@ fn gather(
     if width > columns || columns % width != 0 {
         return Err(TmaReject::ModesCrossed);
     }
-    // Rows of a thread lie behind each other, and so do those of neighbouring threads.
-    let layout = &shared.layout.layout;
-    let place = |r: i64, c: i64| layout.eval(r + rows * c);
+    // Rows of a thread lie behind each other, and so do those of neighbouring threads of a block.
+    let whole = &shared.layout.layout;
+    let halved = second_half(whole).is_some();
+    let half =
+        halved.then(|| half_of_rows(whole, rows, columns).ok_or(TmaReject::ModesCrossed)).transpose()?;
+    let layout = half.as_ref().unwrap_or(whole);
+    let held = if halved { rows / 2 } else { rows };
+    let place = |r: i64, c: i64| layout.eval(r + held * c);
     let follows = |r: i64, c: i64| place(r, c) == place(0, c / width * width) + r * width + c % width;
-    if layout.size() != rows * columns || !(0..rows).all(|r| (0..columns).all(|c| follows(r, c))) {
+    let whole_threads = held % at_once == 0 && layout.size() == held * columns;
+    if !whole_threads || !(0..held).all(|r| (0..columns).all(|c| follows(r, c))) {
         return Err(TmaReject::ModesCrossed);
     }
     let shape = BoxShape::dense(tile.dtype, vec![width as u32, 1], swizzle);
@@ -367,6 +385,7 @@ fn gather(
         dims,
         span: None,
         calls,
+        halves: halved.then_some(Halves { dim: 1, step: held }),
         multicast: None,
         hint,
         gather: Some(group),
@@ -438,7 +457,9 @@ fn plan_in(
     let mut walks = spans.unwrap_or(walks);
     let second = if halved.is_some() { walks.pop() } else { None };
     let mut folded = Folded::new(contiguous, rank, [row_limit, most_step], walks);
-    let multicast = folded.shared_out(peers, second, bytes, i64::from(swizzle.period()))?;
+    let halves = second.map(|second| folded.halves(second)).transpose()?;
+    let period = i64::from(swizzle.period());
+    let multicast = peers.map(|peers| folded.share_out(peers, bytes, period)).transpose()?;
     let extents = folded.extents.iter().map(|e| *e as u32).collect();
     let steps = folded.steps.iter().map(|s| *s as u32).collect();
     let shape = BoxShape { dtype: unit, extents, steps, swizzle, corners: None };
@@ -452,7 +473,7 @@ fn plan_in(
     let spans_of = global.strides.len() - first;
     let mode = |dim: u32| first as u32 + if dim as usize == spans_of { contiguous } else { dim };
     let dims = folded.dims.into_iter().map(mode).collect();
-    Ok(TmaPlan { row, shape, per_unit, dims, span, calls, multicast, hint, gather: None })
+    Ok(TmaPlan { row, shape, per_unit, dims, span, calls, halves, multicast, hint, gather: None })
 }
 
 /// The walks of a tile folded into a box, and those that are left.
@@ -535,25 +556,9 @@ impl Folded {
         Folded { dims, extents, steps, rest }
     }
 
-    /// The division of the box among the blocks of a cluster, if several share it: those of a pair have a half each, where there is a second one.
-    pub(super) fn shared_out(
-        &mut self,
-        peers: Option<Peers>,
-        second: Option<Walk>,
-        bytes: i64,
-        period: i64,
-    ) -> Result<Option<Multicast>, TmaReject> {
-        match (peers, second) {
-            (Some(peers), Some(second)) => self.halved(peers, second).map(Some),
-            (Some(peers), None) => self.share_out(peers, bytes, period).map(Some),
-            (None, Some(_)) => Err(TmaReject::Gaps),
-            (None, None) => Ok(None),
-        }
-    }
-
     /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
     /// parts lie one after the other.
-    fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
+    pub(super) fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
         let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
         let blocks = i64::from(peers.blocks);
         if self.extents[dim] % blocks != 0 {
@@ -564,13 +569,13 @@ impl Folded {
         if part % period != 0 {
             return Err(TmaReject::PartUneven(part, period as u32));
         }
-        Ok(Multicast { peers, dim, step: self.extents[dim] * self.steps[dim], bytes: part, apart: false })
+        Ok(Multicast { peers, dim, step: self.extents[dim] * self.steps[dim], bytes: part })
     }
 
-    /// The division among the blocks of a pair, of which each copies its half.
-    fn halved(&self, peers: Peers, second: Walk) -> Result<Multicast, TmaReject> {
+    /// The halves of which each block of a pair copies its own.
+    pub(super) fn halves(&self, second: Walk) -> Result<Halves, TmaReject> {
         let dim = self.dims.iter().position(|dim| *dim == second.dim).ok_or(TmaReject::MissingMode)?;
-        Ok(Multicast { peers, dim, step: second.step, bytes: 0, apart: true })
+        Ok(Halves { dim, step: second.step })
     }
 
     /// One copy for each step of the walks that are left.

@@ -88,10 +88,7 @@ fn stages(part: &Part<'_>) -> Result<(Vec<Produce>, BTreeMap<PipelineId, bool>),
                     Some(bytes) => produce.fill.tx_bytes = bytes,
                     None => _ = produce.uncounted.get_or_insert(site.stmt.span),
                 }
-                produce
-                    .fill
-                    .peers
-                    .extend(plan.multicast.filter(|share| !share.apart).map(|share| share.peers));
+                produce.fill.peers.extend(plan.multicast.map(|share| share.peers));
                 // Several threads gather rows: each waits for the stage, and arrives.
                 produce.fill.stored |= plan.gather.is_some();
             }

@@ -9,6 +9,7 @@ use super::coverage::{Missing, State, Watch};
 use super::error::InterpretError;
 use super::fold::{Fold, Order};
 use super::op::{ClusterReduction, Pipeline, Plan};
+use super::quote::Quote;
 use super::ring::{Contents, Ring};
 use crate::arith::Compute;
 use crate::core::Slot;
@@ -33,12 +34,14 @@ pub(super) struct Block<'a> {
 }
 
 /// A step of a role that multiplies for both blocks of a pair: the same in both.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub(super) enum Multiplied {
     /// A stage that begins.
     Stage(Slot),
     /// A product, or a `fill` of sums, by its number among [`Plan::flights`], with its place and the values of its indices.
     Statement(usize, Origin, Vec<i64>),
+    /// A copy of a tile of which each block has half, with the places of its rows, which registers name.
+    Rows(Quote, Vec<Option<i64>>),
 }
 
 /// A tensor that roles share: what it holds while none of them runs.

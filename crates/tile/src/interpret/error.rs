@@ -362,6 +362,7 @@ fn of_cluster(multicast: Multicast) -> String {
         Multicast::All => "of the cluster".to_string(),
         Multicast::Along(mode) => format!("along mode {mode} of the cluster"),
         Multicast::Pair => "of a pair".to_string(),
+        Multicast::Pairs(mode) => format!("of the pairs along mode {mode} of the cluster"),
     }
 }
 

@@ -67,13 +67,12 @@ impl Plan {
             StmtKind::Copy { how, .. } if how.fetch.is_some() => orders = true,
             StmtKind::CopyAsync { dst, how: AsyncCopyAttrs { multicast: Some(multicast), .. }, .. } => {
                 let pipeline = rows.iter().position(|row| row.tensors.contains(&dst.tensor));
-                let peers = multicast.peers(&cluster_shape);
-                if *multicast == Multicast::Pair {
+                if multicast.halves() {
                     of_pairs.insert(dst.tensor);
                 }
-                pipeline
-                    .into_iter()
-                    .for_each(|pipeline| _ = shared.entry(pipeline).or_default().insert(peers));
+                pipeline.into_iter().for_each(|pipeline| {
+                    shared.entry(pipeline).or_default().extend(multicast.alike(&cluster_shape));
+                });
             }
             _ => {}
         });

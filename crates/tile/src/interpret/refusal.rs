@@ -211,6 +211,13 @@ impl InterpretError {
                  `block.x % 2`: name the tile of the pair, or leave `pair` out"
                     .to_string()
             }
+            InterpretError::MulticastApart { multicast: Multicast::Pairs(mode), .. } => {
+                format!(
+                    "with `pair, multicast({mode})` the blocks of the pairs along mode {mode} of the cluster share one tile, so its \
+                     coordinates must not depend on a block's place in its pair or along that mode: leave `multicast({mode})` out where \
+                     each pair has a tile of its own"
+                )
+            }
             InterpretError::MulticastCounts { .. } => {
                 "let the loop around have the same bounds in all blocks of a cluster: they must not depend on `block.x` within it"
                     .to_string()

@@ -451,12 +451,16 @@ impl<'a> Role<'a> {
         Ok(true)
     }
 
-    /// The step of an operation that one thread does for both blocks of a pair, if it is one.
+    /// The step of an operation that one thread does for both blocks of a pair, or each for half of a tile of both, if it is one.
     fn for_a_pair(&self, op: &Op) -> Result<Option<Multiplied>, InterpretError> {
         let product = match op {
             Op::GemmAsync(product) if product.pair => product,
             Op::Fill { pair: Some(number), .. } => {
                 return Ok(Some(Multiplied::Statement(*number, self.at, Vec::new())));
+            }
+            Op::Alike { access, multicast, text } if multicast.halves() && access.indexed.is_some() => {
+                let rows = self.corner(access)?.steps.unwrap_or_default();
+                return Ok(Some(Multiplied::Rows(text.clone(), rows)));
             }
             _ => return Ok(None),
         };

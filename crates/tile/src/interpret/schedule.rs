@@ -10,6 +10,7 @@ use super::op::Op;
 use super::quote::Quote;
 use super::role::Role;
 use super::wait::{Wait, WaitFor, who};
+use crate::cluster::Multicast;
 use crate::core::Slot;
 use crate::diagnostic::Origin;
 use crate::program::Side;
@@ -107,6 +108,17 @@ impl<'a> Cluster<'a> {
                 let first = even.iter().zip(odd).position(|(even, odd)| even != odd);
                 let all = ended(2 * pair) && ended(2 * pair + 1) && even.len() != odd.len();
                 let Some(at) = first.or_else(|| all.then_some(even.len().min(odd.len()))) else { continue };
+                if let (Some(Multiplied::Rows(statement, _)), Some(Multiplied::Rows(..))) =
+                    (even.get(at), odd.get(at))
+                {
+                    let multicast = Multicast::Pair;
+                    let peers = multicast.peers(&self.plan.cluster_shape);
+                    return Err(InterpretError::MulticastApart {
+                        statement: statement.clone(),
+                        multicast,
+                        peers,
+                    });
+                }
                 let does = |steps: &[Multiplied]| self.does(number, steps.get(at));
                 let begun = even[..at].iter().filter(|step| matches!(step, Multiplied::Stage(_)));
                 return Err(InterpretError::PairApart {
@@ -134,6 +146,7 @@ impl<'a> Cluster<'a> {
                     if values.is_empty() { String::new() } else { format!(" with {}", values.join(", ")) };
                 Quote::new(format!("`{text}`{with}"), *span)
             }
+            Some(Multiplied::Rows(statement, _)) => Quote::new(format!("`{statement}`"), statement.span),
             None => Quote::new(format!("the end of {}", who(&self.plan.roles[number].name)), Origin::Unknown),
         }
     }

@@ -41,13 +41,15 @@ impl Role<'_> {
         text: &Quote,
     ) -> Result<(), InterpretError> {
         let (corner, at) = (self.corner(access)?, self.index[0]);
-        let (rank, peers) = (at % self.plan.cluster, multicast.peers(&self.plan.cluster_shape));
-        for peer in peers.ranks(rank as u32) {
-            self.index[0] = at - rank + i64::from(peer);
-            let other = self.corner(access);
-            self.index[0] = at;
-            if other? != corner {
-                return Err(InterpretError::MulticastApart { statement: text.clone(), multicast, peers });
+        let rank = at % self.plan.cluster;
+        for peers in multicast.alike(&self.plan.cluster_shape) {
+            for peer in peers.ranks(rank as u32) {
+                self.index[0] = at - rank + i64::from(peer);
+                let other = self.corner(access);
+                self.index[0] = at;
+                if other? != corner {
+                    return Err(InterpretError::MulticastApart { statement: text.clone(), multicast, peers });
+                }
             }
         }
         Ok(())

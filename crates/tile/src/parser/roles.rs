@@ -35,6 +35,22 @@ fn no_attribute(word: &str, span: Span, words: &[&str]) -> Diagnostic {
     }
 }
 
+/// The blocks that share a copy by two words together, and true if one says it again.
+fn together(before: Option<Multicast>, own: Multicast, span: Span) -> Res<(Multicast, bool)> {
+    Ok(match (before, own) {
+        (None, own) => (own, false),
+        (Some(Multicast::Pair), Multicast::Along(mode)) | (Some(Multicast::Along(mode)), Multicast::Pair) => {
+            (Multicast::Pairs(mode), false)
+        }
+        (Some(Multicast::Pair), Multicast::All) | (Some(Multicast::All), Multicast::Pair) => {
+            let message = "`pair` with `multicast` to all blocks, of which some have the other half";
+            let help = "name the mode of the cluster along which pairs have the same tile: `pair, multicast(0)` of `cluster(4)`, `pair, multicast(1)` of `cluster(2, 2)`";
+            return Err(syntax(span, message).help(help).into());
+        }
+        (Some(_), own) => (own, true),
+    })
+}
+
 impl<'a> Parser<'a> {
     /// Passes `.async` behind the word `copy` or `gemm`; false if it does not follow.
     pub(super) fn eat_async(&mut self, word: &str, form: &str) -> Res<bool> {
@@ -108,11 +124,12 @@ impl<'a> Parser<'a> {
                 _ => None,
             };
             let again = match word {
-                "multicast" => {
-                    let multicast = p.multicast()?;
-                    how.multicast.replace(multicast).is_some()
+                "multicast" | "pair" => {
+                    let own = if word == "pair" { Multicast::Pair } else { p.multicast()? };
+                    let (both, again) = together(how.multicast, own, p.since(span))?;
+                    how.multicast = Some(both);
+                    again
                 }
-                "pair" => how.multicast.replace(Multicast::Pair).is_some(),
                 "add" => std::mem::replace(&mut how.add, true),
                 "threads" => std::mem::replace(&mut how.threads, true),
                 "outside" => {

@@ -423,6 +423,7 @@ impl<'a> Printer<'a> {
                     Some(Multicast::All) => out.write_str(", multicast")?,
                     Some(Multicast::Along(mode)) => write!(out, ", multicast({mode})")?,
                     Some(Multicast::Pair) => out.write_str(", pair")?,
+                    Some(Multicast::Pairs(mode)) => write!(out, ", pair, multicast({mode})")?,
                     None => {}
                 }
                 let add = how.add.then_some("add");

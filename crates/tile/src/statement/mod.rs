@@ -131,7 +131,7 @@ pub struct Flag {
 /// The attributes of a [`StmtKind::CopyAsync`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct AsyncCopyAttrs {
-    /// `multicast` or `pair`: blocks of the cluster copy the same tile, which is read once for all.
+    /// `multicast`, `pair` or both: blocks of the cluster copy the same tile, which is read once for all.
     pub multicast: Option<Multicast>,
     /// `add`: from shared to global memory, the elements are added to those there.
     pub add: bool,
@@ -315,7 +315,7 @@ pub enum StmtKind<F: Form = Surface> {
     /// `gemm.async(c, a, b)`, `gemm.async(c, a, b, warpgroups = (2, 1))`: `c += a · bᵀ` by the asynchronous tensor cores of a warpgroup, with
     /// `c` M×N in registers, `a` M×K in shared memory or registers, `b` N×K in shared memory. Until the [`StmtKind::WaitGemm`] that
     /// covers it, nothing may read or write `c`, or write `a` or `b`. `gemm.async(c, a, b, meta)`: with a sparse left factor, as in
-    /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either.
+    /// [`StmtKind::Gemm`]; `meta` is in registers, which nothing may write until then either, or in tensor memory where `c` is.
     ///
     /// With `c` in tensor memory, inside a `produce` of its pipeline, one thread issues it, and there is no wait: `c` is complete where the stage is full,
     /// and the stages of other pipelines that the role consumes are given back once the products have read them. `a` may then lie in tensor memory too, and

@@ -50,8 +50,8 @@ impl Checker<'_> {
                 Diagnostic::new(Code::TypeMismatch, span, message).help("f32, f16, bf16 and i32 are added"),
             );
         }
-        let shares = if how.multicast == Some(Multicast::Pair) { "pair" } else { "multicast" };
-        let words = [(how.multicast.is_some(), shares), (how.add, "add")];
+        let shares = how.multicast.map(Multicast::word);
+        let words = [(shares.is_some(), shares.unwrap_or_default()), (how.add, "add")];
         if let Some(word) = words.into_iter().find(|(is, _)| *is)
             && how.threads
         {
@@ -72,8 +72,8 @@ impl Checker<'_> {
     /// `multicast` or `pair` of an asynchronous copy.
     fn multicast(&mut self, multicast: Multicast, span: Origin) {
         let program = self.program;
-        let word = if multicast == Multicast::Pair { "pair" } else { "multicast" };
-        if let Multicast::Along(mode) = multicast {
+        let word = multicast.word();
+        if let Multicast::Along(mode) | Multicast::Pairs(mode) = multicast {
             let modes = program.cluster.len();
             let Some(extent) = program.cluster.get(mode as usize) else {
                 let message = format!(
@@ -96,6 +96,16 @@ impl Checker<'_> {
                 self.misplaced(span, message, help);
                 return;
             }
+            let extent = |extent: &Expr| extent.as_int().and_then(|extent| u32::try_from(extent).ok());
+            let shape: Option<Vec<u32>> = program.cluster.iter().map(extent).collect();
+            if multicast.halves() && shape.is_some_and(|shape| multicast.peers(&shape).blocks == 1) {
+                let message = format!(
+                    "`pair, multicast({mode})` reaches no other pair: one lies along mode {mode} of the cluster"
+                );
+                let help = "pairs along a mode share a tile with the number of that one: `multicast(1)` of `cluster(2, 2)`, `multicast(0)` of `cluster(4)`; leave `multicast` out where each pair has its own";
+                self.misplaced(span, message, help);
+                return;
+            }
         }
         if filling_none(&self.stages) || !self.clustered() {
             let message = if self.clustered() {
@@ -110,7 +120,7 @@ impl Checker<'_> {
             self.misplaced(span, message, help);
         }
         let blocks = program.cluster.iter().filter_map(Expr::as_int).find(|blocks| *blocks > 1);
-        if let (Multicast::Pair, Some(blocks)) = (multicast, blocks.filter(|blocks| blocks % 2 != 0)) {
+        if let (true, Some(blocks)) = (multicast.halves(), blocks.filter(|blocks| blocks % 2 != 0)) {
             let message = format!("`pair` in clusters of which {blocks} blocks lie along the first mode");
             self.report(
                 Diagnostic::new(Code::BadLaunch, span, message)

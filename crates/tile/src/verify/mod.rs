@@ -71,7 +71,7 @@ use crate::verified::{Constants, Verified};
 ///     and the other shared. A view that is written has no scale of 0.
 /// 12. **Gemm.** Three register tensors of two modes: M×N, M×K, N×K. The factors have one type, and a row of
 ///     [`mma_rows`](tilewright_machine::mma_rows) multiplies it into the accumulator's; the accumulator is not a factor. With a sparse left
-///     factor, M×K/2, metadata of its shape are in registers, of type `u2`, and K is a multiple of 4. Scales of blocks are M×S and N×S, of one
+///     factor, M×K/2, metadata of its shape are in registers (of products into tensor memory: there), of type `u2`, and K is a multiple of 4. Scales of blocks are M×S and N×S, of one
 ///     type in registers, K a multiple of S, and a row multiplies factors of the type with scales of these blocks; the left factor is not sparse.
 /// 13. **Cast, rearrange.** Both in registers, of one shape; a rearrangement keeps the element type.
 /// 14. **Fill.** A register tensor; the value is in the range of its element type (integers: exactly).
@@ -94,7 +94,7 @@ use crate::verified::{Constants, Verified};
 /// 20. **Asynchronous copies.** From a view to a shared tensor, or from a shared tensor to a view. The number of a `wait_group` is
 ///     at least 0, over constants and counters of `unroll for`. `add` goes to a view of `f32`, `f16`, `bf16` or `i32`; `multicast`
 ///     stands in a `produce`, in clusters of several blocks, along a mode that the cluster has, if it names one; so does `pair`, in
-///     clusters whose first mode of several blocks is even. In a `produce` the destination is a tensor of the stage.
+///     clusters whose first mode of several blocks is even; with both, several pairs lie along the mode. In a `produce` the destination is a tensor of the stage.
 /// 21. **Unrolled loops.** The bounds of an `unroll for` are expressions over constants and counters of the `unroll for` around.
 /// 22. **Parts of register tensors.** An index is an expression over constants and counters of `unroll for`. All uses of a
 ///     register tensor index the same modes, but for a `fill` of the whole; one of which modes are indexed has no pinned layout. A part is an operand, and
@@ -140,7 +140,7 @@ use crate::verified::{Constants, Verified};
 /// 36. **Print.** Items are integers, register tensors or parts of them, and shared tensors that may be indexed by integers, as they lie.
 /// 37. **Pairs.** What is copied with `pair` is always, and is nothing but the right factor of products into tensor memory, without scales. The
 ///     right factors of all such products are, and their sums have 128 rows; left factors are in shared memory. No stage that they read is filled
-///     with `multicast`, or read by another role.
+///     with `multicast` to both blocks of a pair, or read by another role.
 /// 33. **Deadlocks.** As far as the text shows it, whatever the sizes, no role waits for ever for a stage to be filled or released, and each
 ///     reads as many stages as are filled. Pipelines may lead in a circle.
 ///

@@ -121,7 +121,7 @@ impl<'a> Found<'a> {
                 }
                 StmtKind::CopyAsync { src, dst, how } => {
                     self.readers.push((src.tensor, stmt.span));
-                    let pair = how.multicast == Some(Multicast::Pair);
+                    let pair = how.multicast.is_some_and(Multicast::halves);
                     self.copies[usize::from(!pair)].entry(dst.tensor).or_insert(stmt.span);
                     if how.multicast.is_some_and(|multicast| !pair && !is_between_pairs(program, multicast)) {
                         self.multicasts.entry(dst.tensor).or_insert(stmt.span);
@@ -153,7 +153,7 @@ fn is_between_pairs(program: &Program, multicast: Multicast) -> bool {
 /// True of a copy by which each block of a pair fills its half of a tensor.
 pub(crate) fn is_half<F: Form>(kind: &statement::StmtKind<F>, id: TensorId) -> bool {
     matches!(kind, statement::StmtKind::CopyAsync { dst, how, .. }
-        if dst.tensor == id && how.multicast == Some(Multicast::Pair))
+        if dst.tensor == id && how.multicast.is_some_and(Multicast::halves))
 }
 
 /// Checks a program that is right otherwise.

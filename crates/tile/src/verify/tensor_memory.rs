@@ -7,7 +7,9 @@
 //! The sums of a pipeline of one stage stay there: a `produce` goes on with them as the `consume` before has left them. What begins them is a `fill` in a stage, or one
 //! ahead of all.
 
-use tilewright_machine::{DType, Memory, TensorMemory, has_tcgen05, is_tcgen05_left};
+use tilewright_machine::{
+    DType, Memory, Sparsity, TensorMemory, has_tcgen05, is_tcgen05_left, is_tcgen05_sum,
+};
 
 use super::checker::{Checker, count, shape_text, static_shape};
 use super::operands::Operand;
@@ -38,9 +40,9 @@ impl Checker<'_> {
             return;
         }
         let dtype = tensor.dtype;
-        if dtype != DType::F32 && !is_tcgen05_left(dtype) {
+        if !is_tcgen05_sum(dtype) && !is_tcgen05_left(dtype) && dtype != Sparsity::META {
             let message = format!(
-                "tensor memory holds sums in f32 and left factors of products, and `{name}` is of {dtype}"
+                "tensor memory holds sums in f32 and i32, and left factors of products and their metadata; `{name}` is of {dtype}"
             );
             let help = format!("write `{name} = tensor_memory(f32, …)`, and cast what is copied from it");
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
@@ -51,13 +53,16 @@ impl Checker<'_> {
         let columns = i64::from(TensorMemory::COLUMNS);
         let taken = i64::from(TensorMemory::columns_of(parts.iter().product(), dtype));
         let whole_cells = parts.first().is_some_and(|n| (n * i64::from(dtype.bits())) % 32 == 0);
-        let rows = *m == TensorMemory::LANES || (*m == 64 && dtype == DType::F32);
+        let rows = *m == TensorMemory::LANES || (*m == 64 && is_tcgen05_sum(dtype));
         if !rows || parts.is_empty() || taken > columns || !whole_cells {
             let message = format!("tensor memory holds no `{name}` of {}", shape_text(&extents));
             let help = match dtype {
-                DType::F32 => format!("sums have 64 or 128 rows, a lane each, and at most {columns} columns"),
+                DType::F32 | DType::I32 => {
+                    format!("sums have 64 or 128 rows, a lane each, and at most {columns} columns")
+                }
                 _ => format!(
-                    "a left factor has 128 rows, a lane each, and at most {} elements of {dtype} in whole columns of 32 bits",
+                    "{} 128 rows, a lane each, and at most {} elements of {dtype} in whole columns of 32 bits",
+                    if dtype == Sparsity::META { "metadata have" } else { "a left factor has" },
                     columns * 32 / i64::from(dtype.bits())
                 ),
             };
@@ -167,8 +172,8 @@ impl Checker<'_> {
         let (Some(mut left), Some(right)) = (left, right) else { return };
         let [sums, x, y] = [c, a.tensor, b.tensor].map(|id| self.name(id));
         let dtype = self.program.tensor(c).dtype;
-        if dtype != DType::F32 {
-            let message = format!("sums in tensor memory are of f32, and `{sums}` is of {dtype}");
+        if !is_tcgen05_sum(dtype) {
+            let message = format!("sums in tensor memory are of f32 or i32, and `{sums}` is of {dtype}");
             let help = format!("write `{sums} = tensor_memory(f32, …)`, and cast what is copied from it");
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
             return;
@@ -194,15 +199,10 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
             return;
         }
-        if meta.is_some() || warpgroups.is_some() {
-            let what = if meta.is_some() { "metadata" } else { "`warpgroups`" };
+        if warpgroups.is_some() {
             let message =
-                format!("a product into tensor memory has no {what}, and `{sums}` is in tensor memory");
-            let help = if meta.is_some() {
-                format!("let `{sums}` be a register tensor")
-            } else {
-                "one thread issues it for the whole tile".to_string()
-            };
+                format!("a product into tensor memory has no `warpgroups`, and `{sums}` is in tensor memory");
+            let help = "one thread issues it for the whole tile";
             self.report(Diagnostic::new(Code::WrongMemory, span, message).help(help));
             return;
         }
@@ -221,6 +221,10 @@ impl Checker<'_> {
             self.report(Diagnostic::new(Code::WrongRank, span, message).help(help));
             return;
         }
+        if let Some(meta) = meta {
+            self.sparse_sums([(c, &of), (a.tensor, &left), (b.tensor, &right)], (meta, scales), span);
+            return;
+        }
         let [m, l, r] = shapes;
         if m[0] != l[0] || m[1] != r[0] || l[1] != r[1] {
             let list: Vec<String> = shapes
@@ -236,12 +240,12 @@ impl Checker<'_> {
             self.scaled_sums([(c, &of), (a.tensor, &left), (b.tensor, &right)], scales, span);
             return;
         }
-        if of.dtype == DType::F32 && !has_tcgen05(left.dtype, right.dtype, of.dtype) {
+        if is_tcgen05_sum(of.dtype) && !has_tcgen05(left.dtype, right.dtype, of.dtype) {
             let message = format!(
                 "there is no gemm.async of {} and {} into {} in tensor memory",
                 left.dtype, right.dtype, of.dtype
             );
-            let help = "f16 and f16, bf16 and bf16, f32 and f32 (as tf32), or 8-bit floats, into f32";
+            let help = "f16 and f16, bf16 and bf16, f32 and f32 (as tf32), or 8-bit floats, into f32; i8 and u8 into i32";
             self.report(Diagnostic::new(Code::TypeMismatch, span, message).help(help));
         }
     }
@@ -288,10 +292,10 @@ impl Checker<'_> {
         let sums = |kind: &StmtKind| matches!(kind, StmtKind::GemmAsync { c, .. } if *c == dst);
         statement::visit(&self.program.body, 0, &mut |stmt, _| summed |= sums(&stmt.kind));
         let dtype = self.program.tensor(dst).dtype;
-        if is_tcgen05_left(dtype) && dtype != DType::F32 && !summed {
+        if (is_tcgen05_left(dtype) || dtype == Sparsity::META) && !is_tcgen05_sum(dtype) && !summed {
             let name = self.name(dst);
-            let message =
-                format!("a fill begins sums, and `{name}` in tensor memory is a left factor of {dtype}");
+            let what = if dtype == Sparsity::META { "metadata" } else { "a left factor" };
+            let message = format!("a fill begins sums, and `{name}` in tensor memory is {what} of {dtype}");
             let help = format!(
                 "fill a register tensor, and `copy` that to `{name}`: a left factor is what threads store"
             );
