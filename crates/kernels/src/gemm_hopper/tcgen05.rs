@@ -5,13 +5,10 @@ use tilewright_machine::{DType, TensorMemory};
 
 use super::{Cluster, Form, HopperGemmConfig, Major, Precision};
 use crate::config::ConfigError;
-use crate::warp_specialized::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
-
-/// Bytes for the word with the address of tensor memory, which an allocation writes.
-const WORD: i64 = 16;
-
-/// Columns that one call brings to a thread's registers, of rows of 32 bits.
-const COPIED: i64 = 32;
+use crate::warp_specialized::{
+    BARRIERS, COPIED, ISSUING_REGISTERS, MULTIPROCESSORS, OF_ONE_WARPGROUP, SUM_STAGES, WORD, most_beside,
+    within,
+};
 
 /// Cycles of a product of 128 rows and 32 bytes of k, both factors in shared memory: half of the columns, or what reading the factors takes, and of 64 rows as many
 /// (SemiAnalysisAI/microbench-blackwell, on a B200: `docs/blackwell.md`).
@@ -31,12 +28,6 @@ const ROWS: i64 = 128;
 
 /// Columns of tiles worth trying: those of instructions.
 const COLUMNS: [i64; 16] = [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256];
-
-/// Columns of a tile up to which one warpgroup has registers for all of its sums.
-const OF_ONE_WARPGROUP: i64 = 128;
-
-/// Multiprocessors of a B200 (NVIDIA B200 data sheet).
-const MULTIPROCESSORS: i64 = 148;
 
 impl HopperGemmConfig {
     /// The tiles of this form's space, either way round.

@@ -83,16 +83,29 @@ pub(crate) trait Mainloop {
     ) {
         t.produce(&on.ring, |t| self.load(t, on, tile, step));
     }
-    /// The tensors of a stage that are in a ring of their own, which a role of its own fills before the launches ahead have ended: those of constants.
-    fn ahead<'s>(&self, _: &'s Self::Stage) -> &'s [Tensor] {
+    /// The tensors of a stage that are in rings of their own, with the names of these: other roles read them; or, where a kernel loads constants ahead, a role of its own
+    /// fills them before the launches ahead have ended.
+    fn apart<'s>(&self, _: &'s Self::Stage) -> &'s [(&'static str, Vec<Tensor>)] {
         &[]
     }
-    /// Loads the stage of a step along k into these tensors.
-    fn load_ahead(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
+    /// Fills the next stage of each of these rings with that of a step along k.
+    fn fill_apart(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
+    /// Declares a left factor in tensor memory, which a role of its own makes, and says how many stages of it there are.
+    fn left(&self, _: &mut KernelBuilder, _: &Numbers) -> Option<(Tensor, i64)> {
+        None
+    }
+    /// Makes the left factors of the next step along k.
+    fn make_left(&self, _: &mut KernelBuilder, _: &Collective<Self>) {}
     /// Declares accumulators in tensor memory, into which a role of its own multiplies.
     fn sums(&self, _: &mut KernelBuilder, _: &Numbers) -> Option<Accumulators> {
         None
     }
+    /// True if those have the sums of parts of a step, which threads [add](Self::add), and not of a tile.
+    fn sums_apart(&self) -> bool {
+        false
+    }
+    /// Adds the sums of a step's parts.
+    fn add(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &Accumulators) {}
     /// Accumulators of 0, or a tile's sums out of tensor memory.
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
     /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.
@@ -115,17 +128,19 @@ pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub stage: M::Stage,
     /// The ring of stages.
     pub ring: Pipeline,
-    /// The ring of what is loaded [ahead](Mainloop::ahead).
-    pub ahead: Option<Pipeline>,
+    /// The rings of what is [apart](Mainloop::apart).
+    pub apart: Vec<Pipeline>,
+    /// The ring of [left factors](Mainloop::left) in tensor memory, with the factor.
+    pub left: Option<(Pipeline, Tensor)>,
     /// The ring of sums in tensor memory, with these.
     pub sums: Option<(Pipeline, Accumulators)>,
 }
 
 impl<M: Mainloop + ?Sized> Collective<M> {
-    /// Waits for a step's stage of each ring, and gives them back behind the body.
+    /// Waits for a step's stage of the ring and of one apart, if there is one, and gives them back behind the body.
     pub fn consume(&self, t: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
-        match &self.ahead {
-            Some(ahead) => t.consume(ahead, |t| t.consume(&self.ring, body)),
+        match self.apart.first() {
+            Some(apart) => t.consume(apart, |t| t.consume(&self.ring, body)),
             None => t.consume(&self.ring, body),
         }
     }
@@ -438,7 +453,7 @@ impl Mainloop for TmaWgmma {
             |name: &str| t.tensor_memory(name, self.tiling.accumulator, [&numbers.bm, &numbers.width]);
         self.tiling.tensor_memory.then(|| Accumulators {
             parts: vec![sums("acc")],
-            second: self.sums_apart().then(|| sums("acc_up")),
+            second: self.has_second_sums().then(|| sums("acc_up")),
             of_a: None,
             scales: Vec::new(),
         })
@@ -450,7 +465,7 @@ impl Mainloop for TmaWgmma {
         }
         let sums = t.register_tensor("rc", self.tiling.accumulator, [&on.numbers.bm, &on.numbers.width]);
         t.fill(&sums, 0.0);
-        let second = self.sums_apart().then(|| {
+        let second = self.has_second_sums().then(|| {
             let shape = [&on.numbers.bm, &on.numbers.width];
             let sums = t.register_tensor("ru", self.tiling.accumulator, shape);
             t.fill(&sums, 0.0);
@@ -552,25 +567,29 @@ pub(crate) fn numbers(
 impl Tiling {
     /// Accumulators of 0.
     pub fn begin(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Accumulators {
-        let sums = t.register_tensor("rc", self.accumulator, [&numbers.bm, &numbers.width]);
+        let sums = self.sums_of_threads(t, numbers, "rc");
         t.fill(&sums, 0.0);
         Accumulators { parts: vec![sums], second: None, of_a: None, scales: Vec::new() }
     }
 
+    /// Registers for a tile's sums.
+    pub fn sums_of_threads(&self, t: &mut KernelBuilder, numbers: &Numbers, name: &str) -> Tensor {
+        let shape = [&numbers.bm, &numbers.width];
+        if self.tensor_memory && self.warpgroups > 1 {
+            return t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads());
+        }
+        t.register_tensor(name, self.accumulator, shape)
+    }
+
     /// Sums out of tensor memory, whose stage is then free for those of another tile.
-    fn read(
+    pub fn read(
         &self,
         t: &mut KernelBuilder,
         numbers: &Numbers,
         (ring, from): (&Pipeline, &Accumulators),
     ) -> Accumulators {
-        let shape = [&numbers.bm, &numbers.width];
-        let mut registers = |name: &str| match self.warpgroups {
-            1 => t.register_tensor(name, self.accumulator, shape),
-            _ => t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads()),
-        };
-        let sums = registers("rc");
-        let second = from.second.as_ref().map(|_| registers("ru"));
+        let sums = self.sums_of_threads(t, numbers, "rc");
+        let second = from.second.as_ref().map(|_| self.sums_of_threads(t, numbers, "ru"));
         t.consume(ring, |t| {
             let pairs = from.parts.iter().zip([&sums]).chain(from.second.iter().zip(&second));
             pairs.for_each(|(from, to)| t.copy(*from, *to));
@@ -639,7 +658,7 @@ impl TmaWgmma {
     }
 
     /// Returns whether the products with a second matrix have accumulators of their own.
-    fn sums_apart(&self) -> bool {
+    fn has_second_sums(&self) -> bool {
         self.second.is_some_and(|second| !second.added)
     }
 
