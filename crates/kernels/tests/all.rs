@@ -35,4 +35,5 @@ mod tcgen05;
 mod text;
 mod weights;
 mod weights_groups;
+mod weights_tcgen05;
 mod workspaces;

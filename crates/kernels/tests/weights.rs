@@ -14,8 +14,13 @@ use tilewright_sim::Report;
 use tilewright_synth::cast;
 use tilewright_tile::parse;
 
+/// The architecture of a configuration's instructions.
+pub fn target(config: &WeightsConfig) -> Arch {
+    if config.instruction == Instruction::Tcgen05 { Arch::SM_100A } else { Arch::SM_90A }
+}
+
 /// Interpreter and simulator agree with the product of dequantised weights in f64.
-fn check(config: &WeightsConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
+pub fn check(config: &WeightsConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
     let mut rng = ChaCha8Rng::seed_from_u64((m * 7 + n * 3 + k) as u64);
     let sizes = [m, n, k].map(|size| size as usize);
     let groups = config.group.map_or(1, |group| (k + group - 1) / group);
@@ -64,7 +69,7 @@ fn check(config: &WeightsConfig, [m, n, k]: [i64; 3], seeds: &[u64]) -> Report {
         sizes: &[("m", m), ("n", n), ("k", k)],
         scalars: &[],
     };
-    let (simulated, interpreted, mut reports) = launch.run(Arch::SM_90A, seeds, &given);
+    let (simulated, interpreted, mut reports) = launch.run(target(config), seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         close(&format!("{who} at {:?} of {config:?}", [m, n, k]), &results["c"], &exact, &bound);
         assert!(results.get("done").is_none_or(|done| done.iter().all(|count| *count == 0.0)));
@@ -78,7 +83,7 @@ fn small() -> WeightsConfig {
 }
 
 /// Every format with its scales.
-fn formats() -> Vec<WeightsConfig> {
+pub fn formats() -> Vec<WeightsConfig> {
     let small = small();
     let of = |weights: DType| WeightsConfig { weights, ..small };
     let block = WeightsConfig { weights: DType::E2M1, ..small };
@@ -259,7 +264,7 @@ fn chance(rng: &mut ChaCha8Rng) -> WeightsConfig {
         group: [None, Some(16), Some(32), Some(64), Some(128)][of(5)],
         zeros: of(3) == 0,
         scaled: [Scaled::Sums, Scaled::Weights][of(2)],
-        instruction: [Instruction::Wgmma, Instruction::Mma][of(2)],
+        instruction: Instruction::ALL[of(3)],
         bm: 64 * warpgroups * [1, 1, 2][of(3)],
         bn: [8, 16, 24, 32][of(4)],
         bk,
@@ -418,7 +423,7 @@ fn mistakes_name_the_field_and_what_would_be_right() {
         (("weights", "u16"), "must be i4, u4"),
         (("scale", "e5m2"), "must be f32, ue8m0"),
         (("scaled", "products"), "sums or weights"),
-        (("instruction", "mma.sync"), "wgmma or mma"),
+        (("instruction", "mma.sync"), "wgmma, mma or tcgen05"),
         (("group", "row"), "an integer"),
     ] {
         let error = named(&[given]).unwrap_err().to_string();

@@ -1,6 +1,7 @@
 //! `gemm_weights` by groups of rows, padded or not, with rows that lie anywhere or not: at edge sizes in all executions, registers, and what is refused.
 
 use crate::common::{Launch, Tensors, absolute, assemble, bounds, close, in_turn, kernel_for, ptxas, random};
+use crate::weights::target;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::ConfigError;
@@ -76,7 +77,7 @@ fn tables(config: &WeightsConfig, counts: &[i64]) -> Tables {
     tables
 }
 
-fn check(config: &WeightsConfig, counts: &[i64], [n, k]: [i64; 2], seeds: &[u64]) {
+pub fn check(config: &WeightsConfig, counts: &[i64], [n, k]: [i64; 2], seeds: &[u64]) {
     let mut rng = ChaCha8Rng::seed_from_u64((n * 3 + k) as u64);
     let Tables { groups, first, ends, of_row } = tables(config, counts);
     let (m, g) = (of_row.len() as i64, counts.len() as i64);
@@ -144,7 +145,7 @@ fn check(config: &WeightsConfig, counts: &[i64], [n, k]: [i64; 2], seeds: &[u64]
         .filter(|(name, _)| program.symbols.iter().any(|symbol| symbol.name == *name))
         .collect();
     let launch = Launch { programs: std::slice::from_ref(&program), sizes: &sizes, scalars: &[] };
-    let (simulated, interpreted, _) = launch.run(Arch::SM_90A, seeds, &given);
+    let (simulated, interpreted, _) = launch.run(target(config), seeds, &given);
     for (who, results) in [("the simulator", simulated), ("the interpreter", interpreted)] {
         close(&format!("{who} at {counts:?} × {n} × {k} of {config:?}"), &results["c"], &exact, &bound);
     }

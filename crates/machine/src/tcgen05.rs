@@ -356,9 +356,12 @@ static COPIES: LazyLock<Vec<CopyRow>> = LazyLock::new(|| {
     let rows = |n: u32| format!("(32,{n}):(1,32)");
     // (T32,V4n) -> lane + 16 · column: the fragment of the sums of `mma.m16n8`, n of them side by side.
     let fragments = |n: u32| format!("((4,8),(2,2,{n})):((32,1),(16,8,128))");
+    // (T32,V2n) -> lane + 16 · column: the words of the left factor of `mma.m16`, half of an instruction's columns each.
+    let words = |n: u32| format!("((4,8),(2,{n})):((16,1),(8,64))");
     let rows = shape!("32x32b", 32, 1, rows; 32 16 8 4 2 1);
     let fragments = shape!("16x256b", 16, 4, fragments; 8 4 2 1);
-    rows.into_iter().chain(fragments).flatten().collect()
+    let words = shape!("16x128b", 16, 2, words; 16 8 4 2 1);
+    rows.into_iter().chain(fragments).chain(words).flatten().collect()
 });
 
 /// The copies between tensor memory and a warp's registers, by shape, widest first. Their layouts map (lane of the warp, register) → lane of tensor memory +

@@ -281,11 +281,24 @@ pub fn chain(dice: &mut Dice) -> Case {
 
     draft.open(format!("warpgroup turn({groups})"));
     draft.open(format!("for h in 0..{blocks}"));
-    draft.line(format!("r = register_tensor(f32, [128, {n}])"));
+    // A thread's sums are what one of `mma` has, and then its part of the left factor is what such a thread multiplies.
+    let fragments = bits(dtype) == 16 && dice.once_in(2);
+    let layout = match groups {
+        _ if !fragments => String::new(),
+        1 => format!(", layout = ((4,8,4),(2,2,{},2)):((256,1,32),(128,8,1024,16))", n / 8),
+        _ => format!(", layout = ((4,8,4,2),(2,2,{},2)):((256,1,32,{}),(128,8,1024,16))", n / 16, 64 * n),
+    };
+    draft.line(format!("r = register_tensor(f32, [128, {n}]{layout})"));
     draft.line("consume first { copy(s, r) }");
     // Small numbers, which eight bits have without infinities.
     draft.line("q = min(max(r * 0.125, -2.0), 2.0)");
-    draft.line(format!("produce weights {{ copy(cast(q, {dtype}), p) }}"));
+    if fragments {
+        draft.line(format!("turned = register_tensor({dtype}, [128, {n}]{layout})"));
+        draft.line(format!("turned = cast(q, {dtype})"));
+        draft.line("produce weights { copy(turned, p) }");
+    } else {
+        draft.line(format!("produce weights {{ copy(cast(q, {dtype}), p) }}"));
+    }
     (0..2).for_each(|_| draft.close());
 
     draft.open("warpgroup scale(1)");

@@ -252,6 +252,8 @@ impl HopperConvConfig {
             dependent: self.dependent || self.pack.is_some() || self.split > 1,
             ahead: false,
             tensor_memory: false,
+            casting: 0,
+            cast_registers: 0,
             pair: false,
             load_registers: self.load_registers,
             math_registers: self.math_registers,

@@ -3,6 +3,8 @@
 //! They are stored in the order in which threads load them ([`StoredWeights`], derived by the layout algebra; [`RepackConfig`] is the kernel that
 //! brings rows into it, and [`Checkpoint`] reads those of others).
 //!
+//! With `instruction=tcgen05` (sm_100a) threads of a role of their own cast, and store what the tensor cores multiply to tensor memory.
+//!
 //! The kernel is that of [`gemm_hopper`](crate::gemm_hopper) but for that. With few rows of A the time is that of reading the weights: all
 //! multiprocessors share the steps along k of all tiles (stream-K), with as many stages in flight as shared memory has room for. With many
 //! rows the tensor cores bound the time, and weights are cast while others are multiplied.
@@ -12,6 +14,7 @@ mod groups;
 mod reference;
 mod repack;
 mod space;
+mod tcgen05;
 
 use tilewright_machine::{Arch, CacheHint, DType};
 use tilewright_tile::Program;
@@ -27,8 +30,8 @@ pub use repack::RepackConfig;
 use crate::config::{Codec, ConfigError, dtype_of, optional, optional_text, parameters};
 use crate::epilogue::Chain;
 use crate::warp_specialized::{
-    AHEAD_REGISTERS, BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, Needs, ROW_BYTES, Tiling, Weights,
-    aligned, bytes, most_beside, refused, scattering_registers, within,
+    AHEAD_REGISTERS, BARRIERS, CLUSTER_REDUCE_BYTES, FillMode, GemmKernel, NEEDS, Needs, ROW_BYTES,
+    TENSOR_MEMORY_NEEDS, Tiling, Weights, aligned, bytes, lacking, most_beside, scattering_registers, within,
 };
 
 parameters! {
@@ -53,7 +56,7 @@ parameters! {
         zeros: bool as FLAG = false,
         /// The factor of the scales of groups: sums, those of a group, in f32; or weights, in the type of a, which is less to do with many rows of a.
         scaled: Scaled as OWN = Scaled::Sums,
-        /// The instruction that multiplies: wgmma; or mma, which takes less time where bn is small.
+        /// The instruction that multiplies: wgmma; or mma, which takes less time where bn is small; or tcgen05, with sums and weights in tensor memory.
         instruction: Instruction as OWN = Instruction::Wgmma,
         /// Batching: none; or grouped (each tile of rows of a has the weights of its group, and their scales); or ragged (the same for groups that are not padded).
         batch: Batch as OWN = Batch::None,
@@ -66,15 +69,15 @@ parameters! {
         epilogue: Epilogue as OWN = Epilogue::default(),
         /// Rows of weights of a block's tile, along n: a multiple of 64 for each math warpgroup.
         bm: i64 as INT = 128,
-        /// Rows of activations of a block's tile, along m: a multiple of 8.
+        /// Rows of activations of a block's tile, along m: a multiple of 8, or of 16 with tcgen05.
         bn: i64 as INT = 16,
         /// Columns of a and w in a stage, a multiple of part.
         bk: i64 as INT = 128,
-        /// Columns that are cast and multiplied at a time, within a group; the next ones of a stage are cast meanwhile.
+        /// Columns that are cast and multiplied at a time, within a group; the next ones of a stage are cast meanwhile. With tcgen05: those that each warpgroup casts at a time.
         part: i64 as INT = 64,
         /// Stages between the copies and the products.
         stages: i64 as INT = 12,
-        /// Warpgroups that cast and multiply.
+        /// Warpgroups that cast and multiply, or that cast alone: 1 or 2 with tcgen05.
         warpgroups: i64 as INT = 2,
         /// Blocks that share a factor: none, m2 (w is shared), n2 (a is shared), m4 …; both: m2n2, m2n4 …; or a tile: k2, k4 …
         cluster: Cluster as OWN = Cluster::None,
@@ -185,12 +188,20 @@ impl WeightsConfig {
 
     /// Registers of a thread that multiplies.
     fn multiplying(&self) -> i64 {
+        if self.casts_apart() {
+            return self.storing_registers();
+        }
         if !self.ahead && self.blocks == 1 {
             return self.math_registers;
         }
         let others = [self.load_registers, AHEAD_REGISTERS];
         let others = if self.ahead { &others[..] } else { &others[..1] };
         self.math_registers.min(most_beside(others, self.warpgroups, self.blocks))
+    }
+
+    /// Columns of a stage that are cast at a time, by all who share them.
+    fn span(&self) -> i64 {
+        self.part * self.casting().max(1)
     }
 
     /// Columns of the tile that leave at a time.
@@ -206,7 +217,7 @@ impl WeightsConfig {
             bn: self.bn,
             bk: self.bk,
             stages: self.stages,
-            warpgroups: self.warpgroups,
+            warpgroups: self.storing(),
             cluster: self.cluster,
             rasterization: self.rasterization,
             fill: FillMode::Full,
@@ -216,7 +227,9 @@ impl WeightsConfig {
             hint_c: self.hint_c,
             dependent: self.dependent,
             ahead: self.ahead,
-            tensor_memory: false,
+            tensor_memory: self.casts_apart(),
+            casting: self.casting(),
+            cast_registers: self.cast_registers(),
             pair: false,
             load_registers: self.load_registers,
             math_registers: self.multiplying(),
@@ -252,26 +265,33 @@ impl WeightsConfig {
     /// Bytes of shared memory of a block.
     fn shared_bytes(&self, chain: &Chain<'_>) -> i64 {
         let reduction = match self.cluster {
-            Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.warpgroups,
+            Cluster::AlongK(_) => CLUSTER_REDUCE_BYTES * 128 * self.storing(),
             _ => 0,
+        };
+        let rings = match (self.casts_apart(), self.ahead) {
+            (true, _) => 2 + i64::from(self.promotes()),
+            (false, ahead) => 1 + i64::from(ahead),
         };
         // Vectors end at multiples of a tile's alignment together.
         aligned(self.stages * self.stage_bytes())
-            + self.stages * BARRIERS * if self.ahead { 2 } else { 1 }
+            + self.stages * BARRIERS * rings
+            + self.bytes_of_sums()
             + self.tiling().epilogue_bytes(chain, self.dtype)
             + reduction
     }
 
     /// 32-bit registers of a math thread: its sums, those of parts, weights as they are stored and as they are multiplied, and what leaves.
     fn fragments(&self, chain: &Chain<'_>) -> i64 {
-        let threads = 128 * self.warpgroups;
+        let threads = 128 * self.storing();
         let sums = self.bm * self.bn / threads;
         // Parts of a stage that are there at once, and a warp's part of the activations.
         let (turns, right) = match self.instruction {
             Instruction::Wgmma => ((self.bk / self.part).min(2), 0),
             Instruction::Mma => (1, self.bn * self.part * bytes(self.a()) / (4 * 32)),
+            // Others cast.
+            Instruction::Tcgen05 => (1, 0),
         };
-        let weights = self.bm * self.part / threads;
+        let weights = if self.casts_apart() { 0 } else { self.bm * self.part / threads };
         let left = turns * weights * bytes(self.a()) / 4 + weights * self.bits() / 32 + right;
         let partial = if self.promotes() { turns * sums } else { 0 };
         // Values of scaled weights, of those without zero points, or of halves of them, on their way.
@@ -302,13 +322,20 @@ impl WeightsConfig {
         self.check_formats()?;
         let tiling = self.tiling();
         tiling.check_tile()?;
+        self.check_tcgen05()?;
         let unit = self.unit();
         within("blocks", self.blocks, [1, 4], 1)?;
         within("part", self.part, [unit, 256], unit)?;
-        within("bk", self.bk, [self.part, 512], self.part)?;
+        within("bk", self.bk, [self.span(), 512], self.span())?;
         if let Some(group) = self.group {
-            if group % self.part != 0 {
-                let wanted = format!("must divide a group of {group}, whose weights have a scale");
+            if group % self.span() != 0 {
+                let wanted = match self.casting() {
+                    2.. => format!(
+                        "parts of {} warpgroups must divide a group of {group}, whose weights have a scale: use narrower ones, or one warpgroup",
+                        self.casting()
+                    ),
+                    _ => format!("must divide a group of {group}, whose weights have a scale"),
+                };
                 return Err(ConfigError::value("part", self.part, wanted));
             }
             if group % self.bk != 0 && self.bk % group != 0 {
@@ -336,6 +363,7 @@ impl WeightsConfig {
             return Err(ConfigError::value("epilogue", self.epilogue, wanted));
         }
         self.check_groups()?;
+        self.check_room()?;
         let chain = Chain::new(&self.epilogue, &[]);
         let [rows, units] = [self.bn, self.bm / StoredWeights::ROWS];
         // Blocks along m share units of weights, each of which is loaded whole.
@@ -349,7 +377,7 @@ impl WeightsConfig {
             shared_rows: [(rows, along_n), (self.bm, along_m)],
             fragments: self.fragments(&chain),
             spare: SPARE_REGISTERS,
-            instruction: self.bn,
+            instruction: self.widest(),
             shared_bytes: self.shared_bytes(&chain),
         })
     }
@@ -451,7 +479,9 @@ impl WeightsConfig {
             zeros: self.zeros,
             scaled: self.scaled,
             instruction: self.instruction,
-            part: self.part,
+            part: self.span(),
+            left: self.left(),
+            lefts: self.lefts(),
             hints: [self.hint_a, self.hint_w],
             gathered: self.gather,
         };
@@ -477,6 +507,7 @@ impl WeightsConfig {
 
     /// The reason why the configuration cannot run on this architecture, if it cannot. Conversions of `e4m3` are those of Hopper.
     pub fn reject(&self, arch: Arch) -> Option<String> {
-        refused(arch).or_else(|| self.validate().err().map(|e| e.to_string()))
+        let needs = if self.casts_apart() { TENSOR_MEMORY_NEEDS } else { NEEDS };
+        lacking(arch, needs).or_else(|| self.validate().err().map(|e| e.to_string()))
     }
 }

@@ -144,7 +144,10 @@ impl WeightsConfig {
             let tile = WeightsConfig { bm, bn, bk, part, warpgroups, math_registers, ..Self::default() };
             WeightsConfig { scaled, instruction, hint_w, ..tile }
         });
-        shapes.flat_map(Self::shared_out).map(Self::deepest)
+        let shapes = shapes.flat_map(Self::shared_out);
+        let hint_w = Some(CacheHint::EvictFirst);
+        let tensor_memory = Self::tcgen05_tiles().flat_map(Self::tcgen05_shared_out);
+        shapes.chain(tensor_memory.map(move |c| Self { hint_w, ..c })).map(Self::deepest)
     }
 
     /// The ways to share out what a tile needs.
@@ -177,8 +180,11 @@ impl WeightsConfig {
     /// The same with parts and stages of whole units and groups, and as many stages as shared memory has room for, up to [`IN_FLIGHT`].
     fn deepest(self) -> Self {
         let unit = self.unit();
-        let part = self.part.max(unit).min(self.group.unwrap_or(self.part.max(unit)));
-        let same = Self { part, bk: self.bk.max(part), ..self };
+        let part = self.part.max(unit);
+        // Those who cast share a group.
+        let part = part.min(self.group.map_or(part, |group| (group / self.casting().max(1)).max(unit)));
+        let same = Self { part, ..self };
+        let same = Self { bk: same.bk.max(same.span()), ..same };
         let have = memory_of_each(same.blocks);
         let chain = Chain::new(&same.epilogue, &[]);
         let of_weights = same.bm * same.bk * same.bits() / 8;
@@ -198,8 +204,9 @@ impl WeightsConfig {
         let steps = (k + self.bk - 1) / self.bk;
         let tiles = ((n + self.bm - 1) / self.bm) * ((m + self.bn - 1) / self.bn);
         let shared = self.schedule != Schedule::DataParallel;
-        fits(self.bn, blocks_m, 8, m)
-            && fits(self.bm, blocks_n, StoredWeights::ROWS, n)
+        let [rows, columns] = self.smallest();
+        fits(self.bn, blocks_m, columns, m)
+            && fits(self.bm, blocks_n, rows, n)
             && (!self.overlap_epilogue
                 || (self.bn > SUMS_OF
                     && steps >= 2 * (self.bn / self.columns())
@@ -211,7 +218,9 @@ impl WeightsConfig {
                     && tiles * steps >= self.at_once()))
             && match self.scaled {
                 Scaled::Sums => self.bn <= SUMS_OF || self.group.is_none() || self.activations.is_some(),
-                Scaled::Weights => self.group.is_some() && self.activations.is_none() && m > 16,
+                Scaled::Weights => {
+                    self.group.is_some() && self.activations.is_none() && (m > 16 || self.casts_apart())
+                }
             }
             && (self.rasterization == Rasterization::Grouped(12))
             // Each block has a tile.
@@ -269,14 +278,22 @@ impl WeightsConfig {
                 let halves = if self.a() == DType::E4M3 { 2.0 } else { 1.0 };
                 (products * halves * OF_MMA / 4.0, products / (4.0 * groups) + a_bytes * bn * bk / LOADED)
             }
+            // A copy to tensor memory, a register at a time.
+            Instruction::Tcgen05 => (0.0, bm * bk * a_bytes / (4.0 * 128.0 * groups)),
         };
         let of_lane = bm * bk / (128.0 * groups);
-        let promoted = if self.promotes() { parts * bm * bn / (128.0 * groups) } else { 0.0 };
+        let promotes = self.promotes() && !self.casts_apart();
+        let promoted = if promotes { parts * bm * bn / (128.0 * groups) } else { 0.0 };
         let instructions = of_lane * self.cast_of_weight() + promoted + parts * OF_PART + of_products;
         let issue = groups * instructions;
         let products = multiply / groups;
         let of_warp = ALONE * instructions;
+        let [multiply, issue, turn] = match self.instruction {
+            Instruction::Tcgen05 => self.tcgen05_cycles(step, [instructions, ALONE]),
+            _ => [multiply, issue, 0.0],
+        };
         let turn = match self.instruction {
+            Instruction::Tcgen05 => turn,
             Instruction::Mma => OF_WARPS.0 * issue + OF_WARPS.1,
             // Of a stage with one part nothing overlaps, nor where sums are waited for.
             Instruction::Wgmma if promoted > 0.0 || self.bk == self.part => {
@@ -286,7 +303,7 @@ impl WeightsConfig {
         };
         let exposed = match self.instruction {
             Instruction::Wgmma => bk / 64.0 * EXPOSED,
-            Instruction::Mma => 0.0,
+            Instruction::Mma | Instruction::Tcgen05 => 0.0,
         };
         let of_weights = bm * bk * bits / 8.0 / blocks_m as f64;
         let of_activations = a_bytes * bn * bk / blocks_n as f64;
@@ -397,6 +414,9 @@ impl Tunable for WeightsConfig {
     fn forms(self, sizes: &[i64]) -> Vec<Self> {
         if self.gather {
             let load_registers = self.gathering_registers();
+            if self.casts_apart() {
+                return vec![Self { load_registers, ..self }];
+            }
             let math_registers = registers_beside(load_registers, self.warpgroups);
             return vec![Self { load_registers, math_registers, ..self }];
         }
@@ -406,6 +426,7 @@ impl Tunable for WeightsConfig {
             return vec![self];
         }
         let most = match self.warpgroups {
+            _ if self.casts_apart() => 240,
             1 => 240,
             2 => 224,
             _ => 104,

@@ -81,16 +81,29 @@ pub(crate) trait Mainloop {
     ) {
         t.produce(&on.ring, |t| self.load(t, on, tile, step));
     }
-    /// The tensors of a stage that are in a ring of their own, which a role of its own fills before the launches ahead have ended: those of constants.
-    fn ahead<'s>(&self, _: &'s Self::Stage) -> &'s [Tensor] {
+    /// The tensors of a stage that are in rings of their own, with the names of these: other roles read them; or, where a kernel loads constants ahead, a role of its own
+    /// fills them before the launches ahead have ended.
+    fn apart<'s>(&self, _: &'s Self::Stage) -> &'s [(&'static str, Vec<Tensor>)] {
         &[]
     }
-    /// Loads the stage of a step along k into these tensors.
-    fn load_ahead(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
+    /// Fills the next stage of each of these rings with that of a step along k.
+    fn fill_apart(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &WorkTile, _: &Expr) {}
+    /// Declares a left factor in tensor memory, which a role of its own makes, and says how many stages of it there are.
+    fn left(&self, _: &mut KernelBuilder, _: &Numbers) -> Option<(Tensor, i64)> {
+        None
+    }
+    /// Makes the left factors of the next step along k.
+    fn make_left(&self, _: &mut KernelBuilder, _: &Collective<Self>) {}
     /// Declares accumulators in tensor memory, into which a role of its own multiplies.
     fn sums(&self, _: &mut KernelBuilder, _: &Numbers) -> Option<Accumulators> {
         None
     }
+    /// True if those have the sums of parts of a step, which threads [add](Self::add), and not of a tile.
+    fn sums_apart(&self) -> bool {
+        false
+    }
+    /// Adds the sums of a step's parts.
+    fn add(&self, _: &mut KernelBuilder, _: &Collective<Self>, _: &Accumulators) {}
     /// Accumulators of 0, or a tile's sums out of tensor memory.
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Accumulators;
     /// Multiplies the stage of a step along k. The site tells the places of the program that do so apart.
@@ -113,17 +126,19 @@ pub(crate) struct Collective<M: Mainloop + ?Sized> {
     pub stage: M::Stage,
     /// The ring of stages.
     pub ring: Pipeline,
-    /// The ring of what is loaded [ahead](Mainloop::ahead).
-    pub ahead: Option<Pipeline>,
+    /// The rings of what is [apart](Mainloop::apart).
+    pub apart: Vec<Pipeline>,
+    /// The ring of [left factors](Mainloop::left) in tensor memory, with the factor.
+    pub left: Option<(Pipeline, Tensor)>,
     /// The ring of sums in tensor memory, with these.
     pub sums: Option<(Pipeline, Accumulators)>,
 }
 
 impl<M: Mainloop + ?Sized> Collective<M> {
-    /// Waits for a step's stage of each ring, and gives them back behind the body.
+    /// Waits for a step's stage of the ring and of one apart, if there is one, and gives them back behind the body.
     pub fn consume(&self, t: &mut KernelBuilder, body: impl FnOnce(&mut KernelBuilder)) {
-        match &self.ahead {
-            Some(ahead) => t.consume(ahead, |t| t.consume(&self.ring, body)),
+        match self.apart.first() {
+            Some(apart) => t.consume(apart, |t| t.consume(&self.ring, body)),
             None => t.consume(&self.ring, body),
         }
     }
@@ -436,11 +451,11 @@ impl Mainloop for TmaWgmma {
     }
 
     fn sums(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<Accumulators> {
-        self.tiling.sums(t, numbers, self.sums_apart())
+        self.tiling.sums(t, numbers, self.has_second_sums())
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
-        let sums = self.tiling.begin(t, on, self.sums_apart());
+        let sums = self.tiling.begin(t, on, self.has_second_sums());
         let of_a = self.sums_a.then(|| {
             let (of_a, _) = self.tiling.sides((&on.numbers.bm, &on.numbers.bn));
             let shape = [of_a, &(&on.numbers.bk / self.neighbours())];
@@ -537,13 +552,8 @@ impl Tiling {
         if let Some((ring, in_memory)) = &on.sums {
             return self.read(t, &on.numbers, (ring, in_memory));
         }
-        let mut zeros = |name: &str| {
-            let sums = t.register_tensor(name, self.accumulator, [&on.numbers.bm, &on.numbers.width]);
-            t.fill(&sums, 0.0);
-            sums
-        };
-        let sums = zeros("rc");
-        let second = apart.then(|| zeros("ru"));
+        let sums = self.zeros(t, &on.numbers, "rc");
+        let second = apart.then(|| self.zeros(t, &on.numbers, "ru"));
         Accumulators { parts: vec![sums], second, of_a: None, scales: Vec::new() }
     }
 
@@ -607,7 +617,7 @@ impl TmaWgmma {
     }
 
     /// Returns whether the products with a second matrix have accumulators of their own.
-    fn sums_apart(&self) -> bool {
+    fn has_second_sums(&self) -> bool {
         self.second.is_some_and(|second| !second.added)
     }
 

@@ -19,6 +19,7 @@ mod tensor_memory;
 mod tiling;
 mod views;
 mod weights;
+mod weights_cast;
 
 use tilewright_machine::DType;
 use tilewright_tile::dsl::{KernelBuilder, Pipeline, Tensor};
@@ -39,7 +40,7 @@ pub(crate) use scheduler::{KRange, Problem, ResultTensor, Scheduler, WorkTile, p
 pub(crate) use sparse::SparseWgmma;
 pub use stored::StoredWeights;
 pub(crate) use stored::Takers;
-pub(crate) use tensor_memory::{MULTIPROCESSORS, Products, not_there, tensor_memory_tiles};
+pub(crate) use tensor_memory::{Products, not_there, tensor_memory_tiles};
 pub(crate) use tiling::{Numbers, Tiling, tiling};
 pub(crate) use views::{Along, Boxes, digits};
 pub(crate) use weights::Weights;
@@ -134,15 +135,15 @@ impl<M: Mainloop> GemmKernel<'_, M> {
             (view, t.shared_tensor("st", self.tiling.stored, shape))
         });
         let ring = t.pipeline("ab", &numbers.stages, stage.as_ref());
-        let ahead = match self.mainloop.ahead(&stage) {
-            [] => None,
-            ahead => Some(t.pipeline("ws", &numbers.stages, ahead)),
-        };
+        let apart = self.mainloop.apart(&stage).iter();
+        let apart = apart.map(|(name, tensors)| t.pipeline(name, &numbers.stages, tensors)).collect();
         let operands = Operands::declare(t, self.chain, (operands, sums, &c), (&problem, &scheduler));
         let sums = self
             .mainloop
             .sums(t, &numbers)
             .map(|sums| (t.pipeline("sums", SUM_STAGES, sums.parts.iter().chain(&sums.second)), sums));
+        let left = self.mainloop.left(t, &numbers);
+        let left = left.map(|(factor, stages)| (t.pipeline("lefts", stages, [&factor]), factor));
         let exchange = exchanged.zip(self.stream_k);
         let exchange = exchange
             .map(|(of, at_once)| Exchange::declare(t, &numbers, of, (&self.tiling, self.schedule, at_once)));
@@ -156,18 +157,22 @@ impl<M: Mainloop> GemmKernel<'_, M> {
                 mirror,
                 late: self.mainloop.rounds_at_once(),
             },
-            on: Collective { numbers, views, stage, ring, ahead, sums },
+            on: Collective { numbers, views, stage, ring, apart, left, sums },
             kernel: self,
             scheduler,
             operands,
             exchange,
         };
         t.role("load", 1, Some(self.tiling.load_registers.into()), |t| roles.load(t));
-        if let Some(ring) = &roles.on.ahead {
-            t.role("constants", 1, Some(AHEAD_REGISTERS.into()), |t| roles.load_ahead(t, ring));
+        if self.tiling.ahead {
+            t.role("constants", 1, Some(AHEAD_REGISTERS.into()), |t| roles.load_ahead(t));
         }
         if let Some((ring, sums)) = &roles.on.sums {
             t.role("multiply", 1, Some(ISSUING_REGISTERS.into()), |t| roles.multiply(t, (ring, sums)));
+        }
+        if roles.on.left.is_some() {
+            let registers = Some(self.tiling.cast_registers.into());
+            t.role("convert", self.tiling.casting, registers, |t| roles.cast(t));
         }
         let registers = Some(self.tiling.math_registers.into());
         t.role("math", self.tiling.warpgroups, registers, |t| roles.math(t));
@@ -214,37 +219,54 @@ impl<M: Mainloop> Roles<'_, M> {
     }
 
     /// Loads what is constant, and waits for no launch.
-    fn load_ahead(&self, t: &mut KernelBuilder, ring: &Pipeline) {
+    fn load_ahead(&self, t: &mut KernelBuilder) {
+        self.for_steps(t, |t, tile, step| self.kernel.mainloop.fill_apart(t, &self.on, tile, step));
+    }
+
+    /// Makes left factors in tensor memory.
+    fn cast(&self, t: &mut KernelBuilder) {
+        // Of constants there are no tables to read.
+        if self.kernel.tiling.dependent && !self.kernel.tiling.ahead {
+            t.wait_dependencies();
+        }
+        self.for_steps(t, |t, _, _| self.kernel.mainloop.make_left(t, &self.on));
+    }
+
+    /// Writes the same for every step along k of the tiles and parts of tiles of a block, in order.
+    fn for_steps(&self, t: &mut KernelBuilder, body: impl Fn(&mut KernelBuilder, &WorkTile, &Expr)) {
         let (mainloop, scheduler) = (&self.kernel.mainloop, &self.scheduler);
-        let fill = |t: &mut KernelBuilder, tile: &WorkTile, step: &Expr| {
-            t.produce(ring, |t| mainloop.load_ahead(t, &self.on, tile, step));
-        };
         let share = self.share(t);
         scheduler.for_tiles(t, share.as_ref(), ["wm", "wn"], |t, tile| {
             let range = mainloop.range(scheduler, tile);
             t.for_range("kw", 0, range.count.clone(), |t, step| {
-                fill(t, tile, &scheduler.k_step(&range, step));
+                body(t, tile, &scheduler.k_step(&range, step));
             });
         });
         if let Some(share) = share {
             share.for_segments(t, scheduler, ["xm", "xn"], |t, segment| {
-                t.for_range("ks", &segment.from, &segment.to, |t, step| fill(t, &segment.tile, &step));
+                t.for_range("ks", &segment.from, &segment.to, |t, step| body(t, &segment.tile, &step));
             });
         }
     }
 
-    /// Multiplies into tensor memory: a tile a stage of sums.
+    /// Multiplies into tensor memory: a tile a stage of sums, or a part of a step.
     fn multiply(&self, t: &mut KernelBuilder, (ring, sums): (&Pipeline, &Accumulators)) {
         let (mainloop, scheduler) = (&self.kernel.mainloop, &self.scheduler);
         if self.kernel.tiling.dependent {
             t.wait_dependencies();
         }
         let steps = |t: &mut KernelBuilder, tile: &WorkTile, counter: &str, count: Expr| {
-            t.produce(ring, |t| {
-                sums.parts.iter().chain(&sums.second).for_each(|sums| t.fill(sums, 0.0));
+            let products = |t: &mut KernelBuilder| {
                 t.for_range(counter, 0, count, |t, step| {
                     mainloop.step(t, &self.on, sums, tile, (&step, ""));
                 });
+            };
+            if mainloop.sums_apart() {
+                return products(t);
+            }
+            t.produce(ring, |t| {
+                sums.parts.iter().chain(&sums.second).for_each(|sums| t.fill(sums, 0.0));
+                products(t);
             });
         };
         let share = self.share(t);
@@ -271,6 +293,8 @@ impl<M: Mainloop> Roles<'_, M> {
         let sums = mainloop.begin(t, on, tile);
         if on.sums.is_none() {
             t.for_range(counter, from, to, |t, step| mainloop.step(t, on, &sums, tile, (&step, "")));
+        } else if mainloop.sums_apart() {
+            t.for_range(counter, from, to, |t, _| mainloop.add(t, on, &sums));
         }
         mainloop.complete(t, on, &sums, tile);
         sums

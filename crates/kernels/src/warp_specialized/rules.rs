@@ -173,6 +173,18 @@ pub(crate) const ISSUING_REGISTERS: i64 = 40;
 /// Stages of sums in tensor memory: one is stored while the next tile's are made.
 pub(crate) const SUM_STAGES: i64 = 2;
 
+/// Bytes for the word with the address of tensor memory, which an allocation writes.
+pub(crate) const WORD: i64 = 16;
+
+/// Columns that one call brings from tensor memory to a thread's registers, of rows of 32 bits.
+pub(crate) const COPIED: i64 = 32;
+
+/// Columns of a tile up to which one warpgroup has registers for all of its sums, which others have made.
+pub(crate) const OF_ONE_WARPGROUP: i64 = 128;
+
+/// Multiprocessors of a B200 (NVIDIA B200 data sheet).
+pub(crate) const MULTIPROCESSORS: i64 = 148;
+
 /// The needs of a kernel.
 pub(crate) struct Needs {
     /// The columns that chunks divide: the parameter and its value.
@@ -240,7 +252,9 @@ impl Tiling {
         within("math_registers", self.math_registers, [24, 240], 8)?;
         let ahead = if self.ahead { AHEAD_REGISTERS } else { 0 };
         let issuing = if self.tensor_memory { ISSUING_REGISTERS } else { 0 };
-        let together = 128 * (self.load_registers + ahead + issuing + self.warpgroups * self.math_registers);
+        let casting = self.casting * self.cast_registers;
+        let math = self.warpgroups * self.math_registers;
+        let together = 128 * (self.load_registers + ahead + issuing + casting + math);
         let there = 128 * self.all_warpgroups() * share_of(self.all_warpgroups(), self.resident);
         if together > there {
             let wanted = format!(

@@ -220,13 +220,15 @@ impl StoredWeights {
     }
 }
 
-/// Those who share the rows of a tile, and have neighbouring ones each.
+/// Those who share a tile, and have neighbouring rows each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Takers {
     /// So many warpgroups.
     Warpgroups(i64),
     /// So many warps.
     Warps(i64),
+    /// So many warpgroups that have the same rows and neighbouring columns each. Of the 128 rows each warp has those of the lanes of tensor memory that it reaches.
+    Lanes(i64),
 }
 
 impl Takers {
@@ -237,9 +239,10 @@ impl Takers {
         columns: i64,
         [threads, values]: [Vec<(i64, i64)>; 2],
     ) -> Layout {
-        let (count, own) = match self {
-            Takers::Warpgroups(count) => (count, StoredWeights::ROWS),
-            Takers::Warps(count) => (count, StoredWeights::ROWS / 4),
+        let (count, own, groups) = match self {
+            Takers::Warpgroups(count) => (count, StoredWeights::ROWS, 1),
+            Takers::Warps(count) => (count, StoredWeights::ROWS / 4, 1),
+            Takers::Lanes(groups) => (4, StoredWeights::ROWS / 4, groups),
         };
         let in_tile = |(extent, index): (i64, i64)| match index < StoredWeights::ROWS {
             true => (extent, index),
@@ -249,8 +252,10 @@ impl Takers {
         let theirs = |(_, index): &(i64, i64)| (own..StoredWeights::ROWS).contains(index);
         let threads = threads.into_iter().filter(|leaf| !theirs(leaf)).map(in_tile);
         let values = values.into_iter().map(in_tile);
-        let more = [(part / columns, columns * rows), (rows / (own * count), own)];
-        modes([threads.chain([(count, rows / count)]).collect(), values.chain(more).collect()])
+        let more = [(part / groups / columns, columns * rows), (rows / (own * count), own)];
+        let groups = (groups > 1).then_some((groups, part / groups * rows));
+        let threads = threads.chain([(count, rows / count)]).chain(groups);
+        modes([threads.collect(), values.chain(more).collect()])
     }
 }
 

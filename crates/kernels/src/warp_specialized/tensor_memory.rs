@@ -3,23 +3,16 @@
 
 use tilewright_layout::Layout;
 use tilewright_machine::{DType, TensorMemory};
-use tilewright_tile::dsl::{KernelBuilder, Pipeline};
+use tilewright_tile::dsl::{KernelBuilder, Pipeline, Tensor};
 
 use super::choices::{Cluster, Major};
 use super::mainloop::Accumulators;
-use super::rules::{BARRIERS, ISSUING_REGISTERS, SUM_STAGES, most_beside, within};
+use super::rules::{
+    BARRIERS, COPIED, ISSUING_REGISTERS, OF_ONE_WARPGROUP, SUM_STAGES, WORD, most_beside, within,
+};
 use super::stored::modes;
 use super::tiling::{Numbers, Tiling};
 use crate::config::ConfigError;
-
-/// Multiprocessors of a B200 (NVIDIA B200 data sheet).
-pub(crate) const MULTIPROCESSORS: i64 = 148;
-
-/// Bytes for the word with the address of tensor memory, which an allocation writes.
-const WORD: i64 = 16;
-
-/// Columns that one call brings to a thread's registers, of rows of 32 bits.
-const COPIED: i64 = 32;
 
 /// Cycles of a product of 128 rows and 32 bytes of k, both factors in shared memory: half of the columns, or what reading the factors takes, and of 64 rows as many
 /// (SemiAnalysisAI/microbench-blackwell, on a B200: `docs/blackwell.md`).
@@ -36,9 +29,6 @@ const RUN: i64 = 16;
 
 /// Rows of the tile of an instruction with all of the rate.
 const ROWS: i64 = 128;
-
-/// Columns of a tile up to which one warpgroup has registers for all of its sums.
-const OF_ONE_WARPGROUP: i64 = 128;
 
 /// Groups of products in flight where nobody waits for groups: what there is without a choice.
 const IN_FLIGHT: i64 = 1;
@@ -181,6 +171,22 @@ impl Tiling {
         })
     }
 
+    /// Registers for a tile's sums.
+    pub fn sums_of_threads(&self, t: &mut KernelBuilder, numbers: &Numbers, name: &str) -> Tensor {
+        let shape = [&numbers.bm, &numbers.width];
+        if self.tensor_memory && self.warpgroups > 1 {
+            return t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads());
+        }
+        t.register_tensor(name, self.accumulator, shape)
+    }
+
+    /// Sums of 0 in registers.
+    pub fn zeros(&self, t: &mut KernelBuilder, numbers: &Numbers, name: &str) -> Tensor {
+        let sums = self.sums_of_threads(t, numbers, name);
+        t.fill(&sums, 0.0);
+        sums
+    }
+
     /// Sums out of tensor memory, whose stage is then free for those of another tile.
     pub fn read(
         &self,
@@ -188,13 +194,8 @@ impl Tiling {
         numbers: &Numbers,
         (ring, from): (&Pipeline, &Accumulators),
     ) -> Accumulators {
-        let shape = [&numbers.bm, &numbers.width];
-        let mut registers = |name: &str| match self.warpgroups {
-            1 => t.register_tensor(name, self.accumulator, shape),
-            _ => t.register_tensor_with(name, self.accumulator, shape, self.rows_of_threads()),
-        };
-        let sums = registers("rc");
-        let second = from.second.as_ref().map(|_| registers("ru"));
+        let sums = self.sums_of_threads(t, numbers, "rc");
+        let second = from.second.as_ref().map(|_| self.sums_of_threads(t, numbers, "ru"));
         t.consume(ring, |t| {
             let pairs = from.parts.iter().zip([&sums]).chain(from.second.iter().zip(&second));
             pairs.for_each(|(from, to)| t.copy(*from, *to));

@@ -38,6 +38,9 @@ pub(crate) struct Tiling {
     pub ahead: bool,
     /// Sums are in tensor memory, into which a role of its own multiplies; the math warpgroups store them.
     pub tensor_memory: bool,
+    /// Warpgroups that make left factors in tensor memory, and the registers of a thread of these.
+    pub casting: i64,
+    pub cast_registers: i64,
     pub load_registers: i64,
     pub math_registers: i64,
     /// Blocks at once, of all multiprocessors and of one.
@@ -65,6 +68,8 @@ macro_rules! tiling {
             hint_c: config.hint_c,
             ahead: false,
             tensor_memory: false,
+            casting: 0,
+            cast_registers: 0,
             pair: false,
             load_registers: config.load_registers,
             math_registers: config.math_registers,
@@ -96,9 +101,9 @@ impl Tiling {
         (schedule != Schedule::DataParallel).then_some((free / chunk).clamp(1, EXCHANGED_AT_ONCE))
     }
 
-    /// Warpgroups of a block: those that load, and those that multiply and store.
+    /// Warpgroups of a block: those that load, those that make left factors, and those that multiply and store.
     pub fn all_warpgroups(&self) -> i64 {
-        1 + i64::from(self.ahead) + i64::from(self.tensor_memory) + self.warpgroups
+        1 + i64::from(self.ahead) + i64::from(self.tensor_memory) + self.casting + self.warpgroups
     }
 
     /// Steps along k that every tile has, if none may have fewer: each chunk of the previous tile has one to leave after, and sums in tensor memory begin with a

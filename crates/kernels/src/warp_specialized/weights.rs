@@ -1,7 +1,8 @@
 //! The mainloop of weights of a few bits: they come in the order of [`StoredWeights`], go from shared memory to registers as they are, are cast there and
 //! multiplied as the left factor of wgmma by activations in shared memory. Their scales multiply the sums of a group, in f32, or the
 //! weights themselves. While a part of a stage is multiplied, the weights of the next one are loaded and cast. With few rows of activations `mma` takes
-//! fewer cycles than `wgmma`, which takes 16 of the tensor cores' however narrow its factor is, and nobody waits for its sums.
+//! fewer cycles than `wgmma`, which takes 16 of the tensor cores' however narrow its factor is, and nobody waits for its sums. With `tcgen05` a role casts for another that
+//! multiplies ([`weights_cast`](super::weights_cast)).
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,6 +34,13 @@ pub enum Instruction {
     Wgmma,
     /// That of a warp, which loads the activations into registers.
     Mma,
+    /// That with its sums in tensor memory, where its left factor lies too: one thread issues what others have cast.
+    Tcgen05,
+}
+
+impl Instruction {
+    /// All of them.
+    pub const ALL: [Instruction; 3] = [Instruction::Wgmma, Instruction::Mma, Instruction::Tcgen05];
 }
 
 /// See the [module](self).
@@ -56,8 +64,11 @@ pub(crate) struct Weights {
     pub zeros: bool,
     pub scaled: Scaled,
     pub instruction: Instruction,
-    /// Columns of a stage that are cast and multiplied at a time.
+    /// Columns of a stage that are cast at a time, and multiplied then.
     pub part: i64,
+    /// With `tcgen05`: columns of a left factor in tensor memory, of whole parts, and its stages.
+    pub left: i64,
+    pub lefts: i64,
     pub hints: [Option<CacheHint>; 2],
     /// Rows of activations lie anywhere: the table `rows` has the number of each.
     pub gathered: bool,
@@ -86,6 +97,7 @@ impl fmt::Display for Instruction {
         f.write_str(match self {
             Instruction::Wgmma => "wgmma",
             Instruction::Mma => "mma",
+            Instruction::Tcgen05 => "tcgen05",
         })
     }
 }
@@ -94,9 +106,8 @@ impl FromStr for Instruction {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found =
-            [Instruction::Wgmma, Instruction::Mma].into_iter().find(|found| found.to_string() == text);
-        found.ok_or("must be wgmma or mma")
+        let found = Instruction::ALL.into_iter().find(|found| found.to_string() == text);
+        found.ok_or("must be wgmma, mma or tcgen05")
     }
 }
 
@@ -113,10 +124,10 @@ pub(crate) struct Operands<T> {
 /// The shared tensors of a stage: weights, activations, and what there is of upper bits, scales and zero points.
 pub(crate) struct Stage {
     weights: Tensor,
-    activations: Tensor,
-    /// Those of the main ring, and those that are loaded ahead.
+    pub(super) activations: Tensor,
+    /// Those of the main ring, and those of rings of their own: weights and what they are cast with, and the scales of sums, if other threads read them.
     tensors: Vec<Tensor>,
-    ahead: Vec<Tensor>,
+    apart: Vec<(&'static str, Vec<Tensor>)>,
     upper: Option<Tensor>,
     scale: Option<Tensor>,
     zero: Option<Tensor>,
@@ -130,12 +141,17 @@ impl AsRef<[Tensor]> for Stage {
 
 impl Weights {
     /// Parts of a stage.
-    fn parts(&self) -> i64 {
+    pub(super) fn parts(&self) -> i64 {
         self.tiling.bk / self.part
     }
 
+    /// Columns of the activations that are multiplied at a time.
+    fn multiplied(&self) -> i64 {
+        if self.instruction == Instruction::Tcgen05 { self.left } else { self.part }
+    }
+
     /// Groups of a stage: one where it lies within a group.
-    fn groups(&self) -> i64 {
+    pub(super) fn groups(&self) -> i64 {
         self.group.map_or(1, |group| (self.tiling.bk / group).max(1))
     }
 
@@ -145,7 +161,7 @@ impl Weights {
     }
 
     /// True where sums are scaled, or become floats, as soon as those of a part are complete.
-    fn promotes(&self) -> bool {
+    pub(super) fn promotes(&self) -> bool {
         self.scaled == Scaled::Sums && self.group.is_some() || !self.products.is_float()
     }
 
@@ -206,10 +222,17 @@ impl Weights {
         }
     }
 
-    /// Loads the scales and zero points of a step.
-    fn load_vectors(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+    /// Loads the scales and zero points of a step, or one of both.
+    fn load_vectors(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        (tile, step): (&WorkTile, &Expr),
+        which: [bool; 2],
+    ) {
         let (group, views, stage) = (self.group_at(step), &on.views, &on.stage);
-        for (view, shared) in [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)] {
+        let pairs = [(Some(&views.s), &stage.scale), (views.z.as_ref(), &stage.zero)];
+        for ((view, shared), _) in pairs.into_iter().zip(which).filter(|(_, loads)| *loads) {
             if let (Some(view), Some(shared)) = (view, shared) {
                 let place = [None, Some(tile.row.clone()), None, Some(group.clone())];
                 t.copy_async(view.index(place.into_iter().chain(of_matrix(tile))), shared);
@@ -222,16 +245,23 @@ impl Weights {
         self.parts().min(2)
     }
 
-    /// Those who share the rows of weights.
-    fn takers(&self) -> Takers {
+    /// Those who share the weights.
+    pub(super) fn takers(&self) -> Takers {
         match self.instruction {
             Instruction::Wgmma => Takers::Warpgroups(self.tiling.warpgroups),
             Instruction::Mma => Takers::Warps(4 * self.tiling.warpgroups),
+            Instruction::Tcgen05 => Takers::Lanes(self.tiling.casting),
         }
     }
 
     /// A part's weights as the products take them.
-    fn cast(&self, t: &mut KernelBuilder, on: &Collective<Self>, (site, part): (&str, i64), to: &Tensor) {
+    pub(super) fn cast(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        (site, part): (&str, i64),
+        to: &Tensor,
+    ) {
         let Numbers { bm, .. } = &on.numbers;
         let columns = Expr::from(self.part);
         let name = |word: &str| format!("{word}{site}_{part}");
@@ -269,7 +299,7 @@ impl Weights {
     }
 
     /// Adds sums of a part, scaled.
-    fn promote(
+    pub(super) fn promote(
         &self,
         t: &mut KernelBuilder,
         on: &Collective<Self>,
@@ -291,7 +321,7 @@ impl Weights {
     }
 
     /// The scales of a part's group, in f32, where sums are scaled part by part.
-    fn scale_of(
+    pub(super) fn scale_of(
         &self,
         t: &mut KernelBuilder,
         on: &Collective<Self>,
@@ -392,7 +422,7 @@ fn of_matrix(tile: &WorkTile) -> Option<Option<Expr>> {
 }
 
 /// A part's columns of a shared tensor of a stage.
-fn of_part(tensor: &Tensor, part: i64) -> Reference {
+pub(super) fn of_part(tensor: &Tensor, part: i64) -> Reference {
     tensor.index([None, None, Some(part.into())])
 }
 
@@ -448,8 +478,9 @@ impl Mainloop for Weights {
         scheduler: &Scheduler,
     ) -> Operands<Tensor> {
         let Numbers { bk, .. } = &scheduler.numbers;
-        let (part, parts) = (Expr::from(self.part), Expr::from(self.parts()));
-        let along_k = [tile(1, &part), steps(1, &parts, &part), steps(1, &scheduler.depth, bk)];
+        let (columns, parts) = (Expr::from(self.multiplied()), Expr::from(self.parts()));
+        let pieces = Expr::from(self.tiling.bk / self.multiplied());
+        let along_k = [tile(1, &columns), steps(1, &pieces, &columns), steps(1, &scheduler.depth, bk)];
         let along_m = scheduler.along_cols.modes(0);
         let table = table.map(|table| t.global_view("gn", &table, along_m.clone()));
         let of_a = rows.as_ref().map_or(along_m, |rows| vec![steps(0, rows, 1)]);
@@ -486,16 +517,28 @@ impl Mainloop for Weights {
         };
         let weights = of_weights(t, "tw", &self.stored);
         let upper = self.upper.as_ref().map(|upper| of_weights(t, "th", upper));
-        let activations = t.shared_tensor("ta", self.dtype, [bn, &part, &parts]);
+        let columns = self.multiplied();
+        let shape = [bn, &columns.into(), &(self.tiling.bk / columns).into()];
+        let activations = t.shared_tensor("ta", self.dtype, shape);
         let groups = Expr::from(self.groups());
         let scale = self.group.map(|_| t.shared_tensor("ts", self.scale, [bm, &groups]));
         let zero = self.zeros.then(|| t.shared_tensor("tz", self.plain, [bm, &groups]));
-        let others = upper.into_iter().chain(scale).chain(zero);
-        let (tensors, ahead) = match self.tiling.ahead {
-            true => (vec![activations], [weights].into_iter().chain(others).collect()),
-            false => ([weights, activations].into_iter().chain(others).collect(), Vec::new()),
+        let tensors = [weights].into_iter().chain(upper).chain(scale).chain(zero);
+        let (tensors, apart) = match self.instruction {
+            Instruction::Tcgen05 => {
+                let (of_sums, of_weights) = if self.promotes() { (scale, None) } else { (None, scale) };
+                let cast = [weights].into_iter().chain(upper).chain(of_weights).chain(zero).collect();
+                let scales = of_sums.map(|scale| ("ss", vec![scale]));
+                (vec![activations], [("ws", cast)].into_iter().chain(scales).collect())
+            }
+            _ if self.tiling.ahead => (vec![activations], vec![("ws", tensors.collect())]),
+            _ => {
+                let mut all: Vec<Tensor> = tensors.collect();
+                all.insert(1, activations);
+                (all, Vec::new())
+            }
         };
-        Stage { weights, activations, tensors, ahead, upper, scale, zero }
+        Stage { weights, activations, tensors, apart, upper, scale, zero }
     }
 
     fn numbers(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile) -> Vec<Tensor> {
@@ -506,7 +549,8 @@ impl Mainloop for Weights {
     }
 
     fn load(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, at: &Expr) {
-        if !self.tiling.ahead {
+        let together = on.apart.is_empty();
+        if together {
             self.load_weights(t, on, tile, at);
         }
         let ([how_a, _], views) = (load_attributes(&self.tiling, self.hints), &on.views);
@@ -516,21 +560,72 @@ impl Mainloop for Weights {
             None => views.a.index([None, Some(tile.col.clone()), None, None, step]),
         };
         t.copy_async_with(activations, on.stage.activations, how_a);
-        if !self.tiling.ahead {
-            self.load_vectors(t, on, tile, at);
+        if together {
+            self.load_vectors(t, on, (tile, at), [true; 2]);
         }
     }
 
-    fn ahead<'s>(&self, stage: &'s Stage) -> &'s [Tensor] {
-        &stage.ahead
+    fn fill(
+        &self,
+        t: &mut KernelBuilder,
+        on: &Collective<Self>,
+        tile: &WorkTile,
+        (step, _): (&Expr, Option<&Tensor>),
+    ) {
+        if !self.tiling.ahead {
+            self.fill_apart(t, on, tile, step);
+        }
+        t.produce(&on.ring, |t| self.load(t, on, tile, step));
     }
 
-    fn load_ahead(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
-        self.load_weights(t, on, tile, step);
-        self.load_vectors(t, on, tile, step);
+    fn apart<'s>(&self, stage: &'s Stage) -> &'s [(&'static str, Vec<Tensor>)] {
+        &stage.apart
+    }
+
+    fn fill_apart(&self, t: &mut KernelBuilder, on: &Collective<Self>, tile: &WorkTile, step: &Expr) {
+        // The last ring has the scales.
+        let last = on.apart.len().saturating_sub(1);
+        for (i, ring) in on.apart.iter().enumerate() {
+            t.produce(ring, |t| {
+                if i == 0 {
+                    self.load_weights(t, on, tile, step);
+                }
+                self.load_vectors(t, on, (tile, step), [i == last, i == 0]);
+            });
+        }
+    }
+
+    fn left(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<(Tensor, i64)> {
+        (self.instruction == Instruction::Tcgen05).then(|| (self.declare_left(t, numbers), self.lefts))
+    }
+
+    fn make_left(&self, t: &mut KernelBuilder, on: &Collective<Self>) {
+        self.cast_step(t, on);
+    }
+
+    fn sums(&self, t: &mut KernelBuilder, numbers: &Numbers) -> Option<Accumulators> {
+        let shape = [&numbers.bm, &numbers.width];
+        self.tiling.tensor_memory.then(|| Accumulators {
+            parts: vec![t.tensor_memory("acc", self.products, shape)],
+            second: None,
+            of_a: None,
+            scales: Vec::new(),
+        })
+    }
+
+    fn sums_apart(&self) -> bool {
+        self.promotes()
+    }
+
+    fn add(&self, t: &mut KernelBuilder, on: &Collective<Self>, sums: &Accumulators) {
+        self.add_step(t, on, sums);
     }
 
     fn begin(&self, t: &mut KernelBuilder, on: &Collective<Self>, _: &WorkTile) -> Accumulators {
+        if on.sums.is_some() && self.promotes() {
+            let zeros = self.tiling.zeros(t, &on.numbers, "rc");
+            return Accumulators { parts: vec![zeros], second: None, of_a: None, scales: Vec::new() };
+        }
         self.tiling.begin(t, on, false)
     }
 
@@ -545,6 +640,7 @@ impl Mainloop for Weights {
         match self.instruction {
             Instruction::Wgmma => self.step_of_warpgroups(t, on, sums, site),
             Instruction::Mma => self.step_of_warps(t, on, sums, site),
+            Instruction::Tcgen05 => self.multiply_step(t, on, sums),
         }
     }
 

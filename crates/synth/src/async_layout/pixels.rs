@@ -111,18 +111,7 @@ pub fn plan(
     }
     shared.begins_at(swizzle.period(), tile.dtype.bits())?;
     let dims = [inner].into_iter().chain(spatial).chain([images]).map(|dim| dim as u32).collect();
-    Ok(TmaPlan {
-        row,
-        shape,
-        per_unit: 1,
-        dims,
-        span: None,
-        calls,
-        halves,
-        multicast,
-        hint,
-        gather: None,
-    })
+    Ok(TmaPlan { row, shape, per_unit: 1, dims, span: None, calls, halves, multicast, hint, gather: None })
 }
 
 /// The mode of the buffer that counts images: that of the last digit, which goes on where the others begin again.

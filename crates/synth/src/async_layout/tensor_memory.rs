@@ -471,6 +471,23 @@ mod tests {
             assert_eq!(plan.calls.iter().map(|call| call.column).collect::<Vec<_>>(), columns);
             assert!(plan.calls.iter().all(|call| call.values.len() as u32 == 32 * 32 / bits));
         }
+        // The left factor of `mma`, of 128 rows: two halves of each warp's lanes, of which two warpgroups have half of the columns each.
+        for (bits, threads, text, name) in [
+            (16, 128, "((4,8,4),(2,2,2,4,2)):((256,1,32),(128,8,1024,2048,16))", "tcgen05.st.16x128b.x8"),
+            (
+                8,
+                256,
+                "((4,8,4,2),(4,2,2,2,2)):((512,1,32,8192),(128,8,2048,4096,16))",
+                "tcgen05.st.16x128b.x4",
+            ),
+        ] {
+            let fragment = TvLayout::from_layout(text.parse().unwrap()).unwrap();
+            let plan = copy_plan(false, ([128, 1024 / i64::from(bits)], bits), &fragment, threads).unwrap();
+            assert_eq!(plan.row.name, name);
+            assert_eq!(plan.calls.iter().map(|call| call.lane).collect::<Vec<_>>(), [0, 16]);
+            assert!(plan.calls.iter().all(|call| call.column == 0));
+            assert_eq!(plan.warpgroup, if threads > 128 { 16 } else { 0 });
+        }
         // A thread has every second element of a row: no two of them are a cell.
         let apart = TvLayout::from_layout("(128,(64,2)):(1,(256,128))".parse().unwrap()).unwrap();
         assert_eq!(copy_plan(false, ([128, 128], 16), &apart, 128), Err(TensorMemoryReject::NoShape));

@@ -558,7 +558,12 @@ impl Folded {
 
     /// Shares the box out among blocks of a cluster. Of the dimensions but the first the outermost with an extent is divided: its
     /// parts lie one after the other.
-    pub(super) fn share_out(&mut self, peers: Peers, bytes: i64, period: i64) -> Result<Multicast, TmaReject> {
+    pub(super) fn share_out(
+        &mut self,
+        peers: Peers,
+        bytes: i64,
+        period: i64,
+    ) -> Result<Multicast, TmaReject> {
         let dim = (1..self.extents.len()).rev().find(|d| self.extents[*d] > 1).ok_or(TmaReject::SingleRow)?;
         let blocks = i64::from(peers.blocks);
         if self.extents[dim] % blocks != 0 {
