@@ -217,6 +217,39 @@ impl<'a> Arg<'a> {
         Some(Joined { tensor, written, memory: PhantomData })
     }
 
+    /// The same tensor with neighbouring modes as one, where they lie as one and it then has these extents.
+    pub fn folded(&self, extents: &[i64]) -> Option<Joined<'a>> {
+        let (tensor, written) = match self.0 {
+            Kind::Read(tensor) => (tensor, false),
+            Kind::Write(tensor) => (tensor, true),
+            _ => return None,
+        };
+        let rank = tensor.rank.min(MAX_RANK);
+        let (mut shape, mut strides) = ([1; MAX_RANK], [1; MAX_RANK]);
+        let mut modes = tensor.shape[..rank].iter().copied().zip(tensor.strides[..rank].iter().copied());
+        for (mode, wanted) in extents.iter().enumerate() {
+            let (mut extent, mut stride) = modes.next()?;
+            while extent != *wanted {
+                let (inner, step) = modes.next()?;
+                // A mode of one element has any stride.
+                if extent != 1 && inner != 1 && inner.checked_mul(step) != Some(stride) {
+                    return None;
+                }
+                if inner != 1 {
+                    stride = step;
+                }
+                extent = extent.checked_mul(inner).filter(|all| *all <= *wanted)?;
+            }
+            (*shape.get_mut(mode)?, strides[mode]) = (extent, stride);
+        }
+        // What is left has one element.
+        if modes.any(|(extent, _)| extent != 1) {
+            return None;
+        }
+        let tensor = Tensor { rank: extents.len(), shape, strides, ..*tensor };
+        Some(Joined { tensor, written, memory: PhantomData })
+    }
+
     /// A number below 16 for the kind of argument, and its address or its bits: all that a launch reads of it beside [`Arg::tensor`].
     #[inline]
     pub fn word(&self) -> (u64, u64) {
@@ -246,7 +279,7 @@ impl<'a> Arg<'a> {
     }
 }
 
-/// A tensor with its first two modes as one ([`Arg::joined`]), of which an argument is made.
+/// A tensor with several modes as one ([`Arg::joined`], [`Arg::folded`]), of which an argument is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Joined<'a> {
     tensor: Tensor,

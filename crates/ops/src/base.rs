@@ -100,7 +100,8 @@ fn outlines(operator: &'static Operator, programs: &[Program], arch: Arch) -> Re
 
 impl Derived {
     /// The value that arguments say, but for types.
-    fn value(&self, argument: Given<'_, '_>) -> Option<String> {
+    fn value(&self, options: &Options, argument: Given<'_, '_>) -> Option<String> {
+        let one_more = |option: &str| usize::from(options.iter().any(|(name, _)| name == option));
         let extent = |name: &str, mode: usize| argument(name)?.tensor()?.1.get(mode).copied();
         let last = |name: &str| argument(name)?.tensor()?.1.last().copied();
         match self.from {
@@ -117,6 +118,19 @@ impl Derived {
             From::With(name, value) => argument(name).map(|_| value.to_string()),
             From::Modes(name, modes, value) => {
                 (argument(name)?.tensor()?.1.len() == modes).then(|| value.to_string())
+            }
+            From::Rank(name, beside, with) => {
+                let modes = argument(name)?.tensor()?.1.len();
+                Some(modes.checked_sub(beside + one_more(with))?.to_string())
+            }
+            From::Inner(name, from, with) => {
+                let arg = argument(name)?;
+                let (_, [extents @ .., _], _) = arg.tensor()? else { return None };
+                let extents = extents.get(from + one_more(with)..)?;
+                let all_equal = extents.windows(2).all(|two| two[0] == two[1]);
+                let shown = if all_equal { extents.get(..1)? } else { extents };
+                let texts: Vec<String> = shown.iter().map(ToString::to_string).collect();
+                Some(texts.join("x"))
             }
         }
     }
@@ -135,7 +149,7 @@ pub(crate) fn said(
         let has = parameters.iter().any(|parameter| parameter.name == derived.option);
         if has
             && all.iter().all(|(option, _)| option != derived.option)
-            && let Some(value) = derived.value(argument)
+            && let Some(value) = derived.value(given, argument)
         {
             all.push((derived.option.to_string(), value));
         }

@@ -1,8 +1,11 @@
 //! Calls of operators: arguments by name, and the launches that are ready for such.
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
+
 use tilewright_launch::{
-    Arg, Chain, Joined, LaunchError, LaunchOptions, ParamKind, PreparedChain, Reading, Stream, Workspace,
+    Arg, Chain, Joined, LaunchError, LaunchOptions, MAX_RANK, ParamKind, PreparedChain, Reading, Stream,
+    Workspace,
 };
 use tilewright_tune::{Problem, explain};
 
@@ -11,7 +14,7 @@ use crate::error::OpsError;
 use crate::few::Few;
 use crate::library::{Asked, Found, Library, May, text_of};
 use crate::name::Name;
-use crate::sizes::{Sizes, joined};
+use crate::sizes::Sizes;
 use crate::value::Value;
 use crate::why::Why;
 use crate::words::{End, Words, number_of};
@@ -29,8 +32,8 @@ pub(crate) struct Key(Box<[u64]>);
 enum Slot {
     /// The argument of the call with this number.
     Given(usize),
-    /// The same, with its first two modes as one.
-    Joined(usize),
+    /// The same, with neighbouring modes as one, so that it has these extents and so many modes.
+    Folded(usize, [i64; MAX_RANK], usize),
     /// The operator's own number.
     Number(Arg<'static>),
 }
@@ -394,6 +397,7 @@ impl<'a> Call<'a> {
         let kernels = found.chosen.kept.load(self.library.gpu())?;
         let operator = found.base.operator.name;
         let (mut plans, mut of_launch) = (Vec::with_capacity(kernels.len()), None);
+        let mut shapes: BTreeMap<String, Vec<i64>> = BTreeMap::new();
         for kernel in kernels {
             let mut sizes = Vec::with_capacity(kernel.recipe().sizes.len());
             for size in &kernel.recipe().sizes {
@@ -409,6 +413,14 @@ impl<'a> Call<'a> {
                     size: size.name.clone(),
                 })?);
             }
+            for param in &kernel.recipe().params {
+                let ParamKind::Tensor(tensor) = &param.kind else { continue };
+                let extents: Option<Vec<i64>> =
+                    tensor.shape.iter().map(|extent| extent.value(&sizes)).collect();
+                if let Some(extents) = extents {
+                    shapes.entry(param.name.clone()).or_insert(extents);
+                }
+            }
             plans.push(kernel.plan(&sizes)?);
         }
         let chain = Chain::new(plans)?;
@@ -419,12 +431,17 @@ impl<'a> Call<'a> {
         let mut slots = Vec::with_capacity(chain.params().len());
         for param in chain.params() {
             let given = self.arguments.iter().position(|(name, _)| *name == Name::new(&param.name));
-            let modes = if let ParamKind::Tensor(tensor) = &param.kind { tensor.shape.len() } else { 0 };
-            let is_joined = |given: &usize| {
-                let arg = self.arguments.get(*given).map(|(_, arg)| arg);
-                arg.is_some_and(|arg| joined(found.base.joined, &param.name, arg, modes).is_some())
+            // Kernels that others leave something for may have several modes of a tensor as one.
+            let folded = |given: usize| {
+                let (_, arg) = self.arguments.get(given)?;
+                let extents = shapes.get(&param.name)?;
+                arg.tensor().filter(|(_, shape, _)| shape.len() > extents.len())?;
+                arg.folded(extents)?;
+                let mut all = [1; MAX_RANK];
+                all[..extents.len()].copy_from_slice(extents);
+                Some(Slot::Folded(given, all, extents.len()))
             };
-            let slot = |given| if is_joined(&given) { Slot::Joined(given) } else { Slot::Given(given) };
+            let slot = |given| folded(given).unwrap_or(Slot::Given(given));
             let number = || found.base.numbers.get(&param.name).copied().map(Slot::Number);
             slots.push(given.map(slot).or_else(number).ok_or_else(|| OpsError::Missing {
                 operator: operator.to_string(),
@@ -472,10 +489,12 @@ impl Ready {
         of: impl FnOnce(&Chain, &[Arg<'_>], &LaunchOptions<'_>) -> Result<T, LaunchError>,
     ) -> Result<T, OpsError> {
         let given = |number: usize| call.arguments.get(number).map(|(_, arg)| *arg);
-        let mut joined: Vec<Option<Joined<'_>>> = Vec::new();
-        if self.slots.iter().any(|slot| matches!(slot, Slot::Joined(_))) {
-            joined.extend(self.slots.iter().map(|slot| match *slot {
-                Slot::Joined(number) => given(number).and_then(|arg| arg.joined()),
+        let mut folded: Vec<Option<Joined<'_>>> = Vec::new();
+        if self.slots.iter().any(|slot| matches!(slot, Slot::Folded(..))) {
+            folded.extend(self.slots.iter().map(|slot| match slot {
+                Slot::Folded(number, extents, modes) => {
+                    given(*number).and_then(|arg| arg.folded(&extents[..*modes]))
+                }
                 _ => None,
             }));
         }
@@ -483,7 +502,7 @@ impl Ready {
         for (at, (argument, slot)) in arguments.iter_mut().zip(&self.slots).enumerate() {
             let found = match *slot {
                 Slot::Given(number) => given(number),
-                Slot::Joined(_) => joined.get(at).and_then(Option::as_ref).map(Arg::from),
+                Slot::Folded(..) => folded.get(at).and_then(Option::as_ref).map(Arg::from),
                 Slot::Number(number) => Some(number),
             };
             if let Some(found) = found {

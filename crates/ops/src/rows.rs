@@ -24,6 +24,10 @@ pub(crate) enum From {
     With(&'static str, &'static str),
     /// This value, where an argument has so many modes.
     Modes(&'static str, usize, &'static str),
+    /// The number of an argument's modes beside so many, and beside one more where an option is given.
+    Rank(&'static str, usize, &'static str),
+    /// The extents of an argument's modes from one on, or from the next where an option is given, but for the last: joined with `x`, or one number where they are equal.
+    Inner(&'static str, usize, &'static str),
 }
 
 /// A size of the problem that is no size of the programs.
@@ -102,6 +106,33 @@ pub(crate) const ROWS: &[Row] = &[
             derived("scale", From::Type("s")),
             derived("zeros", From::With("z", "true")),
             derived("upper", From::Type("h")),
+        ],
+        ..NOTHING
+    },
+    Row { name: "w4a16", of: &["w4a16"], options: &[derived("zeros", From::With("z", "true"))], ..NOTHING },
+    Row {
+        name: "repack_weights",
+        of: &["repack_weights"],
+        options: &[derived("weights", From::Type("x"))],
+        ..NOTHING
+    },
+    Row {
+        name: "contraction",
+        of: &["contraction"],
+        options: &[derived("dtype_b", From::Type("b")), derived("out", From::Type("c"))],
+        ..NOTHING
+    },
+    Row {
+        name: "conv_hopper",
+        of: &["conv_hopper"],
+        options: &[
+            derived("dims", From::Rank("x", 2, "groups")),
+            derived("dims", From::Rank("dy", 2, "groups")),
+            derived("filter", From::Inner("f", 1, "groups")),
+            derived("filter", From::Inner("df", 1, "groups")),
+            derived("out", From::Type("y")),
+            derived("out", From::Type("dx")),
+            derived("out", From::Type("df")),
         ],
         ..NOTHING
     },
