@@ -840,15 +840,16 @@ pub fn estimate(problem: &Problem<'_>) -> Estimate {
 /// Blocks of the grid.
 fn blocks(problem: &Problem<'_>) -> i64 {
     let scope = At { problem, counters: None };
-    problem.verified.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1)).product()
+    let extents = problem.verified.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1));
+    extents.fold(1, i64::saturating_mul)
 }
 
 /// Blocks that are resident on a multiprocessor together, and waves of them.
 fn waves(blocks: i64, resident: u32, multiprocessors: f64) -> (i64, i64) {
     let multiprocessors = multiprocessors as i64;
-    let needed = (blocks + multiprocessors - 1) / multiprocessors;
+    let needed = (blocks - 1) / multiprocessors + 1;
     let resident = i64::from(resident).min(needed.max(1));
-    (resident, (blocks + multiprocessors * resident - 1) / (multiprocessors * resident))
+    (resident, (blocks - 1) / (multiprocessors * resident) + 1)
 }
 
 impl Estimate {

@@ -375,16 +375,15 @@ pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, s
     let named = |size: &str| operator.sizes.iter().any(|(name, _)| *name == size);
     let (limits, table) = (arch.limits(), timing(arch));
     let value = |name| operator.knob(setting, name).unwrap_or(1) as f64;
-    let results = value("bm") * value("bn") * value("pieces") * value("heads") * value("d");
-    let tile = results * value("bk");
+    let tile = value("bm") * value("bn") * value("pieces") * value("heads") * value("d");
     let (bn, threads) = (value("bn"), value("threads"));
     let width = f64::from(setting.dtype.bits()) / 8.0;
     let bytes = (operator.traffic)(sizes) * width;
     // A thread holds its elements as they came and as f32.
-    let held = (results / value("pieces") / threads).max(1.0);
+    let held = (tile / value("pieces") / threads).max(1.0);
     let each = 1.0 + width / 4.0 + (operator.live - 3) as f64;
     let registers = (24.0 + held * each).clamp(24.0, 255.0) as u32;
-    let staged = if value("pieces") > 1.0 { results * width * operator.staged as f64 } else { 0.0 };
+    let staged = if value("pieces") > 1.0 { tile * width * operator.staged as f64 } else { 0.0 };
     let resident = f64::from(limits.resident_blocks(threads as u32, registers, staged as u32));
     let chips = table.rate(Rate::Multiprocessors);
     let columns = sizes.last().map_or(1.0, |n| *n as f64);
@@ -397,17 +396,8 @@ pub(super) fn estimate(operator: &TextOperator, setting: &Setting, arch: Arch, s
     let passes = if operator.forms.len() > 1 { 2.0 } else { 1.0 };
     let (rows, across) = (elements / columns, (columns / (bn * value("pieces"))).ceil());
     let groups = (rows / value("bm")).ceil();
-    let multiplies = operator.has_knob("bk") && !operator.has_knob("blocks");
-    let sums_columns = operator.has_knob("split") && !loops && !multiplies;
-    let (blocks, steps) = if multiplies {
-        // A block has a tile of a product, or a part of a row of tiles, and goes through steps along the depth.
-        let rows = sizes[sizes.len() - 3] as f64;
-        let batches = elements / sizes[sizes.len() - 3..].iter().map(|n| *n as f64).product::<f64>();
-        let tiles = sizes[sizes.len() - 2] as f64 / bn;
-        let parts = if operator.has_knob("split") { value("split") } else { tiles.ceil() };
-        let depth = (columns / value("bk")).ceil();
-        (batches * (rows / value("bm")).ceil() * parts, (tiles / parts).ceil() * depth)
-    } else if sums_columns {
+    let sums_columns = operator.has_knob("split") && !loops;
+    let (blocks, steps) = if sums_columns {
         // A block takes every `split`-th group of rows, several of which are on their way at once.
         let split = value("split").min(groups);
         (across * split, (groups / split / 2.0).ceil())

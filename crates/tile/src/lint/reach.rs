@@ -241,7 +241,8 @@ fn exchanged(sites: &Sites<'_>, view: TensorId, dim: usize, blocks: [bool; 3]) -
     let row = source.tensor(view);
     let TensorKind::View { param, offsets, .. } = &row.kind else { return None };
     let ParamKind::Tensor { shape, .. } = &source.param(*param).kind else { return None };
-    let ([_, _], &Expr::Symbol(counted)) = (offsets.as_slice(), shape.get(1 - dim)?) else { return None };
+    let other = 1_usize.checked_sub(dim)?;
+    let ([_, _], &Expr::Symbol(counted)) = (offsets.as_slice(), shape.get(other)?) else { return None };
     let mut axes = (0..3).filter(|axis| blocks[*axis]);
     let (axis, None) = (axes.next()?, axes.next()) else { return None };
     let (mut counts, mut others) = (false, false);
@@ -250,7 +251,7 @@ fn exchanged(sites: &Sites<'_>, view: TensorId, dim: usize, blocks: [bool; 3]) -
         counts |= id == counted;
         others |= is_size && id != counted;
     });
-    if !counts || others || offsets[1 - dim] != Expr::Int(0) {
+    if !counts || others || offsets[other] != Expr::Int(0) {
         return None;
     }
     exchanged_view(source, view)
