@@ -14,6 +14,9 @@ use tilewright_machine::Arch;
 use tilewright_ops::{Call, Library};
 use tilewright_tile::{Constants, verify};
 
+/// Something that is given a method's call.
+type Told<'a> = &'a dyn Fn(&Call<'_>);
+
 /// A row of the tables of methods.
 struct Method {
     name: &'static str,
@@ -25,7 +28,7 @@ struct Method {
     /// Kinds and parameters of further methods.
     more: &'static [(&'static str, &'static str)],
     /// Gives the method its tensors, and something the call.
-    call: fn(&Library, Stream<'_>, &[View<'_>], &mut [ViewMut<'_>], &dyn Fn(&Call<'_>)),
+    call: fn(&Library, Stream<'_>, &[View<'_>], &mut [ViewMut<'_>], Told<'_>),
     /// Runs it with a workspace and with its numbers.
     run: fn(&Library, Stream<'_>, &[View<'_>], &mut [ViewMut<'_>], Workspace<'_>),
 }
