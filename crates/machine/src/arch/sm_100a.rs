@@ -5,7 +5,7 @@ use super::sm_90a;
 use super::spec::ArchSpec;
 use crate::features::{Feature, Features};
 
-/// What both have. sm_103a has no products of integers (`ptxas` 13.5 refuses `.kind::i8`).
+/// Features of both. sm_103a has no products of integers (`ptxas` 13.5 refuses `.kind::i8`).
 const BASE: Features = sm_90a::BASE.and(&[
     Feature::Multicast,
     Feature::MxConversion,
