@@ -1,4 +1,4 @@
-//! Operators with arguments by position and options by methods: two tables on top of [`Call`].
+//! Operators with arguments by position and options by methods: two tables on top of [`Call`](crate::Call).
 //!
 //! Every operator of `tilewright kernels` has a row. Those of operators whose program is a text file follow from the program (`listed.rs`, which a test writes): tensors that it reads and tensors that
 //! it writes are arguments, numbers are methods. Rows of products, attention and layers of experts (`products.rs`) have the methods of their options, too.
