@@ -1,6 +1,6 @@
 //! Tensor memory: products with their sums there, and copies between it and registers.
 //!
-//! The sums of a tile are one instruction's: 64 or 128 rows, a lane each, and as many columns as the tile has ([`sums_layout`]). One thread issues the
+//! The sums of a tile are one instruction's: 64 or 128 rows, a lane each, and as many columns as the tile has. One thread issues the
 //! instructions, one for each 32 bytes of a row of the factors, which lie in shared memory as matrix descriptors say; the left one may lie in tensor memory, in the lanes of the
 //! sums, with as many neighbours in a cell as its type has in 32 bits.
 //!
