@@ -88,7 +88,7 @@ SETS = {
     "f32": (SINGLE, "f32", "gemm_hopper", ["dtype=f32", "precision=tf32x3"]),
     "complex": ([(size,) * 3 for size in (1024, 2048, 4096)], "complex", "gemm_hopper", ["dtype=f32", "precision=tf32x3", "complex=true"]),
     "int8": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:4])], "int8", "gemm_hopper", ["dtype=i8"]),
-    "f64": ([(size,) * 3 for size in (1024, 2048, 4096)], "f64", "gemm", ["dtype=f64", "bm=64", "bn=128", "bk=16", "kk=8", "threads=256"]),
+    "f64": ([(size,) * 3 for size in (1024, 2048, 4096)], "f64", "gemm", ["dtype=f64"]),
     "sparse": (SPARSE, "sparse", "gemm_hopper", ["sparse=true"]),
     "pointers": ([(16, 2048, 2048, 2048), (64, 512, 512, 1024), (8, 4096, 4096, 1024)], "pointers", "gemm_hopper", ["batch=pointers"]),
     "int4": ([*SQUARES[:2], *((m, n, k) for m in (128, 1024, 4096) for n, k in MODEL[:2])], "int4", "gemm", []),
