@@ -18,7 +18,7 @@ use crate::programs::{
 /// Rows of activations that are few.
 const FEW: usize = 8;
 /// Parameters of products of few rows with weights of 4 bits: so few stages leave room for blocks of the launch behind, which was the fastest in the engine's order of launches on an H100
-/// (docs/benchmarks.md).
+/// (docs/measurements/engine.md).
 const OF_FEW: [(&str, &str); 1] = [("stages", "4")];
 
 /// The keys and values of all sequences, by layer, and the angles of places.

@@ -12,7 +12,7 @@ impl CudaDevice {
     /// Gives the PTX of these kernels to the driver's assembler, on `threads` threads (at least one). What it rejects is left out: the
     /// kernel's launch will say why. Afterwards launches find the code, without the assembler's advisories: code is loaded for all contexts where the
     /// driver can (`cuLibraryLoadData`). For a module (`cuModuleLoadDataEx`) it holds a lock until that is assembled, for which other threads wait
-    /// (driver 580, docs/benchmarks.md).
+    /// (driver 580, docs/measurements/choices.md).
     pub fn load_ahead(&self, kernels: &[&Kernel], threads: usize) {
         let wanted: Vec<&Kernel> = {
             let modules = lock(&self.modules);
