@@ -25,7 +25,7 @@ impl Warp {
         number: (Agent, u32),
     ) -> Option<u32> {
         let column = cluster.column(site, self.shared_address(place, lane), "metadata begin");
-        if column % 2 != 0 {
+        if !column.is_multiple_of(2) {
             cluster.misuse(site, Rule::Place, || {
                 format!("its metadata begin at column {column}, and not at the first of two")
             });
