@@ -97,8 +97,8 @@ const PRODUCTS: &[Operator] = &[
     },
     Operator {
         name: "gemm_weights",
-        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 1 to 8 bits, cast in registers for wgmma, and scales s of groups",
-        needs: crate::warp_specialized::NEEDS,
+        about: "c[m, n] = a[m, k] · (s ∘ (w − z))[n, k]ᵀ with weights w of 1 to 8 bits, cast for wgmma, mma or tcgen05, and scales s of groups",
+        needs: crate::warp_specialized::SHARED_NEEDS,
         parameters: parameter_list::<WeightsConfig>,
         programs: programs::<WeightsConfig>,
         tuning: Some(tuning::<WeightsConfig>()),

@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_kernels::contraction::{
     ContractionConfig, Einsum, EinsumError, Folded, Group, Operand, Sizes, reference,
 };
-use tilewright_kernels::gemm_hopper::{Batch, Cluster, Form, HopperGemmConfig, Major, Pack};
+use tilewright_kernels::gemm_hopper::{Batch, Cluster, Form, HopperGemmConfig, Major, Pack, Precision};
 use tilewright_kernels::{ConfigError, operator};
 use tilewright_machine::{Arch, DType};
 use tilewright_tile::parse;
@@ -215,6 +215,20 @@ pub fn check(config: &ContractionConfig, extents: &[i64]) -> Vec<String> {
     copies
 }
 
+/// The same of nested modes, all of whose tensors tensor copies read and write.
+pub fn check_boxes(config: &ContractionConfig, extents: &[i64]) {
+    assert_eq!(config.as_matrices(&config.plan().unwrap()), None, "{}", config.einsum);
+    let copies = check(config, extents);
+    // Each of the three tensors has its own, once for each place of the program that copies it.
+    let count = |kind: &str| copies.iter().filter(|copy| copy.starts_with(kind)).count();
+    assert!(count("tma.load") >= 2 && count("tma.store") >= 1, "{}: {copies:?}", config.einsum);
+}
+
+/// A contraction with tensors that kernels of their own permute.
+pub fn permuted(text: &str, permute: &str, product: HopperGemmConfig) -> ContractionConfig {
+    ContractionConfig { permute: permute.parse().unwrap(), ..contraction(text, "none", product) }
+}
+
 /// A small product whose threads have registers for copies of their own.
 fn by_threads() -> HopperGemmConfig {
     HopperGemmConfig { load_registers: 96, chunk: Some(8), ..small_hopper() }
@@ -262,25 +276,13 @@ fn tiles_over_several_modes_are_boxes_of_as_many_dimensions() {
         // Sums in f32.
         ("acb,dbce->ade", "c2", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![70, 3, 40, 2, 24]),
     ] {
-        let config = contraction(text, tile, product);
-        assert_eq!(config.as_matrices(&config.plan().unwrap()), None, "{text}");
-        let copies = check(&config, &extents);
-        // Each of the three tensors has its own, once for each place of the program that copies it.
-        for kind in ["tma.load", "tma.store"] {
-            assert!(copies.iter().any(|copy| copy.starts_with(kind)), "{text}: {copies:?}");
-        }
-        let loads = copies.iter().filter(|copy| copy.starts_with("tma.load")).count();
-        assert!(loads >= 2, "{text}: {copies:?}");
+        check_boxes(&contraction(text, tile, product), &extents);
     }
 }
 
 #[test]
 fn factors_are_permuted_to_products_of_matrices() {
     let small = small_hopper();
-    let permuted = |text: &str, permute: &str, product| ContractionConfig {
-        permute: permute.parse().unwrap(),
-        ..contraction(text, "none", product)
-    };
     for (text, permute, product, extents) in [
         // Both contiguous along other modes than a product of matrices needs.
         ("eafb,fdec->dcba", "ab", small, vec![9, 5, 10, 24, 7, 16]),
@@ -292,6 +294,13 @@ fn factors_are_permuted_to_products_of_matrices() {
         ("qba,akb->kq", "a", HopperGemmConfig { out: Some(DType::F32), ..small }, vec![72, 8, 16, 33]),
         // With batches, whose factors are permuted within them.
         ("xalb,lbay->lxy", "ab", small, vec![40, 8, 3, 24, 72]),
+        // Of floats of six bits, which a second kernel ahead copies to bytes that instructions read.
+        (
+            "eafb,fdec->dcba",
+            "ab",
+            HopperGemmConfig { dtype: DType::E3M2, bk: 128, ..small },
+            vec![9, 5, 16, 24, 7, 16],
+        ),
     ] {
         let config = permuted(text, permute, product);
         assert!(config.as_matrices(&config.plan().unwrap()).is_some(), "{text}: {:?}", config.plan());
@@ -310,10 +319,6 @@ fn factors_are_permuted_to_products_of_matrices() {
 #[test]
 fn results_are_permuted_from_products() {
     let small = small_hopper();
-    let permuted = |text: &str, permute: &str, product| ContractionConfig {
-        permute: permute.parse().unwrap(),
-        ..contraction(text, "none", product)
-    };
     for (text, permute, product, extents, matrices) in [
         // Of the TCCG benchmark: the result is no matrix in any order of the factors.
         ("cadg,bfge->fedcba", "ac", small, vec![3, 24, 16, 24, 2, 5, 8], true),
@@ -432,6 +437,14 @@ fn mistakes_in_configurations_name_the_field_and_what_would_be_right() {
     says(four, "none", biased, "epilogue", "alpha, relu, gelu and silu");
     let eight = HopperGemmConfig { dtype: DType::E4M3, bk: 128, ..small };
     says(four, "none", eight, "einsum", "last index of both operands must be summed");
+    // No kernel ahead copies them to types that instructions read: the program's tensors would be of these.
+    let six = |dtype, dtype_b| HopperGemmConfig { dtype, dtype_b, bk: 128, ..small };
+    let in_lines = "abcd,afbd->abcf";
+    says(in_lines, "none", six(DType::E3M2, None), "dtype", "as permute makes others: must be e5m2");
+    says(in_lines, "none", six(DType::E5M2, Some(DType::E2M3)), "dtype_b", "must be e4m3");
+    says(in_lines, "none", HopperGemmConfig { complex: true, ..small }, "complex", "must be false");
+    let parts = HopperGemmConfig { dtype: DType::F32, precision: Precision::Tf32x3, bk: 32, ..small };
+    says(in_lines, "none", parts, "precision", "must be tf32");
     let thirds = HopperGemmConfig { bn: 48, chunk: Some(16), ..small };
     says(four, "f4", thirds, "chunk", "no box of a tile of [12, 4]");
     says(four, "f4", HopperGemmConfig { bn: 24, ..small }, "tile", "use multiples of 8");

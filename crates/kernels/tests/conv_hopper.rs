@@ -19,6 +19,63 @@ pub fn each(values: &[i64]) -> PerMode<i64> {
     PerMode::each(values).unwrap()
 }
 
+/// Tiles of the next pixels.
+pub fn next_pixels(config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig { im2col: true, ..config }
+}
+
+/// A filter of one tap.
+pub fn pointwise(config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig { filter: PerMode::all(1), padding: PerMode::all(Padding::both(0)), ..config }
+}
+
+/// A forward pass whose modes differ in filter, stride and padding, with a dilation.
+pub fn uneven(config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig {
+        filter: each(&[1, 3]),
+        stride: each(&[3, 1]),
+        dilation: PerMode::all(2),
+        padding: PerMode::each(&[Padding::both(0), Padding { front: 4, back: 1 }]).unwrap(),
+        dtype: DType::BF16,
+        out: Some(DType::F32),
+        ..config
+    }
+}
+
+/// A data gradient with phases that no tap meets, and with strides and dilations that have a common divisor.
+pub fn phases(config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig {
+        filter: each(&[2, 3]),
+        stride: each(&[3, 4]),
+        dilation: each(&[2, 2]),
+        padding: PerMode::each(&[Padding::both(0), Padding { front: 5, back: 3 }]).unwrap(),
+        ..config
+    }
+}
+
+/// Images of one mode.
+pub fn line(padding: Padding, config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig { dims: 1, filter: PerMode::all(5), padding: PerMode::all(padding), ..config }
+}
+
+/// Frames, padded in front alone.
+pub fn causal(config: HopperConvConfig) -> HopperConvConfig {
+    let padding = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
+    HopperConvConfig { dims: 3, padding: PerMode::each(&padding).unwrap(), ..config }
+}
+
+/// The first layer of a network, of few channels.
+pub fn stem(config: HopperConvConfig) -> HopperConvConfig {
+    HopperConvConfig {
+        filter: PerMode::all(7),
+        stride: PerMode::all(2),
+        padding: PerMode::all(Padding::both(3)),
+        pack: Some(4),
+        bk: 32,
+        ..config
+    }
+}
+
 /// Interpreter, simulator and plain loops agree.
 fn check(config: &HopperConvConfig, sizes: &ConvSizes) {
     check_seeds(config, sizes, &[sizes.c as u64]);
@@ -97,50 +154,23 @@ fn forward_at_edge_sizes() {
 fn strides_and_dilations() {
     let strided = HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Fprop) };
     check_edges(strided, &[1]);
-    let dilated = HopperConvConfig {
-        filter: each(&[1, 3]),
-        stride: each(&[3, 1]),
-        dilation: PerMode::all(2),
-        padding: PerMode::each(&[Padding::both(0), Padding { front: 4, back: 1 }]).unwrap(),
-        dtype: DType::BF16,
-        out: Some(DType::F32),
-        pixels: Some(each(&[2, 8, 4])),
-        ..small(Pass::Fprop)
-    };
-    check_edges(dilated, &[2]);
+    let pixels = Some(each(&[2, 8, 4]));
+    check_edges(HopperConvConfig { pixels, ..uneven(small(Pass::Fprop)) }, &[2]);
 }
 
 #[test]
 fn one_and_three_modes() {
-    let line = HopperConvConfig {
-        dims: 1,
-        filter: PerMode::all(5),
-        padding: PerMode::all(Padding::both(3)),
-        ..small(Pass::Fprop)
-    };
-    check_edges(line, &[2]);
-    // Frames are padded in front alone.
-    let padding = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
-    let causal = HopperConvConfig {
-        dims: 3,
-        padding: PerMode::each(&padding).unwrap(),
-        pixels: Some(each(&[1, 2, 4, 8])),
-        ..small(Pass::Fprop)
-    };
-    check_edges(causal, &[1]);
+    check_edges(line(Padding::both(3), small(Pass::Fprop)), &[2]);
+    let pixels = Some(each(&[1, 2, 4, 8]));
+    check_edges(HopperConvConfig { pixels, ..causal(small(Pass::Fprop)) }, &[1]);
 }
 
 #[test]
 fn a_filter_of_one_tap_is_a_product() {
-    let pointwise = |pass| HopperConvConfig {
-        filter: PerMode::all(1),
-        padding: PerMode::all(Padding::both(0)),
-        ..small(pass)
-    };
     for pass in Pass::ALL {
-        check_edges(pointwise(pass), &[2]);
+        check_edges(pointwise(small(pass)), &[2]);
     }
-    let strided = HopperConvConfig { stride: PerMode::all(2), ..pointwise(Pass::Fprop) };
+    let strided = HopperConvConfig { stride: PerMode::all(2), ..pointwise(small(Pass::Fprop)) };
     check_edges(strided, &[1]);
     // No place of dx but every second has a tap.
     check_edges(HopperConvConfig { pass: Pass::Dgrad, ..strided }, &[1]);
@@ -179,15 +209,7 @@ fn data_gradients() {
     check_edges(small(Pass::Dgrad), &[0, 3]);
     let strided = HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Dgrad) };
     check_edges(strided, &[2]);
-    // Phases that no tap meets, and strides and dilations with a common divisor.
-    let dilated = HopperConvConfig {
-        filter: each(&[2, 3]),
-        stride: each(&[3, 4]),
-        dilation: each(&[2, 2]),
-        padding: PerMode::each(&[Padding::both(0), Padding { front: 5, back: 3 }]).unwrap(),
-        ..small(Pass::Dgrad)
-    };
-    check_edges(dilated, &[2]);
+    check_edges(phases(small(Pass::Dgrad)), &[2]);
 }
 
 #[test]
@@ -209,14 +231,7 @@ fn blocks_share_steps() {
 
 #[test]
 fn few_channels_are_packed() {
-    let stem = HopperConvConfig {
-        filter: PerMode::all(7),
-        stride: PerMode::all(2),
-        padding: PerMode::all(Padding::both(3)),
-        pack: Some(4),
-        bk: 32,
-        ..small(Pass::Fprop)
-    };
+    let stem = stem(small(Pass::Fprop));
     check(&stem, &sizes(2, &[13, 17], 3, 24));
     check(&HopperConvConfig { epilogue: "bias+relu".parse().unwrap(), ..stem }, &sizes(1, &[6, 5], 5, 65));
     // Rows longer than a block's tile of the copy.
@@ -282,7 +297,7 @@ fn random_convolutions() {
 
 /// Tiles of the next pixels.
 fn folded(pass: Pass) -> HopperConvConfig {
-    HopperConvConfig { im2col: true, ..small(pass) }
+    next_pixels(small(pass))
 }
 
 pub fn sizes(nb: i64, image: &[i64], c: i64, kout: i64) -> ConvSizes {
@@ -325,28 +340,16 @@ fn next_pixels_with_strides_dilation_and_padding() {
     };
     check(&dilated, &sizes(2, &[9, 7], 16, 24));
     // Strides of a filter of one tap, which is no product as it stands.
-    let pointwise = HopperConvConfig {
-        filter: PerMode::all(1),
-        padding: PerMode::all(Padding::both(0)),
-        stride: PerMode::all(2),
-        ..folded(Pass::Fprop)
-    };
-    check(&pointwise, &sizes(3, &[7, 7], 24, 16));
+    let strided = HopperConvConfig { stride: PerMode::all(2), ..pointwise(folded(Pass::Fprop)) };
+    check(&strided, &sizes(3, &[7, 7], 24, 16));
 }
 
 #[test]
 fn next_pixels_of_lines_volumes_and_groups() {
     for pass in Pass::ALL {
-        let line = HopperConvConfig {
-            dims: 1,
-            filter: PerMode::all(5),
-            padding: PerMode::all(Padding { front: 3, back: 1 }),
-            ..folded(pass)
-        };
+        let line = line(Padding { front: 3, back: 1 }, folded(pass));
         check(&line, &sizes(5, &[29], 24, 16));
-        let causal = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
-        let volume = HopperConvConfig { dims: 3, padding: PerMode::each(&causal).unwrap(), ..folded(pass) };
-        check(&volume, &sizes(2, &[3, 5, 5], 16, 8));
+        check(&causal(folded(pass)), &sizes(2, &[3, 5, 5], 16, 8));
         // Channels of a group are no whole step: those of the next group are none of its own.
         let grouped = HopperConvConfig { groups: 3, ..folded(pass) };
         check(&grouped, &sizes(2, &[7, 5], 3 * 24, 3 * 16));
@@ -446,8 +449,7 @@ fn what_is_wrong_is_named() {
     refused(HopperConvConfig { pack: Some(8), groups: 2, ..base }, "pack", "groups");
     refused(HopperConvConfig { pack: Some(8), dilation: PerMode::all(2), ..base }, "pack", "dilation");
     let next = folded(Pass::Fprop);
-    let one = HopperConvConfig { filter: PerMode::all(1), padding: PerMode::all(Padding::both(0)), ..next };
-    refused(one, "im2col", "a product as it stands");
+    refused(pointwise(next), "im2col", "a product as it stands");
     refused(HopperConvConfig { im2col: true, ..gradient }, "im2col", "taps of their own");
     refused(HopperConvConfig { pack: Some(8), ..next }, "im2col", "boxes read");
     let far = HopperConvConfig { padding: PerMode::all(Padding::both(129)), ..next };

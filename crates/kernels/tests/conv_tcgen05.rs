@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::common::{Launch, assemble, crossed, in_turn, ptxas};
-use crate::conv_hopper::{check_seeds, each, refused, sizes, small as by_wgmma};
+use crate::conv_hopper::{
+    causal, check_seeds, each, line, next_pixels, phases, pointwise, refused, sizes, small as by_wgmma, stem,
+    uneven,
+};
 use tilewright_kernels::conv_hopper::{ConvSizes, Form, HopperConvConfig, Padding, Pass, PerMode};
 use tilewright_kernels::gemm_hopper::{Cluster, Schedule};
 use tilewright_kernels::operator;
@@ -16,7 +19,7 @@ fn small(pass: Pass) -> HopperConvConfig {
 
 /// Tiles of the next pixels.
 fn folded(pass: Pass) -> HopperConvConfig {
-    HopperConvConfig { im2col: true, ..small(pass) }
+    next_pixels(small(pass))
 }
 
 fn paired(config: HopperConvConfig) -> HopperConvConfig {
@@ -27,28 +30,8 @@ fn paired(config: HopperConvConfig) -> HopperConvConfig {
 fn configs() -> Vec<HopperConvConfig> {
     let epilogue =
         |text: &str, of: HopperConvConfig| HopperConvConfig { epilogue: text.parse().unwrap(), ..of };
-    let strided = HopperConvConfig {
-        filter: each(&[1, 3]),
-        stride: each(&[3, 1]),
-        dilation: PerMode::all(2),
-        padding: PerMode::each(&[Padding::both(0), Padding { front: 4, back: 1 }]).unwrap(),
-        dtype: DType::BF16,
-        out: Some(DType::F32),
-        ..small(Pass::Fprop)
-    };
-    // Phases that no tap meets, and strides and dilations with a common divisor.
-    let phases = HopperConvConfig {
-        filter: each(&[2, 3]),
-        stride: each(&[3, 4]),
-        dilation: each(&[2, 2]),
-        padding: PerMode::each(&[Padding::both(0), Padding { front: 5, back: 3 }]).unwrap(),
-        ..small(Pass::Dgrad)
-    };
-    let pointwise = |pass| HopperConvConfig {
-        filter: PerMode::all(1),
-        padding: PerMode::all(Padding::both(0)),
-        ..small(pass)
-    };
+    let uneven = uneven(small(Pass::Fprop));
+    let phases = phases(small(Pass::Dgrad));
     let cluster = |cluster, of| HopperConvConfig { cluster, ..of };
     let shared = |schedule, of| HopperConvConfig { schedule, sm_count: 5, ..of };
     let of_two = Cluster::AlongMn(2, 2);
@@ -62,14 +45,14 @@ fn configs() -> Vec<HopperConvConfig> {
         HopperConvConfig { bm: 64, bn: 16, bk: 32, ..small(Pass::Fprop) },
         HopperConvConfig { bm: 64, bn: 48, dtype: DType::BF16, out: Some(DType::F32), ..small(Pass::Wgrad) },
         HopperConvConfig { bn: 256, warpgroups: 2, stages: 2, bk: 32, ..small(Pass::Dgrad) },
-        strided,
-        HopperConvConfig { im2col: true, ..strided },
+        uneven,
+        next_pixels(uneven),
         HopperConvConfig { stride: PerMode::all(2), ..small(Pass::Dgrad) },
         phases,
         HopperConvConfig { bn: 192, warpgroups: 2, stages: 3, ..phases },
-        HopperConvConfig { stride: PerMode::all(2), ..pointwise(Pass::Dgrad) },
-        pointwise(Pass::Fprop),
-        paired(pointwise(Pass::Wgrad)),
+        HopperConvConfig { stride: PerMode::all(2), ..pointwise(small(Pass::Dgrad)) },
+        pointwise(small(Pass::Fprop)),
+        paired(pointwise(small(Pass::Wgrad))),
         epilogue("alpha+bias+gelu+residual", small(Pass::Fprop)),
         epilogue(
             "col_scale+relu",
@@ -141,27 +124,9 @@ fn convolutions_with_sums_in_tensor_memory_are_right_at_edges() {
 
 #[test]
 fn lines_volumes_few_channels_and_those_that_tensor_copies_cannot_read() {
-    let causal = [Padding { front: 2, back: 0 }, Padding::both(1), Padding::both(1)];
-    let volume = HopperConvConfig {
-        dims: 3,
-        padding: PerMode::each(&causal).unwrap(),
-        pixels: Some(each(&[1, 2, 4, 16])),
-        ..small(Pass::Fprop)
-    };
-    let line = HopperConvConfig {
-        dims: 1,
-        filter: PerMode::all(5),
-        padding: PerMode::all(Padding { front: 3, back: 1 }),
-        ..small(Pass::Dgrad)
-    };
-    let stem = HopperConvConfig {
-        filter: PerMode::all(7),
-        stride: PerMode::all(2),
-        padding: PerMode::all(Padding::both(3)),
-        pack: Some(4),
-        bk: 32,
-        ..small(Pass::Fprop)
-    };
+    let volume = HopperConvConfig { pixels: Some(each(&[1, 2, 4, 16])), ..causal(small(Pass::Fprop)) };
+    let line = line(Padding { front: 3, back: 1 }, small(Pass::Dgrad));
+    let stem = stem(small(Pass::Fprop));
     let unaligned = |of: HopperConvConfig| HopperConvConfig {
         load_registers: 56,
         math_registers: 216,

@@ -5,8 +5,8 @@ mod common;
 
 use common::{PTX, Turn, formula, recipe, view, view_mut};
 use tilewright_launch::{
-    Bound, Code, Corners, DType, Driver, Formula, Gpu, Item, LaunchError, LaunchOptions, Map, Op, Passed,
-    Raw, RecipeError, Target, View,
+    Arg, Bound, Code, Corners, DType, Driver, Formula, Gpu, Item, LaunchError, LaunchOptions, Map, Op,
+    Passed, Raw, RecipeError, Target, TensorArray, View,
 };
 use tilewright_stand_in_driver::StandIn;
 
@@ -153,6 +153,55 @@ fn arguments_that_do_not_fit() {
         assert!(unsafe { plan.launch_raw(stream, raw, &LaunchOptions::new()) }.is_err());
     }
     assert_eq!(turn.stand_in.calls(), [""; 0], "nothing reached the driver");
+}
+
+#[test]
+fn modes_that_do_not_lie_as_one() {
+    let of = |shape: &[i64], strides: &[i64]| {
+        // SAFETY: nothing runs.
+        unsafe { View::new(0x1000, DType::F32, shape).with_strides(strides) }
+    };
+    let folded = |view: &View<'_>, extents: &[i64]| {
+        let joined = Arg::from(view).folded(extents)?;
+        let arg = Arg::from(&joined);
+        assert_eq!(arg.word(), (1, 0x1000));
+        let (dtype, shape, strides) = arg.tensor().unwrap();
+        assert_eq!((dtype, shape), (DType::F32, extents));
+        Some(strides.to_vec())
+    };
+    let rows = of(&[4, 6, 8], &[48, 8, 1]);
+    for (extents, strides) in
+        [(&[4, 6, 8][..], &[48, 8, 1][..]), (&[24, 8], &[8, 1]), (&[4, 48], &[48, 1]), (&[192], &[1])]
+    {
+        assert_eq!(folded(&rows, extents).as_deref(), Some(strides), "{extents:?}");
+    }
+    // No runs of neighbours have these extents; some are left; there are too few, or too many.
+    for extents in [&[12, 16][..], &[8, 24], &[4, 6], &[24], &[4, 6, 8, 1], &[0, 8], &[]] {
+        assert_eq!(folded(&rows, extents), None, "{extents:?}");
+    }
+    // Rows with a gap behind each six, columns apart, and modes in another order.
+    let gap = of(&[4, 6, 8], &[96, 8, 1]);
+    assert_eq!(folded(&gap, &[4, 48]), Some(vec![96, 1]));
+    assert_eq!([folded(&gap, &[24, 8]), folded(&gap, &[192])], [None, None]);
+    let apart = of(&[4, 6, 8], &[96, 16, 2]);
+    assert_eq!(folded(&apart, &[192]), Some(vec![2]));
+    assert_eq!(folded(&of(&[6, 4, 8], &[8, 48, 1]), &[24, 8]), None);
+    // A mode of one element has any stride.
+    let ones = of(&[1, 4, 1, 6, 1], &[7, 6, 99, 1, 5]);
+    assert_eq!(folded(&ones, &[24]), Some(vec![1]));
+    assert_eq!(folded(&ones, &[4, 6]), Some(vec![6, 1]));
+    // Extents that have no product.
+    assert_eq!(folded(&of(&[i64::MAX, 2], &[2, 1]), &[i64::MAX - 1]), None);
+    assert_eq!(folded(&of(&[2, i64::MAX], &[i64::MAX, 3]), &[-2]), None);
+    // What is written stays so; tables and numbers have no modes.
+    let mut written = view_mut(0x2000, &[4, 6]);
+    let joined = Arg::from(&mut written).folded(&[24]).unwrap();
+    assert_eq!(Arg::from(&joined).word(), (2, 0x2000));
+    // SAFETY: nothing runs.
+    let (array, table) = unsafe { (TensorArray::new(0x3000, DType::F32, &[2, 4, 6]), Arg::table(0x3000)) };
+    for arg in [Arg::from(&array), table, Arg::from(1.0f32), Arg::from(24i32)] {
+        assert!(arg.folded(&[48]).is_none() && arg.joined().is_none(), "{arg:?}");
+    }
 }
 
 #[test]

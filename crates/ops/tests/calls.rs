@@ -6,7 +6,7 @@ mod common;
 use common::{Turn, view, view_mut, workspace};
 use tilewright_cache::{Folder, Kernels};
 use tilewright_launch::DType::{BF16, E4M3, F16, F32, I8, I32};
-use tilewright_launch::TensorArray;
+use tilewright_launch::{TensorArray, ViewMut};
 use tilewright_ops::{Library, OpsError, Problems};
 
 /// The parameters of a launch.
@@ -403,6 +403,32 @@ fn refusals_name_the_argument_and_the_clash() {
     assert!(many.contains("takes `y` (f16[m, n]), which is not given"), "{many}");
     let page = call("attention_decode").arg("len", &view(0, I32, &[2])).run(stream).unwrap_err();
     assert!(matches!(&page, OpsError::Size { size, .. } if size == "sk" || size == "heads"), "{page}");
+    assert!(turn.work().is_empty());
+}
+
+#[test]
+fn a_result_whose_modes_are_folded_has_them_beside_each_other() {
+    let turn = Turn::new(90);
+    let (lib, stream) = (turn.library(), turn.stream());
+    let (dy, x) = (view(0x100_0000, F16, &[32, 56, 56, 64]), view(0x200_0000, F16, &[32, 56, 56, 64]));
+    let bytes = 1 << 20;
+    let address = turn.stand_in.alloc(bytes);
+    let run = |strides: &[i64]| {
+        // SAFETY: nothing runs.
+        let mut df = unsafe { ViewMut::new(0x300_0000, F16, &[64, 3, 3, 64]).with_strides(strides) };
+        let mut memory = workspace(address, bytes as u64);
+        let call = lib.conv_weight_gradient(stream, &dy, &x, &mut df);
+        call.option("split", 2).workspace(&mut memory).run().map_err(|error| error.to_string())
+    };
+    // The kernel behind the sums of parts has the filter as a matrix.
+    run(&[576, 192, 64, 1]).unwrap();
+    let launches = turn.work().iter().filter(|work| work.starts_with("cuLaunch")).count();
+    assert_eq!(launches, 2);
+    let said = "`df` of kernel `split_sum` has strides [576, 1] at these sizes; the tensor has [640, 1]";
+    assert_eq!(run(&[640, 192, 64, 1]).unwrap_err(), said);
+    // Channels of each tap with a gap behind them are not one mode with the taps.
+    let said = "`df` of kernel `split_sum` has shape [64, 576] at these sizes; the tensor has [64, 3, 3, 64]";
+    assert_eq!(run(&[1152, 384, 128, 1]).unwrap_err(), said);
     assert!(turn.work().is_empty());
 }
 

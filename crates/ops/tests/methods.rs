@@ -10,7 +10,7 @@ use common::{Turn, view, view_mut, workspace};
 use tilewright_compiler::recipe::outline;
 use tilewright_kernels::{OPERATORS, Operator, operator};
 use tilewright_launch::{Access, DType, ParamKind, Recipe, Stream, TensorParam, View, ViewMut, Workspace};
-use tilewright_machine::Arch;
+use tilewright_machine::{Arch, Feature, Features};
 use tilewright_ops::{Call, Library};
 use tilewright_tile::{Constants, verify};
 
@@ -82,6 +82,9 @@ macro_rules! operators {
 mod listed;
 #[path = "../src/typed/products.rs"]
 mod products;
+
+/// Products into tensor memory.
+const TENSOR_MEMORY: Features = Features::of(&[Feature::Tcgen05]);
 
 /// The numbers that methods are given.
 const NUMBER: f32 = 0.75;
@@ -254,14 +257,16 @@ fn ran(turn: &Turn, library: &Library, method: &Method) -> String {
 #[test]
 fn every_operator_is_what_a_method_runs() {
     let (mut operators, mut run) = (BTreeSet::new(), BTreeSet::new());
-    for capability in [80, 90] {
+    for capability in [80, 90, 100] {
         let turn = Turn::new(capability);
         let library = turn.library();
         let arch = library.arch();
         for method in methods() {
-            // Each once, but for those that another operator computes where the GPU lacks what the first needs.
+            // Each once, but for those that another operator computes where the GPU lacks what the first needs, and products, which have other programs with tensor memory.
             let several = ["gemm", "attention"].contains(&method.name);
-            if several || !run.contains(method.name) && arch.has(operator(method.operator).unwrap().needs) {
+            let product = products::METHODS.iter().any(|of| of.name == method.name);
+            let first = !run.contains(method.name) || product && arch.has(TENSOR_MEMORY);
+            if several || first && arch.has(operator(method.operator).unwrap().needs) {
                 operators.insert(method.operator.to_string());
                 operators.insert(ran(&turn, &library, method));
                 run.insert(method.name);

@@ -171,11 +171,7 @@ impl Scaled {
 
     /// The first column and all cells; others than those of the blocks that multiply are reported.
     fn within(&self, cluster: &mut Cluster<'_>, site: &Site, blocks: &Range<u32>) -> Option<(u32, Cells)> {
-        let (first, column) = Shape::place(self.address);
-        if first != 0 {
-            cluster
-                .misuse(site, Rule::Place, || format!("its scales begin at lane {first}, and not at lane 0"));
-        }
+        let column = cluster.column(site, self.address, "scales begin");
         let cells = Cells { lanes: 0..LANES, columns: column..column + self.columns };
         let mut blocks = blocks.clone();
         blocks.all(|rank| cluster.allocated(site, rank, &cells.columns)).then_some((column, cells))
@@ -327,13 +323,9 @@ impl Warp {
             }
         }
         let address = self.shared_address(product.d, lane);
-        let (first, column) = Shape::place(address);
+        let column = cluster.column(&site, address, "sums begin");
         let columns = column..column + row.columns();
         let accumulate = self.values[product.accumulate as usize][lane] != 0;
-        if first != 0 {
-            cluster
-                .misuse(&site, Rule::Place, || format!("its sums begin at lane {first}, and not at lane 0"));
-        }
         if !blocks.clone().all(|rank| cluster.allocated(&site, rank, &columns)) {
             return;
         }
@@ -377,12 +369,7 @@ impl Warp {
         (place, lane): (Place, usize),
         number: (Agent, u32),
     ) -> Option<u32> {
-        let (first, column) = Shape::place(self.shared_address(place, lane));
-        if first != 0 {
-            cluster.misuse(site, Rule::Place, || {
-                format!("its left factor begins at lane {first}, and not at lane 0")
-            });
-        }
+        let column = cluster.column(site, self.shared_address(place, lane), "left factor begins");
         let columns = column..column + row.a_columns();
         let view = self.tensor.view(1 << lane);
         for rank in site.rank..site.rank + row.blocks as u32 {
@@ -621,6 +608,15 @@ impl Cluster<'_> {
     /// The other block of a block's pair, where blocks work in pairs.
     fn pair_of(&self, rank: u32) -> Option<u32> {
         self.context.program.function.pairs.then_some(rank ^ 1)
+    }
+
+    /// The column from which a product takes all lanes; an address of a lane behind the first is reported, by the words for what begins there.
+    fn column(&mut self, site: &Site, address: u32, begins: &str) -> u32 {
+        let (first, column) = Shape::place(address);
+        if first != 0 {
+            self.misuse(site, Rule::Place, || format!("its {begins} at lane {first}, and not at lane 0"));
+        }
+        column
     }
 
     /// The blocks, so many, that a product or a copy of scales works in; one that the odd block of a pair issues is reported.

@@ -1,8 +1,11 @@
 //! A warp: 32 lanes in lock-step, resumable between any two instructions.
 
+mod fragments;
+mod sync;
+
 use std::collections::BTreeMap;
 
-use tilewright_machine::{Memory, SyncOp, Unit, Until};
+use tilewright_machine::{Memory, Unit, Until};
 use tilewright_simt::Special;
 
 use crate::clock::{Agent, lanes};
@@ -14,7 +17,7 @@ use crate::memory::SHARED_BASE;
 use crate::owned::Owned;
 use crate::queues::{AsyncQueue, BulkQueue};
 use crate::rule::Rule;
-use crate::sink::{FaultKind, Site};
+use crate::sink::Site;
 use crate::tensor_memory::{Issued, TensorAccesses};
 
 /// Content of uninitialised registers.
@@ -714,162 +717,6 @@ impl Warp {
             });
         }
         values[0]
-    }
-
-    /// Looks for a register that these lanes read, but nothing has written.
-    pub(crate) fn defined(
-        &self,
-        cluster: &mut Cluster<'_>,
-        regs: &[u32],
-        mask: u32,
-        (statement, origin): (u32, u32),
-    ) {
-        if self.written.is_empty() {
-            return;
-        }
-        let mask = mask & self.live;
-        if let Some(reg) = regs.iter().find(|r| mask & !self.written[**r as usize] != 0) {
-            let lanes = mask & !self.written[*reg as usize];
-            let site = self.site(statement, origin, lanes.trailing_zeros().min(31) as usize);
-            cluster.wrong(&site, FaultKind::Unwritten, Memory::Register, i64::from(*reg), 4, false);
-        }
-    }
-
-    /// Notes that these lanes write registers.
-    pub(crate) fn define(&mut self, regs: &[u32], mask: u32) {
-        if !self.written.is_empty() {
-            regs.iter().for_each(|r| self.written[*r as usize] |= mask);
-        }
-    }
-
-    /// Notes that an ordinary instruction of these lanes reads or writes registers.
-    fn touch(
-        &mut self,
-        cluster: &mut Cluster<'_>,
-        regs: &[u32],
-        write: bool,
-        mask: u32,
-        (statement, origin): (u32, u32),
-    ) {
-        if write {
-            self.define(regs, mask);
-        } else {
-            self.defined(cluster, regs, mask, (statement, origin));
-        }
-        if let Some(reg) = regs.iter().find(|reg| self.tensor.loading.contains(reg)) {
-            let site = self.site(statement, origin, self.active.trailing_zeros().min(31) as usize);
-            let (name, does) =
-                (cluster.context.program.register(*reg), if write { "written" } else { "read" });
-            cluster.misuse(&site, Rule::Owned, || {
-                format!("{name} is {does} while a load from tensor memory owns it; no tcgen05.wait::ld stands between")
-            });
-        }
-        let Some(owned) = &mut self.owned else { return };
-        for reg in regs {
-            if let Some(owner) = owned.touch(*reg, write) {
-                let site = self.site(statement, origin, self.active.trailing_zeros().min(31) as usize);
-                let program = &cluster.context.program;
-                let (name, owner) = (program.register(*reg), program.origin(owner));
-                let does = if write { "written" } else { "read" };
-                cluster.misuse(&site, Rule::Owned, || {
-                    format!("{name} is {does} while the wgmma in `{owner}` owns it; no wgmma.wait_group covers it yet")
-                });
-                return;
-            }
-        }
-    }
-
-    /// Fails where lanes of the warp do not come to a barrier with the others.
-    pub(crate) fn all_lanes(&self, cluster: &Cluster<'_>, origin: u32) -> Result<(), SimError> {
-        if self.active == self.live {
-            return Ok(());
-        }
-        Err(SimError::DivergentBarrier {
-            origin: cluster.context.program.origin(origin),
-            block: cluster.index(self.rank),
-            warp: self.index,
-            active: self.active,
-        })
-    }
-
-    fn sync(
-        &mut self,
-        cluster: &mut Cluster<'_>,
-        op: SyncOp,
-        statement: u32,
-        origin: u32,
-    ) -> Result<(), SimError> {
-        match op {
-            SyncOp::Barrier
-            | SyncOp::NamedBarrier { .. }
-            | SyncOp::BarrierArrive { .. }
-            | SyncOp::ClusterBarrier
-            | SyncOp::ClusterStart => {
-                self.all_lanes(cluster, origin)?;
-                match op {
-                    SyncOp::NamedBarrier { id, threads } => {
-                        self.come(cluster, (id, threads), true, (statement, origin));
-                    }
-                    SyncOp::BarrierArrive { id, threads } => {
-                        self.come(cluster, (id, threads), false, (statement, origin));
-                    }
-                    SyncOp::ClusterBarrier | SyncOp::ClusterStart => self.wait(Wait::Cluster),
-                    _ => self.wait(Wait::Block),
-                }
-            }
-            SyncOp::WarpBarrier => {
-                self.collective(cluster, &op.spelling(), self.live, origin)?;
-                cluster.know[self.agent as usize].meet_lanes();
-            }
-            SyncOp::AsyncCommit => self.queue.commit(self.active),
-            SyncOp::AsyncWaitGroup(n) => self.land(cluster, Some(n)),
-            SyncOp::AsyncWaitAll => self.land(cluster, None),
-            SyncOp::WgmmaFence | SyncOp::WgmmaCommit | SyncOp::WgmmaWait(_) => {
-                self.collective(cluster, &op.spelling(), u32::MAX, origin)?;
-                let Some(owned) = &mut self.owned else { return Ok(()) };
-                match op {
-                    SyncOp::WgmmaFence => owned.fence(),
-                    SyncOp::WgmmaCommit => owned.commit(),
-                    SyncOp::WgmmaWait(n) => {
-                        let (products, ready) = owned.covered(n);
-                        self.timing.clock = self.timing.clock.max(ready);
-                        self.wait(Wait::Products(products));
-                    }
-                    _ => {}
-                }
-            }
-            SyncOp::BulkCommit => self.bulk.commit(self.active),
-            SyncOp::BulkWait(n) => self.bulk_wait(cluster, n, false),
-            SyncOp::BulkWaitRead(n) => self.bulk_wait(cluster, n, true),
-            SyncOp::FenceProxyAsync(fence) => {
-                let spaces = cluster.spaces(fence, self.rank);
-                cluster.know[self.agent as usize].fence(self.active, &spaces);
-                cluster.publish_barriers(self.agent, self.active);
-            }
-            SyncOp::FenceMbarrierInit => cluster.publish_barriers(self.agent, self.active),
-            SyncOp::SetMaxRegisters { more, registers } => {
-                self.collective(cluster, &op.spelling(), self.live, origin)?;
-                self.set_registers(cluster, more, registers, (statement, origin));
-            }
-            SyncOp::DependencyWait => {
-                cluster.know[self.agent as usize].wait_for_launches(self.active);
-            }
-            // It orders nothing.
-            SyncOp::DependentsLaunch => {}
-            SyncOp::TensorRelinquish | SyncOp::TensorWaitLoad | SyncOp::TensorWaitStore => {
-                self.collective(cluster, &op.spelling(), self.live, origin)?;
-                match op {
-                    SyncOp::TensorRelinquish => cluster.relinquish(self.rank),
-                    _ if cluster.context.program.sums => {
-                        self.tensor_wait(cluster, op == SyncOp::TensorWaitLoad);
-                    }
-                    _ => {}
-                }
-            }
-            SyncOp::TensorFenceBefore => self.tensor_before(cluster),
-            SyncOp::TensorFenceAfter => self.tensor_after(cluster),
-        }
-        Ok(())
     }
 }
 

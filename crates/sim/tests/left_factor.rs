@@ -1,11 +1,11 @@
 //! Products whose left factor lies in tensor memory against plain loops, and what goes wrong with it.
 
 use crate::common::*;
-use crate::hopper_products::{Placed, fetch, fragment, placed, put, registers, small, stage};
+use crate::hopper_products::{Placed, fetch, fragment, placed, registers, small, stage};
 use crate::tensor_memory::factor;
 use tilewright_machine::{
-    Arch, DType, Major, MbarrierOp, ProxyFence, ScalarOp, SwizzleMode, SyncOp, Tcgen05Row, tcgen05,
-    tcgen05_rows, tensor_memory_copies,
+    Arch, DType, Major, ProxyFence, SwizzleMode, SyncOp, Tcgen05Row, tcgen05, tcgen05_rows,
+    tensor_memory_copies,
 };
 use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
 use tilewright_simt::{Builder, Factor, Function, Operand};
@@ -50,8 +50,7 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     stage(&mut f, pb, B, b.image.len(), 128);
     f.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     let base = block.base(&mut f);
-    let own = f.op(ScalarOp::ShlB32, block.warp, 21);
-    let own = f.add(base, own);
+    let own = block.lanes(&mut f, base);
     let copy = |name: &str| tensor_memory_copies().iter().find(|copy| copy.name == name).unwrap();
     f.set_origin("store");
     let array = f.add_array("a", 8);
@@ -71,47 +70,26 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     if right(Step::After) {
         f.sync(SyncOp::TensorFenceAfter);
     }
-    f.set_origin("multiply");
     let other = factor(&mut f, b, B);
-    let barrier = f.window(TensorBlock::BARRIER);
     let lane = if right(Step::Lane) { 0 } else { 32 << 16 };
-    f.branch(
-        block.first,
-        |b| {
-            let elected = b.elect();
-            b.branch(
-                elected,
-                |b| {
-                    let left = Factor::Tensor(at(base, LEFT + lane));
-                    if !right(Step::Sums) {
-                        let copied = Factor::Tensor(at(base, LEFT + 16));
-                        b.tcgen05(row, at(base, LEFT), copied, other.clone(), Operand::Imm(0));
-                    }
-                    b.tcgen05(row, at(base, 0), left, other.clone(), Operand::Imm(0));
-                    if !right(Step::Overwrite) {
-                        let copied = Factor::Tensor(at(base, LEFT + 16));
-                        b.tcgen05(row, at(base, LEFT), copied, other.clone(), Operand::Imm(0));
-                    }
-                    b.mbarrier_at(MbarrierOp::Commit, barrier, 0);
-                },
-                |_| {},
-            );
-        },
-        |_| {},
-    );
+    block.multiply(&mut f, |b| {
+        let left = Factor::Tensor(at(base, LEFT + lane));
+        if !right(Step::Sums) {
+            let copied = Factor::Tensor(at(base, LEFT + 16));
+            b.tcgen05(row, at(base, LEFT), copied, other.clone(), Operand::Imm(0));
+        }
+        b.tcgen05(row, at(base, 0), left, other.clone(), Operand::Imm(0));
+        if !right(Step::Overwrite) {
+            let copied = Factor::Tensor(at(base, LEFT + 16));
+            b.tcgen05(row, at(base, LEFT), copied, other.clone(), Operand::Imm(0));
+        }
+    });
     if !right(Step::Refill) {
         f.set_origin("refill");
         f.tensor_copy(copy("tcgen05.st.32x32b.x8"), words, at(own, LEFT));
         f.sync(SyncOp::TensorWaitStore);
     }
-    f.set_origin("load");
-    f.mbarrier_at(MbarrierOp::Wait, barrier, 0);
-    f.sync(SyncOp::TensorFenceAfter);
-    let array = f.add_array("sums", 16);
-    let sums = registers(array, 16);
-    f.tensor_copy(copy("tcgen05.ld.32x32b.x16"), sums.clone(), at(own, 0));
-    f.sync(SyncOp::TensorWaitLoad);
-    put(&mut f, out, &sums, 128);
+    block.store_sums(&mut f, base, out, 16);
     block.end(&mut f, base);
     f.finish()
 }

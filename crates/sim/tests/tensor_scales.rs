@@ -4,10 +4,10 @@
 //! scales from the PTX ISA's figure, so that nothing is compared with itself.
 
 use crate::common::*;
-use crate::hopper_products::{placed, registers, stage};
+use crate::hopper_products::{placed, stage};
 use tilewright_machine::{
-    Arch, DType, Major, MbarrierOp, Memory, ProxyFence, ScalarOp, SumsScaling, SwizzleMode, SyncOp,
-    Tcgen05Row, scaled_tcgen05, tensor_memory_copies,
+    Arch, DType, Major, MbarrierOp, ProxyFence, ScalarOp, SumsScaling, SwizzleMode, SyncOp, Tcgen05Row,
+    scaled_tcgen05,
 };
 use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
 use tilewright_simt::{Builder, DescriptorValue, Factor, Function, Operand, ScaleCells};
@@ -182,21 +182,7 @@ fn program(row: &'static Tcgen05Row, images: &[Vec<u8>; 4], mistake: Step) -> Fu
         f.set_origin("refill");
         fill(&mut f, 2..4);
     }
-    f.mbarrier_at(MbarrierOp::Wait, barrier, 0);
-    f.sync(SyncOp::TensorFenceAfter);
-    f.set_origin("load");
-    let copy = tensor_memory_copies().iter().find(|copy| copy.name == "tcgen05.ld.32x32b.x32").unwrap();
-    let array = f.add_array("cells", N as u32);
-    let lanes = f.op(ScalarOp::ShlB32, block.warp, 21);
-    let from = f.add(base, lanes);
-    f.tensor_copy(copy, registers(array, N as u32), at(from, 0));
-    f.sync(SyncOp::TensorWaitLoad);
-    for column in 0..N {
-        let index = f.add(block.thread, imm((M * column) as i64));
-        let address = f.pointer(out, index, 4);
-        let row = transfer(Memory::Register, Memory::Global, 4);
-        f.store(row, vec![reg(array, column as u32)], at(address, 0), None);
-    }
+    block.store_sums(&mut f, base, out, N as u32);
     block.end(&mut f, base);
     f.finish()
 }

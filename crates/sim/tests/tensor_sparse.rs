@@ -1,10 +1,10 @@
 //! Products with a sparse left factor, whose metadata threads store in tensor memory, against plain loops, and what goes wrong with these.
 
 use crate::common::*;
-use crate::hopper_products::{Placed, fetch, fragment, pair, placed, put, registers, small, stage};
+use crate::hopper_products::{Placed, fetch, fragment, pair, placed, registers, small, stage};
 use crate::tensor_memory::factor;
 use tilewright_machine::{
-    Arch, DType, Major, MbarrierOp, ProxyFence, Sparsity, SwizzleMode, SyncOp, Tcgen05Row, metadata_layout,
+    Arch, DType, Major, ProxyFence, Sparsity, SwizzleMode, SyncOp, Tcgen05Row, metadata_layout,
     sparse_tcgen05, tcgen05_rows, tensor_memory_copies,
 };
 use tilewright_sim::{GlobalMemory, RaceKind, Report, Rule, run};
@@ -52,8 +52,7 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     stage(&mut f, pb, B, b.image.len(), 128);
     f.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
     let base = block.base(&mut f);
-    let own = f.op(tilewright_machine::ScalarOp::ShlB32, block.warp, 21);
-    let own = f.add(base, own);
+    let own = block.lanes(&mut f, base);
     let copy = |name: &str| tensor_memory_copies().iter().find(|copy| copy.name == name).unwrap();
     f.set_origin("store");
     let array = f.add_array("a", 8);
@@ -73,9 +72,7 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
     }
     f.sync(SyncOp::Barrier);
     f.sync(SyncOp::TensorFenceAfter);
-    f.set_origin("multiply");
     let other = factor(&mut f, b, B);
-    let barrier = f.window(TensorBlock::BARRIER);
     let column = match mistake {
         Step::Unallocated => 64,
         Step::Odd => PLACES + 1,
@@ -83,36 +80,17 @@ fn program(row: &'static Tcgen05Row, b: &Placed, mistake: Step) -> Function {
         _ => PLACES,
     };
     let selector = if row.a.bits() == 16 { u32::from(right(Step::Selector)) } else { 0 };
-    f.branch(
-        block.first,
-        |b| {
-            let elected = b.elect();
-            b.branch(
-                elected,
-                |b| {
-                    let left = Factor::Tensor(at(base, LEFT));
-                    let meta = MetadataCells { address: at(base, column), selector };
-                    b.sparse_tcgen05(row, at(base, 0), [left, other.clone()], meta, Operand::Imm(0));
-                    b.mbarrier_at(MbarrierOp::Commit, barrier, 0);
-                },
-                |_| {},
-            );
-        },
-        |_| {},
-    );
+    block.multiply(&mut f, |b| {
+        let left = Factor::Tensor(at(base, LEFT));
+        let meta = MetadataCells { address: at(base, column), selector };
+        b.sparse_tcgen05(row, at(base, 0), [left, other.clone()], meta, Operand::Imm(0));
+    });
     if !right(Step::Refill) {
         f.set_origin("refill");
         f.tensor_copy(copy("tcgen05.st.32x32b.x2"), places, at(own, PLACES));
         f.sync(SyncOp::TensorWaitStore);
     }
-    f.set_origin("load");
-    f.mbarrier_at(MbarrierOp::Wait, barrier, 0);
-    f.sync(SyncOp::TensorFenceAfter);
-    let array = f.add_array("sums", 16);
-    let sums = registers(array, 16);
-    f.tensor_copy(copy("tcgen05.ld.32x32b.x16"), sums.clone(), at(own, 0));
-    f.sync(SyncOp::TensorWaitLoad);
-    put(&mut f, out, &sums, 128);
+    block.store_sums(&mut f, base, out, 16);
     block.end(&mut f, base);
     f.finish()
 }

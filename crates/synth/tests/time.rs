@@ -1,4 +1,4 @@
-//! The time of searches, counted in steps: the same on every machine.
+//! The time of searches, counted in steps: the same on every machine. And estimates at the largest grids.
 
 use tilewright_machine::Arch;
 use tilewright_synth::{Budget, Multiples, Options, prepare, synthesise};
@@ -101,4 +101,31 @@ fn steps_end_a_search_with_what_was_found() {
         synthesise(&prepared.verified, options).unwrap().statements
     };
     assert_eq!(made(&options(Options::STEPS)), made(&options(u64::MAX)));
+}
+
+#[test]
+fn waves_of_the_largest_grids_are_counted() {
+    // The largest grid of a launch has nearly 2⁶³ blocks, and one of sizes may have more at their defaults, which no launch has.
+    let [most, side] = [i64::from(i32::MAX), i64::from(u16::MAX)];
+    for (size, grid, blocks) in
+        [(1, format!("{most}, {side}, {side}"), most * side * side), (most, "n, n, n".to_string(), i64::MAX)]
+    {
+        let source = format!(
+            "size n = {size}
+            kernel k(y: f32[n]) grid({grid}) threads(32) {{
+                r = register_tensor(f32, [32])
+                fill(r, 1.0)
+                gy = global_view(y, (32) : (e0))
+                copy(r, gy)
+            }}"
+        );
+        let verified = verify(&parse(&source).unwrap(), &Constants::new()).unwrap();
+        let program = core::build(&unroll(&verified).unwrap()).unwrap();
+        let options = Options::new(Arch::SM_80, Multiples::new());
+        let prepared = prepare(&program, &options).unwrap();
+        let estimate = synthesise(&prepared.verified, &options).unwrap().explanation.estimate;
+        let together = 108 * u64::from(estimate.resident);
+        assert!(estimate.resident > 0);
+        assert_eq!(estimate.waves, (blocks as u64).div_ceil(together));
+    }
 }

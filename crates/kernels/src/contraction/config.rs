@@ -214,6 +214,9 @@ impl ContractionConfig {
         if product.pack != Pack::None {
             return Err(ConfigError::value("pack", product.pack, format!("{wanted}: must be none")));
         }
+        product.check_uncopied(
+            "a copy of factors goes with contractions that are products of matrices, as permute makes others",
+        )?;
         self.check_epilogue(wanted)?;
         let along_k = |operand: Operand| plan.contiguous(operand).is_some_and(|(group, _)| group == Group::K);
         let major = |operand: Operand| if along_k(operand) { Major::K } else { Major::Mn };

@@ -65,6 +65,22 @@ impl HopperGemmConfig {
         [a || of_a, (b || of_b) && !self.squares()]
     }
 
+    /// Checks that no factor is copied ahead, which a product of nested modes, one program, has no kernel for.
+    pub(crate) fn check_uncopied(&self, instead: &str) -> Result<(), ConfigError> {
+        let six = [("dtype", self.dtype), ("dtype_b", self.right())].into_iter().find(|(_, of)| is_six(*of));
+        let (field, value, wanted) = if let Some((field, of)) = six {
+            let eight = if of == DType::E3M2 { DType::E5M2 } else { DType::E4M3 };
+            (field, of.to_string(), format!("{eight}, which has its numbers"))
+        } else if self.complex {
+            ("complex", true.to_string(), "false".to_string())
+        } else if self.parts() > 1 {
+            ("precision", self.precision.to_string(), Precision::default().to_string())
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::value(field, value, format!("{instead}: must be {wanted}")))
+    }
+
     /// The modes along which the factors that are multiplied are contiguous.
     pub(super) fn majors(&self) -> [Major; 2] {
         let a = if self.repacked()[0] { Major::K } else { self.a };

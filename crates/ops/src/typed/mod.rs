@@ -3,8 +3,52 @@
 //! Every operator of `tilewright kernels` has a row. Those of operators whose program is a text file follow from the program (`listed.rs`, which a test writes): tensors that it reads and tensors that
 //! it writes are arguments, numbers are methods. Rows of products, attention and layers of experts (`products.rs`) have the methods of their options, too.
 
-/// A method of a call's type.
+/// A method of a call's type, or those that several operators have.
 macro_rules! method {
+    (all convolution = $of:literal) => {
+        method!(
+            #[doc = concat!("Pixels of ", $of, " from one output to the next: a number, or one a mode, as `\"2x1\"`; 1 if nothing is said.")]
+            option stride = "stride"
+        );
+        method!(
+            #[doc = concat!("Zeros around ", $of, ": a number, or one a mode; 1 if nothing is said.")]
+            option padding = "padding"
+        );
+        method!(
+            #[doc = concat!("Pixels of ", $of, " from one tap to the next: a number, or one a mode; 1 if nothing is said.")]
+            option dilation = "dilation"
+        );
+        method!(
+            /// Groups of channels, a mode ahead of that of the channels, and of the filter's first.
+            option groups = "groups"
+        );
+    };
+    (all epilogue = $of:literal) => {
+        method!(
+            /// Multiplies the sums by a number.
+            part_number alpha = Alpha
+        );
+        method!(
+            #[doc = concat!("Adds a number to each ", $of, ", of the result's type.")]
+            part_tensor bias = Bias
+        );
+        method!(
+            /// The larger of each value and 0.
+            part relu = Relu
+        );
+        method!(
+            /// Gelu, by tanh.
+            part gelu = Gelu
+        );
+        method!(
+            /// Silu.
+            part silu = Silu
+        );
+        method!(
+            /// Adds a tensor of the result's type and shape.
+            part_tensor residual = Residual
+        );
+    };
     ($(#[$doc:meta])* tensor $name:ident = $param:literal) => {
         $(#[$doc])*
         #[inline]
@@ -99,7 +143,7 @@ macro_rules! method {
 }
 
 /// Defines a type of calls for each row, and the method of the library that begins one: `Type = method, "operator" (tensors that it reads; those that it writes) { further methods }`,
-/// behind the operator's name perhaps an option of all its calls, `with "option" "value"`.
+/// behind the operator's name perhaps an option of all its calls, `with "option" "value"`. `all convolution` and `all epilogue` are the methods that several rows have (`method!`).
 macro_rules! operators {
     ($(
         $(#[$doc:meta])*

@@ -3,22 +3,11 @@
 operators! {
     /// `c[m, n] = a[m, k] · b[n, k]ᵀ`, or `l` such products of tensors with one mode more. The epilogue's operations are applied in the order in which they are asked for.
     GemmCall = gemm, "gemm" (a, b; c) {
-        /// Multiplies the sums by a number.
-        part_number alpha = Alpha;
+        all epilogue = "column";
         /// Multiplies each row by a number of its own, of `f32`.
         part_tensor row_scale = RowScale;
         /// Multiplies each column by a number of its own, of `f32`.
         part_tensor col_scale = ColScale;
-        /// Adds a number to each column, of c's type.
-        part_tensor bias = Bias;
-        /// The larger of each value and 0.
-        part relu = Relu;
-        /// Gelu, by tanh.
-        part gelu = Gelu;
-        /// Silu.
-        part silu = Silu;
-        /// Adds a matrix of c's type and shape.
-        part_tensor residual = Residual;
         /// Adds what c holds before, times a number.
         part_number beta = Beta;
         /// Adds the sums of rows to a vector of `f32`.
@@ -36,20 +25,9 @@ operators! {
         tensor zero_points = "z";
         /// Neighbours along k that share a scale; 128 if nothing is said.
         option group = "group";
-        /// Multiplies the sums by a number.
-        part_number alpha = Alpha;
+        all epilogue = "column";
         /// Multiplies each row by a number of its own, of `f32`.
         part_tensor row_scale = RowScale;
-        /// Adds a number to each column, of c's type.
-        part_tensor bias = Bias;
-        /// The larger of each value and 0.
-        part relu = Relu;
-        /// Gelu, by tanh.
-        part gelu = Gelu;
-        /// Silu.
-        part silu = Silu;
-        /// Adds a matrix of c's type and shape.
-        part_tensor residual = Residual;
     }
     /// `c[m, n] = a[m, k] · (s ∘ w)[n, k]ᵀ` with weights `w` of 4 bits in rows, two a byte, which no kernel has put in order, and scales `s[⌈k / group⌉, n]`.
     W4a16Call = w4a16, "w4a16" (a, w, s; c) {
@@ -71,87 +49,33 @@ operators! {
     ContractionCall = contraction, "contraction" (a, b; c) {
         /// The indices, as torch.einsum writes them; those of a product of matrices, `mk,nk->mn`, if nothing is said.
         option einsum = "einsum";
-        /// Multiplies the sums by a number.
-        part_number alpha = Alpha;
+        all epilogue = "column";
         /// Multiplies each column by a number of its own, of `f32`.
         part_tensor col_scale = ColScale;
-        /// Adds a number to each column, of c's type.
-        part_tensor bias = Bias;
-        /// The larger of each value and 0.
-        part relu = Relu;
-        /// Gelu, by tanh.
-        part gelu = Gelu;
-        /// Silu.
-        part silu = Silu;
-        /// Adds a matrix of c's type and shape.
-        part_tensor residual = Residual;
         /// Adds what c holds before, times a number.
         part_number beta = Beta;
     }
     /// `y[nb, p, q, kout] = x[nb, h, w, c] ∗ f[kout, r, s, c]`, channels last; of images with one mode, or with three, there is a mode less or more.
     ConvCall = conv, "conv_hopper" with "pass" "fprop" (x, f; y) {
-        /// Pixels from one output to the next: a number, or one a mode, as `"2x1"`; 1 if nothing is said.
-        option stride = "stride";
-        /// Zeros around an image: a number, or one a mode; 1 if nothing is said.
-        option padding = "padding";
-        /// Pixels from one tap to the next: a number, or one a mode; 1 if nothing is said.
-        option dilation = "dilation";
-        /// Groups of channels, a mode ahead of that of the channels, and of the filter's first.
-        option groups = "groups";
-        /// Multiplies the sums by a number.
-        part_number alpha = Alpha;
+        all convolution = "images";
+        all epilogue = "channel";
         /// Multiplies each channel by a number of its own, of `f32`.
         part_tensor col_scale = ColScale;
-        /// Adds a number to each channel, of the result's type.
-        part_tensor bias = Bias;
-        /// The larger of each value and 0.
-        part relu = Relu;
-        /// Gelu, by tanh.
-        part gelu = Gelu;
-        /// Silu.
-        part silu = Silu;
-        /// Adds a tensor of the result's type and shape.
-        part_tensor residual = Residual;
         /// Adds what the result holds before, times a number.
         part_number beta = Beta;
     }
     /// The data gradient `dx[nb, h, w, c]` of [`Library::conv`], from `dy[nb, p, q, kout]` and the filter.
     ConvDataGradientCall = conv_data_gradient, "conv_hopper" with "pass" "dgrad" (dy, f; dx) {
-        /// Pixels from one output to the next: a number, or one a mode, as `"2x1"`; 1 if nothing is said.
-        option stride = "stride";
-        /// Zeros around an image: a number, or one a mode; 1 if nothing is said.
-        option padding = "padding";
-        /// Pixels from one tap to the next: a number, or one a mode; 1 if nothing is said.
-        option dilation = "dilation";
-        /// Groups of channels, a mode ahead of that of the channels, and of the filter's first.
-        option groups = "groups";
-        /// Multiplies the sums by a number.
-        part_number alpha = Alpha;
+        all convolution = "images";
+        all epilogue = "channel";
         /// Multiplies each channel by a number of its own, of `f32`.
         part_tensor col_scale = ColScale;
-        /// Adds a number to each channel, of the result's type.
-        part_tensor bias = Bias;
-        /// The larger of each value and 0.
-        part relu = Relu;
-        /// Gelu, by tanh.
-        part gelu = Gelu;
-        /// Silu.
-        part silu = Silu;
-        /// Adds a tensor of the result's type and shape.
-        part_tensor residual = Residual;
         /// Adds what the result holds before, times a number.
         part_number beta = Beta;
     }
     /// The weight gradient `df[kout, r, s, c]` of [`Library::conv`], from `dy[nb, p, q, kout]` and `x[nb, h, w, c]`.
     ConvWeightGradientCall = conv_weight_gradient, "conv_hopper" with "pass" "wgrad" (dy, x; df) {
-        /// Pixels from one output to the next: a number, or one a mode, as `"2x1"`; 1 if nothing is said.
-        option stride = "stride";
-        /// Zeros around an image: a number, or one a mode; 1 if nothing is said.
-        option padding = "padding";
-        /// Pixels from one tap to the next: a number, or one a mode; 1 if nothing is said.
-        option dilation = "dilation";
-        /// Groups of channels, a mode ahead of that of the channels, and of the filter's first.
-        option groups = "groups";
+        all convolution = "images";
     }
     /// `o[b, sq, hq, dv] = softmax(scale · q kᵀ) v` by heads.
     AttentionCall = attention, "attention" (q, k, v; o) {

@@ -1,6 +1,6 @@
 //! Sparse left factors: the metadata in tensor memory, which threads have stored there.
 
-use tilewright_machine::{Sparsity, Tcgen05Row, TensorMemory as Shape, metadata_layout};
+use tilewright_machine::{Sparsity, Tcgen05Row, metadata_layout};
 
 use super::{Cells, LANES, SumsProduct, TensorMemory};
 use crate::clock::Agent;
@@ -24,13 +24,8 @@ impl Warp {
         (place, lane): (Place, usize),
         number: (Agent, u32),
     ) -> Option<u32> {
-        let (first, column) = Shape::place(self.shared_address(place, lane));
-        if first != 0 {
-            cluster.misuse(site, Rule::Place, || {
-                format!("its metadata begin at lane {first}, and not at lane 0")
-            });
-        }
-        if column % 2 != 0 {
+        let column = cluster.column(site, self.shared_address(place, lane), "metadata begin");
+        if !column.is_multiple_of(2) {
             cluster.misuse(site, Rule::Place, || {
                 format!("its metadata begin at column {column}, and not at the first of two")
             });

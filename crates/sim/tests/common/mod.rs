@@ -1,9 +1,10 @@
 //! Helpers for programs written by hand.
 #![allow(dead_code, reason = "each test file uses some of them")]
 
+use crate::hopper_products::{put, registers};
 use tilewright_machine::{
     Arch, BoxShape, BulkOp, CopyRow, DType, MbarrierOp, Memory, ScalarOp, Scope, SwizzleMode, SyncOp,
-    TensorOp, copies, copy_named, tensor_row,
+    TensorOp, copies, copy_named, tensor_memory_copies, tensor_row,
 };
 use tilewright_sim::{Argument, BufferId, Config, GlobalMemory, Report, SimError};
 use tilewright_simt::{
@@ -278,6 +279,49 @@ impl TensorBlock {
         f.sync(SyncOp::Barrier);
         f.sync(SyncOp::TensorFenceAfter);
         f.load_shared(imm(Self::WORD))
+    }
+
+    /// The address of a warp's own lanes.
+    pub fn lanes(&self, f: &mut Builder, base: Operand) -> Operand {
+        let lanes = f.op(ScalarOp::ShlB32, self.warp, 21);
+        f.add(base, lanes)
+    }
+
+    /// Lets an elected thread of the first warp issue products, and commits them to the mbarrier.
+    pub fn multiply(&self, f: &mut Builder, issue: impl FnOnce(&mut Builder)) {
+        f.set_origin("multiply");
+        let barrier = f.window(Self::BARRIER);
+        f.branch(
+            self.first,
+            |b| {
+                let elected = b.elect();
+                b.branch(
+                    elected,
+                    |b| {
+                        issue(b);
+                        b.mbarrier_at(MbarrierOp::Commit, barrier, 0);
+                    },
+                    |_| {},
+                );
+            },
+            |_| {},
+        );
+    }
+
+    /// Waits for what is committed, and stores the sums of the first columns, thread fastest.
+    pub fn store_sums(&self, f: &mut Builder, base: Operand, out: u32, columns: u32) {
+        f.set_origin("load");
+        let barrier = f.window(Self::BARRIER);
+        f.mbarrier_at(MbarrierOp::Wait, barrier, 0);
+        f.sync(SyncOp::TensorFenceAfter);
+        let name = format!("tcgen05.ld.32x32b.x{columns}");
+        let copy = tensor_memory_copies().iter().find(|copy| copy.name == name).unwrap();
+        let array = f.add_array("sums", columns);
+        let sums = registers(array, columns);
+        let lanes = self.lanes(f, base);
+        f.tensor_copy(copy, sums.clone(), at(lanes, 0));
+        f.sync(SyncOp::TensorWaitLoad);
+        put(f, out, &sums, 128);
     }
 
     /// Frees the columns, behind a barrier of the block.

@@ -7,9 +7,11 @@
 //! no bytes: the widest swizzle that every use can have is taken, for it has the fewest bank conflicts and the fewest boxes. What
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 
+mod candidates;
 pub mod descriptor;
 pub mod halves;
 mod pixels;
+mod plans;
 pub mod tensor_memory;
 pub mod tma;
 pub mod wgmma;
@@ -17,28 +19,22 @@ pub mod wgmma;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use tilewright_layout::{HTuple, Layout, SwizzledLayout, coalesce, coalesce_by, compose};
-use tilewright_machine::{
-    CopyRow, Memory, SECTOR_BYTES, Sparsity, SumsScaling, SwizzleMode, TensorOp, TensorRow,
-};
+use tilewright_layout::{Layout, SwizzledLayout};
+use tilewright_machine::{CopyRow, Memory, Sparsity, SumsScaling, SwizzleMode, TensorOp, TensorRow};
 use tilewright_tile::core::{Program, Role, Stmt, StmtKind, TensorKind, TensorRef};
-use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Multicast, Peers, Side, StmtId, TensorId};
+use tilewright_tile::{AsyncCopyAttrs, Code, Diagnostic, Side, StmtId, TensorId};
 
-use crate::copies::{Agreed, own_layout};
+use crate::copies::Agreed;
 use crate::divisibility::Divisibility;
 use crate::explain::Words;
 use crate::options::Options;
-use crate::plan::StmtPlan;
 use crate::reason::{Lost, NotTaken, Why};
 use crate::reject::{Reject, TensorMemoryReject, TmaReject, WgmmaReject};
-use crate::shared::stage_modes;
 use crate::tv::TvLayout;
-use descriptor::swizzle_atom_layout;
-use halves::{
-    asks_for_pairs, doubled, even_block_suffices, pinned_to_halves, second_half, tensor_copies_bring_halves,
-};
-use tensor_memory::{Sums, TensorCopyPlan};
-use tma::{SharedTile, TmaPlan};
+use halves::{asks_for_pairs, even_block_suffices, pinned_to_halves, tensor_copies_bring_halves};
+pub use plans::{copy_plan, product_plan, tensor_copy_plan};
+use plans::{peers, sums_of, tile_of};
+use tensor_memory::Sums;
 use wgmma::{Grid, SharedOperand};
 
 /// A program whose asynchronous statements have their layouts.
@@ -533,154 +529,6 @@ impl AsyncAssignment<'_> {
         Ok(())
     }
 
-    /// The stages of a tensor.
-    fn stages(&self, id: TensorId, uses: &[Use]) -> Vec<usize> {
-        let references = uses.iter().map(|u| match u {
-            Use::Product { reference, .. } | Use::Scales { reference, .. } | Use::Copy { reference, .. } => {
-                reference
-            }
-        });
-        stage_modes(self.v.shape(id).len(), references.chain(self.others.get(&id).into_iter().flatten()))
-    }
-
-    /// The layouts that a tensor may have, the best first.
-    fn candidates(&self, id: TensorId, uses: &[Use]) -> Vec<(SwizzledLayout, Option<SwizzleMode>)> {
-        let tensor = self.v.tensor(id);
-        if let TensorKind::Shared { pinned: Some(pinned), .. } = &tensor.kind {
-            return vec![(pinned.clone(), None)];
-        }
-        let shape = self.v.shape(id);
-        let stages = self.stages(id, uses);
-        let inner: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
-        // The copies to tensor memory read one layout.
-        if let Some(tile) = uses.iter().find_map(Use::scales_layout) {
-            let layout = with_stages(&tile, &shape, &stages, SwizzleMode::None, tensor.dtype.bits());
-            return layout.map(|layout| (layout, Some(SwizzleMode::None))).into_iter().collect();
-        }
-        // The tile of a half, where the blocks of a pair have one each.
-        let halves = self.halves(uses, inner.len());
-        let mut part = inner.clone();
-        if let Some(mode) = halves {
-            if part[mode] % 2 != 0 {
-                return Vec::new();
-            }
-            part[mode] /= 2;
-        }
-        // A tile of one row has nothing that could conflict.
-        let flat = inner.iter().filter(|extent| **extent > 1).count() <= 1;
-        let mut found = Vec::new();
-        let modes = SwizzleMode::ALL.into_iter().filter(|mode| !flat || *mode == SwizzleMode::None);
-        // Factors of 32 bits along M or N have one of their own.
-        let atoms = uses.iter().any(|one| {
-            matches!(one, Use::Product { product: Product::Sums(sums), .. } if sums.row.takes_mn_swizzle(SwizzleMode::B128Atom32))
-        });
-        for mode in modes.chain(atoms.then_some(SwizzleMode::B128Atom32)) {
-            for along in (0..inner.len()).rev() {
-                let tile = swizzle_atom_layout(&part, along, mode, tensor.dtype.bits());
-                let tile = match halves {
-                    Some(mode) => tile.and_then(|half| doubled(&half, mode)),
-                    None => tile,
-                };
-                let Some(tile) = tile else { continue };
-                if let Some(layout) = with_stages(&tile, &shape, &stages, mode, tensor.dtype.bits()) {
-                    found.push((layout, Some(mode)));
-                }
-            }
-        }
-        if halves.is_some() {
-            return found;
-        }
-        let bits = tensor.dtype.bits();
-        for (tile, run) in uses.iter().filter_map(|one| self.as_in_memory(one, &inner)) {
-            let span = |mode: &SwizzleMode| i64::from(mode.span() * 8 / bits);
-            for mode in SwizzleMode::ALL.into_iter().filter(|mode| run % span(mode) == 0) {
-                let tile = SwizzledLayout::new(mode.elements(bits), tile.clone());
-                let layout = with_stages(&tile, &shape, &stages, mode, bits);
-                found.extend(layout.map(|layout| (layout, Some(mode))));
-            }
-        }
-        found
-    }
-
-    /// The mode, among so many that are no stages, along which the blocks of a pair have a half each: that of the rows of a right factor.
-    fn halves(&self, uses: &[Use], modes: usize) -> Option<usize> {
-        let rows = |one: &Use| match one {
-            Use::Product { product: Product::Sums(sums), left: false, reference, .. }
-                if sums.row.blocks > 1 =>
-            {
-                Some(if reference.transposed { modes - 1 } else { 0 })
-            }
-            _ => None,
-        };
-        uses.iter().find_map(rows)
-    }
-
-    /// The layout that has the elements of a tensor in the order in which a copied tile has them in global memory: first those along the
-    /// mode of the buffer that is contiguous, then those along the modes before; and how many are contiguous in both. Views nest modes in
-    /// other orders than that. `None` where less than a sector is contiguous.
-    fn as_in_memory(&self, one: &Use, inner: &[i64]) -> Option<(Layout, i64)> {
-        let Use::Copy { view, reference, .. } = one else { return None };
-        let own = own_layout(self.v, reference)?;
-        let tile = self.v.tile(view);
-        let global = tile.global?;
-        if reference.transposed || reference.indexed.is_some() || own.size() != inner.iter().product() {
-            return None;
-        }
-        let contiguous =
-            global.modes_in_memory().find(|dim| global.strides[*dim].as_int() == Some(1))? as u32;
-        // Leaves of the tile's modes, by the order of their strides in memory.
-        let leaves: Vec<(usize, (i64, u32, i64))> = global
-            .modes
-            .iter()
-            .enumerate()
-            .flat_map(|(mode, leaves)| leaves.iter().map(move |leaf| (mode, *leaf)))
-            .collect();
-        let mut order: Vec<usize> = (0..leaves.len()).collect();
-        order.sort_by_key(|i| {
-            let (_, (_, dim, step)) = leaves[*i];
-            (dim != contiguous, std::cmp::Reverse(dim), step)
-        });
-        let (mut strides, mut next, mut run) = (vec![0; leaves.len()], 1i64, 1i64);
-        for i in order {
-            let (extent, dim, step) = leaves[i].1;
-            strides[i] = next;
-            if dim == contiguous && step == run && run == next {
-                run *= extent;
-            }
-            next = next.checked_mul(extent)?;
-        }
-        let bits = self.v.tensor(reference.tensor).dtype.bits();
-        if run * i64::from(bits) < SECTOR_BYTES as i64 * 8 {
-            return None;
-        }
-        let nested = |pick: &dyn Fn(usize) -> i64| -> HTuple<i64> {
-            let of = |mode: usize| {
-                let within = (0..leaves.len()).filter(|i| leaves[*i].0 == mode).map(pick);
-                HTuple::from_flat(within.collect::<Vec<_>>())
-            };
-            HTuple::Tuple((0..global.modes.len()).map(of).collect())
-        };
-        let layout = Layout::new(nested(&|i| leaves[i].1.0), nested(&|i| strides[i])).ok()?;
-        Some((coalesce_by(&layout, &HTuple::from_flat(vec![(); inner.len()])).ok()?, run))
-    }
-
-    /// A layout for a tensor that no engine fixes: the widest swizzle that its tile has room for, or none.
-    fn common(&self, id: TensorId, uses: &[Use]) -> Option<SwizzledLayout> {
-        let (shape, stages) = (self.v.shape(id), self.stages(id, uses));
-        // Elements that share a byte are neighbours along the last mode, where threads hold them, too.
-        let last = (0..shape.len()).rev().find(|mode| !stages.contains(mode))?;
-        let next: i64 = shape[..last].iter().product();
-        let shares_bytes = self.v.tensor(id).dtype.per_byte() > 1;
-        let suits = |layout: &SwizzledLayout| !shares_bytes || layout.layout.eval(next) == 1;
-        let mut candidates = self.candidates(id, uses).into_iter();
-        if let Some((layout, _)) = candidates.find(|(layout, _)| suits(layout)) {
-            return Some(layout);
-        }
-        let kept: Vec<i64> = (0..shape.len()).filter(|k| !stages.contains(k)).map(|k| shape[k]).collect();
-        let tile = SwizzledLayout::from(Layout::row_major(HTuple::from_flat(kept)).ok()?);
-        with_stages(&tile, &shape, &stages, SwizzleMode::None, self.v.tensor(id).dtype.bits())
-    }
-
     /// The reason why there is no layout that tensor copies could move.
     fn without_layout(&self, id: TensorId, uses: &[Use]) -> Lost {
         let dtype = self.v.tensor(id).dtype;
@@ -824,141 +672,4 @@ fn with_stages(
     bits: u32,
 ) -> Option<SwizzledLayout> {
     tile.with_stages(shape, stages, tile.stage_distance(i64::from(mode.period() * 8 / bits))?).ok()
-}
-
-/// The plan of a copy that is marked for the tensor memory accelerator, given the layout of its shared tensor.
-///
-/// # Errors
-///
-/// The reason why it cannot be: then it would not have been marked.
-pub fn copy_plan(
-    v: &Program,
-    divisibility: &Divisibility<'_>,
-    (src, dst, how): (&TensorRef, &TensorRef, AsyncCopyAttrs),
-    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<TmaPlan, Reject> {
-    let stores = v.tensor(src.tensor).memory() == Memory::Shared;
-    let (view, reference) = if stores { (dst, src) } else { (src, dst) };
-    let op = tensor_op(v, src, how, !stores).ok_or(TmaReject::NotTma)?;
-    let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
-    let tile = tile_of(v, divisibility, reference, &whole)?;
-    let peers = peers(v, how);
-    Ok(tma::plan(divisibility, op, &v.tile(view), &tile, peers, how.hint)?)
-}
-
-/// The blocks of the cluster that share what a copy brings, if several do. Of a pair each block has a half of its own, or, where it multiplies for itself, the whole tile.
-fn peers(v: &Program, how: AsyncCopyAttrs) -> Option<Peers> {
-    let shared = how.multicast.filter(|multicast| *multicast != Multicast::Pair);
-    let peers = shared.map(|multicast| multicast.peers(v.cluster_shape()));
-    peers.filter(|peers| peers.blocks > 1)
-}
-
-/// A shared tile as a reference sees it, given the layout of its tensor.
-fn tile_of(
-    v: &Program,
-    divisibility: &Divisibility<'_>,
-    reference: &TensorRef,
-    whole: &SwizzledLayout,
-) -> Result<SharedTile, Reject> {
-    let own = own_layout(v, reference).ok_or(Reject::TooLarge)?;
-    let tile = compose(&whole.layout, &own).map_err(|_| TmaReject::NotComposed)?;
-    let mut begins = Vec::new();
-    for (mode, index) in v.tile(reference).fixed {
-        // An index lies within its mode.
-        let mode = coalesce(&whole.layout.mode(mode)?);
-        begins.push(match index.as_int() {
-            Some(index) => mode.eval(index),
-            None if mode.depth() == 0 => {
-                mode.divisor().saturating_mul(index.expr().map_or(1, |e| divisibility.divisor(e)))
-            }
-            None => mode.divisor(),
-        });
-    }
-    Ok(SharedTile { layout: SwizzledLayout { layout: tile, swizzle: whole.swizzle }, begins })
-}
-
-/// A product with its sums in tensor memory.
-fn sums_of(
-    v: &Program,
-    c: TensorId,
-    (a, b): (&TensorRef, &TensorRef),
-    (sparse, scales): (bool, Option<&[TensorRef; 2]>),
-    pairs: bool,
-) -> Result<Sums, TensorMemoryReject> {
-    let dtype = |id: TensorId| v.tensor(id).dtype;
-    let (left, right) = (v.tile(a).shape, v.tile(b).shape);
-    let (a, b, extents) = (dtype(a.tensor), dtype(b.tensor), [left[0], right[0], right[1]]);
-    match scales {
-        Some([scale, other]) => {
-            let of = |scale: &TensorRef, mode: usize| v.tile(scale).shape.get(mode).copied().unwrap_or(0);
-            let rows = [of(scale, 0), of(other, 0)];
-            Sums::scaled((a, b, dtype(scale.tensor)), extents, (rows, of(scale, 1)), pairs)
-        }
-        None if sparse && pairs => Err(TensorMemoryReject::SparsePairs),
-        None if sparse => Sums::sparse((a, b, dtype(c)), extents),
-        None if pairs => Sums::of_pair((a, b, dtype(c)), extents),
-        None => Sums::new((a, b, dtype(c)), extents),
-    }
-}
-
-/// The plan of a copy between tensor memory and registers of these layouts; `None` of any other.
-///
-/// # Errors
-///
-/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does, unless another statement has another layout.
-pub fn tensor_copy_plan(
-    v: &Program,
-    (src, dst): (&TensorRef, &TensorRef),
-    register: &dyn Fn(TensorId) -> Option<TvLayout>,
-) -> Result<Option<TensorCopyPlan>, Reject> {
-    let memory = |r: &TensorRef| v.tensor(r.tensor).memory();
-    let loads = memory(src) == Memory::Tensor;
-    if !loads && memory(dst) != Memory::Tensor {
-        return Ok(None);
-    }
-    let (sums, fragment) = if loads { (src, dst) } else { (dst, src) };
-    let tile = tensor_memory::matrix(&v.tile(sums).shape).ok_or(Reject::NoLayout)?;
-    let tv = register(fragment.tensor).ok_or(Reject::NoLayout)?;
-    let bits = v.tensor(sums.tensor).dtype.bits();
-    Ok(Some(tensor_memory::copy_plan(loads, (tile, bits), &tv, i64::from(v.threads()))?))
-}
-
-/// The plan of an asynchronous product, given the layouts of its shared operands. The program's threads are the role's.
-///
-/// # Errors
-///
-/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
-pub fn product_plan(
-    (v, divisibility): (&Program, &Divisibility<'_>),
-    (c, a, b): (TensorId, &TensorRef, &TensorRef),
-    (sparse, scales): (bool, Option<&[TensorRef; 2]>),
-    asked: Option<&[i64; 2]>,
-    layout: &dyn Fn(TensorId) -> Option<SwizzledLayout>,
-) -> Result<StmtPlan, Reject> {
-    let program = v;
-    let dtype = |id: TensorId| program.tensor(id).dtype;
-    let (left, right) = (v.tile(a).shape, v.tile(b).shape);
-    let asked = asked.copied();
-    let types = (dtype(a.tensor), dtype(b.tensor), dtype(c));
-    let tile = |reference: &TensorRef| {
-        let whole = layout(reference.tensor).ok_or(TmaReject::NoLayout)?;
-        tile_of(v, divisibility, reference, &whole).map(|tile| tile.layout)
-    };
-    if program.tensor(c).memory() == Memory::Tensor {
-        let left = match program.tensor(a.tensor).memory() {
-            Memory::Tensor => None,
-            _ => Some(tile(a)?),
-        };
-        let right = tile(b)?;
-        let pairs = second_half(&right.layout).is_some();
-        return Ok(StmtPlan::Sums(
-            sums_of(v, c, (a, b), (sparse, scales), pairs)?.plan(left.as_ref(), &right)?,
-        ));
-    }
-    let grid = Grid::new(types, sparse, [left[0], right[0], right[1]], i64::from(v.threads() / 128), asked)?;
-    let first = match program.tensor(a.tensor).memory() {
-        Memory::Shared => Some(tile(a)?),
-        _ => None,
-    };
-    Ok(StmtPlan::Wgmma(grid.plan(first.as_ref(), &tile(b)?)?))
 }

@@ -1,5 +1,8 @@
 //! A program of either form, prepared for one launch: its statements as operations.
 
+mod places;
+mod registers;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,25 +13,25 @@ use super::error::InterpretError;
 use super::executable::{Executable, PipelineRow};
 use super::launch::{tensor_shape, tensor_strides};
 use super::op::{
-    Access, Barrier, Branch, ClusterReduction, Combining, Entered, Fixed, FlagOf, GridBarrier, How,
-    IndexedSteps, Indices, Metadata, Numbers, Op, Order, PartOf, Pipeline, Plan, Printable, Printing,
-    Product, ReduceBy, Repeats, RolePlan, Scanned, Side, Step, Tile, TupleFunction,
+    Barrier, Branch, ClusterReduction, Combining, Entered, FlagOf, GridBarrier, How, Metadata, Numbers, Op,
+    Order, PartOf, Pipeline, Plan, Printable, Printing, Product, ReduceBy, RolePlan, Side, Step,
+    TupleFunction,
 };
 use super::quote::Quote;
 use super::round::round;
-use super::shapes::{self, Around, table};
-use crate::arith::{Types, combined, rounded};
+use super::shapes::Around;
+use crate::arith::{Types, combined};
 use crate::barriers::Turns;
 use crate::cluster::{Multicast, Peers};
-use crate::core::{Coord, Slot, TileOrder};
+use crate::core::{Slot, TileOrder};
 use crate::diagnostic::Origin;
-use crate::elementwise::{Combination, ElemExpr};
+use crate::elementwise::Combination;
 use crate::expr::{Expr, SymbolId};
 use crate::printer::statement_text;
+use crate::program;
 use crate::program::{
-    self, AsyncCopyAttrs, Barrier as Row, BarrierId, BarrierKind, CombineForm, Dealer, Fetch, Flag, Form,
-    IndexedMode, Iteration, Literal, ParamId, PipelineId, PrintItem, ScanOperands, ShapeOp, StmtKind,
-    SyncScope, TensorId,
+    AsyncCopyAttrs, Barrier as Row, BarrierId, BarrierKind, CombineForm, Dealer, Fetch, Flag, Form,
+    Iteration, Literal, ParamId, PipelineId, PrintItem, StmtKind, SyncScope, TensorId,
 };
 use crate::rows::Rows;
 use crate::statement;
@@ -556,130 +559,6 @@ impl<P: Executable> Making<'_, P> {
         })))
     }
 
-    /// An elementwise statement, or one that means an expression.
-    fn elementwise(&self, stmt: &Stmt<P>, dst: TensorId, expr: &ElemExpr) -> Result<Op, InterpretError> {
-        let dtype = self.dtype(dst);
-        let tree = rounded(expr, dtype, &ElementTypes(self.program))
-            .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
-        let shape = self.program.shape(dst);
-        let mut repeats = Repeats::new();
-        for id in expr.tensors() {
-            let from = self.program.shape(id);
-            if from != shape {
-                repeats.insert(id.0 as usize, shapes::repeated(&from, &shape));
-            }
-        }
-        let shape = shape.into_iter().map(|extent| extent as usize).collect();
-        Ok(Op::Elementwise { dst: dst.0 as usize, shape, tree, dtype, repeats })
-    }
-
-    /// The operation of a statement that works on whole tensors of the block, if it has one.
-    fn of_registers(&self, stmt: &Stmt<P>) -> Option<Op> {
-        let shape = |id: TensorId| self.program.shape(id);
-        let len = |id: TensorId| self.program.elements(id);
-        let dtype = |id: TensorId| self.dtype(id);
-        Some(match &stmt.kind {
-            // A view has no elements of its own.
-            StmtKind::Define(id) if self.program.viewed(*id).is_some() => return None,
-            StmtKind::Define(id) => Op::Define { tensor: id.0 as usize, len: len(*id) },
-            StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
-                let through_f32 = crate::arith::through_f32(dtype(*src), dtype(*dst));
-                // What is of the type already stays as it is: an infinity of `e5m2` does not saturate.
-                let rounded = (dtype(*src) != dtype(*dst)).then(|| dtype(*dst));
-                Op::Convert { dst: dst.0 as usize, src: src.0 as usize, dtype: rounded, through_f32 }
-            }
-            StmtKind::Fill { dst, value } => {
-                let value = round(dtype(*dst), *value);
-                Op::Fill { dst: dst.0 as usize, len: len(*dst), value, pair: None }
-            }
-            StmtKind::Shape { dst, src, op } => self.shape(stmt, *dst, *src, op),
-            StmtKind::Join { dst, a, b } => {
-                Op::Join { dst: dst.0 as usize, a: a.0 as usize, b: b.0 as usize }
-            }
-            StmtKind::Split { lo, hi, src } => {
-                Op::Split { lo: lo.0 as usize, hi: hi.0 as usize, src: src.0 as usize }
-            }
-            StmtKind::Reduce { dst, src, op, axis } => Op::Reduce {
-                dst: dst.0 as usize,
-                src: src.0 as usize,
-                around: Around::new(&shape(*src), *axis),
-                op: *op,
-                dtype: dtype(*dst),
-            },
-            StmtKind::Scan { dst, operands, axis, reverse } => Op::Scan {
-                dst: dst.0 as usize,
-                operands: match operands {
-                    ScanOperands::One { src, op } => Scanned::One { src: src.0 as usize, op: *op },
-                    ScanOperands::Linear { a, b, before } => Scanned::Linear {
-                        a: a.0 as usize,
-                        b: b.0 as usize,
-                        before: before.map(|before| before.0 as usize),
-                    },
-                },
-                around: Around::new(&shape(*dst), *axis),
-                dtype: dtype(*dst),
-                reverse: *reverse,
-            },
-            StmtKind::Arg { value, index, src, op, axis } => Op::Arg {
-                value: value.0 as usize,
-                index: index.0 as usize,
-                src: src.0 as usize,
-                around: Around::new(&shape(*src), *axis),
-                op: *op,
-            },
-            StmtKind::Sort { dst, src, carried, axis, descending } => Op::Sort {
-                dst: dst.0 as usize,
-                src: src.0 as usize,
-                carried: carried.map(|ids| ids.map(|id| id.0 as usize)),
-                around: Around::new(&shape(*src), *axis),
-                descending: *descending,
-            },
-            StmtKind::Gather { dst, src, index, axis } => Op::Gather {
-                dst: dst.0 as usize,
-                src: src.0 as usize,
-                around: Around::new(&shape(*src), *axis),
-                index: index.0 as usize,
-                along: Around::new(&shape(*index), *axis),
-            },
-            // `Making::roles` makes a plan of each role; the value of a name stands where it is used.
-            StmtKind::Role { .. }
-            | StmtKind::Let { .. }
-            | StmtKind::Sync(_)
-            | StmtKind::Arrive(_)
-            | StmtKind::Barrier(_)
-            | StmtKind::WaitDependencies
-            | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_) => return None,
-            // `Making::operation` knows these.
-            StmtKind::Copy { .. }
-            | StmtKind::CopyAsync { .. }
-            | StmtKind::Commit
-            | StmtKind::Wait(_)
-            | StmtKind::Gemm { .. }
-            | StmtKind::GemmAsync { .. }
-            | StmtKind::Combine { .. }
-            | StmtKind::CommitGemm
-            | StmtKind::WaitGemm(_)
-            | StmtKind::ClusterReduce { .. }
-            | StmtKind::ClusterCombine { .. }
-            | StmtKind::SyncGrid { .. }
-            | StmtKind::Signal { .. }
-            | StmtKind::Await { .. }
-            | StmtKind::Ticket { .. }
-            | StmtKind::Elementwise { .. }
-            | StmtKind::For { .. }
-            | StmtKind::If { .. }
-            | StmtKind::Tiles { .. }
-            | StmtKind::Drain { .. }
-            | StmtKind::IfAny { .. }
-            | StmtKind::Break { .. }
-            | StmtKind::Assert { .. }
-            | StmtKind::Print { .. }
-            | StmtKind::InTurn { .. }
-            | StmtKind::Stage { .. } => return None,
-        })
-    }
-
     /// The statement as messages quote it: as the author wrote it, where that is known.
     fn text(&self, stmt: &Stmt<P>) -> Quote {
         let program = self.program.written().filter(|_| stmt.kind.body().is_empty());
@@ -780,25 +659,6 @@ impl<P: Executable> Making<'_, P> {
         Ok(Op::For { counter: counter.0 as usize, lo, hi, condition, unrolled, body })
     }
 
-    /// A shape statement.
-    fn shape(&self, stmt: &Stmt<P>, dst: TensorId, src: TensorId, op: &ShapeOp<P::Form>) -> Op {
-        let (from, to) = (self.program.shape(src), self.program.shape(dst));
-        let order = shapes::order(op, &from, &to);
-        let ShapeOp::Slice { axis, start, .. } = op else {
-            return Op::Pick { dst: dst.0 as usize, src: src.0 as usize, order };
-        };
-        let mode = *axis as usize;
-        Op::Slice {
-            dst: dst.0 as usize,
-            src: src.0 as usize,
-            order: order.unwrap_or_default(),
-            start: P::Form::int(start),
-            most: from[mode] - to[mode],
-            stride: from[..mode].iter().product(),
-            text: self.text(stmt),
-        }
-    }
-
     /// The number of an asynchronous copy or product.
     fn flight(&mut self, stmt: &Stmt<P>) -> usize {
         self.flights.push(self.text(stmt));
@@ -822,119 +682,6 @@ impl<P: Executable> Making<'_, P> {
         let text = || self.text(stmt);
         (!reads.is_empty() || !writes.is_empty()).then(|| Op::Landed { reads, writes, text: text() })
     }
-
-    // Places.
-
-    /// A part of a register tensor; `None` for a whole tensor.
-    fn part(&self, id: TensorId) -> Option<PartOf> {
-        let tile = self.program.part(id).map(|_| self.place(id))?;
-        Some(PartOf { part: id.0 as usize, tile })
-    }
-
-    /// The place of a register tensor, or of a part of one.
-    fn place(&self, id: TensorId) -> Tile {
-        let Some((of, index)) = self.program.part(id) else { return self.tile_of(id, (&[], None), false) };
-        let index: Vec<Option<Coord>> = index.iter().map(|e| e.clone().map(Coord::Expr)).collect();
-        self.tile_of(of, (&index, None), false)
-    }
-
-    /// The place of an operand of a product.
-    fn factor(&self, r: &TensorRef<P>) -> Tile {
-        match self.program.tensor(r.tensor).0 {
-            Memory::Register => self.place(r.tensor),
-            _ => self.referenced(r),
-        }
-    }
-
-    /// The place of a reference to a tensor of the block.
-    fn referenced(&self, r: &TensorRef<P>) -> Tile {
-        let index: Vec<Option<Coord>> = r.index.iter().map(|entry| entry.as_ref().map(P::coord)).collect();
-        self.tile_of(r.tensor, (&index, r.indexed), r.transposed)
-    }
-
-    /// The tile of a tensor of the block at an index.
-    fn tile_of(
-        &self,
-        id: TensorId,
-        (index, by): (&[Option<Coord>], Option<IndexedMode>),
-        transposed: bool,
-    ) -> Tile {
-        let (mut kept, mut fixed, mut indexed) = (Vec::new(), Vec::new(), None);
-        let mut stride = 1;
-        for (mode, extent) in self.program.shape(id).into_iter().enumerate() {
-            match index.get(mode) {
-                Some(Some(index)) => fixed.push(Fixed { mode, index: index.clone(), extent, stride }),
-                _ if by.is_some_and(|by| by.mode as usize == mode) => {
-                    let by = by.map_or(id, |by| by.by);
-                    indexed = Some((by, kept.len(), extent, stride));
-                    kept.push((self.program.shape(by)[0], 0));
-                }
-                _ => kept.push((extent, stride)),
-            }
-            stride *= extent;
-        }
-        // Seen in reverse, the tensor's last mode counts fastest.
-        if transposed {
-            kept.reverse();
-        }
-        let indexed = indexed.map(|(by, at, extent, stride)| {
-            let at = if transposed { kept.len() - 1 - at } else { at };
-            (indices(by, at, kept.iter().map(|(extent, _)| *extent)), extent, stride)
-        });
-        let order = (transposed || !fixed.is_empty() || indexed.is_some())
-            .then(|| table(kept.into_iter()).into_iter().map(|o| o as u32).collect());
-        let name = self.program.names().tensor(id).to_string();
-        Tile { tensor: id.0 as usize, name, order, fixed, indexed }
-    }
-
-    /// One side of a copy.
-    fn side(&self, r: &TensorRef<P>) -> Result<Side, InterpretError> {
-        let tile = self.program.tile(r);
-        let Some(global) = tile.global else { return Ok(Side::Tile(self.referenced(r))) };
-        let indexed = tile.indexed.zip(global.indexed).map(|(indexed, (dim, scale))| IndexedSteps {
-            indices: indices(indexed.by, indexed.at, tile.shape.iter().copied()),
-            extent: indexed.extent,
-            dim: dim as usize,
-            scale,
-        });
-        let mut strides = tensor_strides(self.program, global.param, self.sizes)?;
-        // A step along a folded mode is no distance in memory: its digits are.
-        strides.extend(global.folded.iter().map(|_| 0));
-        let (folded, within) = global.folded.map_or_else(Default::default, |folded| {
-            let leaf = |(extent, dim, step): (Expr, u32, i64)| (extent, dim as usize, step);
-            (folded.leaves.into_iter().map(leaf).collect(), folded.within)
-        });
-        let leaves: Vec<(i64, usize, i64)> =
-            global.modes.iter().flatten().map(|(n, dim, scale)| (*n, *dim as usize, *scale)).collect();
-        let mut reach = Some(vec![0i64; strides.len()]);
-        for (n, dim, scale) in &leaves {
-            reach = reach.and_then(|mut reach| {
-                reach[*dim] = reach[*dim].checked_add((n - 1).checked_mul(*scale)?)?;
-                Some(reach)
-            });
-        }
-        let offsets = table(leaves.iter().map(|(n, dim, scale)| (*n, scale.wrapping_mul(strides[*dim]))));
-        Ok(Side::Global(Box::new(Access {
-            param: global.param.0 as usize,
-            name: self.program.names().tensor(r.tensor).to_string(),
-            base: global.base,
-            shape: global.shape,
-            strides,
-            reach,
-            offsets,
-            leaves,
-            indexed,
-            folded,
-            within,
-            span: r.span,
-        })))
-    }
-}
-
-/// The indices of mode `at` of a tile of these extents.
-fn indices(by: TensorId, at: usize, extents: impl Iterator<Item = i64>) -> Indices {
-    let of = table(extents.enumerate().map(|(mode, extent)| (extent, i64::from(mode == at))));
-    Indices { by: by.0 as usize, of: of.into_iter().map(|i| i as u32).collect() }
 }
 
 /// The numbers of tensors.
