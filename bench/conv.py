@@ -160,8 +160,9 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     theirs = last(without_padding(cudnn())).contiguous()
     # In f32, of the first image; a weight gradient is a sum over all of them.
     few = slice(None) if which == "wgrad" else slice(0, 1)
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False
     exact = last(without_padding(cudnn(padded[few].float(), f.float(), dy[few].float()))).double()
+    torch.backends.cudnn.benchmark = True
     norm = float(exact.norm())
 
     def error_of(result):
