@@ -126,7 +126,8 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     import torch
 
     which, layer = shape
-    torch.backends.cudnn.benchmark = True
+    # All algorithms have a try, and not the first ten.
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
     dtype, modes = common.torch_type(args.dtype), along(layer)
     label, wrong, ours = f"{which} {','.join(map(str, layer))}", 0, []
     dims, memory = len(modes), (torch.channels_last_3d if len(modes) == 3 else torch.channels_last)

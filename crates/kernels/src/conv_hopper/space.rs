@@ -32,10 +32,13 @@ const PARTS: [i64; 11] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64];
 const SCATTERED: [f64; 2] = [2.0, 1.3];
 const SCATTERED_GRADIENT: [f64; 2] = [2.0, 2.5];
 
-/// Cycles in which shared memory takes a line that arrives, and the groups of multiprocessors whose requests for the same lines of the filter come to the L2 cache as one: fitted
-/// to 380 timings of 54 layers and passes on H100s.
+/// Cycles in which shared memory takes a line that arrives, and the blocks whose requests for a line are answered one by one, of all that ask for it at the same time: fitted to 760 timings of
+/// 100 layers and passes on H100s.
 const WRITTEN: f64 = 0.5;
-const GROUPS: f64 = 8.0;
+const ANSWERED: f64 = 8.0;
+
+/// Rows of a tile for each line of its columns' factor with which products take as long as their lines through the port to the L2 cache.
+const LINES_OF_PRODUCTS: i64 = 64;
 
 /// Exponent by which the steps that read and device memory add up; the other constants were fitted with it.
 const OVERLAP: f64 = 6.0;
@@ -301,26 +304,26 @@ impl HopperConvConfig {
         Self { chunk: Some(columns).filter(|columns| *columns != self.columns()), ..self }
     }
 
-    /// Parts of the requests for lines of A and of B that the L2 cache answers one by one; none where blocks ask for all of them at the same time.
+    /// Parts of the requests for lines of A and of B that the L2 cache answers one by one; none where all blocks ask for the same pixels at the same time, as those of weight gradients.
     ///
-    /// Tiles of pixels shift with the tap, so that neighbours ask for other lines, and blocks of a part of the filter ask for the same. Where tiles of columns are not alike those
-    /// with fewer run ahead, and blocks ask for nothing at the same time: on an H100 256 channels in tiles of 64 × 160 take 590 cycles for a step of 98 blocks, 39 lines a cycle, and 640
-    /// channels 400 for one of 128; 256 channels in tiles of 128 × 96 740 cycles for a step of 129 blocks.
+    /// They are all requests where tiles of columns are not alike and steps take as long as their loads: blocks of the tile with fewer columns run ahead, and others' requests come too
+    /// late. On an H100 256 channels in tiles of 64 × 160 take 590 cycles for a step of 98 blocks, 39 lines a cycle, and 640 channels 400 for one of 128; 256 channels in tiles of
+    /// 128 × 96 740 cycles for a step of 129 blocks. Steps that take as long as their products keep blocks together: a data gradient of 1280 channels in tiles of 128 × 192 takes 770 for
+    /// one of 112.
     fn one_by_one(&self, sizes: &ConvSizes) -> Option<[f64; 2]> {
-        let (kout, (taps, c)) = (sizes.kout / self.groups, self.depth(sizes.c / self.groups));
-        if taps == 1 {
+        let (taps, _) = self.depth(sizes.c / self.groups);
+        if taps == 1 || self.pass == Pass::Wgrad {
             return None;
         }
-        let uneven = |all: i64, tile: i64| all > tile && all % tile != 0;
-        let columns = if self.pass == Pass::Fprop { kout } else { c };
-        let apart = uneven(columns, self.bn) || self.pass == Pass::Wgrad && uneven(kout, self.bm);
-        if apart || self.pass == Pass::Wgrad {
-            return apart.then_some([1.0; 2]);
-        }
         let [m, n, _] = self.extents(sizes);
-        let others = divide(n, self.bn) * self.split * self.groups;
-        let blocks = (divide(m, self.bm) * others).min(self.sm_count) as f64 / others as f64;
-        Some([1.0, (GROUPS / blocks.max(1.0)).min(1.0)])
+        let loads = LINES_OF_PRODUCTS * (self.bm + self.bn) > self.bm * self.bn;
+        if loads && n > self.bn && n % self.bn != 0 {
+            return Some([1.0; 2]);
+        }
+        let [rows, columns] = [divide(m, self.bm), divide(n, self.bn)];
+        let blocks = (rows * columns * self.split * self.groups).min(self.sm_count) as f64;
+        let part = |asking: f64| (ANSWERED / asking.max(1.0)).min(1.0);
+        Some([part(columns as f64), part(blocks / columns as f64)])
     }
 
     /// The estimated time on the device of a model: that of the product with as many tiles.
