@@ -33,7 +33,7 @@ const SCATTERED: [f64; 2] = [2.0, 1.3];
 const SCATTERED_GRADIENT: [f64; 2] = [2.0, 2.5];
 
 /// Cycles in which shared memory takes a line that arrives, and the blocks whose requests for a line are answered one by one, of all that ask for it at the same time: fitted to 760 timings of
-/// 100 layers and passes on H100s.
+/// 96 layers and passes on H100s.
 const WRITTEN: f64 = 0.5;
 const ANSWERED: f64 = 8.0;
 
