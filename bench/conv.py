@@ -126,7 +126,8 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     import torch
 
     which, layer = shape
-    torch.backends.cudnn.benchmark = True
+    # All algorithms have a try, and not the first ten.
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.benchmark_limit = True, 0
     dtype, modes = common.torch_type(args.dtype), along(layer)
     label, wrong, ours = f"{which} {','.join(map(str, layer))}", 0, []
     dims, memory = len(modes), (torch.channels_last_3d if len(modes) == 3 else torch.channels_last)
@@ -160,8 +161,9 @@ def measure(args, shape, jobs, launches, modules, clock, file):
     theirs = last(without_padding(cudnn())).contiguous()
     # In f32, of the first image; a weight gradient is a sum over all of them.
     few = slice(None) if which == "wgrad" else slice(0, 1)
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.benchmark = False
     exact = last(without_padding(cudnn(padded[few].float(), f.float(), dy[few].float()))).double()
+    torch.backends.cudnn.benchmark = True
     norm = float(exact.norm())
 
     def error_of(result):

@@ -399,7 +399,7 @@ impl HopperConvConfig {
     }
 
     /// Checks that the im2col mode has the corners and offsets.
-    fn check_im2col(&self) -> Result<(), ConfigError> {
+    pub(super) fn check_im2col(&self) -> Result<(), ConfigError> {
         let refuse = |wanted: String| Err(ConfigError::value("im2col", self.im2col, wanted));
         if !self.im2col {
             return Ok(());

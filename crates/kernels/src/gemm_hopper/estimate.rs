@@ -133,6 +133,8 @@ pub(crate) struct PerStep {
     pub bytes: Option<[f64; 2]>,
     /// Cycles in which shared memory takes a line that arrives, while instructions read nothing from it.
     pub written: f64,
+    /// Parts of the requests for lines of A and of B that the L2 cache answers one by one, where the model does not say it.
+    pub one_by_one: Option<[f64; 2]>,
     /// Steps of which one reads its elements from memory, and the others those that are in the L2 cache since.
     pub reads: f64,
     /// Exponent by which the steps that read and device memory add up, where the model does not say it.
@@ -148,6 +150,7 @@ impl Default for PerStep {
             store: None,
             bytes: None,
             written: 0.0,
+            one_by_one: None,
             reads: 1.0,
             overlap: None,
         }
@@ -296,12 +299,13 @@ impl HopperGemmConfig {
             * parts
             * (lines(major_a, of_a, bk * kept, pitch_a) + matrices * lines(major_b, of_b, bk, pitch_b));
         // What the L2 cache delivers to all blocks at once.
-        let l2 = if of_matrices {
-            let rows = [boxes(major_a, of_a, bk * kept), matrices * boxes(major_b, of_b, bk)];
-            parts * active * self.delivered(rows, [m, n]) / model.l2_lines(down * across > 1)
-        } else {
-            0.0
+        let lines_of = [boxes(major_a, of_a, bk * kept), matrices * boxes(major_b, of_b, bk)];
+        let (asked, clusters) = match own.one_by_one {
+            Some([a, b]) => (lines_of[0] * a + lines_of[1] * b, true),
+            None if of_matrices => (self.delivered(lines_of, [m, n]), down * across > 1),
+            None => (0.0, false),
         };
+        let l2 = parts * active * asked / model.l2_lines(clusters);
         // Requests of neighbours for the same whole lines are merged.
         let sharpness = if aligned(pitch_a) && aligned(pitch_b) { 9.0 } else { 6.0 };
         // What blocks of a cluster share arrives at each of them, but for the halves of a pair.
