@@ -17,6 +17,10 @@ const SPANS: [f64; 4] = [128.0, 64.0, 32.0, 16.0];
 /// Bytes of a sector of a line.
 const SECTOR: i64 = 32;
 
+/// Part of what rows across two lines cost that those cost which begin with a sector: on H100s 849 × 2592 × 1136 takes 670 cycles for a step of 128 × 144, whose rows lie across two lines
+/// three times in four, 8001 × 14024 × 1808 1140 for one of 128 × 256 and 1024 cycles of products. Fitted with `astride` to 7,300 timings of 590 products on H100s and an H200, as the constants below that say so.
+const WHOLE_SECTORS: f64 = 0.27;
+
 /// Bytes of which TMA wants strides to be multiples.
 pub(super) const STRIDE: i64 = 16;
 
@@ -25,8 +29,19 @@ pub(super) const STRIDE: i64 = 16;
 const SHORT: i64 = 96;
 const SHORTEST: i64 = 64;
 
-/// Elements of a step of the form for short sums, beyond which its time grows.
-const DEEP: i64 = 16;
+/// Bytes of rows of factors from which on steps are enough to hide what lies between two tiles: on an H100 5758 × 15368 × 72 takes 99.4 µs in 23 rounds of 256 × 208 and 108.7 to 115 in
+/// twice as many, 9372 × 1477 × 58 21.8 in three of 256 × 144 and 25.2 in nine of 192 × 64. Fitted so, as the part of it between this and [`SHORT`].
+const LONG: i64 = 400;
+
+/// Part by which device memory is slower in more rounds than these for blocks that share nothing, whose rows of factors are longer than [`SHORT`] and at most so many bytes: what they ask the
+/// L2 cache for is then as much as what they leave there. On an H100 5758 × 15368 × 72 takes 96.8 to 97.4 µs in tiles of 256 × 208 and clusters of two and 102.2 without, of 256 × 144 97.9 and 107.5.
+const SHORT_ALONE: f64 = 1.07;
+const FEW_ROUNDS: f64 = 2.0;
+const TWO_STEPS: i64 = 256;
+
+/// Elements of a step of the form for short sums, beyond which its time grows with each doubling: on an H100 3000 × 14000 × 16 takes 2.6 bytes of C a nanosecond, 3982 × 6888 × 24 1.7 and
+/// 1222 × 13280 × 56 1.4.
+const DEEP: f64 = 16.0;
 
 /// Cycles of a warpgroup between the products of two steps with a sparse A. On an H100 128 × 208 of f16 takes 9 % longer for each column than 128 × 256, whose
 /// products another warpgroup hides it behind, and with steps twice as long these are 3 % faster.
@@ -35,6 +50,9 @@ const SPARSE_TURN: f64 = 290.0;
 /// Part by which steps with a sparse A are longer where three warpgroups share them, whose instructions read B three times: on an H100 192 × 192 of f16 with steps
 /// of 128 takes 5 % more for each element than 128 × 256, and 256 × 192 of two warpgroups 1 to 4 % less.
 const SPARSE_THREE: f64 = 1.03;
+
+/// Part by which steps are longer that three warpgroups share. Fitted to 7,300 timings.
+const THREE_WARPGROUPS: f64 = 1.01;
 
 /// Columns of tiles with more than 128 rows and a sparse A that are fastest, and the part by which steps are longer for each column more or less: on an H100 160 take 9 %
 /// longer for each element, and 208, whose products `ptxas` serialises in part (C7512), 5 %.
@@ -98,13 +116,16 @@ const ONE_BUFFER: f64 = 500.0;
 const APART_BY_ROUND: f64 = 0.25;
 const ROUNDS_APART: f64 = 16.0;
 
+/// The same for each time that a block fills all its stages again: fitted so.
+const APART_BY_FILL: f64 = 0.01;
+
 /// The part of the time until device memory is at speed that the first bytes wait, and the bytes over which the rest comes about: until others' lines are
-/// written back, as many as come. Fitted to 610 timings of products that read at most 20 MB on an H200.
+/// written back, as many as come. Fitted to 7,300 timings.
 const FIRST: f64 = 0.5;
-const COMING: f64 = 2e6;
+const COMING: f64 = 12e6;
 
 /// Cycles until device memory is at speed for so many bytes.
-fn warm_up(model: &Numbers, bytes: f64) -> f64 {
+pub(super) fn warm_up(model: &Numbers, bytes: f64) -> f64 {
     model.warm_up * (1.0 - (1.0 - FIRST) * (-bytes / COMING).exp())
 }
 
@@ -190,12 +211,12 @@ fn through_registers(line: i64, size: f64) -> bool {
 }
 
 /// Part by which rows of boxes take longer whose lines are so many bytes apart: those that lie across two lines of the L2 cache are asked for twice, which shows as far as all
-/// multiprocessors ask, and half of those that begin within sectors have one sector more.
+/// multiprocessors ask, and more where they begin within sectors too.
 fn astride(model: &Numbers, bytes: i64) -> f64 {
     let begins = [LINE as i64, 64, SECTOR].into_iter().find(|begin| bytes % begin == 0).unwrap_or(STRIDE);
     let across = 1.0 - begins as f64 / LINE;
-    let sectors = if begins < SECTOR { 1.0 + SECTOR as f64 / LINE / 2.0 } else { 1.0 };
-    (1.0 + across * (model.astride - 1.0)) * sectors
+    let whole = if begins < SECTOR { 1.0 } else { WHOLE_SECTORS };
+    1.0 + across * whole * (model.astride - 1.0)
 }
 
 /// Cycles for which threads load these elements of lines with a stride, of which some are there; none where TMA does.
@@ -340,6 +361,7 @@ impl HopperGemmConfig {
             * few_stages
             * narrow
             * in_step;
+        let step = step * if self.warpgroups == 3 { THREE_WARPGROUPS } else { 1.0 };
         let columns_off = SPARSE_COLUMN * (bn - SPARSE_COLUMNS).abs();
         let step = step * if self.sparse && self.bm > 128 { 1.0 + columns_off } else { 1.0 };
         let step = step * if self.sparse && self.warpgroups > 2 { SPARSE_THREE } else { 1.0 };
@@ -476,17 +498,24 @@ impl HopperGemmConfig {
             let written = if row <= SHORTEST { 0.0 } else { c / write };
             memory = (memory - written) * beside * long + written;
         }
+        let alone = of_matrices && down * across == 1 && tiles_of_each > FEW_ROUNDS;
+        if alone && packs != [true; 2] && !short && row <= TWO_STEPS {
+            memory *= SHORT_ALONE;
+        }
         let covered = rounds(rows, self.bm) * bm * rounds(cols, self.bn) * bn;
         let beside = model.beside * (1.0 - (rows as f64 / covered) * cols as f64);
-        // A tile of a step or two is neither read nor written for a while, which the next one's steps are too short to hide.
-        let between = if short { model.between * (tiles_of_each - 1.0).max(0.0) } else { 0.0 };
+        // A tile of few steps is neither read nor written for a while, which the next one's steps are too short to hide.
+        let few = if packs == [true; 2] { 0.0 } else { (LONG - row) as f64 / (LONG - SHORT) as f64 };
+        let between = model.between * few.clamp(0.0, 1.0) * (tiles_of_each - 1.0).max(0.0);
         let (cycles, ending) = (cycles + between, ending + between);
         // Blocks of stream-K, and those of clusters along k, meet when all is read.
         let behind = leaving_sums + exchanging + between;
         let working = cycles - behind;
         let reading = working / own.reads;
         let more_rounds = (tiles_of_each - 1.0).clamp(0.0, ROUNDS_APART);
-        let overlap = own.overlap.unwrap_or(model.overlap * (1.0 + APART_BY_ROUND * more_rounds));
+        let fills = (tiles_of_each * steps / self.stages as f64 - 1.0).clamp(0.0, ROUNDS_APART);
+        let apart = APART_BY_ROUND * more_rounds + APART_BY_FILL * fills;
+        let overlap = own.overlap.unwrap_or(model.overlap * (1.0 + apart));
         let both = (working - reading + together(reading, memory, overlap) + behind).max(cycles);
         let total = model.launch + (both + beside) / model.clock + clusters + adding + packing;
         let of_blocks = [
@@ -577,7 +606,7 @@ impl HopperGemmConfig {
     }
 
     /// Microseconds in which the parts of k are added, each of so many bytes.
-    fn adding(&self, model: &Numbers, bytes: f64) -> f64 {
+    pub(super) fn adding(&self, model: &Numbers, bytes: f64) -> f64 {
         if self.split == 1 {
             return 0.0;
         }
@@ -593,7 +622,7 @@ impl HopperGemmConfig {
         let written = rows * cols * bytes(self.result()) as f64;
         let memory =
             read / model.read + written * self.ends(model, n) / model.outer_write + model.outer_warm_up;
-        let deep = if self.bk > DEEP { model.outer_deep } else { 1.0 };
+        let deep = model.outer_deep.powf((self.bk as f64 / DEEP).log2());
         let cycles = self.outer_cycles(model, [m, n, k], wide) + self.outer_longer([m, n, k]) / deep;
         let both = together(cycles, memory, 6.0);
         let of = |cycles: f64| deep * cycles / model.clock;
@@ -604,25 +633,6 @@ impl HopperGemmConfig {
             (Part::Memory, of(both - cycles)),
         ];
         Estimate::of(model.launch + deep * both / model.clock, &parts)
-    }
-
-    /// The estimated time of the form for few columns or rows.
-    fn estimate_gemv(&self, model: &Numbers, [m, n, k]: [i64; 3]) -> Estimate {
-        let cycles = self.gemv_cycles(model, [m, n, k]);
-        let (rows, cols, depth) = (m as f64, n as f64, k as f64);
-        let read = (rows + cols) * depth * bytes(self.dtype) as f64;
-        let write = rows * cols * bytes(self.result()) as f64;
-        let memory = read / model.read + write / model.write + warm_up(model, read + write);
-        let (both, adding) = (together(cycles, memory, 6.0), self.adding(model, rows * cols * 4.0));
-        let of = |cycles: f64| cycles / model.clock;
-        let parts = [
-            (Part::Launch, model.launch),
-            (Part::Prologue, of(model.gemv_prologue)),
-            (Part::Steps, of(cycles - model.gemv_prologue)),
-            (Part::Memory, of(both - cycles)),
-            (Part::SplitSums, adding),
-        ];
-        Estimate::of(model.launch + both / model.clock + adding, &parts)
     }
 
     /// Elements of a contiguous line of a and of b.
@@ -710,6 +720,31 @@ mod tests {
         assert!(outer(16).estimate(4096, 4096, 8) < tiled(32).estimate(4096, 4096, 8));
         assert!(tiled(32).estimate(4096, 4096, 24) < outer(32).estimate(4096, 4096, 24));
         assert!(tiled(32).estimate(4096, 4096, 24) < tiled(64).estimate(4096, 4096, 24));
+    }
+
+    #[test]
+    fn large_results_of_the_shortest_sums_have_that_form_too() {
+        // 12042 × 8568 × 16 took 75.6 µs on an H100 by mma.sync and 108.7 by wgmma.
+        let device = Model::of_device("NVIDIA H100 80GB HBM3");
+        let sizes = [12_042, 8568, 16, 1];
+        let time = |of: HopperGemmConfig| of.estimated(device, PerStep::default(), sizes).microseconds;
+        let outer = HopperGemmConfig {
+            form: Form::Outer,
+            bm: 64,
+            bn: 128,
+            bk: 16,
+            warpgroups: 1,
+            ..HopperGemmConfig::default()
+        };
+        let tiled = HopperGemmConfig {
+            swap: true,
+            bm: 256,
+            bn: 208,
+            bk: 32,
+            stages: 6,
+            ..HopperGemmConfig::default()
+        };
+        assert!(time(outer) < 0.95 * time(tiled));
     }
 
     #[test]

@@ -220,7 +220,7 @@ numbers! {
     outer_write: BytesPerCycle,
     /// Time of one of its blocks from launch to first store.
     outer_latency: Cycles,
-    /// Part by which it is slower with steps of more than 16 elements.
+    /// Part by which it is slower with each doubling of its steps of 16 elements.
     outer_deep: Factor,
     /// Time of a block of the form for few columns beside its loads.
     gemv_prologue: Cycles,
