@@ -314,6 +314,30 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
+    /// Waits until all stages that were filled of the pipelines that blocks share are released by all blocks: their arrivals are the last that reach this one.
+    pub(crate) fn wait_for_releases(&mut self) -> Result<(), Diagnostic> {
+        for id in self.role.drains.clone() {
+            let span = self.verified.pipeline(id).span;
+            let pipeline = self.pipeline(id, span)?;
+            let position = self.state.positions.get(&(id, Side::Produce)).copied();
+            let position = position.ok_or_else(|| internal(span, "a pipeline without a position"))?;
+            let issuer = self.state.tma_issuer.filter(|_| !pipeline.stored);
+            self.guarded(issuer, |lower| {
+                let (slot, parity) =
+                    (lower.slot_of(pipeline, position.slot()), lower.b.read(position.parity()));
+                for stage in 0..i64::from(pipeline.stages) {
+                    // Stages before the next one have been filled once more than those from there on.
+                    let before = lower.b.scalar(ScalarOp::LtI32, &[int(stage), slot]);
+                    let flip = lower.b.scalar(ScalarOp::Select, &[int(1), int(0), before]);
+                    let parity = lower.b.scalar(ScalarOp::XorB32, &[parity, flip]);
+                    let empty = lower.barrier(pipeline, true, int(stage));
+                    lower.b.mbarrier(MbarrierOp::Wait, empty, parity);
+                }
+            });
+        }
+        Ok(())
+    }
+
     /// The full barrier of the stage that was filled so many stages before one.
     fn filled_before(&mut self, pipeline: &PipelinePlan, slot: Operand, before: u32) -> Address {
         let at = self.b.scalar(ScalarOp::SubI32, &[slot, int(i64::from(before))]);

@@ -38,7 +38,10 @@ impl Lower<'_> {
     /// The whole of a part.
     pub(crate) fn part(&mut self, body: &[Stmt]) -> Result<(), Diagnostic> {
         if self.role.single_thread {
-            return self.by_issuer(|lower| lower.block(body));
+            return self.by_issuer(|lower| {
+                lower.block(body)?;
+                lower.wait_for_releases()
+            });
         }
         self.block(body)?;
         self.hand_on_rest(None)?;
@@ -51,6 +54,7 @@ impl Lower<'_> {
             self.b.sync(SyncOp::ClusterBarrier);
         } else {
             self.wait_for_readers();
+            self.wait_for_releases()?;
         }
         Ok(())
     }

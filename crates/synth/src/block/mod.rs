@@ -16,7 +16,7 @@ pub mod warpgroups;
 
 use tilewright_machine::Arch;
 use tilewright_tile::core::Program;
-use tilewright_tile::{Diagnostic, Side};
+use tilewright_tile::{Diagnostic, PipelineId, Side};
 
 use crate::divisibility::{Divisibility, Multiples};
 use crate::explain::{PipelineNote, SyncNote};
@@ -86,8 +86,13 @@ impl BlockPlan {
         let multicasts = pipelines.values().any(|pipeline| pipeline.multicast > 1);
         let deals = tiles.values().any(|queue| queue.blocks > 1);
         let pairs = roles.iter().any(|role| role.pair);
+        // Where blocks meet by multicasts alone, the roles that issue them see the last release of each stage.
+        let drains = multicasts && !deals && !pairs && memory.tensor_memory.is_none();
         for role in &mut roles {
-            role.ends_with_cluster |= multicasts || deals || pairs;
+            role.ends_with_cluster |= (multicasts && !drains) || deals || pairs;
+            let shared = |id: &PipelineId| pipelines.get(id).is_some_and(|pipeline| pipeline.multicast > 1);
+            let produced = role.sides.iter().filter(|(_, side)| *side == Side::Produce).map(|(id, _)| *id);
+            role.drains = produced.filter(|id| drains && shared(id)).collect();
         }
         let pipeline_notes = pipeline::notes(whole, &pipelines);
         Ok(BlockPlan { memory, pipelines, tiles, roles, pipeline_notes, sync_notes })
@@ -100,6 +105,8 @@ impl BlockPlan {
 
     /// True if threads of other blocks of the cluster arrive at this block's barriers.
     pub fn meets_cluster(&self) -> bool {
-        self.roles.iter().any(|role| role.ends_with_cluster || role.cluster_reduce.is_some())
+        self.roles
+            .iter()
+            .any(|role| role.ends_with_cluster || !role.drains.is_empty() || role.cluster_reduce.is_some())
     }
 }

@@ -56,6 +56,9 @@ pub struct RolePlan {
     pub registers: Option<RegisterBudget>,
     /// True if it ends with a barrier of the cluster: peers may still reach the block's memory.
     pub ends_with_cluster: bool,
+    /// Pipelines that other blocks fill and release too, of which it waits at its end until all stages that it has filled are released: nobody reaches
+    /// their barriers any more, and no barrier of the cluster has to say so.
+    pub drains: BTreeSet<PipelineId>,
     /// Its reductions over the cluster.
     pub cluster_reduce: Option<ClusterReducePlan>,
     /// The points at which it releases the stages that it consumes.
@@ -91,6 +94,7 @@ impl RolePlan {
             pair: part.multiplies_in_pairs()?,
             registers: budget(whole, part, arch),
             ends_with_cluster: false,
+            drains: BTreeSet::new(),
             cluster_reduce: slot.map(|slot| ClusterReducePlan {
                 slot,
                 arrivals: part.verified.threads() / 32 * blocks,
