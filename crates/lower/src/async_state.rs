@@ -10,7 +10,8 @@ use tilewright_synth::block::role::{ClusterReducePlan, RegisterBudget, RolePlan}
 use tilewright_tile::core::{Program, Role};
 use tilewright_tile::{PipelineId, Side, SymbolId, TensorId};
 
-use crate::scalar::{condition, int, value, warp_index};
+use crate::scalar::{condition, int, value};
+use crate::start::Warp;
 
 /// The place of a side in its ring: registers for the stage's number and the parity of its phase; a consumer's also for what [`Tracking`]
 /// says of its unreleased stages.
@@ -125,6 +126,7 @@ impl AsyncState {
         whole: &Program,
         role: Option<&Role>,
         (plan, pipelines): (&RolePlan, &Pipelines),
+        warp: Option<Warp>,
         b: &mut Builder,
     ) -> Self {
         let mut state = AsyncState {
@@ -146,7 +148,7 @@ impl AsyncState {
             b.sync(SyncOp::SetMaxRegisters { more, registers });
         }
         if plan.elects {
-            state.elect(plan, b);
+            state.elect(plan, warp, b);
         }
         state.team = role.and_then(|role| team(whole, role, b));
         for (id, side) in &plan.sides {
@@ -168,11 +170,10 @@ impl AsyncState {
         state
     }
 
-    /// Elects a lane of each warp, and of these the one that issues TMA copies.
-    fn elect(&mut self, plan: &RolePlan, b: &mut Builder) {
-        let warp = warp_index(b);
+    /// Elects a lane of each warp, unless the start has, and of these the one that issues TMA copies.
+    fn elect(&mut self, plan: &RolePlan, known: Option<Warp>, b: &mut Builder) {
+        let Warp { index: warp, elected } = known.unwrap_or_else(|| Warp::elect(b));
         self.warps.1 = warp;
-        let elected = b.elect();
         self.elected = Some(elected);
         let first = condition(b, ScalarOp::EqI32, warp, int(i64::from(plan.first_warp)));
         let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));

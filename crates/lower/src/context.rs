@@ -18,6 +18,7 @@ use crate::barriers::Barriers;
 use crate::maps::Maps;
 use crate::scalar;
 use crate::schedule::FirstUse;
+use crate::start::FirstTile;
 use crate::tensor_memory::Columns;
 
 /// A state that synthesis should have ruled out.
@@ -64,6 +65,8 @@ pub struct Lower<'a> {
     pub(crate) tiles: &'a TileQueues,
     /// The number of the part.
     pub(crate) part: usize,
+    /// The tile with which one of its loops begins, if the start has computed it.
+    pub(crate) first_tile: Option<FirstTile>,
     /// The numbers of its barriers.
     pub(crate) barriers: Barriers,
     /// The state of asynchronous operations.

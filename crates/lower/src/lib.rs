@@ -40,6 +40,7 @@ mod scan;
 mod schedule;
 mod smem;
 mod sort;
+mod start;
 mod tensor_memory;
 mod tma;
 mod wgmma;
@@ -63,6 +64,7 @@ use context::{Lower, internal};
 pub use maps::MapRecipe;
 use maps::Maps;
 use schedule::FirstUse;
+use start::Start;
 use tensor_memory::Columns;
 
 /// The largest run-time size and the largest extent of a buffer's mode: coordinates are 32 bits wide, and a tile may
@@ -93,6 +95,7 @@ struct Block<'a> {
     columns: Option<Columns<'a>>,
     /// The values of sizes.
     symbols: BTreeMap<SymbolId, Operand>,
+    start: Start,
 }
 
 /// Lowers a program with the synthesis of each of its parts and the plan of the block. `whole` is the program of all parts, from
@@ -128,11 +131,11 @@ pub fn lower(
         b.add_shared_at(buffer.name.clone(), buffer.at, buffer.bytes);
     }
     let mut maps = Maps::default();
-    pipeline::prologue(&mut b, whole, plan);
+    let start = Start::emit(&mut b, (whole, parts), plan, multiples, &symbols);
     let tensor_memory = plan.memory.tensor_memory.as_ref();
     let columns = tensor_memory.map(|map| tensor_memory::address(&mut b, map)).transpose()?;
     let mut bodies = Vec::new();
-    let block = Block { whole, plan, arch, multiples, columns, symbols };
+    let block = Block { whole, plan, arch, multiples, columns, symbols, start };
     for (i, part) in parts.iter().enumerate() {
         let mut emit = |b: &mut Builder| lower_part(&block, (i, part), &mut maps, b);
         match part.role {
@@ -144,7 +147,7 @@ pub fn lower(
             None => emit(&mut b)?,
         }
     }
-    roles::roles(&mut b, bodies);
+    roles::roles(&mut b, bodies, block.start.warp);
     if let Some(columns) = columns {
         let reached = plan.roles.iter().any(|role| role.ends_with_cluster);
         tensor_memory::free(&mut b, columns, reached);
@@ -165,7 +168,7 @@ fn lower_part(
     let divisibility = Divisibility::new(part.verified, block.multiples);
     let arrays = fragments(part, b);
     let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
-    let state = AsyncState::new(block.whole, part.role, (role, &block.plan.pipelines), b);
+    let state = AsyncState::new(block.whole, part.role, (role, &block.plan.pipelines), block.start.warp, b);
     let mut lower = Lower {
         verified: part.verified,
         synthesis: part.synthesis,
@@ -188,6 +191,7 @@ fn lower_part(
         columns: block.columns,
         tiles: &block.plan.tiles,
         part: index,
+        first_tile: block.start.first_tile.filter(|first| first.part == index),
         barriers: Barriers::new(block.whole, index),
         state,
     };
@@ -384,7 +388,7 @@ impl Lower<'_> {
             }
             (StmtKind::Tiles { row, col, previous, rows, cols, order, dynamic, body }, _) => {
                 let walk = (order, *dynamic);
-                self.tiles([*row, *col], *previous, (rows, cols), walk, body, stmt.span)?;
+                self.tiles(stmt, [*row, *col], *previous, (rows, cols), walk, body)?;
             }
             (StmtKind::Drain { previous, body }, _) => self.drain(*previous, body, stmt.span)?,
             (

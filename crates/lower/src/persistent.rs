@@ -2,12 +2,47 @@
 
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
-use tilewright_tile::core::{Stmt, TileOrder};
+use tilewright_tile::core::{Program, Stmt, TileOrder};
 use tilewright_tile::rasterization::{self, Arithmetic};
 use tilewright_tile::{Dealer, Diagnostic, Expr, Origin, ParamId, SymbolId};
 
 use crate::context::{Lower, internal};
 use crate::scalar::{self, add, int};
+
+/// The tiles that a block walks, where they are not dealt out.
+pub struct Walk {
+    /// Rows and columns of tiles, and their product.
+    pub rows: Operand,
+    pub cols: Operand,
+    pub tiles: Operand,
+    /// The number of the block's first tile, and the distance to its next.
+    pub first: Operand,
+    pub step: Operand,
+}
+
+impl Walk {
+    /// The walk over so many tiles; `expr` gives the values of expressions.
+    pub fn new(
+        b: &mut Builder,
+        program: &Program,
+        (rows, cols): (&Expr, &Expr),
+        expr: &mut dyn FnMut(&mut Builder, &Expr) -> Operand,
+    ) -> Walk {
+        let cluster = i64::from(program.cluster());
+        let (rows, cols) = (expr(b, rows), expr(b, cols));
+        let tiles = b.scalar(ScalarOp::MulI32, &[rows, cols]);
+        let block = Operand::Value(b.special(Special::BlockIndex(0)));
+        let first = scalar::divide(b, block, cluster);
+        let blocks = expr(b, &program.grid.first().cloned().unwrap_or(Expr::Int(1)));
+        let step = scalar::divide(b, blocks, cluster);
+        Walk { rows, cols, tiles, first, step }
+    }
+
+    /// Row and column of the tile of a number.
+    pub fn tile(&self, b: &mut Builder, order: &TileOrder, number: Operand) -> [Operand; 2] {
+        rasterization::tile(&mut Emit(b), order, number, self.rows, self.cols).into()
+    }
+}
 
 /// Emits code for integer arithmetic without signs.
 struct Emit<'a>(&'a mut Builder);
@@ -56,16 +91,18 @@ impl Lower<'_> {
     /// `for (row, col) previous (i, j) in tiles(rows, cols, order, dynamic = counter)`, in which `= counter` may be missing, and `dynamic`.
     pub(crate) fn tiles(
         &mut self,
+        stmt: &Stmt,
         counters: [SymbolId; 2],
         previous: Option<[SymbolId; 2]>,
-        (rows, cols): (&Expr, &Expr),
+        extents: (&Expr, &Expr),
         (order, dynamic): (&TileOrder, Option<Dealer>),
         body: &[Stmt],
-        span: Origin,
     ) -> Result<(), Diagnostic> {
-        let cluster = i64::from(self.verified.cluster());
-        let (rows, cols) = (self.expr(rows), self.expr(cols));
-        let tiles = self.b.scalar(ScalarOp::MulI32, &[rows, cols]);
+        let (divisibility, symbols) = (self.divisibility, &self.symbols);
+        let mut expr = |b: &mut Builder, e: &Expr| scalar::expr(b, divisibility, &|id| symbols[&id], e);
+        let walk = Walk::new(self.b, self.verified, extents, &mut expr);
+        let Walk { rows, cols, tiles, first, step } = walk;
+        let begun = self.first_tile.filter(|known| known.statement == stmt.id);
         let count = match order {
             TileOrder::Listed { table } => {
                 let extent = self.verified.buffer_shape(*table).first().cloned();
@@ -73,11 +110,6 @@ impl Lower<'_> {
             }
             TileOrder::Grouped { .. } | TileOrder::Hilbert { .. } => tiles,
         };
-        let block = Operand::Value(self.b.special(Special::BlockIndex(0)));
-        let first = scalar::divide(self.b, block, cluster);
-        let grid = self.verified.grid.first().cloned().unwrap_or(Expr::Int(1));
-        let blocks = self.expr(&grid);
-        let step = scalar::divide(self.b, blocks, cluster);
         self.wait_for_copies(None);
         let mut regs = Vec::new();
         if let Some(previous) = previous {
@@ -90,7 +122,7 @@ impl Lower<'_> {
             }
         }
         let queue = match dynamic {
-            Some(dealer) => Some(self.begin_queue(dealer, (count, step), first, span)?),
+            Some(dealer) => Some(self.begin_queue(dealer, (count, step), first, stmt.span)?),
             None => None,
         };
         let bounds =
@@ -103,7 +135,10 @@ impl Lower<'_> {
             if let TileOrder::Listed { table } = order {
                 number = lower.listed_number(*table, number, tiles);
             }
-            let (r, c) = rasterization::tile(&mut Emit(lower.b), order, number, rows, cols);
+            let [r, c] = match begun {
+                Some(known) => known.or_next(lower.b, (&walk, order), number),
+                None => walk.tile(lower.b, order, number),
+            };
             lower.symbols.extend(counters.into_iter().zip([r, c]));
             lower.read_previous_tile(previous);
             lower.loops += 1;

@@ -5,88 +5,13 @@
 
 use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp};
 use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special};
-use tilewright_synth::block::BlockPlan;
 use tilewright_synth::plan::PipelinePlan;
-use tilewright_tile::core::{Program, Slot, Stmt, StmtKind};
+use tilewright_tile::core::{Slot, Stmt, StmtKind};
 use tilewright_tile::{Diagnostic, Origin, PipelineId, Side};
 
 use crate::async_state::{Position, is_even_block};
 use crate::context::{Lower, internal};
-use crate::scalar::{self, add, condition, int, value, warp_index};
-use crate::tensor_memory;
-
-/// Makes the barriers of pipelines and sums, and has every thread wait until they are there.
-pub fn prologue(b: &mut Builder, whole: &Program, plan: &BlockPlan) {
-    let reductions = || plan.roles.iter().filter_map(|role| role.cluster_reduce);
-    let queues = || plan.tiles.values().filter_map(|queue| Some((queue, queue.slot.barriers?)));
-    let answers = || plan.tiles.values().filter_map(|queue| queue.slot.answer);
-    let none = reductions().next().is_none() && queues().next().is_none() && answers().next().is_none();
-    if plan.pipelines.is_empty() && none {
-        return;
-    }
-    b.set_origin("the barriers of pipelines");
-    let warp = warp_index(b);
-    let base = Operand::Value(b.special(Special::SharedBase));
-    let elected = b.elect();
-    let first = condition(b, ScalarOp::EqI32, warp, int(0));
-    let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
-    if let Some(issuer) = issuer.and_then(value) {
-        b.only_where(issuer, |b| {
-            for pipeline in plan.pipelines.values() {
-                let empty = pipeline.barriers + 8 * pipeline.stages;
-                for stage in 0..pipeline.stages {
-                    for (at, count) in
-                        [(pipeline.barriers, pipeline.full_arrivals), (empty, pipeline.empty_arrivals)]
-                    {
-                        let address = Address { base, offset: (at + 8 * stage) as i32 };
-                        b.mbarrier(MbarrierOp::Init, address, int(i64::from(count)));
-                    }
-                }
-            }
-            for (queue, barriers) in queues() {
-                for stage in 0..queue.slot.stages {
-                    for (at, count) in [(barriers, 1), (barriers + 8 * queue.slot.stages, queue.readers)] {
-                        let address = Address { base, offset: (at + 8 * stage) as i32 };
-                        b.mbarrier(MbarrierOp::Init, address, int(i64::from(count)));
-                    }
-                }
-            }
-            for answer in answers() {
-                let address = Address { base, offset: answer.barrier as i32 };
-                b.mbarrier(MbarrierOp::Init, address, int(1));
-            }
-            for reduce in reductions() {
-                for at in [reduce.slot.barriers, reduce.slot.barriers + 8] {
-                    let address = Address { base, offset: at as i32 };
-                    b.mbarrier(MbarrierOp::Init, address, int(i64::from(reduce.arrivals)));
-                }
-            }
-            b.sync(SyncOp::FenceMbarrierInit);
-            b.sync(SyncOp::FenceProxyAsync(ProxyFence::Shared));
-        });
-    }
-    let tensor_memory = plan.memory.tensor_memory.as_ref();
-    if plan.pairs() {
-        // Both blocks allocate together, so that the other one has to have begun; and one reaches what the other has.
-        b.set_pairs();
-        b.sync(SyncOp::ClusterStart);
-        if let Some(map) = tensor_memory {
-            tensor_memory::allocate(b, whole, map);
-        }
-        b.sync(SyncOp::ClusterBarrier);
-        return;
-    }
-    if let Some(map) = tensor_memory {
-        tensor_memory::allocate(b, whole, map);
-    }
-    if plan.meets_cluster() {
-        b.sync(SyncOp::ClusterStart);
-    }
-    // The start of a cluster orders the barriers alone, and not the word that has the address of tensor memory.
-    if !plan.meets_cluster() || tensor_memory.is_some() {
-        b.sync(SyncOp::Barrier);
-    }
-}
+use crate::scalar::{self, add, int, value};
 
 impl<'a> Lower<'a> {
     /// The plan of a pipeline.

@@ -11,12 +11,13 @@ use tilewright_tile::core::{Role, Stmt};
 
 use crate::context::Lower;
 use crate::scalar::{condition, int, warp_index};
+use crate::start::Warp;
 
-/// Puts the roles' bodies side by side: each warp does that of its role.
-pub fn roles(b: &mut Builder, mut bodies: Vec<(&Role, Vec<Inst>)>) {
+/// Puts the roles' bodies side by side: each warp does that of its role. `known` is the thread's warp, where the start has it.
+pub fn roles(b: &mut Builder, mut bodies: Vec<(&Role, Vec<Inst>)>, known: Option<Warp>) {
     let Some((_, last)) = bodies.pop() else { return };
     b.set_origin("the roles of warpgroups");
-    let warp = warp_index(b);
+    let warp = known.map_or_else(|| warp_index(b), |warp| warp.index);
     let conditions: Vec<Option<Value>> = bodies
         .iter()
         .map(|(role, _)| {

@@ -74,21 +74,33 @@ pub fn scale(b: &mut Builder, x: Operand, factor: i64) -> Operand {
 }
 
 /// `x / divisor` for `x ≥ 0` and a positive divisor.
+///
+/// Of others than powers of two a product with the reciprocal, rounded up to 32 bits (Granlund and Montgomery, "Division by invariant integers using
+/// multiplication", section 4): exact below 2³¹, where the quotient's error is under `1 / divisor`. `ptxas` divides by a literal as by any number.
 pub fn divide(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
     if divisor.count_ones() == 1 {
-        b.scalar(ScalarOp::ShrU32, &[x, int(i64::from(divisor.trailing_zeros()))])
-    } else {
-        b.scalar(ScalarOp::DivI32, &[x, int(divisor)])
+        return b.scalar(ScalarOp::ShrU32, &[x, int(i64::from(divisor.trailing_zeros()))]);
     }
+    let (reciprocal, shift) = reciprocal(divisor as u32);
+    let product = b.scalar(ScalarOp::MulHiU32, &[x, Operand::Imm(u64::from(reciprocal))]);
+    b.scalar(ScalarOp::ShrU32, &[product, int(i64::from(shift))])
 }
 
 /// `x % divisor` for `x ≥ 0` and a positive divisor.
 pub fn remainder(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
     if divisor.count_ones() == 1 {
-        b.scalar(ScalarOp::AndB32, &[x, int(divisor - 1)])
-    } else {
-        b.scalar(ScalarOp::RemI32, &[x, int(divisor)])
+        return b.scalar(ScalarOp::AndB32, &[x, int(divisor - 1)]);
     }
+    let quotient = divide(b, x, divisor);
+    let product = scale(b, quotient, divisor);
+    b.scalar(ScalarOp::SubI32, &[x, product])
+}
+
+/// The reciprocal of a divisor that is no power of two, times 2³² and some power of two that a shift to the right undoes.
+fn reciprocal(divisor: u32) -> (u32, u32) {
+    let bits = 32 - (divisor - 1).leading_zeros();
+    let rounded_up = (1u64 << (31 + bits)) / u64::from(divisor) + 1;
+    (rounded_up as u32, bits - 1)
 }
 
 /// Evaluates a layout at `index`, which lies in `0..layout.size()`.
@@ -419,4 +431,24 @@ fn floor_divide(b: &mut Builder, x: Operand, y: Operand) -> Operand {
     let adjust = b.scalar(ScalarOp::AndPred, &[inexact, opposite]);
     let lower = add(b, q, int(-1));
     b.scalar(ScalarOp::Select, &[lower, q, adjust])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::reciprocal;
+
+    #[test]
+    fn a_product_with_the_reciprocal_is_the_quotient() {
+        let divisors = (3..2000).chain([65_535, 65_537, 1_000_003, i32::MAX as u32 - 1, i32::MAX as u32]);
+        for d in divisors.filter(|d: &u32| !d.is_power_of_two()) {
+            let (by, shift) = reciprocal(d);
+            let most = i32::MAX as u32;
+            let multiples = [1, 2, 7, most / d / 2, most / d].map(|i| i.saturating_mul(d));
+            let near = multiples.into_iter().flat_map(|x| [x.saturating_sub(1), x, x + 1]);
+            for x in near.chain([0, 1, d - 1, most - 1, most]).filter(|x| *x <= most) {
+                let product = (u64::from(x) * u64::from(by)) >> 32;
+                assert_eq!(product >> shift, u64::from(x / d), "{x} / {d}");
+            }
+        }
+    }
 }

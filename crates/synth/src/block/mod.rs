@@ -60,9 +60,9 @@ impl BlockPlan {
         let mut pipelines = pipeline::plan(whole, parts, &memory, &accesses)?;
         let mut sync_notes = pipeline::sync_notes(whole, &pipelines);
         let mut roles = Vec::new();
-        for (i, part) in parts.iter().enumerate() {
+        for ((i, part), registers) in parts.iter().enumerate().zip(role::budgets(whole, parts, arch)) {
             let divisibility = Divisibility::new(part.verified, multiples);
-            let mut role = RolePlan::new(whole, part, memory.cluster_reduce[i], arch, &divisibility)?;
+            let mut role = RolePlan::new(whole, part, memory.cluster_reduce[i], registers, &divisibility)?;
             role.sync = accesses.orders(i);
             sync_notes.append(&mut role.sync.notes);
             let (apart, mut notes) = warpgroups::meet_apart(part, &accesses, i);
