@@ -74,7 +74,8 @@ pub(crate) fn tiles(tiles: &Tiles, arch: Arch, work: Work) -> f64 {
     // Warps read the same rows and columns from shared memory several times.
     let read = READ * bk * tiles.read_by_warps() as f64 / table.rate(Rate::SharedBytes);
     let deep = if tiles.loads_long_runs() { LONG_RUNS } else { 1.0 };
-    let multiply = (multiply.powi(4) + read.powi(4)).powf(0.25) * deep + TURN;
+    let overlapped = (multiply.powi(4) + read.powi(4)).powf(0.25);
+    let multiply = if tiles.reads_ahead() { overlapped } else { multiply + read } * deep + TURN;
     let copy = bytes / table.rate(Rate::L2Bytes);
     // Blocks of one multiprocessor share its units and hide each other's latencies.
     let waiting = LATENCY / (together * (tiles.stages - 1).max(1) as f64);

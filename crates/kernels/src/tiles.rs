@@ -254,10 +254,22 @@ impl Tiles {
         reads.min().unwrap_or(0)
     }
 
-    /// Returns whether factors, both as they are multiplied, go to registers in runs of more bytes than an instruction takes.
-    pub fn loads_long_runs(&self) -> bool {
+    /// Returns whether the first factor goes to registers in runs of more bytes than an instruction takes: 32, and of f64 up to 16 columns.
+    fn has_long_runs(&self) -> bool {
         let columns = if self.sparse { 2 } else { 1 };
-        self.b_bits == self.a_bits && self.kk * self.a_bits > columns * STEPS[0] * 8
+        let bytes = if self.a_bits == 64 { STEPS[2] } else { STEPS[0] };
+        self.kk * self.a_bits > columns * bytes * 8
+    }
+
+    /// Returns whether factors, both as they are multiplied, go to registers in long runs.
+    pub fn loads_long_runs(&self) -> bool {
+        self.b_bits == self.a_bits && self.has_long_runs()
+    }
+
+    /// Returns whether fragments go to registers while others are multiplied: those of the next run where a stage has an even number of runs,
+    /// which the mainloop loads ahead, or of the same long run.
+    pub fn reads_ahead(&self) -> bool {
+        self.bk / self.kk % 2 == 0 || self.has_long_runs()
     }
 
     /// Bytes of shared memory of a block.
