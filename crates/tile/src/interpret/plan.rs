@@ -450,7 +450,6 @@ impl<P: Executable> Making<'_, P> {
             StmtKind::Ticket { symbol, flag, count } => {
                 Op::Ticket { symbol: symbol.0 as usize, flag: self.flag(stmt, flag), count: count.clone() }
             }
-            StmtKind::Elementwise { dst, expr } => self.elementwise(stmt, *dst, expr)?,
             StmtKind::For { counter, lo, hi, condition, body } => {
                 self.iterations(*counter, (lo, hi, condition), body, filling)?
             }
@@ -483,7 +482,7 @@ impl<P: Executable> Making<'_, P> {
                 Op::Stage { slot, body: self.block(body, filling)?, span: stmt.span }
             }
             _ => {
-                let mut op = self.of_registers(stmt);
+                let mut op = self.of_registers(stmt)?;
                 if let (Some(Op::Fill { pair, .. }), StmtKind::Fill { dst, .. }) = (&mut op, &stmt.kind)
                     && self.pair_sums.contains(dst)
                 {

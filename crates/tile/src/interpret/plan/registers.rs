@@ -12,12 +12,7 @@ use crate::program::{Form, ScanOperands, ShapeOp, StmtKind, TensorId};
 
 impl<P: Executable> Making<'_, P> {
     /// An elementwise statement, or one that means an expression.
-    pub(super) fn elementwise(
-        &self,
-        stmt: &Stmt<P>,
-        dst: TensorId,
-        expr: &ElemExpr,
-    ) -> Result<Op, InterpretError> {
+    fn elementwise(&self, stmt: &Stmt<P>, dst: TensorId, expr: &ElemExpr) -> Result<Op, InterpretError> {
         let dtype = self.dtype(dst);
         let tree = rounded(expr, dtype, &ElementTypes(self.program))
             .map_err(|_| InterpretError::TypeClash { statement: self.text(stmt) })?;
@@ -34,13 +29,17 @@ impl<P: Executable> Making<'_, P> {
     }
 
     /// The operation of a statement that works on whole tensors of the block, if it has one.
-    pub(super) fn of_registers(&self, stmt: &Stmt<P>) -> Option<Op> {
+    ///
+    /// # Errors
+    ///
+    /// An elementwise expression of types that do not go together.
+    pub(super) fn of_registers(&self, stmt: &Stmt<P>) -> Result<Option<Op>, InterpretError> {
         let shape = |id: TensorId| self.program.shape(id);
         let len = |id: TensorId| self.program.elements(id);
         let dtype = |id: TensorId| self.dtype(id);
-        Some(match &stmt.kind {
+        Ok(Some(match &stmt.kind {
             // A view has no elements of its own.
-            StmtKind::Define(id) if self.program.viewed(*id).is_some() => return None,
+            StmtKind::Define(id) if self.program.viewed(*id).is_some() => return Ok(None),
             StmtKind::Define(id) => Op::Define { tensor: id.0 as usize, len: len(*id) },
             StmtKind::Cast { dst, src } | StmtKind::Rearrange { dst, src } => {
                 let through_f32 = crate::arith::through_f32(dtype(*src), dtype(*dst));
@@ -52,6 +51,7 @@ impl<P: Executable> Making<'_, P> {
                 let value = round(dtype(*dst), *value);
                 Op::Fill { dst: dst.0 as usize, len: len(*dst), value, pair: None }
             }
+            StmtKind::Elementwise { dst, expr } => self.elementwise(stmt, *dst, expr)?,
             StmtKind::Shape { dst, src, op } => self.shape(stmt, *dst, *src, op),
             StmtKind::Join { dst, a, b } => {
                 Op::Join { dst: dst.0 as usize, a: a.0 as usize, b: b.0 as usize }
@@ -109,7 +109,7 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::Barrier(_)
             | StmtKind::WaitDependencies
             | StmtKind::LaunchDependents
-            | StmtKind::Pipeline(_) => return None,
+            | StmtKind::Pipeline(_) => return Ok(None),
             // `Making::operation` knows these.
             StmtKind::Copy { .. }
             | StmtKind::CopyAsync { .. }
@@ -126,7 +126,6 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::Signal { .. }
             | StmtKind::Await { .. }
             | StmtKind::Ticket { .. }
-            | StmtKind::Elementwise { .. }
             | StmtKind::For { .. }
             | StmtKind::If { .. }
             | StmtKind::Tiles { .. }
@@ -136,8 +135,8 @@ impl<P: Executable> Making<'_, P> {
             | StmtKind::Assert { .. }
             | StmtKind::Print { .. }
             | StmtKind::InTurn { .. }
-            | StmtKind::Stage { .. } => return None,
-        })
+            | StmtKind::Stage { .. } => return Ok(None),
+        }))
     }
 }
 
