@@ -263,12 +263,15 @@ impl HopperConvConfig {
         parts
     }
 
-    /// The same with tiles of a part of the sums one after another: those of a weight gradient read the same pixels, whose lines all blocks that run at once
-    /// ask the L2 cache for at the same time.
-    fn in_order_of_parts(self, kout: i64) -> Self {
-        let whole = self.pass != Pass::Wgrad || self.split == 1;
-        let rows = Rasterization::Grouped(divide(kout, self.bm));
-        Self { rasterization: if whole { self.rasterization } else { rows }, ..self }
+    /// The same in the order in which blocks that run at once ask the L2 cache for the least: of a weight gradient tiles of a part of the sums one after another,
+    /// which read the same pixels; else tiles of a row beside each other, where sums are whole (1.7 % in the geometric mean of 27 layers on an H100, up to 6.1).
+    fn in_order(self, kout: i64) -> Self {
+        let rasterization = match (self.pass, self.split) {
+            (Pass::Wgrad, 2..) => Rasterization::Grouped(divide(kout, self.bm)),
+            (Pass::Fprop | Pass::Dgrad, 1) => Rasterization::Grouped(1),
+            _ => self.rasterization,
+        };
+        Self { rasterization, ..self }
     }
 
     /// The same with no more blocks than its rounds of tiles need: as many rounds, in which blocks have more of the L2 cache. On an H100 544 tiles take 0.348 ms with 109
@@ -442,7 +445,7 @@ impl Tunable for HopperConvConfig {
         };
         let ways = |form: Self| {
             let parts = if one { form.parts(&sizes) } else { vec![1] };
-            let parts = parts.into_iter().map(|split| Self { split, ..form }.in_order_of_parts(kout));
+            let parts = parts.into_iter().map(|split| Self { split, ..form }.in_order(kout));
             let parts: Vec<Self> = parts.map(|form| form.evened(&sizes)).collect();
             parts.into_iter().chain(shared(form)).chain(form.in_pairs(whole))
         };
