@@ -342,7 +342,7 @@ pub struct Function {
     /// Blocks of a cluster, along x; 1 where there are no clusters.
     pub cluster: u32,
     /// True if blocks 2i and 2i + 1 of a cluster are a pair: they allocate and free tensor memory together, the first issues products for both
-    /// ([`Tcgen05Row::blocks`]), and tensor copies to one block may signal an mbarrier of the other.
+    /// ([`Tcgen05Row::blocks`](tilewright_machine::Tcgen05Row::blocks)), and tensor copies to one block may signal an mbarrier of the other.
     pub pairs: bool,
     /// Parameters, in launch order.
     pub params: Vec<FunctionParam>,

@@ -27,7 +27,7 @@ pub enum Op {
     Param {
         /// The result.
         dst: Value,
-        /// Index into [`Function::params`].
+        /// Index into [`Function::params`](super::Function::params).
         param: u32,
     },
     /// `dst = op(args)`. Pure.
@@ -68,7 +68,7 @@ pub enum Op {
         outside: [u32; 2],
     },
     /// `dst = the word at address`, in global memory that nothing writes while the function runs. Pure. Where `guard` is false nothing is
-    /// read, and the value is 0. `B32`, or `B64` of a load of 8 bytes: a pointer of [`FunctionParamKind::Pointers`].
+    /// read, and the value is 0. `B32`, or `B64` of a load of 8 bytes: a pointer of [`FunctionParamKind::Pointers`](super::FunctionParamKind::Pointers).
     Lookup {
         /// The instruction: a load of 4 or 8 bytes.
         row: &'static CopyRow,
@@ -235,7 +235,7 @@ pub enum Op {
     TensorMap {
         /// The result.
         dst: Value,
-        /// Index into [`Function::tensor_maps`], of one that is passed as [`FunctionParamKind::TensorMaps`].
+        /// Index into [`Function::tensor_maps`](super::Function::tensor_maps), of one that is passed as [`FunctionParamKind::TensorMaps`](super::FunctionParamKind::TensorMaps).
         map: u32,
         /// The number among them, `B32`; one that there is.
         number: Operand,
@@ -246,7 +246,7 @@ pub enum Op {
     Tensor {
         /// The instruction.
         row: &'static TensorRow,
-        /// Index into [`Function::tensor_maps`].
+        /// Index into [`Function::tensor_maps`](super::Function::tensor_maps).
         map: u32,
         /// The result of an [`Op::TensorMap`], of a map that is one of several.
         one: Option<Operand>,

@@ -3,7 +3,7 @@
 //!
 //! A product's accumulator has the layout of its instructions. A shared tensor that such a product reads must have one that a
 //! descriptor describes; one that is copied between shared and global memory can be copied by the tensor memory accelerator if its
-//! layout is a row of boxes. Both are the layouts of [`swizzle_atom_layout`] tiles, contiguous along one mode, swizzled within 128, 64, 32 or
+//! layout is a row of boxes. Both are the layouts of [`swizzle_atom_layout`](descriptor::swizzle_atom_layout) tiles, contiguous along one mode, swizzled within 128, 64, 32 or
 //! no bytes: the widest swizzle that every use can have is taken, for it has the fewest bank conflicts and the fewest boxes. What
 //! tensor copies cannot do is left to other instructions (Hexcute, section V).
 

@@ -95,7 +95,7 @@ pub(super) fn sums_of(
 ///
 /// # Errors
 ///
-/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does, unless another statement has another layout.
+/// The reason why no instruction does it: [`assign_async_layouts`](super::assign_async_layouts) has seen to it that one does, unless another statement has another layout.
 pub fn tensor_copy_plan(
     v: &Program,
     (src, dst): (&TensorRef, &TensorRef),
@@ -117,7 +117,7 @@ pub fn tensor_copy_plan(
 ///
 /// # Errors
 ///
-/// The reason why no instruction does it: [`assign_async_layouts`] has seen to it that one does.
+/// The reason why no instruction does it: [`assign_async_layouts`](super::assign_async_layouts) has seen to it that one does.
 pub fn product_plan(
     (v, divisibility): (&Program, &Divisibility<'_>),
     (c, a, b): (TensorId, &TensorRef, &TensorRef),

@@ -24,8 +24,8 @@ impl KernelBuilder {
         Tensor { id: id.unwrap_or(TensorId(POISONED)), rank, owner: self.owner }
     }
 
-    /// `name = global_view(…)`: a view that starts at an offset of a buffer (see [`Buffer::from`]), with the modes that
-    /// [`tile`], [`steps`] and [`nested`] make.
+    /// `name = global_view(…)`: a view that starts at an offset of a buffer (see [`Buffer::from`](super::Buffer::from)), with the modes that
+    /// [`tile`](super::tile), [`steps`](super::steps) and [`nested`](super::nested) make.
     #[track_caller]
     pub fn global_view(
         &mut self,
