@@ -7,7 +7,8 @@
 //! rounds and the last round is taken for all that follow.
 //!
 //! Several blocks are resident on a multiprocessor, as many as shared memory, registers and threads allow; a few of them are
-//! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit.
+//! followed together. The grid runs in waves of them, and no wave is shorter than the work of its busiest unit; the last wave has the blocks
+//! that are left (`cost/waves.rs`).
 
 use rustc_hash::FxHashMap as HashMap;
 use std::cell::{Cell, RefCell};
@@ -23,8 +24,11 @@ use tilewright_tile::{
 };
 
 mod roles;
+mod waves;
 
 pub use roles::together;
+pub use waves::estimate;
+use waves::{Waves, blocks};
 
 use crate::access::busy_warps;
 use crate::cast;
@@ -785,94 +789,4 @@ pub(crate) fn operation_names(tree: &Rounded) -> Vec<&'static str> {
         | Rounded::Int(_) => None,
     });
     names
-}
-
-/// Bytes of all tensors of global memory that a kernel reads or writes, each once.
-fn footprint(problem: &Problem<'_>) -> f64 {
-    let scope = At { problem, counters: None };
-    let used: Vec<_> =
-        problem.verified.inputs().iter().chain(problem.verified.outputs()).map(|p| p.0 as usize).collect();
-    let params = problem.verified.params.iter().enumerate();
-    params
-        .filter(|(i, _)| used.contains(i))
-        .map(|(_, param)| match &param.kind {
-            ParamKind::Tensor { shape, .. } => {
-                let elements: f64 = shape.iter().map(|e| e.eval(&scope).unwrap_or(1) as f64).product();
-                elements * f64::from(param.dtype.bits()) / 8.0
-            }
-            ParamKind::Scalar { .. } => 0.0,
-        })
-        .sum()
-}
-
-/// Estimates a kernel.
-pub fn estimate(problem: &Problem<'_>) -> Estimate {
-    let program = problem.verified;
-    let limits = problem.timing.arch.limits();
-    let threads = problem.verified.threads();
-    let registers = (problem.registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
-    let blocks = blocks(problem);
-    let multiprocessors = problem.timing.rate(Rate::Multiprocessors);
-    let resident = limits.resident_blocks(threads, registers, problem.shared_bytes);
-    let (resident, waves) = waves(blocks, resident, multiprocessors);
-    let issued = IssuedOnce::default();
-    let mut clock = Clock::new(problem, &issued, 1);
-    clock.block(&program.body);
-    let alone = clock.finish();
-    let busy = UNITS.map(|u| (u, clock.busy.get(&u).copied().unwrap_or(0.0)));
-    let followed = resident.min(FOLLOWED);
-    let overlapped = if followed > 1 {
-        let mut several = Clock::new(problem, &issued, followed as usize);
-        several.block(&program.body);
-        several.finish()
-    } else {
-        alone
-    };
-    let memory = footprint(problem) / (problem.timing.rate(Rate::DramBytes) * multiprocessors);
-    Estimate {
-        stages: clock.stages,
-        blocks,
-        memory,
-        ..Estimate::new(busy, (alone, overlapped), (resident, waves), memory)
-    }
-}
-
-/// Blocks of the grid.
-fn blocks(problem: &Problem<'_>) -> i64 {
-    let scope = At { problem, counters: None };
-    let extents = problem.verified.grid.iter().map(|e| e.eval(&scope).unwrap_or(1).max(1));
-    extents.fold(1, i64::saturating_mul)
-}
-
-/// Blocks that are resident on a multiprocessor together, and waves of them.
-fn waves(blocks: i64, resident: u32, multiprocessors: f64) -> (i64, i64) {
-    let multiprocessors = multiprocessors as i64;
-    let needed = (blocks - 1) / multiprocessors + 1;
-    let resident = i64::from(resident).min(needed.max(1));
-    (resident, (blocks - 1) / (multiprocessors * resident) + 1)
-}
-
-impl Estimate {
-    /// The estimate of blocks that occupy the units so long, take `alone` cycles each and `overlapped` where several are resident together, in
-    /// waves, and that no less than `memory` cycles of device memory.
-    fn new(
-        busy: [(Unit, f64); UNITS.len()],
-        (alone, overlapped): (f64, f64),
-        (resident, waves): (i64, i64),
-        memory: f64,
-    ) -> Estimate {
-        let first = (Unit::Tensor, 0.0);
-        let busiest = busy.into_iter().fold(first, |best, next| if next.1 > best.1 { next } else { best });
-        let work = busiest.1 * resident as f64;
-        let wave = overlapped.max(work) + WAVE;
-        Estimate {
-            cycles: (wave * waves as f64).max(memory).min(MOST_CYCLES) as u64,
-            block_cycles: alone as u64,
-            busy: busy.into_iter().map(|(unit, cycles)| (unit.title(), cycles as u64)).collect(),
-            resident: resident as u32,
-            waves: waves as u64,
-            bound: if 1.1 * work >= overlapped { busiest.0.title() } else { "latency" },
-            ..Estimate::default()
-        }
-    }
 }

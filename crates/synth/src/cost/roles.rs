@@ -5,7 +5,7 @@ use tilewright_machine::{Rate, Timing};
 use tilewright_tile::core::Program;
 use tilewright_tile::{PipelineId, Side};
 
-use super::{Estimate, SCALAR_REGISTERS, StageUse, UNITS, waves};
+use super::{Estimate, SCALAR_REGISTERS, StageUse, UNITS, Waves};
 
 /// The estimate of a whole program from those of its roles. A block takes the longest of: the work of its busiest unit, of all roles
 /// together; its slowest role, if nothing held it back; and each pipeline, whose `n` stages are filled and used in turn, so that a
@@ -39,7 +39,7 @@ pub fn together(
     let registers = (registers + SCALAR_REGISTERS).clamp(24, limits.registers_per_thread);
     let resident = limits.resident_blocks(whole.threads(), registers, shared_bytes);
     let blocks = roles.iter().map(|role| role.blocks).max().unwrap_or(1);
-    let waves = waves(blocks, resident, timing.rate(Rate::Multiprocessors));
+    let waves = Waves::of(blocks, resident, timing.rate(Rate::Multiprocessors));
     let memory = roles.iter().map(|role| role.memory).sum();
     Estimate::new(busy, (block, block), waves, memory)
 }
