@@ -269,7 +269,7 @@ impl Tiles {
     /// Returns whether fragments go to registers while others are multiplied: those of the next run where a stage has an even number of runs,
     /// which the mainloop loads ahead, or of the same long run.
     pub fn reads_ahead(&self) -> bool {
-        self.bk / self.kk % 2 == 0 || self.has_long_runs()
+        self.bk / self.kk.max(1) % 2 == 0 || self.has_long_runs()
     }
 
     /// Bytes of shared memory of a block.

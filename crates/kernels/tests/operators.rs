@@ -297,11 +297,13 @@ fn products_loaded_by_tensor_copies_are_right() {
     let report = check_products(&half, Arch::SM_120A, [1, 64, 64, 4 * half.bk]);
     assert_eq!(report.shared_conflicts, 0);
     let kernel = kernel_for(&half.program().unwrap(), Arch::SM_120A, [1024; 3]);
-    for instruction in ["cp.async.bulk.tensor.2d.shared::cta", "mbarrier.try_wait", "setmaxnreg", "mma.sync"]
-    {
+    for instruction in ["cp.async.bulk.tensor.2d.shared::cta", "mbarrier.try_wait", "mma.sync"] {
         assert!(kernel.ptx.contains(instruction), "{instruction}");
     }
-    assert!(!kernel.ptx.contains("cp.async.c") && !kernel.ptx.contains("wgmma"));
+    // What 256 threads have at entry is enough for these fragments.
+    for instruction in ["cp.async.c", "wgmma", "setmaxnreg"] {
+        assert!(!kernel.ptx.contains(instruction), "{instruction}");
+    }
     if let Some(ptxas) = ptxas() {
         assert_eq!(assemble(&ptxas, "loads", &kernel, Arch::SM_120A), 0, "it spills");
     }

@@ -444,7 +444,7 @@ mod tests {
             let (by, shift) = reciprocal(d);
             let most = i32::MAX as u32;
             let multiples = [1, 2, 7, most / d / 2, most / d].map(|i| i.saturating_mul(d));
-            let near = multiples.into_iter().flat_map(|x| [x.saturating_sub(1), x, x + 1]);
+            let near = multiples.into_iter().flat_map(|x| [x.saturating_sub(1), x, x.saturating_add(1)]);
             for x in near.chain([0, 1, d - 1, most - 1, most]).filter(|x| *x <= most) {
                 let product = (u64::from(x) * u64::from(by)) >> 32;
                 assert_eq!(product >> shift, u64::from(x / d), "{x} / {d}");

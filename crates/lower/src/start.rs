@@ -96,7 +96,6 @@ impl Start {
         let begun = first_loop(parts, plan, symbols).map(|(part, statement, extents, order)| {
             let array = b.add_array("first.tile", 2);
             let tile = [Reg { array, index: 0 }, Reg { array, index: 1 }];
-            tile.iter().for_each(|reg| b.write(*reg, int(0)));
             let divisibility = Divisibility::new(parts[part].verified, multiples);
             let mut expr = |b: &mut Builder, e: &Expr| scalar::expr(b, &divisibility, &|id| symbols[&id], e);
             let walk = Walk::new(b, whole, extents, &mut expr);

@@ -19,8 +19,8 @@ use serde::Serialize;
 use tilewright_machine::{Class, Memory, Rate, TensorOp, Timing, Unit};
 use tilewright_tile::core::{Program, Stmt, StmtKind};
 use tilewright_tile::{
-    Axis, BinaryOp, Compute, ElemExpr, Expr, ParamId, ParamKind, PipelineId, Rounded, Scope, Side, StmtId,
-    StmtMap, SymbolId, TensorId, UnaryOp, rounded,
+    Axis, BinaryOp, Compute, ElemExpr, Expr, ParamId, PipelineId, Rounded, Scope, Side, StmtId, StmtMap,
+    SymbolId, TensorId, UnaryOp, rounded,
 };
 
 mod roles;

@@ -1,7 +1,7 @@
 //! The estimate of a whole grid: waves of resident blocks, the last with those that are left.
 
 use tilewright_machine::{Rate, Unit};
-use tilewright_tile::{ParamKind, Scope};
+use tilewright_tile::ParamKind;
 
 use super::{At, Clock, Estimate, FOLLOWED, IssuedOnce, MOST_CYCLES, Problem, SCALAR_REGISTERS, UNITS, WAVE};
 

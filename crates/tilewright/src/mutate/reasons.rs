@@ -38,6 +38,8 @@ pub enum Reason {
     FirstUse,
     /// No register of the products up to the next fence was written since the last fence.
     FencedBefore,
+    /// More threads compute registers that hold nothing yet: who reads them there has written them since.
+    NothingHeld,
     /// More threads store the same bytes of shared memory to the same place, each waiting for its own stores.
     SameBytes,
     /// No access to shared memory, and no other synchronisation, comes before it.
@@ -89,6 +91,7 @@ impl fmt::Display for Reason {
             Reason::FencedBefore => {
                 f.write_str("no register of the products was written since the last fence")
             }
+            Reason::NothingHeld => f.write_str("more threads write registers in which they have nothing yet"),
             Reason::SameBytes => f.write_str("more threads store the same bytes to the same place"),
             Reason::NothingBefore => f.write_str("nothing has touched shared memory before"),
             Reason::OneWarp => f.write_str("the block has one warp"),
@@ -132,6 +135,7 @@ pub(super) fn reason(function: &Function, mutant: &Mutant) -> Option<Reason> {
             _ => None,
         },
         Kind::Guard if same_bytes(op) => Some(Reason::SameBytes),
+        Kind::Guard if nothing_held(function, mutant, op) => Some(Reason::NothingHeld),
         Kind::Guard => only_fences(op).then_some(Reason::CoversMore),
         Kind::Space if covers_more(op, &mutant.edit) => Some(Reason::CoversMore),
         Kind::Delete | Kind::Weaken | Kind::Space | Kind::Move => weakened(function, mutant, op),
@@ -495,6 +499,30 @@ fn same_bytes(op: &Op) -> bool {
         })
 }
 
+/// True if a guarded block in no other computes nothing but registers, which no instruction before it writes.
+fn nothing_held(function: &Function, mutant: &Mutant, op: &Op) -> bool {
+    let Op::If { then, otherwise, .. } = op else { return false };
+    let written = then.iter().map(|inst| match &inst.op {
+        Op::WriteReg { dst, .. } => Some(Some(*dst)),
+        op => op.is_removable().then_some(None),
+    });
+    let Some(written) = written.collect::<Option<Vec<_>>>() else { return false };
+    let mut before = Vec::new();
+    let mut look = |op: &Op| {
+        before.extend(match op {
+            Op::WriteReg { dst, .. } => Some(*dst),
+            _ => None,
+        })
+    };
+    function.body[..mutant.index.min(function.body.len())]
+        .iter()
+        .for_each(|inst| super::flow::visit(inst, &mut look));
+    mutant.block.is_empty()
+        && otherwise.is_empty()
+        && written.iter().any(Option::is_some)
+        && !written.into_iter().flatten().any(|register| before.contains(&register))
+}
+
 /// True if a guarded block has nothing but fences between proxies, which may be of more threads.
 fn only_fences(op: &Op) -> bool {
     let Op::If { then, otherwise, .. } = op else { return false };
@@ -580,6 +608,41 @@ mod tests {
             }
             _ => follows(&function, &[], first, WAIT).is_some(),
         }
+    }
+
+    /// A branch of some threads that writes a register, behind a write of the register by all or not; whether more threads may take it.
+    fn holds_nothing(written_before: bool) -> bool {
+        let mut b = Builder::new("first", Arch::SM_80, 128);
+        let thread = Operand::Value(b.special(Special::ThreadIndex));
+        let register = Reg { array: b.add_array("r", 1), index: 0 };
+        if written_before {
+            b.write(register, Operand::Imm(7));
+        }
+        let Operand::Value(some) = b.scalar(ScalarOp::LtI32, &[thread, Operand::Imm(1)]) else {
+            unreachable!()
+        };
+        b.only_where(some, |b| {
+            let twice = b.scalar(ScalarOp::AddI32, &[thread, thread]);
+            b.write(register, twice);
+        });
+        let function = b.finish();
+        let index = function.body.iter().position(|inst| matches!(inst.op, Op::If { .. })).unwrap();
+        let mutant = Mutant {
+            kind: Kind::Guard,
+            what: String::new(),
+            origin: String::new(),
+            ordinal: 1,
+            block: Vec::new(),
+            index,
+            edit: Edit::Unguard,
+        };
+        nothing_held(&function, &mutant, &function.body[index].op)
+    }
+
+    #[test]
+    fn registers_that_hold_nothing_may_be_written_by_more_threads() {
+        assert!(holds_nothing(false));
+        assert!(!holds_nothing(true));
     }
 
     #[test]
