@@ -126,7 +126,8 @@ fn roles_of_warpgroups() {
         ("sm_count", "2"),
     ];
     let alone = (operator("gemm_hopper").unwrap().programs)(&given).unwrap().remove(0);
-    judge(&alone, Arch::SM_90A, &[], &[("m", 128), ("n", 128), ("k", 288)], &[]);
+    // Nine tiles, of which each block has some of other rows and of other columns.
+    judge(&alone, Arch::SM_90A, &[], &[("m", 192), ("n", 96), ("k", 288)], &[]);
 }
 
 #[test]
@@ -177,8 +178,8 @@ fn convolutions_in_tensor_memory() {
         ("padding", "0"),
     ];
     let forward = (operator("conv_hopper").unwrap().programs)(&given).unwrap().remove(0);
-    // Four tiles, so that both stages of sums are used again.
-    let sizes = [("nb", 1), ("h", 14), ("w", 17), ("c", 16), ("kout", 16)];
+    // Four tiles, so that both stages of sums are used again, in two rows and two columns.
+    let sizes = [("nb", 1), ("h", 7), ("w", 17), ("c", 16), ("kout", 32)];
     judge(&forward, Arch::SM_100A, &[], &sizes, &[]);
 }
 
