@@ -69,7 +69,7 @@ impl FirstTile {
     }
 }
 
-/// What the start of a block leaves to its parts.
+/// State that the start of a block leaves to its parts.
 #[derive(Default)]
 pub struct Start {
     /// The thread's place, if a warp was elected.
