@@ -10,8 +10,29 @@ use tilewright_synth::block::role::{ClusterReducePlan, RegisterBudget, RolePlan}
 use tilewright_tile::core::{Program, Role};
 use tilewright_tile::{PipelineId, Side, SymbolId, TensorId};
 
-use crate::scalar::{condition, int, value};
-use crate::start::Warp;
+use crate::scalar::{condition, int, value, warp_index};
+
+/// A thread's place in its block.
+#[derive(Clone, Copy)]
+pub struct Warp {
+    /// The number of its warp.
+    pub index: Operand,
+    /// True in the elected lane of each warp.
+    pub elected: Value,
+}
+
+impl Warp {
+    /// Elects a lane of each warp.
+    pub fn elect(b: &mut Builder) -> Warp {
+        Warp { index: warp_index(b), elected: b.elect() }
+    }
+
+    /// True in the elected lane of this warp.
+    pub fn leads(self, b: &mut Builder, warp: u32) -> Option<Value> {
+        let here = condition(b, ScalarOp::EqI32, self.index, int(i64::from(warp)))?;
+        value(b.scalar(ScalarOp::AndPred, &[here.into(), self.elected.into()]))
+    }
+}
 
 /// The place of a side in its ring: registers for the stage's number and the parity of its phase; a consumer's also for what [`Tracking`]
 /// says of its unreleased stages.

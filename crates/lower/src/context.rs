@@ -18,8 +18,8 @@ use crate::barriers::Barriers;
 use crate::maps::Maps;
 use crate::scalar;
 use crate::schedule::FirstUse;
-use crate::start::FirstTile;
 use crate::tensor_memory::Columns;
+use crate::walk::FirstTile;
 
 /// A state that synthesis should have ruled out.
 pub fn internal(span: Origin, what: &str) -> Diagnostic {

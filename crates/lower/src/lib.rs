@@ -43,6 +43,7 @@ mod sort;
 mod start;
 mod tensor_memory;
 mod tma;
+mod walk;
 mod wgmma;
 mod wide;
 

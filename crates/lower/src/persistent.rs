@@ -1,91 +1,13 @@
 //! Persistent loops over tiles, and the tile of the previous iteration.
 
 use tilewright_machine::ScalarOp;
-use tilewright_simt::{Build, Builder, Operand, Reg, Special};
-use tilewright_tile::core::{Program, Stmt, TileOrder};
-use tilewright_tile::rasterization::{self, Arithmetic};
+use tilewright_simt::{Build, Builder, Operand, Reg};
+use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::{Dealer, Diagnostic, Expr, Origin, ParamId, SymbolId};
 
 use crate::context::{Lower, internal};
-use crate::scalar::{self, add, int};
-
-/// The tiles that a block walks, where they are not dealt out.
-pub struct Walk {
-    /// Rows and columns of tiles, and their product.
-    pub rows: Operand,
-    pub cols: Operand,
-    pub tiles: Operand,
-    /// The number of the block's first tile, and the distance to its next.
-    pub first: Operand,
-    pub step: Operand,
-}
-
-impl Walk {
-    /// The walk over so many tiles; `expr` gives the values of expressions.
-    pub fn new(
-        b: &mut Builder,
-        program: &Program,
-        (rows, cols): (&Expr, &Expr),
-        expr: &mut dyn FnMut(&mut Builder, &Expr) -> Operand,
-    ) -> Walk {
-        let cluster = i64::from(program.cluster());
-        let (rows, cols) = (expr(b, rows), expr(b, cols));
-        let tiles = b.scalar(ScalarOp::MulI32, &[rows, cols]);
-        let block = Operand::Value(b.special(Special::BlockIndex(0)));
-        let first = scalar::divide(b, block, cluster);
-        let blocks = expr(b, &program.grid.first().cloned().unwrap_or(Expr::Int(1)));
-        let step = scalar::divide(b, blocks, cluster);
-        Walk { rows, cols, tiles, first, step }
-    }
-
-    /// Row and column of the tile of a number.
-    pub fn tile(&self, b: &mut Builder, order: &TileOrder, number: Operand) -> [Operand; 2] {
-        rasterization::tile(&mut Emit(b), order, number, self.rows, self.cols).into()
-    }
-}
-
-/// Emits code for integer arithmetic without signs.
-struct Emit<'a>(&'a mut Builder);
-
-impl Arithmetic for Emit<'_> {
-    type Value = Operand;
-
-    fn constant(&mut self, value: i64) -> Operand {
-        int(value)
-    }
-    fn add(&mut self, a: Operand, b: Operand) -> Operand {
-        add(self.0, a, b)
-    }
-    fn sub(&mut self, a: Operand, b: Operand) -> Operand {
-        self.0.scalar(ScalarOp::SubI32, &[a, b])
-    }
-    fn mul(&mut self, a: Operand, b: Operand) -> Operand {
-        match b {
-            Operand::Imm(factor) => scalar::scale(self.0, a, factor as i64),
-            Operand::Value(_) => self.0.scalar(ScalarOp::MulI32, &[a, b]),
-        }
-    }
-    fn div(&mut self, a: Operand, b: Operand) -> Operand {
-        match b {
-            Operand::Imm(divisor) => scalar::divide(self.0, a, divisor as i64),
-            Operand::Value(_) => self.0.scalar(ScalarOp::DivU32, &[a, b]),
-        }
-    }
-    fn rem(&mut self, a: Operand, b: Operand) -> Operand {
-        match b {
-            Operand::Imm(divisor) => scalar::remainder(self.0, a, divisor as i64),
-            // The quotient is asked for too.
-            Operand::Value(_) => {
-                let whole = self.0.scalar(ScalarOp::DivU32, &[a, b]);
-                let whole = self.0.scalar(ScalarOp::MulI32, &[whole, b]);
-                self.0.scalar(ScalarOp::SubI32, &[a, whole])
-            }
-        }
-    }
-    fn min(&mut self, a: Operand, b: Operand) -> Operand {
-        self.0.scalar(ScalarOp::MinI32, &[a, b])
-    }
-}
+use crate::scalar::{self, int};
+use crate::walk::Walk;
 
 impl Lower<'_> {
     /// `for (row, col) previous (i, j) in tiles(rows, cols, order, dynamic = counter)`, in which `= counter` may be missing, and `dynamic`.

@@ -9,9 +9,9 @@ use tilewright_simt::{Build, Builder, Inst, Value};
 use tilewright_tile::Diagnostic;
 use tilewright_tile::core::{Role, Stmt};
 
+use crate::async_state::Warp;
 use crate::context::Lower;
 use crate::scalar::{condition, int, warp_index};
-use crate::start::Warp;
 
 /// Puts the roles' bodies side by side: each warp does that of its role. `known` is the thread's warp, where the start has it.
 pub fn roles(b: &mut Builder, mut bodies: Vec<(&Role, Vec<Inst>)>, known: Option<Warp>) {

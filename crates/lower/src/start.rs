@@ -3,71 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use tilewright_machine::{MbarrierOp, ProxyFence, ScalarOp, SyncOp, WARP};
-use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special, Value};
+use tilewright_machine::{MbarrierOp, ProxyFence, SyncOp, WARP};
+use tilewright_simt::{Address, Build, Builder, Operand, Reg, Special};
 use tilewright_synth::block::{BlockPlan, Part};
 use tilewright_synth::{Divisibility, Multiples};
 use tilewright_tile::core::{Program, Stmt, StmtKind, TileOrder};
 use tilewright_tile::{Expr, StmtId, SymbolId};
 
-use crate::persistent::Walk;
-use crate::scalar::{self, condition, int, value, warp_index};
+use crate::async_state::Warp;
+use crate::scalar::{self, int};
 use crate::tensor_memory;
-
-/// A thread's place in its block.
-#[derive(Clone, Copy)]
-pub struct Warp {
-    /// The number of its warp.
-    pub index: Operand,
-    /// True in the elected lane of each warp.
-    pub elected: Value,
-}
-
-impl Warp {
-    /// Elects a lane of each warp.
-    pub fn elect(b: &mut Builder) -> Warp {
-        Warp { index: warp_index(b), elected: b.elect() }
-    }
-
-    /// True in the elected lane of this warp.
-    fn leads(self, b: &mut Builder, warp: u32) -> Option<Value> {
-        let here = condition(b, ScalarOp::EqI32, self.index, int(i64::from(warp)))?;
-        value(b.scalar(ScalarOp::AndPred, &[here.into(), self.elected.into()]))
-    }
-}
-
-/// The tile with which a loop over tiles begins, computed before the loop by the thread that does all of its part.
-#[derive(Clone, Copy)]
-pub struct FirstTile {
-    /// The number of the part.
-    pub part: usize,
-    /// The loop.
-    pub statement: StmtId,
-    /// Row and column of the tile at hand.
-    tile: [Reg; 2],
-}
-
-impl FirstTile {
-    /// Row and column of the tile of a number: those at hand for the first of the walk, and else computed.
-    pub fn or_next(
-        self,
-        b: &mut Builder,
-        (walk, order): (&Walk, &TileOrder),
-        number: Operand,
-    ) -> [Operand; 2] {
-        if let Some(next) = condition(b, ScalarOp::NeI32, number, walk.first) {
-            b.only_where(next, |b| self.compute(b, (walk, order), number));
-        }
-        self.tile.map(|reg| b.read(reg))
-    }
-
-    fn compute(self, b: &mut Builder, (walk, order): (&Walk, &TileOrder), number: Operand) {
-        let tile = walk.tile(b, order, number);
-        for (reg, of) in self.tile.into_iter().zip(tile) {
-            b.write(reg, of);
-        }
-    }
-}
+use crate::walk::{FirstTile, Walk};
 
 /// State that the start of a block leaves to its parts.
 #[derive(Default)]
