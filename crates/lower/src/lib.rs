@@ -169,7 +169,9 @@ fn lower_part(
     let divisibility = Divisibility::new(part.verified, block.multiples);
     let arrays = fragments(part, b);
     let (role, memory) = (&block.plan.roles[index], &block.plan.memory.parts[index]);
-    let state = AsyncState::new(block.whole, part.role, (role, &block.plan.pipelines), block.start.warp, b);
+    // Who multiplies has no register to spare for an election that is long past.
+    let warp = block.start.warp.filter(|_| role.single_thread);
+    let state = AsyncState::new(block.whole, part.role, (role, &block.plan.pipelines), warp, b);
     let mut lower = Lower {
         verified: part.verified,
         synthesis: part.synthesis,

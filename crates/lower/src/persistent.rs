@@ -1,7 +1,7 @@
 //! Persistent loops over tiles, and the tile of the previous iteration.
 
 use tilewright_machine::ScalarOp;
-use tilewright_simt::{Build, Builder, Operand, Reg};
+use tilewright_simt::{Build, Operand, Reg};
 use tilewright_tile::core::{Stmt, TileOrder};
 use tilewright_tile::{Dealer, Diagnostic, Expr, Origin, ParamId, SymbolId};
 
@@ -21,8 +21,7 @@ impl Lower<'_> {
         body: &[Stmt],
     ) -> Result<(), Diagnostic> {
         let (divisibility, symbols) = (self.divisibility, &self.symbols);
-        let mut expr = |b: &mut Builder, e: &Expr| scalar::expr(b, divisibility, &|id| symbols[&id], e);
-        let walk = Walk::new(self.b, self.verified, extents, &mut expr);
+        let walk = Walk::new(self.b, self.verified, extents, divisibility, symbols);
         let Walk { rows, cols, tiles, first, step } = walk;
         let begun = self.first_tile.filter(|known| known.statement == stmt.id);
         let count = match order {

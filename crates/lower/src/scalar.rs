@@ -73,27 +73,44 @@ pub fn scale(b: &mut Builder, x: Operand, factor: i64) -> Operand {
     }
 }
 
+/// The way to divide by a literal.
+#[derive(Clone, Copy)]
+pub enum Division {
+    /// The instruction, for which `ptxas` has a sequence of some 150 cycles, whatever the divisor.
+    Instruction,
+    /// A product with the reciprocal, rounded up to 32 bits (Granlund and Montgomery, "Division by invariant integers using multiplication", section 4): exact
+    /// below 2³¹, where the quotient's error is under `1 / divisor`. `ptxas` takes it out of loops, at the cost of registers.
+    Reciprocal,
+}
+
+impl Division {
+    /// `x / divisor` for `x ≥ 0` and a positive divisor.
+    fn quotient(self, b: &mut Builder, x: Operand, divisor: i64) -> Operand {
+        if divisor.count_ones() == 1 || matches!(self, Division::Instruction) {
+            return divide(b, x, divisor);
+        }
+        let (reciprocal, shift) = reciprocal(divisor as u32);
+        let product = b.scalar(ScalarOp::MulHiU32, &[x, Operand::Imm(u64::from(reciprocal))]);
+        b.scalar(ScalarOp::ShrU32, &[product, int(i64::from(shift))])
+    }
+}
+
 /// `x / divisor` for `x ≥ 0` and a positive divisor.
-///
-/// Of others than powers of two a product with the reciprocal, rounded up to 32 bits (Granlund and Montgomery, "Division by invariant integers using
-/// multiplication", section 4): exact below 2³¹, where the quotient's error is under `1 / divisor`. `ptxas` divides by a literal as by any number.
 pub fn divide(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
     if divisor.count_ones() == 1 {
-        return b.scalar(ScalarOp::ShrU32, &[x, int(i64::from(divisor.trailing_zeros()))]);
+        b.scalar(ScalarOp::ShrU32, &[x, int(i64::from(divisor.trailing_zeros()))])
+    } else {
+        b.scalar(ScalarOp::DivI32, &[x, int(divisor)])
     }
-    let (reciprocal, shift) = reciprocal(divisor as u32);
-    let product = b.scalar(ScalarOp::MulHiU32, &[x, Operand::Imm(u64::from(reciprocal))]);
-    b.scalar(ScalarOp::ShrU32, &[product, int(i64::from(shift))])
 }
 
 /// `x % divisor` for `x ≥ 0` and a positive divisor.
 pub fn remainder(b: &mut Builder, x: Operand, divisor: i64) -> Operand {
     if divisor.count_ones() == 1 {
-        return b.scalar(ScalarOp::AndB32, &[x, int(divisor - 1)]);
+        b.scalar(ScalarOp::AndB32, &[x, int(divisor - 1)])
+    } else {
+        b.scalar(ScalarOp::RemI32, &[x, int(divisor)])
     }
-    let quotient = divide(b, x, divisor);
-    let product = scale(b, quotient, divisor);
-    b.scalar(ScalarOp::SubI32, &[x, product])
 }
 
 /// The reciprocal of a divisor that is no power of two, times 2³² and some power of two that a shift to the right undoes.
@@ -140,6 +157,17 @@ pub fn expr(
     symbol: &dyn Fn(SymbolId) -> Operand,
     e: &Expr,
 ) -> Operand {
+    expr_dividing(b, divisibility, symbol, e, Division::Instruction)
+}
+
+/// The same, with quotients by literals in this way.
+pub fn expr_dividing(
+    b: &mut Builder,
+    divisibility: &Divisibility<'_>,
+    symbol: &dyn Fn(SymbolId) -> Operand,
+    e: &Expr,
+    division: Division,
+) -> Operand {
     match e {
         Expr::Int(value) => int(*value),
         Expr::Symbol(id) => symbol(*id),
@@ -149,7 +177,10 @@ pub fn expr(
         Expr::Binary(op, x, y) => {
             let natural = divisibility.is_nonnegative(x) && divisibility.is_nonnegative(y);
             let literal = y.as_int().filter(|d| *d > 0);
-            let (vx, vy) = (expr(b, divisibility, symbol, x), expr(b, divisibility, symbol, y));
+            let (vx, vy) = {
+                let mut part = |of: &Expr| expr_dividing(b, divisibility, symbol, of, division);
+                (part(x), part(y))
+            };
             match op {
                 IntOp::Add => add(b, vx, vy),
                 IntOp::Sub => b.scalar(ScalarOp::SubI32, &[vx, vy]),
@@ -160,7 +191,7 @@ pub fn expr(
                 IntOp::Min => b.scalar(ScalarOp::MinI32, &[vx, vy]),
                 IntOp::Max => b.scalar(ScalarOp::MaxI32, &[vx, vy]),
                 IntOp::Div => match literal {
-                    Some(d) if natural => divide(b, vx, d),
+                    Some(d) if natural => division.quotient(b, vx, d),
                     _ if natural => b.scalar(ScalarOp::DivU32, &[vx, vy]),
                     _ => floor_divide(b, vx, vy),
                 },
@@ -189,7 +220,7 @@ pub fn expr(
                 IntOp::CeilDiv => match literal {
                     Some(d) if natural => {
                         let raised = add(b, vx, int(d - 1));
-                        divide(b, raised, d)
+                        division.quotient(b, raised, d)
                     }
                     _ if natural => {
                         // The sum may have a bit more than numbers with signs do.

@@ -11,7 +11,7 @@ use tilewright_tile::core::{Program, Stmt, StmtKind, TileOrder};
 use tilewright_tile::{Expr, StmtId, SymbolId};
 
 use crate::async_state::Warp;
-use crate::scalar::{self, int};
+use crate::scalar::int;
 use crate::tensor_memory;
 use crate::walk::{FirstTile, Walk};
 
@@ -39,12 +39,14 @@ impl Start {
         b.set_origin("the barriers of pipelines");
         let warp = Warp::elect(b);
         let base = Operand::Value(b.special(Special::SharedBase));
-        let begun = first_loop(parts, plan, symbols).map(|(part, statement, extents, order)| {
+        // Who stores sums of tensor memory has as many of them in registers as there are: what is computed here would be kept there too.
+        let registers = plan.memory.tensor_memory.is_none();
+        let first = first_loop(parts, plan, symbols).filter(|_| registers);
+        let begun = first.map(|(part, statement, extents, order)| {
             let array = b.add_array("first.tile", 2);
             let tile = [Reg { array, index: 0 }, Reg { array, index: 1 }];
             let divisibility = Divisibility::new(parts[part].verified, multiples);
-            let mut expr = |b: &mut Builder, e: &Expr| scalar::expr(b, &divisibility, &|id| symbols[&id], e);
-            let walk = Walk::new(b, whole, extents, &mut expr);
+            let walk = Walk::new(b, whole, extents, &divisibility, symbols);
             (FirstTile { part, statement, tile }, walk, order)
         });
         // Barriers are made by the next warp of the same role, which has nothing else to do.

@@ -1,12 +1,15 @@
 //! Walks over tiles: from a tile's number to its row and column.
 
+use std::collections::BTreeMap;
+
 use tilewright_machine::ScalarOp;
 use tilewright_simt::{Build, Builder, Operand, Reg, Special};
+use tilewright_synth::Divisibility;
 use tilewright_tile::core::{Program, TileOrder};
 use tilewright_tile::rasterization::{self, Arithmetic};
-use tilewright_tile::{Expr, StmtId};
+use tilewright_tile::{Expr, StmtId, SymbolId};
 
-use crate::scalar::{self, add, condition, int};
+use crate::scalar::{self, Division, add, condition, int};
 
 /// The tiles that a block walks, where they are not dealt out.
 pub struct Walk {
@@ -20,13 +23,17 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// The walk over so many tiles; `expr` gives the values of expressions.
+    /// The walk over so many tiles; `symbols` are the values of sizes and counters.
     pub fn new(
         b: &mut Builder,
         program: &Program,
         (rows, cols): (&Expr, &Expr),
-        expr: &mut dyn FnMut(&mut Builder, &Expr) -> Operand,
+        divisibility: &Divisibility<'_>,
+        symbols: &BTreeMap<SymbolId, Operand>,
     ) -> Walk {
+        let expr = |b: &mut Builder, e: &Expr| {
+            scalar::expr_dividing(b, divisibility, &|id| symbols[&id], e, Division::Reciprocal)
+        };
         let cluster = i64::from(program.cluster());
         let (rows, cols) = (expr(b, rows), expr(b, cols));
         let tiles = b.scalar(ScalarOp::MulI32, &[rows, cols]);
