@@ -89,7 +89,7 @@ fn first_loop<'a>(
     })
 }
 
-/// True if an expression is over sizes and scalar parameters alone.
+/// True if an expression is over sizes, scalar parameters and the block's index alone.
 fn is_known(e: &Expr, symbols: &BTreeMap<SymbolId, Operand>) -> bool {
     match e {
         Expr::Int(_) | Expr::Block(_) | Expr::Scalar(_) => true,
