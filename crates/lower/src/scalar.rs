@@ -73,20 +73,23 @@ pub fn scale(b: &mut Builder, x: Operand, factor: i64) -> Operand {
     }
 }
 
+/// Divisors from here on have no reciprocal of 32 bits that is exact for all that is divided by them.
+const RECIPROCALS: i64 = 1 << 16;
+
 /// The way to divide by a literal.
 #[derive(Clone, Copy)]
 pub enum Division {
     /// The instruction, for which `ptxas` has a sequence of some 150 cycles, whatever the divisor.
     Instruction,
-    /// A product with the reciprocal, rounded up to 32 bits (Granlund and Montgomery, "Division by invariant integers using multiplication", section 4): exact
-    /// below 2³¹, where the quotient's error is under `1 / divisor`. `ptxas` takes it out of loops, at the cost of registers.
+    /// A product with the reciprocal, rounded up to 32 bits (Granlund and Montgomery, "Division by invariant integers using multiplication", section 4), of
+    /// divisors below 2¹⁶: exact below 2³¹ and as far beyond as rounding up to a multiple goes. `ptxas` takes it out of loops, at the cost of registers.
     Reciprocal,
 }
 
 impl Division {
     /// `x / divisor` for `x ≥ 0` and a positive divisor.
     fn quotient(self, b: &mut Builder, x: Operand, divisor: i64) -> Operand {
-        if divisor.count_ones() == 1 || matches!(self, Division::Instruction) {
+        if divisor.count_ones() == 1 || divisor >= RECIPROCALS || matches!(self, Division::Instruction) {
             return divide(b, x, divisor);
         }
         let (reciprocal, shift) = reciprocal(divisor as u32);
@@ -220,7 +223,11 @@ pub fn expr_dividing(
                 IntOp::CeilDiv => match literal {
                     Some(d) if natural => {
                         let raised = add(b, vx, int(d - 1));
-                        division.quotient(b, raised, d)
+                        // The sum may have a bit more than numbers with signs do.
+                        match d >= RECIPROCALS {
+                            true => b.scalar(ScalarOp::DivU32, &[raised, int(d)]),
+                            false => division.quotient(b, raised, d),
+                        }
                     }
                     _ if natural => {
                         // The sum may have a bit more than numbers with signs do.
@@ -466,17 +473,16 @@ fn floor_divide(b: &mut Builder, x: Operand, y: Operand) -> Operand {
 
 #[cfg(test)]
 mod tests {
-    use super::reciprocal;
+    use super::{RECIPROCALS, reciprocal};
 
+    /// The error of a product grows with the dividend, and of equal ones is largest below a multiple: the last dividend of that kind decides.
     #[test]
     fn a_product_with_the_reciprocal_is_the_quotient() {
-        let divisors = (3..2000).chain([65_535, 65_537, 1_000_003, i32::MAX as u32 - 1, i32::MAX as u32]);
-        for d in divisors.filter(|d: &u32| !d.is_power_of_two()) {
+        for d in (3..RECIPROCALS as u32).filter(|d| !d.is_power_of_two()) {
             let (by, shift) = reciprocal(d);
-            let most = i32::MAX as u32;
-            let multiples = [1, 2, 7, most / d / 2, most / d].map(|i| i.saturating_mul(d));
-            let near = multiples.into_iter().flat_map(|x| [x.saturating_sub(1), x, x.saturating_add(1)]);
-            for x in near.chain([0, 1, d - 1, most - 1, most]).filter(|x| *x <= most) {
+            let most = i32::MAX as u32 + d - 1;
+            let below = most / d * d - 1;
+            for x in [0, 1, d - 1, d, below, below + 1, most] {
                 let product = (u64::from(x) * u64::from(by)) >> 32;
                 assert_eq!(product >> shift, u64::from(x / d), "{x} / {d}");
             }

@@ -330,7 +330,7 @@ fn reads(op: &Op, register: Reg) -> bool {
 }
 
 /// Registers that an instruction other than a product of a warpgroup may write.
-fn written(op: &Op) -> Vec<Reg> {
+pub(super) fn written(op: &Op) -> Vec<Reg> {
     match op {
         Op::WriteReg { dst, .. } => vec![*dst],
         Op::Load { dst, .. } => dst.clone(),

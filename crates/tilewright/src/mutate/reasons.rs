@@ -508,12 +508,7 @@ fn nothing_held(function: &Function, mutant: &Mutant, op: &Op) -> bool {
     });
     let Some(written) = written.collect::<Option<Vec<_>>>() else { return false };
     let mut before = Vec::new();
-    let mut look = |op: &Op| {
-        before.extend(match op {
-            Op::WriteReg { dst, .. } => Some(*dst),
-            _ => None,
-        })
-    };
+    let mut look = |op: &Op| before.extend(super::flow::written(op));
     function.body[..mutant.index.min(function.body.len())]
         .iter()
         .for_each(|inst| super::flow::visit(inst, &mut look));
