@@ -193,18 +193,16 @@ impl AsyncState {
 
     /// Elects a lane of each warp, unless the start has, and of these the one that issues TMA copies.
     fn elect(&mut self, plan: &RolePlan, known: Option<Warp>, b: &mut Builder) {
-        let Warp { index: warp, elected } = known.unwrap_or_else(|| Warp::elect(b));
-        self.warps.1 = warp;
-        self.elected = Some(elected);
-        let first = condition(b, ScalarOp::EqI32, warp, int(i64::from(plan.first_warp)));
-        let issuer = first.map(|first| b.scalar(ScalarOp::AndPred, &[first.into(), elected.into()]));
+        let warp = known.unwrap_or_else(|| Warp::elect(b));
+        self.warps.1 = warp.index;
+        self.elected = Some(warp.elected);
+        let issuer = warp.leads(b, plan.first_warp);
         // The even block's thread multiplies for both blocks of a pair.
         let even = if plan.pair { is_even_block(b) } else { None };
-        let issuer = match even {
-            Some(even) => issuer.map(|issuer| b.scalar(ScalarOp::AndPred, &[issuer, even.into()])),
-            None => issuer,
+        self.tma_issuer = match (issuer, even) {
+            (Some(issuer), Some(even)) => value(b.scalar(ScalarOp::AndPred, &[issuer.into(), even.into()])),
+            (issuer, _) => issuer,
         };
-        self.tma_issuer = issuer.and_then(value);
     }
 
     /// True if a copy fills a stage.
